@@ -164,3 +164,107 @@ fn rows_that_a_policy_hides_from_the_follower_are_never_denied() {
         }
     });
 }
+
+#[test]
+fn a_row_cannot_have_a_key_that_the_follower_needs() {
+    const SCHEMA: &str = "CREATE DOMAIN number AS bigint;
+        CREATE TABLE users (id bigint PRIMARY KEY, name text NOT NULL, mail text NOT NULL, number number);
+        ALTER TABLE users REPLICA IDENTITY FULL;
+        CREATE TABLE members (id bigint PRIMARY KEY);
+        CREATE PUBLICATION bloomgate FOR TABLE users, members";
+    on_every_server(|program| {
+        let world = World::new(program, SCHEMA, USERS_TABLE);
+        let table = |key: &str| USERS_TABLE.replace("{users}:{id}", key);
+        for (key, own) in [
+            ("{users}:{name}", "{users}:feed"),
+            ("{users}:feed:{name}", "{users}:feed:position"),
+            ("{users}{name}", "{users}"),
+            ("*{name}", "*"),
+        ] {
+            world.configure(&table(key));
+            let shown = format!("`{key}`: a row could have the key {own}, which the follower needs for itself");
+            refused(&world, &shown);
+        }
+        for key in ["{id}", "{name}"] {
+            world.configure(&table(key));
+            refused(&world, &format!("cache-key of public.users: `{key}` begins with a column"));
+        }
+        // The keys of another table of the file.
+        let members = USERS_TABLE.replace("public.users", "members").replace("{users}", "{app}:members");
+        let users = USERS_TABLE.replace("{users}:{id}", "{app}:{name}").replace("\"{users}\"", "\"{app}.users\"");
+        world.configure(&format!("{users}{}", members.replace("{app}:members:{id}", "{app}:member:{id}")));
+        refused(&world, "`{app}:{name}`: a row could have the key {app}:members, which the follower needs");
+
+        // Those that cannot have it are followed.
+        world.configure(&USERS_TABLE.replace(
+            "\"{users}:{id}\"",
+            "[\"{users}:{id}\", \"{users}:{number}\", \"{users}:mail:{mail}\", \"{users}:{name}/{id}\"]",
+        ));
+        let mut follower = world.following();
+        world.session().batch_execute("INSERT INTO users VALUES (1, 'feed:open', 'feed', 1)").unwrap();
+        soon(|| has(&mut world.server.connect(), 1));
+        follower.end();
+    });
+}
+
+#[test]
+fn a_column_whose_new_type_allows_the_keys_of_the_follower_ends_the_heartbeat() {
+    on_every_server(|program| {
+        for mode in MODES {
+            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+            let (mut client, mut session) = (world.server.connect(), world.session());
+            session
+                .batch_execute(
+                    "ALTER TABLE users ALTER COLUMN id TYPE text; INSERT INTO users VALUES ('feed:open', 1), ('x', 1)",
+                )
+                .unwrap();
+            follower
+                .says("no heartbeat: cache-key of public.users: `{users}:{id}`: a row could have the key {users}:feed");
+            soon(|| client.run("EXISTS {users}:feed") == integer(0));
+            // Any change deletes every value of the table, and no key of the follower.
+            client.run("SET {users}:x 1");
+            session.batch_execute("UPDATE users SET version = 2").unwrap();
+            soon(|| client.run("EXISTS {users}:x") == integer(0) && open_keys(&mut client) == 0);
+            assert_eq!(client.run("EXISTS {users}:feed:position {users}:feed:epoch"), integer(2), "{mode}");
+            session
+                .batch_execute("DELETE FROM users; ALTER TABLE users ALTER COLUMN id TYPE bigint USING id::bigint; INSERT INTO users VALUES (1, 1)")
+                .unwrap();
+            world.wait_for_heartbeat();
+            assert!(has(&mut client, 1), "{mode}");
+            assert!(!follower.log().contains("trying again"), "{}", follower.log());
+            follower.end();
+        }
+    });
+}
+
+#[test]
+fn only_keys_that_a_row_can_have_are_deleted() {
+    on_every_server(|program| {
+        for mode in MODES {
+            let world = World::with_mode(mode, program, USERS, USERS_TABLE);
+            let (mut client, mut session) = (world.server.connect(), world.session());
+            let values = ["{users}:1", "{users}:2"];
+            let others = ["{users}:1:logins", "{users}:count", "{users}:", "users:1"];
+            let mut cache = || {
+                for key in values.iter().chain(&others) {
+                    client.call(&["SET", key, "x"]);
+                }
+            };
+            let are_deleted = || {
+                let mut client = world.server.connect();
+                soon(|| values.iter().all(|key| client.call(&["EXISTS", key]) == integer(0)));
+                let kept: Vec<_> = others.iter().filter(|key| client.call(&["EXISTS", key]) == integer(1)).collect();
+                assert_eq!(kept.len(), others.len(), "{mode}: {kept:?}");
+            };
+            cache();
+            let mut follower = world.follow_with_heartbeat();
+            are_deleted();
+            for statement in ["ALTER TABLE users ADD COLUMN note text", "TRUNCATE users"] {
+                cache();
+                session.batch_execute(statement).unwrap();
+                are_deleted();
+            }
+            follower.end();
+        }
+    });
+}

@@ -17,6 +17,9 @@ use crate::server::slot;
 /// The least and the greatest `max-lag`.
 const MAX_LAG_RANGE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
 
+/// The field of the journal that stands for every cache key.
+pub const EVERY_KEY: &[u8] = b"*";
+
 /// The whole file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -74,6 +77,9 @@ pub struct Table {
     /// How old the filter's knowledge may be when it says `absent`.
     #[serde(deserialize_with = "duration")]
     pub max_lag: Duration,
+    /// The keys of all tables of the file, which no cache key may equal.
+    #[serde(skip)]
+    pub reserved: Vec<String>,
 }
 
 impl Config {
@@ -87,7 +93,7 @@ impl Config {
     }
 
     fn parse(text: &str) -> Result<Self> {
-        let config: Self = toml::from_str(text).map_err(|error| {
+        let mut config: Self = toml::from_str(text).map_err(|error| {
             let line =
                 error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
             let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
@@ -113,6 +119,8 @@ impl Config {
             let same = config.tables.iter().take(index).find(|other| other.filter == table.filter);
             ensure!(same.is_none(), "two tables have the filter `{}`: each needs a filter of its own", table.filter);
         }
+        let reserved: Vec<_> = config.tables.iter().flat_map(|table| table.keys().all()).collect();
+        config.tables.iter_mut().for_each(|table| table.reserved.clone_from(&reserved));
         Ok(config)
     }
 
@@ -166,10 +174,8 @@ impl Keys {
         }
     }
 
-    /// Whether it is one of these keys.
-    pub fn contains(&self, key: &[u8]) -> bool {
-        let own = [&self.filter, &self.feed, &self.position, &self.epoch, &self.open, &self.alive, &self.filling];
-        own.iter().any(|own| own.as_bytes() == key)
+    fn all(self) -> [String; 7] {
+        [self.filter, self.feed, self.position, self.epoch, self.open, self.alive, self.filling]
     }
 }
 

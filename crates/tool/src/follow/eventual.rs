@@ -59,9 +59,7 @@ impl Follower {
             let no_heartbeat = is_altered.then(|| cmd("DEL").arg(&table.keys.feed).to_owned());
             let commands: Vec<_> = no_heartbeat.into_iter().chain([clear]).chain(commands.iter().cloned()).collect();
             self.store.transact(&table.keys, epoch, &commands)?;
-            for pattern in table.patterns() {
-                self.store.delete_values(&pattern, |key| table.keys.contains(key), |_| Ok(()))?;
-            }
+            self.store.delete_values(table, |_| Ok(()))?;
         }
         commands.extend(chunked("BF.MDEL", &table.keys.filter, work.gone()));
         self.store_position(index, commands, end.max(position))

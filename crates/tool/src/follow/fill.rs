@@ -47,9 +47,7 @@ pub fn fill(
     // The leases that were granted without this filter end here. Otherwise a reader that has read an old row could fill it in after
     // the scan.
     store.transact(keys, epoch, &[cmd("RENAME").arg(&keys.filling).arg(&keys.filter).to_owned()])?;
-    for pattern in table.patterns() {
-        store.delete_values(&pattern, |key| keys.contains(key), &mut *meanwhile)?;
-    }
+    store.delete_values(table, &mut *meanwhile)?;
     store.transact(keys, epoch, &[position.store(keys)])?;
     Ok(rows)
 }

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
+pub use super::config::EVERY_KEY;
 use super::lsn::Lsn;
 use super::work::Work;
 
-/// The field that stands for every cache key.
-pub const EVERY_KEY: &[u8] = b"*";
 /// With more cache keys than this, a group is announced as [`EVERY_KEY`].
 pub const MANY: usize = 10_000;
 

@@ -9,6 +9,7 @@ use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
 use super::config::{Config, Keys, Table as TableConfig};
 use super::journal::Journal;
 use super::lsn::Lsn;
+use super::table::Table;
 use crate::server::{Lost, Options, Server};
 
 /// How long a follower counts as alive after its last sign.
@@ -223,35 +224,24 @@ impl Store {
         Ok(replies)
     }
 
-    /// Deletes all cached values whose keys match a pattern, a few at a time, and calls `meanwhile` in between. The follower's own keys,
-    /// which `is_own` recognizes, may match the pattern, too.
-    pub fn delete_values(
-        &mut self,
-        pattern: &str,
-        is_own: impl Fn(&[u8]) -> bool,
-        mut meanwhile: impl FnMut(&mut Self) -> Result<()>,
-    ) -> Result<()> {
-        for node in self.server.nodes() {
-            let mut cursor = "0".to_owned();
-            loop {
-                let scan = cmd("SCAN")
-                    .arg(&cursor)
-                    .arg("MATCH")
-                    .arg(pattern)
-                    .arg("COUNT")
-                    .arg(1000)
-                    .arg("TYPE")
-                    .arg("string")
-                    .to_owned();
-                let (next, found): (String, Vec<Vec<u8>>) = from_redis_value(self.server.ask_node(&node, &scan)?)?;
-                for key in found.into_iter().filter(|key| !is_own(key)) {
-                    self.server.ask(cmd("UNLINK").arg(&key), &key)?;
+    /// Deletes all cached values of a table, a few at a time, and calls `meanwhile` in between.
+    pub fn delete_values(&mut self, table: &Table, mut meanwhile: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        for pattern in table.patterns() {
+            for node in self.server.nodes() {
+                let mut cursor = "0".to_owned();
+                loop {
+                    let mut scan = cmd("SCAN");
+                    scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000).arg("TYPE").arg("string");
+                    let (next, found): (String, Vec<Vec<u8>>) = from_redis_value(self.server.ask_node(&node, &scan)?)?;
+                    for key in found.into_iter().filter(|key| table.has_key(key)) {
+                        self.server.ask(cmd("UNLINK").arg(&key), &key)?;
+                    }
+                    meanwhile(self)?;
+                    if next == "0" {
+                        break;
+                    }
+                    cursor = next;
                 }
-                meanwhile(self)?;
-                if next == "0" {
-                    break;
-                }
-                cursor = next;
             }
         }
         Ok(())

@@ -142,10 +142,8 @@ impl Follower {
         let mut fields: Vec<&Vec<u8>> = due.keys.iter().map(|(key, _)| key).collect();
         let every = EVERY_KEY.to_vec();
         if due.is_every {
-            for pattern in table.patterns() {
-                let meanwhile = |store: &mut _| self.pulse.beat(store, &mut self.wire, self.confirmed);
-                self.store.delete_values(&pattern, |key| table.keys.contains(key), meanwhile)?;
-            }
+            let meanwhile = |store: &mut _| self.pulse.beat(store, &mut self.wire, self.confirmed);
+            self.store.delete_values(table, meanwhile)?;
             fields.push(&every);
         }
         let mut commands = chunked("HDEL", &table.keys.open, fields.into_iter());
@@ -214,13 +212,11 @@ impl Follower {
             cmd("HSET").arg(&keys.open).arg(EVERY_KEY).arg("0/0 0 ~").to_owned(),
         ];
         self.store.transact(keys, *epoch, &begin)?;
-        for pattern in table.patterns() {
-            let meanwhile = |store: &mut _| {
-                self.pulse.ensure_running()?;
-                self.pulse.beat(store, &mut self.wire, self.confirmed)
-            };
-            self.store.delete_values(&pattern, |key| keys.contains(key), meanwhile)?;
-        }
+        let meanwhile = |store: &mut _| {
+            self.pulse.ensure_running()?;
+            self.pulse.beat(store, &mut self.wire, self.confirmed)
+        };
+        self.store.delete_values(table, meanwhile)?;
         self.store.transact(keys, *epoch, &[cmd("DEL").arg(&keys.open).to_owned()])?;
         Ok(())
     }

@@ -1,9 +1,11 @@
 //! A followed table: what the catalogue says about it, and what a change of a row means for its filter and cache keys.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, bail, ensure};
 use postgres::Client;
 
-use super::config::{self, Keys};
+use super::config::{self, EVERY_KEY, Keys};
 use super::pgoutput::{Column, Field, Relation};
 use super::publication::Publication;
 use super::template::Template;
@@ -11,8 +13,6 @@ use super::template::Template;
 /// Types whose equal values have equal texts: bool, bytea, "char", name, int8, int2, int4, text, oid, varchar, date, timestamp,
 /// timestamptz, uuid.
 const EXACT_TYPES: [u32; 14] = [16, 17, 18, 19, 20, 21, 23, 25, 26, 1043, 1082, 1114, 1184, 2950];
-/// Those whose texts are hexadecimal digits and dashes only: int8, int2, int4, oid, date, uuid.
-const PLAIN_TYPES: [u32; 6] = [20, 21, 23, 26, 1082, 2950];
 
 /// A followed table.
 #[derive(Clone)]
@@ -29,10 +29,12 @@ pub struct Table {
     /// What the catalogue said when the columns were read. See [`Publication::definition`].
     pub definition: String,
     pub columns: Vec<Column>,
+    /// The types below the domains of the columns, by object ids.
+    domains: BTreeMap<u32, u32>,
     item: Template,
     cache_keys: Vec<Template>,
-    /// Whether the replica identity has lost a column of the templates. The stream then does not contain the old value of that column,
-    /// so an update or a delete does not tell which cached values it concerns, and any change counts as [`Step::Altered`].
+    /// Whether the replica identity has lost a column of the templates, or a row could have a cache key that the follower needs. In the first
+    /// case an update or a delete does not tell which cached values it concerns. Any change counts as [`Step::Altered`].
     ///
     /// [`Step::Altered`]: super::stream::Step::Altered
     pub is_weak: bool,
@@ -95,18 +97,22 @@ impl Table {
         // The columns after INCLUDE belong to the index and not to its key, and a deferrable key identifies no row.
         let rows = client.query(
             "SELECT a.attname::text, a.atttypid, c.relkind = 'r' AND c.relreplident = 'f' OR k.is_key, k.is_key, \
-                    coalesce(l.collisdeterministic, true), a.attgenerated <> '' \
+                    coalesce(l.collisdeterministic, true), a.attgenerated <> '', b.oid \
              FROM pg_class c \
              JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
              LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indimmediate \
                  AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END \
              CROSS JOIN LATERAL (SELECT coalesce(a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]), false)) k (is_key) \
              LEFT JOIN pg_collation l ON l.oid = a.attcollation \
+             CROSS JOIN LATERAL (WITH RECURSIVE types AS ( \
+                 SELECT t.oid, t.typbasetype FROM pg_type t WHERE t.oid = a.atttypid \
+                 UNION ALL SELECT t.oid, t.typbasetype FROM types JOIN pg_type t ON t.oid = types.typbasetype) \
+                 SELECT oid FROM types WHERE typbasetype = 0) b \
              WHERE c.oid = $1 ORDER BY a.attnum",
             &[&oid],
         )?;
         let (mut columns, mut unique, mut exact) = (Vec::new(), Vec::new(), Vec::new());
-        let mut generated_key = None;
+        let (mut domains, mut generated_key) = (BTreeMap::new(), None);
         for row in rows {
             let column = Column { name: row.try_get(0)?, type_oid: row.try_get(1)?, is_identity: row.try_get(2)? };
             let is_key: bool = row.try_get(3)?;
@@ -116,7 +122,9 @@ impl Table {
                 continue;
             }
             unique.push(is_key);
-            exact.push(row.try_get::<_, bool>(4)? && EXACT_TYPES.contains(&column.type_oid));
+            let base: u32 = row.try_get(6)?;
+            domains.insert(column.type_oid, base);
+            exact.push(row.try_get::<_, bool>(4)? && EXACT_TYPES.contains(&base));
             columns.push(column);
         }
         if !columns.iter().any(|column| column.is_identity) {
@@ -133,11 +141,12 @@ impl Table {
             );
             bail!("{name} has no primary key: give it one{remedy}");
         }
-        let mut parsed = templates(config, &columns);
+        let mut parsed = templates(config, &columns, &domains);
         if is_partitioned {
             parsed = parsed.with_context(|| format!("{name} is partitioned: only its primary key can be in templates"));
         }
         let (item, cache_keys) = parsed?;
+        check_reserved(config, &cache_keys)?;
         let is_key = unique.contains(&true)
             && generated_key.is_none()
             && unique
@@ -146,8 +155,7 @@ impl Table {
                 .filter(|(_, is_key)| **is_key)
                 .all(|(index, _)| item.columns().any(|c| c == index));
         let is_exact = item.columns().all(|index| exact.get(index) == Some(&true));
-        let is_plain = |index: usize| columns.get(index).is_some_and(|column| PLAIN_TYPES.contains(&column.type_oid));
-        let deletes = config.can_delete() && is_key && is_exact && item.is_injective(is_plain);
+        let deletes = config.can_delete() && is_key && is_exact && item.is_injective();
         Ok(Self {
             config: config.clone(),
             keys: config.keys(),
@@ -157,6 +165,7 @@ impl Table {
             is_partitioned,
             definition,
             columns,
+            domains,
             item,
             cache_keys,
             is_weak: false,
@@ -172,8 +181,9 @@ impl Table {
         self.columns = relation.columns;
         self.is_weak = true;
         // A template whose column is gone is not rendered until the catalogue has it again.
-        if let Ok((item, cache_keys)) = templates(&self.config, &self.columns) {
-            (self.item, self.cache_keys, self.is_weak) = (item, cache_keys, false);
+        if let Ok((item, cache_keys)) = templates(&self.config, &self.columns, &self.domains) {
+            self.is_weak = check_reserved(&self.config, &cache_keys).is_err();
+            (self.item, self.cache_keys) = (item, cache_keys);
         }
     }
 
@@ -216,9 +226,15 @@ impl Table {
         Ok(Some(item))
     }
 
-    /// Returns patterns for SCAN that match all cache keys of the table.
+    /// Returns patterns for SCAN that match all cache keys of the table, and others.
     pub fn patterns(&self) -> impl Iterator<Item = String> {
         self.cache_keys.iter().map(Template::pattern)
+    }
+
+    /// Whether a row can have this cache key.
+    pub fn has_key(&self, key: &[u8]) -> bool {
+        let is_reserved = |key: &[u8]| self.config.reserved.iter().any(|reserved| reserved.as_bytes() == key);
+        self.cache_keys.iter().any(|template| template.matches(key)) && !is_reserved(key)
     }
 }
 
@@ -242,11 +258,43 @@ fn check_partitions(client: &mut Client, oid: u32) -> Result<()> {
     bail!("the partition {name} has another replica identity: ALTER TABLE {name} REPLICA IDENTITY DEFAULT")
 }
 
-fn templates(config: &config::Table, columns: &[Column]) -> Result<(Template, Vec<Template>)> {
-    let tag = config.tag();
-    let item = Template::parse(&config.item, columns, tag).with_context(|| format!("item of {}", config.name))?;
-    let keys = config.cache_key.iter().map(|text| Template::parse(text, columns, tag)).collect::<Result<_>>();
+/// Parses the templates of a table.
+///
+/// # Errors
+/// A template is invalid; a fill might delete any key.
+fn templates(
+    config: &config::Table,
+    columns: &[Column],
+    domains: &BTreeMap<u32, u32>,
+) -> Result<(Template, Vec<Template>)> {
+    let parse = |text: &str| Template::parse(text, columns, domains, config.tag());
+    let parse_key = |text: &String| {
+        let template = parse(text)?;
+        ensure!(
+            template.has_prefix(),
+            "`{text}` begins with a column, so a fill might delete any key of the server: let it begin with text"
+        );
+        Ok(template)
+    };
+    let item = parse(&config.item).with_context(|| format!("item of {}", config.name))?;
+    let keys = config.cache_key.iter().map(parse_key).collect::<Result<_>>();
     Ok((item, keys.with_context(|| format!("cache-key of {}", config.name))?))
+}
+
+/// Checks that no row can have a cache key that a follower needs for itself.
+fn check_reserved(config: &config::Table, cache_keys: &[Template]) -> Result<()> {
+    for (text, template) in config.cache_key.iter().zip(cache_keys) {
+        let mut reserved = config.reserved.iter().map(String::as_bytes).chain([EVERY_KEY]);
+        if let Some(key) = reserved.find(|key| template.matches(key)) {
+            bail!(
+                "cache-key of {}: `{text}`: a row could have the key {}, which the follower needs for itself: put other text before the \
+                 columns",
+                config.name,
+                String::from_utf8_lossy(key)
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the publication covers all rows of the tables and every kind of change.

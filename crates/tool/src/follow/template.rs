@@ -1,6 +1,8 @@
 //! Templates of items and cache keys: text with columns in braces, as `{users}:{id}`. A text in braces that is no column may only
 //! be the hash tag of the table's keys, so that a misspelt column is not taken for text.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::{Result, bail, ensure};
 
 use super::pgoutput::{Column, Field};
@@ -18,33 +20,100 @@ enum Part {
     Column {
         index: usize,
         is_bytes: bool,
+        texts: Texts,
     },
+}
+
+/// The texts that the values of a type can have.
+#[derive(Clone, Copy, Debug)]
+enum Texts {
+    Boolean,
+    Integer,
+    /// Of the types `numeric`, `float4` and `float8`.
+    Number,
+    /// A date, alone or with a time of day.
+    Date,
+    Uuid,
+    Any,
+}
+
+impl Texts {
+    /// Returns the texts of a type, by its object id.
+    fn of_type(oid: u32) -> Self {
+        match oid {
+            16 => Self::Boolean,
+            20 | 21 | 23 | 26 => Self::Integer,
+            700 | 701 | 1700 => Self::Number,
+            1082 | 1114 | 1184 => Self::Date,
+            2950 => Self::Uuid,
+            _ => Self::Any,
+        }
+    }
+
+    /// Returns the characters that the texts contain, and words besides. Empty for [`Self::Any`].
+    fn alphabet(self) -> (&'static [u8], &'static [&'static str]) {
+        match self {
+            Self::Boolean => (b"tf", &[]),
+            Self::Integer => (b"-0123456789", &[]),
+            Self::Number => (b"-0123456789.e+", &["NaN", "Infinity", "-Infinity"]),
+            Self::Date => (b"-0123456789:.+ BC", &["infinity", "-infinity"]),
+            Self::Uuid => (b"-0123456789abcdef", &[]),
+            Self::Any => (b"", &[]),
+        }
+    }
+
+    /// Returns the lengths of those beginnings of `text` that can be values.
+    fn lengths(self, text: &[u8]) -> Vec<usize> {
+        let (alphabet, words) = self.alphabet();
+        let run = text.iter().take_while(|byte| alphabet.contains(byte)).count();
+        let dashes: Vec<_> =
+            text.iter().take(run).enumerate().filter(|(_, byte)| **byte == b'-').map(|(at, _)| at).collect();
+        let (least, most) = match self {
+            Self::Boolean => (1, run.min(1)),
+            // A minus only begins it, and is not all of it.
+            Self::Integer => match dashes.as_slice() {
+                [0, second, ..] => (2, *second),
+                [0] => (2, run),
+                [first, ..] => (1, *first),
+                [] => (1, run),
+            },
+            Self::Number => (1, run),
+            // A year has at least four digits.
+            Self::Date if dashes.first().is_some_and(|first| *first >= 4) => (10, run),
+            Self::Uuid if dashes.starts_with(&[8, 13, 18, 23]) => (36, run.min(36)),
+            Self::Date | Self::Uuid => (1, 0),
+            Self::Any => (0, text.len()),
+        };
+        (least..=most)
+            .chain(words.iter().filter(|word| text.starts_with(word.as_bytes())).map(|word| word.len()))
+            .collect()
+    }
 }
 
 /// The object id of the type `bytea`. Its values are bytes, not their hexadecimal text.
 const BYTEA: u32 = 17;
 
 impl Template {
-    /// Parses a template.
+    /// Parses a template. `domains`: the types below domains, by object ids.
     ///
     /// # Errors
     /// A text in braces is neither a column of the replica identity nor the hash tag; there is no column.
-    pub fn parse(text: &str, columns: &[Column], tag: &str) -> Result<Self> {
+    pub fn parse(text: &str, columns: &[Column], domains: &BTreeMap<u32, u32>, tag: &str) -> Result<Self> {
         let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
         while let Some((before, after)) = rest.split_once('{') {
             let Some((name, after)) = after.split_once('}') else { bail!("`{text}` has a brace that is not closed") };
             plain += before;
-            if let Some(index) = columns.iter().position(|column| column.name == name) {
-                let column = columns.get(index);
+            if let Some((index, column)) = columns.iter().enumerate().find(|(_, column)| column.name == name) {
                 ensure!(
-                    column.is_some_and(|column| column.is_identity),
+                    column.is_identity,
                     "`{text}`: the column {name} does not belong to the table's replica identity, so deletes and updates do not \
                      contain it: ALTER TABLE ... REPLICA IDENTITY FULL"
                 );
                 if !plain.is_empty() {
                     parts.push(Part::Text(std::mem::take(&mut plain)));
                 }
-                parts.push(Part::Column { index, is_bytes: column.is_some_and(|column| column.type_oid == BYTEA) });
+                let texts = Texts::of_type(*domains.get(&column.type_oid).unwrap_or(&column.type_oid));
+                parts.push(Part::Column { index, is_bytes: column.type_oid == BYTEA, texts });
             } else {
                 ensure!(name == tag, "`{text}`: there is no column {name}");
                 plain = format!("{plain}{{{name}}}");
@@ -74,7 +143,7 @@ impl Template {
         for part in &self.parts {
             match part {
                 Part::Text(plain) => text.extend(plain.as_bytes()),
-                Part::Column { index, is_bytes } => {
+                Part::Column { index, is_bytes, .. } => {
                     let field = match row.get(*index) {
                         Some(Field::Unchanged) => old.and_then(|old| old.get(*index)),
                         field => field,
@@ -91,7 +160,35 @@ impl Template {
         Ok(Some(text))
     }
 
-    /// Returns a pattern for SCAN that matches the text of every row.
+    /// Whether it begins with text.
+    pub fn has_prefix(&self) -> bool {
+        matches!(self.parts.first(), Some(Part::Text(_)))
+    }
+
+    /// Whether a row can have this text, as far as the types of the columns tell.
+    pub fn matches(&self, text: &[u8]) -> bool {
+        let mut ends = BTreeSet::from([0]);
+        for part in &self.parts {
+            let rest = |at: usize| text.get(at..).unwrap_or_default();
+            ends = match part {
+                Part::Text(plain) => {
+                    let starts = ends.into_iter().filter(|at| rest(*at).starts_with(plain.as_bytes()));
+                    starts.map(|at| at + plain.len()).collect()
+                }
+                // The first place reaches all that the others reach.
+                Part::Column { texts: Texts::Any, .. } => {
+                    ends.first().into_iter().flat_map(|at| *at..=text.len()).collect()
+                }
+                Part::Column { texts, .. } => ends
+                    .iter()
+                    .flat_map(|at| texts.lengths(rest(*at)).into_iter().map(move |length| at + length))
+                    .collect(),
+            };
+        }
+        ends.contains(&text.len())
+    }
+
+    /// Returns a pattern for SCAN that matches the text of every row, and other texts: see [`Self::matches`].
     pub fn pattern(&self) -> String {
         let mut pattern = String::new();
         for part in &self.parts {
@@ -110,27 +207,28 @@ impl Template {
         pattern
     }
 
-    /// Whether different values of the columns always have different texts. `is_plain` tells whether the text of a column consists
-    /// of hexadecimal digits and dashes only.
-    pub fn is_injective(&self, is_plain: impl Fn(usize) -> bool) -> bool {
-        let mut others = 0;
-        let mut last_was_column = false;
+    /// Whether different values of the columns always have different texts: there is one column, or each ends at a character that its values
+    /// do not contain.
+    pub fn is_injective(&self) -> bool {
+        let (mut last, mut is_ambiguous, mut any) = (None, false, false);
         for part in &self.parts {
             match part {
                 Part::Text(plain) => {
-                    let first = plain.chars().next().unwrap_or_default();
-                    last_was_column = last_was_column && (first.is_ascii_hexdigit() || first == '-');
+                    let first = plain.as_bytes().first();
+                    last = last.take_if(|texts: &mut Texts| {
+                        let (alphabet, words) = texts.alphabet();
+                        first.is_some_and(|first| {
+                            alphabet.contains(first) || words.iter().any(|word| word.as_bytes().contains(first))
+                        })
+                    });
                 }
-                Part::Column { index, .. } => {
-                    if last_was_column {
-                        return false;
-                    }
-                    others += usize::from(!is_plain(*index));
-                    last_was_column = true;
+                Part::Column { texts, .. } => {
+                    is_ambiguous |= last.replace(*texts).is_some();
+                    any |= matches!(texts, Texts::Any);
                 }
             }
         }
-        others <= usize::from(self.columns().count() == 1)
+        !is_ambiguous && (!any || self.columns().count() == 1)
     }
 }
 
@@ -149,11 +247,22 @@ mod tests {
 
     fn columns() -> Vec<Column> {
         let column = |name: &str, type_oid, is_identity| Column { name: name.to_owned(), type_oid, is_identity };
-        vec![column("id", 23, true), column("sort", 25, true), column("raw", 17, true), column("note", 25, false)]
+        vec![
+            column("id", 23, true),
+            column("sort", 25, true),
+            column("raw", 17, true),
+            column("note", 25, false),
+            column("uuid", 2950, true),
+            column("day", 1082, true),
+            column("at", 1184, true),
+            column("sum", 1700, true),
+            column("good", 16, true),
+            column("domain", 50_000, true),
+        ]
     }
 
     fn parse(text: &str) -> Result<Template> {
-        Template::parse(text, &columns(), "users")
+        Template::parse(text, &columns(), &BTreeMap::from([(50_000, 20)]), "users")
     }
 
     fn text(text: &'static str) -> Field {
@@ -198,8 +307,46 @@ mod tests {
     }
 
     #[test]
+    fn a_text_matches_if_the_types_of_the_columns_can_have_it() {
+        const UUID: &str = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11";
+        for (template, good, bad) in [
+            (
+                "u:{id}",
+                &["u:7", "u:-7"][..],
+                &["u:", "u:-", "u:7-", "u:7-8", "u:42:logins", "u:feed", "v:7", "u:7 "][..],
+            ),
+            ("u:{id}-{id}", &["u:7-8", "u:-7--8"], &["u:7-", "u:7", "u:7---8"]),
+            ("u:{domain}!", &["u:7!"], &["u:7", "u:x!"]),
+            ("u:{sort}", &["u:", "u:7", "u:feed:open"], &["v:7"]),
+            ("u:{sort}:{id}", &["u::1", "u:a:b:1", "u:1:2:3"], &["u:1", "u:1:a"]),
+            ("u:{raw}{sort}", &["u:", "u:ab"], &["u"]),
+            (
+                "u:{uuid}",
+                &["u:a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"],
+                &["u:feed", "u:a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a1"],
+            ),
+            (
+                "u:{day}",
+                &["u:2026-11-27", "u:0044-03-15 BC", "u:-infinity", "u:12026-11-27"],
+                &["u:20261127", "u:2026", "u:x"],
+            ),
+            ("u:{at}:x", &["u:2026-11-27 03:00:00.5+00:x", "u:infinity:x"], &["u:2026-11-27 03:00:00.5+00"]),
+            ("u:{sum}", &["u:1.50", "u:-1e+20", "u:NaN", "u:-Infinity"], &["u:", "u:1,5", "u:feed"]),
+            ("u:{good}", &["u:t", "u:f"], &["u:true", "u:", "u:x", "u:feed"]),
+        ] {
+            let template = parse(template).unwrap();
+            good.iter().for_each(|text| assert!(template.matches(text.as_bytes()), "{template:?} {text}"));
+            bad.iter().for_each(|text| assert!(!template.matches(text.as_bytes()), "{template:?} {text}"));
+        }
+        let mut changed = UUID.to_owned();
+        assert!(parse("u{uuid}").unwrap().matches(format!("u{changed}").as_bytes()));
+        changed.replace_range(8..9, "0");
+        assert!(!parse("u{uuid}").unwrap().matches(format!("u{changed}").as_bytes()));
+    }
+
+    #[test]
     fn only_texts_that_differ_whenever_the_columns_do_are_injective() {
-        let injective = |template: &str| parse(template).unwrap().is_injective(|index| index == 0);
+        let injective = |template: &str| parse(template).unwrap().is_injective();
         for (template, expected) in [
             ("{id}", true),
             ("{sort}", true),
@@ -208,6 +355,11 @@ mod tests {
             ("{id}{id}", false),
             ("{id}0{id}", false),
             ("{id}:{sort}", false),
+            ("{id}/{uuid}", true),
+            ("{uuid}b{id}", false),
+            ("{day} {id}", false),
+            ("{day}i{id}", false),
+            ("{day}/{id}", true),
         ] {
             assert_eq!(injective(template), expected, "{template}");
         }
