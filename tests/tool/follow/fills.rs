@@ -169,6 +169,22 @@ fn a_filter_without_room_for_deleted_items_is_replaced_while_it_serves() {
 }
 
 #[test]
+fn a_filter_that_was_deleted_is_filled_again_before_a_row_changes() {
+    on_every_server(|program| {
+        for mode in MODES {
+            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+            let mut client = world.server.connect();
+            world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+            soon(|| client.run("BF.EXISTS {users} 1") == integer(1) && answer(&mut client, 2) == "absent");
+            client.run("DEL {users}");
+            soon(|| client.run("BF.EXISTS {users} 1") == integer(1) && answer(&mut client, 2) == "absent");
+            follower.says("the filter {users} is missing");
+            follower.end();
+        }
+    });
+}
+
+#[test]
 fn the_status_tells_how_far_the_follower_is_behind() {
     on_every_server(|program| {
         let world = World::new(program, USERS, USERS_TABLE);

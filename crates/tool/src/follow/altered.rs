@@ -73,11 +73,16 @@ impl Follower {
             }
             *self.tables.get_mut(index).context("a table")? = fresh;
             *self.altered.get_mut(index).context("a table")? = None;
-            match self.mode {
-                Mode::Eventual => self.refill(index, settled)?,
-                Mode::Synchronous => self.lose_filter(index)?,
-            }
+            self.fill_again(index, settled)?;
         }
         Ok(None)
+    }
+
+    /// Fills the filter of a table whose rows show everything up to a position. In synchronous mode, COMMITs go on, and it is filled later.
+    pub(super) fn fill_again(&mut self, index: usize, settled: Lsn) -> Result<()> {
+        match self.mode {
+            Mode::Eventual => self.refill(index, settled),
+            Mode::Synchronous => self.lose_filter(index),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use redis::cmd;
+use redis::{Value, cmd};
 
 use super::config::Mode;
 use super::follower::{Follower, origin};
@@ -27,11 +27,13 @@ impl Follower {
         }
     }
 
-    /// Extends the heartbeat once readers see every change up to a position that was read after the server's time.
+    /// Extends the heartbeat once readers see every change up to a position that was read after the server's time. A filter that someone has
+    /// deleted is filled again: no change of a row may come to notice it.
     pub(super) fn beat(&mut self) -> Result<()> {
         let settled = self.settled();
         if let Some((wanted, times)) = self.beat.pending.take_if(|(wanted, _)| *wanted <= settled) {
             self.metrics.applied(times.iter().min().copied().unwrap_or(0));
+            let mut missing = Vec::new();
             for (index, time_ms) in times.into_iter().enumerate() {
                 let table = self.tables.get(index).context("a table")?;
                 let (epoch, position) = self.epochs.get(index).zip(self.positions.get_mut(index)).context("a table")?;
@@ -40,9 +42,18 @@ impl Follower {
                 let expires_ms = time_ms + u64::try_from(table.config.max_lag.as_millis())?;
                 let beat =
                     cmd("SET").arg(&table.keys.feed).arg(wanted.to_string()).arg("PXAT").arg(expires_ms).to_owned();
-                self.store.transact(&table.keys, *epoch, &[stored.store(&table.keys), beat])?;
+                let exists = cmd("EXISTS").arg(&table.keys.filter).to_owned();
+                let replies = self.store.transact(&table.keys, *epoch, &[stored.store(&table.keys), beat, exists])?;
+                if replies.last() == Some(&Value::Int(0)) {
+                    missing.push(index);
+                }
             }
             self.confirm(settled)?;
+            for index in missing {
+                let table = self.tables.get(index).context("a table")?;
+                eprintln!("bloomgate: the filter {} is missing", table.keys.filter);
+                self.fill_again(index, settled)?;
+            }
         }
         self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
         if Instant::now() >= self.beat.next {
