@@ -268,3 +268,53 @@ fn only_keys_that_a_row_can_have_are_deleted() {
         }
     });
 }
+
+#[test]
+fn a_table_from_which_others_inherit_is_refused() {
+    on_every_server(|program| {
+        for mode in MODES {
+            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+            let (mut client, mut session) = (world.server.connect(), world.session());
+            session.batch_execute("CREATE TABLE admins () INHERITS (users); INSERT INTO admins VALUES (1, 1)").unwrap();
+            follower.says("no heartbeat: admins inherits from public.users, so SELECT finds its rows there");
+            soon(|| client.run("EXISTS {users}:feed") == integer(0));
+            assert_ne!(answer(&mut client, 1), "absent", "{mode}");
+            follower.end();
+            world.demand("");
+            refused(&world, "admins inherits from public.users");
+            session.batch_execute("DROP TABLE admins").unwrap();
+            let mut follower = world.follow_with_heartbeat();
+            follower.end();
+        }
+    });
+}
+
+#[test]
+fn columns_whose_equal_values_have_several_texts_are_named() {
+    const SCHEMA: &str = "CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+        CREATE DOMAIN id AS bigint; CREATE DOMAIN price AS numeric(9, 2); CREATE TYPE kind AS ENUM ('a', 'b');
+        CREATE TABLE users (id id, kind kind, price price, name text COLLATE ci, code char(4), sum numeric, day date,
+            PRIMARY KEY (id));
+        ALTER TABLE users REPLICA IDENTITY FULL;
+        CREATE PUBLICATION bloomgate FOR TABLE users";
+    let table = |columns: &str| USERS_TABLE.replace("\"{users}:{id}\"", &format!("\"{{users}}:{{id}}:{columns}\""));
+    on_every_server(|program| {
+        let world = World::new(program, SCHEMA, &table("{kind}{price}{day}"));
+        let mut client = world.server.connect();
+        let mut follower = world.following();
+        assert!(!follower.log().contains("different texts"), "{}", follower.log());
+        // The item of a domain is exact, so it leaves the filter.
+        let mut session = world.session();
+        session.batch_execute("INSERT INTO users (id, kind, price, day) VALUES (1, 'a', 1, 'today')").unwrap();
+        soon(|| has(&mut client, 1));
+        session.batch_execute("DELETE FROM users").unwrap();
+        soon(|| !has(&mut client, 1));
+        follower.end();
+        world.configure(&table("{sum}{name}{code}"));
+        let mut follower = world.following();
+        follower.says(
+            "equal values of public.users can have different texts in name (text COLLATE ci), code (character(4)), sum (numeric): a reader",
+        );
+        follower.end();
+    });
+}

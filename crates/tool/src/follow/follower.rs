@@ -264,6 +264,7 @@ impl Follower {
             Some(_) if !has_definition => Some("the table was altered"),
             Some(_) => {
                 eprintln!("bloomgate: {} continues at {lsn}", table.config.name);
+                report_inexact(table);
                 *self.positions.get_mut(index).context("a table")? = lsn;
                 None
             }
@@ -397,6 +398,18 @@ impl Follower {
     }
 }
 
+/// Names the columns of a table whose equal values may have different texts.
+fn report_inexact(table: &Table) {
+    if !table.inexact.is_empty() {
+        eprintln!(
+            "bloomgate: equal values of {} can have different texts in {}: a reader that asks with another text than the row's is told \
+             `absent`",
+            table.config.name,
+            table.inexact.join(", ")
+        );
+    }
+}
+
 /// Reports a fill.
 pub fn report_fill(table: &Table, rows: u64, begin: Instant) {
     eprintln!(
@@ -416,6 +429,7 @@ pub fn report_fill(table: &Table, rows: u64, begin: Instant) {
             }
         );
     }
+    report_inexact(table);
 }
 
 /// Returns what a position belongs to: a system, a timeline, a table (one that was dropped and created again is another), and its definition.

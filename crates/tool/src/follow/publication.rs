@@ -6,8 +6,8 @@ use postgres::{Client, Statement};
 
 use super::lsn::Lsn;
 
-/// Reads the definition of a table: a hash that changes with its object id, columns, storage, partitions, replica identity, publication, and
-/// whether row-level security hides rows from the follower. Any DDL that rewrites the rows gives them another file node. It takes no lock: DDL may wait for this follower while it has the table
+/// Reads the definition of a table: a hash that changes with its object id, columns, storage, partitions, replica identity, publication,
+/// whether row-level security hides rows from the follower, and whether tables inherit from it. Any DDL that rewrites the rows gives them another file node. It takes no lock: DDL may wait for this follower while it has the table
 /// locked.
 const DEFINITION: &str = "
     SELECT md5(concat_ws(' ', c.oid, c.relfilenode, c.relkind, c.relpersistence, c.relnatts, c.relreplident, i.indkey,
@@ -22,7 +22,8 @@ const DEFINITION: &str = "
          FROM parts JOIN pg_class l ON l.oid = parts.oid),
         (SELECT concat_ws(' ', p.oid, p.xmin, r.oid, r.xmin, SCHEMAS)
          FROM pg_publication p LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid WHERE p.pubname = $2),
-        CASE WHEN row_security_active(c.oid) THEN 'hidden' END))
+        CASE WHEN row_security_active(c.oid) THEN 'hidden' END,
+        CASE WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) THEN 'inherited' END))
     FROM pg_class c
     LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indimmediate AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END
     WHERE c.oid = to_regclass($1)";

@@ -1,6 +1,6 @@
 //! A followed table: what the catalogue says about it, and what a change of a row means for its filter and cache keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail, ensure};
 use postgres::Client;
@@ -10,9 +10,10 @@ use super::pgoutput::{Column, Field, Relation};
 use super::publication::Publication;
 use super::template::Template;
 
-/// Types whose equal values have equal texts: bool, bytea, "char", name, int8, int2, int4, text, oid, varchar, date, timestamp,
-/// timestamptz, uuid.
-const EXACT_TYPES: [u32; 14] = [16, 17, 18, 19, 20, 21, 23, 25, 26, 1043, 1082, 1114, 1184, 2950];
+/// Types whose equal values have equal texts: bool, bytea, "char", name, int8, int2, int4, text, oid, cidr, inet, varchar, date, time,
+/// timestamp, timestamptz, uuid. Enums, and numbers with a scale, are like them.
+const EXACT_TYPES: [u32; 17] = [16, 17, 18, 19, 20, 21, 23, 25, 26, 650, 869, 1043, 1082, 1083, 1114, 1184, 2950];
+const NUMERIC: u32 = 1700;
 
 /// A followed table.
 #[derive(Clone)]
@@ -38,6 +39,8 @@ pub struct Table {
     ///
     /// [`Step::Altered`]: super::stream::Step::Altered
     pub is_weak: bool,
+    /// The columns of the templates whose equal values may have different texts, with their types.
+    pub inexact: Vec<String>,
     /// Whether the items of deleted rows may leave the filter: no other row can have the same item.
     pub deletes: bool,
 }
@@ -57,7 +60,7 @@ impl Table {
     /// Reads the catalogue.
     ///
     /// # Errors
-    /// There is no such table; it or a partition is not logged; row-level security hides rows; a template names another column than
+    /// There is no such table; it or a partition is not logged; other tables inherit from it; row-level security hides rows; a template names another column than
     /// those of its replica identity.
     pub fn of_catalogue(client: &mut Client, config: &config::Table, publication: &Publication) -> Result<Self> {
         let name = &config.name;
@@ -67,7 +70,8 @@ impl Table {
             .query_opt(
                 "SELECT c.oid, relkind::text, relpersistence::text, relreplident::text, c.oid::regclass::text, \
                         nspname::text, relname::text, row_security_active(c.oid), quote_ident(current_user), \
-                        EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND indisprimary AND NOT indimmediate) \
+                        EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND indisprimary AND NOT indimmediate), \
+                        (SELECT min(inhrelid::regclass::text) FROM pg_inherits WHERE inhparent = c.oid AND relkind = 'r') \
                  FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = to_regclass($1)",
                 &[name],
             )
@@ -94,10 +98,16 @@ impl Table {
             role = row.try_get::<_, &str>(8)?
         );
         let has_deferrable_key: bool = row.try_get(9)?;
+        if let Some(heir) = row.try_get::<_, Option<&str>>(10)? {
+            bail!(
+                "{heir} inherits from {name}, so SELECT finds its rows there, and the stream does not: use partitions instead"
+            );
+        }
         // The columns after INCLUDE belong to the index and not to its key, and a deferrable key identifies no row.
         let rows = client.query(
             "SELECT a.attname::text, a.atttypid, c.relkind = 'r' AND c.relreplident = 'f' OR k.is_key, k.is_key, \
-                    coalesce(l.collisdeterministic, true), a.attgenerated <> '', b.oid \
+                    coalesce(l.collisdeterministic, true), a.attgenerated <> '', b.oid, b.typtype = 'e', b.typmod, \
+                    format_type(a.atttypid, a.atttypmod) || CASE WHEN NOT l.collisdeterministic THEN ' COLLATE ' || quote_ident(l.collname) ELSE '' END \
              FROM pg_class c \
              JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
              LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indimmediate \
@@ -105,13 +115,15 @@ impl Table {
              CROSS JOIN LATERAL (SELECT coalesce(a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]), false)) k (is_key) \
              LEFT JOIN pg_collation l ON l.oid = a.attcollation \
              CROSS JOIN LATERAL (WITH RECURSIVE types AS ( \
-                 SELECT t.oid, t.typbasetype FROM pg_type t WHERE t.oid = a.atttypid \
-                 UNION ALL SELECT t.oid, t.typbasetype FROM types JOIN pg_type t ON t.oid = types.typbasetype) \
-                 SELECT oid FROM types WHERE typbasetype = 0) b \
+                 SELECT t.oid, t.typbasetype, t.typtype, CASE t.typbasetype WHEN 0 THEN a.atttypmod ELSE t.typtypmod END AS typmod \
+                 FROM pg_type t WHERE t.oid = a.atttypid \
+                 UNION ALL SELECT t.oid, t.typbasetype, t.typtype, CASE t.typbasetype WHEN 0 THEN types.typmod ELSE t.typtypmod END \
+                 FROM types JOIN pg_type t ON t.oid = types.typbasetype) \
+                 SELECT oid, typtype, typmod FROM types WHERE typbasetype = 0) b \
              WHERE c.oid = $1 ORDER BY a.attnum",
             &[&oid],
         )?;
-        let (mut columns, mut unique, mut exact) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut columns, mut unique, mut exact, mut described) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut domains, mut generated_key) = (BTreeMap::new(), None);
         for row in rows {
             let column = Column { name: row.try_get(0)?, type_oid: row.try_get(1)?, is_identity: row.try_get(2)? };
@@ -124,7 +136,10 @@ impl Table {
             unique.push(is_key);
             let base: u32 = row.try_get(6)?;
             domains.insert(column.type_oid, base);
-            exact.push(row.try_get::<_, bool>(4)? && EXACT_TYPES.contains(&base));
+            let (is_enum, modifier): (bool, i32) = (row.try_get(7)?, row.try_get(8)?);
+            let is_exact_type = EXACT_TYPES.contains(&base) || is_enum || (base == NUMERIC && modifier >= 0);
+            exact.push(row.try_get::<_, bool>(4)? && is_exact_type);
+            described.push(format!("{} ({})", column.name, row.try_get::<_, &str>(9)?));
             columns.push(column);
         }
         if !columns.iter().any(|column| column.is_identity) {
@@ -155,6 +170,9 @@ impl Table {
                 .filter(|(_, is_key)| **is_key)
                 .all(|(index, _)| item.columns().any(|c| c == index));
         let is_exact = item.columns().all(|index| exact.get(index) == Some(&true));
+        let used: BTreeSet<_> = cache_keys.iter().chain([&item]).flat_map(Template::columns).collect();
+        let is_inexact = |index: &usize| exact.get(*index) == Some(&false);
+        let inexact = used.into_iter().filter(is_inexact).filter_map(|index| described.get(index).cloned()).collect();
         let deletes = config.can_delete() && is_key && is_exact && item.is_injective();
         Ok(Self {
             config: config.clone(),
@@ -169,6 +187,7 @@ impl Table {
             item,
             cache_keys,
             is_weak: false,
+            inexact,
             deletes,
         })
     }
