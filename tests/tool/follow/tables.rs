@@ -1,6 +1,6 @@
 //! Tables at the edges: keys that do not identify a row, names in quotes, rows that the follower may not see.
 
-use super::synchronous::{answer, open_keys};
+use super::synchronous::{FOLLOWER, WITH_GHOST, answer, open_keys};
 use super::{MODES, USERS, USERS_TABLE, World, soon};
 use crate::running::run;
 use testing::{Connection, integer, on_every_server};
@@ -316,5 +316,55 @@ fn columns_whose_equal_values_have_several_texts_are_named() {
             "equal values of public.users can have different texts in name (text COLLATE ci), code (character(4)), sum (numeric): a reader",
         );
         follower.end();
+    });
+}
+
+#[test]
+fn a_row_whose_cache_keys_are_null_is_in_the_filter() {
+    const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL, mail text);
+        ALTER TABLE users REPLICA IDENTITY FULL;
+        CREATE PUBLICATION bloomgate FOR TABLE users";
+    let table = USERS_TABLE.replace("{users}:{id}", "{users}:mail:{mail}");
+    on_every_server(|program| {
+        for mode in MODES {
+            let (world, mut follower) = World::started(mode, program, SCHEMA, &table);
+            let (mut client, mut session) = (world.server.connect(), world.session());
+            session.batch_execute("INSERT INTO users VALUES (1, 1, NULL), (2, 1, NULL), (3, 1, 'a')").unwrap();
+            soon(|| has(&mut client, 1) && has(&mut client, 2) && has(&mut client, 3) && open_keys(&mut client) == 0);
+            session.batch_execute("DELETE FROM users WHERE id = 2").unwrap();
+            soon(|| !has(&mut client, 2) && open_keys(&mut client) == 0);
+            session.batch_execute("UPDATE users SET mail = NULL WHERE id = 3; DELETE FROM users WHERE id = 3").unwrap();
+            soon(|| !has(&mut client, 3) && open_keys(&mut client) == 0);
+            assert!(has(&mut client, 1), "{mode}");
+            follower.end();
+        }
+    });
+}
+
+#[test]
+fn a_journal_keeps_the_item_of_a_row_whose_cache_keys_are_null() {
+    const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL, mail text);
+        ALTER TABLE users REPLICA IDENTITY FULL;
+        INSERT INTO users VALUES (1, 1, 'a');
+        CREATE PUBLICATION bloomgate FOR TABLE users";
+    let table = USERS_TABLE.replace("{users}:{id}", "{users}:mail:{mail}");
+    on_every_server(|program| {
+        let (world, follower) = World::started("synchronous", program, SCHEMA, &table);
+        let mut client = world.server.connect();
+        world.demand_ghost(WITH_GHOST);
+        let mut next = None;
+        // The item has a row again when the next follower reads that it was deleted.
+        let kill = || {
+            let mut client = world.server.connect();
+            soon(|| open_keys(&mut client) == 2);
+            drop(follower);
+            next.insert(world.follow()).says("continues at");
+        };
+        let statement = "BEGIN; DELETE FROM users; INSERT INTO users VALUES (1, 2, NULL); COMMIT";
+        world.while_waiting(&[statement], kill, || world.demand(FOLLOWER));
+        soon(|| open_keys(&mut client) == 0);
+        world.wait_for_heartbeat();
+        assert!(has(&mut client, 1));
+        next.unwrap().end();
     });
 }

@@ -158,6 +158,8 @@ pub struct Keys {
     pub alive: String,
     /// The filter that a fill builds.
     pub filling: String,
+    /// The beginning of the cache key of a row that has none. Nothing is stored there.
+    pub null: String,
 }
 
 impl Keys {
@@ -171,6 +173,7 @@ impl Keys {
             open: format!("{base}:feed:open"),
             alive: format!("{base}:feed:alive"),
             filling: format!("{base}:filling"),
+            null: format!("{base}:feed:null:"),
         }
     }
 

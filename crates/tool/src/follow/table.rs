@@ -237,10 +237,16 @@ impl Table {
         pairs: &mut Vec<(Vec<u8>, Vec<u8>)>,
     ) -> Result<Option<Vec<u8>>> {
         let Some(item) = self.item.render(row, old)? else { return Ok(None) };
+        let mut has_key = false;
         for template in &self.cache_keys {
             if let Some(key) = template.render(row, old)? {
                 pairs.push((item.clone(), key));
+                has_key = true;
             }
+        }
+        if !has_key {
+            // Each needs a column that is NULL. The item has to enter the filter and the journal all the same.
+            pairs.push((item.clone(), [self.keys.null.as_bytes(), &item].concat()));
         }
         Ok(Some(item))
     }
