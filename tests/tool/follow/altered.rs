@@ -56,7 +56,7 @@ fn rows_that_ddl_has_rewritten_are_not_denied_and_old_values_are_deleted() {
             session.batch_execute("DELETE FROM users WHERE id = 10").unwrap();
             session.batch_execute("ALTER TABLE users ALTER COLUMN id TYPE bigint USING id + 5").unwrap();
             let mut follower = world.follow_with_heartbeat();
-            follower.says("filling {users} from public.users: the table was altered");
+            follower.says("filling {users} from public.users: the table or its configuration was altered");
             catch_up(&world, &mut client, 2000);
             assert!(has(&mut client, 10) && has(&mut client, 39), "{mode}");
             follower.end();

@@ -368,3 +368,38 @@ fn a_journal_keeps_the_item_of_a_row_whose_cache_keys_are_null() {
         next.unwrap().end();
     });
 }
+
+#[test]
+fn changed_templates_fill_the_filter_again() {
+    on_every_server(|program| {
+        for mode in MODES {
+            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+            let mut client = world.server.connect();
+            world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+            soon(|| has(&mut client, 1) && open_keys(&mut client) == 0);
+            let mut table = USERS_TABLE.to_owned();
+            for (from, to) in [
+                ("\"{id}\"", "\"u{id}\""),
+                ("{users}:{id}", "{users}:number:{id}"),
+                ("0.000001 100000", "0.000001 200000"),
+            ] {
+                follower.end();
+                world.demand("");
+                client.run("SET {users}:number:1 old");
+                table = table.replace(from, to);
+                world.configure(&table);
+                follower = world.follow_with_heartbeat();
+                follower.says("filling {users} from public.users: the table or its configuration was altered");
+                follower.says("{users} has 1 row");
+                assert_eq!(client.run("BF.EXISTS {users} u1"), integer(1), "{mode}");
+            }
+            assert_eq!(client.run("EXISTS {users}:number:1"), integer(0), "{mode}");
+            follower.end();
+            world.demand("");
+            // As it is, it fits.
+            let mut follower = world.follow_with_heartbeat();
+            follower.says("continues at");
+            follower.end();
+        }
+    });
+}

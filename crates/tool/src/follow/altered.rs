@@ -22,7 +22,7 @@ impl Follower {
     /// Reads the definitions of the tables.
     pub(super) fn read_definitions(&mut self) -> Result<Vec<Option<String>>> {
         let (publication, database) = (&self.publication, &mut self.database);
-        self.tables.iter().map(|table| publication.definition(database, &table.config.name)).collect()
+        self.tables.iter().map(|table| publication.definition(database, &table.config)).collect()
     }
 
     /// Deletes the heartbeats of tables whose definitions have changed. `end`: the end of the log after they were read.

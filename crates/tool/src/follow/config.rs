@@ -188,6 +188,12 @@ impl Table {
         Keys::of(&self.filter)
     }
 
+    /// Returns what decides which items the filter has and which values are cached: with other words, they are of no use.
+    pub fn contents(&self) -> String {
+        let words = [&self.create, &self.item].into_iter().chain(&self.cache_key);
+        words.map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+
     /// Checks the words of BF.RESERVE, as the server does. A server that refused them later would leave COMMITs waiting.
     fn check_create(&self) -> Result<()> {
         let words: Vec<_> =

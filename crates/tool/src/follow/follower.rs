@@ -261,7 +261,7 @@ impl Follower {
             None => Some("it has no position"),
             Some(_) if !has_origin => Some("it belongs to another database, timeline or table"),
             Some(_) if is_lost => Some("it is older than the slot: the server has lost data"),
-            Some(_) if !has_definition => Some("the table was altered"),
+            Some(_) if !has_definition => Some("the table or its configuration was altered"),
             Some(_) => {
                 eprintln!("bloomgate: {} continues at {lsn}", table.config.name);
                 report_inexact(table);

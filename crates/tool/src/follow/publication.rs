@@ -4,10 +4,12 @@
 use anyhow::{Context, Result};
 use postgres::{Client, Statement};
 
+use super::config;
 use super::lsn::Lsn;
 
 /// Reads the definition of a table: a hash that changes with its object id, columns, storage, partitions, replica identity, publication,
-/// whether row-level security hides rows from the follower, and whether tables inherit from it. Any DDL that rewrites the rows gives them another file node. It takes no lock: DDL may wait for this follower while it has the table
+/// whether row-level security hides rows from the follower, and whether tables inherit from it, and
+/// with its templates and the words of BF.RESERVE. Any DDL that rewrites the rows gives them another file node. It takes no lock: DDL may wait for this follower while it has the table
 /// locked.
 const DEFINITION: &str = "
     SELECT md5(concat_ws(' ', c.oid, c.relfilenode, c.relkind, c.relpersistence, c.relnatts, c.relreplident, i.indkey,
@@ -23,7 +25,7 @@ const DEFINITION: &str = "
         (SELECT concat_ws(' ', p.oid, p.xmin, r.oid, r.xmin, SCHEMAS)
          FROM pg_publication p LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid WHERE p.pubname = $2),
         CASE WHEN row_security_active(c.oid) THEN 'hidden' END,
-        CASE WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) THEN 'inherited' END))
+        CASE WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) THEN 'inherited' END, $3::text))
     FROM pg_class c
     LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indimmediate AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END
     WHERE c.oid = to_regclass($1)";
@@ -62,9 +64,9 @@ impl Publication {
     ///
     /// # Errors
     /// A lost connection.
-    pub fn definition(&self, client: &mut Client, table: &str) -> Result<Option<String>> {
+    pub fn definition(&self, client: &mut Client, table: &config::Table) -> Result<Option<String>> {
         let row = client
-            .query_opt(&self.definition, &[&table, &self.name])
+            .query_opt(&self.definition, &[&table.name, &self.name, &table.contents()])
             .context("PostgreSQL rejected a query of its catalogue")?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }

@@ -65,7 +65,7 @@ impl Table {
     pub fn of_catalogue(client: &mut Client, config: &config::Table, publication: &Publication) -> Result<Self> {
         let name = &config.name;
         // First: a change while the rest is read is noticed later.
-        let definition = publication.definition(client, name)?.unwrap_or_default();
+        let definition = publication.definition(client, config)?.unwrap_or_default();
         let row = client
             .query_opt(
                 "SELECT c.oid, relkind::text, relpersistence::text, relreplident::text, c.oid::regclass::text, \
