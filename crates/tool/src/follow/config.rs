@@ -116,6 +116,13 @@ impl Config {
                 "no other key can share the slot of the filter `{}` because of its braces",
                 table.filter
             );
+            let elsewhere = table.cache_key.iter().find(|key| tag(key) != Some(table.tag()));
+            if let Some(key) = elsewhere.filter(|_| config.cluster) {
+                bail!(
+                    "the cache-key `{key}` must begin with `{{{}}}`: a cluster has it in another slot than the filter",
+                    table.tag()
+                );
+            }
             let same = config.tables.iter().take(index).find(|other| other.filter == table.filter);
             ensure!(same.is_none(), "two tables have the filter `{}`: each needs a filter of its own", table.filter);
         }
@@ -346,8 +353,9 @@ max-lag = "1s"
             ("HASH siphash", "HASH sipphash", "bad hash"),
             ("0.001", "2", "the `create` of public.users is wrong: error rate must be in the range"),
             ("0.001 10000000 HASH siphash", "", "wrong number of arguments"),
+            ("[\"{users}:{id}\", ", "[\"users:{id}\", ", "the cache-key `users:{id}` must begin with `{users}`"),
         ] {
-            let error = Config::parse(&FILE.replace(from, to)).unwrap_err();
+            let error = Config::parse(&format!("cluster = true{}", FILE.replace(from, to))).unwrap_err();
             assert!(format!("{error:#}").contains(part), "{to}: {error:#}");
         }
         let twice = format!("{FILE}{}", &FILE[FILE.find("[[").unwrap()..]);
