@@ -105,7 +105,8 @@ impl Config {
         };
         ensure!(is_name(&config.slot), "`slot` must be 1 to 63 of the characters a-z, 0-9 and _");
         ensure!(!config.tables.is_empty(), "there is no [[table]]");
-        for (index, table) in config.tables.iter().enumerate() {
+        let mut reserved = Vec::new();
+        for table in &config.tables {
             ensure!(!table.cache_key.is_empty(), "the table {} has no cache-key", table.name);
             let (least, most) = MAX_LAG_RANGE;
             ensure!((least..=most).contains(&table.max_lag), "the max-lag of {} must be 100ms to 1h", table.name);
@@ -123,10 +124,12 @@ impl Config {
                     table.tag()
                 );
             }
-            let same = config.tables.iter().take(index).find(|other| other.filter == table.filter);
-            ensure!(same.is_none(), "two tables have the filter `{}`: each needs a filter of its own", table.filter);
+            let own = keys.all();
+            if let Some(key) = own.iter().find(|key| reserved.contains(*key)) {
+                bail!("two tables need the key `{key}`: name another filter than `{}`", table.filter);
+            }
+            reserved.extend(own);
         }
-        let reserved: Vec<_> = config.tables.iter().flat_map(|table| table.keys().all()).collect();
         config.tables.iter_mut().for_each(|table| table.reserved.clone_from(&reserved));
         Ok(config)
     }
@@ -358,7 +361,10 @@ max-lag = "1s"
             let error = Config::parse(&format!("cluster = true{}", FILE.replace(from, to))).unwrap_err();
             assert!(format!("{error:#}").contains(part), "{to}: {error:#}");
         }
-        let twice = format!("{FILE}{}", &FILE[FILE.find("[[").unwrap()..]);
-        assert!(Config::parse(&twice).unwrap_err().to_string().contains("two tables"));
+        for (filter, key) in [("{users}", "{users}"), ("users", "{users}:feed"), ("{users}:feed", "{users}:feed")] {
+            let second = FILE[FILE.find("[[").unwrap()..].replace("\"{users}\"", &format!("\"{filter}\""));
+            let error = Config::parse(&format!("{FILE}{second}")).unwrap_err().to_string();
+            assert!(error.contains(&format!("two tables need the key `{key}`")), "{error}");
+        }
     }
 }
