@@ -9,8 +9,14 @@ use testing::{Connection, integer, nil, on_every_server};
 
 /// Returns the version of a row, as a reader gets it.
 fn version(client: &mut Connection, session: &mut Client, id: u64) -> String {
-    cache(client, session, id);
-    client.run(&format!("GET {{users}}:{id}")).text()
+    loop {
+        cache(client, session, id);
+        // A fill may have deleted it meanwhile.
+        let value = client.run(&format!("GET {{users}}:{id}"));
+        if value != nil(2) {
+            return value.text();
+        }
+    }
 }
 
 fn has(client: &mut Connection, id: u64) -> bool {
@@ -95,6 +101,23 @@ fn a_fill_that_waits_for_ddl_has_the_new_rows() {
             assert!(has(&mut client, 101) && has(&mut client, 102), "{mode}");
             follower.end();
         }
+    });
+}
+
+#[test]
+fn a_follower_starts_while_the_commit_of_ddl_waits_for_it() {
+    on_every_server(|program| {
+        let (world, follower) = World::started("synchronous", program, USERS, USERS_TABLE);
+        drop(follower);
+        let mut next = None;
+        // The transaction keeps the table locked until its COMMIT returns.
+        let statement = "ALTER TABLE users ADD COLUMN note text";
+        world.while_waiting(&[statement], || next = Some(world.follow()), || ());
+        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        let mut client = world.server.connect();
+        assert_ne!(answer(&mut client, 1), "absent");
+        soon(|| has(&mut client, 1) && answer(&mut client, 2) == "absent");
+        next.unwrap().end();
     });
 }
 

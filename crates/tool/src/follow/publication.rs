@@ -33,11 +33,30 @@ const DEFINITION: &str = "
 const SCHEMAS: &str = "(SELECT string_agg(concat_ws(' ', s.oid, s.pnnspid), ',' ORDER BY s.oid) FROM pg_publication_namespace s WHERE s.pnpubid = p.oid)";
 const SCHEMAS_SINCE: u32 = 150_000;
 
+/// Finds a table and those that it is a partition of in a publication. The view `pg_publication_tables` would lock the table, from PostgreSQL
+/// 16 on: see [`DEFINITION`].
+const COVERS: &str = "
+    WITH RECURSIVE ancestors (oid) AS (
+        SELECT $2::oid
+        UNION ALL SELECT i.inhparent
+        FROM ancestors JOIN pg_class c ON c.oid = ancestors.oid AND c.relispartition JOIN pg_inherits i ON i.inhrelid = c.oid),
+    published AS (
+        SELECT c.oid = $2 AS is_own, p.pubviaroot,
+            CASE WHEN p.puballtables OR IN_SCHEMA THEN NULL ELSE to_jsonb(r) ->> 'prqual' END AS filter
+        FROM ancestors JOIN pg_class c ON c.oid = ancestors.oid JOIN pg_publication p ON p.pubname = $1
+        LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
+        WHERE p.puballtables OR r.oid IS NOT NULL OR IN_SCHEMA)
+    SELECT coalesce(bool_and(is_own OR NOT pubviaroot), false), coalesce(bool_or(is_own AND filter IS NOT NULL), false) FROM published";
+const IN_SCHEMA: &str =
+    "EXISTS (SELECT FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace)";
+
 /// The publication whose changes the stream contains.
 pub struct Publication {
     pub name: String,
     /// The query of a table's definition.
     definition: Statement,
+    /// The query of [`Self::covers`].
+    covers: Statement,
 }
 
 /// A change of a table's definition.
@@ -55,9 +74,19 @@ impl Publication {
     /// A lost connection.
     pub fn named(client: &mut Client, name: &str) -> Result<Self> {
         let version: String = client.query_one("SHOW server_version_num", &[])?.try_get(0)?;
-        let schemas = if version.parse::<u32>()? < SCHEMAS_SINCE { "''" } else { SCHEMAS };
-        let definition = client.prepare(&DEFINITION.replace("SCHEMAS", schemas))?;
-        Ok(Self { name: name.to_owned(), definition })
+        let has_schemas = version.parse::<u32>()? >= SCHEMAS_SINCE;
+        let definition = client.prepare(&DEFINITION.replace("SCHEMAS", if has_schemas { SCHEMAS } else { "''" }))?;
+        let covers = client.prepare(&COVERS.replace("IN_SCHEMA", if has_schemas { IN_SCHEMA } else { "false" }))?;
+        Ok(Self { name: name.to_owned(), definition, covers })
+    }
+
+    /// Returns whether the stream shows the changes of a table as its own, and whether it leaves out rows.
+    ///
+    /// # Errors
+    /// A lost connection.
+    pub fn covers(&self, client: &mut Client, table_oid: u32) -> Result<(bool, bool)> {
+        let row = client.query_one(&self.covers, &[&self.name, &table_oid])?;
+        Ok((row.try_get(0)?, row.try_get(1)?))
     }
 
     /// Reads the definition of a table, or `None` if no table has this name.

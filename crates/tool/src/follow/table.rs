@@ -327,21 +327,21 @@ fn check_reserved(config: &config::Table, cache_keys: &[Template]) -> Result<()>
 /// # Errors
 /// It does not; the error contains the SQL that creates or completes it.
 pub fn check_publication(client: &mut Client, publication: &Publication, tables: &[Table]) -> Result<()> {
-    let publication = &publication.name;
+    let publication_name = &publication.name;
     let row = client.query_opt(
         "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot FROM pg_publication WHERE pubname = $1",
-        &[&publication],
+        &[publication_name],
     )?;
     let names: Vec<_> = tables.iter().map(|table| table.quoted.as_str()).collect();
     let Some(row) = row else {
         bail!(
-            "there is no publication {publication}; as the tables' owner: CREATE PUBLICATION {publication} FOR TABLE {}",
+            "there is no publication {publication_name}; as the tables' owner: CREATE PUBLICATION {publication_name} FOR TABLE {}",
             names.join(", ")
         );
     };
     ensure!(
         row.try_get::<_, bool>(0)?,
-        "the publication {publication} leaves out some kinds of changes: ALTER PUBLICATION {publication} \
+        "the publication {publication_name} leaves out some kinds of changes: ALTER PUBLICATION {publication_name} \
          SET (publish = 'insert, update, delete, truncate')"
     );
     let is_via_root: bool = row.try_get(1)?;
@@ -349,23 +349,18 @@ pub fn check_publication(client: &mut Client, publication: &Publication, tables:
         let name = &table.quoted;
         ensure!(
             is_via_root || !table.is_partitioned,
-            "the publication {publication} shows changes of {name} as those of its partitions: ALTER PUBLICATION {publication} \
+            "the publication {publication_name} shows changes of {name} as those of its partitions: ALTER PUBLICATION {publication_name} \
              SET (publish_via_partition_root = true)"
         );
-        let found = client.query_opt(
-            "SELECT to_jsonb(t) ->> 'rowfilter' FROM pg_publication_tables t \
-             WHERE pubname = $1 AND schemaname = $2 AND tablename = $3",
-            &[&publication, &table.name.0, &table.name.1],
-        )?;
-        let found = found.with_context(|| {
-            format!(
-                "the publication {publication} lacks the table {name}, or shows its changes as those of a table that it is a partition of: \
-                 ALTER PUBLICATION {publication} ADD TABLE {name}"
-            )
-        })?;
+        let (is_covered, leaves_out) = publication.covers(client, table.oid)?;
         ensure!(
-            found.try_get::<_, Option<&str>>(0)?.is_none(),
-            "the publication {publication} leaves out rows of the table {name}: remove its WHERE clause"
+            is_covered,
+            "the publication {publication_name} lacks the table {name}, or shows its changes as those of a table that it is a partition of: \
+             ALTER PUBLICATION {publication_name} ADD TABLE {name}"
+        );
+        ensure!(
+            !leaves_out,
+            "the publication {publication_name} leaves out rows of the table {name}: remove its WHERE clause"
         );
     }
     Ok(())
