@@ -134,7 +134,7 @@ impl Sampler {
             Some(server) if server.is_cluster() => server.reconnect(Duration::ZERO)?,
             server => *server = Some(Server::connect(&self.options)?),
         }
-        for server in &mut self.server {
+        if let Some(server) = &mut self.server {
             for node in server.nodes() {
                 // Sampling must not protect filters from eviction. Servers before 7.2 do not know the command.
                 _ = server.ask_node(&node, cmd("CLIENT").arg("NO-TOUCH").arg("ON"));
