@@ -104,6 +104,27 @@ impl Database {
         self.wait_until_it_answers();
     }
 
+    /// Keeps a copy of the data directory, as a snapshot of its volume does: what a crash would leave.
+    pub fn save(&mut self) {
+        self.crash_and(&["cp -a data saved"]);
+    }
+
+    /// Puts the data directory back to the copy.
+    pub fn put_back(&mut self) {
+        self.crash_and(&["rm -r data", "cp -a saved data"]);
+    }
+
+    fn crash_and(&mut self, commands: &[&str]) {
+        assert!(self.stop("immediate"), "PostgreSQL does not stop");
+        self.child.wait().expect("the process ends");
+        for text in commands {
+            let status = command(Path::new("sh"), self.user, self.folder.path()).args(["-c", text]).status();
+            assert!(status.expect("sh runs").success(), "{text}");
+        }
+        self.child = launch(&self.programs, self.user, self.folder.path(), &self.settings);
+        self.wait_until_it_answers();
+    }
+
     fn stop(&self, mode: &str) -> bool {
         let mut stop = command(&self.programs.join("pg_ctl"), self.user, self.folder.path());
         let output = stop.args(["-D", "data", "-m", mode, "-t", "20", "stop"]).output();

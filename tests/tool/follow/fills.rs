@@ -56,8 +56,11 @@ fn the_slot_waits_for_transactions_of_any_length() {
     let world = World::new(&servers()[0], USERS, USERS_TABLE);
     let mut session = world.session();
     session.batch_execute("BEGIN; SELECT txid_current()").unwrap();
+    let mut client = world.server.connect();
+    client.run("SET {users}:feed:position 1");
     let mut stopped = world.follow();
     stopped.says("creating the replication slot");
+    assert_eq!(client.run("EXISTS {users}:feed:position"), integer(0), "it was stored with another slot");
     stopped.end();
     // PostgreSQL notices the lost connection only when it writes to it.
     let text = "SELECT pg_terminate_backend(pid) FROM pg_stat_replication";

@@ -7,6 +7,7 @@ mod durable;
 mod encrypted;
 mod eventual;
 mod fills;
+mod history;
 mod partitions;
 mod restarts;
 mod several;

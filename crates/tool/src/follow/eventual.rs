@@ -20,13 +20,14 @@ impl Follower {
         while self.arrived.waiting.front().is_some_and(|transaction| snapshot.shows(transaction.xid)) {
             group.extend(self.arrived.pop());
         }
-        let Some(last) = group.last() else { return Ok(()) };
+        let Some(last) = group.last().map(Transaction::mark) else { return Ok(()) };
         let end = last.end;
         for index in 0..self.tables.len() {
             if let Err(error) = self.apply(index, &group, end) {
                 refill_or_fail(error)?;
                 // The rows show the whole group already. To apply it again would add its deleted items, too, for which a full filter may
                 // have no room.
+                *self.marks.get_mut(index).context("a table")? = last;
                 self.refill(index, end)?;
             }
         }
@@ -62,6 +63,6 @@ impl Follower {
             self.store.delete_values(table, |_| Ok(()))?;
         }
         commands.extend(chunked("BF.MDEL", &table.keys.filter, work.gone()));
-        self.store_position(index, commands, end.max(position))
+        self.store_position(index, commands, end.max(position), group)
     }
 }

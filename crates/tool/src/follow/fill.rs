@@ -44,6 +44,7 @@ pub fn fill(
         add(store, &keys.filling, items)?;
         meanwhile(store)
     })?;
+    flush(client)?;
     // The leases that were granted without this filter end here. Otherwise a reader that has read an old row could fill it in after
     // the scan.
     store.transact(keys, epoch, &[cmd("RENAME").arg(&keys.filling).arg(&keys.filter).to_owned()])?;
@@ -90,6 +91,18 @@ pub fn copy(client: &mut Client, table: &Table, mut pass: impl FnMut(&[Vec<u8>])
         }
     }
     Ok(rows)
+}
+
+/// Waits until everything that was visible until now is on PostgreSQL's disk. A writer with `synchronous_commit = off` does not wait, so a
+/// crash of PostgreSQL could bring back rows that were deleted when they were copied, and reuse positions of the log.
+///
+/// # Errors
+/// A lost connection.
+pub fn flush(client: &mut Client) -> Result<()> {
+    // The COMMIT of a transaction with a record in the log writes the log up to there to the disk.
+    client
+        .batch_execute("SELECT pg_logical_emit_message(true, 'bloomgate', '')")
+        .context("cannot write to PostgreSQL's log")
 }
 
 /// Whether the table was locked for longer than the session waits.

@@ -13,7 +13,7 @@ use redis::Cmd;
 use super::config::{Config, Mode};
 use super::fill::{fill, is_locked};
 use super::journal::Journal;
-use super::lsn::Lsn;
+use super::lsn::{Lsn, Mark};
 use super::metrics::{Metrics, State};
 use super::pgoutput;
 use super::publication::{Altered, Publication};
@@ -21,7 +21,7 @@ use super::pulse::{INTERVAL as PULSE, Pulse};
 use super::slot::{ensure_slot, take_slot};
 use super::standbys;
 use super::store::{Position, Replaced, Stopped, Store, has_filter};
-use super::stream::Arrived;
+use super::stream::{Arrived, Transaction};
 use super::table::{Table, check_publication};
 use super::visibility::{Snapshot, unfinished};
 use super::wire::{Event, TEXT_SETTINGS, Wire, unanswered};
@@ -32,7 +32,7 @@ use crate::server::Lost;
 /// How often the list of running transactions is read while transactions wait.
 pub const VISIBILITY_INTERVAL: Duration = Duration::from_millis(1);
 /// The longest wait for the stream, so that a signal is noticed.
-const WAIT: Duration = Duration::from_millis(100);
+pub const WAIT: Duration = Duration::from_millis(100);
 /// The most steps that wait in memory before the stream is read on.
 const STEPS: usize = 50_000;
 /// A follower that holds the slot.
@@ -48,6 +48,7 @@ pub struct Follower {
     /// For each table.
     pub(super) epochs: Vec<u64>,
     pub(super) positions: Vec<Lsn>,
+    pub(super) marks: Vec<Mark>,
     pub(super) journals: Vec<Journal>,
     pub(super) filters: Vec<FilterState>,
     pub(super) altered: Vec<Option<Altered>>,
@@ -129,7 +130,7 @@ impl Follower {
             bail!("IDENTIFY_SYSTEM has no reply")
         };
         let system = format!("{system_id} {timeline}");
-        ensure_slot(&mut database, &mut wire, &config.slot, stopping)?;
+        ensure_slot(&mut database, &mut wire, &mut store, &tables, &config.slot, stopping)?;
         if !take_slot(config, &mut database, &mut wire, &mut store, &tables, stopping, metrics)? {
             return Err(Stopped.into());
         }
@@ -154,6 +155,7 @@ impl Follower {
             arrived: Arrived::of_tables(&tables),
             beat: Beat::new(interval),
             positions: vec![Lsn(0); tables.len()],
+            marks: vec![Mark::default(); tables.len()],
             journals: tables.iter().map(|_| Journal::default()).collect(),
             filters: vec![FilterState::Complete; tables.len()],
             altered: tables.iter().map(|_| None).collect(),
@@ -178,8 +180,12 @@ impl Follower {
     fn resume(&mut self) -> Result<()> {
         self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
         let mut unfit = Vec::new();
-        for index in 0..self.tables.len() {
-            if let Some(reason) = self.check_position(index)? {
+        let read = |table: &Table| self.store.state(&table.keys);
+        let (stored, exists): (Vec<_>, Vec<_>) =
+            self.tables.iter().map(read).collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        let is_in_log = self.find_in_log(&stored)?;
+        for (index, ((stored, exists), is_in_log)) in stored.into_iter().zip(exists).zip(is_in_log).enumerate() {
+            if let Some(reason) = self.check_position(index, stored, exists, is_in_log)? {
                 unfit.push((index, reason));
             }
         }
@@ -200,6 +206,7 @@ impl Follower {
         for (index, reason) in unfit {
             let table = self.tables.get(index).context("a table")?;
             *self.positions.get_mut(index).context("a table")? = self.confirmed;
+            *self.marks.get_mut(index).context("a table")? = Mark::nameless(end);
             eprintln!("bloomgate: filling {} from {}: {reason}", table.config.filter, table.config.name);
             match self.mode {
                 Mode::Eventual => self.refill(index, end)?,
@@ -236,9 +243,14 @@ impl Follower {
     }
 
     /// Reads the position and the journal of a table. Returns why its filter must be filled, or `None`.
-    fn check_position(&mut self, index: usize) -> Result<Option<&'static str>> {
+    fn check_position(
+        &mut self,
+        index: usize,
+        stored: Option<Position>,
+        exists: bool,
+        is_in_log: bool,
+    ) -> Result<Option<&'static str>> {
         let table = self.tables.get(index).context("a table")?;
-        let (stored, exists) = self.store.state(&table.keys)?;
         let origin = origin(&self.system, table);
         let lsn = stored.as_ref().map_or(Lsn(0), |stored| stored.lsn);
         let has_definition = stored.as_ref().is_some_and(|stored| stored.origin == origin);
@@ -246,7 +258,7 @@ impl Follower {
             let without_definition = |origin: &str| origin.rsplit_once(' ').map(|(table, _)| table.to_owned());
             without_definition(&stored.origin) == without_definition(&origin)
         });
-        let is_lost = !has_origin || lsn < self.confirmed;
+        let is_lost = !has_origin || lsn < self.confirmed || !is_in_log;
         if is_lost {
             if self.mode == Mode::Synchronous {
                 self.forget_values(index)?;
@@ -260,12 +272,20 @@ impl Follower {
             _ if !exists => Some("there is no filter"),
             None => Some("it has no position"),
             Some(_) if !has_origin => Some("it belongs to another database, timeline or table"),
+            Some(stored) if lsn >= self.confirmed && stored.last.xid == 0 && is_lost => {
+                Some("PostgreSQL was restarted right after it was filled")
+            }
+            Some(_) if lsn >= self.confirmed && is_lost => {
+                Some("PostgreSQL's log no longer has its last transaction: an older data directory was put back")
+            }
             Some(_) if is_lost => Some("it is older than the slot: the server has lost data"),
             Some(_) if !has_definition => Some("the table or its configuration was altered"),
-            Some(_) => {
+            Some(stored) => {
                 eprintln!("bloomgate: {} continues at {lsn}", table.config.name);
                 report_inexact(table);
-                *self.positions.get_mut(index).context("a table")? = lsn;
+                // Nothing is skipped after that transaction: a data directory that was put back may have others there.
+                *self.positions.get_mut(index).context("a table")? = stored.last.end.max(self.confirmed);
+                *self.marks.get_mut(index).context("a table")? = stored.last;
                 None
             }
         })
@@ -274,7 +294,8 @@ impl Follower {
     /// Fills the filter of a table. Every transaction up to `lsn` must be visible; the stream's are skipped up to there.
     pub(super) fn refill(&mut self, index: usize, lsn: Lsn) -> Result<()> {
         let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
-        let (position, confirmed) = (Position { origin: origin(&self.system, table), lsn }, self.confirmed);
+        let last = *self.marks.get(index).context("a table")?;
+        let (position, confirmed) = (Position { origin: origin(&self.system, table), lsn, last }, self.confirmed);
         self.metrics.enter(State::Filling);
         let begin = Instant::now();
         let (pulse, wire) = (&mut self.pulse, &mut self.wire);
@@ -339,23 +360,25 @@ impl Follower {
     }
 
     pub(super) fn receive_within(&mut self, mut timeout: Duration) -> Result<()> {
-        while self.arrived.steps < STEPS {
-            let Some(event) = self.wire.next(timeout)? else { return Ok(()) };
-            match event {
-                Event::Data(bytes) => self.arrived.take(pgoutput::parse(bytes)?, &mut self.tables)?,
-                Event::Keepalive { end, must_reply } => {
-                    self.arrived.keepalive(end);
-                    if must_reply {
-                        self.wire.confirm(self.confirmed, false)?;
-                    }
-                }
-            }
-            if !self.wire.has_event() {
-                return Ok(());
-            }
+        while self.arrived.steps < STEPS && self.receive_event(timeout)? && self.wire.has_event() {
             timeout = Duration::ZERO;
         }
         Ok(())
+    }
+
+    /// Takes the next event of the stream. Returns false after the timeout.
+    pub(super) fn receive_event(&mut self, timeout: Duration) -> Result<bool> {
+        let Some(event) = self.wire.next(timeout)? else { return Ok(false) };
+        match event {
+            Event::Data(bytes) => self.arrived.take(pgoutput::parse(bytes)?, &mut self.tables)?,
+            Event::Keepalive { end, must_reply } => {
+                self.arrived.keepalive(end);
+                if must_reply {
+                    self.wire.confirm(self.confirmed, false)?;
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Confirms a position to PostgreSQL once the server keeps what was written up to there.
@@ -376,13 +399,21 @@ impl Follower {
         self.wire.confirm(self.confirmed, false)
     }
 
-    /// Executes commands on one table, and then stores its position.
+    /// Executes the commands of a group on one table, and then stores its position.
     ///
     /// # Errors
     /// The filter is missing or full; [`Lost`]; [`Replaced`].
-    pub(super) fn store_position(&mut self, index: usize, mut commands: Vec<Cmd>, lsn: Lsn) -> Result<()> {
+    pub(super) fn store_position(
+        &mut self,
+        index: usize,
+        mut commands: Vec<Cmd>,
+        lsn: Lsn,
+        group: &[Transaction],
+    ) -> Result<()> {
         let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
-        let position = Position { origin: origin(&self.system, table), lsn }.store(&table.keys);
+        let last = *self.marks.get(index).context("a table")?;
+        let last = group.last().map_or(last, |newest| last.max(newest.mark()));
+        let position = Position { origin: origin(&self.system, table), lsn, last }.store(&table.keys);
         let is_missing = self.filters.get(index) == Some(&FilterState::Missing);
         if table.config.is_fixed() {
             // A full filter refuses items while the other commands take effect.
@@ -394,6 +425,7 @@ impl Follower {
         let replies = self.store.transact(&table.keys, *epoch, &commands)?;
         ensure!(is_missing || has_filter(&replies), "the filter {} is missing", table.keys.filter);
         *self.positions.get_mut(index).context("a table")? = lsn;
+        *self.marks.get_mut(index).context("a table")? = last;
         Ok(())
     }
 }

@@ -37,8 +37,9 @@ impl Follower {
             for (index, time_ms) in times.into_iter().enumerate() {
                 let table = self.tables.get(index).context("a table")?;
                 let (epoch, position) = self.epochs.get(index).zip(self.positions.get_mut(index)).context("a table")?;
+                let last = *self.marks.get(index).context("a table")?;
                 *position = (*position).max(settled);
-                let stored = Position { origin: origin(&self.system, table), lsn: *position };
+                let stored = Position { origin: origin(&self.system, table), lsn: *position, last };
                 let expires_ms = time_ms + u64::try_from(table.config.max_lag.as_millis())?;
                 let beat =
                     cmd("SET").arg(&table.keys.feed).arg(wanted.to_string()).arg("PXAT").arg(expires_ms).to_owned();

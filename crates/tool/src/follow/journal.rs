@@ -203,7 +203,8 @@ mod tests {
         for (end, item, key, is_gone) in changes {
             let [item, key] = [item, key].map(|text| text.as_bytes().to_vec());
             let (put, gone) = if *is_gone { (None, Some(item.clone())) } else { (Some(item.clone()), None) };
-            let transaction = Transaction { xid: u32::try_from(*end).unwrap(), end: Lsn(*end), steps: Vec::new() };
+            let transaction =
+                Transaction { xid: u32::try_from(*end).unwrap(), time: 0, end: Lsn(*end), steps: Vec::new() };
             work.add(&Change { pairs: vec![(item, key)], put, gone }, &transaction, true);
         }
         work

@@ -1,4 +1,4 @@
-//! Positions in PostgreSQL's write-ahead log.
+//! Positions in PostgreSQL's write-ahead log, and the transactions there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,6 +24,40 @@ impl FromStr for Lsn {
             .and_then(|(high, low)| Some((u32::from_str_radix(high, 16).ok()?, u32::from_str_radix(low, 16).ok()?)));
         let (high, low) = parts.with_context(|| format!("`{text}` is not a position in PostgreSQL's log"))?;
         Ok(Self(u64::from(high) << 32 | u64::from(low)))
+    }
+}
+
+/// A transaction of the log. No two logs have one with the same end, id and time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// The position after its commit record.
+    pub end: Lsn,
+    /// Its id, or 0 if a filter was filled and no transaction has arrived since.
+    pub xid: u32,
+    /// The time of its commit, in PostgreSQL's form.
+    pub time: u64,
+}
+
+impl Mark {
+    /// A position of which no transaction is known.
+    pub const fn nameless(end: Lsn) -> Self {
+        Self { end, xid: 0, time: 0 }
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        write!(formatter, "{},{},{}", self.end, self.xid, self.time)
+    }
+}
+
+impl FromStr for Mark {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut parts = text.splitn(3, ',');
+        let mut next = || parts.next().unwrap_or_default();
+        Ok(Self { end: next().parse()?, xid: next().parse()?, time: next().parse()? })
     }
 }
 

@@ -8,6 +8,7 @@ mod eventual;
 mod fill;
 mod follower;
 mod heartbeat;
+mod history;
 mod journal;
 mod lsn;
 mod metrics;

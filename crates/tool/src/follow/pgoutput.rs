@@ -9,8 +9,10 @@ use super::lsn::Lsn;
 /// A message of the stream.
 #[derive(Debug, PartialEq)]
 pub enum Message {
+    /// `time`: of the commit.
     Begin {
         xid: u32,
+        time: u64,
     },
     Commit {
         end: Lsn,
@@ -72,8 +74,8 @@ pub fn parse(mut bytes: Bytes) -> Result<Message> {
     let input = &mut bytes;
     Ok(match byte(input)? {
         b'B' => {
-            _ = (long(input)?, long(input)?);
-            Message::Begin { xid: int(input)? }
+            _ = long(input)?;
+            Message::Begin { time: long(input)?, xid: int(input)? }
         }
         b'C' => {
             _ = (byte(input)?, long(input)?);

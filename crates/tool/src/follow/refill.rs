@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use redis::cmd;
 
-use super::fill::{add, copy, is_locked};
+use super::fill::{add, copy, flush, is_locked};
 use super::follower::{FilterState, Follower, connect, origin, report_fill};
 use super::journal::{EVERY_KEY, Entry};
 use super::metrics::State;
@@ -60,7 +60,8 @@ impl Follower {
                 self.end_fill(index, &table, rows, begin)
             }
             Ok(rows) => {
-                let lsn = *self.positions.get(index).context("a table")?;
+                let (lsn, last) =
+                    self.positions.get(index).copied().zip(self.marks.get(index).copied()).context("a table")?;
                 // RENAME ends the leases that were granted without this filter. What readers have filled in until now is deleted
                 // by a scan, and every cache key is in the journal meanwhile.
                 let every = Entry::without_items(lsn, 0);
@@ -68,7 +69,7 @@ impl Follower {
                     cmd("RENAME").arg(&table.keys.filling).arg(&table.keys.filter).to_owned(),
                     cmd("HSET").arg(&table.keys.open).arg(EVERY_KEY).arg(every.to_bytes()).to_owned(),
                     // The table may have been altered meanwhile.
-                    Position { origin: origin(&self.system, self.tables.get(index).context("a table")?), lsn }
+                    Position { origin: origin(&self.system, self.tables.get(index).context("a table")?), lsn, last }
                         .store(&table.keys),
                 ];
                 self.store.transact(&table.keys, epoch, &finish)?;
@@ -107,11 +108,13 @@ impl Follower {
         self.await_running(go_on)?;
         // The follower's own session looks for visible transactions meanwhile.
         let mut database = connect(&self.settings)?;
-        copy(&mut database, table, |items| {
+        let rows = copy(&mut database, table, |items| {
             add(&mut self.store, &table.keys.filling, items)?;
             self.pulse.ensure_running()?;
             self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
             go_on(self)
-        })
+        })?;
+        flush(&mut database)?;
+        Ok(rows)
     }
 }

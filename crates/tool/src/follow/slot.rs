@@ -39,7 +39,14 @@ impl std::fmt::Display for StoodBy {
 ///
 /// # Errors
 /// The slot belongs to another plugin or database; COMMIT waits for a slot that is missing; PostgreSQL rejects a command; [`Stopped`].
-pub fn ensure_slot(database: &mut Client, wire: &mut Wire, name: &str, stopping: &AtomicBool) -> Result<()> {
+pub fn ensure_slot(
+    database: &mut Client,
+    wire: &mut Wire,
+    store: &mut Store,
+    tables: &[Table],
+    name: &str,
+    stopping: &AtomicBool,
+) -> Result<()> {
     let row = database.query_opt(
         "SELECT plugin::text, database = current_database(), wal_status FROM pg_replication_slots WHERE slot_name = $1",
         &[&name],
@@ -62,6 +69,8 @@ pub fn ensure_slot(database: &mut Client, wire: &mut Wire, name: &str, stopping:
         "cannot create the slot {name} while COMMIT waits for it: remove the name from synchronous_standby_names, start the follower, and \
          enter the name again once the filter is filled"
     );
+    // The log from a stored position to the new slot would be missing.
+    tables.iter().try_for_each(|table| store.forget_position(&table.keys))?;
     eprintln!("bloomgate: creating the replication slot {name}; this waits for running transactions");
     wire.query(&format!("CREATE_REPLICATION_SLOT {name} LOGICAL pgoutput NOEXPORT_SNAPSHOT"), || {
         if stopping.load(Relaxed) {

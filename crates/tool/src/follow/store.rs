@@ -8,7 +8,7 @@ use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
 
 use super::config::{Config, Keys, Table as TableConfig};
 use super::journal::Journal;
-use super::lsn::Lsn;
+use super::lsn::{Lsn, Mark};
 use super::table::Table;
 use crate::server::{Lost, Options, Server};
 
@@ -21,6 +21,8 @@ pub struct Position {
     /// PostgreSQL's system identifier, its timeline, and the table's object id.
     pub origin: String,
     pub lsn: Lsn,
+    /// The last transaction that is applied.
+    pub last: Mark,
 }
 
 /// Another follower has begun an epoch.
@@ -129,6 +131,12 @@ impl Store {
         let position = stored.as_deref().and_then(Position::parse);
         let exists = self.server.ask(cmd("EXISTS").arg(&keys.filter), &keys.filter)? == Value::Int(1);
         Ok((position, exists))
+    }
+
+    /// Deletes the stored position. No other follower can store it again.
+    pub fn forget_position(&mut self, keys: &Keys) -> Result<()> {
+        self.begin_epoch(keys)?;
+        self.server.ask(cmd("DEL").arg(&keys.position), &keys.position).map(drop)
     }
 
     /// Whether a follower is at work.
@@ -251,9 +259,16 @@ impl Store {
 const NO_REPLY: &str = "the server sent no reply";
 
 impl Position {
-    fn parse(text: &str) -> Option<Self> {
-        let (origin, lsn) = text.rsplit_once(' ')?;
-        Some(Self { origin: origin.to_owned(), lsn: lsn.parse().ok()? })
+    /// Parses a stored position.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (rest, lsn) = text.rsplit_once(' ')?;
+        let lsn = lsn.parse().ok()?;
+        // Version 0.2.0 did not store the last transaction.
+        let (origin, last) = rest
+            .rsplit_once(' ')
+            .and_then(|(origin, last)| Some((origin, last.parse().ok()?)))
+            .unwrap_or((rest, Mark::nameless(lsn)));
+        Some(Self { origin: origin.to_owned(), lsn, last })
     }
 
     /// Returns the command that stores it.
@@ -264,7 +279,7 @@ impl Position {
 
 impl std::fmt::Display for Position {
     fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
-        write!(formatter, "{} {}", self.origin, self.lsn)
+        write!(formatter, "{} {} {}", self.origin, self.last, self.lsn)
     }
 }
 

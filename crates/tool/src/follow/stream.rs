@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use anyhow::{Context, Result, bail};
 
-use super::lsn::Lsn;
+use super::lsn::{Lsn, Mark};
 use super::pgoutput::{Message, Relation};
 use super::table::{Change, Table};
 
@@ -21,10 +21,19 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Transaction {
     pub xid: u32,
+    /// The time of its commit.
+    pub time: u64,
     /// The position after its commit record.
     pub end: Lsn,
     /// Indexes of tables, with what happened to them, in order.
     pub steps: Vec<(usize, Step)>,
+}
+
+impl Transaction {
+    /// Returns what tells it from the transactions of other logs.
+    pub const fn mark(&self) -> Mark {
+        Mark { end: self.end, xid: self.xid, time: self.time }
+    }
 }
 
 /// The transactions that have arrived and are not applied yet.
@@ -59,7 +68,9 @@ impl Arrived {
     /// A followed table was dropped and created again; the stream is malformed.
     pub fn take(&mut self, message: Message, tables: &mut [Table]) -> Result<()> {
         match message {
-            Message::Begin { xid } => self.current = Some(Transaction { xid, end: Lsn(0), steps: Vec::new() }),
+            Message::Begin { xid, time } => {
+                self.current = Some(Transaction { xid, time, end: Lsn(0), steps: Vec::new() });
+            }
             Message::Commit { end } => {
                 let mut transaction =
                     self.current.take().context("PostgreSQL's stream has a commit without a beginning")?;

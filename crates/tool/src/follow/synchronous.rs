@@ -113,7 +113,7 @@ impl Follower {
             ensure!(!exists || has_filter(&replies), "the filter {filter} is missing");
             commands = rest;
         }
-        self.store_position(index, commands, end)?;
+        self.store_position(index, commands, end, group)?;
         self.journals.get_mut(index).context("a table")?.announce(entries, &work);
         Ok(())
     }
