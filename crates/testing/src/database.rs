@@ -148,8 +148,7 @@ impl Database {
         let position = "SELECT pg_current_wal_lsn()::text";
         let position: String =
             self.connect().and_then(|mut client| client.query_one(position, &[])).expect("SELECT").get(0);
-        let mut standby =
-            UnixStream::connect(self.folder.path().join(format!(".s.PGSQL.{}", self.port))).expect("the socket");
+        let mut standby = UnixStream::connect(self.socket()).expect("the socket");
         let mut send = |kind: &[u8], body: &str| {
             let length = u32::try_from(body.len() + 4).expect("a short message");
             standby.write_all(&[kind, &length.to_be_bytes(), body.as_bytes()].concat()).expect("PostgreSQL reads");
@@ -169,6 +168,11 @@ impl Database {
     /// Returns the URL, for programs that need one.
     pub fn url(&self) -> String {
         format!("postgres://guard@{}/postgres", self.folder.path().display().to_string().replace('/', "%2F"))
+    }
+
+    /// Returns the path of the socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join(format!(".s.PGSQL.{}", self.port))
     }
 
     /// Creates a pool of `size` sessions.

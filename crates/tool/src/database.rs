@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use postgres::config::SslMode;
-use postgres::{Client, Config, NoTls};
+use postgres::{Client, NoTls};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres::Config;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::usage::usage;
@@ -29,9 +30,10 @@ pub fn parse(url: &str) -> Result<Config> {
 /// # Errors
 /// The server cannot be reached, its certificate is not trusted, or it rejects the user.
 pub fn connect(config: &Config) -> Result<Client> {
+    let postgres = postgres::Config::from(config.clone());
     match tls(config)? {
-        Some(tls) => config.connect(MakeRustlsConnect::new(tls)),
-        None => config.connect(NoTls),
+        Some(tls) => postgres.connect(MakeRustlsConnect::new(tls)),
+        None => postgres.connect(NoTls),
     }
     .context("cannot reach the PostgreSQL server")
 }

@@ -2,6 +2,7 @@
 
 mod altered;
 mod chaos;
+mod dark;
 mod demand;
 mod durable;
 mod encrypted;
@@ -11,6 +12,7 @@ mod history;
 mod partitions;
 mod restarts;
 mod several;
+mod slots;
 mod synchronous;
 mod tables;
 

@@ -5,10 +5,15 @@ use anyhow::{Context, Result, ensure};
 use redis::cmd;
 
 use super::config::Mode;
+use super::fill::is_locked;
 use super::follower::Follower;
 use super::lsn::Lsn;
 use super::publication::Altered;
 use super::table::{Table, check_publication};
+
+/// VACUUM FULL of `pg_class` waits in its COMMIT for the follower, which the locked catalogue keeps from reading the log.
+const CATALOGUE_LOCKED: &str = "PostgreSQL's catalogue is locked, by VACUUM FULL for instance. If that waits for this follower in COMMIT \
+    (SyncRep), nobody can connect: end its wait with kill -INT and its process id";
 
 impl Follower {
     /// Forgets the definition for which the filter of a table was filled, so that it is filled again, also by a follower that starts
@@ -22,7 +27,12 @@ impl Follower {
     /// Reads the definitions of the tables.
     pub(super) fn read_definitions(&mut self) -> Result<Vec<Option<String>>> {
         let (publication, database) = (&self.publication, &mut self.database);
-        self.tables.iter().map(|table| publication.definition(database, &table.config)).collect()
+        let read = |table: &Table| publication.definition(database, &table.config);
+        self.tables
+            .iter()
+            .map(read)
+            .collect::<Result<_>>()
+            .map_err(|error| if is_locked(&error) { error.context(CATALOGUE_LOCKED) } else { error })
     }
 
     /// Deletes the heartbeats of tables whose definitions have changed. `end`: the end of the log after they were read.

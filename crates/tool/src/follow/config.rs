@@ -138,7 +138,7 @@ impl Config {
     ///
     /// # Errors
     /// The URL is invalid.
-    pub fn settings(&self) -> Result<postgres::Config> {
+    pub fn settings(&self) -> Result<tokio_postgres::Config> {
         let mut settings =
             database::parse(&self.database).context("`database` is not the URL of a PostgreSQL server")?;
         // The name in `synchronous_standby_names`.

@@ -1,14 +1,14 @@
 //! Fills a filter with the items of all rows. It is built under another key and renamed, so that no reader asks a partial filter.
 
-use std::io::BufRead;
+use std::io::{BufRead, ErrorKind};
 
 use anyhow::{Context, Error, Result, bail};
 use bytes::Bytes;
-use postgres::Client;
 use postgres::error::SqlState;
 use redis::{Pipeline, cmd};
 
 use super::pgoutput::Field;
+use super::session::Client;
 use super::store::{Position, Store, reserve};
 use super::table::Table;
 
@@ -53,21 +53,15 @@ pub fn fill(
     Ok(rows)
 }
 
-/// Copies the items of all rows that are visible, and passes them on in batches. Returns the number of rows.
+/// Copies the items of all rows that are visible, and passes them on in batches, and none while PostgreSQL
+/// is silent. Returns the number of rows.
 ///
 /// # Errors
 /// PostgreSQL rejects COPY; a lost connection; the errors of `pass`.
 pub fn copy(client: &mut Client, table: &Table, mut pass: impl FnMut(&[Vec<u8>]) -> Result<()>) -> Result<u64> {
     let identity: Vec<_> =
         table.columns.iter().enumerate().filter(|(_, column)| column.is_identity).map(|(index, _)| index).collect();
-    let names: Vec<_> = identity
-        .iter()
-        .filter_map(|index| table.columns.get(*index))
-        .map(|column| format!("\"{}\"", column.name.replace('"', "\"\"")))
-        .collect();
-    // Tables that only inherit from this one are others.
-    let only = if table.is_partitioned { "" } else { "ONLY " };
-    let query = format!("COPY (SELECT {} FROM {only}{}) TO STDOUT", names.join(", "), table.quoted);
+    let query = format!("COPY ({}) TO STDOUT", select(table));
     // COPY takes its snapshot before it waits for a lock. With a snapshot from before an ALTER TABLE that rewrites the rows, the table
     // is empty. Its definition is then another one than before, and the filter is filled again.
     let mut reader = client.copy_out(&query).context("PostgreSQL rejected COPY")?;
@@ -75,8 +69,15 @@ pub fn copy(client: &mut Client, table: &Table, mut pass: impl FnMut(&[Vec<u8>])
     let (mut line, mut items, mut row) =
         (Vec::new(), Vec::with_capacity(ITEMS * COMMANDS), vec![Field::Null; table.columns.len()]);
     loop {
-        line.clear();
-        let is_end = reader.read_until(b'\n', &mut line).context("lost the PostgreSQL server")? == 0;
+        match reader.read_until(b'\n', &mut line) {
+            // The server may find no row for a long time. What it has sent of a line stays.
+            Err(error) if error.kind() == ErrorKind::TimedOut => {
+                pass(&[])?;
+                continue;
+            }
+            result => result.context("lost the PostgreSQL server")?,
+        };
+        let is_end = line.is_empty();
         if !is_end {
             parse_line(&line, &identity, &mut row)?;
             items.extend(table.item(&row)?);
@@ -89,8 +90,33 @@ pub fn copy(client: &mut Client, table: &Table, mut pass: impl FnMut(&[Vec<u8>])
         if is_end {
             break;
         }
+        line.clear();
     }
     Ok(rows)
+}
+
+/// Returns the query of the columns of all items.
+fn select(table: &Table) -> String {
+    let names: Vec<_> = table
+        .columns
+        .iter()
+        .filter(|column| column.is_identity)
+        .map(|column| format!("\"{}\"", column.name.replace('"', "\"\"")))
+        .collect();
+    // Tables that only inherit from this one are others.
+    let only = if table.is_partitioned { "" } else { "ONLY " };
+    format!("SELECT {} FROM {only}{}", names.join(", "), table.quoted)
+}
+
+/// Fails if the role may not read the rows.
+///
+/// # Errors
+/// PostgreSQL rejects the query; a lost connection.
+pub fn check_readable(client: &mut Client, table: &Table) -> Result<()> {
+    match client.batch_execute(&format!("{} LIMIT 0", select(table))) {
+        Err(error) if is_locked(&error) => Ok(()),
+        result => result.with_context(|| format!("cannot read {}", table.config.name)),
+    }
 }
 
 /// Waits until everything that was visible until now is on PostgreSQL's disk. A writer with `synchronous_commit = off` does not wait, so a
@@ -116,6 +142,9 @@ pub fn is_locked(error: &Error) -> bool {
 /// # Errors
 /// The filter is missing or refuses an item; a lost connection.
 pub fn add(store: &mut Store, key: &str, items: &[Vec<u8>]) -> Result<()> {
+    if items.is_empty() {
+        return Ok(());
+    }
     let mut commands = Pipeline::new();
     for chunk in items.chunks(ITEMS) {
         commands.cmd("BF.INSERT").arg(key).arg("NOCREATE").arg("ITEMS").arg(chunk);

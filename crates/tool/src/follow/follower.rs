@@ -7,7 +7,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, bail, ensure};
-use postgres::Client;
 use redis::Cmd;
 
 use super::config::{Config, Mode};
@@ -18,14 +17,14 @@ use super::metrics::{Metrics, State};
 use super::pgoutput;
 use super::publication::{Altered, Publication};
 use super::pulse::{INTERVAL as PULSE, Pulse};
-use super::slot::{ensure_slot, take_slot};
+use super::session::Client;
+use super::slot::{Known, ensure_slot, mark_unreadable, take_slot};
 use super::standbys;
 use super::store::{Position, Replaced, Stopped, Store, has_filter};
 use super::stream::{Arrived, Transaction};
 use super::table::{Table, check_publication};
 use super::visibility::{Snapshot, unfinished};
 use super::wire::{Event, TEXT_SETTINGS, Wire, unanswered};
-use crate::database;
 use crate::report::counted;
 use crate::server::Lost;
 
@@ -40,7 +39,7 @@ pub struct Follower {
     pub(super) mode: Mode,
     pub(super) slot: String,
     pub(super) publication: Publication,
-    pub(super) settings: postgres::Config,
+    pub(super) settings: tokio_postgres::Config,
     pub(super) database: Client,
     pub(super) wire: Wire,
     pub(super) store: Store,
@@ -115,7 +114,12 @@ impl Follower {
     ///
     /// # Errors
     /// The configuration does not fit the database; a lost connection; [`Stopped`].
-    pub fn start(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<Metrics>) -> Result<Self> {
+    pub fn start(
+        config: &Config,
+        known: &mut Known,
+        stopping: &Arc<AtomicBool>,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self> {
         let settings = config.settings()?;
         let mut database = connect(&settings)?;
         check_settings(config, &mut database)?;
@@ -130,7 +134,7 @@ impl Follower {
             bail!("IDENTIFY_SYSTEM has no reply")
         };
         let system = format!("{system_id} {timeline}");
-        ensure_slot(&mut database, &mut wire, &mut store, &tables, &config.slot, stopping)?;
+        ensure_slot(&mut database, &mut wire, &mut store, &tables, &config.slot, known, stopping)?;
         if !take_slot(config, &mut database, &mut wire, &mut store, &tables, stopping, metrics)? {
             return Err(Stopped.into());
         }
@@ -368,7 +372,7 @@ impl Follower {
 
     /// Takes the next event of the stream. Returns false after the timeout.
     pub(super) fn receive_event(&mut self, timeout: Duration) -> Result<bool> {
-        let Some(event) = self.wire.next(timeout)? else { return Ok(false) };
+        let Some(event) = self.wire.next(timeout).map_err(mark_unreadable)? else { return Ok(false) };
         match event {
             Event::Data(bytes) => self.arrived.take(pgoutput::parse(bytes)?, &mut self.tables)?,
             Event::Keepalive { end, must_reply } => {
@@ -482,12 +486,17 @@ pub fn refill_or_fail(error: Error) -> Result<()> {
 ///
 /// # Errors
 /// The server cannot be reached.
-pub fn connect(settings: &postgres::Config) -> Result<Client> {
-    let mut database = database::connect(settings)?;
+pub fn connect(settings: &tokio_postgres::Config) -> Result<Client> {
+    let mut database = Client::connect(settings)?;
     let text: Vec<_> = TEXT_SETTINGS.iter().map(|(name, value)| format!("SET {name} = '{value}'")).collect();
     database.batch_execute(&text.join(";"))?;
     // Else this session would wait for itself where the follower is a synchronous standby.
     database.batch_execute("SET synchronous_commit = local")?;
+    // These are for the sessions of applications. A COPY takes as long as it takes.
+    database.batch_execute(
+        "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN \
+         ('statement_timeout', 'transaction_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout')",
+    )?;
     // The follower must go on while a table is locked: the one that has locked it may wait for the follower.
     database.batch_execute("SET lock_timeout = '1s'")?;
     // COPY of a table fails where a policy would leave out rows, which would be reported absent.

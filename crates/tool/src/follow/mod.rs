@@ -16,6 +16,7 @@ mod pgoutput;
 mod publication;
 mod pulse;
 mod refill;
+mod session;
 mod slot;
 mod standbys;
 mod status;
@@ -38,9 +39,9 @@ use anyhow::Result;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use config::{Config, Mode};
-use follower::Follower;
+use follower::{Follower, connect};
 use metrics::{Metrics, State};
-use slot::StoodBy;
+use slot::{Known, StoodBy, Unreadable, abandon};
 use store::Stopped;
 
 /// The pause before another attempt after a failure.
@@ -90,17 +91,26 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&stopping))?;
     }
     let metrics = config.metrics.map(|address| Metrics::serve(address, &config.slot)).transpose()?.unwrap_or_default();
-    let mut has_run = false;
+    let (mut has_run, mut known) = (false, Known::default());
     loop {
         metrics.enter(State::Connecting);
-        let result = Follower::start(&config, &stopping, &metrics).and_then(|mut follower| {
+        let result = Follower::start(&config, &mut known, &stopping, &metrics).and_then(|mut follower| {
             has_run = true;
             follower.run()
         });
-        has_run |= result.as_ref().is_err_and(|error| error.is::<StoodBy>());
+        known.is_unreadable |= result.as_ref().is_err_and(|error| error.is::<Unreadable>());
+        has_run |= known.is_unreadable || result.as_ref().is_err_and(|error| error.is::<StoodBy>());
         match result {
             // Before the first success, it is the configuration that is wrong.
-            Err(error) if !error.is::<Stopped>() && !has_run => return Err(error),
+            Err(error) if !error.is::<Stopped>() && !has_run => {
+                if known.is_new
+                    && let Err(reason) =
+                        connect(&config.settings()?).and_then(|mut database| abandon(&mut database, &config.slot))
+                {
+                    eprintln!("bloomgate: the replication slot {} stays, and keeps the log: {reason:#}", config.slot);
+                }
+                return Err(error);
+            }
             Err(error) if !error.is::<Stopped>() => {
                 metrics.count_failure();
                 eprintln!("bloomgate: {error:#}; trying again");

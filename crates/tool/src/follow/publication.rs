@@ -2,10 +2,11 @@
 //! this *definition* before each heartbeat with the one that the filter was filled for.
 
 use anyhow::{Context, Result};
-use postgres::{Client, Statement};
+use tokio_postgres::Statement;
 
 use super::config;
 use super::lsn::Lsn;
+use super::session::Client;
 
 /// Reads the definition of a table: a hash that changes with its object id, columns, storage, partitions, replica identity, publication,
 /// whether row-level security hides rows from the follower, and whether tables inherit from it, and

@@ -5,11 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, ensure};
-use postgres::Client;
 
 use super::config::Config;
+use super::fill::check_readable;
 use super::lsn::Lsn;
 use super::metrics::{Metrics, State};
+use super::session::Client;
 use super::standbys;
 use super::store::{Stopped, Store};
 use super::table::Table;
@@ -17,10 +18,12 @@ use super::wire::{Refused, Wire};
 
 /// SQLSTATE of a slot that another process uses.
 const OBJECT_IN_USE: &str = "55006";
+/// SQLSTATE of a publication that does not exist.
+const UNDEFINED_OBJECT: &str = "42704";
 /// How often a standby tries to take the slot.
 const STANDBY_INTERVAL: Duration = Duration::from_millis(500);
-/// How long PostgreSQL has for an empty query while it waits with the slot.
-const VALIDITY: Duration = Duration::from_secs(10);
+/// How long a slot may still be in use that is dropped.
+const ABANDON: Duration = Duration::from_secs(5);
 /// A standby terminates the other follower's connection after it has shown no sign of life for this long.
 const TAKEOVER: Duration = Duration::from_secs(10);
 
@@ -34,8 +37,33 @@ impl std::fmt::Display for StoodBy {
     }
 }
 
-/// Creates the slot if it is missing, or if PostgreSQL has removed the log that it needs. Waits for running transactions, however long
-/// they take.
+/// What this process knows about its slot.
+#[derive(Default)]
+pub struct Known {
+    /// Whether PostgreSQL could not read its log.
+    pub is_unreadable: bool,
+    /// Whether this process has created it.
+    pub is_new: bool,
+}
+
+/// PostgreSQL cannot read the slot's log: the publication did not exist when that was written.
+#[derive(Debug)]
+pub struct Unreadable;
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.write_str("PostgreSQL cannot read the slot's log, which has a time without the publication")
+    }
+}
+
+/// Marks the error of the stream that a missing publication causes.
+pub fn mark_unreadable(error: Error) -> Error {
+    let code = error.downcast_ref::<Refused>().map(|refused| refused.code.as_str());
+    if code == Some(UNDEFINED_OBJECT) { error.context(Unreadable) } else { error }
+}
+
+/// Creates the slot if it is missing, or if PostgreSQL has removed the log that it needs or cannot read it. Waits for running
+/// transactions, however long they take.
 ///
 /// # Errors
 /// The slot belongs to another plugin or database; COMMIT waits for a slot that is missing; PostgreSQL rejects a command; [`Stopped`].
@@ -45,8 +73,11 @@ pub fn ensure_slot(
     store: &mut Store,
     tables: &[Table],
     name: &str,
+    known: &mut Known,
     stopping: &AtomicBool,
 ) -> Result<()> {
+    // Whatever happens now, the slot is another one afterwards.
+    let is_unreadable = std::mem::take(&mut known.is_unreadable);
     let row = database.query_opt(
         "SELECT plugin::text, database = current_database(), wal_status FROM pg_replication_slots WHERE slot_name = $1",
         &[&name],
@@ -57,10 +88,14 @@ pub fn ensure_slot(
             plugin.as_deref() == Some("pgoutput") && is_here == Some(true),
             "the replication slot {name} belongs to something else: name another `slot`"
         );
-        if row.try_get::<_, Option<String>>(2)?.as_deref() != Some("lost") {
+        let reason = if row.try_get::<_, Option<String>>(2)?.as_deref() == Some("lost") {
+            "PostgreSQL has removed the log that it needs"
+        } else if is_unreadable {
+            "its log has a time without the publication"
+        } else {
             return Ok(());
-        }
-        eprintln!("bloomgate: PostgreSQL has removed the log that the slot {name} needs: making the slot again");
+        };
+        eprintln!("bloomgate: making the replication slot {name} again: {reason}");
         database.execute("SELECT pg_drop_replication_slot($1)", &[&name])?;
     }
     let names: String = database.query_one("SHOW synchronous_standby_names", &[])?.try_get(0)?;
@@ -69,6 +104,7 @@ pub fn ensure_slot(
         "cannot create the slot {name} while COMMIT waits for it: remove the name from synchronous_standby_names, start the follower, and \
          enter the name again once the filter is filled"
     );
+    tables.iter().try_for_each(|table| check_readable(database, table))?;
     // The log from a stored position to the new slot would be missing.
     tables.iter().try_for_each(|table| store.forget_position(&table.keys))?;
     eprintln!("bloomgate: creating the replication slot {name}; this waits for running transactions");
@@ -76,8 +112,23 @@ pub fn ensure_slot(
         if stopping.load(Relaxed) {
             return Err(Stopped.into());
         }
-        database.is_valid(VALIDITY).context("lost the PostgreSQL server")
+        database.batch_execute("").context("lost the PostgreSQL server")
     })?;
+    known.is_new = true;
+    Ok(())
+}
+
+/// Drops the slot that this process has created. It would keep PostgreSQL's log for ever.
+pub fn abandon(database: &mut Client, name: &str) -> Result<()> {
+    let begin = Instant::now();
+    // The connection that had it was closed a moment ago.
+    let query =
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active";
+    while database.execute(query, &[&name])? == 0 {
+        ensure!(begin.elapsed() < ABANDON, "it is in use");
+        thread::sleep(STANDBY_INTERVAL / 10);
+    }
+    eprintln!("bloomgate: dropped the replication slot {name}, because the first start failed");
     Ok(())
 }
 

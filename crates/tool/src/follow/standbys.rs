@@ -2,7 +2,8 @@
 //! `synchronous_commit`.
 
 use anyhow::Result;
-use postgres::Client;
+
+use super::session::Client;
 
 /// The setting, parsed: how many of the named standbys a COMMIT waits for.
 #[derive(Debug, PartialEq)]

@@ -15,6 +15,9 @@ use crate::server::{Lost, Options, Server};
 /// How long a follower counts as alive after its last sign.
 const ALIVE: Duration = Duration::from_secs(5);
 
+/// How long the server has to answer. After that, the connection counts as lost.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How far the log is applied to a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
@@ -69,6 +72,7 @@ impl Store {
     pub fn connect(config: &Config) -> Result<Self> {
         let options = Options::of_url(&config.server).with_cluster(config.cluster);
         let mut server = Server::connect(&options)?;
+        server.set_patience(REPLY_TIMEOUT)?;
         for node in server.nodes() {
             let info: String = from_redis_value(server.ask_node(&node, &cmd("INFO"))?)?;
             let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

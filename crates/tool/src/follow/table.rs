@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail, ensure};
-use postgres::Client;
 
 use super::config::{self, EVERY_KEY, Keys};
 use super::pgoutput::{Column, Field, Relation};
 use super::publication::Publication;
+use super::session::Client;
 use super::template::Template;
 
 /// Types whose equal values have equal texts: bool, bytea, "char", name, int8, int2, int4, text, oid, cidr, inet, varchar, date, time,

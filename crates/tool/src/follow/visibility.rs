@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use anyhow::{Context, Result};
-use postgres::Client;
+
+use super::session::Client;
 
 /// A snapshot of PostgreSQL's list of running transactions: `pg_current_snapshot()`.
 #[derive(Debug)]

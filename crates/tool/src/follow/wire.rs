@@ -2,30 +2,31 @@
 //! the `postgres` crate, which has no replication mode.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use fallible_iterator::FallibleIterator;
-use postgres::Config;
-use postgres::config::Host;
 use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
 use postgres_protocol::message::backend::{ErrorResponseBody, Header, Message};
 use postgres_protocol::message::frontend;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 
 use super::lsn::Lsn;
 use crate::database;
 
-/// How long to wait for a connection and for the reply to a query.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long PostgreSQL has to accept a connection, and to answer.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// The tag of CopyBothResponse, which `postgres-protocol` does not know.
 const COPY_BOTH: u8 = b'W';
 /// The number of bytes that one read asks for.
@@ -51,9 +52,27 @@ impl Socket {
     fn open(host: &Host, port: u16, tls: Option<ClientConfig>) -> Result<Self> {
         let name = match host {
             Host::Tcp(name) => name,
-            Host::Unix(folder) => return Ok(Self::Unix(UnixStream::connect(folder.join(format!(".s.PGSQL.{port}")))?)),
+            Host::Unix(folder) => {
+                let stream = UnixStream::connect(folder.join(format!(".s.PGSQL.{port}")))?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
+                stream.set_write_timeout(Some(TIMEOUT))?;
+                return Ok(Self::Unix(stream));
+            }
         };
-        let mut stream = TcpStream::connect((name.as_str(), port))?;
+        let mut stream = Err(ErrorKind::NotFound.into());
+        for address in (name.as_str(), port).to_socket_addrs()? {
+            stream = TcpStream::connect_timeout(&address, TIMEOUT);
+            if stream.is_ok() {
+                break;
+            }
+        }
+        let mut stream = stream?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, TIMEOUT / 2)?;
+        sockopt::set_tcp_keepintvl(&stream, TIMEOUT / 5)?;
+        sockopt::set_tcp_keepcnt(&stream, 3)?;
         // A confirmation that waits for another packet would delay every synchronous COMMIT.
         stream.set_nodelay(true)?;
         let Some(tls) = tls else { return Ok(Self::Tcp(stream)) };
@@ -128,6 +147,8 @@ pub enum Event {
 pub struct Wire {
     socket: Socket,
     input: BytesMut,
+    /// Since when a keepalive has been requested and nothing has arrived.
+    asked: Option<Instant>,
 }
 
 impl Wire {
@@ -139,7 +160,7 @@ impl Wire {
         let host = config.get_hosts().first().context("the database's URL names no host")?;
         let port = config.get_ports().first().copied().unwrap_or(5432);
         let socket = Socket::open(host, port, database::tls(config)?).context("cannot reach the PostgreSQL server")?;
-        let mut wire = Self { socket, input: BytesMut::new() };
+        let mut wire = Self { socket, input: BytesMut::new(), asked: None };
         wire.start(config)?;
         Ok(wire)
     }
@@ -287,6 +308,9 @@ impl Wire {
         status.push(asks.into());
         let mut output = BytesMut::new();
         frontend::CopyData::new(&status[..])?.write(&mut output);
+        if asks {
+            self.asked.get_or_insert_with(Instant::now);
+        }
         self.send(&output)
     }
 
@@ -317,8 +341,12 @@ impl Wire {
     /// Reads what has arrived. Returns false after the timeout.
     fn read(&mut self, timeout: Duration) -> Result<bool> {
         if !self.socket.is_readable_within(timeout)? {
+            if self.asked.is_some_and(|asked| asked.elapsed() >= TIMEOUT) {
+                unanswered()?;
+            }
             return Ok(false);
         }
+        self.asked = None;
         let old = self.input.len();
         self.input.resize(old + READ_SIZE, 0);
         let result = self.socket.read(self.input.get_mut(old..).unwrap_or_default());
@@ -327,6 +355,8 @@ impl Wire {
             Ok(0) => bail!("the PostgreSQL server closed the connection"),
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(false),
+            // The rest of an encrypted packet.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => unanswered().map(|()| false),
             Err(error) => Err(anyhow!(error).context("lost the PostgreSQL server")),
         }
     }
@@ -338,9 +368,11 @@ impl Wire {
 
 /// Does not wait any longer.
 pub fn unanswered() -> Result<()> {
-    bail!("the PostgreSQL server does not answer")
+    bail!(UNANSWERED)
 }
 
+/// The error for a server that does not answer.
+pub const UNANSWERED: &str = "the PostgreSQL server does not answer";
 const UNEXPECTED: &str = "the PostgreSQL server sent an unexpected message";
 
 /// Parses a message of the streaming replication protocol.

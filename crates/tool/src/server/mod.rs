@@ -322,7 +322,10 @@ impl Server {
 
     fn exchange(&mut self, node: &Address, commands: &Pipeline) -> Result<Vec<Value>> {
         let connection = self.connection(node)?;
-        commands.query(connection).map_err(|error| self.lost(&error))
+        // `Pipeline::query` goes on after a reply that has not come in time, and waits as long for each other one.
+        let sent = connection.send_packed_command(&commands.get_packed_pipeline());
+        let replies = sent.and_then(|()| commands.cmd_iter().map(|_| connection.recv_response()).collect());
+        replies.map_err(|error| self.lost(&error))
     }
 
     /// Returns the connection to a node, opening it if necessary.

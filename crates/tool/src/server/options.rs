@@ -2,14 +2,20 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use crate::usage::usage;
+
+/// When the system asks the server's machine whether it still has a silent connection, and how often again.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
 const FORM: &str = "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, or unix:///PATH";
 
@@ -151,8 +157,11 @@ impl Options {
             return Err(usage("--insecure needs --tls or a rediss:// URL"));
         }
         let redis = self.settings(info.redis_settings());
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
         // Commands must not be delayed until earlier replies arrive.
-        Ok(info.set_redis_settings(redis).set_tcp_settings(TcpSettings::default().set_nodelay(true)))
+        Ok(info
+            .set_redis_settings(redis)
+            .set_tcp_settings(TcpSettings::default().set_nodelay(true).set_keepalive(keepalive)))
     }
 
     fn addr(&self) -> ConnectionAddr {

@@ -1,0 +1,132 @@
+//! Connections that go dark: nothing arrives any more, and nobody says so. A firewall forgets a connection like that.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use super::synchronous::{Cleanup, answer};
+use super::{USERS, USERS_TABLE, World, soon};
+use testing::on_every_server;
+
+/// Passes connections on until they go dark.
+struct Proxy {
+    port: u16,
+    connections: Arc<Mutex<Vec<Connection>>>,
+}
+
+struct Connection {
+    /// What the client has sent first.
+    begin: Arc<Mutex<Vec<u8>>>,
+    is_dark: Arc<Mutex<bool>>,
+}
+
+/// A stream of any kind: its two directions, and how to end it.
+type Ends = (Box<dyn Read + Send>, Box<dyn Write + Send>, Box<dyn Fn() + Send>);
+
+fn tcp(stream: TcpStream) -> Ends {
+    let [read, end] = [stream.try_clone().unwrap(), stream.try_clone().unwrap()];
+    (Box::new(read), Box::new(stream), Box::new(move || _ = end.shutdown(Shutdown::Both)))
+}
+
+fn unix(stream: UnixStream) -> Ends {
+    let [read, end] = [stream.try_clone().unwrap(), stream.try_clone().unwrap()];
+    (Box::new(read), Box::new(stream), Box::new(move || _ = end.shutdown(Shutdown::Both)))
+}
+
+impl Proxy {
+    fn to(connect: impl Fn() -> Ends + Send + 'static) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let (port, connections) = (listener.local_addr().unwrap().port(), Arc::new(Mutex::new(Vec::new())));
+        let all = Arc::clone(&connections);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (begin, is_dark) = (Arc::default(), Arc::new(Mutex::new(false)));
+                let (client, server) = (tcp(client.unwrap()), connect());
+                pass(client.0, server.1, server.2, Arc::clone(&is_dark), Some(Arc::clone(&begin)));
+                pass(server.0, client.1, client.2, Arc::clone(&is_dark), None);
+                all.lock().unwrap().push(Connection { begin, is_dark });
+            }
+        });
+        Self { port, connections }
+    }
+
+    /// Lets all connections go dark whose first bytes contain a text. New ones are passed on.
+    fn darken(&self, text: &str) {
+        let mut count = 0;
+        for connection in self.connections.lock().unwrap().iter() {
+            if String::from_utf8_lossy(&connection.begin.lock().unwrap()).contains(text) {
+                *connection.is_dark.lock().unwrap() = true;
+                count += 1;
+            }
+        }
+        assert_ne!(count, 0, "no connection with {text}");
+    }
+}
+
+/// Passes on one direction.
+fn pass(
+    mut from: Box<dyn Read + Send>,
+    mut to: Box<dyn Write + Send>,
+    end: Box<dyn Fn() + Send>,
+    is_dark: Arc<Mutex<bool>>,
+    begin: Option<Arc<Mutex<Vec<u8>>>>,
+) {
+    thread::spawn(move || {
+        let mut buffer = [0; 1 << 16];
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            if let Some(begin) = begin.as_ref().map(|begin| begin.lock().unwrap()).filter(|begin| begin.is_empty()) {
+                { begin }.extend(&buffer[..count]);
+            }
+            if !*is_dark.lock().unwrap() && to.write_all(&buffer[..count]).is_err() {
+                break;
+            }
+        }
+        if !*is_dark.lock().unwrap() {
+            end();
+        }
+        // A connection that is dark stays open.
+        std::mem::forget((from, to));
+    });
+}
+
+#[test]
+fn the_follower_connects_again_when_a_connection_goes_dark() {
+    on_every_server(|program| {
+        let world = World::with_mode("synchronous", program, USERS, USERS_TABLE);
+        // So that PostgreSQL, too, notices the dark connections soon, and the slot is free.
+        world.session().batch_execute("ALTER SYSTEM SET wal_sender_timeout = '5s'").unwrap();
+        let (socket, port) = (world.database.socket(), world.server.port);
+        let database = Proxy::to(move || unix(UnixStream::connect(&socket).unwrap()));
+        let server = Proxy::to(move || tcp(TcpStream::connect(("127.0.0.1", port)).unwrap()));
+        let text = std::fs::read_to_string(world.path()).unwrap();
+        let text = text
+            .replace(&world.database.url(), &format!("postgres://guard@127.0.0.1:{}/postgres", database.port))
+            .replace(&format!(":{port}\""), &format!(":{}\"", server.port));
+        std::fs::write(world.path(), text).unwrap();
+        let mut follower = world.follow_with_heartbeat();
+        let mut client = world.server.connect();
+        let darkness = [
+            (&database, "replication", "the PostgreSQL server does not answer"),
+            (&database, "", "the PostgreSQL server does not answer"),
+            (&server, "", "no answer for 10 s"),
+        ];
+        for (id, (proxy, text, reason)) in (1..).zip(darkness) {
+            let before = follower.log().matches("trying again").count();
+            proxy.darken(text);
+            // Its COMMIT returns once a new connection has announced it.
+            thread::scope(|scope| {
+                let cleanup = Cleanup(&world);
+                let (mut session, insert) = (world.session(), format!("INSERT INTO users VALUES ({id}, 1)"));
+                let writer = scope.spawn(move || session.batch_execute(&insert).unwrap());
+                soon(|| writer.is_finished());
+                std::mem::forget(cleanup);
+            });
+            assert_ne!(answer(&mut client, id), "absent");
+            let log = follower.log();
+            assert!(log.matches("trying again").count() > before && log.contains(reason), "{text}: {log}");
+        }
+        follower.end();
+    });
+}

@@ -1,0 +1,75 @@
+//! Slots that PostgreSQL cannot read any more, and first starts that fail.
+
+use std::ffi::OsStr;
+
+use super::synchronous::{FOLLOWER, answer};
+use super::{MODES, USERS, USERS_TABLE, World, soon};
+use crate::running::run;
+use testing::{integer, on_every_server};
+
+const SLOTS: &str = "SELECT count(*) FROM pg_replication_slots";
+
+fn refused(world: &World, text: &str) {
+    run([OsStr::new("follow"), world.path().as_os_str()]).refused(text);
+    assert_eq!(world.session().query_one(SLOTS, &[]).unwrap().get::<_, i64>(0), 0, "{}: {text}", world.mode);
+}
+
+#[test]
+fn a_slot_is_made_again_after_a_time_without_the_publication() {
+    on_every_server(|program| {
+        for mode in MODES {
+            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+            let (mut client, mut session) = (world.server.connect(), world.session());
+            session.batch_execute("SET synchronous_commit = local; DROP PUBLICATION bloomgate").unwrap();
+            session.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+            session.batch_execute("CREATE PUBLICATION bloomgate FOR TABLE users").unwrap();
+            if mode == "synchronous" {
+                follower.says("remove the name from synchronous_standby_names");
+                world.demand("");
+                soon(|| follower.log().matches("no heartbeat: synchronous_standby_names = ''").count() == 2);
+                world.demand(FOLLOWER);
+            }
+            soon(|| answer(&mut client, 2) == "absent" && client.run("BF.EXISTS {users} 1") == integer(1));
+            assert!(follower.log().contains("a time without the publication"), "{mode}: {}", follower.log());
+            session.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
+            soon(|| client.run("BF.EXISTS {users} 2") == integer(1));
+            follower.end();
+        }
+    });
+}
+
+#[test]
+fn a_first_start_that_fails_leaves_no_slot() {
+    on_every_server(|program| {
+        for mode in MODES {
+            let world = World::with_mode(mode, program, USERS, USERS_TABLE);
+            world.session().batch_execute("CREATE ROLE gate LOGIN REPLICATION").unwrap();
+            let text = std::fs::read_to_string(world.path()).unwrap();
+            std::fs::write(world.path(), text.replace("//guard@", "//gate@")).unwrap();
+            refused(&world, "cannot read public.users: db error: ERROR: permission denied for table users");
+            world.session().batch_execute("GRANT SELECT ON users TO gate").unwrap();
+            if mode == "eventual" {
+                let mut client = world.server.connect();
+                client.run("ACL SETUSER follower -bf.reserve");
+                refused(&world, "cannot create the filter of public.users");
+                client.run("ACL SETUSER follower +bf.reserve");
+            }
+            let mut follower = world.follow_with_heartbeat();
+            follower.end();
+        }
+    });
+}
+
+#[test]
+fn limits_of_applications_do_not_end_a_fill() {
+    on_every_server(|program| {
+        for mode in MODES {
+            let world = World::with_mode(mode, program, USERS, USERS_TABLE);
+            world.session().batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 500000) id").unwrap();
+            world.session().batch_execute("ALTER DATABASE postgres SET statement_timeout = '100ms'").unwrap();
+            let mut follower = world.follow_with_heartbeat();
+            assert!(follower.log().contains("has 500,000 rows"), "{mode}: {}", follower.log());
+            follower.end();
+        }
+    });
+}
