@@ -1,5 +1,7 @@
 //! Eventual mode, and what both modes share: fills, takeovers, several tables, configurations.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -317,6 +319,40 @@ fn an_open_transaction_ends_no_heartbeat() {
             assert!(signal("-CONT").success());
             session.batch_execute("COMMIT").unwrap();
             soon(|| client.run("BF.EXISTS {users} 1") == integer(1));
+            follower.end();
+        }
+    });
+}
+
+#[test]
+fn a_large_transaction_does_not_hold_the_server_up() {
+    const ROWS: usize = 50_000;
+    on_every_server(|program| {
+        for mode in MODES {
+            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+            let mut monitor = TcpStream::connect(("127.0.0.1", world.server.port)).unwrap();
+            monitor.write_all(b"MONITOR\r\n").unwrap();
+            let insert = format!("INSERT INTO users SELECT id, 1 FROM generate_series(1, {ROWS}) id");
+            world.session().batch_execute(&insert).unwrap();
+            // The number of commands with a thousand rows each, and the most of them in one transaction of the server.
+            let (mut commands, mut most, mut together) = (0, 0, 0);
+            for line in BufReader::new(monitor).lines() {
+                let line = line.unwrap().to_ascii_lowercase();
+                if line.contains("\"exec\"") {
+                    together = 0;
+                    if commands >= ROWS / 1000 {
+                        break;
+                    }
+                }
+                if line.contains("\"bf.mchanged\"") {
+                    commands += 1;
+                    together += 1;
+                    most = most.max(together);
+                }
+            }
+            assert!(most <= 10, "{mode}: {most} of {commands} commands at once");
+            let mut client = world.server.connect();
+            soon(|| client.run(&format!("BF.EXISTS {{users}} {ROWS}")) == integer(1));
             follower.end();
         }
     });

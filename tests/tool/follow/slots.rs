@@ -1,8 +1,10 @@
-//! Slots that PostgreSQL cannot read any more, and first starts that fail.
+//! Slots that PostgreSQL cannot read any more, first starts that fail, and a catalogue that is locked.
 
 use std::ffi::OsStr;
+use std::process::Command;
+use std::thread;
 
-use super::synchronous::{FOLLOWER, answer};
+use super::synchronous::{Cleanup, FOLLOWER, answer};
 use super::{MODES, USERS, USERS_TABLE, World, soon};
 use crate::running::run;
 use testing::{integer, on_every_server};
@@ -71,5 +73,31 @@ fn limits_of_applications_do_not_end_a_fill() {
             assert!(follower.log().contains("has 500,000 rows"), "{mode}: {}", follower.log());
             follower.end();
         }
+    });
+}
+
+#[test]
+fn a_vacuum_that_locks_everybody_out_is_named_and_can_be_ended() {
+    on_every_server(|program| {
+        let (world, mut follower) = World::synchronous(program);
+        let (mut client, mut session, mut other) = (world.server.connect(), world.session(), world.session());
+        let pid: i32 = session.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+        thread::scope(|scope| {
+            let cleanup = Cleanup(&world);
+            let vacuum = scope.spawn(move || session.batch_execute("VACUUM FULL pg_class").unwrap());
+            soon(|| vacuum.is_finished() || follower.log().contains("PostgreSQL's catalogue is locked"));
+            if !vacuum.is_finished() {
+                // As the page says.
+                let status = Command::new("kill").args(["-INT", &pid.to_string()]).status();
+                assert!(status.unwrap().success());
+            }
+            soon(|| vacuum.is_finished());
+            std::mem::forget(cleanup);
+        });
+        other.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        assert_ne!(answer(&mut client, 1), "absent");
+        soon(|| answer(&mut client, 2) == "absent");
+        follower.says("PostgreSQL's catalogue is locked");
+        follower.end();
     });
 }

@@ -63,6 +63,8 @@ impl Follower {
             self.store.delete_values(table, |_| Ok(()))?;
         }
         commands.extend(chunked("BF.MDEL", &table.keys.filter, work.gone()));
+        // A follower that ends in between does it all again: items are added first and deleted last.
+        let commands = self.transact_in_parts(index, commands)?;
         self.store_position(index, commands, end.max(position), group)
     }
 }

@@ -32,6 +32,8 @@ use crate::server::Lost;
 pub const VISIBILITY_INTERVAL: Duration = Duration::from_millis(1);
 /// The longest wait for the stream, so that a signal is noticed.
 pub const WAIT: Duration = Duration::from_millis(100);
+/// The most commands in one transaction of the server for a group with many rows.
+const COMMANDS: usize = 10;
 /// The most steps that wait in memory before the stream is read on.
 const STEPS: usize = 50_000;
 /// A follower that holds the slot.
@@ -401,6 +403,23 @@ impl Follower {
         }
         self.confirmed = self.confirmed.max(position);
         self.wire.confirm(self.confirmed, false)
+    }
+
+    /// Executes the commands of a large group a few at a time, because the server serves nobody else meanwhile. Returns the last ones, which
+    /// the position follows.
+    ///
+    /// # Errors
+    /// As [`Self::store_position`].
+    pub(super) fn transact_in_parts(&mut self, index: usize, mut commands: Vec<Cmd>) -> Result<Vec<Cmd>> {
+        let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
+        let is_missing = self.filters.get(index) == Some(&FilterState::Missing);
+        while commands.len() > COMMANDS {
+            let rest = commands.split_off(COMMANDS);
+            let replies = self.store.transact(&table.keys, *epoch, &commands)?;
+            ensure!(is_missing || has_filter(&replies), "the filter {} is missing", table.keys.filter);
+            commands = rest;
+        }
+        Ok(commands)
     }
 
     /// Executes the commands of a group on one table, and then stores its position.

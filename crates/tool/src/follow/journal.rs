@@ -134,11 +134,11 @@ impl Journal {
         }
         for (key, touched) in &work.keys {
             let is_gone = |item: &Vec<u8>| matches!(work.items.get(item), Some((false, _)));
-            let items = touched.items.iter().map(|item| (item.clone(), is_gone(item))).collect();
+            let items = touched.items().map(|item| (item.clone(), is_gone(item))).collect();
             let is_complete = self
                 .entries
                 .get(key)
-                .is_none_or(|old| old.is_complete && old.items.iter().all(|(item, _)| touched.items.contains(item)));
+                .is_none_or(|old| old.is_complete && old.items.iter().all(|(item, _)| touched.has(item)));
             entries.push((key.clone(), Entry { end: touched.end, xid: full(touched.xid), items, is_complete }));
         }
         entries

@@ -8,7 +8,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use redis::{Cmd, cmd};
 
 use super::config::Keys;
@@ -16,14 +16,12 @@ use super::follower::{FilterState, Follower, VISIBILITY_INTERVAL, refill_or_fail
 use super::journal::{EVERY_KEY, Journal};
 use super::lsn::Lsn;
 use super::pulse::Pulse;
-use super::store::{end_leases_without_filter, has_filter, is_worn};
+use super::store::{end_leases_without_filter, is_worn};
 use super::stream::{Step, Transaction};
 use super::visibility::Snapshot;
 use super::work::{CHUNK, Work, changes, chunked, steps};
 use crate::report::counted;
 
-/// The most commands in one transaction of a group with many rows.
-const COMMANDS: usize = 10;
 /// How long SIGTERM waits for announced transactions to become visible.
 const LAST_RELEASE: Duration = Duration::from_secs(10);
 
@@ -62,7 +60,7 @@ impl Follower {
             self.distrust(index)?;
         }
         let table = self.tables.get(index).context("a table")?;
-        let (position, epoch) = self.positions.get(index).zip(self.epochs.get(index)).context("a table")?;
+        let position = self.positions.get(index).context("a table")?;
         let (journal, state) = self.journals.get(index).zip(self.filters.get(index)).context("a table")?;
         let Keys { filter, filling, .. } = &table.keys;
         let filters = match state {
@@ -106,12 +104,9 @@ impl Follower {
             }
         }
         commands.extend(filters.iter().flat_map(|filter| work.changes(filter)));
-        // The journal holds every key while a large group is announced in parts. The position follows the last part.
-        while commands.len() > COMMANDS && entries.first().is_some_and(|(key, _)| key == EVERY_KEY) {
-            let rest = commands.split_off(COMMANDS);
-            let replies = self.store.transact(&table.keys, *epoch, &commands)?;
-            ensure!(!exists || has_filter(&replies), "the filter {filter} is missing");
-            commands = rest;
+        // The journal holds every key while a large group is announced in parts.
+        if entries.first().is_some_and(|(key, _)| key == EVERY_KEY) {
+            commands = self.transact_in_parts(index, commands)?;
         }
         self.store_position(index, commands, end, group)?;
         self.journals.get_mut(index).context("a table")?.announce(entries, &work);

@@ -227,6 +227,8 @@ impl Table {
         }
         change.pairs.sort();
         change.pairs.dedup();
+        // The first push has made room for four.
+        change.pairs.shrink_to_fit();
         Ok(change)
     }
 

@@ -1,5 +1,6 @@
 //! What a group of transactions does to one table, and the commands that do it.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use redis::{Cmd, cmd};
@@ -20,21 +21,44 @@ pub struct Work {
 }
 
 /// A cache key whose value may be wrong.
-#[derive(Default)]
 pub struct Touched {
-    pub items: BTreeSet<Vec<u8>>,
+    /// Nearly always its only item. A set of one would take 280 bytes.
+    first: Vec<u8>,
+    others: BTreeSet<Vec<u8>>,
     /// The last transaction that named it.
     pub end: Lsn,
     pub xid: u32,
+}
+
+impl Touched {
+    /// Returns the items of the rows with this cache key.
+    pub fn items(&self) -> impl Iterator<Item = &Vec<u8>> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// Whether a row with this item has this cache key.
+    pub fn has(&self, item: &Vec<u8>) -> bool {
+        self.first == *item || self.others.contains(item)
+    }
 }
 
 impl Work {
     /// Adds a change of a row. `deletes`: whether the items of deleted rows leave the filter.
     pub fn add(&mut self, change: &Change, transaction: &Transaction, deletes: bool) {
         for (item, key) in &change.pairs {
-            let touched = self.keys.entry(key.clone()).or_default();
-            touched.items.insert(item.clone());
-            (touched.end, touched.xid) = (transaction.end, transaction.xid);
+            let Transaction { end, xid, .. } = *transaction;
+            match self.keys.entry(key.clone()) {
+                Entry::Vacant(place) => {
+                    place.insert(Touched { first: item.clone(), others: BTreeSet::new(), end, xid });
+                }
+                Entry::Occupied(mut place) => {
+                    let touched = place.get_mut();
+                    if touched.first != *item {
+                        touched.others.insert(item.clone());
+                    }
+                    (touched.end, touched.xid) = (end, xid);
+                }
+            }
         }
         if deletes {
             self.items.extend(change.gone.iter().map(|item| (item.clone(), (false, transaction.end))));
@@ -49,7 +73,7 @@ impl Work {
 
     /// Returns the commands that add the items, delete the cached values and end their leases.
     pub fn changes(&self, filter: &str) -> Vec<Cmd> {
-        changes(filter, self.keys.iter().flat_map(|(key, touched)| touched.items.iter().map(move |item| (item, key))))
+        changes(filter, self.keys.iter().flat_map(|(key, touched)| touched.items().map(move |item| (item, key))))
     }
 }
 
