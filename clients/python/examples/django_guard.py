@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core import serializers
-from django.db import models, transaction
+from django.db import models, router, transaction
 from django.db.models.signals import post_delete, post_save, pre_delete, pre_save
 
 from bloomgate import Guard
@@ -14,55 +14,97 @@ from bloomgate import Guard
 class ModelCodec:
     """Converts rows with Django's serializers."""
 
+    def __init__(self, using: str) -> None:
+        self.using = using
+
     def encode(self, row: models.Model, /) -> bytes:
         return serializers.serialize("json", [row]).encode()
 
     def decode(self, data: bytes, /) -> models.Model:
-        [found] = serializers.deserialize("json", data.decode())
-        return found.object
+        [found] = serializers.deserialize("json", data.decode(), using=self.using)
+        row: models.Model = found.object
+        # The row exists. Without this, saving it would insert it if its id has a default.
+        row._state.adding = False
+        row._state.db = self.using
+        return row
 
 
 class Guarded:
     """`Guarded(Article, client, "articles").get(id)` returns the row, or None. Rows whose id the database assigns have to be
-    created inside `transaction.atomic()`, so that the id can be announced before the commit."""
+    created inside `transaction.atomic()`, so that the id can be announced before the commit.
 
-    def __init__(self, model: type[models.Model], client: Any, filter: str, **options: Any) -> None:
+    `using` names the database that has every commit, by default the one that Django's router writes the model to."""
+
+    def __init__(
+        self, model: type[models.Model], client: Any, filter: str, *, using: str | None = None, **options: Any
+    ) -> None:
+        if model._meta.concrete_model is None or model._meta.concrete_model._meta.parents:
+            raise TypeError(f"{model.__name__} is abstract, or has a part of its columns in the table of a parent")
         self.model = model
-        self.guard: Guard[models.Model] = Guard(client, filter, codec=ModelCodec(), **options)
-        pre_save.connect(self._changes, sender=model, weak=False)
-        post_save.connect(self._created, sender=model, weak=False)
-        pre_delete.connect(self._changes, sender=model, weak=False)
-        post_delete.connect(self._deleted, sender=model, weak=False)
+        self.using = using or router.db_for_write(model)
+        self.guard: Guard[models.Model] = Guard(client, filter, codec=ModelCodec(self.using), **options)
+        # Without `sender`, because proxies and children of the model send signals of their own.
+        pre_save.connect(self._saving, weak=False)
+        post_save.connect(self._saved, weak=False)
+        pre_delete.connect(self._deleting, weak=False)
+        post_delete.connect(self._deleted, weak=False)
 
     def get(self, id: Any) -> models.Model | None:
-        if transaction.get_connection().in_atomic_block:
+        if transaction.get_connection(self.using).in_atomic_block:
             # A transaction sees rows that nobody else may see yet, or a snapshot older than the lease: fill nothing.
             return self._load(id)
         return self.guard.get(str(id), lambda: self._load(id))
 
-    def changing(self, *ids: Any) -> None:
-        """To call inside a transaction, for changes that send no signals, such as QuerySet.update and bulk_create."""
+    def changing(self, *ids: Any, using: str | None = None) -> None:
+        """To call inside a transaction on the database `using`, for changes that send no signals, such as QuerySet.update and
+        bulk_create."""
+        using = using or self.using
+        if not transaction.get_connection(using).in_atomic_block:
+            raise RuntimeError(f"call this inside transaction.atomic(using={using!r}), with the change")
         names = [str(id) for id in ids]
         self.guard.announce(*names)
-        transaction.on_commit(lambda: self.guard.confirm(*names))
+        transaction.on_commit(lambda: self.guard.confirm(*names), using=using)
 
     def _load(self, id: Any) -> models.Model | None:
-        return self.model._default_manager.filter(pk=id).first()
+        return self.model._default_manager.using(self.using).filter(pk=id).first()
 
-    def _changes(self, instance: models.Model, **_: Any) -> None:
-        if instance.pk is not None:
-            self.changing(instance.pk)
-        elif not transaction.get_connection().in_atomic_block:
-            raise RuntimeError("create rows whose id the database assigns inside transaction.atomic()")
+    def _id(self, instance: models.Model) -> Any:
+        """Returns the id of a row of this model or of a child, None if the database has not assigned it yet."""
+        return getattr(instance, self.model._meta.pk.attname)
 
-    def _created(self, instance: models.Model, created: bool, **_: Any) -> None:
-        if created and transaction.get_connection().in_atomic_block:
-            self.changing(instance.pk)
+    def _saving(self, sender: Any, instance: models.Model, using: str, **_: Any) -> None:
+        if not issubclass(sender._meta.concrete_model, self.model._meta.concrete_model):
+            return
+        connection = transaction.get_connection(using)
+        if self._id(instance) is None or not (connection.in_atomic_block or connection.get_autocommit()):
+            if not connection.in_atomic_block:
+                raise RuntimeError(
+                    "save rows whose id the database assigns inside transaction.atomic(), and any row if autocommit is off"
+                )
+        elif connection.in_atomic_block:
+            self.changing(self._id(instance), using=using)
+        else:
+            # The row is committed when it is written; `_saved` confirms.
+            self.guard.announce(str(self._id(instance)))
 
-    def _deleted(self, instance: models.Model, **_: Any) -> None:
-        # Only for ids that never return, in a filter with HASH siphash. `instance.pk` is still set here.
-        name = str(instance.pk)
-        transaction.on_commit(lambda: self.guard.forget(name))
+    def _saved(self, sender: Any, instance: models.Model, created: bool, using: str, **_: Any) -> None:
+        if not issubclass(sender._meta.concrete_model, self.model._meta.concrete_model):
+            return
+        if not transaction.get_connection(using).in_atomic_block:
+            self.guard.confirm(str(self._id(instance)))
+        elif created:
+            self.changing(self._id(instance), using=using)
+
+    def _deleting(self, sender: Any, instance: models.Model, using: str, **_: Any) -> None:
+        # Django deletes inside a transaction, and sends this for the row of each parent, too.
+        if sender._meta.concrete_model is self.model._meta.concrete_model:
+            self.changing(self._id(instance), using=using)
+
+    def _deleted(self, sender: Any, instance: models.Model, using: str, **_: Any) -> None:
+        # Only for ids that never return, in a filter with HASH siphash. The instance still has its id here.
+        if sender._meta.concrete_model is self.model._meta.concrete_model:
+            name = str(self._id(instance))
+            transaction.on_commit(lambda: self.guard.forget(name), using=using)
 
 
 __all__ = ["Guarded", "ModelCodec"]

@@ -14,3 +14,12 @@ class Article(models.Model):
 
 class Note(models.Model):
     title = models.TextField()
+
+
+class LongArticle(Article):
+    body = models.TextField()
+
+
+class SameArticle(Article):
+    class Meta:
+        proxy = True
