@@ -26,11 +26,14 @@ SETTLE_S = 0.25
 
 
 class Client(Protocol):
-    """The methods that this package needs of a client: `redis.Redis`, `redis.RedisCluster`, `valkey.Valkey` and the like."""
+    """The methods that this package needs of a client: `redis.Redis`, `redis.RedisCluster`, `valkey.Valkey` and the like. Only
+    clients for threads have `__enter__`: type checkers refuse those of asyncio by it."""
 
     def execute_command(self, *args: Any, **options: Any) -> Any: ...
 
     def pipeline(self, transaction: Any = ...) -> Any: ...
+
+    def __enter__(self) -> Any: ...
 
 
 class AsyncClient(Protocol):
@@ -39,6 +42,8 @@ class AsyncClient(Protocol):
     def execute_command(self, *args: Any, **options: Any) -> Any: ...
 
     def pipeline(self, transaction: Any = ...) -> Any: ...
+
+    async def __aenter__(self) -> Any: ...
 
 
 def same(reply: Any) -> Any:
@@ -120,15 +125,23 @@ Step = Ask | Sleep | Wait | Do | Start | Join
 Steps = Generator[Step, Any, R]
 
 
-def client_error(client: object) -> type[Exception]:
-    """Returns the base class of the client library's errors: RedisError or ValkeyError."""
+def client_error(client: object, *, is_async: bool = False) -> type[Exception]:
+    """Returns the base class of the client library's errors: RedisError or ValkeyError. Raises TypeError for a client of the
+    other kind, whose replies this package would take for answers, and for a pipeline."""
+    kind = (
+        "bloomgate.asyncio needs a client of redis.asyncio or valkey.asyncio"
+        if is_async
+        else ("a client of redis-py or valkey-py for threads is needed (bloomgate.asyncio has the same for asyncio)")
+    )
     for ancestor in type(client).__mro__:
         library = ancestor.__module__.partition(".")[0]
         if library in ("redis", "valkey"):
+            if hasattr(client, "__aenter__") is not is_async or hasattr(client, "execute"):
+                break
             exceptions = importlib.import_module(f"{library}.exceptions")
             error: type[Exception] = getattr(exceptions, "RedisError", None) or exceptions.ValkeyError
             return error
-    raise TypeError(f"a client of redis-py or valkey-py is needed, not {type(client).__name__}")
+    raise TypeError(f"{kind}, not {type(client).__module__}.{type(client).__name__}")
 
 
 def is_cluster(client: object) -> bool:

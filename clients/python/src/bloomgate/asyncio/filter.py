@@ -31,7 +31,9 @@ async def plan(
     **words: Unpack[Words],
 ) -> Plan:
     """Returns the size of a filter with these options once it has `items` items (BF.PLAN). Creates nothing."""
-    return await adrive(client, client_error(client), plan_steps(plan_words(rate, capacity, items, tightening, words)))
+    return await adrive(
+        client, client_error(client, is_async=True), plan_steps(plan_words(rate, capacity, items, tightening, words))
+    )
 
 
 class Filter:
@@ -39,7 +41,7 @@ class Filter:
 
     def __init__(self, client: AsyncClient, key: Key, *, create: bool = True) -> None:
         self.client = client
-        self._error = client_error(client)
+        self._error = client_error(client, is_async=True)
         self._steps = FilterSteps(key, create)
 
     def __repr__(self) -> str:

@@ -49,7 +49,7 @@ class Guard(Generic[V]):
         chosen = GuardOptions(**options)
         check_socket_timeout(client, chosen.longest_wait_ms)
         self.client = client
-        self._error = client_error(client)
+        self._error = client_error(client, is_async=True)
         chosen_codec: Any = codec or Bytes()
         self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, chosen, slots_of(client), asyncio.Event)
         self._steps.durability.check_client(client)
@@ -150,7 +150,7 @@ async def fill_filter(
     If this raises, `{key}~filling` may be left: delete it and begin again. As long as it exists, FilterExists is raised,
     because another client may be filling it."""
     refuse_single(ids)
-    error = client_error(client)
+    error = client_error(client, is_async=True)
     steps = FillingSteps(client, key, Durability(replicas, replicas_timeout_ms, aof))
     await adrive(client, error, steps.begin(rate, capacity, words))
     new = 0

@@ -29,7 +29,7 @@ class ShardedFilter:
 
     def __init__(self, client: AsyncClient, name: Key) -> None:
         self.client = client
-        self._error = client_error(client)
+        self._error = client_error(client, is_async=True)
         self._steps = ShardedSteps(name, 0)
 
     @classmethod
@@ -55,7 +55,7 @@ class ShardedFilter:
         Filters that are to be merged need the same `seed`. Raises FilterExists if there is one with this name; `resume`
         completes a creation that was interrupted. Do not use `resume` to replace a lost shard: the new shard would deny the
         items of the lost one."""
-        await adrive(client, client_error(client), create_steps(name, rate, capacity, shards, resume, words))
+        await adrive(client, client_error(client, is_async=True), create_steps(name, rate, capacity, shards, resume, words))
         return await cls.open(client, name)
 
     def __repr__(self) -> str:
