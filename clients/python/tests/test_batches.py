@@ -91,6 +91,20 @@ async def test_one_row_for_many_tasks(guard: bloomgate.asyncio.Guard[bytes], pro
     assert sorted(found) == [b"old"] * 19 + [b"row"] and loads == 2
 
 
+async def test_a_crowd_for_one_row(guard: bloomgate.asyncio.Guard[bytes], probe: redis.Redis) -> None:
+    """Those that wait share one answer. Were each to fetch, the process would do little else for seconds."""
+    crowd = 10_000
+
+    async def load() -> bytes:
+        while sum(len(row.waiting) for row in guard._steps.flights._rows.values()) < crowd - 1:
+            await asyncio.sleep(0)
+        return b"row"
+
+    commands = Commands(probe)
+    assert await asyncio.gather(*(guard.get(7, load) for _ in range(crowd))) == [b"row"] * crowd
+    assert commands.executed() == {"BF.FETCH": 2, "BF.FILL": 1} and guard.counts["shared"] == crowd - 2
+
+
 async def test_an_error_for_one_row(guard: bloomgate.asyncio.Guard[bytes], probe: redis.Redis, rows: Rows) -> None:
     probe.lpush("{rows}:3", 1)
     assert await asyncio.gather(*(guard.get(id, rows.aloader(id)) for id in range(10))) == [b"%d" % id for id in range(10)]

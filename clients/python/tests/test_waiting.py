@@ -19,23 +19,29 @@ from server import PATIENCE, eventually
 import bloomgate
 import bloomgate.asyncio
 from bloomgate import Filter, Guard
+from bloomgate.guard_words import ABSENT, Fetched
 from bloomgate.waiting import Flights
 
 ID = b"row"
 
 
+class Failed(Exception):
+    """What a load of the model raises."""
+
+
 class Model:
     """Callers that fetch one row step by step, in an order that a seed chooses, from a server that has one lease. Some are
-    cancelled between two steps, some stop waiting early, and some loads fail."""
+    cancelled between two steps, some stop waiting early, some loads fail, and the row changes now and then."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.flights = Flights(threading.Event)
-        self.is_cached = False
+        self.version = 0
+        self.cached: bytes | None = None
         self.is_leased = False
         self.server_waiters = 0
         self.local_waiters: set[int] = set()
-        self.running = 0
+        self.shared = 0
 
     def check(self) -> None:
         row = self.flights._rows.get(ID)
@@ -45,28 +51,43 @@ class Model:
             assert len(row.waiting) <= len(self.local_waiters)
         assert self.server_waiters <= 1, "at most one caller of a process waits in the server"
 
+    def change(self) -> None:
+        """What BF.CHANGED does: from now on no caller that begins may get the value of before."""
+        self.version += 1
+        self.cached = None
+        self.is_leased = False
+
     def caller(self, number: int) -> Iterator[Callable[[], bool]]:
         """One caller: yields, between its steps, whether it can go on."""
+        begun = self.version
         with self.flights.flight(ID) as flight:
-            yield lambda: True  # the command is sent
             while True:
-                if self.is_cached:
-                    flight.has_news = True
+                self.flights.ask(flight)
+                yield lambda: True  # the command is sent
+                answer = self.cached
+                if answer is not None:
+                    assert int(answer) >= begun
+                    yield lambda: True  # the answer arrives
+                    flight.found = Fetched("hit", value=answer)
                     return
                 if not self.is_leased:
                     self.is_leased = True
+                    version = self.version
                     try:
                         yield lambda: True  # the row is loaded
-                        if self.chance.random() < 0.7:
-                            self.is_cached = flight.has_news = True
+                        if self.chance.random() < 0.2:
+                            flight.error = Failed()
+                        elif version == self.version:
+                            self.cached = b"%d" % version
                     finally:
-                        self.is_leased = False
+                        if version == self.version:
+                            self.is_leased = False
                     return
                 event = self.flights.begin_wait(flight)
                 if event is None:
                     self.server_waiters += 1
                     try:
-                        yield lambda: self.is_cached or not self.is_leased
+                        yield lambda: self.cached is not None or not self.is_leased
                     finally:
                         self.server_waiters -= 1
                     continue
@@ -80,18 +101,30 @@ class Model:
                 finally:
                     self.local_waiters.discard(number)
                 self.flights.end_wait(flight)
-                yield lambda: True  # the command is sent
+                if flight.given is not None:
+                    assert int(flight.given.value) >= begun, "a value from before a change that this caller knows of"
+                    self.shared += 1
+                    return
+                if flight.given_error is not None:
+                    return
 
     def run(self) -> None:
-        callers = {number: self.caller(number) for number in range(self.chance.randint(2, 6))}
-        can_go_on = {number: next(caller) for number, caller in callers.items()}
-        while callers:
+        callers: dict[int, Iterator[Callable[[], bool]]] = {}
+        can_go_on: dict[int, Callable[[], bool]] = {}
+        left = self.chance.randint(2, 8)
+        while callers or left:
+            if left and (not callers or self.chance.random() < 0.3):
+                left -= 1
+                callers[left] = self.caller(left)
+                can_go_on[left] = next(callers[left])
+            if self.chance.random() < 0.1:
+                self.change()
             ready = [number for number in callers if can_go_on[number]()]
             assert ready, "every caller waits for another"
             number = self.chance.choice(ready)
             if self.chance.random() < 0.1:
                 number = self.chance.choice(list(callers))
-                callers.pop(number).close()
+                callers.pop(number).close()  # type: ignore[attr-defined]
             else:
                 try:
                     can_go_on[number] = next(callers[number])
@@ -102,8 +135,12 @@ class Model:
 
 
 def test_flights_under_any_interleaving() -> None:
-    for seed in range(3000):
-        Model(seed).run()
+    shared = 0
+    for seed in range(5000):
+        model = Model(seed)
+        model.run()
+        shared += model.shared
+    assert shared > 100
 
 
 def test_flights_of_threads() -> None:
@@ -122,7 +159,8 @@ def test_flights_of_threads() -> None:
                     if event is not None:
                         assert event.wait(PATIENCE), "a flight was forgotten"
                         flights.end_wait(flight)
-                flight.has_news = chance.random() < 0.5
+                flights.ask(flight)
+                flight.found = chance.choice([None, ABSENT])
                 leases[id].release()
         done.append(seed)
 

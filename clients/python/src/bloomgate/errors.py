@@ -50,8 +50,7 @@ class ShardsChanged(BloomgateError):
 
 
 class LoadFailed(BloomgateError):
-    """A row has no cached value, and its last load failed: the database is not asked for it again before the back-off ends.
-    The cause is that load's error, if it was raised in this process."""
+    """A row has no cached value, and its last load failed: the database is not asked for it again before the back-off ends."""
 
     def __init__(self, id: bytes) -> None:
         super().__init__(f"the row {id!r} has no cached value, and its last load has failed")

@@ -86,7 +86,8 @@ class Guard(Generic[V]):
         that begins when `load` is called; it returns None if there is no row. `ttl`, in seconds, replaces the guard's.
 
         If the server fails, the database is asked and nothing is filled: errors of the server are logged, not raised. What
-        `load` raises is raised, after the lease was given up; but if an old value is cached, that is served instead."""
+        `load` raises is raised, after the lease was given up, in all callers of this process that waited for it; but if an old
+        value is cached, that is served instead."""
         steps = self._steps
         key = item_bytes(id)
         if steps.near is not None or steps.is_own(key):

@@ -245,9 +245,9 @@ class GuardCommands(Generic[V]):
         """Ends leases, so that other callers may load."""
         return Ask([self.fill(id, token, "GIVEUP") for id, token in tokens.items()], nothing_to_undo)
 
-    def send_fills(self, tokens: Mapping[bytes, bytes], fills: Sequence[Call[bool]]) -> Generator[Ask, Any, list[bytes]]:
-        """Sends the fills of some leases together, and returns the ids whose rows are cached now. Gives up what the server
-        refuses, because it is out of memory for instance: nobody should wait until those leases end."""
+    def send_fills(self, tokens: Mapping[bytes, bytes], fills: Sequence[Call[bool]]) -> Generator[Ask, Any, None]:
+        """Sends the fills of some leases together. Gives up what the server refuses, because it is out of memory for instance:
+        nobody should wait until those leases end."""
 
         def refused(outcomes: list[Any]) -> dict[bytes, bytes]:
             pairs = zip(tokens.items(), outcomes, strict=True)
@@ -261,7 +261,6 @@ class GuardCommands(Generic[V]):
                 self.count("filled" if outcome else "lease lost")
         if given_up := refused(outcomes):
             yield self.give_up(given_up)
-        return [id for id, outcome in zip(tokens, outcomes, strict=True) if outcome is True]
 
     def read(self, found: Fetched, undecodable: bytes | None = None) -> Answer[V]:
         """Decodes the value of a reply other than `wait`. `undecodable` is a value that the codec has failed on already."""

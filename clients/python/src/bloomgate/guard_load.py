@@ -79,8 +79,6 @@ class GuardLoads(GuardCommands[V]):
         old = yield from self.old_values(tokens)
         if len(old) == len(tokens):
             self.count("soft timeout", len(old))
-            for flight in flights.values():
-                flight.has_news = True
             return old
         if running is None:
             self.count("unguarded", len(tokens))
@@ -108,8 +106,7 @@ class GuardLoads(GuardCommands[V]):
             fills = {id: self.fill_with(id, token, rows[id], ttl_ms) for id, token in tokens.items()}
             while left:
                 part = {id: left.pop(id) for id in list(left)[:BATCH]}
-                for id in (yield from self.send_fills(part, [fills[id] for id in part])):
-                    flights[id].has_news = True
+                yield from self.send_fills(part, [fills[id] for id in part])
         except Exception as error:
             yield from self.back_off(left)
             old = (yield from self.old_values(tokens)) if has_values else {}
@@ -117,9 +114,8 @@ class GuardLoads(GuardCommands[V]):
                 self.count("stale served", len(old))
                 self.grumble.about("rows could not be loaded, and their old values were served", error)
                 return old
-            if self.options.fail_safe_ms:
-                for flight in flights.values():
-                    flight.error = error
+            for flight in flights.values():
+                flight.error = error
             raise
         except BaseException:
             if left:

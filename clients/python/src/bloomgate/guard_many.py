@@ -9,7 +9,7 @@ from typing import Any, Generic
 from .codec import V
 from .guard_commands import BATCH
 from .guard_steps import GuardSteps
-from .guard_words import milliseconds
+from .guard_words import Fetched, milliseconds
 from .items import Item, item_bytes
 from .steps import Steps
 from .waiting import Flight
@@ -85,17 +85,20 @@ class ManyRows(Generic[V]):
         decoded, to be fetched again with `replace`."""
         unreadable: list[bytes] = []
         unneeded: dict[bytes, bytes] = {}
+        for id in ids:
+            self.guard.flights.ask(flights[id])
         found = (yield from self.guard.fetch(ids, replace)) if ids else []
         for id, one in zip(ids, found, strict=True):
             if isinstance(one, Exception):
                 self.unguarded.append(id)
+                flights[id].found = one
             elif one.word == "wait":
                 waiting.append(id)
             else:
                 answer = self.guard.read(one)
                 if answer.is_readable and (replace or not answer.token):
                     self.rows[id] = answer.value
-                    flights[id].has_news = True
+                    flights[id].found = one if one.word == "absent" else Fetched("hit", value=one.value)
                     if answer.token:
                         # Another caller has replaced the value meanwhile. The new one is not due for a refresh.
                         unneeded[id] = answer.token

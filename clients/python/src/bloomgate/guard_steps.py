@@ -75,9 +75,10 @@ class GuardSteps(GuardLoads[V]):
         waits = 0
         while True:
             if found is None:
+                self.flights.ask(flight)
                 [found] = yield from self.fetch([flight.id], replace)
             if isinstance(found, Exception):
-                flight.has_news = True
+                flight.found = found
                 return None
             if found.word != "wait":
                 answer = self.read(found, undecodable)
@@ -86,7 +87,8 @@ class GuardSteps(GuardLoads[V]):
                     yield self.give_up({flight.id: found.token})
                     answer = Answer(answer.value)
                 if answer.token or answer.is_readable:
-                    flight.has_news = not answer.token
+                    if not answer.token:
+                        flight.found = found if found.word == "absent" else Fetched("hit", value=found.value)
                     return answer
                 undecodable = found.value
                 if not replace:
@@ -100,8 +102,8 @@ class GuardSteps(GuardLoads[V]):
             replace = False
 
     def wait(self, flight: Flight, left_s: float, is_cached: bool) -> Steps[Fetched | Exception | None]:
-        """Waits for the caller that holds the lease: in this process, or else inside the server. Returns what the server
-        answers in the latter case. A server that has a value cached makes nobody wait for another; then, and if all slots are
+        """Waits for the caller that holds the lease: in this process, or else inside the server. Returns what another caller
+        shares, or what the server answers. A server that has a value cached makes nobody wait for another; then, and if all slots are
         taken, it pauses."""
         if left_s <= 0:
             return None
@@ -109,13 +111,20 @@ class GuardSteps(GuardLoads[V]):
         if event is not None:
             yield Wait(event, left_s)
             self.flights.end_wait(flight)
-            if flight.error is not None:
-                raise LoadFailed(flight.id) from flight.error
+            if flight.given_error is not None:
+                self.count("shared")
+                error, traceback = flight.given_error
+                # Each caller would add its own frames to the shared error.
+                raise error.with_traceback(traceback)
+            if flight.given is not None:
+                self.count("shared")
+                return flight.given
         elif is_cached or not self.slots.take():
             yield Sleep(min(REPEAT_S, left_s))
         else:
             wait_ms = max(1, min(self.options.wait_ms, int(left_s * 1000)))
             begun = time.monotonic()
+            self.flights.ask(flight)
             [found] = yield from self.fetch([flight.id], wait_ms=wait_ms, finished=self.slots.give_back)
             result: Fetched | Exception = found
             if isinstance(result, Fetched) and result.word == "wait" and time.monotonic() - begun < wait_ms / 2000:

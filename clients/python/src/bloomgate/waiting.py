@@ -1,19 +1,23 @@
 """Where the callers of one process wait for a row that another caller loads.
 
 A caller that waits inside the server (`BF.FETCH ... WAIT`) occupies its connection, and gets the lease if the loading caller
-gives up. So at most one caller per row waits there; the others wait in the process until that caller is done. They cost no
-connections, and a cancelled crowd leaves no lease behind at connections that are about to close."""
+gives up. So at most one caller per row waits there; the others wait in the process until that caller is done, and share what
+the next fetch answers. They cost no connections, and a cancelled crowd leaves no lease behind at connections that are about to
+close."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from .guard_words import Fetched
 from .steps import Event
 
 DEFAULT_CONNECTIONS = 100
@@ -61,22 +65,28 @@ class Row:
 
     def __init__(self) -> None:
         self.active = 0
-        self.waiting: deque[Flight] = deque()
+        self.waiting: OrderedDict[Flight, None] = OrderedDict()
 
 
 class Flight:
     """One caller's interest in one row. It is `active` while the caller fetches the row, waits for it inside the server or
-    loads it. `has_news` is set once the row is known to be cached or absent, or the server to have
-    failed: then nobody has to wait any longer. `error` is set where the row's load failed and nobody may repeat it yet; the
-    waiting flights of the row get it, too."""
+    loads it.
 
-    def __init__(self, id: bytes, row: Row) -> None:
+    At its end it shares with those that wait: `found`, the answer that ends its call, with those that began before this was
+    asked for; or `error`, if its load failed, with all. They have that as `given` or `given_error`, the error with its
+    traceback. If `found` is an error of the server, nobody waits any longer."""
+
+    def __init__(self, id: bytes, row: Row, number: int) -> None:
         self.id = id
         self.row = row
+        self.number = number
         self.active = True
-        self.has_news = False
-        self.error: Exception | None = None
         self.event: Event | None = None
+        self.asked = 0
+        self.found: Fetched | Exception | None = None
+        self.error: Exception | None = None
+        self.given: Fetched | None = None
+        self.given_error: tuple[Exception, TracebackType | None] | None = None
 
 
 class Flights:
@@ -84,6 +94,7 @@ class Flights:
 
     def __init__(self, make_event: Callable[[], Event]) -> None:
         self._make_event = make_event
+        self._numbers = itertools.count(1)
         self._start_empty()
 
     def _start_empty(self) -> None:
@@ -108,18 +119,35 @@ class Flights:
         with self._lock:
             row = self._rows.setdefault(id, Row())
             row.active += 1
-            return Flight(id, row)
+            return Flight(id, row, next(self._numbers))
+
+    def ask(self, flight: Flight) -> None:
+        """To call right before a fetch is sent: its answer may be shared with the flights that began earlier. One that began
+        later may know of a change that the answer does not have."""
+        flight.asked = next(self._numbers)
 
     def end(self, flight: Flight) -> None:
-        """Ends a flight. If it has news or an error, all waiting flights of the row go on, otherwise the first of them."""
+        """Ends a flight. Those that share its outcome go on. If others still wait and none is active, the first of them goes
+        on, and fetches for the others."""
         row = flight.row
         with self._lock:
             if flight.active:
                 flight.active = False
                 row.active -= 1
-            elif flight in row.waiting:
-                row.waiting.remove(flight)
-            self._resume(row, len(row.waiting) if flight.has_news or flight.error else 1, flight.error)
+            else:
+                row.waiting.pop(flight, None)
+            for other in list(row.waiting):
+                if flight.error is not None:
+                    other.given_error = (flight.error, flight.error.__traceback__)
+                elif isinstance(flight.found, Fetched):
+                    if other.number > flight.asked:
+                        break
+                    other.given = flight.found
+                elif flight.found is None:
+                    break
+                self._resume(other)
+            if row.waiting and not row.active:
+                self._resume(next(iter(row.waiting)))
             if not row.active and self._rows.get(flight.id) is row:
                 del self._rows[flight.id]
 
@@ -133,25 +161,24 @@ class Flights:
             flight.active = False
             row.active -= 1
             flight.event = self._make_event()
-            row.waiting.append(flight)
+            row.waiting[flight] = None
             return flight.event
 
     def end_wait(self, flight: Flight) -> None:
         """Makes a flight active again whose event was set, or that has waited for long enough."""
         with self._lock:
             if not flight.active:
-                flight.row.waiting.remove(flight)
-                flight.active = True
-                flight.row.active += 1
+                self._activate(flight)
 
     @staticmethod
-    def _resume(row: Row, count: int, error: Exception | None) -> None:
-        # A flight is active as soon as its event is set, though its caller may be cancelled before it notices: then the
-        # end of the flight lets the next one go on.
-        for _ in range(min(count, len(row.waiting))):
-            flight = row.waiting.popleft()
-            flight.active = True
-            flight.error = error
-            row.active += 1
-            if flight.event is not None:
-                flight.event.set()
+    def _activate(flight: Flight) -> None:
+        del flight.row.waiting[flight]
+        flight.active = True
+        flight.row.active += 1
+
+    def _resume(self, flight: Flight) -> None:
+        # It is active as soon as its event is set, though its caller may be cancelled before it notices: then the end of the
+        # flight lets the next one go on.
+        self._activate(flight)
+        if flight.event is not None:
+            flight.event.set()

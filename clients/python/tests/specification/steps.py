@@ -212,7 +212,7 @@ def check_error(step: dict[str, Any], error: BaseException) -> None:
         is_right = isinstance(error, getattr(bloomgate, name))
     elif name == "refused":
         is_right = isinstance(error, (TypeError, ValueError))
-    elif name == "load":
+    elif name in ("load", "shared"):
         is_right = isinstance(error, LoadError) and str(error) == step["message"]
     elif name == "connection":
         is_right = isinstance(error, (redis.ConnectionError, redis.TimeoutError))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +15,7 @@ from ..guard_steps import GuardSteps
 from ..guard_words import Fetched, GuardOptions, GuardWords, check_socket_timeout, milliseconds
 from ..items import Item, Key, async_windows, item_bytes, refuse_single
 from ..replication import Durability
-from ..steps import AsyncClient, Steps, adrive, client_error
+from ..steps import AsyncClient, Signal, Steps, adrive, client_error
 from ..tracking import Tracking
 from ..waiting import slots_of
 from ..words import Words
@@ -51,7 +50,7 @@ class Guard(Generic[V]):
         self.client = client
         self._error = client_error(client, is_async=True)
         chosen_codec: Any = codec or Bytes()
-        self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, chosen, slots_of(client), asyncio.Event)
+        self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, chosen, slots_of(client), Signal)
         self._steps.durability.check_client(client)
         self._batches = Batches(client, self._error, self._steps)
         self._tracking = None if chosen.near is None else Tracking(client, chosen.near, self._steps.prefix)
@@ -65,7 +64,8 @@ class Guard(Generic[V]):
         that begins when `load` is called; it returns None if there is no row. `ttl`, in seconds, replaces the guard's.
 
         If the server fails, the database is asked and nothing is filled: errors of the server are logged, not raised. What
-        `load` raises is raised, after the lease was given up; but if an old value is cached, that is served instead."""
+        `load` raises is raised, after the lease was given up, in all callers of this process that waited for it; but if an old
+        value is cached, that is served instead."""
         key = item_bytes(id)
         if ttl is not None:
             milliseconds("ttl", ttl)
