@@ -66,3 +66,45 @@ def test_a_lookup_is_spared(app: Celery, filter: Filter) -> None:
     filter.add(4)
     assert book.delay(4).get() == 4, "a false positive costs a lookup, not the work"
     assert lookups == [1, 4]
+
+
+def test_the_error_of_a_task_is_kept(app: Celery, client: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
+    """Also with the default hash, from which nothing can be deleted."""
+    filter = Filter(client, "fast")
+    filter.reserve(1e-6, 1000)
+
+    @app.task
+    @at_most_once(filter)
+    def send(id: int) -> None:
+        raise OSError("no such address")
+
+    with pytest.raises(OSError, match="no such address"):
+        send.delay(1)
+    assert "1 failed and cannot try again" in caplog.text
+    assert send.delay(1).get() is None
+
+
+def test_bound_tasks_and_named_arguments(app: Celery, filter: Filter) -> None:
+    sent: list[Any] = []
+    attempts: list[int] = []
+
+    @app.task(bind=True, max_retries=2)
+    @at_most_once(filter)
+    def send(self: Any, id: int, text: str = "") -> None:
+        attempts.append(id)
+        if id == 7 and len(attempts) == 1:
+            raise self.retry(countdown=0)
+        sent.append((self.name, id, text))
+
+    @app.task(bind=True)
+    @spare_the_lookup(filter, lambda id: id == 3)
+    def book(self: Any, id: int) -> int:
+        return id
+
+    app.conf.task_eager_propagates = False  # a retry is an exception
+    send.delay(7, text="hello").get()
+    assert attempts == [7, 7] and [one[1:] for one in sent] == [(7, "hello")]
+    send.delay(text="hello", id=8).get()
+    send.delay(8, text="hello").get()
+    assert [one[1:] for one in sent] == [(7, "hello"), (8, "hello")]
+    assert [book.delay(3).get(), book.delay(id=3).get(), book.delay(4).get()] == [3, None, 4]

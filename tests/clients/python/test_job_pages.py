@@ -26,3 +26,15 @@ def test_every_page_is_listed():
     listed = set(re.findall(r"\]\((\w[\w-]*\.md)\)", (FOLDER / "README.md").read_text()))
     assert listed == {page.name for page in PAGES}
     assert len(PAGES) >= 5
+
+
+def test_the_guard_asks_the_database_if_another_caller_takes_too_long(server):
+    (code, _), = CODE_AND_OUTPUT.findall((FOLDER / "guard.md").read_text())
+    assert '"WAIT", 3000' in code
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(code.replace("redis.Redis()", f"redis.Redis(port={server.port})").replace('"WAIT", 3000', '"WAIT", 10'), names)
+    client = names["client"]
+    assert client.execute_command("BF.FETCH", "users", "8", "{users}:8", "LEASE", 100_000)[0] == b"load"
+    assert names["find"](b"8") == ("database", b"the eighth")
+    assert not client.exists("{users}:8")
