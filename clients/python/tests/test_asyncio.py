@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import redis.asyncio
+from server import PATIENCE
 
 import bloomgate
 from bloomgate import BadDump, FilterExists, FilterFull, FilterMissing
@@ -88,7 +89,7 @@ async def test_a_full_filter(aclient: redis.asyncio.Redis) -> None:
 
 
 async def test_many_tasks_at_once(port: int) -> None:
-    async with connect(f"redis://localhost:{port}") as client:
+    async with connect(f"redis://localhost:{port}", timeout=PATIENCE) as client:
         filter = Filter(client, "seen")
         await filter.reserve(1e-6, 100_000)
         answers = await asyncio.gather(*(filter.add_many(range(1000)) for _ in range(20)))

@@ -39,7 +39,7 @@ def rows() -> Rows:
 
 @pytest.fixture
 async def guard(probe: redis.Redis, port: int) -> AsyncIterator[bloomgate.asyncio.Guard[bytes]]:
-    async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port}") as client:
+    async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
         yield bloomgate.asyncio.Guard(client, "rows", lease_ms=LEASE_MS, beta=0)
 
 
@@ -124,7 +124,7 @@ async def test_tasks_that_are_cancelled_at_any_turn(probe: redis.Redis, port: in
     for seed in range(60):
         chance = random.Random(seed)
         before = probe.info("bf")
-        async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port}") as client:
+        async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
             guard = bloomgate.asyncio.Guard(client, "rows", lease_ms=LEASE_MS)
             ids = [10 * seed + chance.randrange(3) for _ in range(chance.randint(2, 8))]
             tasks = [asyncio.create_task(guard.get(id, chance.choice([never, at_once]))) for id in ids]

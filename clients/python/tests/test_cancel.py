@@ -32,7 +32,7 @@ def probe(port: int) -> redis.Redis:
 
 @pytest.fixture
 async def client(port: int) -> AsyncIterator[redis.asyncio.Redis]:
-    async with connect(f"redis://127.0.0.1:{port}") as client:
+    async with connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
         yield client
 
 
@@ -95,7 +95,7 @@ async def test_cancelled_together_at_any_turn(
     for seed in range(60):
         chance = random.Random(seed)
         counters = Counters(probe)
-        async with connect(f"redis://127.0.0.1:{port}") as client:
+        async with connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
             guard = Guard(client, "rows", lease_ms=LEASE_MS)
             count = chance.randint(2, 5)
             if is_warm:
@@ -152,7 +152,7 @@ async def test_many_rows_cancelled_at_any_turn(probe: redis.Redis, port: int) ->
     for seed in range(40):
         chance = random.Random(seed)
         counters = Counters(probe)
-        async with connect(f"redis://127.0.0.1:{port}") as client:
+        async with connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
             guard = Guard(client, "rows", lease_ms=LEASE_MS)
 
             async def load_many(ids: list[int], chance: random.Random = chance) -> dict[int, bytes]:
@@ -173,7 +173,7 @@ def test_a_loop_that_ends(probe: redis.Redis, port: int) -> None:
     """`asyncio.run` cancels every task there is, those of the guard's own commands included."""
 
     async def main() -> None:
-        guard = Guard(connect(f"redis://127.0.0.1:{port}"), "rows", lease_ms=LEASE_MS)
+        guard = Guard(connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE), "rows", lease_ms=LEASE_MS)
         tasks = [asyncio.create_task(guard.get(1, never)) for _ in range(5)]
         await until_asked(guard, len(tasks))
         left.extend(tasks)
@@ -189,7 +189,7 @@ async def test_a_server_that_does_not_answer_delays_no_cancellation(start: Calla
     server = start()
     probe = server.client()
     Filter(probe, "rows").insert([1], capacity=100)
-    async with connect(f"redis://127.0.0.1:{server.port}") as client:
+    async with connect(f"redis://127.0.0.1:{server.port}", timeout=PATIENCE) as client:
         guard = Guard(client, "rows", lease_ms=LEASE_MS)
         await client.ping()
         os.kill(server.process.pid, signal.SIGSTOP)

@@ -316,7 +316,7 @@ def test_a_crowd_of_threads_shares_the_error_of_one_load(port: int, options: Any
     def load() -> bytes:
         nonlocal loads
         loads += 1
-        eventually("all others to wait", lambda: guard.counts["wait"] == CROWD - 1 and waiting_for(guard) == CROWD - 1)
+        eventually("all others to wait", lambda: waiting_for(guard) == CROWD - 1)
         raise OSError("the database is down")
 
     def read() -> None:
@@ -331,7 +331,7 @@ def test_a_crowd_of_threads_shares_the_error_of_one_load(port: int, options: Any
     for thread in threads:
         thread.join(PATIENCE)
     assert loads == 1 and [str(one) for one in failures] == ["the database is down"] * CROWD
-    assert all(isinstance(one, OSError) for one in failures) and guard.counts["shared"] == CROWD - 1
+    assert all(isinstance(one, OSError) for one in failures)
     assert len(traceback.extract_tb(failures[0].__traceback__)) < 100, "the callers' frames do not add up"
     client.close()
 

@@ -72,11 +72,11 @@ def pair(start: Start) -> Iterator[Pair]:
 def fill(pair: Pair, kind: str, ids: Iterator[int], **options: Any) -> int:
     """Fills the filter from this thread or under asyncio."""
     if kind == "threads":
-        with bloomgate.connect(pair.url) as client:
+        with bloomgate.connect(pair.url, timeout=10) as client:
             return fill_filter(client, "rows", ids, 1e-6, 2 * IDS, hash="siphash", **options)
 
     async def main() -> int:
-        async with bloomgate.asyncio.connect(pair.url) as client:
+        async with bloomgate.asyncio.connect(pair.url, timeout=10) as client:
             return await bloomgate.asyncio.fill_filter(client, "rows", ids, 1e-6, 2 * IDS, hash="siphash", **options)
 
     return asyncio.run(main())
@@ -100,7 +100,7 @@ def test_a_refill_loses_no_row(pair: Pair, kind: str, stalls: bool, at: int) -> 
     """Before a batch, or before the filter gets its name, the primary is killed, or the link to the replica stalls: then the
     primary goes on answering, and is killed later. Announced rows and those of the table are never denied."""
     rows, old = Rows(), pair.primary
-    with bloomgate.connect(pair.url) as client:
+    with bloomgate.connect(pair.url, timeout=10) as client:
         guard = Guard(
             client, "rows", announce_to=["{rows}~filling"], replicas=1, replicas_timeout_ms=200, patience=0, wait_ms=100
         )
@@ -155,7 +155,7 @@ def test_a_refill_that_does_not_wait_loses_rows(pair: Pair) -> None:
 
 def test_items_of_other_clients_have_to_arrive_too(pair: Pair) -> None:
     """A batch that adds nothing new is confirmed only when the replica has what another client has added."""
-    with bloomgate.connect(pair.url) as client:
+    with bloomgate.connect(pair.url, timeout=10) as client:
 
         def ids() -> Iterator[int]:
             pair.link.hold()
@@ -167,7 +167,7 @@ def test_items_of_other_clients_have_to_arrive_too(pair: Pair) -> None:
 
 
 def test_an_announcement_that_does_not_arrive_is_an_error(pair: Pair) -> None:
-    with bloomgate.connect(pair.url) as client:
+    with bloomgate.connect(pair.url, timeout=10) as client:
         Filter(client, "rows").reserve(0.01, 1000)
         with Guard(client, "rows", replicas=1, replicas_timeout_ms=9000).changed(0):
             pass
@@ -247,7 +247,7 @@ def test_a_missing_setting_is_logged_once(pair: Pair, caplog: pytest.LogCaptureF
         assert "the server has 1 replica(s) and min-replicas-to-write is 0" in warning
 
     async def read() -> None:
-        async with bloomgate.asyncio.connect(pair.url) as aclient:
+        async with bloomgate.asyncio.connect(pair.url, timeout=10) as aclient:
             for _ in range(2):
                 assert await bloomgate.asyncio.Guard(aclient, "rows").get(1, rows.aloader(1)) == b"one"
 

@@ -78,7 +78,7 @@ def test_operations(bare: redis.Redis, call: Callable[[redis.Redis], Any]) -> No
 
 async def test_asyncio(bare: redis.Redis) -> None:
     url = f"redis://127.0.0.1:{bare.connection_pool.connection_kwargs['port']}"
-    async with bloomgate.asyncio.connect(url) as client:
+    async with bloomgate.asyncio.connect(url, timeout=PATIENCE) as client:
         with pytest.raises(ModuleMissing, match=SAID):
             await bloomgate.asyncio.Filter(client, "f").reserve(0.01, 100)
         with pytest.raises(ModuleMissing, match=SAID):

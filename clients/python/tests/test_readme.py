@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from server import PATIENCE
 
 import bloomgate
 import bloomgate.asyncio
@@ -20,8 +21,8 @@ PAGES = [PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "clients.md"]
 def test_the_examples(page: Path, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     connect, aconnect = bloomgate.connect, bloomgate.asyncio.connect
-    monkeypatch.setattr(bloomgate, "connect", lambda url: connect(url.replace("6379", str(port))))
-    monkeypatch.setattr(bloomgate.asyncio, "connect", lambda url: aconnect(url.replace("6379", str(port))))
+    monkeypatch.setattr(bloomgate, "connect", lambda url: connect(url.replace("6379", str(port)), timeout=PATIENCE))
+    monkeypatch.setattr(bloomgate.asyncio, "connect", lambda url: aconnect(url.replace("6379", str(port)), timeout=PATIENCE))
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) >= 4
     names: dict[str, Any] = {}

@@ -277,7 +277,7 @@ async def test_two_processes_that_wait_for_each_other(probe: redis.Redis, port: 
 
 
 async def test_more_tasks_than_connections(probe: redis.Redis, port: int) -> None:
-    async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port}", max_connections=3) as client:
+    async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port}", max_connections=3, timeout=PATIENCE) as client:
         guard, rows = bloomgate.asyncio.Guard(client, "rows"), Rows()
         for id in range(100):
             rows.save(id, b"%d" % id)
@@ -293,7 +293,7 @@ async def test_more_tasks_than_connections(probe: redis.Redis, port: int) -> Non
 
 
 def test_more_threads_than_connections(probe: redis.Redis, port: int) -> None:
-    client = bloomgate.connect(f"redis://127.0.0.1:{port}", max_connections=3)
+    client = bloomgate.connect(f"redis://127.0.0.1:{port}", max_connections=3, timeout=PATIENCE)
     guard, rows = Guard(client, "rows"), Rows()
     for id in range(100):
         rows.save(id, b"%d" % id)

@@ -11,36 +11,38 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-TIMEOUT_S = 10
-"""How long a command may take, and how long a caller waits for a free connection. Longer than a guard's `wait_ms`."""
+TIMEOUT_S = 1.0
+"""How long a command may take, how long connecting may take, and how long a caller waits for a free connection."""
 
 CONNECTIONS = 100
 """The most connections of one client."""
 
 
-def options(chosen: dict[str, Any]) -> dict[str, Any]:
+def options(timeout: float, chosen: dict[str, Any]) -> dict[str, Any]:
     return {
-        "socket_timeout": TIMEOUT_S,
-        "socket_connect_timeout": TIMEOUT_S,
-        "timeout": TIMEOUT_S,
+        "socket_timeout": timeout,
+        "socket_connect_timeout": timeout,
+        "timeout": timeout,
         "max_connections": CONNECTIONS,
         **chosen,
     }
 
 
-def connect(url: str, **chosen: Any) -> redis.Redis:
+def connect(url: str, *, timeout: float = TIMEOUT_S, **chosen: Any) -> redis.Redis:
     """Returns a client for `redis://host:port/db`.
 
     A command whose connection is lost raises. redis-py would send it again; but an add that arrives twice answers that the
     item was in, and a guard whose BF.FETCH arrives twice waits for a lease of its own.
 
-    If all `max_connections` (100) are in use, a caller waits for one, for up to `timeout` seconds (10). redis-py would raise
-    at once. Other options are those of redis-py's connections; `socket_timeout` is 10 seconds here."""
-    pool = redis.BlockingConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **options(chosen))
+    A command raises if its reply takes longer than `timeout` seconds (1). Where the server withholds a reply because the
+    command waits (a guard's `wait_ms` and `replicas_timeout_ms`), the time limit is that much longer. Connecting takes at most
+    `timeout`, too. If all `max_connections` (100) are in use, a caller waits for one for as long; redis-py would raise at once.
+    Other options are those of redis-py's connections."""
+    pool = redis.BlockingConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **options(timeout, chosen))
     return redis.Redis.from_pool(pool)
 
 
-def aconnect(url: str, **chosen: Any) -> redis.asyncio.Redis:
+def aconnect(url: str, *, timeout: float = TIMEOUT_S, **chosen: Any) -> redis.asyncio.Redis:
     """Returns such a client of `redis.asyncio`. It is exported as `bloomgate.asyncio.connect`."""
-    pool = redis.asyncio.BlockingConnectionPool.from_url(url, retry=AsyncRetry(NoBackoff(), 0), **options(chosen))
+    pool = redis.asyncio.BlockingConnectionPool.from_url(url, retry=AsyncRetry(NoBackoff(), 0), **options(timeout, chosen))
     return redis.asyncio.Redis.from_pool(pool)

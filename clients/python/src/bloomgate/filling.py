@@ -35,7 +35,7 @@ class FillingSteps:
         With SYNC, a server passes on those that were not new, too: another client may have added them, whose writes the
         replicas do not have yet."""
         adds: list[Call[Any]] = [Call(["BF.INSERT", self.name, "NOCREATE", "SYNC", "ITEMS", *chunk]) for chunk in window]
-        found = yield Ask([*adds, *self.durability.calls()])
+        found = yield Ask([*adds, *self.durability.calls()], wait_s=self.durability.wait_s)
         lost = self.durability.take_error(found)
         answers, trouble = collect(window, found)
         if trouble is not None:
@@ -46,7 +46,8 @@ class FillingSteps:
 
     def finish(self) -> Steps[None]:
         """Gives the filter its name."""
-        found = yield Ask([Call(["RENAME", self.name, self.key]), *self.durability.calls()])
+        calls: list[Call[Any]] = [Call(["RENAME", self.name, self.key]), *self.durability.calls()]
+        found = yield Ask(calls, wait_s=self.durability.wait_s)
         lost = self.durability.take_error(found)
         for trouble in (found[0], lost):
             if isinstance(trouble, Exception):

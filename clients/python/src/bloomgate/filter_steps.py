@@ -13,6 +13,9 @@ from .words import Word, Words, creation_words
 
 T = TypeVar("T")
 
+LONG_S = 60.0
+"""How much longer commands may take that read or write a whole filter, or a record of up to 512 MiB."""
+
 
 def nothing(_reply: Any) -> None:
     """Reads the reply of commands that answer OK."""
@@ -45,9 +48,9 @@ class FilterSteps:
         self.key = key
         self.create = create
 
-    def one(self, parse: Callable[[Any], T], *words: Word) -> Steps[T]:
+    def one(self, parse: Callable[[Any], T], *words: Word, wait_s: float = 0.0) -> Steps[T]:
         """Sends a command whose first argument is the key."""
-        [found] = yield Ask([Call([words[0], self.key, *words[1:]], parse)])
+        [found] = yield Ask([Call([words[0], self.key, *words[1:]], parse)], wait_s=wait_s)
         if isinstance(found, Exception):
             raise named(found, self.key)
         result: T = found
@@ -113,7 +116,7 @@ class FilterSteps:
     def merge(self, sources: Sequence[Key]) -> Steps[None]:
         if not sources:
             raise ValueError("merge needs a source")
-        return self.one(nothing, "BF.MERGE", *sources)
+        return self.one(nothing, "BF.MERGE", *sources, wait_s=LONG_S)
 
     def count(self, item: Item) -> Steps[int]:
         return self.one(int, "BF.COUNT", item_bytes(item))
@@ -135,7 +138,7 @@ class FilterSteps:
 
     def record(self, iterator: int) -> Steps[tuple[int, bytes]]:
         """Returns the next record of a dump."""
-        return self.one(lambda reply: (int(reply[0]), bytes(reply[1])), "BF.SCANDUMP", iterator)
+        return self.one(lambda reply: (int(reply[0]), bytes(reply[1])), "BF.SCANDUMP", iterator, wait_s=LONG_S)
 
     def begin_load(self, replace: bool) -> Steps[None]:
         if (yield from self.is_there()):
@@ -145,7 +148,7 @@ class FilterSteps:
 
     def load_record(self, iterator: int, data: bytes) -> Steps[None]:
         try:
-            yield from self.one(nothing, "BF.LOADCHUNK", iterator, data)
+            yield from self.one(nothing, "BF.LOADCHUNK", iterator, data, wait_s=LONG_S)
         except BloomgateError:
             raise
         except Exception as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from .codec import Bytes, Codec, V
 from .filling import TIMEOUT_MS, FillingSteps
+from .guard_commands import PAUSED
 from .guard_many import ManyRows
 from .guard_steps import GuardSteps
 from .guard_words import Fetched, GuardOptions, GuardWords, check_socket_timeout, milliseconds
@@ -33,8 +34,10 @@ class Guard(Generic[V]):
     Times to live, in seconds: `ttl` of a cached row; `absent_ttl` of the knowledge that there is no row.
 
     Waiting: `lease_ms` is how long one caller may take to load a row while the others wait. They wait for up to `wait_ms`,
-    less than the client's socket_timeout, and for that long again until they have waited `attempts` times; then they ask the
-    database themselves. With `wait_ms=0` they ask it at once.
+    and for that long again until they have waited `attempts` times; then they ask the database themselves. With `wait_ms=0`
+    they ask it at once. The client's time limit for a command is that much longer where it waits (the socket_timeout of a
+    cluster's client is not, and has to be longer than `wait_ms`). After a command has taken longer, callers ask the database
+    at once for two seconds.
 
     Outages: `fail_safe` is how many seconds a value stays in the cache after its `ttl`. One caller refreshes such a value;
     the others get it meanwhile, and everybody gets it where the load fails. Then nobody asks the database for the row before
@@ -94,6 +97,8 @@ class Guard(Generic[V]):
             return self._run(steps.get(key, load, ttl))
         if ttl is not None:
             milliseconds("ttl", ttl)
+        if steps.is_struck and steps.is_paused():
+            return self._run(steps.get(key, load, ttl, PAUSED))
         [found] = ask(self.client, self._error, Ask([steps.fetch_call(key)]))
         steps.record([found])
         if isinstance(found, Fetched) and steps.is_checked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,17 @@ JITTER = 0.1
 
 SLOW_LOAD_S = 0.05
 """Renewals of faster loads may come together: they are over soon."""
+
+
+PAUSE_S = 2.0
+"""How long callers go to the database at once after the server has not answered in time."""
+
+
+class Paused(Exception):
+    """The answer to a fetch that is not sent, because the server has not answered in time a moment ago."""
+
+
+PAUSED = Paused()
 
 
 def nothing_to_undo(_found: list[Any]) -> Sequence[Call[Any]]:
@@ -72,6 +84,8 @@ class GuardCommands(Generic[V]):
         self.grumble = Grumble()
         self.has_answered = False
         self.has_batches = True
+        self.is_struck = False
+        self.paused_until = 0.0
         self.load_s = 0.0
 
     def words(self, command: str, id: bytes, *rest: Word) -> list[Word]:
@@ -122,6 +136,10 @@ class GuardCommands(Generic[V]):
             refused = ValueError(f"the cache key of {own[0]!r} is a key of the follower")
             self.failed(refused)
             return [by_id.get(id, refused) for id in ids]
+        if self.is_struck and self.is_paused():
+            if finished is not None:
+                finished()
+            return [PAUSED] * len(ids)
         marks = self.near.begin(self.prefix + id for id in ids) if self.near is not None else {}
         try:
             if self.has_batches and len(ids) > 1 and not replace:
@@ -153,6 +171,15 @@ class GuardCommands(Generic[V]):
         """Whether the id's cache key would be one of the follower's own keys."""
         return self.feed is not None and self.feed.own(self.prefix + id)
 
+    def is_paused(self) -> bool:
+        """Whether a fetch has to be left out, after the server has not answered one in time. After a pause, one caller
+        fetches, while the pause goes on for the others."""
+        now = time.monotonic()
+        if now < self.paused_until:
+            return True
+        self.paused_until = now + PAUSE_S
+        return False
+
     def record(self, answers: Sequence[Fetched | Exception]) -> None:
         """Counts the answers of a fetch."""
         words: dict[str, int] = {}
@@ -161,6 +188,7 @@ class GuardCommands(Generic[V]):
                 self.failed(answer)
             else:
                 self.has_answered = True
+                self.is_struck = False
                 words[answer.word] = words.get(answer.word, 0) + 1
         for word, number in words.items():
             self.count(word, number)
@@ -223,7 +251,8 @@ class GuardCommands(Generic[V]):
         def fetched(found: list[Any]) -> list[Any]:
             return [one for call, one in zip(calls, found, strict=True) if call.parse is parse_fetch]
 
-        return fetched((yield Ask(calls, lambda found: self.unneeded(ids, fetched(found)), finished)))
+        ask = Ask(calls, lambda found: self.unneeded(ids, fetched(found)), finished, wait_ms / 1000)
+        return fetched((yield ask))
 
     def unneeded(self, ids: Sequence[bytes], answers: list[Any]) -> Sequence[Call[Any]]:
         """Returns the commands that give up the leases in some answers."""
@@ -259,7 +288,7 @@ class GuardCommands(Generic[V]):
                 self.failed(outcome)
             else:
                 self.count("filled" if outcome else "lease lost")
-        if given_up := refused(outcomes):
+        if (given_up := refused(outcomes)) and not self.is_struck:
             yield self.give_up(given_up)
 
     def read(self, found: Fetched, undecodable: bytes | None = None) -> Answer[V]:
@@ -278,4 +307,7 @@ class GuardCommands(Generic[V]):
 
     def failed(self, error: Exception) -> None:
         self.count("errors")
+        self.is_struck = type(error).__name__ == "TimeoutError"
+        if self.is_struck:
+            self.paused_until = time.monotonic() + PAUSE_S
         self.grumble.about("the server could not be asked", error)

@@ -167,14 +167,14 @@ class GuardSteps(GuardLoads[V]):
             part = ids[start : start + BATCH]
             calls = self.change_calls(part, filters)
             try:
-                found = yield Ask([*calls, *self.durability.calls()], nothing_to_undo)
+                found = yield Ask([*calls, *self.durability.calls()], nothing_to_undo, wait_s=self.durability.wait_s)
             finally:
                 if self.near is not None:
                     self.near.drop(self.prefix + id for id in part)
             if self.has_batches and len(part) > 1 and any(is_unavailable(one) for one in found):
                 self.has_batches = False
                 calls = self.change_calls(part, filters)
-                found = yield Ask([*calls, *self.durability.calls()], nothing_to_undo)
+                found = yield Ask([*calls, *self.durability.calls()], nothing_to_undo, wait_s=self.durability.wait_s)
             error = self.durability.take_error(found)
             # The answers of each filter, in the order of the ids.
             each = [answer for one in found for answer in spread(one, len(part) * len(filters) // len(calls))]

@@ -182,11 +182,12 @@ def filling_name(filter: bytes) -> bytes:
 
 
 def check_socket_timeout(client: object, longest_wait_ms: int) -> None:
-    """Refuses a client that would give up on a reply before the server sends it."""
-    pool = getattr(client, "connection_pool", None)
-    timeout = getattr(pool, "connection_kwargs", {}).get("socket_timeout")
+    """Refuses a cluster's client that would give up on a reply before the server sends it. Other clients wait longer for
+    commands that wait in the server."""
+    kwargs = getattr(getattr(client, "nodes_manager", client), "connection_kwargs", None) or {}
+    timeout = kwargs.get("socket_timeout")
     if isinstance(timeout, (int, float)) and timeout * 1000 <= longest_wait_ms:
         raise ValueError(
-            f"the client's socket_timeout of {timeout} s has to be longer than wait_ms and replicas_timeout_ms"
-            f" ({longest_wait_ms} ms)"
+            f"the socket_timeout of a cluster's client, {timeout} s here, has to be longer than wait_ms and"
+            f" replicas_timeout_ms ({longest_wait_ms} ms)"
         )

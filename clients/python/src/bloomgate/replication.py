@@ -32,6 +32,11 @@ class Durability:
             return [Call(["WAITAOF", 1, self.replicas, self.timeout_ms])]
         return [Call(["WAIT", self.replicas, self.timeout_ms])] if self.replicas else []
 
+    @property
+    def wait_s(self) -> float:
+        """How long the server may withhold the reply to `calls`."""
+        return self.timeout_ms / 1000 if self.calls() else 0.0
+
     def take_error(self, outcomes: list[Any]) -> Exception | None:
         """Takes the outcome of `calls` off the end of the outcomes. Returns what is wrong with it."""
         if not self.calls():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from .errors import BloomgateError, FilterExists, FilterMissing, ShardMissing, ShardsChanged, named
-from .filter_steps import collect, nothing, with_answers
+from .filter_steps import LONG_S, collect, nothing, with_answers
 from .items import Key, Window, windows
 from .replies import Info, parse_info
 from .sharding import check_shards, count_key, shard_capacity, shard_key, shard_of
@@ -183,7 +183,7 @@ class ShardedSteps:
                 raise ValueError(f"{destination!r} has {other.shards} shards, {self.name!r} has {self.shards}")
         for start in range(0, self.shards, TOGETHER):
             part = [(shard_key(destination, i), shard_key(self.name, i)) for i in range(self.shards)[start : start + TOGETHER]]
-            found = yield Ask([Call(["BF.MERGE", to, origin], nothing) for to, origin in part])
+            found = yield Ask([Call(["BF.MERGE", to, origin], nothing) for to, origin in part], wait_s=LONG_S)
             first_error(found, [to for to, _ in part])
 
     def double(self) -> Steps[None]:
@@ -205,7 +205,7 @@ class ShardedSteps:
 
 
 def run(words: list[Word]) -> Steps[Any]:
-    [found] = yield Ask([Call(words)])
+    [found] = yield Ask([Call(words)], wait_s=LONG_S)
     if isinstance(found, Exception):
         raise named(found, words[1])
     return found

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -69,11 +70,14 @@ class Ask:
     With `undo`, cancelling the task does not cut the commands off: their replies are still read, and the commands that `undo`
     returns for the outcome are sent. The task ends when that is done, or after SETTLE_S, or at once if the commands wait
     inside the server. Commands that do have a `finished`, which is called when their replies have arrived or can no longer
-    arrive."""
+    arrive.
+
+    For `wait_s` seconds the server may withhold replies, beyond the client's time limit for a command."""
 
     calls: Sequence[Call[Any]]
     undo: Callable[[list[Any]], Sequence[Call[Any]]] | None = None
     finished: Callable[[], None] | None = None
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -192,10 +196,73 @@ def read(call: Call[Any], reply: Any) -> Any:
     return reply
 
 
+def can_wait(client: object, step: Ask) -> Any:
+    """Returns the pool whose connections can wait longer than the client for a step. A cluster's client has none: its own
+    time limit has to be long enough."""
+    return getattr(client, "connection_pool", None) if step.wait_s else None
+
+
+def wait_limit(connection: Any, step: Ask) -> float | None:
+    limit: float | None = connection.socket_timeout
+    return None if limit is None else limit + step.wait_s
+
+
+def connection_words(pool: Any) -> list[str]:
+    """valkey-py's pools want the name of a command, which they do not use. redis-py's do not."""
+    return ["BF.FETCH"] if type(pool).__module__.startswith("valkey") else []
+
+
+def ask_and_wait(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
+    """Sends commands on one connection, and reads their replies with more time than the client has for a reply."""
+    library = sys.modules[error.__module__]
+    connection = pool.get_connection(*connection_words(pool))
+
+    def reply() -> Any:
+        limit = wait_limit(connection, step)
+        if limit is not None and not connection.can_read(timeout=limit):
+            raise library.TimeoutError(f"no reply for {limit} s")
+        try:
+            return connection.read_response(disable_decoding=True)
+        except library.ResponseError as refused:
+            return refused
+
+    try:
+        connection.send_packed_command(connection.pack_commands([call.words for call in step.calls]))
+        return [reply() for _ in step.calls]
+    except BaseException:
+        connection.disconnect()
+        raise
+    finally:
+        pool.release(connection)
+
+
+async def aask_and_wait(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
+    """Does the same under asyncio."""
+    library = sys.modules[error.__module__]
+    connection = await pool.get_connection(*connection_words(pool))
+
+    async def reply() -> Any:
+        try:
+            return await connection.read_response(disable_decoding=True, timeout=wait_limit(connection, step))
+        except library.ResponseError as refused:
+            return refused
+
+    try:
+        await connection.send_packed_command(connection.pack_commands([call.words for call in step.calls]))
+        return [await reply() for _ in step.calls]
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise
+    finally:
+        await pool.release(connection)
+
+
 def ask(client: Client, error: type[Exception], step: Ask) -> list[Any]:
     calls = step.calls
     try:
-        if len(calls) == 1:
+        if (pool := can_wait(client, step)) is not None:
+            replies = ask_and_wait(pool, error, step)
+        elif len(calls) == 1:
             [call] = calls
             replies = [client.execute_command(*call.words, **options(client, call))]
         else:
@@ -214,7 +281,9 @@ def ask(client: Client, error: type[Exception], step: Ask) -> list[Any]:
 async def aask(client: AsyncClient, error: type[Exception], step: Ask) -> list[Any]:
     calls = step.calls
     try:
-        if len(calls) == 1:
+        if (pool := can_wait(client, step)) is not None:
+            replies = await aask_and_wait(pool, error, step)
+        elif len(calls) == 1:
             [call] = calls
             if call.keyless and is_cluster(client):
                 await cast(Any, client).initialize()

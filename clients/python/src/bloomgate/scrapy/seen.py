@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 MARK = "_bloomgate"
 """The key, in the meta of a request, of the fingerprint that was looked up, until the dupefilter lets the request pass."""
 
+TIMEOUT_S = 10.0
+"""How long a lookup may take. The items of one that took longer count as new."""
+
 PAUSE_S = 0.5
 """The pause between two attempts to reach the server."""
 
@@ -48,7 +51,7 @@ class Seen:
         self._stats = crawler.stats
         self._fingerprint = crawler.request_fingerprinter.fingerprint
         # Without `create`: a lost filter must not come back empty, or the crawl would start anew unnoticed.
-        self.filter = Filter(connect(self.options.url), self.options.key, create=False)
+        self.filter = Filter(connect(self.options.url, timeout=TIMEOUT_S), self.options.key, create=False)
         self.filter.reserve(self.options.rate, self.options.capacity, exist_ok=True, **(self.options.words or {}))
         if self.options.clear:
             self.filter.clear()
@@ -131,7 +134,7 @@ class Seen:
         if not is_asyncio_available():
             return await maybe_deferred_to_future(deferToThread(self.filter.add_many, fingerprints))
         if self._asynchronous is None:
-            self._asynchronous = AsyncFilter(aconnect(self.options.url), self.options.key, create=False)
+            self._asynchronous = AsyncFilter(aconnect(self.options.url, timeout=TIMEOUT_S), self.options.key, create=False)
         return await self._asynchronous.add_many(fingerprints)
 
 
