@@ -20,7 +20,7 @@ from rows import Rows
 from server import PATIENCE, eventually
 
 import bloomgate.asyncio
-from bloomgate import Filter, Guard, Json, NearCache
+from bloomgate import Filter, Guard, Json, NearCache, tracking
 from bloomgate.tracking import Tracking
 
 KEY = "{rows}:1"
@@ -48,9 +48,10 @@ def fetches(guard: Guard[Any] | bloomgate.asyncio.Guard[Any]) -> int:
 
 
 def untracked(client: redis.Redis, near: NearCache, **options: Any) -> Guard[Any]:
-    """A guard whose near cache is told of no changes."""
+    """A guard whose near cache is told of no changes, though it takes for granted that it is."""
     guard: Guard[Any] = Guard(client, "rows", near=near, **options)
     guard._tracking = None
+    guard._steps.has_reports = lambda: True
     return guard
 
 
@@ -199,11 +200,11 @@ def test_a_lost_connection_drops_everything(start: Start) -> None:
         fill(client, b"one")
         guard = tracked(client)
         assert guard.get_many(range(10), fails) == {id: b"one" for id in range(10)}
-        near, tracking = guard._steps.near, guard._tracking
-        assert near is not None and tracking is not None and len(near) == 10
+        near = guard._steps.near
+        assert near is not None and len(near) == 10
         client.client_kill_filter(_type="normal", skipme=True)
         eventually("everything to be dropped", lambda: not len(near))
-        eventually("the tracking", lambda: tracking.is_active)
+        eventually("the tracking", guard._steps.has_reports)
         assert guard.get(1, fails) == b"one"
         client.set(KEY, b"two")
         eventually("the change", lambda: guard.get(1, fails) == b"two")
@@ -239,21 +240,67 @@ def test_values_from_before_the_tracking_are_dropped(filled: redis.Redis, monkey
 
     monkeypatch.setattr(Tracking, "_connection", later)
     guard: Guard[bytes] = Guard(filled, "rows", near=NearCache(100, HOUR))
-    assert guard.get(1, fails) == b"one" and guard.get(1, fails) == b"one" and guard.counts["near hit"] == 1
+    near = guard._steps.near
+    assert near is not None
+    assert guard.get(1, fails) == b"one" and len(near) == 1
     filled.set(KEY, b"two")
+    assert guard.get(1, fails) == b"two" and not guard.counts["near hit"], "nothing is served before changes are reported"
+    near.end(near.begin([KEY.encode()]), {KEY.encode(): b"one"})
     may_connect.set()
-    eventually("the change", lambda: guard.get(1, fails) == b"two")
+    eventually("the value of before to be dropped", lambda: guard._steps.has_reports() and not len(near))
 
 
+@pytest.fixture
+def retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracking, "RETRY_S", 0.01)
+    monkeypatch.setattr(tracking, "MOST_RETRY_S", 0.02)
+
+
+@pytest.mark.usefixtures("retries")
 def test_a_user_that_may_not_track(filled: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is served from memory until it may."""
     filled.execute_command("ACL", "SETUSER", "limited", "on", "nopass", "~*", "&*", "+@all", "-client|tracking")
     client = redis.Redis(port=port_of(filled), username="limited", password="any")
-    with caplog.at_level("INFO", logger="bloomgate"):
-        guard: Guard[bytes] = Guard(client, "rows", near=NearCache(100, HOUR))
-        assert guard.get(1, fails) == b"one"
-        eventually("the line", lambda: "bounded by time only: NoPermissionError" in caplog.text)
+    guard: Guard[bytes] = Guard(client, "rows", near=NearCache(100, HOUR))
+    assert guard.get(1, fails) == b"one"
+    eventually("the line", lambda: "the near cache serves nothing until" in caplog.text and "NoPermission" in caplog.text)
+    assert guard.get(1, fails) == b"one" and guard.get_many([1], fails) == {1: b"one"} and not guard.counts["near hit"]
+    filled.execute_command("ACL", "SETUSER", "limited", "+client|tracking")
+    eventually("the reports", guard._steps.has_reports)
     eventually("the value to be kept", lambda: guard.get(1, fails) == b"one" and guard.counts["near hit"])
     filled.execute_command("ACL", "DELUSER", "limited")
+
+
+@pytest.mark.usefixtures("retries")
+async def test_a_password_that_is_changed(start: Start) -> None:
+    """Reports end with the connection, and begin again once the password is right again."""
+    server = start()
+    with redis.Redis(port=server.port, socket_timeout=PATIENCE) as admin:
+        Filter(admin, "rows").insert(range(10), capacity=100)
+        fill(admin, b"one")
+        with redis.Redis(port=server.port, socket_timeout=PATIENCE) as client:
+            threads = tracked(client)
+            async with redis.asyncio.Redis(port=server.port, socket_timeout=PATIENCE) as aclient:
+                tasks = bloomgate.asyncio.Guard(aclient, "rows", near=NearCache(100, HOUR))
+                assert await tasks.get(100, fails) is None
+                await until(tasks._steps.has_reports)
+                for _ in range(3):
+                    admin.config_set("requirepass", "secret")
+                    admin.client_kill_filter(_type="pubsub", skipme=True)
+                    for id in [one["id"] for one in admin.client_list() if "t" in one["flags"] or one["resp"] == "3"]:
+                        admin.client_kill_filter(_id=id, skipme=True)
+                    await until(lambda: not threads._steps.has_reports() and not tasks._steps.has_reports())
+                    admin.config_set("requirepass", "")
+                    await until(lambda: threads._steps.has_reports() and tasks._steps.has_reports())
+                admin.set(KEY, b"two")
+                assert threads.get(1, fails) == b"two" == await tasks.get(1, fails)
+
+
+def test_attempts_become_rarer(filled: redis.Redis) -> None:
+    reports = Tracking(filled, NearCache(1, HOUR), b"{rows}:")
+    assert [reports._lost(OSError()) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    reports._began()
+    assert reports._lost(OSError()) == 1
 
 
 async def test_valkeys_clients(filled: redis.Redis) -> None:
@@ -273,10 +320,8 @@ async def test_valkeys_clients(filled: redis.Redis) -> None:
 
 
 def test_a_cluster(cluster: redis.RedisCluster) -> None:
-    Filter(cluster, "rows").insert(range(10), capacity=100)
-    cluster.set(KEY, b"one")
-    guard: Guard[bytes] = Guard(cluster, "rows", near=NearCache(100, HOUR))
-    assert guard.get(1, fails) == b"one" and guard.get(1, fails) == b"one" and guard.counts["near hit"] == 1
+    with pytest.raises(ValueError, match="plain client"):
+        Guard(cluster, "rows", near=NearCache(100, HOUR))
 
 
 def test_a_guard_that_is_gone_leaves_no_thread(filled: redis.Redis) -> None:
@@ -295,6 +340,11 @@ def test_a_forked_process_tracks_by_itself(filled: redis.Redis) -> None:
     if child == 0:
         status = 1
         try:
+            follow, Tracking._follow = Tracking._follow, lambda _: None  # type: ignore[method-assign]
+            guard.get(100, fails)
+            assert not guard._steps.has_reports(), "the reports go to the other process"
+            Tracking._follow = follow  # type: ignore[method-assign]
+            guard._tracking._follower = None
             guard.get(100, fails)
             deadline = time.monotonic() + PATIENCE
             while "bloomgate tracking" not in [thread.name for thread in threading.enumerate()]:
@@ -307,7 +357,7 @@ def test_a_forked_process_tracks_by_itself(filled: redis.Redis) -> None:
 
 
 async def test_asyncio(filled: redis.Redis) -> None:
-    async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port_of(filled)}") as client:
+    async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port_of(filled)}", timeout=PATIENCE) as client:
         near = NearCache(100, HOUR)
         guard = bloomgate.asyncio.Guard(client, "rows", near=near)
         assert await guard.get(100, fails) is None and guard._tracking is not None

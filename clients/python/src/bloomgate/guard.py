@@ -78,7 +78,10 @@ class Guard(Generic[V]):
         chosen_codec: Any = codec or Bytes()
         self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, chosen, slots_of(client), threading.Event)
         self._steps.durability.check_client(client)
-        self._tracking = None if chosen.near is None else Tracking(client, chosen.near, self._steps.prefix)
+        self._tracking: Tracking | None = None
+        if chosen.near is not None:
+            self._tracking = tracking = Tracking(client, chosen.near, self._steps.prefix)
+            self._steps.has_reports = lambda: tracking.is_active
 
     @property
     def counts(self) -> Counter[str]:

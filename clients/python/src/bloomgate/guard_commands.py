@@ -80,6 +80,7 @@ class GuardCommands(Generic[V]):
         self.counts: Counter[str] = Counter()
         self.telemetry = Telemetry(self.filter)
         self.near = options.near
+        self.has_reports: Callable[[], bool] = lambda: False
         self.feed = FeedKeys(self.filter) if options.feed else None
         self.grumble = Grumble()
         self.has_answered = False
@@ -157,8 +158,8 @@ class GuardCommands(Generic[V]):
         return answers
 
     def near_answer(self, id: bytes) -> Answer[V] | None:
-        """Returns what the near cache has of a row."""
-        value = self.near.get(self.prefix + id) if self.near is not None else None
+        """Returns what the near cache has of a row. Nothing if no changes are reported."""
+        value = self.near.get(self.prefix + id) if self.near is not None and self.has_reports() else None
         if value is None:
             return None
         answer = self.read(Fetched("hit", value=value))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 import os
 import threading
@@ -14,24 +13,30 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .log import Grumble
 from .near import NearCache
-from .steps import keep
-
-logger = logging.getLogger("bloomgate")
+from .steps import is_cluster, keep
 
 RETRY_S = 1.0
-"""The pause before a lost connection is made again."""
+"""The pause before a lost connection is made again. It doubles with each attempt that fails."""
+
+MOST_RETRY_S = 30.0
+"""The longest of these pauses."""
 
 CHECK_S = 1.0
 """How often the thread looks whether the near cache is still in use."""
 
 
 class Tracking:
-    """Follows the changes of the keys with a prefix. Without a connection, values are bounded by their time only: nothing is
-    dropped while it is lost, so everything is dropped when it is lost and again when it is made."""
+    """Follows the changes of the keys with a prefix. The near cache serves only while this `is_active`: without a connection,
+    changes are reported to nobody. Everything is dropped when it is lost and again when it is made."""
 
     def __init__(self, client: object, near: NearCache, prefix: bytes) -> None:
-        self._pool: Any = getattr(client, "connection_pool", None)
+        if is_cluster(client):
+            raise ValueError("a near cache needs a plain client: the nodes of a cluster report changes separately")
+        self._pool: Any = client.connection_pool  # type: ignore[attr-defined]
+        self._grumble = Grumble()
+        self._pause_s = RETRY_S
         self._near = weakref.ref(near)
         self._prefix = prefix
         self._follower: object = None
@@ -39,15 +44,18 @@ class Tracking:
 
     def start_thread(self) -> None:
         """Starts a thread that follows changes, once in each process."""
-        if self._follower != os.getpid() and self._pool is not None:
+        if self._follower != os.getpid():
+            # After a fork, the thread is in the other process.
             self._follower = os.getpid()
+            self._stopped()
             threading.Thread(target=self._follow, name="bloomgate tracking", daemon=True).start()
 
     def start_task(self) -> None:
         """Starts a task that follows changes, once in each event loop."""
         loop = asyncio.get_running_loop()
-        if self._follower is not loop and self._pool is not None:
+        if self._follower is not loop:
             self._follower = loop
+            self._stopped()
             task = loop.create_task(self._afollow())
             keep(task)
             near = self._near()
@@ -86,18 +94,26 @@ class Tracking:
     def _began(self) -> None:
         # What was fetched before is not tracked.
         self._clear()
+        self._pause_s = RETRY_S
         self.is_active = True
 
-    def _lost(self, error: Exception) -> bool:
-        """Whether to connect again: not if the server or the client library cannot track."""
-        logger.info("the near cache is bounded by time only: %s: %s", type(error).__name__, error)
-        return type(error).__name__ in ("ConnectionError", "TimeoutError", "BusyLoadingError") or isinstance(error, OSError)
+    def _stopped(self) -> None:
+        self.is_active = False
+        self._clear()
+
+    def _lost(self, error: Exception) -> float:
+        """Returns how long to wait before the next attempt. Any error may pass: a server may become a replica, a password
+        may be changed."""
+        self._grumble.about("the near cache serves nothing until the server reports changes again", error)
+        pause_s = self._pause_s
+        self._pause_s = min(2 * pause_s, MOST_RETRY_S)
+        return pause_s
 
     def _follow(self) -> None:
-        goes_on = True
-        while goes_on and self._near() is not None:
-            connection = self._connection()
+        while self._near() is not None:
+            connection, pause_s = None, 0.0
             try:
+                connection = self._connection()
                 connection.connect()
                 connection.send_command(*self._begin(connection, self._changed))
                 connection.read_response()
@@ -106,18 +122,20 @@ class Tracking:
                     if connection.can_read(timeout=CHECK_S):
                         connection.read_response(push_request=True)
             except Exception as error:
-                goes_on = self._lost(error)
+                pause_s = self._lost(error)
             finally:
-                self.is_active = False
-                self._clear()
-                connection.disconnect()
-            time.sleep(RETRY_S)
+                self._stopped()
+                if connection is not None:
+                    connection.disconnect()
+            while pause_s > 0 and self._near() is not None:
+                time.sleep(min(pause_s, CHECK_S))
+                pause_s -= CHECK_S
 
     async def _afollow(self) -> None:
-        goes_on = True
-        while goes_on and self._near() is not None:
-            connection = self._connection()
+        while self._near() is not None:
+            connection, pause_s = None, 0.0
             try:
+                connection = self._connection()
                 await connection.connect()
                 await connection.send_command(*self._begin(connection, self._achanged))
                 await connection.read_response()
@@ -125,13 +143,13 @@ class Tracking:
                 while True:
                     await connection.read_response(push_request=True, timeout=math.inf)
             except Exception as error:
-                goes_on = self._lost(error)
+                pause_s = self._lost(error)
             finally:
-                self.is_active = False
-                self._clear()
-                with contextlib.suppress(Exception):
-                    await connection.disconnect()
-            await asyncio.sleep(RETRY_S)
+                self._stopped()
+                if connection is not None:
+                    with contextlib.suppress(Exception):
+                        await connection.disconnect()
+            await asyncio.sleep(pause_s)
 
 
 def stop(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
