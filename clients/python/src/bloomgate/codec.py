@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 V = TypeVar("V")
 
 
 class Codec(Protocol[V]):
-    """Converts a value to bytes and back. If `decode` raises, the guard loads the row and replaces the cached value."""
+    """Converts a value to bytes and back. If `decode` raises, the guard loads the row and replaces the cached value. Every
+    caller gets what `decode` returns, the one that loaded the row included."""
 
     def encode(self, value: V, /) -> bytes: ...
 
@@ -29,10 +31,14 @@ class Bytes:
 
 
 class Json:
-    """Converts values that JSON can represent, in UTF-8."""
+    """Converts values that JSON can represent, in UTF-8. `default`, as of `json.dumps`, converts others: `Json(default=str)` stores
+    dates as texts, and every caller gets texts. NaN and infinities raise ValueError: other readers of JSON refuse them."""
+
+    def __init__(self, *, default: Callable[[Any], Any] | None = None) -> None:
+        self._encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=default)
 
     def encode(self, value: Any, /) -> bytes:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        return self._encoder.encode(value).encode()
 
     def decode(self, data: bytes, /) -> Any:
         return json.loads(data)

@@ -263,13 +263,21 @@ class GuardCommands(Generic[V]):
     def fill(self, id: bytes, token: bytes, *rest: Word) -> Call[bool]:
         return Call(self.words("BF.FILL", id, token, *rest), parse_fill)
 
-    def fill_with(self, id: bytes, token: bytes, value: V | None, ttl_ms: int) -> Call[bool]:
+    def encode_rows(self, rows: Mapping[bytes, V | None]) -> dict[bytes, bytes | None]:
+        """Returns loaded rows as they are cached."""
+        return {id: None if row is None else self.codec.encode(row) for id, row in rows.items()}
+
+    def decode_rows(self, encoded: Mapping[bytes, bytes | None]) -> dict[bytes, V | None]:
+        """Returns loaded rows as callers get them: as everybody gets them who finds them in the cache."""
+        return {id: None if data is None else self.codec.decode(data) for id, data in encoded.items()}
+
+    def fill_with(self, id: bytes, token: bytes, data: bytes | None, ttl_ms: int) -> Call[bool]:
         share = 1 - JITTER * random.random()
-        if value is None:
+        if data is None:
             absent_ms = max(1, round(milliseconds("absent_ttl", self.options.absent_ttl) * share))
             return self.fill(id, token, "NONE", "PX", absent_ms)
         fresh_ms = max(1, round(ttl_ms * share))
-        return self.fill(id, token, "VALUE", self.codec.encode(value), "PX", fresh_ms + self.options.fail_safe_ms)
+        return self.fill(id, token, "VALUE", data, "PX", fresh_ms + self.options.fail_safe_ms)
 
     def give_up(self, tokens: Mapping[bytes, bytes]) -> Ask:
         """Ends leases, so that other callers may load."""

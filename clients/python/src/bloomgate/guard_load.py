@@ -82,7 +82,7 @@ class GuardLoads(GuardCommands[V]):
             return old
         if running is None:
             self.count("unguarded", len(tokens))
-            return (yield from load())
+            return self.decode_rows(self.encode_rows((yield from load())))
         rows = yield Join(running)
         return rows
 
@@ -102,8 +102,9 @@ class GuardLoads(GuardCommands[V]):
     ) -> Steps[dict[bytes, V | None]]:
         left = dict(tokens)
         try:
-            rows = yield from load()
-            fills = {id: self.fill_with(id, token, rows[id], ttl_ms) for id, token in tokens.items()}
+            encoded = self.encode_rows((yield from load()))
+            rows = self.decode_rows(encoded)
+            fills = {id: self.fill_with(id, token, encoded[id], ttl_ms) for id, token in tokens.items()}
             while left:
                 part = {id: left.pop(id) for id in list(left)[:BATCH]}
                 yield from self.send_fills(part, [fills[id] for id in part])

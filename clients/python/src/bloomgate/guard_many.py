@@ -10,7 +10,7 @@ from .codec import V
 from .guard_commands import BATCH
 from .guard_steps import GuardSteps
 from .guard_words import Fetched, milliseconds
-from .items import Item, item_bytes
+from .items import Item, item_bytes, refuse_single
 from .steps import Steps
 from .waiting import Flight
 
@@ -22,6 +22,7 @@ class ManyRows(Generic[V]):
     def __init__(
         self, guard: GuardSteps[V], ids: Iterable[Item], load_many: Callable[[list[Any]], Any], ttl: float | None
     ) -> None:
+        refuse_single(ids)
         self.guard = guard
         self.asked: dict[Any, bytes] = {id: item_bytes(id) for id in ids}
         self.first: dict[bytes, Any] = {}
@@ -46,7 +47,8 @@ class ManyRows(Generic[V]):
         self.unguarded += left
         if self.unguarded:
             self.guard.count("unguarded", len(self.unguarded))
-            self.rows |= yield from self.load(self.unguarded)
+            rows = yield from self.load(self.unguarded)
+            self.rows |= self.guard.decode_rows(self.guard.encode_rows(rows))
         return {id: self.rows[key] for id, key in self.asked.items()}
 
     def fetch_all(self, ids: list[bytes]) -> Steps[list[bytes]]:

@@ -62,8 +62,8 @@ class GuardSteps(GuardLoads[V]):
                 return answer.value
         # The server does not answer, or another caller loads the row and takes too long: ask the database, fill nothing.
         self.count("unguarded")
-        loaded: V | None = yield from self.timed(load, 1)
-        return loaded
+        rows = yield from self.one_row(key, load)
+        return self.decode_rows(self.encode_rows(rows))[key]
 
     def one_row(self, id: bytes, load: Callable[[], Any]) -> Steps[dict[bytes, V | None]]:
         return {id: (yield from self.timed(load, 1))}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from .items import Key
+from .items import Key, refuse_single
 from .near import NearCache
 from .replies import text
 
@@ -57,6 +57,7 @@ class GuardOptions:
     aof: bool = False
 
     def __post_init__(self) -> None:
+        refuse_single(self.announce_to)
         milliseconds("ttl", self.ttl)
         milliseconds("absent_ttl", self.absent_ttl)
         for name, least in [
