@@ -85,19 +85,19 @@ def test_deletes(any_client: Any) -> None:
 
 def test_opening(any_client: Any) -> None:
     with pytest.raises(FilterMissing):
-        ShardedFilter(any_client, "seen")
+        ShardedFilter.open(any_client, "seen")
     filter = ShardedFilter.create(any_client, "seen", 0.01, 1000, 3)
     with pytest.raises(FilterExists):
         ShardedFilter.create(any_client, "seen", 0.01, 1000, 3)
     any_client.delete(filter.keys[1])
     with pytest.raises(ShardMissing, match=r"\{1\}"):
-        ShardedFilter(any_client, "seen")
+        ShardedFilter.open(any_client, "seen")
     with pytest.raises(FilterExists):
         ShardedFilter.create(any_client, "seen", 0.01, 1000, 4, resume=True)
     ShardedFilter.create(any_client, "seen", 0.01, 1000, 3, resume=True).verify()
     any_client.set("seen:shards", "many")
     with pytest.raises(BloomgateError, match="number of shards"):
-        ShardedFilter(any_client, "seen")
+        ShardedFilter.open(any_client, "seen")
     for shards in (0, 16385, -1, True, 2.0):
         with pytest.raises(ValueError, match="1 to 16384"):
             ShardedFilter.create(any_client, "other", 0.01, 1000, shards)  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def test_a_missing_shard_is_never_absent(any_client: Any) -> None:
 
 def test_doubling(any_client: Any) -> None:
     filter = ShardedFilter.create(any_client, "seen", 0.001, 20_000, 2)
-    old = ShardedFilter(any_client, "seen")
+    old = ShardedFilter.open(any_client, "seen")
     filter.add_many(range(5000))
     any_client.execute_command("BF.ADD", "seen:{3}", "left by an attempt that died")
     filter.double()
@@ -144,7 +144,7 @@ def test_merging(any_client: Any) -> None:
         ShardedFilter.create(any_client, name, 0.001, 10_000, 3, seed=700).add_many(items)
     for name in ("monday", "tuesday"):
         ShardedFilter(any_client, name).merge_into("week")
-    week = ShardedFilter(any_client, "week")
+    week = ShardedFilter.open(any_client, "week")
     assert all(week.exists_many(range(150))) and "x" not in week
     ShardedFilter.create(any_client, "four", 0.001, 10_000, 4, seed=700)
     with pytest.raises(ValueError, match="4 shards"):
@@ -193,3 +193,29 @@ async def test_asyncio(kind: str, request: pytest.FixtureRequest) -> None:
 
 def test_a_plan_of_a_cluster(cluster: redis.RedisCluster) -> None:
     assert bloomgate.plan(cluster, 0.01, 1000).kind == "scaling"
+
+
+def test_constructors_ask_nothing(client: redis.Redis) -> None:
+    """The first call opens the filter."""
+    filter = ShardedFilter(client, "later")
+    assert filter.shards == 0
+    for call in (filter.card, filter.clear, filter.drop, filter.infos, filter.verify):
+        with pytest.raises(FilterMissing):
+            call()
+    ShardedFilter.create(client, "later", 0.01, 1000, 4).add("a")
+    assert "a" in filter and filter.shards == 4
+    ShardedFilter(client, "later").clear()
+    assert filter.card() == 0
+    ShardedFilter(client, "later").drop()
+    assert not client.keys("later*")
+
+
+async def test_constructors_of_asyncio_ask_nothing(client: redis.Redis, aclient: redis.asyncio.Redis) -> None:
+    filter = bloomgate.asyncio.ShardedFilter(aclient, "later")
+    for call in (filter.card, filter.clear, filter.drop, filter.infos, filter.verify):
+        with pytest.raises(FilterMissing):
+            await call()
+    ShardedFilter.create(client, "later", 0.01, 1000, 4).add("a")
+    assert await filter.exists("a") and filter.shards == 4
+    await bloomgate.asyncio.ShardedFilter(aclient, "later").drop()
+    assert not client.keys("later*")

@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 
 class ShardedFilter:
-    """A sharded filter that exists. Opening raises FilterMissing if there is none with this name, and ShardMissing if one of
-    its shards is missing, as does every call that needs that shard. It works with the clients of clusters and of single
-    servers. A batch goes to all shards in parallel.
+    """A sharded filter that exists. It is opened by `open`, or by the first call, which then raises FilterMissing if there is none
+    with this name, and ShardMissing if one of its shards is missing, as does every call that needs that shard. It works with the
+    clients of clusters and of single servers. A batch goes to all shards in parallel.
 
     Every call also reads the number of shards, and raises ShardsChanged if it was doubled: then open the filter again."""
 
@@ -29,7 +29,13 @@ class ShardedFilter:
         self.client = client
         self._error = client_error(client)
         self._steps = ShardedSteps(name, 0)
-        self._run(self._steps.open())
+
+    @classmethod
+    def open(cls, client: Client, name: Key) -> ShardedFilter:
+        """Opens a sharded filter that exists."""
+        filter = cls(client, name)
+        filter.reopen()
+        return filter
 
     @classmethod
     def create(
@@ -40,7 +46,7 @@ class ShardedFilter:
         completes a creation that was interrupted. Do not use `resume` to replace a lost shard: the new shard would deny the
         items of the lost one."""
         drive(client, client_error(client), create_steps(name, rate, capacity, shards, resume, words))
-        return cls(client, name)
+        return cls.open(client, name)
 
     def __repr__(self) -> str:
         return f"ShardedFilter({self.name!r}, shards={self.shards})"
@@ -51,7 +57,7 @@ class ShardedFilter:
 
     @property
     def shards(self) -> int:
-        """The number of shards."""
+        """The number of shards; 0 before the filter is opened."""
         return self._steps.shards
 
     @property
@@ -118,7 +124,7 @@ class ShardedFilter:
 
     def reopen(self) -> None:
         """Reads the number of shards again."""
-        self._run(self._steps.open())
+        drive(self.client, self._error, self._steps.open())
 
     def clear(self) -> None:
         """Empties all shards."""
@@ -140,7 +146,7 @@ class ShardedFilter:
         self._run(self._steps.double())
 
     def _run(self, steps: Steps[T]) -> T:
-        return drive(self.client, self._error, steps)
+        return drive(self.client, self._error, self._steps.opened(steps))
 
     def _each(self, items: Iterable[Item], steps: Callable[[Window], Steps[list[bool]]]) -> Iterator[bool]:
         refuse_single(items)

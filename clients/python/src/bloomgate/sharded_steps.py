@@ -63,7 +63,7 @@ def create_steps(name: Key, rate: float, capacity: int, shards: int, resume: boo
 
 
 class ShardedSteps:
-    """The operations of a sharded filter that is open."""
+    """The operations of a sharded filter. Its number of shards is 0 until it is open."""
 
     def __init__(self, name: Key, shards: int) -> None:
         self.name = name
@@ -80,6 +80,12 @@ class ShardedSteps:
             raise FilterMissing(f"{self.name!r}: there is no such sharded filter")
         self.shards = found
         yield from self.verify()
+
+    def opened(self, steps: Steps[T]) -> Steps[T]:
+        """Opens the filter before its first operation, which has not begun yet."""
+        if not self.shards:
+            yield from self.open()
+        return (yield from steps)
 
     def verify(self) -> Steps[None]:
         there = yield from self.each(lambda key: Call(["EXISTS", key], bool))

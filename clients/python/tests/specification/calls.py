@@ -149,7 +149,7 @@ class Threads:
                     function()
                 return None
             case "sharded.open":
-                process.objects["sharded"] = bloomgate.ShardedFilter(process.client, **process.case["sharded"])
+                process.objects["sharded"] = bloomgate.ShardedFilter.open(process.client, **process.case["sharded"])
                 return process.sharded.shards
             case "sharded.create":
                 made = bloomgate.ShardedFilter.create(process.client, **process.case["sharded"], **call.arguments)

@@ -21,9 +21,9 @@ Items = Iterable[Item] | AsyncIterable[Item]
 
 
 class ShardedFilter:
-    """A sharded filter that exists. Opening raises FilterMissing if there is none with this name, and ShardMissing if one of
-    its shards is missing, as does every call that needs that shard. It works with the clients of clusters and of single
-    servers. A batch goes to all shards in parallel.
+    """A sharded filter that exists. It is opened by `open`, or by the first call, which then raises FilterMissing if there is none
+    with this name, and ShardMissing if one of its shards is missing, as does every call that needs that shard. It works with the
+    clients of clusters and of single servers. A batch goes to all shards in parallel.
 
     Every call also reads the number of shards, and raises ShardsChanged if it was doubled: then open the filter again."""
 
@@ -67,7 +67,7 @@ class ShardedFilter:
 
     @property
     def shards(self) -> int:
-        """The number of shards."""
+        """The number of shards; 0 before the filter is opened."""
         return self._steps.shards
 
     @property
@@ -131,7 +131,7 @@ class ShardedFilter:
 
     async def reopen(self) -> None:
         """Reads the number of shards again."""
-        await self._run(self._steps.open())
+        await adrive(self.client, self._error, self._steps.open())
 
     async def clear(self) -> None:
         """Empties all shards."""
@@ -153,7 +153,7 @@ class ShardedFilter:
         await self._run(self._steps.double())
 
     async def _run(self, steps: Steps[T]) -> T:
-        return await adrive(self.client, self._error, steps)
+        return await adrive(self.client, self._error, self._steps.opened(steps))
 
     def _each(self, items: Items, steps: Callable[[Window], Steps[list[bool]]]) -> AsyncIterator[bool]:
         refuse_single(items)
