@@ -183,7 +183,7 @@ fn a_cluster_without_some_of_its_slots_is_not_taken_for_a_whole_one() {
         let server = Server::with(program).line("cluster-enabled yes").start();
         let (url, out) = (url(&server), tempfile::tempdir().unwrap());
         let out = out.path().join("out").display().to_string();
-        let all = [&["survey"][..], &["backup", "--all", "--allow-empty", "-o", &out]];
+        let all = [&["survey"][..], &["watch", "--once"], &["backup", "--all", "--allow-empty", "-o", &out]];
         for (slots, missing) in [("", "16384"), ("1 16383", "1 of"), ("0 0", "")] {
             if !slots.is_empty() {
                 server.connect().run(&format!("CLUSTER ADDSLOTSRANGE {slots}"));

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::backup::{Files, backup, keys, restore};
-use crate::running::{Ended, command, run, run_with, url};
+use crate::running::{Ended, command, run, run_with, send, url};
 use testing::{Builder, Server, integer, on_every_server};
 
 #[test]
@@ -112,6 +112,29 @@ fn nothing_is_left_of_a_refused_filter() {
         let bare = Server::with(program).without_module().start();
         restore(&bare, &[], &file).refused("has not loaded the module: start it with");
         assert_eq!(keys(&mut bare.connect()), 0);
+    });
+}
+
+#[test]
+fn nothing_is_left_of_a_filter_whose_restore_a_signal_ends() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file) = (server.connect(), files.path("file"));
+        // A hundred records.
+        client.run("BF.RESERVE large 0.01 84000000 NONSCALING");
+        backup(&server, &["large"], &file).success();
+        client.run("FLUSHALL");
+        client.run("CLIENT PAUSE 100000 WRITE");
+        let child = command(["restore", "--url", &url(&server), file.to_str().unwrap()])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        testing::eventually("the first record", || client.run("CLIENT LIST").text().contains("cmd=bf.loadchunk"));
+        send("TERM", child.id());
+        client.run("CLIENT UNPAUSE");
+        Ended::from(child.wait_with_output().unwrap()).interrupted("TERM", "cannot restore `large`: interrupted");
+        assert_eq!(keys(&mut client), 0);
     });
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use testing::{Server, tool};
+use testing::{Server, eventually, tool};
 
 /// The result of a run.
 #[derive(Debug)]
@@ -81,10 +81,19 @@ impl Drop for Running {
     }
 }
 
-/// Sends a signal to a process, such as `INT`.
+/// Sends a signal to a process, such as `INT`, and on Linux waits until the process has taken it.
 pub fn send(signal: &str, process: u32) {
     let kill = format!("kill -{signal} {process}");
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    let file = format!("/proc/{process}/status");
+    eventually("the signal to arrive", || {
+        let status = std::fs::read_to_string(&file).unwrap_or_default();
+        let is_pending = |line: &str| {
+            let mask = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"));
+            mask.is_some_and(|mask| mask.trim().bytes().any(|digit| digit != b'0'))
+        };
+        status.contains("(zombie)") || !status.lines().any(is_pending)
+    });
 }
 
 /// Returns a command that runs the tool with these arguments, without a password in the environment.

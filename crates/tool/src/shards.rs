@@ -117,9 +117,10 @@ impl Create {
         if words.is_empty() {
             numbers::tell_taken_rate(*rate, numbers::taken_rate(*rate));
         }
+        let signals = Signals::catch()?;
         claim(server, name, *shards)?;
         let reserve = |key: &Vec<u8>| cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity).arg(words).to_owned();
-        made_or_undone(server, name, *shards, |server, keys, _| {
+        made_or_undone(server, name, *shards, &signals, |server, keys| {
             first_error(server, &of_each(keys, reserve)).map(drop)
         })?;
         say(&format!(
@@ -145,7 +146,8 @@ fn made_or_undone(
     server: &mut Server,
     name: &str,
     shards: u32,
-    make: impl FnOnce(&mut Server, &[Vec<u8>], &Signals) -> Result<()>,
+    signals: &Signals,
+    make: impl FnOnce(&mut Server, &[Vec<u8>]) -> Result<()>,
 ) -> Result<()> {
     let keys = shard_keys(name, 0..shards);
     let claim_key = count_key(name);
@@ -154,8 +156,7 @@ fn made_or_undone(
         server.ask(cmd("DEL").arg(&claim_key), &claim_key)?;
         bail!("the key `{}` already exists", shown(key));
     }
-    let signals = Signals::catch()?;
-    let made = make(server, &keys, &signals).and_then(|()| Ok(signals.check()?));
+    let made = make(server, &keys).and_then(|()| Ok(signals.check()?));
     if made.is_err() {
         server.replies_of_many(&of_each(&keys, |key| cmd("UNLINK").arg(key).to_owned()))?;
         server.ask(cmd("DEL").arg(&claim_key), &claim_key)?;
@@ -311,8 +312,9 @@ fn merge(server: &mut Server, destination: &str, sources: &[String]) -> Result<(
     };
     let key = count_key(destination);
     if server.ask(cmd("EXISTS").arg(&key), &key)? == Value::Int(0) {
+        let signals = Signals::catch()?;
         claim(server, destination, u32::try_from(shards)?)?;
-        made_or_undone(server, destination, u32::try_from(shards)?, |server, keys, _| merge(server, keys))?;
+        made_or_undone(server, destination, u32::try_from(shards)?, &signals, merge)?;
     } else {
         let keys = Target::open(server, destination, true)?.keys();
         ensure!(
@@ -328,12 +330,13 @@ fn merge(server: &mut Server, destination: &str, sources: &[String]) -> Result<(
 fn copy(server: &mut Server, name: &str, to: &mut Server, rename: &str) -> Result<()> {
     let keys = Target::open(server, name, true)?.keys();
     let shards = u32::try_from(keys.len())?;
+    let signals = Signals::catch()?;
     claim(to, rename, shards)?;
-    made_or_undone(to, rename, shards, |to, new_keys, signals| {
+    made_or_undone(to, rename, shards, &signals, |to, new_keys| {
         let bar = Bar::new(Some(u64::from(shards)));
         for (number, (key, new_key)) in (0..).zip(keys.iter().zip(new_keys)) {
             bar.set(number, || format!("shard {number}"));
-            transfer(server, key, Some(to), new_key, signals)?;
+            transfer(server, key, Some(to), new_key, &signals)?;
         }
         Ok(())
     })?;

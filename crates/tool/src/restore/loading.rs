@@ -12,6 +12,7 @@ use crate::archive::{Contents, Event, How, Reader};
 use crate::filters::contents;
 use crate::report::counted;
 use crate::server::{Server, shown};
+use crate::signals::Signals;
 
 /// The time to live of the temporary key, in case the run is killed.
 pub const ABANDONED_AFTER: Duration = Duration::from_secs(600);
@@ -47,9 +48,10 @@ impl<'a> Loading<'a> {
     /// Loads the whole filter and renames it. Returns its contents on the server.
     ///
     /// # Errors
-    /// The file is damaged; the server's error; the loaded filter differs from the file.
-    pub fn all(&mut self, reader: &mut Reader<impl Read>, server: &mut Server) -> Result<Contents> {
+    /// The file is damaged; the server's error; the loaded filter differs from the file; a signal has arrived.
+    pub fn all(&mut self, reader: &mut Reader<impl Read>, server: &mut Server, signals: &Signals) -> Result<Contents> {
         loop {
+            signals.check()?;
             match reader.next()? {
                 Event::Part(iterator, data) => self.part(iterator, data, server)?,
                 Event::FilterEnd(_) => break,

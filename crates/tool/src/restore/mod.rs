@@ -23,6 +23,7 @@ use crate::keys::ask_of_each;
 use crate::progress::Bar;
 use crate::report::counted;
 use crate::server::{Options, Server, shown};
+use crate::signals::Signals;
 use crate::target::{parse_shards, sharded_name};
 use chosen::{Chosen, choose};
 use loading::Loading;
@@ -106,8 +107,13 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         check_losses(&mut server, &chosen)?;
     }
     let bar = Bar::new(Some(catalogue.file_bytes));
-    let mut restore =
-        Restore { server: &mut server, replace: arguments.replace, rows: Vec::new(), sharded: Vec::new() };
+    let mut restore = Restore {
+        server: &mut server,
+        replace: arguments.replace,
+        rows: Vec::new(),
+        sharded: Vec::new(),
+        signals: Signals::catch()?,
+    };
     let loaded = restore.run(Counted::new(input.read()?, &bar, "loading"), &chosen);
     bar.finish();
     let rows = restore.rows;
@@ -226,6 +232,7 @@ struct Restore<'a> {
     replace: bool,
     rows: Vec<Row>,
     sharded: Vec<(Vec<u8>, u32)>,
+    signals: Signals,
 }
 
 impl Restore<'_> {
@@ -269,7 +276,7 @@ impl Restore<'_> {
     /// Loads a filter. If that fails, nothing is left of it.
     fn load(&mut self, reader: &mut Reader<impl Read>, chosen: &Chosen<'_>) -> Result<()> {
         let mut loading = Loading::begin(chosen, self.replace, self.server)?;
-        let result = loading.all(reader, self.server);
+        let result = loading.all(reader, self.server, &self.signals);
         match result {
             Ok(contents) => {
                 let remark = remark(chosen.entry);
