@@ -15,7 +15,7 @@ const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 /// The bytes that begin a Zstandard frame (RFC 8878, section 3.1.1).
 const ZSTANDARD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// The byte order mark of UTF-8.
-const MARK: &[u8] = b"\xef\xbb\xbf";
+pub const MARK: &[u8] = b"\xef\xbb\xbf";
 /// The bytes that begin files that are not text, and what to do with such a file. Their lines would be no one's items.
 const REFUSED: [(&[u8], &str); 13] = [
     (b"\xff\xfe", UTF_16),
@@ -43,8 +43,16 @@ pub type BytesRead = Arc<AtomicU64>;
 /// Opens a file, or the standard input for `-`.
 ///
 /// # Errors
-/// The file cannot be opened or read.
+/// The file cannot be opened or read, or is not text.
 pub fn open(path: &Path, bytes_read: &BytesRead) -> Result<Box<dyn Read>> {
+    open_marked(path, bytes_read).map(|(source, _)| source)
+}
+
+/// Opens a file, and says whether it began with a byte order mark.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_marked(path: &Path, bytes_read: &BytesRead) -> Result<(Box<dyn Read>, bool)> {
     let cannot_read = || format!("cannot read {}", path.display());
     if path == Path::new("-") {
         return unpacked(Counted(io::stdin(), bytes_read.clone())).with_context(cannot_read);
@@ -58,8 +66,8 @@ pub fn size_bytes(files: &[PathBuf]) -> Option<u64> {
     files.iter().map(size).sum()
 }
 
-/// Returns the text of `source`, decompressed. Waits only for the bytes that identify the format.
-fn unpacked(source: impl Read + 'static) -> io::Result<Box<dyn Read>> {
+/// Returns the text of `source`, decompressed, and whether a byte order mark was dropped. Waits only for the bytes that identify the format.
+fn unpacked(source: impl Read + 'static) -> io::Result<(Box<dyn Read>, bool)> {
     let (head, source) = begun(source, &[GZIP_MAGIC, ZSTANDARD_MAGIC])?;
     if head.starts_with(GZIP_MAGIC) {
         return text(MultiGzDecoder::new(BufReader::with_capacity(COMPRESSED_BUFFER_BYTES, source)));
@@ -70,11 +78,11 @@ fn unpacked(source: impl Read + 'static) -> io::Result<Box<dyn Read>> {
     text(source)
 }
 
-/// Returns `source` without a byte order mark.
+/// Returns `source` without a byte order mark, and whether it had one.
 ///
 /// # Errors
 /// It is not text.
-fn text(source: impl Read + 'static) -> io::Result<Box<dyn Read>> {
+fn text(source: impl Read + 'static) -> io::Result<(Box<dyn Read>, bool)> {
     let mut magics = REFUSED.map(|(magic, _)| magic).to_vec();
     magics.extend([MARK, GZIP_MAGIC, ZSTANDARD_MAGIC]);
     let (head, mut source) = begun(source, &magics)?;
@@ -84,10 +92,11 @@ fn text(source: impl Read + 'static) -> io::Result<Box<dyn Read>> {
     if let Some((_, what)) = REFUSED.iter().find(|(magic, _)| head.starts_with(magic)) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, *what));
     }
-    if head.starts_with(MARK) {
+    let is_marked = head.starts_with(MARK);
+    if is_marked {
         source.read_exact(&mut [0; MARK.len()])?;
     }
-    Ok(Box::new(source))
+    Ok((Box::new(source), is_marked))
 }
 
 /// Reads bytes until they are one of `magics` or begin none of them. Returns them, and a source that begins with them.
@@ -136,7 +145,7 @@ mod tests {
 
     fn read(bytes: &[u8]) -> io::Result<Vec<u8>> {
         let mut all = Vec::new();
-        unpacked(Slow(Cursor::new(bytes.to_vec())))?.read_to_end(&mut all).map(|_| all)
+        unpacked(Slow(Cursor::new(bytes.to_vec())))?.0.read_to_end(&mut all).map(|_| all)
     }
 
     #[test]

@@ -100,8 +100,8 @@ impl Reading {
         thread::spawn(move || {
             let mut header = Header::default();
             for path in &self.files {
-                let result = input::open(path, &bytes_read).and_then(|source| {
-                    let mut splitter = Splitter::new(&self, &sender, &mut header);
+                let result = input::open_marked(path, &bytes_read).and_then(|(source, is_marked)| {
+                    let mut splitter = Splitter { is_marked, ..Splitter::new(&self, &sender, &mut header) };
                     splitter.read(source).with_context(|| format!("cannot read {}", path.display()))
                 });
                 match result {
@@ -131,6 +131,8 @@ struct Splitter<'a> {
     reading: &'a Reading,
     sender: &'a SyncSender<Result<Lines>>,
     header: &'a mut Header,
+    /// Whether the file began with a byte order mark, which its header keeps.
+    is_marked: bool,
     /// The index of the column, once the first line was read.
     place: Option<usize>,
     /// The parser, if the lines are CSV records.
@@ -147,7 +149,16 @@ pub fn without_end(line: &[u8], end: u8) -> &[u8] {
 impl<'a> Splitter<'a> {
     fn new(reading: &'a Reading, sender: &'a SyncSender<Result<Lines>>, header: &'a mut Header) -> Self {
         let is_csv = matches!(reading.field, Field::Column { delimiter: b',', .. });
-        Self { reading, sender, header, place: None, records: is_csv.then(Records::new), line: 0, bad: 0 }
+        Self {
+            reading,
+            sender,
+            header,
+            is_marked: false,
+            place: None,
+            records: is_csv.then(Records::new),
+            line: 0,
+            bad: 0,
+        }
     }
 
     /// Reads the whole file. Returns false if the receiver is gone.
@@ -298,7 +309,8 @@ impl<'a> Splitter<'a> {
 
     fn keep_header(&mut self, line: &[u8]) {
         if !self.header.is_known {
-            (self.header.is_known, self.header.text) = (true, line.to_vec());
+            let mark = if self.is_marked { input::MARK } else { &[] };
+            (self.header.is_known, self.header.text) = (true, [mark, line].concat());
         }
     }
 
