@@ -25,14 +25,18 @@ fn a_slot_is_made_again_after_a_time_without_the_publication() {
             session.batch_execute("SET synchronous_commit = local; DROP PUBLICATION bloomgate").unwrap();
             session.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
             session.batch_execute("CREATE PUBLICATION bloomgate FOR TABLE users").unwrap();
-            if mode == "synchronous" {
+            // From version 18 on, PostgreSQL skips the row instead. The publication is another one, so the filter is filled again.
+            let version: String = session.query_one("SHOW server_version_num", &[]).unwrap().get(0);
+            let is_readable = version.parse::<u32>().unwrap() >= 180_000;
+            if mode == "synchronous" && !is_readable {
                 follower.says("remove the name from synchronous_standby_names");
                 world.demand("");
                 soon(|| follower.log().matches("no heartbeat: synchronous_standby_names = ''").count() == 2);
                 world.demand(FOLLOWER);
             }
             soon(|| answer(&mut client, 2) == "absent" && client.run("BF.EXISTS {users} 1") == integer(1));
-            assert!(follower.log().contains("a time without the publication"), "{mode}: {}", follower.log());
+            let is_told = follower.log().contains("a time without the publication");
+            assert_ne!(is_told, is_readable, "{mode}: {}", follower.log());
             session.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
             soon(|| client.run("BF.EXISTS {users} 2") == integer(1));
             follower.end();

@@ -18,7 +18,7 @@ use super::pgoutput;
 use super::publication::{Altered, Publication};
 use super::pulse::{INTERVAL as PULSE, Pulse};
 use super::session::Client;
-use super::slot::{Known, ensure_slot, mark_unreadable, take_slot};
+use super::slot::{Known, ensure_slot, is_busy, mark_unreadable, take_slot};
 use super::standbys;
 use super::store::{Position, Replaced, Stopped, Store, has_filter};
 use super::stream::{Arrived, Transaction};
@@ -32,6 +32,8 @@ use crate::server::Lost;
 pub const VISIBILITY_INTERVAL: Duration = Duration::from_millis(1);
 /// The longest wait for the stream, so that a signal is noticed.
 pub const WAIT: Duration = Duration::from_millis(100);
+/// How long an answer may be on its way that PostgreSQL has sent.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 /// The most commands in one transaction of the server for a group with many rows.
 const COMMANDS: usize = 10;
 /// The most steps that wait in memory before the stream is read on.
@@ -374,7 +376,15 @@ impl Follower {
 
     /// Takes the next event of the stream. Returns false after the timeout.
     pub(super) fn receive_event(&mut self, timeout: Duration) -> Result<bool> {
-        let Some(event) = self.wire.next(timeout).map_err(mark_unreadable)? else { return Ok(false) };
+        let mut next = self.wire.next(timeout).map_err(mark_unreadable)?;
+        // A large transaction of other tables keeps PostgreSQL busy without a word.
+        if next.is_none() && self.wire.was_silent() && !is_busy(&mut self.database, &self.slot)? {
+            next = self.wire.next(LAST_WAIT).map_err(mark_unreadable)?;
+            if next.is_none() {
+                unanswered()?;
+            }
+        }
+        let Some(event) = next else { return Ok(false) };
         match event {
             Event::Data(bytes) => self.arrived.take(pgoutput::parse(bytes)?, &mut self.tables)?,
             Event::Keepalive { end, must_reply } => {

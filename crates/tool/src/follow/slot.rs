@@ -189,6 +189,16 @@ fn stand_by(
     Ok(false)
 }
 
+/// Whether the process that sends the slot's log reads it, instead of waiting for more or for its client.
+///
+/// # Errors
+/// A lost connection.
+pub fn is_busy(database: &mut Client, name: &str) -> Result<bool> {
+    let query = "SELECT coalesce(bool_or(coalesce(wait_event_type NOT IN ('Activity', 'Client', 'IPC'), true)), false) \
+                 FROM pg_replication_slots JOIN pg_stat_activity ON pid = active_pid WHERE slot_name = $1";
+    Ok(database.query_one(query, &[&name])?.try_get(0)?)
+}
+
 fn is_in_use(error: &Error) -> bool {
     error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == OBJECT_IN_USE)
 }

@@ -287,6 +287,15 @@ impl Wire {
         }
     }
 
+    /// Whether nothing has arrived in [`TIMEOUT`] although a keepalive was requested. The next such time begins now.
+    pub fn was_silent(&mut self) -> bool {
+        let was_silent = self.asked.is_some_and(|asked| asked.elapsed() >= TIMEOUT);
+        if was_silent {
+            self.asked = None;
+        }
+        was_silent
+    }
+
     /// Whether a complete event has already arrived.
     pub fn has_event(&self) -> bool {
         matches!(Header::parse(&self.input), Ok(Some(header)) if usize::try_from(header.len()).is_ok_and(|length| self.input.len() > length))
@@ -341,9 +350,6 @@ impl Wire {
     /// Reads what has arrived. Returns false after the timeout.
     fn read(&mut self, timeout: Duration) -> Result<bool> {
         if !self.socket.is_readable_within(timeout)? {
-            if self.asked.is_some_and(|asked| asked.elapsed() >= TIMEOUT) {
-                unanswered()?;
-            }
             return Ok(false);
         }
         self.asked = None;
