@@ -5,10 +5,11 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use super::synchronous::{Cleanup, answer};
 use super::{USERS, USERS_TABLE, World, soon};
-use testing::on_every_server;
+use testing::{integer, on_every_server};
 
 /// Passes connections on until they go dark.
 struct Proxy {
@@ -127,6 +128,33 @@ fn the_follower_connects_again_when_a_connection_goes_dark() {
             let log = follower.log();
             assert!(log.matches("trying again").count() > before && log.contains(reason), "{text}: {log}");
         }
+        follower.end();
+    });
+}
+
+#[test]
+fn a_stream_without_a_word_is_not_dark_while_postgresql_reads_the_log() {
+    on_every_server(|program| {
+        let world = World::new(program, USERS, USERS_TABLE);
+        let (mut writer, mut other) = (world.session(), world.session());
+        writer.batch_execute("CREATE TABLE others (id int DEFAULT 1)").unwrap();
+        let mut follower = world.following();
+        // The writer's session knows the table from now on.
+        let insert = writer.prepare("INSERT INTO others VALUES (1)").unwrap();
+        writer.batch_execute("BEGIN").unwrap();
+        writer.execute(&insert, &[]).unwrap();
+        // To read a change of this table, the process that sends the log needs the table's defaults.
+        other.batch_execute("BEGIN; LOCK TABLE pg_attrdef IN ACCESS EXCLUSIVE MODE").unwrap();
+        writer.batch_execute("INSERT INTO users VALUES (1, 1); COMMIT").unwrap();
+        let is_busy =
+            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'walsender' AND wait_event_type = 'Lock'";
+        soon(|| writer.query_one(is_busy, &[]).unwrap().get::<_, i64>(0) == 1);
+        // It would count as dark after ten seconds.
+        thread::sleep(Duration::from_secs(13));
+        other.batch_execute("ROLLBACK").unwrap();
+        let mut client = world.server.connect();
+        soon(|| client.run("BF.EXISTS {users} 1") == integer(1));
+        assert!(!follower.log().contains("trying again"), "{}", follower.log());
         follower.end();
     });
 }
