@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
@@ -13,6 +14,8 @@ from specification.replay import Replay
 from specification.scripted import ScriptedServer
 from specification.steps import Run
 from specification.words import FOLDER, SpecificationError, read_cases
+
+from bloomgate.guard_words import GuardOptions
 
 CASES = read_cases()
 FLAVOURS = {"threads": Threads, "tasks": Tasks}
@@ -121,3 +124,28 @@ def test_a_runner_refuses_what_it_does_not_know(steps: list[Any], actors: type[T
     finally:
         server.close()
         running.close()
+
+
+def test_the_table_of_options() -> None:
+    """The page gives every option of the guard with its default, and every event by its name."""
+    page = (FOLDER / "README.md").read_text()
+    section = page.partition("## The guard: options and events")[2].partition("## The guard: reading")[0]
+    said = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.MULTILINE))
+
+    def shown(name: str, value: Any) -> str:
+        if name == "prefix":
+            return "the filter's"
+        unit = " ms" if name.endswith("_ms") else " s" if name in ("ttl", "absent_ttl", "fail_safe", "patience") else ""
+        return ("none" if value in (None, ()) else str(value).lower() if isinstance(value, bool) else f"{value:g}") + unit
+
+    options = {field.name: shown(field.name, field.default) for field in dataclasses.fields(GuardOptions)}
+    assert said == options
+    package = (FOLDER.parent / "python" / "README.md").read_text()
+    events = package.partition("| event | counts |")[2].partition("\n\n")[0]
+    names = [
+        name
+        for line in events.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([a-z ]+)`", line.split("|")[1])
+    ]
+    assert len(names) == 15 and all(f"`{name}`" in " ".join(section.split()) for name in names)
