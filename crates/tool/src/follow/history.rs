@@ -15,7 +15,11 @@ impl Follower {
         let flushed: Lsn = self.database.query_one(flushed, &[])?.try_get::<_, &str>(0)?.parse()?;
         // PostgreSQL confirms a position only after the follower has, so it has everything up to there.
         let confirmed = self.confirmed;
-        let is_sent = |position: &Position| position.lsn <= flushed && position.last.end > confirmed;
+        let is_sent = |position: &Position| {
+            position.lsn <= flushed
+                && position.last.end > confirmed
+                && position.last != Mark::nameless(position.last.end)
+        };
         let sent = || stored.iter().flatten().filter(|position| is_sent(position));
         let mut found: Vec<_> = stored
             .iter()
