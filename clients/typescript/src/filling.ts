@@ -12,11 +12,11 @@ import type { CreationOptions, Word } from "./words.js";
 /** How a filter is filled. */
 export interface FillOptions extends CreationOptions {
   /** The number of all replicas that may be promoted: each batch, and the new name, must then have reached them. */
-  replicas?: number;
+  replicas?: number | undefined;
   /** How long the replicas, or the disk, may take: 3000. */
-  replicasTimeoutMs?: number;
+  replicasTimeoutMs?: number | undefined;
   /** Whether each batch, and the new name, must be in the append-only file on disk. */
-  aof?: boolean;
+  aof?: boolean | undefined;
 }
 
 /** Fills the filter of a guard as `{key}~filling`, and renames it to `key` once every id is in it. Returns how many ids were new.

@@ -27,7 +27,7 @@ export async function plan(
   client: Client,
   rate: number,
   capacity: number,
-  options: CreationOptions & { items?: number; tightening?: number } = {},
+  options: CreationOptions & { items?: number | undefined; tightening?: number | undefined } = {},
 ): Promise<Plan> {
   const { items, tightening, ...creation } = options;
   const words: Word[] = ["BF.PLAN", String(rate), String(capacity), ...creationWords(creation)];
@@ -39,9 +39,9 @@ export async function plan(
 /** How a filter is used. */
 export interface FilterOptions {
   /** With false, an add to a missing filter throws FilterMissing instead of creating one from the server's configuration. */
-  create?: boolean;
+  create?: boolean | undefined;
   /** How long a reply of the server may take: 10000. */
-  timeoutMs?: number;
+  timeoutMs?: number | undefined;
 }
 
 /** A filter in a server.
@@ -64,7 +64,11 @@ export class Filter {
 
   /** Creates the filter. `rate` is the false positive rate, between 0 and 1; `capacity` is the number of items for which it has
    * room before it grows. Returns true; with `existOk`, false if the filter exists, which is left unchanged. */
-  async reserve(rate: number, capacity: number, options: CreationOptions & { existOk?: boolean } = {}): Promise<boolean> {
+  async reserve(
+    rate: number,
+    capacity: number,
+    options: CreationOptions & { existOk?: boolean | undefined } = {},
+  ): Promise<boolean> {
     const { existOk, ...creation } = options;
     try {
       await this.#one(nothing, "BF.RESERVE", String(rate), String(capacity), ...creationWords(creation));
@@ -197,7 +201,10 @@ export class Filter {
   /** Creates the filter from a dump: `await filter.load(fs.createReadStream("seen.dump"))`. Throws FilterExists if the key
    * exists, unless `replace` deletes it first. Nobody can use the filter before the last record. If loading fails, deletes the
    * key. Returns the bytes of data. */
-  async load(source: Iterable<Uint8Array> | AsyncIterable<Uint8Array>, options: { replace?: boolean } = {}): Promise<number> {
+  async load(
+    source: Iterable<Uint8Array> | AsyncIterable<Uint8Array>,
+    options: { replace?: boolean | undefined } = {},
+  ): Promise<number> {
     const records = readRecords(source);
     try {
       const first = await records.next();

@@ -11,53 +11,56 @@ const MOST_SECONDS = 10_000_000_000;
 /** How a guard reads, waits and writes. Times are seconds, except those whose names end in Ms. */
 export interface GuardOptions {
   /** The time to live of a cached row: 60. */
-  ttl?: number;
+  ttl?: number | undefined;
   /** The time to live of the knowledge that there is no row: 10. */
-  absentTtl?: number;
+  absentTtl?: number | undefined;
   /** How long one caller may take to load a row while the others wait: 3000. */
-  leaseMs?: number;
+  leaseMs?: number | undefined;
   /** How long a caller waits for another one that loads the row: 3000. With 0 it asks the database at once. */
-  waitMs?: number;
+  waitMs?: number | undefined;
   /** How often a caller waits for that long before it asks the database itself: 3. */
-  attempts?: number;
+  attempts?: number | undefined;
   /** How long a value stays in the cache after its `ttl`: 0. One caller refreshes such a value; the others get it meanwhile, and
    * everybody gets it where the load fails. Then nobody asks the database for the row before a back-off has passed; callers
    * without an old value get LoadFailed. */
-  failSafe?: number;
+  failSafe?: number | undefined;
   /** If a load takes longer and there is an old value, that is served, and the load continues in the background. */
-  softTimeout?: number;
+  softTimeout?: number | undefined;
   /** Multiplies how long before its end a value is renewed: 1. 0 turns early renewal off. */
-  beta?: number;
+  beta?: number | undefined;
   /** Keeps values in this process as well. */
-  near?: NearCache;
+  near?: NearCache | undefined;
   /** For a table that `bloomgate follow` follows. The writers need no guard then: `changed`, `announce`, `confirm` and `forget`
    * send nothing. No row is absent unless the follower's heartbeat exists, and a row with a write in flight is waited for. */
-  feed?: boolean;
+  feed?: boolean | undefined;
   /** How long `confirm` is repeated: 30. */
-  patience?: number;
+  patience?: number | undefined;
   /** What precedes an id in the name of its cache key: by default `{filter}:`. */
-  prefix?: Key;
+  prefix?: Key | undefined;
   /** Filters that are being filled, to which each id is announced first. */
-  announceTo?: readonly Key[];
+  announceTo?: readonly Key[] | undefined;
   /** How many replicas must have a change before it counts (WAIT): 0. */
-  replicas?: number;
+  replicas?: number | undefined;
   /** How long the replicas, or the disk, may take: 1000. */
-  replicasTimeoutMs?: number;
+  replicasTimeoutMs?: number | undefined;
   /** How long a reply of the server may take: 10000, and longer than `waitMs` and `replicasTimeoutMs`. */
-  timeoutMs?: number;
+  timeoutMs?: number | undefined;
   /** How many connections of this guard may wait inside the server at a time: 16. They are opened when they are needed, and
    * closed a second later. */
-  waitingConnections?: number;
+  waitingConnections?: number | undefined;
   /** Whether a change must be in the append-only file on disk before it counts (WAITAOF). */
-  aof?: boolean;
+  aof?: boolean | undefined;
   /** Records the events of `Guard.counts` and the loads, for metrics and traces. */
-  telemetry?: Telemetry;
+  telemetry?: Telemetry | undefined;
   /** Is called with each warning, at most once a minute for each kind of trouble. By default warnings go to `console.warn`. */
-  warn?: (message: string) => void;
+  warn?: ((message: string) => void) | undefined;
 }
 
+/** The options that are given. */
+type Defined = { [Name in keyof GuardOptions]: Exclude<GuardOptions[Name], undefined> };
+
 /** The options with their defaults, checked. */
-export interface CheckedOptions extends Omit<Required<GuardOptions>, "near" | "prefix" | "softTimeout" | "telemetry" | "warn"> {
+export interface CheckedOptions extends Omit<Required<Defined>, "near" | "prefix" | "softTimeout" | "telemetry" | "warn"> {
   readonly near: NearCache | undefined;
   readonly prefix: Key | undefined;
   readonly softTimeout: number | undefined;
@@ -144,7 +147,7 @@ const NAMES: readonly string[] = [
   "warn",
 ] satisfies (keyof GuardOptions)[];
 
-function definedOnly(options: GuardOptions): GuardOptions {
+function definedOnly(options: GuardOptions): Defined {
   for (const name of Object.keys(options)) {
     if (!NAMES.includes(name)) throw new TypeError(`there is no option "${name}": ${NAMES.join(", ")}`);
   }

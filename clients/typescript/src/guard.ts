@@ -10,11 +10,12 @@ import { type LoadMany, ManyRows } from "./guard-many.js";
 import { checkOptions, type GuardOptions, milliseconds } from "./guard-options.js";
 import { GuardSteps, type Load } from "./guard-steps.js";
 import type { Item, Key } from "./items.js";
+import { allowListeners } from "./promises.js";
 
 /** How one call reads. */
 export interface GetOptions {
   /** The time to live of the row in seconds, in place of the guard's. */
-  ttl?: number;
+  ttl?: number | undefined;
   /** If it aborts, the call rejects at once with the signal's reason, and the lease that it holds or is about to get is given up.
    * `load` gets the signal, too. */
   signal?: AbortSignal | undefined;
@@ -34,7 +35,7 @@ export class Guard<V = Uint8Array> {
     client: Client,
     filter: Key,
     ...[options]: Uint8Array extends V
-      ? [options?: GuardOptions & { codec?: Codec<V> }]
+      ? [options?: GuardOptions & { codec?: Codec<V> | undefined }]
       : [options: GuardOptions & { codec: Codec<V> }]
   ) {
     const { codec, ...rest } = options ?? {};
@@ -56,6 +57,7 @@ export class Guard<V = Uint8Array> {
   async get(id: Item, load: Load<V>, options: GetOptions = {}): Promise<V | null> {
     const { signal } = options;
     signal?.throwIfAborted();
+    allowListeners(signal);
     const steps = this.#steps;
     const row = steps.row(id);
     const ttlMs = milliseconds("ttl", options.ttl ?? steps.options.ttl);
@@ -77,6 +79,7 @@ export class Guard<V = Uint8Array> {
   ): Promise<Map<Id, V | null>> {
     const { signal } = options;
     signal?.throwIfAborted();
+    allowListeners(signal);
     const ttlMs = milliseconds("ttl", options.ttl ?? this.#steps.options.ttl);
     const rows = await new ManyRows(this.#steps, ids, loadMany, ttlMs, signal).get();
     this.#check();

@@ -15,8 +15,6 @@ export interface IoredisClient {
   duplicate(...args: any[]): unknown;
   // biome-ignore lint/suspicious/noExplicitAny: node's EventEmitter has these types.
   on(event: string, listener: (...args: any[]) => void): unknown;
-  // biome-ignore lint/suspicious/noExplicitAny: node's EventEmitter has these types.
-  off(event: string, listener: (...args: any[]) => void): unknown;
   disconnect(): void;
   readonly status: string;
 }

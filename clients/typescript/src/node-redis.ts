@@ -14,9 +14,9 @@ export interface NodeRedisClient {
   duplicate(...args: any[]): unknown;
   // biome-ignore lint/suspicious/noExplicitAny: node's EventEmitter has these types.
   on(event: string, listener: (...args: any[]) => void): unknown;
-  // biome-ignore lint/suspicious/noExplicitAny: node's EventEmitter has these types.
-  off(event: string, listener: (...args: any[]) => void): unknown;
   destroy(): void;
+  /** The client of `createSentinel` has this method, and takes other arguments: it is refused. */
+  readonly getSentinelNode?: never;
   readonly isOpen: boolean;
 }
 
@@ -39,6 +39,11 @@ export function isNodeRedis(client: unknown): client is NodeRedisClient {
 }
 
 export function nodeRedisConnection(client: NodeRedisClient): Connection {
+  if ("getSentinelNode" in client) {
+    throw new TypeError(
+      "createSentinel of node-redis is not supported: pass a client of createClient or createCluster, or of ioredis",
+    );
+  }
   return "slots" in client ? new ClusterConnection(client) : new ClientConnection(client);
 }
 

@@ -1,5 +1,12 @@
 /** Waiting for promises with a limit, and with a signal that ends the wait. */
 
+import { setMaxListeners } from "node:events";
+
+/** Lets any number of calls wait with one signal, such as that of a request. Node would warn of a leak from the eleventh on. */
+export function allowListeners(signal: AbortSignal | undefined): void {
+  if (signal !== undefined) setMaxListeners(0, signal);
+}
+
 /** Resolves or rejects as the promise does. Rejects with the signal's reason once it aborts, and with undefined after `ms`
  * milliseconds. The promise itself continues. */
 export function settledBy<T>(promise: Promise<T>, ms: number | undefined, signal: AbortSignal | undefined): Promise<T> {

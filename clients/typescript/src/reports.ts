@@ -21,8 +21,23 @@ export interface ChangeReports {
 interface Emitter {
   // biome-ignore lint/suspicious/noExplicitAny: node's EventEmitter has these types.
   on(event: string, listener: (...args: any[]) => void): unknown;
-  // biome-ignore lint/suspicious/noExplicitAny: node's EventEmitter has these types.
-  off(event: string, listener: (...args: any[]) => void): unknown;
+}
+
+/** What closes the connections that report changes for a client: they end with it. Each client has one listener, because Node
+ * would warn of a leak from the eleventh on. */
+const closings = new WeakMap<Emitter, Set<() => void>>();
+
+function closingsOf(main: Emitter): Set<() => void> {
+  let closing = closings.get(main);
+  if (closing === undefined) {
+    const created = new Set<() => void>();
+    main.on("end", () => {
+      for (const close of created) close();
+    });
+    closings.set(main, created);
+    closing = created;
+  }
+  return closing;
 }
 
 /** Begins reports of the keys with a prefix on `connection`, a duplicate of the client `main`. They end with either of them.
@@ -35,20 +50,21 @@ export async function beginReports(
   losses: readonly string[],
 ): Promise<ChangeReports> {
   const close = () => connection.close();
+  const closing = closingsOf(main);
   const ended = new Promise<void>((resolve) => {
     for (const loss of losses) duplicate.on(loss, () => resolve());
   }).then(() => {
-    main.off("end", close);
+    closing.delete(close);
     close();
   });
-  main.on("end", close);
+  closing.add(close);
   try {
     const id = await connection.command(["CLIENT", "ID"], undefined);
     const words = ["CLIENT", "TRACKING", "ON", "REDIRECT", String(id), "BCAST", "PREFIX", prefix];
     await connection.command(words, undefined);
     await subscribe();
   } catch (error) {
-    main.off("end", close);
+    closing.delete(close);
     close();
     throw error;
   }

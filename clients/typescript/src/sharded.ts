@@ -28,7 +28,7 @@ export class ShardedFilter {
   }
 
   /** Opens a sharded filter. */
-  static async open(client: Client, name: Key, options: { timeoutMs?: number } = {}): Promise<ShardedFilter> {
+  static async open(client: Client, name: Key, options: { timeoutMs?: number | undefined } = {}): Promise<ShardedFilter> {
     const filter = new ShardedFilter(new Link(client, options.timeoutMs), name);
     await filter.reopen();
     return filter;
@@ -43,7 +43,7 @@ export class ShardedFilter {
     rate: number,
     capacity: number,
     shards: number,
-    options: CreationOptions & { resume?: boolean; timeoutMs?: number } = {},
+    options: CreationOptions & { resume?: boolean | undefined; timeoutMs?: number | undefined } = {},
   ): Promise<ShardedFilter> {
     checkShards(shards);
     const { resume = false, timeoutMs, ...creation } = options;

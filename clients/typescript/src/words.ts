@@ -5,44 +5,44 @@ export type Word = string | Buffer;
 /** How a filter is created. `docs/kinds.md` of the project describes the kinds. */
 export interface CreationOptions {
   /** The factor from one layer's capacity to the next, 0 to 32768. With 0 the filter does not grow. */
-  expansion?: number;
+  expansion?: number | undefined;
   /** A full filter refuses items instead of growing. */
-  nonscaling?: boolean;
+  nonscaling?: boolean | undefined;
   /** 0 to 2^32 - 1; with `hash: "siphash"` 32 hexadecimal digits. Filters with the same seed can be merged. */
-  seed?: number | string;
-  layout?: "native" | "redisbloom";
+  seed?: number | string | undefined;
+  layout?: "native" | "redisbloom" | undefined;
   /** siphash is for untrusted items, and allows deletes. */
-  hash?: "murmur3" | "siphash";
+  hash?: "murmur3" | "siphash" | undefined;
   /** Seconds after which an item is forgotten, 1 to 10^10. */
-  window?: number;
+  window?: number | undefined;
   /** At least the last `capacity` new items are found. */
-  rolling?: boolean;
+  rolling?: boolean | undefined;
   /** The most buckets of a filter that forgets, 3 to 64. */
-  buckets?: number;
+  buckets?: number | undefined;
   /** With `window`: adding an item again restarts its window. */
-  sliding?: boolean;
+  sliding?: boolean | undefined;
   /** Counters instead of bits: four times the memory, and any number of deletes. */
-  counting?: boolean;
+  counting?: boolean | undefined;
   /** The key's time to live in seconds, set only if the filter is created. */
-  ex?: number;
+  ex?: number | undefined;
   /** The same in milliseconds. */
-  px?: number;
+  px?: number | undefined;
 }
 
 /** How a batch is inserted, and a missing filter created (BF.INSERT). */
 export interface InsertOptions extends CreationOptions {
-  capacity?: number;
+  capacity?: number | undefined;
   /** The false positive rate. */
-  rate?: number;
+  rate?: number | undefined;
   /** A missing filter is an error. */
-  nocreate?: boolean;
+  nocreate?: boolean | undefined;
   /** This, or `seed32`, selects valkey-bloom's layout. */
-  tightening?: number;
-  validateScaleTo?: number;
+  tightening?: number | undefined;
+  validateScaleTo?: number | undefined;
   /** 32 bytes. */
-  seed32?: Uint8Array;
+  seed32?: Uint8Array | undefined;
   /** Replicates items that were not new, too, so that a later WAIT confirms them. */
-  sync?: boolean;
+  sync?: boolean | undefined;
 }
 
 const FLAGS = new Set(["nonscaling", "rolling", "sliding", "counting"]);

@@ -5,6 +5,7 @@ import { createReadStream, promises as fs } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
+import { createClientPool, createSentinel } from "redis";
 import { BadDump, type Client, Filter, FilterExists, FilterFull, FilterMissing, ModuleMissing, plan } from "../src/index.js";
 import { LIBRARIES, openClient } from "./clients.js";
 import { Cleanup, Server, startServer } from "./server.js";
@@ -149,4 +150,10 @@ test("a server without the module", async (context) => {
 
 test("what is no client", () => {
   assert.throws(() => new Filter({} as Client, "seen"), /a client of node-redis or ioredis is needed/);
+  const sentinel = createSentinel({ name: "main", sentinelRootNodes: [{ host: "127.0.0.1", port: 26379 }] });
+  // @ts-expect-error: the types refuse it, too.
+  assert.throws(() => new Filter(sentinel, "seen"), /createSentinel of node-redis is not supported/);
+  const pool = createClientPool();
+  // @ts-expect-error: the types refuse it, too.
+  assert.throws(() => new Filter(pool, "seen"), /a client of node-redis or ioredis is needed/);
 });

@@ -84,6 +84,21 @@ for (const library of LIBRARIES) {
       assert.equal(guard.counts.unguarded, 0);
     });
 
+    test("any number of calls share a signal without a warning", async (context) => {
+      const warnings: Error[] = [];
+      const listener = (warning: Error) => warnings.push(warning);
+      process.on("warning", listener);
+      context.after(() => process.off("warning", listener));
+      const guard = guarded();
+      const { signal } = new AbortController();
+      const ids = Array.from({ length: 20 }, (_, id) => id);
+      await Promise.all(ids.map((id) => guard.get(id, () => row, { signal, ttl: undefined })));
+      const load = (some: number[]) => new Map(some.map((id) => [id, row]));
+      const other = new AbortController().signal;
+      await Promise.all(ids.map((id) => guard.getMany([id, id + 500], load, { signal: other })));
+      assert.deepEqual(warnings, []);
+    });
+
     test("an aborted load gives its lease up, and another caller loads", async () => {
       const guard = guarded();
       const controller = new AbortController();

@@ -90,6 +90,19 @@ for (const library of LIBRARIES) {
       assert.equal(await value(guard, 1), "one", "it is as old as that");
     });
 
+    test("any number of guards on one client report without a warning", async (context) => {
+      const warnings: Error[] = [];
+      const listener = (warning: Error) => warnings.push(warning);
+      process.on("warning", listener);
+      context.after(() => process.off("warning", listener));
+      const guards = Array.from({ length: 12 }, () => guarded(new NearCache(10, HOUR)));
+      await Promise.all(guards.map((guard) => value(guard, 1)));
+      await eventually("the reports", async () => (await reporting(server)) === guards.length);
+      assert.deepEqual(warnings, []);
+      connectionOf(client).close();
+      await eventually("the end of the reports", async () => (await reporting(server)) === 0);
+    });
+
     test("absences and loads are not kept", async () => {
       const near = new NearCache(100, HOUR);
       const guard = guarded(near, untracked(client));

@@ -2,9 +2,9 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -56,6 +56,27 @@ describe("the packed file", () => {
     for (const link of links) assert.ok(link.startsWith("https://") || headings.includes(link), link);
   });
 
+  test("is installed from a clone as its README says", async (context) => {
+    const readme = readFileSync(join(ROOT, "README.md"), "utf8");
+    const [, command = ""] = /^npm (install .* CLONE\/clients\/typescript)$/m.exec(readme) ?? [];
+    const empty = mkdtempSync(join(tmpdir(), "bloomgate-"));
+    context.after(() => rmSync(empty, { recursive: true }));
+    const clone = join(empty, "clone");
+    const made = ["node_modules", "dist", ".build"];
+    cpSync(ROOT, join(clone, "clients", "typescript"), { recursive: true, filter: (path) => !made.includes(basename(path)) });
+    const env = { ...process.env, npm_config_prefer_offline: "true" };
+    await run("npm", command.replace("CLONE", clone).split(" "), { cwd: empty, env });
+    const script = 'import { connect } from "bloomgate/redis"; console.log(typeof connect);';
+    const { stdout } = await run(process.execPath, ["--input-type=module", "--eval", script], { cwd: empty });
+    assert.equal(stdout, "function\n");
+  });
+
+  test("can be required", { skip: !process.features.require_module && "this Node cannot require ES modules" }, async () => {
+    const script = 'console.log(typeof require("bloomgate").Filter);';
+    const { stdout } = await run(process.execPath, ["--input-type=commonjs", "--eval", script], { cwd: folder });
+    assert.equal(stdout, "function\n");
+  });
+
   test("names no library in what it loads first", async () => {
     const script = 'import { Filter } from "bloomgate"; console.log(typeof Filter);';
     const { stdout } = await run(process.execPath, ["--input-type=module", "--eval", script], { cwd: folder });
@@ -68,6 +89,11 @@ describe("the packed file", () => {
       "declare const client: Client;",
       'const guard = new Guard(client, "users", { codec: new Json<{ name: string }>(), ttl: 60 });',
       'export const name: Promise<string | undefined> = guard.get(17, () => ({ name: "Ann" })).then((row) => row?.name);',
+      "// An option may be undefined.",
+      "const none = undefined;",
+      "export const same = guard.get(17, () => null, { ttl: none, signal: none });",
+      'export const plain = new Guard(client, "users", { ttl: none, near: none, warn: none, codec: none });',
+      'export const made = new Filter(client, "seen", { create: none }).reserve(0.1, 1, { window: none, existOk: none });',
       'export const bytes: Promise<Uint8Array | null> = new Guard(client, "rows").get(17, () => Uint8Array.of(1));',
       'export const isNew: Promise<boolean> = new Filter(client, "seen").add("a");',
       "// @ts-expect-error: values that are no bytes need a codec.",
@@ -76,10 +102,15 @@ describe("the packed file", () => {
       'export const unknown = new Guard(client, "users", { colour: "red" });',
     ];
     writeFileSync(join(folder, "consumer.ts"), `${lines.join("\n")}\n`);
+    writeFileSync(
+      join(folder, "consumer.cts"),
+      'import { Filter } from "bloomgate";\nexport const name: string = Filter.name;\n',
+    );
     linkPackages("@types/node", "undici-types");
     const compiler = join(ROOT, "node_modules", "typescript", "bin", "tsc");
     const words = [
       "--strict",
+      "--exactOptionalPropertyTypes",
       "--noEmit",
       "--skipLibCheck",
       "--target",
@@ -89,6 +120,7 @@ describe("the packed file", () => {
       "--types",
       "node",
       "consumer.ts",
+      "consumer.cts",
     ];
     const { stdout } = await run(process.execPath, [compiler, "--ignoreConfig", ...words], { cwd: folder }).catch(
       (error) => error,
