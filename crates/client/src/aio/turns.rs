@@ -7,7 +7,6 @@ use tokio::sync::oneshot::{self, Receiver, Sender};
 use tokio::task::yield_now;
 
 use super::Client;
-use super::client::detach;
 use crate::Error;
 use crate::core::{BATCH, Commands, Fetch, Fetched, Found, FoundOne, Leases, lock};
 
@@ -16,6 +15,31 @@ type Seat = Sender<FoundOne<Client>>;
 
 /// The rows that tasks ask for in one turn.
 type Turn = Vec<(Vec<u8>, Seat)>;
+
+/// The turn of a task that has not sent it yet. If the task is dropped, because its runtime has ended, the turn is cleared: those
+/// that have a seat in it go on without a reply, and the next caller begins another turn.
+struct Opened {
+    open: Arc<Mutex<Turn>>,
+    is_taken: bool,
+}
+
+impl Opened {
+    /// Closes the turn, and returns its rows.
+    fn take(mut self) -> Turn {
+        self.is_taken = true;
+        std::mem::take(&mut *lock(&self.open))
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if !self.is_taken {
+            // The seats are dropped after the lock: this may drop what waits for them.
+            let turn = std::mem::take(&mut *lock(&self.open));
+            drop(turn);
+        }
+    }
+}
 
 /// The fetches of one guard.
 #[derive(Clone)]
@@ -46,18 +70,18 @@ impl Turns {
         drop(open);
         if is_first {
             let turns = self.clone();
-            detach(async move {
+            let opened = Opened { open: Arc::clone(&self.open), is_taken: false };
+            tokio::spawn(async move {
                 // The tasks that are ready now come before this one is run again.
                 yield_now().await;
-                turns.send().await;
+                turns.send(opened.take()).await;
             });
         }
         receiver
     }
 
     /// Fetches the rows of the turn, and gives each seat its reply.
-    async fn send(&self) {
-        let turn = std::mem::take(&mut *lock(&self.open));
+    async fn send(&self, turn: Turn) {
         let mut ids: Vec<Vec<u8>> = Vec::new();
         let mut seats: HashMap<Vec<u8>, Vec<Seat>> = HashMap::new();
         for (id, seat) in turn.into_iter().filter(|(_, seat)| !seat.is_closed()) {

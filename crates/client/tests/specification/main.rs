@@ -11,6 +11,7 @@ mod json;
 mod page;
 mod panics;
 mod pool;
+mod runtimes;
 mod scripted;
 mod steps;
 #[allow(clippy::duplicate_mod, reason = "both halves are tested by the same code")]
