@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// An item of a filter: bytes, a text, which is encoded as UTF-8, or an integer, which is written in decimal. So `17` and
+/// An item of a filter: bytes, a text, which is encoded as UTF-8, or an integer of 16 bits or more, which is written in decimal. So `17` and
 /// `"17"` are the same item.
 ///
 /// ```
@@ -20,6 +20,30 @@ use std::borrow::Cow;
 ///
 /// true.item_bytes();
 /// ```
+///
+/// Nor are single bytes, because a list of bytes is one item: it would pass for a list of items, and `changed(b"17", ...)` would
+/// announce the rows 49 and 55.
+///
+/// ```compile_fail
+/// use bloomgate_client::{Guard, Client, GuardOptions};
+///
+/// let client = Client::open("redis://127.0.0.1/")?;
+/// Guard::new(&client, "users", GuardOptions::default())?.announce(b"17")?;
+/// # Ok::<(), bloomgate_client::Error>(())
+/// ```
+///
+/// ```
+/// # use bloomgate_client::{Guard, Client, GuardOptions};
+/// # if false {
+/// # let client = Client::open("redis://127.0.0.1/")?;
+/// Guard::new(&client, "users", GuardOptions::default())?.announce([b"17"])?;
+/// # }
+/// # Ok::<(), bloomgate_client::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    note = "a list of bytes is one item: where a list of items is expected, pass `[bytes]`",
+    note = "a single `u8` or `i8` is no item: convert an id to a larger integer"
+)]
 pub trait Item {
     /// Returns the bytes that the filter hashes.
     fn item_bytes(&self) -> Cow<'_, [u8]>;
@@ -47,7 +71,7 @@ macro_rules! in_decimal {
     )*};
 }
 
-in_decimal!(i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize);
+in_decimal!(i16, i32, i64, i128, isize, u16, u32, u64, u128, usize);
 
 impl<const N: usize> Item for [u8; N] {
     fn item_bytes(&self) -> Cow<'_, [u8]> {
