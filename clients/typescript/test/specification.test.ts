@@ -44,6 +44,12 @@ async function runReal(from: Case, servers: readonly Server[], open: () => Promi
 const cases = readCases(FOLDER);
 const on = (server: string) => cases.filter((one) => one.servers.includes(server));
 
+/** Says what a case needs that this package does not do yet. */
+const lacks = (one: Case) => {
+  const need = one.needs?.find((name) => name === "share" || name === "pause");
+  return { skip: need === undefined ? false : `needs ${need}` };
+};
+
 // What a scripted server shows is the same on every server.
 const protocols = process.env["BLOOMGATE_SCRIPTED"] === "no" ? [] : ([2, 3] as const);
 
@@ -54,7 +60,7 @@ for (const library of LIBRARIES) {
     describe(`${library}, RESP${protocol}, a scripted server`, { concurrency: 8 }, () => {
       for (const from of on("scripted")) {
         if (from.needs?.includes(other)) continue;
-        test(from.name, (context) => runScripted(context, from, library, protocol));
+        test(from.name, lacks(from), (context) => runScripted(context, from, library, protocol));
       }
     });
   }
@@ -67,7 +73,7 @@ for (const library of LIBRARIES) {
     });
     after(() => cleanup.run());
     for (const from of on("real")) {
-      test(from.name, (context) => runReal(from, [server], () => openClient(context, library, server.port)));
+      test(from.name, lacks(from), (context) => runReal(from, [server], () => openClient(context, library, server.port)));
     }
   });
 
@@ -79,7 +85,7 @@ for (const library of LIBRARIES) {
     });
     after(() => cleanup.run());
     for (const from of on("cluster")) {
-      test(from.name, (context) =>
+      test(from.name, lacks(from), (context) =>
         runReal(from, servers, () =>
           openCluster(
             context,
