@@ -174,9 +174,7 @@ fn adds_go_on_while_a_snapshot_is_written() {
 /// Rewrites the append-only file and waits for the end.
 pub fn rewrite_append_only_file(client: &mut Connection) {
     client.run("BGREWRITEAOF");
-    eventually("the rewrite of the append-only file", || {
-        client.info("aof_rewrite_in_progress") == "0" && client.info("aof_rewrite_scheduled") == "0"
-    });
+    eventually("the rewrite of the append-only file", || !client.has_rewrite());
     assert_eq!(client.info("aof_last_bgrewrite_status"), "ok");
 }
 

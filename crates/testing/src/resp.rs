@@ -246,6 +246,12 @@ impl Connection {
         text.parse().unwrap_or_else(|_| panic!("INFO has {name}:{text}, which is no number"))
     }
 
+    /// Whether a rewrite of the append-only file is scheduled or runs. Each line of INFO is another moment, and a rewrite is scheduled before
+    /// it runs, so this is the order in which to ask.
+    pub fn has_rewrite(&mut self) -> bool {
+        self.info("aof_rewrite_scheduled") == "1" || self.info("aof_rewrite_in_progress") == "1"
+    }
+
     /// Waits until the memory of deleted keys is freed: Valkey 8 frees it in the background by default.
     pub fn wait_for_frees(&mut self) {
         eventually("the background to be idle", || self.info_number("lazyfree_pending_objects") == 0);

@@ -106,11 +106,7 @@ fn signal(signal: &str, children: &[String]) {
 }
 
 pub fn no_child(client: &mut Connection) {
-    eventually("the end of the child", || {
-        client.info_number("rdb_bgsave_in_progress") == 0
-            && client.info_number("aof_rewrite_in_progress") == 0
-            && client.info_number("aof_rewrite_scheduled") == 0
-    });
+    eventually("the end of the child", || !client.has_rewrite() && client.info_number("rdb_bgsave_in_progress") == 0);
 }
 
 /// How many adds are pending in a filter that is listed: the timer needs several steps for them.

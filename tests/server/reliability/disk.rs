@@ -257,9 +257,7 @@ fn a_rewrite_on_a_full_disk_loses_nothing() {
                         disk.fill_but(400_000);
                     }
                     answers.push(format!("{:?}", client.run("BGREWRITEAOF")));
-                    eventually("the rewrite to end", || {
-                        client.info("aof_rewrite_in_progress") == "0" && client.info("aof_rewrite_scheduled") == "0"
-                    });
+                    eventually("the rewrite to end", || !client.has_rewrite());
                     answers.push(client.info("aof_last_bgrewrite_status"));
                     answers.push(first_word(subject.write(&mut client).unwrap()));
                     subject.verify(&mut client, "during a rewrite");

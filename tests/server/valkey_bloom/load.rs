@@ -207,7 +207,7 @@ fn most_of_a_rewrite(server: &Server, client: &mut Connection) -> Option<i64> {
         while begin.elapsed() < Duration::from_millis(50) {
             most = most.max(own());
         }
-        client.info("aof_rewrite_in_progress") == "0" && client.info("aof_rewrite_scheduled") == "0"
+        !client.has_rewrite()
     });
     assert_eq!(client.info("aof_last_bgrewrite_status"), "ok");
     most

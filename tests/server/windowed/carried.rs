@@ -39,9 +39,7 @@ fn a_replica_turns_as_it_is_told_and_by_itself_when_it_is_promoted() {
         assert_equal(&mut two, &mut one);
         for client in [&mut one, &mut two] {
             // A server that has become a replica writes a new file, in the background.
-            eventually("the file to be the present one", || {
-                client.info_number("aof_rewrite_in_progress") + client.info_number("aof_rewrite_scheduled") == 0
-            });
+            eventually("the file to be the present one", || !client.has_rewrite());
             let digest = client.run("DEBUG DIGEST");
             assert_eq!(client.run("DEBUG LOADAOF"), ok());
             assert_eq!(client.run("DEBUG DIGEST"), digest);

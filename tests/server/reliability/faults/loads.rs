@@ -32,7 +32,7 @@ pub fn load_command(program: &Path) -> Words {
     client.run(&makers(4)[2].1);
     client.call(&with_items("BF.MADD k", 0, 100));
     client.run("BGREWRITEAOF");
-    eventually("the rewrite to end", || client.info("aof_rewrite_in_progress") == "0");
+    eventually("the rewrite to end", || !client.has_rewrite());
     rewritten_commands(&server).pop().expect("a command")
 }
 
