@@ -343,7 +343,7 @@ impl Follower {
                     self.announce()?;
                     self.release()?;
                     if !is_stopping {
-                        self.fill_missing()?;
+                        self.fill_due()?;
                     }
                 }
             }

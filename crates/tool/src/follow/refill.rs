@@ -31,7 +31,7 @@ impl Follower {
     }
 
     /// Fills a filter that is missing, or replaces one that is worn, once all announced transactions are visible.
-    pub(super) fn fill_missing(&mut self) -> Result<()> {
+    pub(super) fn fill_due(&mut self) -> Result<()> {
         let mut tables = self.filters.iter().zip(&self.tables);
         let is_due = |(filter, table): (&_, &Table)| {
             matches!(filter, FilterState::Missing | FilterState::Worn) && !table.definition.is_empty()
