@@ -16,8 +16,11 @@ pub const WRITERS: usize = 4;
 pub const ROWS: usize = 16;
 /// Rows of a large transaction, more than the follower announces by name. No reader asks for them.
 const MANY: usize = 10_500;
-/// ALTER TABLE statements of a run at most: PostgreSQL counts dropped columns as columns.
-const ALTERED: usize = 500;
+/// Statements of a writer at most that alter the table: PostgreSQL counts dropped columns as columns.
+const ALTERED: usize = 1000;
+/// One in this many transactions is a TRUNCATE, and one an alteration of the table. After each the follower fills anew, and there is
+/// no heartbeat until then.
+const REFILLS: u32 = 3000;
 
 /// A part of a transaction.
 enum Step {
@@ -79,7 +82,7 @@ impl<'a> Writer<'a> {
                 // No COMMIT waits for the follower, and without a pause it would always be late.
                 thread::sleep(Duration::from_millis(self.random.u64(..10)));
             }
-            if self.random.u16(..100) == 0 {
+            if self.random.u32(..REFILLS) == 0 {
                 let _alone = self.gate.write().unwrap();
                 let plan = self.truncate();
                 self.execute(plan);
@@ -120,16 +123,19 @@ impl<'a> Writer<'a> {
         let (here, gone) = (self.some(true, 4), self.some(false, 4));
         let (mut exist, mut deleted) = (Vec::new(), Vec::new());
         let (mut is_committed, mut copy) = (true, None);
-        let (statement, text) = match (self.random.u16(..1000), here.first(), gone.first()) {
+        let number = if self.random.u32(..REFILLS) == 0 { 0 } else { self.random.u16(1..1000) };
+        let (statement, text) = match (number, here.first(), gone.first()) {
             (0, ..) if self.altered < ALTERED => {
                 self.altered += 1;
                 let column = format!("n{}", self.number);
-                let action = if self.altered % 2 == 1 {
-                    format!("ADD COLUMN IF NOT EXISTS {column} int DEFAULT 7")
-                } else {
-                    format!("DROP COLUMN IF EXISTS {column}")
+                // Each but the last writes the whole table anew.
+                let text = match self.altered % 4 {
+                    1 => format!("ALTER TABLE users ADD COLUMN IF NOT EXISTS {column} float DEFAULT random()"),
+                    2 => "ALTER TABLE users ALTER COLUMN version TYPE int USING version + 0".to_owned(),
+                    3 => "VACUUM FULL users".to_owned(),
+                    _ => format!("ALTER TABLE users DROP COLUMN IF EXISTS {column}"),
                 };
-                ("ALTER TABLE", format!("ALTER TABLE users {action}"))
+                ("table written anew", text)
             }
             (1, Some(_), _) => {
                 exist.clone_from(&here);
