@@ -1,18 +1,16 @@
-//! The checks: every promise holds in every state of every scenario, and each rule that is left out breaks one.
+//! The scenarios (clients, the order of each client's steps, what else can happen) and the checks: every promise holds in every
+//! state of every scenario, and each rule that is left out breaks one.
 
 use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-use crate::rules::Rule;
-use crate::scenarios::{
-    SCENARIOS, Scenario, Size, adds, deletes, heartbeat, in_flight, moves, parts, refill, restarts, returns, stores,
-    two_keys, writes,
-};
+use crate::server::{How, Name};
 use crate::world::{
     NO_EARLY_TOKEN, NO_LATE_ABSENT, NO_LOST_FILL, NO_LOST_WAITER, NO_OLD_VALUE, NO_STALE_FILL, NO_WRONG_ABSENT,
-    ONE_HOLDER, TRUTH_AT_LAST, World,
+    ONE_HOLDER, Rule, TRUTH_AT_LAST, World,
 };
+use crate::writers::{Program, Step};
 
 /// The larger bounds if `BLOOMGATE_PROOF` is `full`.
 pub fn size() -> Size {
@@ -136,5 +134,235 @@ fn no_promise_needs_these() {
     ];
     for (rule, scenario) in not_needed {
         holds(&format!("without {rule:?}"), scenario(size(), Some(rule)));
+    }
+}
+
+/// How large the bounds are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// For every run of the tests.
+    Small,
+    /// For `scripts/test --deep`.
+    Large,
+}
+
+/// A scenario, by its size and by the rule that is left out.
+pub type Scenario = fn(Size, Option<Rule>) -> World;
+
+/// All scenarios, by name.
+pub const SCENARIOS: [(&str, Scenario); 12] = [
+    ("an insert and updates", writes),
+    ("a row with two cache keys", two_keys),
+    ("an insert that is announced by BF.ADD", adds),
+    ("a value of two rows", parts),
+    ("a value that its writer stores by SET", stores),
+    ("a server that restarts", restarts),
+    ("a slot that migrates and comes back", moves),
+    ("a delete of an id that never returns", deletes),
+    ("a delete of an id that returns", returns),
+    ("writes in flight (UNLESS)", in_flight),
+    ("a heartbeat (WHILE)", heartbeat),
+    ("a filter that is lost and filled again", refill),
+];
+
+const CHANGED: Step = Step::Changed(Name::Rows, 0);
+
+/// A write, between two calls of BF.CHANGED for each cache key.
+fn write(step: Step, keys: u8, without: Option<Rule>) -> Program {
+    let calls = |keys| (0..keys).map(|key| Step::Changed(Name::Rows, key));
+    let mut program = Program::new();
+    let is_first_left_out = match step {
+        Step::Update => matches!(without, Some(Rule::AnnounceFirst | Rule::AnnounceUpdate)),
+        _ => without == Some(Rule::AnnounceFirst),
+    };
+    if !is_first_left_out {
+        program.extend(calls(keys));
+    }
+    if without != Some(Rule::KnowTheOutcome) {
+        program.push(step);
+    }
+    if without != Some(Rule::AnnounceAgain) {
+        program.extend(calls(if without == Some(Rule::AnnounceEachKey) { 1 } else { keys }));
+    }
+    if without == Some(Rule::KnowTheOutcome) {
+        program.push(step);
+    }
+    program.push(Step::Finished);
+    program
+}
+
+/// An insert and updates, with everything that readers can do.
+pub fn writes(size: Size, without: Option<Rule>) -> World {
+    let is_large = size == Size::Large;
+    let mut programs = vec![write(Step::Insert, 1, without), write(Step::Update, 1, without)];
+    if is_large {
+        programs.push(write(Step::Update, 1, without));
+    }
+    World {
+        readers: if is_large { 3 } else { 2 },
+        programs,
+        hows: vec![How::Plain, How::Wait, How::Stale],
+        backs_off: true,
+        collides: true,
+        ..World::new(without)
+    }
+}
+
+/// An insert and an update of a row with two cache keys, such as its id and an e-mail address.
+pub fn two_keys(size: Size, without: Option<Rule>) -> World {
+    let is_large = size == Size::Large;
+    World {
+        keys: 2,
+        programs: vec![write(Step::Insert, 2, without), write(Step::Update, 2, without)],
+        hows: if is_large { vec![How::Plain, How::Wait] } else { vec![How::Plain] },
+        collides: true,
+        ..World::new(without)
+    }
+}
+
+/// An insert that is announced by BF.ADD, which names no cache key.
+pub fn adds(size: Size, without: Option<Rule>) -> World {
+    World {
+        keys: 2,
+        programs: vec![vec![Step::Add, Step::Insert, Step::Add, Step::Finished]],
+        hows: if size == Size::Large { vec![How::Plain, How::Wait] } else { vec![How::Plain] },
+        collides: true,
+        ..World::new(without)
+    }
+}
+
+/// A value that depends on another row, too, whose writer announces it with the same cache key.
+pub fn parts(size: Size, without: Option<Rule>) -> World {
+    let steps = |step| vec![Step::ChangedValue(0), step, Step::ChangedValue(0), Step::Finished];
+    let programs = if size == Size::Large { 2 } else { 1 };
+    World { starts: vec![true], programs: vec![steps(Step::Update); programs], ..World::new(without) }
+}
+
+/// An update whose writer stores the new value, instead of deleting the old one.
+pub fn stores(size: Size, without: Option<Rule>) -> World {
+    let program = vec![CHANGED, Step::Update, Step::Set(0), Step::Finished];
+    let hows = if size == Size::Large { vec![How::Plain, How::Stale, How::Wait] } else { vec![How::Plain, How::Stale] };
+    World { starts: vec![true], programs: vec![program], hows, ..World::new(without) }
+}
+
+/// A server that restarts, or whose replica takes over, at any moment. It keeps its data.
+pub fn restarts(size: Size, without: Option<Rule>) -> World {
+    let is_large = size == Size::Large;
+    let mut programs = vec![write(Step::Insert, 1, without)];
+    if is_large {
+        programs.push(write(Step::Update, 1, without));
+    }
+    World {
+        programs,
+        hows: vec![How::Plain, How::Stale],
+        restarts: if is_large { 2 } else { 1 },
+        ..World::new(without)
+    }
+}
+
+/// A slot that is on another node for some time, where rows change. The filter may be lost before.
+pub fn moves(size: Size, without: Option<Rule>) -> World {
+    let programs = vec![write(Step::Update, 1, without); if size == Size::Large { 2 } else { 1 }];
+    let hows = vec![How::Plain, How::Stale];
+    World { starts: vec![true], programs, hows, losses: 1, moves: 1, ..World::new(without) }
+}
+
+/// Inserts, updates and deletes of an id that never returns. The filter may be lost.
+pub fn deletes(size: Size, without: Option<Rule>) -> World {
+    let mut delete = vec![Step::Delete, CHANGED, Step::Finished, Step::SendDel, Step::AwaitDel];
+    match without {
+        Some(Rule::CommitBeforeDel) => delete.rotate_right(2),
+        Some(Rule::AnnounceBeforeDel) => _ = delete.remove(1),
+        _ => {}
+    }
+    let mut programs = vec![write(Step::Update, 1, without), delete];
+    if size == Size::Large {
+        programs.push(write(Step::Insert, 1, without));
+    }
+    World { starts: vec![size == Size::Small], programs, losses: 1, collides: true, ..World::new(without) }
+}
+
+/// Deletes and inserts of an id that returns.
+pub fn returns(size: Size, without: Option<Rule>) -> World {
+    let mut delete =
+        vec![Step::Lock, CHANGED, Step::Delete, CHANGED, Step::Finished, Step::SendDel, Step::AwaitDel, Step::Unlock];
+    let mut insert = vec![Step::Lock, CHANGED, Step::Insert, Step::Unlock, CHANGED, Step::Finished];
+    match without {
+        Some(Rule::Lock) => [&mut delete, &mut insert].into_iter().for_each(|program| {
+            program.retain(|step| !matches!(step, Step::Lock | Step::Unlock));
+        }),
+        Some(Rule::AwaitDel) => delete.retain(|step| *step != Step::AwaitDel),
+        Some(Rule::AnnounceLockedDelete) => _ = delete.remove(1),
+        _ => {}
+    }
+    let mut programs = vec![delete.clone(), insert];
+    if size == Size::Large {
+        programs.push(delete);
+    }
+    World { starts: vec![true], programs, losses: 1, collides: true, ..World::new(without) }
+}
+
+/// One writer after another, with the cache key in the hash for UNLESS while a write is in flight. Its promise holds from the
+/// commit on.
+pub fn in_flight(size: Size, without: Option<Rule>) -> World {
+    let last = if size == Size::Large { vec![Step::Delete, Step::Insert] } else { Vec::new() };
+    let mut program = Program::new();
+    for write in [Step::Insert, Step::Update].into_iter().chain(last) {
+        let open = Step::Open(without != Some(Rule::AnnounceOpening));
+        let release = Step::Release(without != Some(Rule::AnnounceRelease), write == Step::Delete);
+        let mut steps = [open, write, Step::Finished, release];
+        match without {
+            Some(Rule::OpenBeforeCommit) => steps = [write, Step::Finished, open, release],
+            Some(Rule::ReleaseAfterCommit) => steps = [open, release, write, Step::Finished],
+            _ => {}
+        }
+        program.extend(steps);
+    }
+    World {
+        readers: if size == Size::Large { 3 } else { 2 },
+        programs: vec![program],
+        collides: true,
+        ..World::new(without)
+    }
+}
+
+/// A writer that announces nothing, and a follower that does so later, with a heartbeat.
+pub fn heartbeat(size: Size, without: Option<Rule>) -> World {
+    World {
+        readers: if size == Size::Large { 2 } else { 1 },
+        programs: vec![vec![Step::Insert]],
+        periods: if size == Size::Large { 5 } else { 4 },
+        collides: true,
+        ..World::new(without)
+    }
+}
+
+/// A filter that is lost at any moment, and filled again while a row is inserted.
+pub fn refill(size: Size, without: Option<Rule>) -> World {
+    let filling = Step::Changed(Name::Filling, 0);
+    let announce = match without {
+        Some(Rule::AnnounceToBoth) => vec![CHANGED],
+        Some(Rule::NewNameFirst) => vec![CHANGED, filling],
+        _ => vec![filling, CHANGED],
+    };
+    let mut insert = if without == Some(Rule::LookInside) { vec![Step::Look, Step::Begin] } else { vec![Step::Begin] };
+    insert.extend(&announce);
+    insert.push(Step::Insert);
+    insert.extend(&announce);
+    insert.push(Step::Finished);
+    let mut update: Program =
+        insert.iter().map(|step| if *step == Step::Insert { Step::Update } else { *step }).collect();
+    if without == Some(Rule::AnnounceUpdate) {
+        update.drain(1..=announce.len());
+    }
+    let is_large = size == Size::Large;
+    World {
+        readers: if is_large { 2 } else { 1 },
+        starts: vec![true, false],
+        programs: if is_large { vec![insert, update] } else { vec![insert] },
+        losses: if is_large { 1 } else { 2 },
+        refills: true,
+        collides: true,
+        ..World::new(without)
     }
 }

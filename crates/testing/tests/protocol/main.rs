@@ -22,13 +22,7 @@ mod guard {
 }
 mod checks;
 mod feed;
-mod others;
-mod rebuild;
-mod replay;
-mod rules;
-mod scenarios;
 mod server;
-mod steps;
 mod walks;
 mod world;
 mod writers;

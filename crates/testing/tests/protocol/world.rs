@@ -1,11 +1,10 @@
 //! Everything that the model knows: the row in the database, the server, readers, writers, a refill, a follower with its
 //! heartbeat. Each step of a client that others can see is a transition of its own, so that any client can stop for ever, or
-//! for a while, between any two.
+//! for a while, between any two. A model can leave out any one of the rules.
 
 use stateright::{Model, Property};
 
-use crate::rules::Rule;
-use crate::server::{How, ReaderId, Server, Version};
+use crate::server::{Answer, Fill, How, Name, ReaderId, Record, Server, Version};
 use crate::writers::{Program, Writer};
 
 /// The row in the database, by versions. A commit makes a version.
@@ -336,3 +335,519 @@ pub const NO_LOST_FILL: &str = "a fill is stored, however long its load took, un
 pub const NO_EARLY_TOKEN: &str = "no token is granted during a back-off";
 pub const NO_LOST_WAITER: &str = "a waiter is woken without waiting for its WAIT to expire";
 pub const TRUTH_AT_LAST: &str = "if all others die and everything expires, a reader is answered with the truth";
+
+/// A rule of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    // Writers.
+    /// BF.CHANGED before the commit.
+    AnnounceFirst,
+    /// BF.CHANGED before the commit of an update.
+    AnnounceUpdate,
+    /// BF.CHANGED after the commit.
+    AnnounceAgain,
+    /// The second BF.CHANGED waits until the outcome of the commit is known.
+    KnowTheOutcome,
+    /// Both calls for each cache key of the row.
+    AnnounceEachKey,
+
+    // Deletes.
+    /// BF.DEL comes after the commit.
+    CommitBeforeDel,
+    /// BF.CHANGED comes between the commit and BF.DEL.
+    AnnounceBeforeDel,
+    /// Deletes and inserts of an id that may return take a lock.
+    Lock,
+    /// BF.CHANGED before the commit of a delete under the lock.
+    AnnounceLockedDelete,
+    /// The lock is kept until BF.DEL is answered.
+    AwaitDel,
+    /// The lock of a client that dies is kept until its BF.DEL can no longer arrive.
+    OutliveHolder,
+
+    // Readers.
+    /// The transaction of a load begins after the reply.
+    ReadAfterReply,
+    /// Cached values have a time to live.
+    GiveTimeToLive,
+    /// A load that finds no row fills NONE, and never calls BF.DEL.
+    NeverDelOnMiss,
+    /// Readers give UNLESS.
+    GiveUnless,
+    /// Readers give WHILE.
+    GiveWhile,
+
+    // Writes in flight: the hash for UNLESS.
+    /// The cache key is in the hash before the commit.
+    OpenBeforeCommit,
+    /// BF.CHANGED when the cache key enters the hash.
+    AnnounceOpening,
+    /// The cache key leaves the hash after the commit is visible.
+    ReleaseAfterCommit,
+    /// BF.CHANGED when the cache key leaves the hash.
+    AnnounceRelease,
+
+    // The heartbeat: the key for WHILE.
+    /// The heartbeat is set only once every commit up to a moment is announced.
+    CatchUpFirst,
+    /// The heartbeat expires.
+    HeartbeatExpires,
+    /// The heartbeat's life is counted from a moment before the last commit was determined.
+    TakeTimeFirst,
+
+    // A refill.
+    /// The new filter is filled under a name of its own.
+    FillApart,
+    /// Writers announce to both names.
+    AnnounceToBoth,
+    /// Writers announce to the new name first.
+    NewNameFirst,
+    /// Writers check inside their transaction whether a filter is being filled.
+    LookInside,
+    /// The scan waits for every transaction that was open when writers were told.
+    AwaitOthers,
+    /// A refill that begins again waits again, even for writers that announce to both names already.
+    AwaitAllAgain,
+    /// The refill adds ids by BF.INSERT with NOCREATE.
+    NoCreate,
+    /// `bf.auto-create no`.
+    NoAutoCreate,
+
+    // The module.
+    /// BF.FILL checks the token.
+    CheckToken,
+    /// A token outlives its lease.
+    OutliveLease,
+    /// A token names the instance of the filter.
+    NameInstance,
+    /// A token names the life of the server.
+    NewLife,
+    /// BF.CHANGED deletes the cached value.
+    DeleteValue,
+    /// BF.CHANGED voids tokens.
+    VoidTokens,
+    /// BF.CHANGED ends NONEs.
+    EndNones,
+    /// BF.CHANGED counts as a change of the cache key.
+    ChangeKey,
+    /// BF.CHANGED and BF.ADD count as a change of the item, under all cache keys.
+    ChangeItem,
+    /// SET by a client counts as a change of the cache key.
+    ChangeOnSet,
+    /// A filter that is created, deleted, emptied or renamed counts as a change of all its rows.
+    ChangeFilter,
+    /// Changed epochs of the cluster count as a change of everything.
+    LookAtEpochs,
+    /// A cache key with a live lease gets no other one.
+    OneLoader,
+    /// The end of a lease wakes the waiters.
+    Wake,
+    /// No token is granted during a back-off.
+    KeepBackOff,
+    /// WHILE applies to NONEs, too.
+    WhileCoversNones,
+}
+
+impl World {
+    pub fn reader_actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for (number, reader) in (0..).zip(&state.readers) {
+            match reader.phase {
+                // The server of the keys is another one.
+                Phase::Idle if state.server.is_away => {}
+                Phase::Idle => {
+                    let asks = (0..self.keys).flat_map(|key| self.hows.iter().map(move |how| (key, *how)));
+                    actions.extend(asks.map(|(key, how)| Action::Ask(number, key, how)));
+                    if self.lacks(Rule::ReadAfterReply) {
+                        actions.push(Action::BeginEarly(number));
+                    }
+                }
+                Phase::Waiting(_) => actions.extend([Action::Vanish(number), Action::Deadline(number)]),
+                Phase::Token(_) => {
+                    actions.extend([Action::Load(number), Action::GiveUp(number), Action::Vanish(number)]);
+                    if self.backs_off {
+                        actions.push(Action::BackOff(number));
+                    }
+                }
+                Phase::Loaded(Held { is_safe, .. }, _) => {
+                    actions.extend([Action::Fill(number), Action::Vanish(number)]);
+                    if is_safe {
+                        actions.push(Action::FillAndKeep(number));
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn step(&self, state: &mut State, action: Action) {
+        match action {
+            Action::BeginEarly(reader) => state.reader(reader).snapshot = Some(state.row.current),
+            Action::Ask(reader, key, how) => match state.server.fetch(reader, key.into(), how) {
+                Some(answer) => self.told(state, reader, key, answer),
+                None => state.reader(reader).phase = Phase::Waiting(key),
+            },
+            Action::Load(reader) => {
+                let current = state.row.current;
+                let Reader { phase, snapshot } = state.reader(reader);
+                let Phase::Token(held) = *phase else { panic!("{phase:?}") };
+                *phase = Phase::Loaded(held, snapshot.take().unwrap_or(current));
+            }
+            Action::Fill(reader) | Action::FillAndKeep(reader) => {
+                let Phase::Loaded(held, version) = state.reader(reader).phase else { panic!("no row is loaded") };
+                let fill = if state.row.has(version) { Fill::Value(version) } else { Fill::None };
+                self.fill(state, reader, held, fill);
+                if matches!(action, Action::Fill(_)) {
+                    state.forget(reader);
+                }
+            }
+            Action::GiveUp(reader) | Action::BackOff(reader) => {
+                let Phase::Token(held) = state.reader(reader).phase else { panic!("no token is held") };
+                let fill = if matches!(action, Action::BackOff(_)) { Fill::BackOff } else { Fill::GiveUp };
+                self.fill(state, reader, held, fill);
+                state.forget(reader);
+            }
+            Action::Vanish(reader) => {
+                if let Phase::Waiting(key) = state.reader(reader).phase {
+                    state.server.leave(reader, key.into());
+                }
+                state.forget(reader);
+            }
+            Action::Deadline(reader) => {
+                let Phase::Waiting(key) = state.reader(reader).phase else { panic!("it does not wait") };
+                let answer = state.server.deadline(reader, key.into());
+                self.told(state, reader, key, answer);
+            }
+            Action::Serve => {
+                for (reader, key, answer) in state.server.serve() {
+                    self.told(state, reader, key as u8, answer);
+                }
+            }
+            Action::Write(writer) => self.write(state, writer),
+            Action::Die(writer) => self.die(state, writer),
+            Action::DelArrives => self.del_arrives(state),
+            Action::ExpireRecord(key) => {
+                state.end_lease(key);
+                state.server.expire(key.into());
+            }
+            Action::ExpireValue(key) => state.server.keys[usize::from(key)].value = None,
+            Action::Collide => {
+                if state.server.exists(Name::Rows) {
+                    state.server.collide(Name::Rows);
+                } else {
+                    self.reserve(state, Name::Rows);
+                }
+            }
+            Action::Lose(is_new) => {
+                state.losses -= 1;
+                state.server.lose(if is_new { Name::Filling } else { Name::Rows });
+                if !is_new {
+                    state.void_all();
+                }
+            }
+            Action::Restart => {
+                state.restarts -= 1;
+                state.server.restart();
+                state.void_all();
+            }
+            Action::LeaveNode => {
+                state.moves -= 1;
+                state.server.leave_node();
+                state.void_all();
+            }
+            Action::ComeBack => state.server.come_back(),
+            Action::Refill => self.refill(state),
+            Action::Announce | Action::TakeTime | Action::Beat | Action::ExpireBeat | Action::Tick => {
+                self.follow(state, action);
+            }
+        }
+    }
+
+    /// A reader gets an answer.
+    fn told(&self, state: &mut State, reader: ReaderId, key: u8, answer: Answer) {
+        let row = state.row;
+        let is_late = self.periods > 0 && row.is_present() && state.follower.period >= state.follower.committed + 2;
+        let broken = match answer {
+            Answer::Absent if !row.may_be_absent() => Some(Broken::WrongAbsent),
+            Answer::Absent if is_late => Some(Broken::LateAbsent),
+            Answer::Hit(version) | Answer::Stale(version) if version < row.floor => Some(Broken::OldValue),
+            answer if answer.grants() && state.server.keys[usize::from(key)].backs_off => Some(Broken::EarlyToken),
+            answer if answer.grants() && state.has_holder(key) => Some(Broken::TwoHolders),
+            _ => None,
+        };
+        state.break_promise(broken);
+        let asking = state.reader(reader);
+        if answer.grants() {
+            asking.phase = Phase::Token(Held { key, is_safe: true, has_lease: true });
+        } else {
+            (asking.phase, asking.snapshot) = (Phase::Idle, None);
+        }
+    }
+
+    fn fill(&self, state: &mut State, reader: ReaderId, held: Held, fill: Fill) {
+        let Held { key, is_safe, .. } = held;
+        let is_accepted = state.server.fill(reader, key.into(), fill);
+        let broken = match fill {
+            Fill::GiveUp => None,
+            _ if is_accepted && !is_safe => Some(Broken::StaleFill),
+            _ if !is_accepted && is_safe => Some(Broken::LostFill),
+            _ => None,
+        };
+        state.break_promise(broken);
+        match fill {
+            _ if !is_accepted => {}
+            // Its own lease, and not one that another reader has got since.
+            Fill::GiveUp => state.reader(reader).phase.held_mut().unwrap().has_lease = false,
+            Fill::BackOff => state.end_lease(key),
+            // Its token is used up. What another reader fills later is stored, or is not needed.
+            Fill::Value(_) | Fill::None => state.void(key),
+        }
+        if is_accepted && fill == Fill::None && self.lacks(Rule::NeverDelOnMiss) {
+            state.server.delete();
+        }
+    }
+
+    /// Whether a reader gets the right answer if all others are dead and everything that can expire has expired.
+    pub fn settles(&self, state: &State) -> bool {
+        if state.was_answered_wrongly() {
+            return true;
+        }
+        let mut state = state.clone();
+        if state.server.is_away {
+            state.server.come_back();
+        }
+        (0..self.readers).for_each(|reader| {
+            if !matches!(state.reader(reader).phase, Phase::Waiting(_)) {
+                state.forget(reader);
+            }
+        });
+        // Another process takes over from the writer, and releases its write in flight.
+        for key in 0..self.keys {
+            if std::mem::take(&mut state.server.keys[usize::from(key)].is_open) {
+                self.changed(&mut state, Name::Rows, key);
+            }
+        }
+        state.server.heartbeat = state.server.heartbeat.map(|_| false);
+        // A waiter that gets the lease dies, so its lease expires, until no client waits.
+        for _ in 0..=self.readers {
+            self.expire_all(&mut state);
+            for (reader, _, _) in state.server.serve() {
+                state.forget(reader);
+            }
+        }
+        self.expire_all(&mut state);
+        (0..self.keys).all(|key| self.learns_the_truth(&mut state.clone(), key))
+    }
+
+    fn expire_all(&self, state: &mut State) {
+        for key in 0..usize::from(self.keys) {
+            let slot = &mut state.server.keys[key];
+            if !self.lacks(Rule::GiveTimeToLive) {
+                slot.value = None;
+            }
+            if slot.record.is_some() {
+                state.server.expire(key);
+            }
+        }
+    }
+
+    fn learns_the_truth(&self, state: &mut State, key: u8) -> bool {
+        let current = state.row.current;
+        let is_queue_empty = state.server.keys[usize::from(key)].queue.is_empty();
+        is_queue_empty
+            && match state.server.fetch(0, key.into(), How::Plain) {
+                Some(Answer::Absent) => !state.row.is_present(),
+                Some(Answer::Hit(version)) => version == current,
+                Some(Answer::Load) => {
+                    let fill = if state.row.is_present() { Fill::Value(current) } else { Fill::None };
+                    state.server.fill(0, key.into(), fill)
+                }
+                _ => false,
+            }
+    }
+}
+
+impl State {
+    pub fn reader(&mut self, number: ReaderId) -> &mut Reader {
+        &mut self.readers[usize::from(number)]
+    }
+
+    /// A reader drops its token and begins again.
+    fn forget(&mut self, reader: ReaderId) {
+        self.server.forget(reader);
+        *self.reader(reader) = Reader { phase: Phase::Idle, snapshot: None };
+    }
+
+    fn has_holder(&self, of: u8) -> bool {
+        self.readers.iter().filter_map(|reader| reader.phase.held()).any(|held| held.key == of && held.has_lease)
+    }
+
+    fn each_held(&mut self, mut change: impl FnMut(&mut Held)) {
+        self.readers.iter_mut().filter_map(|reader| reader.phase.held_mut()).for_each(&mut change);
+    }
+
+    /// The lease of a cache key has ended: another reader may load.
+    pub fn end_lease(&mut self, of: u8) {
+        self.each_held(|held| held.has_lease &= held.key != of);
+    }
+
+    /// Something has changed: the tokens of a cache key have to be refused from now on.
+    pub fn void(&mut self, of: u8) {
+        self.end_lease(of);
+        self.each_held(|held| held.is_safe &= held.key != of);
+    }
+
+    /// [`void`](Self::void) for every cache key.
+    pub fn void_all(&mut self) {
+        (0..self.server.keys.len()).for_each(|key| self.void(key as u8));
+    }
+
+    /// Whether something besides its own WAIT will wake each waiter: it is about to be served, the lease will end, or the
+    /// writer in flight will release the cache key.
+    pub fn waiters_are_woken(&self) -> bool {
+        self.server.keys.iter().all(|slot| {
+            let has_lease = matches!(slot.record, Some(Record::Lease(..)));
+            slot.is_due || has_lease || slot.queue.iter().all(|waiting| waiting.is_held && slot.is_open)
+        })
+    }
+}
+
+impl World {
+    pub fn other_actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for (key, slot) in (0..).zip(&state.server.keys) {
+            if slot.record.is_some() {
+                actions.push(Action::ExpireRecord(key));
+            }
+            if slot.value.is_some() && !self.lacks(Rule::GiveTimeToLive) {
+                actions.push(Action::ExpireValue(key));
+            }
+        }
+        if state.server.keys.iter().any(|slot| slot.is_due) {
+            actions.push(Action::Serve);
+        }
+        let missing = !state.server.exists(Name::Rows);
+        if self.collides && (state.server.may_collide() || missing && self.lacks(Rule::NoAutoCreate)) {
+            actions.push(Action::Collide);
+        }
+        if state.losses > 0 {
+            let names = [(false, Name::Rows), (true, Name::Filling)];
+            let present = names.into_iter().filter(|(_, name)| state.server.exists(*name));
+            actions.extend(present.map(|(is_new, _)| Action::Lose(is_new)));
+        }
+        if state.restarts > 0 {
+            actions.push(Action::Restart);
+        }
+        if state.server.is_away {
+            actions.push(Action::ComeBack);
+        } else if state.moves > 0 {
+            actions.push(Action::LeaveNode);
+        }
+        if self.may_refill(state) {
+            actions.push(Action::Refill);
+        }
+        self.follower_actions(state, actions);
+    }
+
+    fn may_refill(&self, state: &State) -> bool {
+        let waits = state.refill == Refill::Told && World::has_awaited(state) && !self.lacks(Rule::AwaitOthers);
+        self.refills && state.refill != Refill::Done && !waits
+    }
+
+    fn follower_actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let follower = state.follower;
+        if self.periods == 0 {
+            return;
+        }
+        if follower.announced < state.row.current {
+            actions.push(Action::Announce);
+        }
+        if follower.taken.is_none() {
+            actions.push(Action::TakeTime);
+        } else if follower
+            .taken
+            .is_some_and(|(_, version)| follower.announced >= version || self.lacks(Rule::CatchUpFirst))
+        {
+            actions.push(Action::Beat);
+        }
+        if state.server.heartbeat == Some(true) && !self.lacks(Rule::HeartbeatExpires) {
+            actions.push(Action::ExpireBeat);
+        }
+        if follower.period < self.periods {
+            actions.push(Action::Tick);
+        }
+    }
+
+    pub fn refill(&self, state: &mut State) {
+        let name = if self.lacks(Rule::FillApart) { Name::Rows } else { Name::Filling };
+        state.refill = match state.refill {
+            Refill::Off => {
+                self.reserve(state, name);
+                Refill::Created
+            }
+            Refill::Created => {
+                self.await_others(state);
+                Refill::Told
+            }
+            Refill::Told => Refill::Scanned(state.row.is_present()),
+            // With NOCREATE the error `not found` makes it begin again.
+            Refill::Scanned(_) | Refill::Added if !state.server.exists(name) && !self.lacks(Rule::NoCreate) => {
+                Refill::Off
+            }
+            Refill::Scanned(has_row) => {
+                if !state.server.exists(name) {
+                    self.reserve(state, name);
+                }
+                if has_row {
+                    state.server.add(name);
+                }
+                Refill::Added
+            }
+            Refill::Added => {
+                if !state.server.exists(name) {
+                    self.reserve(state, name);
+                }
+                Refill::Complete
+            }
+            Refill::Complete if name == Name::Rows => Refill::Renamed,
+            Refill::Complete if !state.server.exists(name) => Refill::Off,
+            Refill::Complete => {
+                state.server.rename();
+                state.void_all();
+                Refill::Renamed
+            }
+            Refill::Renamed | Refill::Done => Refill::Done,
+        };
+    }
+
+    pub fn reserve(&self, state: &mut State, name: Name) {
+        state.server.reserve(name);
+        if name == Name::Rows {
+            state.void_all();
+        }
+    }
+
+    pub fn follow(&self, state: &mut State, action: Action) {
+        match action {
+            Action::Announce => {
+                self.changed(state, Name::Rows, 0);
+                state.follower.announced = state.row.current;
+                state.row.floor = state.row.current;
+            }
+            Action::TakeTime => state.follower.taken = Some((state.follower.period, state.row.current)),
+            Action::Beat => {
+                let taken = state.follower.taken.take().unwrap().0;
+                let from = if self.lacks(Rule::TakeTimeFirst) { state.follower.period } else { taken };
+                // Its end may have passed already.
+                if state.follower.period < from + 2 {
+                    (state.follower.beat, state.server.heartbeat) = (from, Some(true));
+                }
+            }
+            Action::ExpireBeat => state.server.heartbeat = Some(false),
+            _ => {
+                state.follower.period += 1;
+                let ends = state.follower.period >= state.follower.beat + 2 && !self.lacks(Rule::HeartbeatExpires);
+                if ends {
+                    state.server.heartbeat = Some(false);
+                }
+            }
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Writers: the steps of inserts, updates and deletes, in the order in which each scenario has them.
 
-use crate::rules::Rule;
 use crate::server::Name;
+use crate::world::Rule;
 use crate::world::{Action, State, World};
 
 /// A step of a writer.

@@ -1,8 +1,10 @@
-//! What a follower does: groups of transactions, in eventual and in synchronous mode, TRUNCATE, and the heartbeat.
+//! What a follower does, from its start on: it takes the slot, raises the epoch, and compares the stored position with the slot's;
+//! groups of transactions, in eventual and in synchronous mode; TRUNCATE; the heartbeat; and a fill.
+//!
+//! A fill puts a snapshot's rows into a new filter under a name of its own, and renames it. In eventual mode the stream is held
+//! meanwhile, in synchronous mode it goes on.
 
-use super::fill::Step as Filling;
-use super::rules::Rule;
-use super::world::{Op, Open, State, Who, World};
+use super::world::{Op, Open, Rule, State, Who, World};
 use crate::server::{Name, Version};
 
 /// What a follower has begun.
@@ -308,5 +310,163 @@ impl World {
         if truncates && !is_scanned {
             follower.step = Step::Scan(group);
         }
+    }
+}
+
+impl World {
+    /// A follower takes the slot, which it creates if it is missing.
+    pub fn start(&self, state: &mut State) {
+        state.starts -= 1;
+        // Transactions whose commit record comes before the slot's position may be invisible still.
+        state.database.confirmed.get_or_insert(state.database.logged);
+        self.replace(state, Some(Follower::default()));
+    }
+
+    /// The stream of the active follower ends. It has received at most what was in the log.
+    pub fn replace(&self, state: &mut State, new: Option<Follower>) {
+        let old = std::mem::replace(&mut state.followers[Who::Active as usize], new);
+        if let Some(mut old) = old.filter(|_| self.has_zombies) {
+            old.received = Some(state.database.logged);
+            state.followers[Who::Zombie as usize] = Some(old);
+        }
+    }
+
+    /// The next step of a follower that has not started to follow.
+    pub fn starting_move(&self, follower: &Follower) -> Option<Move> {
+        match (follower.epoch, follower.is_checked) {
+            (None, false) if self.lacks(Rule::EpochFirst) => Some(Move::Check),
+            (None, _) => Some(Move::Raise),
+            (Some(_), false) => Some(Move::Check),
+            (Some(_), true) => None,
+        }
+    }
+
+    pub fn raise(state: &mut State, follower: &mut Follower) {
+        state.store.epoch += 1;
+        (follower.epoch, follower.life) = (Some(state.store.epoch), state.store.life);
+    }
+
+    /// Reads the position. Fills the filter if the server lacks something that was confirmed.
+    pub fn check(&self, state: &State, follower: &mut Follower) {
+        let (store, confirmed) = (&state.store, state.database.confirmed.unwrap());
+        let is_behind = store.position < Some(confirmed) && !self.lacks(Rule::CompareWithSlot);
+        let needs_fill = !store.has_filter() || store.position.is_none() || is_behind || store.is_filling;
+        follower.is_checked = true;
+        // In eventual mode the stream is held at the confirmed position during a fill.
+        let skips = !self.lacks(Rule::SkipStored) && (self.is_synchronous() || !needs_fill);
+        follower.done = if skips { store.position.unwrap_or(0).max(confirmed) } else { confirmed };
+        if self.is_synchronous() && !self.lacks(Rule::ReadJournal) {
+            let mut groups: Vec<_> = store.open.map(|open| open.version).into_iter().chain(store.all_open).collect();
+            groups.sort_unstable();
+            groups.dedup();
+            follower.groups = groups;
+        }
+        follower.fill = needs_fill.then_some(Filling::Begin);
+    }
+}
+
+/// The next step of a fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Filling {
+    /// Deletes the heartbeat, and creates the new filter.
+    Begin,
+    /// Reads the table, once these transactions are visible.
+    Snapshot {
+        running: Version,
+    },
+    /// Adds the batch that has the row if the snapshot has it.
+    Add(bool),
+    /// Adds another batch.
+    AddOthers,
+    Rename,
+    /// Deletes the cached values.
+    Scan,
+    /// Stores the position.
+    Finish,
+}
+
+impl World {
+    pub fn may_fill(&self, state: &State, follower: &Follower) -> bool {
+        match follower.fill {
+            Some(Filling::Snapshot { running }) => {
+                let is_visible = state.database.visible >= running || self.lacks(Rule::AwaitRunning);
+                let has_passed = follower.groups.first().is_none_or(|group| *group > running);
+                is_visible && (has_passed || self.lacks(Rule::PassFirst))
+            }
+            step => step.is_some(),
+        }
+    }
+
+    /// Takes the next step of a fill. Returns whether the follower goes on.
+    pub fn fill(&self, state: &mut State, follower: &mut Follower, step: Filling) -> bool {
+        let is_guarded = matches!(step, Filling::Begin | Filling::Rename | Filling::Finish);
+        if is_guarded && !self.may_write(state, follower) {
+            return false;
+        }
+        let store = &mut state.store;
+        follower.fill = Some(match step {
+            Filling::Begin => {
+                if !self.lacks(Rule::DeleteBeat) && !follower.renews {
+                    store.beat = None;
+                }
+                if !self.lacks(Rule::MarkFill) && !follower.renews {
+                    if self.is_synchronous() {
+                        store.is_filling = true;
+                    } else {
+                        store.position = None;
+                    }
+                }
+                store.put_empty(Name::Filling);
+                Filling::Snapshot { running: state.database.logged }
+            }
+            Filling::Snapshot { .. } => Filling::Add(self.has(state.database.visible)),
+            Filling::Add(_) | Filling::AddOthers => {
+                if follower.life != store.life && !self.lacks(Rule::NoRedirect) {
+                    return false;
+                }
+                follower.life = store.life;
+                // BF.MADD creates a filter that is missing.
+                if !store.server.exists(Name::Filling) {
+                    store.put_empty(Name::Filling);
+                }
+                if step == Filling::Add(true) {
+                    store.server.add(Name::Filling);
+                }
+                match step {
+                    Filling::Add(_) => Filling::AddOthers,
+                    _ if self.lacks(Rule::RenameFirst) => Filling::Scan,
+                    _ => Filling::Rename,
+                }
+            }
+            Filling::Rename => {
+                if !store.server.exists(Name::Filling) {
+                    return false;
+                }
+                store.rename();
+                if std::mem::take(&mut follower.renews) {
+                    follower.fill = None;
+                    return true;
+                }
+                if self.lacks(Rule::RenameFirst) {
+                    return self.finish(state, follower);
+                }
+                Filling::Scan
+            }
+            Filling::Scan => {
+                if !self.lacks(Rule::ScanOnFill) {
+                    store.server.keys[0].value = None;
+                }
+                if self.lacks(Rule::RenameFirst) { Filling::Rename } else { Filling::Finish }
+            }
+            Filling::Finish => return self.finish(state, follower),
+        });
+        true
+    }
+
+    fn finish(&self, state: &mut State, follower: &mut Follower) -> bool {
+        state.store.is_filling = false;
+        state.store.position = Some(follower.done);
+        follower.fill = None;
+        true
     }
 }

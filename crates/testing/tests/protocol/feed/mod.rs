@@ -3,13 +3,8 @@
 //! see.
 //!
 //! The server is that of the guard's model, with the module's own state machine. `crates/tool/src/follow` has to take the steps of
-//! `start.rs`, `follower.rs` and `fill.rs`.
+//! `follower.rs`.
 
-mod answers;
 mod checks;
-mod fill;
 mod follower;
-mod rules;
-mod scenarios;
-mod start;
 mod world;

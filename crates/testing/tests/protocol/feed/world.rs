@@ -1,11 +1,11 @@
-//! Everything that the model knows: the log of PostgreSQL, the server's keys, followers and readers.
+//! Everything that the model knows: the log of PostgreSQL, the server's keys, followers and readers; the rules that can be left out;
+//! what readers are told, and the promises about that.
 
 use stateright::{Model, Property};
 
 use super::follower::{Follower, Move};
-use super::rules::Rule;
-use crate::rules::Rule as GuardRule;
-use crate::server::{Name, READERS, ReaderId, Server, Version};
+use crate::server::{Answer, Fill, How, Name, READERS, ReaderId, Record, Server, Version};
+use crate::world::Rule as GuardRule;
 
 /// When transactions become visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -374,3 +374,230 @@ impl Model for World {
         self.promises()
     }
 }
+
+/// Declares the rules, and a list of all of them.
+macro_rules! rules {
+    ($($(#[$about:meta])* $rule:ident,)*) => {
+        /// A rule of the follower or of its readers.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Rule {
+            $($(#[$about])* $rule,)*
+        }
+
+        pub const ALL: &[Rule] = &[$(Rule::$rule,)*];
+    };
+}
+
+rules! {
+    // Readers.
+    /// Readers give UNLESS.
+    GiveUnless,
+    /// Readers give WHILE.
+    GiveWhile,
+
+    // Eventual mode.
+    /// A transaction is applied once it is visible.
+    ApplyWhenVisible,
+    /// The position is stored in the transaction that applies the changes.
+    StoreWithChanges,
+    /// The last operation on an item within a group decides whether the item is deleted from the filter.
+    LastDecides,
+
+    // Synchronous mode.
+    /// A position is confirmed after (a) has stored it.
+    StoreBeforeConfirm,
+    /// (c) waits until the transaction is visible.
+    ReleaseWhenVisible,
+    /// (c) leaves a cache key open that a later group holds.
+    KeepLater,
+    /// (a) or (c) calls BF.MCHANGED.
+    Announce,
+    /// A follower that starts releases what the journal holds.
+    ReadJournal,
+
+    // Both modes: restarts.
+    /// Transactions at or below the stored position are skipped.
+    SkipStored,
+    /// Each write checks the epoch.
+    CheckEpoch,
+    /// A follower begins its epoch before it reads the position.
+    EpochFirst,
+    /// A follower whose connection to the server has ended starts again before it writes.
+    NoticeLoss,
+    /// A stored position below the slot's means that the server has lost data.
+    CompareWithSlot,
+
+    // Fills.
+    /// A fill deletes the heartbeat first.
+    DeleteBeat,
+    /// The snapshot waits for the transactions that run when the fill begins.
+    AwaitRunning,
+    /// In synchronous mode, the snapshot waits until (c) has passed the groups that were open when the fill began.
+    PassFirst,
+    /// A fill ends when the keys are on another server, and does not follow them there.
+    NoRedirect,
+    /// A fill deletes the cached values.
+    ScanOnFill,
+    /// The new filter gets its name, which ends all leases, before the cached values are deleted.
+    RenameFirst,
+    /// A fill that did not end begins again: in eventual mode there is no position meanwhile, in synchronous mode a mark.
+    MarkFill,
+    /// In synchronous mode, (a) stores no position between the discovery that a fill is needed and the mark.
+    MarkFirst,
+    /// In synchronous mode, items are announced to the filter that is being filled, too.
+    AnnounceToBoth,
+
+    // TRUNCATE.
+    /// TRUNCATE ends all leases by BF.CLEAR, before the cached values are deleted.
+    ClearFirst,
+    /// In synchronous mode, TRUNCATE creates the filter if it is missing, and deletes it again.
+    CreateMissing,
+    /// TRUNCATE deletes the cached values.
+    ScanOnTruncate,
+    /// In synchronous mode, TRUNCATE holds all cache keys.
+    HoldAll,
+    /// All cache keys are held until the cached values are deleted.
+    HoldUntilScanned,
+
+    // The module.
+    /// A filter that is created, deleted, emptied or renamed voids the tokens of all its rows.
+    ChangeFilter,
+    /// A server that has lost data refuses the tokens from before.
+    NewLife,
+
+    // The heartbeat.
+    /// The heartbeat is set only once the log is applied up to a position.
+    CatchUpFirst,
+    /// The server's time is taken before that position is read.
+    TimeFirst,
+}
+
+impl World {
+    pub fn ask(&self, state: &mut State, reader: ReaderId) {
+        let store = &mut state.store;
+        store.server.keys[0].is_open = store.is_held();
+        store.server.heartbeat = Some(store.beat.is_some());
+        let answer = store.server.fetch(reader, 0, How::Plain).unwrap();
+        // Both are derived from other fields, so they need no place in the state.
+        (store.server.keys[0].is_open, store.server.heartbeat) = (false, Some(false));
+        let (returned, visible) = (state.database.returned, state.database.visible);
+        let denies_wrongly = |since: Version| (since..=visible).all(|version| self.has(version));
+        let is_promised = self.is_synchronous() && state.is_whole;
+        state.broken = match answer {
+            Answer::Absent if is_promised && denies_wrongly(returned) => Some(Broken::WrongAbsent),
+            Answer::Absent if denies_wrongly(state.store.beat.unwrap_or(returned)) => Some(Broken::LateAbsent),
+            Answer::Hit(version) if is_promised && version < self.version_of_row(returned) => Some(Broken::OldValue),
+            _ => None,
+        };
+        if answer.grants() {
+            state.readers[usize::from(reader)] = Reader::Token;
+        }
+    }
+
+    /// BF.FILL by a reader, which is done then, whether or not the server accepts it.
+    pub fn fill_value(&self, state: &mut State, reader: ReaderId) {
+        let Reader::Loaded(version) = state.readers[usize::from(reader)] else { panic!("no row is loaded") };
+        let fill = if self.has(version) { Fill::Value(version) } else { Fill::None };
+        state.store.server.fill(reader, 0, fill);
+        state.store.server.forget(reader);
+        state.readers[usize::from(reader)] = Reader::Idle;
+    }
+
+    /// Whether the follower has applied everything, and nothing is left to do.
+    fn is_settled(&self, state: &State) -> bool {
+        let Some(active) = &state.followers[Who::Active as usize] else { return false };
+        let logged = state.database.logged;
+        state.database.visible == logged && active.is_idle() && active.done == logged && self.may_write(state, active)
+    }
+
+    /// Whether the filter and the cached value are right once the follower has nothing left to do. Every fill that is still
+    /// possible is taken for one that happens.
+    fn has_converged(&self, state: &State) -> bool {
+        if !self.is_settled(state) || state.broken.is_some() {
+            return true;
+        }
+        let visible = self.version_of_row(state.database.visible);
+        let is_right = |state: &State| {
+            let slot = &state.store.server.keys[0];
+            let is_none = matches!(slot.record, Some(Record::NoRow(_)));
+            slot.value.is_none_or(|version| version == visible) && !(is_none && self.has(visible))
+        };
+        let may_deny = state.store.server.may_have(Name::Rows) == Some(false);
+        let fills_rightly = |(reader, phase): (ReaderId, &Reader)| {
+            let mut next = state.clone();
+            if matches!(phase, Reader::Loaded(_)) {
+                self.fill_value(&mut next, reader);
+            }
+            is_right(&next)
+        };
+        let is_held = state.store.is_held();
+        is_right(state) && !(may_deny && self.has(visible)) && !is_held && (0..).zip(&state.readers).all(fills_rightly)
+    }
+
+    pub fn promises(&self) -> Vec<Property<Self>> {
+        let mut promises = vec![
+            Property::always(NO_WRONG_ABSENT, |_: &Self, state: &State| state.broken != Some(Broken::WrongAbsent)),
+            Property::always(NO_OLD_VALUE, |_: &Self, state: &State| state.broken != Some(Broken::OldValue)),
+            Property::always(NO_LATE_ABSENT, |_: &Self, state: &State| state.broken != Some(Broken::LateAbsent)),
+            Property::always(CONVERGES, Self::has_converged),
+            Property::sometimes("a value is cached", |_: &Self, state: &State| {
+                state.store.server.keys[0].value > Some(0)
+            }),
+            Property::sometimes("the follower has applied all transactions", |world: &Self, state: &State| {
+                usize::from(state.database.returned) == world.script.len() && world.is_settled(state)
+            }),
+        ];
+        let lacks_row = |version| !self.has(version);
+        if (0..=self.script.len() as Version).any(lacks_row) {
+            promises.push(Property::sometimes("`absent` is answered", |_: &Self, state: &State| {
+                let has_item = state.store.server.may_have(Name::Rows);
+                has_item == Some(false) && state.store.beat.is_some() && !state.store.is_held()
+            }));
+        }
+        if self.is_synchronous() {
+            promises.push(Property::sometimes("a started follower finds a journal", |_: &Self, state: &State| {
+                state.followers[0].as_ref().is_some_and(|active| active.epoch.is_none()) && state.store.is_held()
+            }));
+        }
+        if self.has_zombies {
+            promises.push(Property::sometimes(
+                "a follower that was replaced is about to write",
+                |world: &Self, state: &State| {
+                    let zombie = state.followers[Who::Zombie as usize].as_ref();
+                    zombie.is_some_and(|zombie| zombie.is_checked && !world.may_write(state, zombie))
+                },
+            ));
+        }
+        if !self.runs || self.losses > 0 || self.drops > 0 {
+            promises.push(Property::sometimes("readers trust a filter after a fill", |world: &Self, state: &State| {
+                let is_new = !world.runs || state.losses < world.losses || state.drops < world.drops;
+                is_new && state.is_whole && state.store.has_filter() && state.store.beat > Some(0)
+            }));
+        }
+        promises
+    }
+
+    /// The promises that have to hold in every state.
+    pub fn is_promise(name: &str) -> bool {
+        [NO_WRONG_ABSENT, NO_OLD_VALUE, NO_LATE_ABSENT, CONVERGES].contains(&name)
+    }
+
+    /// What had to be reached and was not.
+    pub fn unreached(&self, reached: impl Fn(&str) -> bool) -> Vec<&'static str> {
+        let names = self.properties().into_iter().map(|property| property.name);
+        names.filter(|name| !Self::is_promise(name) && !reached(name)).collect()
+    }
+
+    /// Whether the server executes a transaction of this follower.
+    pub fn may_write(&self, state: &State, follower: &Follower) -> bool {
+        let has_epoch = follower.epoch == Some(state.store.epoch) || self.lacks(Rule::CheckEpoch);
+        has_epoch && (follower.life == state.store.life || self.lacks(Rule::NoticeLoss))
+    }
+}
+
+pub const NO_WRONG_ABSENT: &str = "synchronous: a reader is never told `absent` for a row whose COMMIT had returned";
+pub const NO_OLD_VALUE: &str = "synchronous: a reader never gets a value older than the last COMMIT that had returned";
+pub const NO_LATE_ABSENT: &str =
+    "`absent` is never answered for a row whose COMMIT had returned before the heartbeat's time";
+pub const CONVERGES: &str =
+    "once everything is applied, the filter and the cached value are right, and no cache key is held";
