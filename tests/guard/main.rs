@@ -7,13 +7,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 
-mod client;
-mod course;
-mod faults;
 mod model;
-mod quotes;
 mod readers;
-mod report;
 mod workload;
 mod world;
 mod writers;

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use crate::client::{Client, ClientError, FILTER, Fetched, cache_key, encode_value, version_in};
 use crate::model::{Before, Grant};
 use crate::world::{
     ABSENT, ABSENT_IDS, HEADLINES, HOT, LEASE_MS, NONE_MS, NOVEL, QUERY, RETURNING, RETURNING_IDS, VALUE_MS, Way,
     World, between, chance, count,
 };
+use crate::world::{Client, ClientError, FILTER, Fetched, cache_key, encode_value, version_in};
 use testing::{Reply, Rng};
 
 /// Looks up rows until the run ends.

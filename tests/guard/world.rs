@@ -1,14 +1,18 @@
-//! The state that readers and writers of a run share: the database, the model, the settings and the counts.
+//! A run: fills the filter, runs readers and writers while the test injects faults into the servers, looks up every row of the table
+//! at the end, and reports. Readers and writers share the database, the model, the settings and the counts; each has a client, whose
+//! connection follows the primary across failovers.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, ClientError, Primary};
-use crate::model::Model;
-use testing::Rng;
 use testing::database::{Database, Pool};
+use testing::{Connection, Reply, Rng, eventually, figures, integer, ok};
+
+use crate::model::Model;
+use crate::{readers, writers};
 
 /// The first ids of the table are read and changed most often, and the very first of them by everyone.
 pub const HEADLINES: u64 = 5;
@@ -238,4 +242,334 @@ pub fn between(rng: &mut Rng, (least, most): (u64, u64)) -> u64 {
 /// Returns true with a probability of `percent`.
 pub fn chance(rng: &mut Rng, percent: u64) -> bool {
     rng.below(100) < percent
+}
+
+/// The filter, and its temporary name while it is being refilled.
+pub const FILTER: &str = "rows";
+pub const FILLING: &str = "rows:filling";
+
+/// The cached value of a row: its id and its version, padded to the length of a row.
+pub fn encode_value(id: u64, version: u64) -> String {
+    format!("{id}:{version}:{}", "x".repeat(64))
+}
+
+/// Returns the version in a cached value; panics if it is the value of another id.
+pub fn version_in(id: u64, value: &[u8]) -> u64 {
+    let text = String::from_utf8_lossy(value);
+    let mut parts = text.split(':');
+    let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok());
+    let (of, version) = (number(), number());
+    assert_eq!(of, Some(id), "the cache has {text:?} for {id}");
+    version.expect("a version")
+}
+
+/// The key of a row in the cache.
+pub fn cache_key(id: u64) -> String {
+    format!("row:{id}")
+}
+
+/// The reply to BF.FETCH.
+pub enum Fetched {
+    Absent,
+    Hit(Vec<u8>),
+    Stale(Vec<u8>, String),
+    Load(String),
+    Wait(u64),
+}
+
+/// Why there is no reply: the connection broke, or the server refused.
+#[derive(Debug)]
+pub enum ClientError {
+    Gone,
+    Refused(String),
+}
+
+/// The port of the current primary.
+pub struct Primary(AtomicU16);
+
+impl Primary {
+    pub fn new(port: u16) -> Self {
+        Self(AtomicU16::new(port))
+    }
+
+    pub fn set(&self, port: u16) {
+        self.0.store(port, Ordering::SeqCst);
+    }
+
+    pub fn port(&self) -> u16 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// A connection to the current primary, opened when it is needed.
+pub struct Client<'a> {
+    primary: &'a Primary,
+    connection: Option<(u16, Connection)>,
+    /// The number of round trips.
+    pub round_trips: u64,
+}
+
+impl<'a> Client<'a> {
+    pub fn new(primary: &'a Primary) -> Self {
+        Self { primary, connection: None, round_trips: 0 }
+    }
+
+    fn connection(&mut self) -> Result<&mut Connection, ClientError> {
+        let port = self.primary.port();
+        let connection = match self.connection.take() {
+            Some((at, connection)) if at == port => connection,
+            _ => Connection::open(port).map_err(|_| ClientError::Gone)?,
+        };
+        Ok(&mut self.connection.insert((port, connection)).1)
+    }
+
+    /// Sends any command. The caller handles errors of the server and lost connections.
+    pub fn ask(&mut self, words: &[&str]) -> Result<Reply, ClientError> {
+        self.round_trips += 1;
+        match self.connection()?.try_call(words) {
+            Ok(Reply::Error(text)) => Err(ClientError::Refused(text)),
+            Ok(reply) => Ok(reply),
+            Err(_) => {
+                self.connection = None;
+                Err(ClientError::Gone)
+            }
+        }
+    }
+
+    /// Sends a command and disconnects without reading the reply.
+    pub fn send_and_disconnect(&mut self, words: &[&str]) {
+        if let Ok(connection) = self.connection() {
+            let _ = connection.send(words);
+        }
+        self.disconnect();
+    }
+
+    /// Closes the connection.
+    pub fn disconnect(&mut self) {
+        self.connection = None;
+    }
+
+    /// BF.FETCH with its options.
+    pub fn fetch(&mut self, id: u64, options: &[String]) -> Result<Fetched, ClientError> {
+        let (item, key) = (id.to_string(), cache_key(id));
+        let mut words = vec!["BF.FETCH", FILTER, &item, &key];
+        words.extend(options.iter().map(String::as_str));
+        let reply = self.ask(&words)?;
+        let parts = reply.elements();
+        let bytes = |index: usize| match &parts[index] {
+            Reply::Bulk(bytes) => bytes.clone(),
+            other => panic!("not a bulk string: {other:?} in {reply:?}"),
+        };
+        let token = |index| String::from_utf8_lossy(&bytes(index)).into_owned();
+        Ok(match (bytes(0).as_slice(), parts.len()) {
+            (b"absent", 1) => Fetched::Absent,
+            (b"hit", 2) => Fetched::Hit(bytes(1)),
+            (b"stale", 3) => Fetched::Stale(bytes(1), token(2)),
+            (b"load", 2) => Fetched::Load(token(1)),
+            (b"wait", 2) => Fetched::Wait(parts[1].number() as u64),
+            _ => panic!("BF.FETCH answered {reply:?}"),
+        })
+    }
+
+    /// BF.FILL with a value or NONE. Returns whether the token was accepted.
+    pub fn fill(&mut self, id: u64, token: &str, version: Option<u64>, ttl_ms: u64) -> Result<bool, ClientError> {
+        let ttl = ttl_ms.to_string();
+        match version {
+            Some(version) => self.end_lease(id, token, &["VALUE", &encode_value(id, version), "PX", &ttl]),
+            None => self.end_lease(id, token, &["NONE", "PX", &ttl]),
+        }
+    }
+
+    /// BF.FILL GIVEUP.
+    pub fn give_up(&mut self, id: u64, token: &str) -> Result<bool, ClientError> {
+        self.end_lease(id, token, &["GIVEUP"])
+    }
+
+    fn end_lease(&mut self, id: u64, token: &str, words: &[&str]) -> Result<bool, ClientError> {
+        let (item, key) = (id.to_string(), cache_key(id));
+        let mut line = vec!["BF.FILL", FILTER, &item, &key, token];
+        line.extend(words);
+        match self.ask(&line)? {
+            Reply::Simple(text) if text == "OK" => Ok(true),
+            Reply::NullBulk => Ok(false),
+            other => panic!("BF.FILL answered {other:?}"),
+        }
+    }
+
+    /// BF.CHANGED of a filter. Any reply except an error is accepted.
+    pub fn changed(&mut self, filter: &str, id: u64) -> Result<(), ClientError> {
+        match self.ask(&["BF.CHANGED", filter, &id.to_string(), &cache_key(id)])? {
+            Reply::Integer(0 | 1) | Reply::NullBulk => Ok(()),
+            other => panic!("BF.CHANGED answered {other:?}"),
+        }
+    }
+}
+
+/// Rows per query of the final check.
+const BATCH: usize = 500;
+
+/// Stops readers and writers, even if the test fails before it does so itself.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Creates the filter and adds the ids of the table. Its capacity exceeds the rows of every test, and it allows deletes.
+pub fn make_filter(client: &mut Connection, name: &str, rows: u64) {
+    let capacity = rows.max(1000) * 2;
+    assert_eq!(client.run(&format!("BF.RESERVE {name} 0.01 {capacity} HASH siphash")), ok());
+    let ids: Vec<String> = (0..rows).map(|id| id.to_string()).collect();
+    client.batched(&[b"BF.MADD", name.as_bytes()], &ids);
+}
+
+/// Runs readers and writers while `meanwhile` runs. Returns the duration.
+pub fn run(world: &World, meanwhile: impl FnOnce()) -> Duration {
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        let stop = StopAtEnd(&world.stop);
+        for number in 0..world.settings.readers {
+            scope.spawn(move || readers::run(world, 1 + number as u64));
+        }
+        for number in 0..world.settings.writers {
+            scope.spawn(move || writers::run(world, 1_000_001 + number as u64));
+        }
+        meanwhile();
+        drop(stop);
+    });
+    begun.elapsed()
+}
+
+/// Waits until the lookups of the run have been made.
+pub fn until_looked_up(world: &World) {
+    while world.lookups_left.load(Ordering::Relaxed) > 0 {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Looks up every row of the table when the servers are idle: none may be reported absent or have another version. Returns the
+/// number of rows.
+pub fn look_up_every_row(world: &World) -> usize {
+    while world.adopt() > 0 {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let rows = world.pool.take().client.query("SELECT id, version FROM rows", &[]).expect("SELECT");
+    let rows: Vec<(u64, u64)> =
+        rows.iter().map(|row| (row.get::<_, i64>(0) as u64, row.get::<_, i64>(1) as u64)).collect();
+    let mut client = Connection::open(world.primary.port()).expect("the server accepts a connection");
+    for batch in rows.chunks(BATCH) {
+        let lines: Vec<String> =
+            batch.iter().map(|(id, _)| format!("BF.FETCH {FILTER} {id} {} LEASE 1", cache_key(*id))).collect();
+        let replies = client.pipeline(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        for (&(id, version), reply) in batch.iter().zip(&replies) {
+            let parts = reply.elements();
+            match (parts[0].text().as_str(), parts.get(1)) {
+                ("hit", Some(Reply::Bulk(value))) => {
+                    let cached = version_in(id, value);
+                    let what = || format!("at the end: {id} is cached in version {cached}, the row has {version}");
+                    world.model.expect(cached == version, what);
+                }
+                ("load" | "wait", Some(_)) => (),
+                _ => world.model.expect(false, || format!("at the end: {id} exists, BF.FETCH answered {reply:?}")),
+            }
+        }
+    }
+    if world.settings.way == Way::Guard {
+        let found = client.batched(
+            &[b"BF.MEXISTS", FILTER.as_bytes()],
+            &rows.iter().map(|(id, _)| id.to_string()).collect::<Vec<_>>(),
+        );
+        let denied = found.iter().filter(|&&found| !found).count();
+        world.model.expect(denied == 0, || format!("at the end: the filter denies {denied} rows"));
+    }
+    assert_eq!(client.run(&format!("EXISTS {FILTER}")), integer(1));
+    rows.len()
+}
+
+/// Prints the counts of a run.
+pub fn report(name: &str, world: &World, time: Duration, rows: usize) {
+    let counts = &world.counts;
+    let lookups = read(&counts.lookups);
+    let writes = [&counts.inserted, &counts.changed, &counts.deleted, &counts.rolled_back, &counts.died].map(read);
+    let [inserted, changed, deleted, rolled_back, died] = writes;
+    eprintln!("  {name}, {:.1} s: {lookups} lookups by {} clients", time.as_secs_f64(), world.settings.readers);
+    eprintln!(
+        "    answers   {} absent, {} hit, {} stale ({} of them older than announced), {} load, {} wait",
+        read(&counts.absent),
+        read(&counts.hits),
+        read(&counts.stale),
+        read(&counts.outdated_stale),
+        read(&counts.loads),
+        read(&counts.waits)
+    );
+    eprintln!(
+        "    leases    {} tokens given, {} taken, {} refused; {} clients left in the middle, {} calls failed",
+        read(&counts.stale) + read(&counts.loads),
+        read(&counts.fills),
+        read(&counts.refused_fills),
+        read(&counts.left),
+        read(&counts.troubles)
+    );
+    eprintln!(
+        "    writes    {inserted} inserted, {changed} changed, {deleted} deleted, {rolled_back} rolled back, \
+         {died} writers died before their second call"
+    );
+    eprintln!("    database  {} queries, {rows} rows looked up one by one at the end", read(&counts.queries));
+    let (faults, _) = world.model.faults();
+    figures(&format!("guard {name}: {lookups} lookups verified, {rows} rows verified at the end, {faults} faults"));
+}
+
+/// Fails the test if a promise was broken.
+pub fn assert_promises(world: &World) {
+    let (faults, first) = world.model.faults();
+    assert_eq!(faults, 0, "promises were broken; the first of them:\n{}", first.join("\n"));
+    if let Some(text) = world.first_refusal() {
+        eprintln!("    the first refusal: {text}");
+    }
+}
+
+/// Lets a run continue until everything has happened, because less would prove nothing. On a busy machine a few seconds may be
+/// too short.
+pub fn wait_for_all(world: &World) {
+    let counts = &world.counts;
+    for (name, counter) in [
+        ("absent", &counts.absent),
+        ("hits", &counts.hits),
+        ("loads", &counts.loads),
+        ("fills", &counts.fills),
+        ("refused fills", &counts.refused_fills),
+        ("inserted", &counts.inserted),
+        ("changed", &counts.changed),
+        ("deleted", &counts.deleted),
+    ] {
+        eventually(name, || read(counter) > 0);
+    }
+}
+
+/// Prints the ways side by side.
+pub fn compare(runs: &[(World, Duration)]) {
+    eprintln!(
+        "  way                     lookups  no row   queries  a 1000 lookups  round trips each  outdated  denied   time"
+    );
+    for (world, time) in runs {
+        let counts = &world.counts;
+        let lookups = read(&counts.lookups).max(1) as f64;
+        let name = match world.settings.way {
+            Way::Cache => "GET and SET",
+            Way::FilterAndCache => "BF.EXISTS, GET and SET",
+            Way::Guard => "the guard",
+        };
+        eprintln!(
+            "  {name:<22} {lookups:>8} {:>6.1}% {:>9} {:>15.1} {:>17.2} {:>9} {:>7} {:>4.1} s",
+            100.0 * read(&counts.without_row) as f64 / lookups,
+            read(&counts.queries),
+            1000.0 * read(&counts.queries) as f64 / lookups,
+            read(&counts.round_trips) as f64 / lookups,
+            read(&counts.outdated),
+            read(&counts.denied),
+            time.as_secs_f64()
+        );
+    }
 }

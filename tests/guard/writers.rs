@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use crate::client::{Client, ClientError, FILLING, FILTER, cache_key};
+use crate::world::{Client, ClientError, FILLING, FILTER, cache_key};
 use crate::world::{HEADLINES, HOT, RETURNING, RETURNING_IDS, Way, World, between, chance, count};
 use testing::database::{PooledSession, Session};
 use testing::{Reply, Rng};
