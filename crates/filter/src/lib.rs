@@ -23,30 +23,27 @@
 //! # Ok::<(), bloomgate_filter::Error>(())
 //! ```
 
-mod ceiling;
 pub mod cells;
 pub mod chain;
-mod clock;
 pub(crate) mod codec;
 mod error;
 pub mod format;
 pub mod geometry;
 pub mod hash;
+mod host;
 pub mod kinds;
 mod mask;
 mod memory;
 pub mod ring;
-mod scaling;
 pub mod words;
 
-pub use ceiling::{CLIENT_LAYERS_MAX, Ceiling, Unlimited};
-pub use clock::{Clock, Moment};
 pub use error::Error;
 pub use format::Value;
+pub use geometry::sizing::Scaling;
+pub use host::{CLIENT_LAYERS_MAX, Ceiling, Clock, Moment, Unlimited};
 pub use kinds::{BloomFilter, Filter, RedisBloomFilter, Spec, ValkeyBloomFilter};
 pub use mask::{BATCH, Mask};
 pub use memory::try_box;
-pub use scaling::Scaling;
 
 /// The example of the README, as a test.
 #[cfg(doctest)]

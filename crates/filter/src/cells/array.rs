@@ -5,9 +5,8 @@ use std::mem::take;
 use bitvec::boxed::BitBox;
 use bitvec::order::Lsb0;
 
-use super::Cells;
 use super::arch::prefetch;
-use super::relocate::{self, Mover};
+use super::{Cells, Mover, relocate_bytes};
 use crate::error::Error;
 use crate::memory::zeroed_bytes;
 
@@ -84,7 +83,7 @@ impl Cells for BitArray {
 
     fn relocate(&mut self, mover: &mut impl Mover) {
         let mut stored = take(&mut self.stored).into_boxed_slice();
-        relocate::bytes(&mut stored, mover);
+        relocate_bytes(&mut stored, mover);
         self.stored = BitBox::from_boxed_slice(stored);
     }
 }

@@ -1,13 +1,12 @@
-//! An array of blocks of cells: allocated fallibly, zeroed lazily, aligned to cache lines or pages.
+//! An array of blocks of cells: allocated fallibly, zeroed lazily, aligned to cache lines or pages. Blocks of bits, and the first
+//! cells of an item. `counters.rs` has blocks of counters.
 //!
-//! A file of its own because it needs `unsafe`, to access a block without a bounds check, and because bits and counters share
-//! it. `blocks.rs` has the bits, `counters.rs` the counters.
+//! It needs `unsafe`, to access a block without a bounds check.
 
 use std::mem::take;
 
 use super::arch::prefetch;
-use super::relocate::{self, Mover};
-use super::{Cells, PAGE_BYTES};
+use super::{Cells, Mover, PAGE_BYTES, relocate_bytes};
 use crate::error::Error;
 use crate::memory::zeroed_bytes;
 
@@ -185,7 +184,7 @@ impl<const BLOCK: usize> Cells for BlockArray<BLOCK> {
     fn relocate(&mut self, mover: &mut impl Mover) {
         let size = self.size();
         let mut storage = take(&mut self.storage);
-        relocate::bytes(&mut storage, mover);
+        relocate_bytes(&mut storage, mover);
         let (before, start) = (usize::from(self.start), first_block(&storage, size));
         if usize::from(start) != before {
             storage.copy_within(before..before + size, usize::from(start));
@@ -216,9 +215,136 @@ impl<const BLOCK: usize> std::fmt::Debug for BlockArray<BLOCK> {
     }
 }
 
+// Bits in blocks of one cache line each. `array.rs` has a flat array of bits.
+//
+// Bits are accessed as words of 32 bits, which takes fewer instructions than bytes: the processor takes a shift modulo 32 by
+// itself.
+
+/// Size of a block in bytes: a cache line.
+pub const BLOCK_BYTES: usize = BLOCK_CELLS / 8;
+
+/// An array of bits in blocks of 64 bytes. Bit p of a block is byte p / 8, mask `1 << (p % 8)`, on every machine.
+///
+/// ```
+/// use bloomgate_filter::cells::{BlockCell, BlockedCells as _, Blocks, Cells as _};
+///
+/// let mut blocks = Blocks::zeroed(2)?;
+/// let bits = || [0x123 << 55, 7 << 55].into_iter().map(BlockCell::from_top_of);
+/// blocks.occupy(1, bits());
+/// assert!(blocks.all_occupied(1, bits()) && !blocks.all_occupied(0, bits()));
+/// assert_eq!(blocks.bytes()[64 + 0x123 / 8], 1 << (0x123 % 8));
+/// # Ok::<(), bloomgate_filter::Error>(())
+/// ```
+pub type Blocks = BlockArray<BLOCK_BYTES>;
+
+impl BlockedCells for Blocks {
+    #[inline]
+    fn all_occupied(&self, block: u64, bits: impl Iterator<Item = BlockCell>) -> bool {
+        let (words, _) = self.block(block).as_chunks();
+        let mut all = u32::MAX;
+        for bit in bits {
+            all &= words.get(word_of(bit)).map_or(0, |word| u32::from_le_bytes(*word)) >> shift_of(bit);
+        }
+        all & 1 != 0
+    }
+
+    /// Stores even a bit that is set already. The lookup before has found the item to be new, so the page is written in any
+    /// case, and a branch per bit costs more than the store.
+    #[inline]
+    fn occupy(&mut self, block: u64, bits: impl Iterator<Item = BlockCell>) {
+        let (words, _) = self.block_mut(block).as_chunks_mut();
+        for bit in bits {
+            if let Some(word) = words.get_mut(word_of(bit)) {
+                *word = (u32::from_le_bytes(*word) | 1 << shift_of(bit)).to_le_bytes();
+            }
+        }
+    }
+}
+
+/// Returns the word of 32 bits in which a bit of a block lies. The remainder changes nothing; it spares a bounds check.
+#[inline]
+const fn word_of(bit: BlockCell) -> usize {
+    bit.index() / 32 % (BLOCK_CELLS / 32)
+}
+
+/// Returns the shift of a bit in its word.
+#[inline]
+const fn shift_of(bit: BlockCell) -> usize {
+    bit.index() % 32
+}
+
+// The first cells of an item, precomputed once for many layers in which the item has the same cells.
+//
+// The test of a prefix runs for every item in every older layer. With `BlockedCells::all_occupied` in its place, a batch of absent
+// items takes 9% more instructions in a chain of 15 layers (callgrind).
+
+/// Number of cells in a prefix. Half of the cells of a full layer are occupied, so four cells reject fifteen of sixteen absent
+/// items.
+const PREFIX_CELLS: usize = 4;
+
+/// The first cells of an item in a block of `BLOCK` bytes: the byte of each, and its shift in that byte.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefix<const BLOCK: usize> {
+    /// Each below `BLOCK`.
+    bytes: [u8; PREFIX_CELLS],
+    shifts: [u8; PREFIX_CELLS],
+}
+
+impl<const BLOCK: usize> Default for Prefix<BLOCK> {
+    fn default() -> Self {
+        Self { bytes: [0; PREFIX_CELLS], shifts: [0; PREFIX_CELLS] }
+    }
+}
+
+impl<const BLOCK: usize> Prefix<BLOCK> {
+    const CELLS_PER_BYTE: usize = BlockArray::<BLOCK>::CELLS_PER_BYTE;
+    /// The largest value of a cell.
+    const CELL_MAX: u32 = (1 << (8 / Self::CELLS_PER_BYTE)) - 1;
+
+    /// Returns the prefix of these cells. If there are fewer than four, the first is repeated.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a block has at most 256 bytes")]
+    pub fn of(mut cells: impl Iterator<Item = BlockCell>) -> Self {
+        const { assert!(BLOCK <= 256) };
+        let mut prefix = Self::default();
+        let mut first = None;
+        for (byte, shift) in prefix.bytes.iter_mut().zip(&mut prefix.shifts) {
+            let Some(cell) = cells.next().or(first) else { break };
+            first = first.or(Some(cell));
+            *byte = BlockArray::<BLOCK>::byte_of(cell) as u8;
+            *shift = (cell.index() % Self::CELLS_PER_BYTE * (8 / Self::CELLS_PER_BYTE)) as u8;
+        }
+        prefix
+    }
+
+    /// Returns the bytes of a block in which the cells lie.
+    #[inline]
+    pub(crate) fn bytes(&self) -> impl Iterator<Item = usize> {
+        self.bytes.iter().map(|byte| usize::from(*byte))
+    }
+}
+
+impl<const BLOCK: usize> BlockArray<BLOCK> {
+    /// Whether all cells of a prefix are occupied. Tests all of them without a branch.
+    #[inline]
+    pub fn has_prefix(&self, block: u64, prefix: &Prefix<BLOCK>) -> bool {
+        let block = self.block(block);
+        let mut all = u32::MAX;
+        for (byte, shift) in prefix.bytes.iter().zip(&prefix.shifts) {
+            // SAFETY: the bytes of a prefix are below the size of the block.
+            let byte = u32::from(unsafe { *block.get_unchecked(usize::from(*byte)) });
+            let cell = byte.wrapping_shr((*shift).into());
+            let max = Prefix::<BLOCK>::CELL_MAX;
+            all &= if max == 1 { cell } else { u32::from(cell & max != 0) };
+        }
+        all & 1 != 0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cells::Counters;
 
     fn are_aligned_and_zero<const BLOCK: usize>(numbers: &[u64]) {
         for &blocks in numbers {
@@ -274,5 +400,57 @@ mod tests {
     fn an_impossible_size_is_refused() {
         impossible_sizes_are_refused::<64>();
         impossible_sizes_are_refused::<256>();
+    }
+
+    fn bit(index: u16) -> BlockCell {
+        BlockCell::from_top_of(u64::from(index) << 55)
+    }
+
+    #[test]
+    fn a_bit_is_where_the_stored_layout_says() {
+        let mut array = Blocks::zeroed(3).unwrap();
+        array.occupy(1, [0, 9, 64, 511].into_iter().map(bit));
+        let words: Vec<u64> =
+            array.bytes().chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+        let mut expected = vec![0u64; 24];
+        expected[8] = 1 | 1 << 9;
+        expected[9] = 1;
+        expected[15] = 1 << 63;
+        assert_eq!(words, expected);
+        assert!(array.all_occupied(1, [0, 9, 64, 511].into_iter().map(bit)));
+        assert!(!array.all_occupied(1, [0, 10].into_iter().map(bit)));
+        assert!(!array.all_occupied(0, [0].into_iter().map(bit)));
+    }
+
+    fn cells(word: u64, count: usize) -> impl Iterator<Item = BlockCell> + Clone {
+        (0..count).map(move |index| BlockCell::from_top_of(word.rotate_left(9 * u32::try_from(index).unwrap())))
+    }
+
+    #[test]
+    fn a_block_has_a_prefix_if_its_cells_are_occupied() {
+        let mut word = 1u64;
+        for number in 0..if cfg!(miri) { 84 } else { 2000 } {
+            word = word.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+            let (count, missing) = (number % 6 + 1, number / 6 % 7);
+            let (mut bits, mut counters) = (Blocks::zeroed(2).unwrap(), Counters::zeroed(2).unwrap());
+            // All cells but one. That one may be beyond the prefix, or equal to another.
+            let occupied =
+                || cells(word, count).enumerate().filter(|(index, _)| *index != missing).map(|(_, cell)| cell);
+            bits.occupy(1, occupied());
+            counters.occupy(1, occupied());
+            let first = || cells(word, count).take(PREFIX_CELLS);
+            let expected = bits.all_occupied(1, first());
+            assert_eq!(bits.has_prefix(1, &Prefix::of(cells(word, count))), expected);
+            assert_eq!(counters.has_prefix(1, &Prefix::of(cells(word, count))), counters.all_occupied(1, first()));
+            assert_eq!(counters.all_occupied(1, first()), expected);
+            assert!(!bits.has_prefix(0, &Prefix::of(cells(word, count))));
+        }
+    }
+
+    #[test]
+    fn a_prefix_can_lie_in_the_last_byte() {
+        assert_eq!(Prefix::<64>::of(cells(u64::MAX, 1)).bytes, [63; PREFIX_CELLS]);
+        assert_eq!(Prefix::<256>::of(cells(u64::MAX, 1)).bytes, [255; PREFIX_CELLS]);
+        assert!(!Blocks::zeroed(2).unwrap().has_prefix(u64::MAX, &Prefix::of(cells(u64::MAX, 4))));
     }
 }

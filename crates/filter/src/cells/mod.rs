@@ -4,22 +4,18 @@
 pub(crate) mod arch;
 mod array;
 mod block_array;
-mod blocks;
 mod counters;
 mod histogram;
-mod prefix;
-mod relocate;
-mod unite;
 
 pub use array::BitArray;
-pub use block_array::{BLOCK_CELLS, BlockArray, BlockCell, BlockedCells, PAGE_ALIGNED_FROM_BYTES};
-pub use blocks::{BLOCK_BYTES, Blocks};
+pub use block_array::{
+    BLOCK_BYTES, BLOCK_CELLS, BlockArray, BlockCell, BlockedCells, Blocks, PAGE_ALIGNED_FROM_BYTES, Prefix,
+};
 pub use counters::{COUNTER_BLOCK_BYTES, COUNTER_MAX, Counters};
-pub use histogram::{Histogram, sampled_ones};
-pub use prefix::Prefix;
-pub use relocate::Mover;
-pub(crate) use relocate::{boxed as relocate_boxed, elements as relocate_elements};
-pub use unite::unite;
+pub use histogram::{Histogram, sampled_ones, unite};
+
+use std::mem::{ManuallyDrop, take};
+use std::ptr::{NonNull, slice_from_raw_parts_mut};
 
 /// The usual size of a page of memory in bytes, used on every machine.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -54,4 +50,64 @@ pub trait Cells {
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     const ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
     bytes.chunks(PAGE_BYTES).all(|page| ZEROS.get(..page.len()) == Some(page))
+}
+
+// Moves a filter's memory to other addresses, for a server that defragments its heap.
+// Taking over a block at its new address needs `unsafe`.
+
+/// Moves blocks of memory to better addresses.
+///
+/// # Safety
+/// A block that [`moved`](Self::moved) returns must come from the global allocator, with the size, the alignment and the bytes
+/// of the old block. The old block has been freed.
+pub unsafe trait Mover {
+    /// Moves a block. Returns `None` if it stays.
+    fn moved(&mut self, block: NonNull<u8>) -> Option<NonNull<u8>>;
+
+    /// Whether the rest must wait for a later call.
+    fn has_done_enough(&mut self) -> bool;
+}
+
+/// Moves the bytes of a slice.
+fn relocate_bytes(slice: &mut Box<[u8]>, mover: &mut impl Mover) {
+    let length = slice.len();
+    if length == 0 {
+        return;
+    }
+    let old = Box::into_raw(take(slice));
+    // SAFETY: the pointer comes from a box. If the block was moved, the new one has the same size and bytes by the contract of
+    // `Mover`, and its address has no other owner.
+    *slice = unsafe {
+        let old = NonNull::new_unchecked(old.cast::<u8>());
+        let new = mover.moved(old).unwrap_or(old);
+        Box::from_raw(slice_from_raw_parts_mut(new.as_ptr(), length))
+    };
+}
+
+/// Moves the elements of a list, but not what they point to.
+pub(crate) fn relocate_elements<T>(list: &mut Vec<T>, mover: &mut impl Mover) {
+    if list.capacity() == 0 || size_of::<T>() == 0 {
+        return;
+    }
+    let mut old = ManuallyDrop::new(take(list));
+    // SAFETY: as in `relocate_bytes`; length and capacity are those of the list that is dismantled.
+    *list = unsafe {
+        let block = NonNull::new_unchecked(old.as_mut_ptr());
+        let new = mover.moved(block.cast()).map_or(block, NonNull::cast);
+        Vec::from_raw_parts(new.as_ptr(), old.len(), old.capacity())
+    };
+}
+
+/// Moves the contents of a box.
+pub(crate) fn relocate_boxed<T>(boxed: &mut Box<T>, mover: &mut impl Mover) {
+    if size_of::<T>() == 0 {
+        return;
+    }
+    // SAFETY: as in `relocate_bytes`. The box is read out and written back. In between only `moved` can panic, and a panic in a module
+    // ends the process.
+    unsafe {
+        let old = NonNull::new_unchecked(Box::into_raw(std::ptr::read(boxed)));
+        let new = mover.moved(old.cast()).map_or(old, NonNull::cast);
+        std::ptr::write(boxed, Box::from_raw(new.as_ptr()));
+    }
 }

@@ -1,15 +1,13 @@
 //! Adds to a chain, one by one and in batches, and its growth. The rules of each kind choose between these ways of adding.
 
 use super::Chain;
-use super::layer::{Layer, Prefetch};
+use super::layer::{Layer, Prefetch, check_layer};
 use super::lookup::{contains_in, contains_one_apart, exact_hashes};
-use super::outcome::{Added, Origin, Outcome};
 use super::rules::{HashOf, Rules};
-use super::totals;
-use crate::ceiling::Ceiling;
 use crate::error::Error;
-use crate::geometry::{Geometry, LayerDescription};
+use crate::geometry::{Counting, Geometry, LayerDescription};
 use crate::hash::HashBatch;
+use crate::host::Ceiling;
 use crate::mask::Mask;
 
 /// What happens to an effect if a fixed chain is full.
@@ -191,7 +189,7 @@ impl<R: Rules> Chain<R> {
         let before = self.layers.totals();
         let totals = before.with(newest_items, layer).ok_or(Error::CapacityOutOfRange)?;
         let (cells_bytes, entries_bytes) = (before.cells_bytes, self.entries_bytes());
-        totals::check_layer::<R>(ceiling, count, cells_bytes, entries_bytes, layer.geometry.size_bytes())?;
+        check_layer::<R>(ceiling, count, cells_bytes, entries_bytes, layer.geometry.size_bytes())?;
         let layer = self.rules.empty_layer(layer)?;
         self.layers.push(layer, totals)
     }
@@ -214,4 +212,158 @@ fn add_until_full<G: Geometry>(newest: &mut Layer<G>, hashes: &[G::Hash], wanted
         added.done = index + 1;
     }
     true
+}
+
+// Results of adds and deletes, and their origin.
+
+/// The origin of an add or a delete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A client.
+    Client,
+    /// A primary, or the server that wrote the AOF, possibly by another clock: it has already made the change. A native filter
+    /// repeats the change without a lookup, which could give another answer: a pending add there was distinguished from other
+    /// items with the same bits.
+    Effect,
+}
+
+/// What an add did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The item was new.
+    New,
+    /// The item was found. The filter has not changed.
+    Known,
+    /// The item was found, but the filter has changed: replicas must add it, too.
+    Renewed,
+}
+
+impl Outcome {
+    /// The outcome for a filter that changes only if the item is new.
+    #[inline]
+    #[must_use]
+    pub const fn of(is_new: bool) -> Self {
+        if is_new { Self::New } else { Self::Known }
+    }
+}
+
+/// What a batch of adds did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Added {
+    /// The items that were new.
+    pub new: Mask,
+    /// The items that changed the filter: in most filters, the new ones.
+    pub effect: Mask,
+    /// The number of items that were processed, from the first on; all of them unless there was an error.
+    pub done: usize,
+    /// Why the next item was refused.
+    pub error: Option<Error>,
+}
+
+impl Added {
+    /// No item was processed yet.
+    pub(crate) const NONE: Self = Self { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
+}
+
+/// What a batch of deletes did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// The items that were found.
+    pub found: Mask,
+    /// The number of items that were processed, from the first on; all of them unless there was an error.
+    pub done: usize,
+    /// Why the next item was refused.
+    pub error: Option<Error>,
+}
+
+impl Removed {
+    /// The answer of a filter that cannot delete.
+    pub(crate) const REFUSED: Self = Self { found: Mask::NONE, done: 0, error: Some(Error::CannotDelete) };
+
+    /// Deletes the items of the mask `wanted` from a batch of `count`, in order, until one is refused. `delete` returns whether
+    /// the item was found.
+    pub(crate) fn each(count: usize, wanted: Mask, mut delete: impl FnMut(usize) -> Result<bool, Error>) -> Self {
+        let mut removed = Self { found: Mask::NONE, done: 0, error: None };
+        for index in 0..count {
+            if wanted.contains(index) {
+                match delete(index) {
+                    Ok(is_found) => removed.found.insert_if(index, is_found),
+                    Err(error) => {
+                        removed.error = Some(error);
+                        break;
+                    }
+                }
+            }
+            removed.done = index + 1;
+        }
+        removed
+    }
+}
+
+// A chain of counters: every add is counted and can be undone by a delete. It has a single layer, because a delete must
+// decrement the counters that the add incremented.
+
+impl<R: Rules> Chain<R>
+where
+    R::Geometry: Counting,
+{
+    /// Counts an item, present or not.
+    ///
+    /// # Errors
+    /// [`Error::Full`]. The filter is unchanged then.
+    #[inline]
+    pub(crate) fn count_up(&mut self, hash: HashOf<R>) -> Result<Outcome, Error> {
+        let newest = self.layers.last_mut().filter(|newest| !newest.is_full()).ok_or(Error::Full)?;
+        let probe = newest.probe(hash);
+        let was_in = newest.contains(probe);
+        newest.insert(probe);
+        Ok(if was_in { Outcome::Renewed } else { Outcome::New })
+    }
+
+    /// Counts the items of a batch, in order, with the answers of counting them one by one. Every counted item is an effect.
+    pub(crate) fn count_up_batch(&mut self, hashes: &[HashOf<R>]) -> Added {
+        let mut added = Added::NONE;
+        self.prefetch(hashes);
+        for (index, hash) in hashes.iter().enumerate() {
+            match self.count_up(*hash) {
+                Ok(outcome) => added.new.insert_if(index, outcome == Outcome::New),
+                Err(error) => {
+                    added.error = Some(error);
+                    break;
+                }
+            }
+            added.done = index + 1;
+        }
+        added.effect = Mask::first(added.done);
+        added
+    }
+
+    /// Decrements the counters of the items of a batch that are found, in order. Returns those items.
+    pub(crate) fn count_down_batch(&mut self, hashes: &[HashOf<R>]) -> Mask {
+        let mut found = Mask::NONE;
+        self.prefetch(hashes);
+        let Some(newest) = self.layers.last_mut() else { return found };
+        for (index, hash) in hashes.iter().enumerate() {
+            let probe = newest.probe(*hash);
+            if newest.contains(probe) {
+                newest.remove(probe);
+                found.insert(index);
+            }
+        }
+        found
+    }
+
+    /// Returns how often an item is present: the minimum of its counters, 0 to [`COUNTER_MAX`](crate::cells::COUNTER_MAX),
+    /// which means that number or more. It is too high if other items share all of its counters.
+    #[inline]
+    pub(crate) fn least(&self, hash: HashOf<R>) -> u8 {
+        self.layers.last().map_or(0, |newest| newest.least(newest.probe(hash)))
+    }
+
+    #[inline]
+    fn prefetch(&self, hashes: &[HashOf<R>]) {
+        if let Some(newest) = self.layers.last() {
+            newest.prefetch(hashes, Mask::first(hashes.len()));
+        }
+    }
 }

@@ -1,16 +1,16 @@
 //! Deletes from a chain by its table of deleted items.
 
 use super::Chain;
-use super::deleted::{Deleted, ENTRY_BYTES};
+use super::adding::{Added, Origin, Removed};
+use super::beside::{Deleted, ENTRY_BYTES};
 use super::hash_set::HashSet;
 use super::lookup::exact_hashes;
-use super::outcome::{Added, Origin, Removed};
+use super::pending::CellsReader;
 use super::rules::{HashOf, Rules};
-use super::whole::CellsReader;
-use crate::ceiling::Ceiling;
 use crate::error::Error;
 use crate::geometry::Geometry;
 use crate::hash::ItemHash;
+use crate::host::Ceiling;
 use crate::mask::{BATCH, Mask};
 
 /// The table of deleted items.

@@ -1,10 +1,17 @@
-//! One Bloom filter of fixed capacity: its cells, their geometry, and the number of items it took.
+//! One Bloom filter of fixed capacity: its cells, their geometry, and the number of items it took; and the layers of a chain
+//! with their totals.
 
-use crate::cells::Cells;
+use std::mem::replace;
+use std::ops::{Deref, DerefMut};
+
+use super::rules::{ChainSpec, Rules};
+use crate::cells::{Cells, Mover, relocate_elements};
 use crate::error::Error;
 use crate::geometry::estimate::Fullness;
 use crate::geometry::{Counting, Geometry, LayerDescription};
+use crate::host::Ceiling;
 use crate::mask::{BATCH, Mask};
+use crate::memory::reserve;
 
 /// Smaller layers are in the cache anyway, and prefetching costs time.
 const PREFETCH_FROM_BYTES: u64 = 512 * 1024;
@@ -303,4 +310,286 @@ impl<G: Counting> Layer<G> {
 #[inline]
 fn select<P: Copy>(probes: &[P], mask: Mask, question: impl Fn(P) -> bool) -> Mask {
     mask.each_of(probes).fold(Mask::NONE, |yes, (item, probe)| yes | item.only_if(question(probe)))
+}
+
+// The layers of a chain with their totals. Most filters have one layer. It is stored in place, which saves a list, an allocation, and
+// totals that equal the fields of the layer.
+
+/// The layers of a chain, oldest first, as a slice.
+#[derive(Debug)]
+pub(super) enum Layers<G: Geometry> {
+    /// A single layer.
+    One(Layer<G>),
+    /// Any other number of layers.
+    Many { list: Vec<Layer<G>>, totals: Totals },
+}
+
+impl<G: Geometry> Layers<G> {
+    /// No layers.
+    pub(super) const NONE: Self = Self::Many { list: Vec::new(), totals: Totals::NONE };
+
+    /// Returns no layers, with room for this number of them.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(super) fn with_room(layers: usize) -> Result<Self, Error> {
+        let mut list = Vec::new();
+        if layers > 1 {
+            reserve(&mut list, layers)?;
+        }
+        Ok(Self::Many { list, totals: Totals::NONE })
+    }
+
+    /// Returns these layers, whose totals are known.
+    pub(super) fn of(mut list: Vec<Layer<G>>, totals: Totals) -> Self {
+        let only = if list.len() == 1 { list.pop() } else { None };
+        match only {
+            Some(layer) => Self::One(layer),
+            None => Self::Many { list, totals },
+        }
+    }
+
+    /// The totals of the layers.
+    #[inline]
+    pub(super) fn totals(&self) -> Totals {
+        match self {
+            Self::One(layer) => {
+                let cells_bytes = layer.geometry().size_bytes();
+                Totals { older_items: 0, capacity: layer.capacity(), cells_bytes }
+            }
+            Self::Many { totals, .. } => *totals,
+        }
+    }
+
+    /// Sets the number of items of all layers except the newest. A single layer has no others.
+    pub(super) const fn set_older_items(&mut self, items: u64) {
+        if let Self::Many { totals, .. } = self {
+            totals.older_items = items;
+        }
+    }
+
+    /// Appends a layer, or changes nothing. `totals` are those of the layers with it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(super) fn push(&mut self, layer: Layer<G>, totals: Totals) -> Result<(), Error> {
+        if let Self::Many { list, totals: known } = self {
+            if list.capacity() == 0 {
+                *self = Self::One(layer);
+                return Ok(());
+            }
+            if list.len() == list.capacity() {
+                // A short list grows by one, because it counts as memory of the filter. A long one grows by an eighth, so that it
+                // is not copied for every layer.
+                let more = 1.max(list.len() / 8);
+                reserve(list, more)?;
+            }
+            list.push(layer);
+            *known = totals;
+            return Ok(());
+        }
+        let mut list = Vec::new();
+        reserve(&mut list, 2)?;
+        self.move_into(&mut list);
+        list.push(layer);
+        *self = Self::of(list, totals);
+        Ok(())
+    }
+
+    /// Appends the layers to a list that has room for them, and leaves none.
+    pub(super) fn move_into(&mut self, list: &mut Vec<Layer<G>>) {
+        match replace(self, Self::NONE) {
+            Self::One(layer) => list.push(layer),
+            Self::Many { list: mut layers, .. } => list.append(&mut layers),
+        }
+    }
+
+    /// The number of bytes requested from the allocator for the list.
+    pub(super) const fn list_bytes(&self) -> usize {
+        match self {
+            Self::One(_) => 0,
+            Self::Many { list, .. } => list.capacity() * size_of::<Layer<G>>(),
+        }
+    }
+
+    /// Lets the mover move the list, but not the cells.
+    pub(super) fn relocate_list(&mut self, mover: &mut impl Mover) {
+        if let Self::Many { list, .. } = self {
+            relocate_elements(list, mover);
+        }
+    }
+}
+
+impl<G: Geometry> Deref for Layers<G> {
+    type Target = [Layer<G>];
+
+    #[inline]
+    fn deref(&self) -> &[Layer<G>] {
+        match self {
+            Self::One(layer) => std::slice::from_ref(layer),
+            Self::Many { list, .. } => list,
+        }
+    }
+}
+
+impl<G: Geometry> DerefMut for Layers<G> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [Layer<G>] {
+        match self {
+            Self::One(layer) => std::slice::from_mut(layer),
+            Self::Many { list, .. } => list,
+        }
+    }
+}
+
+// The totals of a chain's layers, updated as the chain grows. Summing all layers at each growth would take time quadratic in
+// their number, and slow down every query on a long chain.
+
+/// The totals of layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    /// The items of all layers except the newest.
+    pub(super) older_items: u64,
+    /// The capacity of all layers.
+    pub(super) capacity: u64,
+    /// The size of the cells of all layers, in bytes.
+    pub(super) cells_bytes: u64,
+}
+
+impl Totals {
+    /// The totals of no layers.
+    pub(super) const NONE: Self = Self { older_items: 0, capacity: 0, cells_bytes: 0 };
+
+    /// Returns the totals with another layer, after a newest one that has `newest_items`. `None` if the capacity, or the number
+    /// of items that the layers may reach, does not fit 64 bits.
+    pub(super) fn with<G: Geometry>(self, newest_items: u64, layer: &LayerDescription<G>) -> Option<Self> {
+        let older_items = self.older_items.checked_add(newest_items)?;
+        older_items.checked_add(layer.capacity.max(layer.items))?;
+        let cells_bytes = self.cells_bytes.saturating_add(layer.geometry.size_bytes());
+        Some(Self { older_items, capacity: self.capacity.checked_add(layer.capacity)?, cells_bytes })
+    }
+
+    /// Returns the totals of the layers of a chain.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] if the number of items does not fit 64 bits.
+    pub(super) fn of<G: Geometry>(mut layers: impl Iterator<Item = LayerDescription<G>>) -> Result<Self, Error> {
+        let mut newest_items = 0;
+        let totals = layers
+            .try_fold(Self::default(), |totals, layer| totals.with(replace(&mut newest_items, layer.items), &layer));
+        totals.ok_or(Error::Unsound)
+    }
+}
+
+/// Asks a ceiling for a layer after `layers` others, in a filter whose table of deleted items has `entries_bytes`. Requests the
+/// bytes by which the filter grows.
+///
+/// # Errors
+/// [`Error::AboveCeiling`], [`Error::TooManyLayers`].
+pub(crate) fn check_layer<R: Rules>(
+    ceiling: &impl Ceiling,
+    layers: usize,
+    cells_bytes: u64,
+    entries_bytes: u64,
+    layer_bytes: u64,
+) -> Result<(), Error> {
+    if layers >= R::LAYERS_MAX.min(ceiling.layers_max()) {
+        return Err(Error::TooManyLayers);
+    }
+    let before_bytes = if layers == 0 { 0 } else { R::size_bytes(layers, cells_bytes) };
+    let grown_bytes = R::size_bytes(layers.saturating_add(1), cells_bytes.saturating_add(layer_bytes));
+    ceiling.allow(before_bytes.saturating_add(entries_bytes), grown_bytes.saturating_sub(before_bytes))
+}
+
+/// How far a filter can grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// The largest number of items that it can hold.
+    pub capacity: u64,
+    /// Whether the false positive rate of the next layer, rather than memory, ends its growth.
+    pub ends_by_rate: bool,
+}
+
+/// Returns how far a filter can grow under a ceiling. `filter_bytes` is the filter's present size, 0 if it does not exist yet.
+/// Computes the size of every layer, about 60 ns each.
+pub(crate) fn reach<S: ChainSpec>(spec: &S, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
+    let limit_bytes = ceiling.available_bytes(filter_bytes, u64::MAX).saturating_add(filter_bytes);
+    let rules = spec.rules();
+    let (mut next, mut cells_bytes, mut capacity) = (spec.first_layer(), 0u64, 0u64);
+    for index in 0..S::Rules::LAYERS_MAX.min(ceiling.layers_max()) {
+        let layer = match next {
+            Ok(layer) => layer,
+            Err(error) => return Reach { capacity, ends_by_rate: error == Error::RateTooLow },
+        };
+        cells_bytes = cells_bytes.saturating_add(layer.geometry.size_bytes());
+        if S::Rules::size_bytes(index + 1, cells_bytes) > limit_bytes {
+            break;
+        }
+        capacity = capacity.saturating_add(layer.capacity);
+        next = rules.next_layer(index + 1, layer.capacity, layer.rate);
+    }
+    Reach { capacity, ends_by_rate: false }
+}
+
+/// The counts of a filter, or of several together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// The size in bytes; see [`Chain::size_bytes`](crate::chain::Chain::size_bytes).
+    pub size_bytes: u64,
+    /// Number of layers.
+    pub layers: u64,
+    /// Number of items that were added.
+    pub items: u64,
+    /// The capacity of the layers together.
+    pub capacity: u64,
+    /// The additional memory of pending adds, in bytes.
+    pub pending_bytes: u64,
+}
+
+impl Contents {
+    /// Returns the sum of both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            size_bytes: self.size_bytes.saturating_add(other.size_bytes),
+            layers: self.layers.saturating_add(other.layers),
+            items: self.items.saturating_add(other.items),
+            capacity: self.capacity.saturating_add(other.capacity),
+            pending_bytes: self.pending_bytes.saturating_add(other.pending_bytes),
+        }
+    }
+}
+
+// Where the items of a batch lie, computed once for consecutive layers with the same geometry. The buckets of a ring mostly
+// share theirs.
+
+/// The hashes of a batch, and the positions of its items in the last layer asked about.
+pub(crate) struct Probes<'a, G: Geometry> {
+    hashes: &'a [G::Hash],
+    geometry: Option<G>,
+    probes: [G::Probe; BATCH],
+}
+
+impl<'a, G: Geometry> Probes<'a, G> {
+    /// Starts a batch.
+    #[inline]
+    pub(crate) fn new(hashes: &'a [G::Hash]) -> Self {
+        Self { hashes, geometry: None, probes: [G::Probe::default(); BATCH] }
+    }
+
+    /// Returns the hashes.
+    #[inline]
+    pub(crate) const fn hashes(&self) -> &'a [G::Hash] {
+        self.hashes
+    }
+
+    /// Returns the positions of the items in a layer.
+    #[inline]
+    pub(super) fn of(&mut self, layer: &Layer<G>) -> &[G::Probe] {
+        if self.geometry != Some(layer.geometry()) {
+            self.probes = layer.probes(self.hashes);
+            self.geometry = Some(layer.geometry());
+        }
+        &self.probes
+    }
 }

@@ -5,43 +5,31 @@
 
 mod adding;
 mod beside;
-mod counting;
-mod deleted;
 mod deleting;
-mod flushing;
 mod hash_set;
 mod layer;
-mod layers;
 mod lookup;
-mod older;
-mod outcome;
 mod pending;
-mod probes;
 mod rules;
-mod totals;
 mod union;
-mod whole;
 
 pub(crate) use adding::WhenFull;
-pub use deleted::{Deleted, DeletedSlot};
+pub use adding::{Added, Origin, Outcome, Removed};
+pub use beside::{Deleted, DeletedSlot};
 pub use hash_set::{HashSet, Lookup};
-pub use layer::Layer;
-pub use outcome::{Added, Origin, Outcome, Removed};
-pub(crate) use probes::Probes;
+pub use layer::{Contents, Layer, Reach};
+pub(crate) use layer::{Probes, check_layer, reach};
+pub(crate) use pending::{CellsReader, Whole};
 pub use rules::{ChainSpec, HashOf, LAYERS_MAX, Rules};
-pub use totals::{Contents, Reach};
-pub(crate) use totals::{check_layer, reach};
-pub(crate) use whole::{CellsReader, Whole};
 
-use crate::ceiling::{Ceiling, Unlimited};
 use crate::cells::{Cells as _, Mover, PAGE_BYTES, is_zero, relocate_boxed};
 use crate::error::Error;
 use crate::geometry::LayerDescription;
+use crate::geometry::sizing::Scaling;
 use crate::hash::HashBatch;
-use crate::scaling::Scaling;
+use crate::host::{Ceiling, Unlimited};
 use beside::Beside;
-use layers::Layers;
-use totals::Totals;
+use layer::{Layers, Totals};
 
 /// A filter: a chain of layers under the same rules.
 #[derive(Debug)]

@@ -3,15 +3,15 @@
 use std::fmt::Debug;
 
 use super::Chain;
-use super::deleted::DeletedSlot;
+use super::adding::{Added, Origin, Outcome, Removed};
+use super::beside::DeletedSlot;
 use super::layer::Layer;
-use super::outcome::{Added, Origin, Outcome, Removed};
-use crate::ceiling::Ceiling;
 use crate::error::Error;
+use crate::geometry::sizing::Scaling;
 use crate::geometry::{Geometry, LayerDescription};
 use crate::hash::HashBatch;
+use crate::host::Ceiling;
 use crate::mask::Mask;
-use crate::scaling::Scaling;
 
 /// The longest chain of a native filter, whatever its origin; [`CLIENT_LAYERS_MAX`](crate::CLIENT_LAYERS_MAX) is the limit for
 /// clients. A lookup of an absent item visits every layer.

@@ -3,15 +3,13 @@
 //! It exists for layers of bits only. Counters cannot be united, because nobody knows which items both chains have.
 
 use super::Chain;
-use super::layer::Layer;
-use super::layers::Layers;
+use super::layer::{Layer, Layers, Totals};
+use super::pending::{Whole, histogram_of};
 use super::rules::Rules;
-use super::totals::Totals;
-use super::whole::{Whole, histogram_of};
-use crate::ceiling::Ceiling;
 use crate::cells::{Cells as _, Histogram, unite};
 use crate::error::Error;
 use crate::geometry::{Geometry as _, LayerDescription};
+use crate::host::Ceiling;
 use crate::memory::reserve;
 
 /// The planned result of a union. Carrying it out cannot fail.

@@ -1,10 +1,14 @@
 //! A filter that arrives in records, of any kind that has records.
 
-use super::known::is_duplicate_record;
-use super::{AofRecord, Arriving, records};
-use crate::ceiling::{Ceiling, Unlimited};
-use crate::codec::{Error, Progress};
+use super::records::{
+    self, Chunk, Content, Extent, GENERATIONS, HEADER, Stream, can_have_come, check, decode_record, hashes_in,
+    is_duplicate_record, known_records,
+};
+use super::{AofRecord, stored};
+use crate::codec::{Error, Progress, Sink, Source};
 use crate::error;
+use crate::host::{Ceiling, Unlimited};
+use crate::kinds::parts::Description;
 use crate::kinds::{Contents, Filter, RedisBloomArrival, redisbloom};
 
 /// A filter whose records have not all arrived. It is saved, copied and replicated as such.
@@ -179,12 +183,199 @@ impl Filter {
     }
 }
 
+// The receiving end of a dump: a native, windowed or counting filter whose records arrive one by one.
+
+/// A native, windowed or counting filter whose records have not all arrived.
+#[derive(Debug, PartialEq)]
+pub struct Arriving {
+    filter: Filter,
+    /// That of the filter that was dumped.
+    generation: u16,
+    /// The number of the next record after the header, counted from 0.
+    next: u64,
+    /// The number of parts whose tables have arrived completely.
+    tables: usize,
+}
+
+impl Arriving {
+    /// Begins with a header.
+    ///
+    /// # Errors
+    /// [`Error::NotADump`] and others for a record that is no header; [`Error::Filter`] for a filter that cannot exist or does
+    /// not fit under the ceiling.
+    pub fn begin(iterator: u64, header: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
+        let (_, description) = records::decode_header(header)?;
+        let (stream, record) = Stream::parse(iterator)?;
+        let filter = description.with_zero_cells(ceiling)?;
+        let (_, record) = records::numbers(&filter, record)?;
+        if record != HEADER || filter.layer_count() != stream.layers {
+            return Err(Error::WrongGeneration);
+        }
+        Ok(Self { filter, generation: stream.generation, next: 0, tables: 0 })
+    }
+
+    /// Accepts the next record. The header and every record that has arrived may be repeated with the same content.
+    ///
+    /// # Errors
+    /// For a record of another dump, out of order, of the wrong length or with a wrong checksum. Nothing has changed then.
+    pub fn accept(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+        self.accept_within(iterator, data, &Unlimited)
+    }
+
+    /// Accepts a record under a ceiling, which limits the entries of tables: the header does not state their number.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept), and if the ceiling refuses.
+    pub fn accept_within(&mut self, iterator: u64, data: &[u8], ceiling: &impl Ceiling) -> Result<Progress, Error> {
+        let (stream, record) = Stream::parse(iterator)?;
+        let own = Stream::of(&self.filter, self.generation);
+        if stream != own {
+            return Err(Error::WrongGeneration);
+        }
+        let (number, record) = records::numbers(&self.filter, record)?;
+        if record <= HEADER + self.next {
+            check(&self.filter, self.tables, self.generation, iterator, data)?;
+            return Ok(Progress::Known);
+        }
+        let expected = HEADER + 1 + self.next;
+        if record != expected {
+            return Err(Error::WrongOrder {
+                expected: own.iterator(records::numbered(&self.filter, number, expected)?),
+            });
+        }
+        let content = decode_record(&self.filter, own, iterator, data)?;
+        match Extent::all().chunk(&self.filter, self.next) {
+            Some(chunk) => self.take_cells(&chunk, content)?,
+            None => self.take_entries(content, ceiling)?,
+        }
+        self.next += 1;
+        if !self.is_complete() {
+            return Ok(Progress::Stored);
+        }
+        self.filter.complete();
+        Ok(Progress::Complete)
+    }
+
+    fn take_cells(&mut self, chunk: &Chunk, content: Content<'_>) -> Result<(), Error> {
+        match content {
+            Content::Dropped if self.filter.is_marked() => self.filter.omit(chunk.part),
+            Content::Chunk { items, cells } => {
+                if cells.is_some_and(|cells| cells.len() != chunk.bytes.len()) {
+                    return Err(Error::WrongLength);
+                }
+                if let (Some(items), Some(part)) = (items, self.filter.part_mut(chunk.part)) {
+                    part.count_at_least(chunk.layer, items)?;
+                }
+                let part = self.filter.part_mut(chunk.part);
+                let target = part.and_then(|part| part.layer_bytes_mut(chunk.layer)?.get_mut(chunk.bytes.clone()));
+                if let (Some(cells), Some(target)) = (cells, target) {
+                    target.copy_from_slice(cells);
+                }
+            }
+            Content::Dropped | Content::Entries { .. } => return Err(Error::OutOfRange),
+        }
+        Ok(())
+    }
+
+    fn take_entries(&mut self, content: Content<'_>, ceiling: &impl Ceiling) -> Result<(), Error> {
+        let Content::Entries { bytes, is_last } = content else { return Err(Error::OutOfRange) };
+        let run = hashes_in(bytes)?;
+        ceiling.allow(self.filter.size_bytes(), bytes.len() as u64)?;
+        stored::take_entries(&mut self.filter, self.tables, &run)?;
+        self.tables += usize::from(is_last);
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        let has_tables = self.filter.has_tables();
+        self.next >= Extent::all().chunks(&self.filter) && (!has_tables || self.tables == self.filter.part_count())
+    }
+
+    /// The filter as far as it has arrived.
+    #[must_use]
+    pub const fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
+    /// Returns the filter after the last record.
+    #[must_use]
+    pub fn into_filter(self) -> Filter {
+        self.filter
+    }
+
+    /// The generation of the filter that is arriving.
+    #[must_use]
+    pub const fn generation(&self) -> u16 {
+        self.generation
+    }
+
+    /// The number of records that have arrived after the header, and so the number of the next one.
+    #[must_use]
+    pub const fn next_chunk(&self) -> u64 {
+        self.next
+    }
+
+    /// Returns the records that have arrived, in order. An error ends them.
+    pub fn records(&self) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
+        known_records(&self.filter, self.generation, self.next, self.tables)
+    }
+
+    /// Returns a copy with the same fields and cells.
+    ///
+    /// # Errors
+    /// [`error::Error::OutOfMemory`] if the allocator refuses.
+    pub fn try_clone(&self) -> Result<Self, error::Error> {
+        let Self { ref filter, generation, next, tables } = *self;
+        Ok(Self { filter: filter.try_clone()?, generation, next, tables })
+    }
+
+    /// Writes its snapshot, from `kind` on.
+    pub(crate) fn write(&self, sink: &mut impl Sink) {
+        sink.put_u64(self.filter.kind().unwrap_or_default() + 1);
+        self.filter.describe(sink);
+        sink.put_u64(u64::from(self.generation));
+        sink.put_u64(self.next);
+        if self.filter.has_tables() {
+            sink.put_u64(self.tables as u64);
+        }
+        stored::write_cells(&self.filter, sink);
+        stored::write_tables(&self.filter, sink);
+    }
+
+    /// Reads what [`write`](Self::write) wrote after `kind`, which is `kind + 1` there. Asks the ceiling before anything is
+    /// allocated.
+    ///
+    /// # Errors
+    /// For bytes that it cannot have written, and if the ceiling or the allocator refuses.
+    pub(crate) fn read(kind: u64, source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        let description = Description::read(kind, source)?;
+        let (generation, next) = (source.u64()?, source.u64()?);
+        let filter = description.with_zero_cells(ceiling)?;
+        let tables = if filter.has_tables() { source.u64()? } else { 0 };
+        let generation = u16::try_from(generation).ok().filter(|generation| *generation < GENERATIONS);
+        let (Some(generation), Ok(tables)) = (generation, usize::try_from(tables)) else {
+            return Err(Error::OutOfRange);
+        };
+        let mut arriving = Self { filter, generation, next, tables };
+        if tables > arriving.filter.part_count() || arriving.is_complete() {
+            return Err(Error::OutOfRange);
+        }
+        let arrived_bytes = Extent::all().bytes_before(&arriving.filter, next);
+        stored::read_cells(&mut arriving.filter, arrived_bytes, source)?;
+        stored::read_tables(&mut arriving.filter, source, ceiling)?;
+        if can_have_come(&arriving.filter, next, tables) { Ok(arriving) } else { Err(Error::OutOfRange) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Scaling;
-    use crate::format::records::DumpMark;
+    use crate::format::records::{DumpMark, encode_chunk, encode_dropped, is_header};
+    use crate::format::{ByteSink, ByteSource};
+    use crate::hash::Hasher;
+    use crate::host::Limits;
     use crate::kinds::{Defaults, Forgets, HashName, LayoutName, Request, Spec};
+    use crate::{BloomFilter, Moment, Scaling};
 
     #[test]
     fn a_header_shows_its_kind() {
@@ -217,5 +408,197 @@ mod tests {
             assert!(Arrival::kind_of(&header[1..]).is_err());
         }
         assert_eq!(Arrival::kind_of(b""), Err(Error::Truncated));
+    }
+
+    fn first_record(filter: &Filter, generation: u16) -> Result<(u64, Vec<u8>), Error> {
+        records::first_record(filter, generation, &mut DumpMark::default())
+    }
+
+    fn next_record(filter: &Filter, generation: u16, iterator: u64) -> Result<Option<(u64, Vec<u8>)>, Error> {
+        records::next_record(filter, generation, iterator, &DumpMark::default())
+    }
+
+    /// The capacity and the items of a filter with several layers of more than one chunk. Under miri, which is slow, three
+    /// layers of one chunk.
+    const CAPACITY: u64 = if cfg!(miri) { 10 } else { 100 };
+    const ITEMS: u32 = if cfg!(miri) { 70 } else { 3_000_000 };
+    /// The number of members before the dump, and added with each record.
+    const MEMBERS: u32 = if cfg!(miri) { 40 } else { 10_000 };
+
+    fn grown() -> Filter {
+        let mut filter = BloomFilter::new(0.01, CAPACITY, Scaling::from_expansion(4), 7, &Unlimited).unwrap();
+        for number in 0..ITEMS {
+            filter.add(&number.to_le_bytes(), &Unlimited).unwrap();
+        }
+        filter.into()
+    }
+
+    fn native(filter: &mut Filter) -> &mut BloomFilter {
+        filter.mergeable_mut().unwrap()
+    }
+
+    fn records(filter: &Filter, generation: u16) -> Vec<(u64, Vec<u8>)> {
+        records::records(filter, generation).collect::<Result<_, _>>().unwrap()
+    }
+
+    #[test]
+    fn a_filter_arrives_as_it_was() {
+        let filter = grown();
+        let records = records(&filter, 5);
+        assert!(cfg!(miri) || records.len() > 10, "layers of more than one chunk");
+        let mut arriving = Arriving::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
+        let (last, others) = records[1..].split_last().unwrap();
+        for (iterator, data) in others {
+            assert!(*iterator < 1 << 53 && data.len() <= 16 << 20);
+            assert_eq!(arriving.accept(*iterator, data), Ok(Progress::Stored));
+            assert_eq!(arriving.accept(*iterator, data), Ok(Progress::Known));
+        }
+        assert_eq!(arriving.accept(records[0].0, &records[0].1), Ok(Progress::Known));
+        assert_eq!(arriving.accept(last.0, &last.1), Ok(Progress::Complete));
+        assert_eq!(arriving.into_filter(), filter);
+    }
+
+    #[test]
+    fn foreign_records_change_nothing() {
+        let filter = grown();
+        let records = records(&filter, 5);
+        let mut arriving = Arriving::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
+        arriving.accept(records[1].0, &records[1].1).unwrap();
+        let before = arriving.try_clone().unwrap();
+        let refused = |arriving: &mut Arriving, iterator: u64, data: &[u8], error: Error| {
+            assert_eq!(arriving.accept(iterator, data), Err(error));
+            assert_eq!(*arriving, before);
+        };
+        let (iterator, data) = &records[2];
+        refused(&mut arriving, records[3].0, &records[3].1, Error::WrongOrder { expected: *iterator });
+        refused(&mut arriving, *iterator + (1 << 39), data, Error::WrongGeneration);
+        refused(&mut arriving, *iterator + (1 << 27), data, Error::WrongGeneration);
+        refused(&mut arriving, u64::MAX, data, Error::OutOfRange);
+        refused(&mut arriving, *iterator & !0x7ff_ffff, data, Error::OutOfRange);
+        refused(&mut arriving, *iterator, &[], Error::Truncated);
+        refused(&mut arriving, *iterator, &data[..4], Error::Truncated);
+        refused(&mut arriving, *iterator, &data[..data.len() - 1], Error::WrongChecksum);
+        refused(&mut arriving, *iterator, &records[3].1, Error::WrongChecksum);
+        for position in 0..data.len() {
+            let mut torn = data.clone();
+            torn[position] ^= 1;
+            assert!(arriving.accept(*iterator, &torn).is_err());
+        }
+        assert_eq!(arriving, before);
+        assert_eq!(arriving.accept(*iterator, data), Ok(Progress::Stored));
+    }
+
+    #[test]
+    fn a_torn_header_is_refused() {
+        let filter = BloomFilter::new(0.01, 100, Scaling::Fixed, 7, &Unlimited).unwrap().into();
+        let (iterator, data) = first_record(&filter, 0).unwrap();
+        assert_eq!(iterator, 1);
+        assert!(is_header(&data));
+        for length in 0..data.len() {
+            assert!(Arriving::begin(iterator, &data[..length], &Unlimited).is_err());
+        }
+        for position in 0..data.len() {
+            let mut torn = data.clone();
+            torn[position] ^= 0x80;
+            assert!(Arriving::begin(iterator, &torn, &Unlimited).is_err());
+        }
+        for other in [2, iterator + (1 << 27), iterator + (2 << 27)] {
+            assert!(Arriving::begin(other, &data, &Unlimited).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_dump_of_a_growing_filter_has_all_items_from_its_beginning() {
+        let filter = BloomFilter::new(0.01, u64::from(MEMBERS / 10), Scaling::from_expansion(2), 7, &Unlimited);
+        let mut filter = Filter::from(filter.unwrap());
+        let members: Vec<_> = (0..MEMBERS).map(u32::to_le_bytes).collect();
+        for item in &members {
+            native(&mut filter).add(item, &Unlimited).unwrap();
+        }
+        let layers = filter.layer_count();
+        let (mut iterator, header) = first_record(&filter, 9).unwrap();
+        let mut arriving = Arriving::begin(iterator, &header, &Unlimited).unwrap();
+        let mut later = MEMBERS..;
+        while let Some((next, data)) = next_record(&filter, 9, iterator).unwrap() {
+            for item in later.by_ref().take(MEMBERS as usize / 2) {
+                native(&mut filter).add(&item.to_le_bytes(), &Unlimited).unwrap();
+            }
+            arriving.accept(next, &data).unwrap();
+            iterator = next;
+        }
+        assert!(filter.layer_count() > layers);
+        let copy = arriving.into_filter();
+        assert_eq!(copy.layer_count(), layers);
+        // Its bits are those of a full layer when the last chunk is created, and so is its count: the copy takes no more items.
+        assert_eq!(copy.remaining_capacity(), 0);
+        assert!(members.iter().all(|item| copy.contains(item, &Moment(0))));
+        assert_eq!(next_record(&filter, 10, iterator), Err(Error::WrongGeneration), "another filter");
+        assert_eq!(next_record(&copy, 9, iterator + (8 << 27)), Err(Error::WrongGeneration), "layers it never had");
+        assert_eq!(next_record(&copy, 9, 0), Err(Error::OutOfRange));
+    }
+
+    #[test]
+    fn a_chunk_of_another_filter_is_refused_even_if_its_iterator_fits() {
+        let filters = [7, 8].map(|seed| {
+            let mut filter = BloomFilter::new(0.01, 1000, Scaling::Fixed, seed, &Unlimited).unwrap();
+            filter.add(&seed.to_le_bytes(), &Unlimited).unwrap();
+            filter.into()
+        });
+        let [one, other] = filters.each_ref().map(|filter| records(filter, 5));
+        assert_eq!(one[1].0, other[1].0);
+        let mut arriving = Arriving::begin(one[0].0, &one[0].1, &Unlimited).unwrap();
+        assert_eq!(arriving.accept(other[1].0, &other[1].1), Err(Error::WrongChecksum));
+        assert_eq!(arriving.accept(one[1].0, &one[1].1), Ok(Progress::Complete));
+    }
+
+    #[test]
+    fn cells_of_another_length_or_omitted_ones_are_refused() {
+        let mut filter = BloomFilter::new(0.01, 1000, Scaling::Fixed, 7, &Unlimited).unwrap();
+        filter.add(b"an item", &Unlimited).unwrap();
+        let cells = filter.layers()[0].bytes().to_vec();
+        let filter = Filter::from(filter);
+        let records = records(&filter, 5);
+        let mut arriving = Arriving::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
+        let (identity, iterator) = (records::identity(&filter, 1), records[1].0);
+        for wrong in [&cells[1..], &[&cells[..], &[1]].concat()] {
+            let data = encode_chunk(identity, iterator, None, wrong).unwrap();
+            assert_eq!(arriving.accept(iterator, &data), Err(Error::WrongLength), "{} bytes", wrong.len());
+        }
+        // Only the buckets of a ring can be dropped during a dump.
+        let omitted = encode_dropped(identity, iterator).unwrap();
+        assert_eq!(arriving.accept(iterator, &omitted), Err(Error::OutOfRange));
+        let data = encode_chunk(identity, iterator, None, &cells).unwrap();
+        assert_eq!(arriving.accept(iterator, &data), Ok(Progress::Complete));
+    }
+
+    #[test]
+    fn a_snapshot_of_an_incomplete_dump_must_fit_under_the_ceiling() {
+        let read = |filter: &BloomFilter, generation: u16, next: u64, tables: usize, size_bytes: u64| {
+            let filter = filter.try_clone().unwrap().into();
+            let mut sink = ByteSink::default();
+            Arriving { filter, generation, next, tables }.write(&mut sink);
+            let mut source = ByteSource(&sink.0);
+            assert_eq!(source.u64(), Ok(2));
+            Arriving::read(1, &mut source, &Limits { size_bytes, layers: usize::MAX })
+        };
+        let plain = BloomFilter::new(0.01, 1000, Scaling::Fixed, 7, &Unlimited).unwrap();
+        let size = plain.size_bytes();
+        assert!(read(&plain, 5, 0, 0, size).is_ok());
+        assert!(read(&plain, 5, 0, 0, size - 1).is_err());
+        assert!(read(&plain, 5, 1, 0, size).is_err(), "complete");
+        assert!(read(&plain, GENERATIONS, 0, 0, size).is_err());
+
+        let mut spec = plain.spec();
+        spec.hasher = Hasher::SipHash { key: [3; 16] };
+        let mut keyed = BloomFilter::with_spec(spec, &Unlimited).unwrap();
+        assert!(read(&keyed, 5, 1, 0, size).is_ok(), "the table is missing");
+        for (next, tables) in [(0, 1), (2, 1), (3, 2)] {
+            assert!(read(&keyed, 5, next, tables, size).is_err(), "{next} records, {tables} tables");
+        }
+        keyed.add(b"an item", &Unlimited).unwrap();
+        keyed.take_deleted(&[keyed.hash(b"an item")]).unwrap();
+        assert!(read(&keyed, 5, 2, 0, size + 16).is_ok(), "part of the table has arrived");
+        assert!(read(&keyed, 5, 2, 0, size + 15).is_err());
+        assert!(read(&keyed, 5, 1, 0, size + 16).is_err(), "none of the table has arrived");
     }
 }

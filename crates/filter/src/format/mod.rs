@@ -4,17 +4,10 @@
 //! the filter itself.
 
 mod arrival;
-mod arriving;
-mod known;
-mod mark;
-mod places;
-mod record;
 pub mod records;
 mod stored;
 mod value;
 
-pub use arrival::Arrival;
-pub use arriving::Arriving;
-pub use value::{AofRecord, Record, StoredAs, Value};
-
 pub use crate::codec::{ByteSink, ByteSource, CHUNK_BYTES, Error, Progress, Sink, Source};
+pub use arrival::{Arrival, Arriving};
+pub use value::{AofRecord, Record, StoredAs, Value};

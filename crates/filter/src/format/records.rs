@@ -24,14 +24,15 @@
 //! filter has grown: new layers follow the others, so earlier chunks stay valid. If parts of a filter may be dropped, or its
 //! tables may change, the 27 bits are 8 bits for the number of the dump and 19 bits for the record: see [`DumpMark`].
 
-pub use super::mark::DumpMark;
-use super::mark::Place;
-use super::places::Extent;
-use super::record::{ENTRY_BYTES, encode_chunk, encode_dropped, encode_entries};
-use crate::chain::LAYERS_MAX;
+use std::ops::Range;
+
+use crate::cells::is_zero;
+use crate::chain::{HashSet, LAYERS_MAX};
 use crate::codec::{ByteSink, ByteSource, CHUNK_BYTES, Error, Sink, Source};
+use crate::error;
+use crate::hash::ItemHash;
 use crate::kinds::Filter;
-use crate::kinds::description::Description;
+use crate::kinds::parts::{Description, LayerRef};
 use crate::memory::reserve;
 
 /// The first bytes of every header. In RedisBloom's header they would mean 7 * 10^18 items.
@@ -271,9 +272,483 @@ pub(super) fn identity(filter: &Filter, layers: usize) -> u32 {
     checksum.0.finalize()
 }
 
+// The mark of a dump: the parts of the filter as they were when the dump began. Only filters whose parts may be dropped or
+// whose tables may change need it.
+
+/// The state of a filter when its last dump began, if parts of it may be dropped or its tables may change. That dump continues
+/// with the parts that remain. An earlier dump must start again if anything changed between the two.
+#[derive(Clone, Debug, Default)]
+pub struct DumpMark {
+    number: u8,
+    /// See [`identity`].
+    identity: u32,
+    parts: Vec<MarkedPart>,
+}
+
+/// A part as it was then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MarkedPart {
+    /// Its name, which is never reused.
+    name: u64,
+    layers: usize,
+    chunks: u64,
+    entries: u64,
+    /// The number of changes of its table.
+    revision: u64,
+}
+
+impl MarkedPart {
+    /// The number of records of its table: at least one, which ends it.
+    fn table_records(self) -> u64 {
+        self.entries.div_ceil(ENTRIES as u64).max(1)
+    }
+
+    /// Its present index; `None` if it was dropped.
+    fn index(self, filter: &Filter) -> Option<usize> {
+        filter.parts().position(|(name, _)| name == self.name)
+    }
+}
+
+impl DumpMark {
+    /// Whether no dump has been marked yet.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Marks the present state of a filter.
+    pub(super) fn set(&mut self, filter: &Filter) -> Result<(), Error> {
+        let mut parts = Vec::new();
+        reserve(&mut parts, filter.part_count())?;
+        parts.extend(filter.parts().enumerate().map(|(index, (name, part))| {
+            let layers = part.layer_count();
+            let chunks = Extent { part: Some(index), layers }.chunks(filter);
+            let entries = part.deleted().map_or(0, HashSet::len);
+            MarkedPart { name, layers, chunks, entries, revision: part.revision() }
+        }));
+        if parts != self.parts {
+            self.number = self.number.wrapping_add(1);
+            self.parts = parts;
+            self.identity = identity(filter, filter.layer_count());
+        }
+        Ok(())
+    }
+
+    /// The number of layers in the dump.
+    pub(super) fn layers(&self) -> usize {
+        self.parts.iter().map(|part| part.layers).sum()
+    }
+
+    /// Distinguishes this dump from earlier ones.
+    pub(super) const fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// See [`identity`].
+    pub(super) const fn identity(&self) -> u32 {
+        self.identity
+    }
+
+    /// Returns the content of record `number` after the header.
+    pub(super) fn place(&self, filter: &Filter, mut number: u64) -> Option<Place> {
+        for marked in &self.parts {
+            if number < marked.chunks {
+                let Some(part) = marked.index(filter) else { return Some(Place::Dropped) };
+                return Extent { part: Some(part), layers: marked.layers }.chunk(filter, number).map(Place::Cells);
+            }
+            number -= marked.chunks;
+        }
+        for marked in self.parts.iter().filter(|_| filter.has_tables()) {
+            if number < marked.table_records() {
+                let is_unchanged =
+                    |part: &usize| filter.part(*part).is_some_and(|(_, part)| part.revision() == marked.revision);
+                let part = marked.index(filter).filter(is_unchanged);
+                let is_last = number + 1 == marked.table_records();
+                return Some(Place::Entries { part, skipped: number * ENTRIES as u64, is_last });
+            }
+            number -= marked.table_records();
+        }
+        None
+    }
+}
+
+/// The content of a record after the header.
+pub(super) enum Place {
+    /// Cells. If their layer was the last of its part when the dump began, it may have taken items since.
+    Cells(Chunk),
+    /// Cells of a part that has been dropped since.
+    Dropped,
+    /// Entries of the table of a part, starting at number `skipped`; none if the table has changed or been dropped since.
+    Entries { part: Option<usize>, skipped: u64, is_last: bool },
+}
+
+// The chunks of a filter: its layers, part after part, in chunks of a fixed size.
+
+/// The layers that a dump covers: those of one part or of all parts, up to a number of layers.
+#[derive(Clone, Copy)]
+pub(super) struct Extent {
+    /// The only part, or `None` for all parts.
+    pub(super) part: Option<usize>,
+    pub(super) layers: usize,
+}
+
+/// A chunk: a range of the cells of a layer.
+pub(super) struct Chunk {
+    pub(super) part: usize,
+    pub(super) layer: usize,
+    pub(super) bytes: Range<usize>,
+    /// Whether the layer is the last that the dump covers.
+    pub(super) is_of_last: bool,
+}
+
+impl Extent {
+    /// Covers the first layers of all parts.
+    pub(super) const fn first(layers: usize) -> Self {
+        Self { part: None, layers }
+    }
+
+    /// Covers all layers of a filter.
+    pub(super) const fn all() -> Self {
+        Self::first(usize::MAX)
+    }
+
+    /// Returns the layers, each with the index of its part and its own.
+    fn layers(self, filter: &Filter) -> impl Iterator<Item = (usize, usize, LayerRef<'_>)> {
+        let parts = self.part.map_or(0..filter.part_count(), |part| part..part + 1);
+        let parts = parts.filter_map(|index| Some((index, filter.part(index)?.1)));
+        let layers = parts
+            .flat_map(|(index, part)| part.layers().enumerate().map(move |(number, layer)| (index, number, layer)));
+        layers.take(self.layers)
+    }
+
+    /// The number of chunks.
+    pub(super) fn chunks(self, filter: &Filter) -> u64 {
+        self.layers(filter).map(|(_, _, layer)| chunks_of(layer)).sum()
+    }
+
+    /// Returns a chunk, counted from 0.
+    pub(super) fn chunk(self, filter: &Filter, mut number: u64) -> Option<Chunk> {
+        for (index, (part, layer, cells)) in self.layers(filter).enumerate() {
+            if number < chunks_of(cells) {
+                let begin = usize::try_from(number).ok()?.checked_mul(CHUNK_BYTES)?;
+                let bytes = begin..cells.bytes().len().min(begin + CHUNK_BYTES);
+                return Some(Chunk { part, layer, bytes, is_of_last: index + 1 == self.layers });
+            }
+            number -= chunks_of(cells);
+        }
+        None
+    }
+
+    /// The number of bytes of cells before a chunk.
+    pub(super) fn bytes_before(self, filter: &Filter, number: u64) -> u64 {
+        let Some(chunk) = self.chunk(filter, number) else { return u64::MAX };
+        let before = self.layers(filter).take_while(|(part, layer, _)| (*part, *layer) != (chunk.part, chunk.layer));
+        before.map(|(_, _, cells)| cells.bytes().len() as u64).sum::<u64>() + chunk.bytes.start as u64
+    }
+}
+
+fn chunks_of(layer: LayerRef<'_>) -> u64 {
+    layer.bytes().len().div_ceil(CHUNK_BYTES) as u64
+}
+
+// The encoding of a record after the header, which the head of this file specifies: a tag, a checksum, and cells or hashes.
+
+const TAG_ZEROS: u8 = 0;
+const TAG_CELLS: u8 = 1;
+/// Added to a tag if the number of the layer's items precedes the cells.
+const TAG_COUNTED: u8 = 2;
+const TAG_DROPPED: u8 = 4;
+const TAG_ENTRIES: u8 = 5;
+const TAG_LAST_ENTRIES: u8 = 6;
+/// Size of an entry of a table, in bytes.
+pub(super) const ENTRY_BYTES: usize = size_of::<ItemHash>();
+
+/// Returns the entries of a table from number `skipped` on, as many as a record holds, as bytes.
+pub(super) fn piece_of(table: &HashSet, skipped: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    reserve(&mut bytes, CHUNK_BYTES)?;
+    let mut left = usize::try_from(skipped).unwrap_or(usize::MAX);
+    table.for_each_sorted_run(|run| {
+        let begin = left.min(run.len());
+        left -= begin;
+        let room = (CHUNK_BYTES - bytes.len()) / ENTRY_BYTES;
+        let taken = run.get(begin..).unwrap_or_default().iter().take(room);
+        taken.for_each(|hash| bytes.extend_from_slice(&entry_of(*hash)));
+        Ok::<(), error::Error>(())
+    })?;
+    Ok(bytes)
+}
+
+/// Encodes a hash as an entry.
+pub(super) fn entry_of(hash: ItemHash) -> [u8; ENTRY_BYTES] {
+    (u128::from(hash.h1) | u128::from(hash.h2) << 64).to_le_bytes()
+}
+
+/// Decodes hashes.
+///
+/// # Errors
+/// [`Error::WrongLength`] for an incomplete entry, or more entries than fit a record; [`Error::Filter`] if there is no memory.
+pub(super) fn hashes_in(bytes: &[u8]) -> Result<Vec<ItemHash>, Error> {
+    let (entries, rest) = bytes.as_chunks::<ENTRY_BYTES>();
+    if !rest.is_empty() || bytes.len() > CHUNK_BYTES {
+        return Err(Error::WrongLength);
+    }
+    let mut hashes = Vec::new();
+    reserve(&mut hashes, entries.len())?;
+    hashes.extend(entries.iter().map(|entry| {
+        let both = u128::from_le_bytes(*entry);
+        #[expect(clippy::cast_possible_truncation, reason = "the halves of 128 bits are 64 bits each")]
+        let (h1, h2) = (both as u64, (both >> 64) as u64);
+        ItemHash { h1, h2 }
+    }));
+    Ok(hashes)
+}
+
+/// Returns the checksum of a record that is not the header. `parts` is what follows the checksum.
+fn record_checksum(identity: u32, iterator: u64, tag: u8, parts: [&[u8]; 2]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&identity.to_le_bytes());
+    hasher.update(&iterator.to_le_bytes());
+    hasher.update(&[tag]);
+    parts.into_iter().for_each(|part| hasher.update(part));
+    hasher.finalize()
+}
+
+/// Encodes cells, with the number of their layer's items if that may have changed.
+pub(super) fn encode_chunk(identity: u32, iterator: u64, items: Option<u64>, cells: &[u8]) -> Result<Vec<u8>, Error> {
+    let (tag, cells) = if is_zero(cells) { (TAG_ZEROS, &[][..]) } else { (TAG_CELLS, cells) };
+    let tag = tag | if items.is_some() { TAG_COUNTED } else { 0 };
+    let items = items.map(u64::to_le_bytes);
+    encode_parts(identity, iterator, tag, [items.as_ref().map_or(&[][..], |bytes| &bytes[..]), cells])
+}
+
+/// Encodes the record of cells that were dropped.
+pub(super) fn encode_dropped(identity: u32, iterator: u64) -> Result<Vec<u8>, Error> {
+    encode_parts(identity, iterator, TAG_DROPPED, [&[], &[]])
+}
+
+/// Encodes the entries of a table from number `skipped` on.
+pub(super) fn encode_entries(
+    identity: u32,
+    iterator: u64,
+    table: Option<&HashSet>,
+    skipped: u64,
+    is_last: bool,
+) -> Result<Vec<u8>, Error> {
+    let entries = table.map(|table| piece_of(table, skipped)).transpose()?;
+    let tag = if is_last { TAG_LAST_ENTRIES } else { TAG_ENTRIES };
+    encode_parts(identity, iterator, tag, [&entries.unwrap_or_default(), &[]])
+}
+
+fn encode_parts(identity: u32, iterator: u64, tag: u8, parts: [&[u8]; 2]) -> Result<Vec<u8>, Error> {
+    let [first, second] = parts;
+    let mut data = Vec::new();
+    reserve(&mut data, 5 + first.len() + second.len())?;
+    data.push(tag);
+    data.extend_from_slice(&record_checksum(identity, iterator, tag, parts).to_le_bytes());
+    data.extend_from_slice(first);
+    data.extend_from_slice(second);
+    Ok(data)
+}
+
+/// The content of a record after the header.
+#[derive(Clone, Copy)]
+pub(super) enum Content<'a> {
+    /// Cells.
+    Chunk {
+        /// The number of items of the layer when the record was written, if that may exceed the number in the header.
+        items: Option<u64>,
+        /// `None` if all are zero.
+        cells: Option<&'a [u8]>,
+    },
+    /// Cells that were dropped.
+    Dropped,
+    /// A piece of a table.
+    Entries {
+        /// Hashes of 16 bytes.
+        bytes: &'a [u8],
+        /// Whether this is the table's last piece.
+        is_last: bool,
+    },
+}
+
+/// Decodes a record.
+pub(super) fn decode(identity: u32, iterator: u64, data: &[u8]) -> Result<Content<'_>, Error> {
+    let (tag, rest) = data.split_first().ok_or(Error::Truncated)?;
+    let (checksum, rest) = rest.split_first_chunk().ok_or(Error::Truncated)?;
+    if record_checksum(identity, iterator, *tag, [rest, &[]]) != u32::from_le_bytes(*checksum) {
+        return Err(Error::WrongChecksum);
+    }
+    match *tag {
+        TAG_DROPPED if rest.is_empty() => Ok(Content::Dropped),
+        TAG_DROPPED => Err(Error::WrongLength),
+        TAG_ENTRIES | TAG_LAST_ENTRIES => Ok(Content::Entries { bytes: rest, is_last: *tag == TAG_LAST_ENTRIES }),
+        tag if tag <= TAG_CELLS | TAG_COUNTED => {
+            let (mut items, mut cells) = (None, rest);
+            if tag & TAG_COUNTED != 0 {
+                let (number, after) = cells.split_first_chunk().ok_or(Error::Truncated)?;
+                (items, cells) = (Some(u64::from_le_bytes(*number)), after);
+            }
+            match tag & !TAG_COUNTED {
+                TAG_ZEROS if cells.is_empty() => Ok(Content::Chunk { items, cells: None }),
+                TAG_ZEROS => Err(Error::WrongLength),
+                _ => Ok(Content::Chunk { items, cells: Some(cells) }),
+            }
+        }
+        _ => Err(Error::OutOfRange),
+    }
+}
+
+// The records that a filter already has. A rewritten AOF contains the records that have arrived, so that a reader continues
+// with the same one. And a client that got no reply repeats a record, which is accepted if the filter has it.
+
+/// A record of a table: its entries from number `skipped` on, up to the capacity of a record.
+#[derive(Clone, Copy)]
+struct Piece {
+    part: usize,
+    skipped: u64,
+    is_last: bool,
+}
+
+/// Returns the pieces of `tables` complete tables and of the table that is arriving, in the fewest records that can hold them.
+/// A dump has more records of a table that it omitted because the table had changed.
+fn pieces(filter: &Filter, tables: usize) -> impl Iterator<Item = Piece> {
+    (0..=tables).flat_map(move |part| {
+        let is_whole = part < tables;
+        let entries = filter.table(part).map_or(0, HashSet::len);
+        let count = entries.div_ceil(ENTRIES as u64).max(is_whole.into());
+        (0..count).map(move |index| Piece {
+            part,
+            skipped: index * ENTRIES as u64,
+            is_last: is_whole && index + 1 == count,
+        })
+    })
+}
+
+/// Whether a filter with `tables` complete tables can have got `next` records after the header.
+pub(super) fn can_have_come(filter: &Filter, next: u64, tables: usize) -> bool {
+    let chunks = Extent::all().chunks(filter);
+    let is_empty = |part| filter.table(part).is_none();
+    let come = next.saturating_sub(chunks);
+    let later = if next < chunks { 0 } else { tables + 1 };
+    (later..filter.part_count()).all(is_empty)
+        && pieces(filter, tables).count() as u64 <= come
+        && numbered(filter, 0, next.saturating_add(HEADER + 1)).is_ok()
+}
+
+/// Returns the header and the `next` records after it. If the dump had more records for its tables than their entries need,
+/// returns empty ones in their place. An error ends them.
+pub(super) fn known_records(
+    filter: &Filter,
+    generation: u16,
+    next: u64,
+    tables: usize,
+) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
+    let chunks = Extent::all().chunks(filter).min(next);
+    let cells = records(filter, generation).take(usize::try_from(chunks).unwrap_or(usize::MAX).saturating_add(1));
+    let stream = Stream::of(filter, generation);
+    let nothing = Piece { part: usize::MAX, skipped: 0, is_last: false };
+    let pieces = (chunks..next).zip(pieces(filter, tables).chain(std::iter::repeat(nothing)));
+    cells.chain(pieces.map(move |(number, Piece { part, skipped, is_last })| {
+        let iterator = stream.iterator(numbered(filter, 0, HEADER + 1 + number)?);
+        let identity = identity(filter, stream.layers);
+        let data = encode_entries(identity, iterator, filter.table(part), skipped, is_last)?;
+        Ok((iterator, data))
+    }))
+}
+
+/// Decodes a record after the header. Development builds before version 0.2 wrote records of rings without the number of
+/// layers, which are accepted too.
+///
+/// # Errors
+/// [`Error::WrongChecksum`], also for a record of a dump with another shape.
+pub(super) fn decode_record<'a>(
+    filter: &Filter,
+    stream: Stream,
+    iterator: u64,
+    data: &'a [u8],
+) -> Result<Content<'a>, Error> {
+    let bound_to = |layers| decode(identity(filter, layers), iterator, data);
+    bound_to(stream.layers).or_else(|error| if error == Error::WrongChecksum { bound_to(0) } else { Err(error) })
+}
+
+/// Accepts a record that a filter already has, which changes nothing. `generation` is that of its dump.
+///
+/// # Errors
+/// As [`check`].
+pub(super) fn is_duplicate_record(filter: &Filter, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
+    check(filter, filter.part_count(), generation, iterator, data)
+}
+
+/// Accepts a record that a filter with `tables` complete tables already has. A client that sends all records of a dump without
+/// an error can therefore be sure that the filter has everything in the dump, whatever else was sent.
+///
+/// A filter has a record if all bits of the record are set, or its counters are equal, or a table's entries are exactly those
+/// of the record: additional entries would make items of the dump absent.
+///
+/// # Errors
+/// [`Error::WrongGeneration`], [`Error::WrongChecksum`] for a record of another filter, or of a ring with other buckets;
+/// [`Error::Different`] for a record that the filter does not have; and errors for bytes that are no record.
+pub(super) fn check(filter: &Filter, tables: usize, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
+    let (stream, record) = Stream::parse(iterator)?;
+    let (_, record) = numbers(filter, record)?;
+    if stream.generation != generation || filter.layer_count() < stream.layers {
+        return Err(Error::WrongGeneration);
+    }
+    let has = if record == HEADER {
+        let (kind, description) = decode_header(data)?;
+        if filter.kind() != Some(kind) {
+            return Err(Error::UnknownKind(kind));
+        }
+        description.is_of(filter, stream.layers)
+    } else {
+        let number = record - HEADER - 1;
+        let content = decode_record(filter, stream, iterator, data)?;
+        let extent = Extent::first(stream.layers);
+        match extent.chunk(filter, number) {
+            Some(chunk) => has_chunk(filter, chunk, content)?,
+            None => has_piece(filter, tables, number - extent.chunks(filter), content)?,
+        }
+    };
+    if has { Ok(()) } else { Err(Error::Different) }
+}
+
+fn has_chunk(filter: &Filter, chunk: Chunk, content: Content<'_>) -> Result<bool, Error> {
+    let (items, came) = match content {
+        Content::Chunk { items, cells } => (items, cells),
+        Content::Dropped => return Ok(filter.is_omitted(chunk.part)),
+        Content::Entries { .. } => return Err(Error::OutOfRange),
+    };
+    if came.is_some_and(|came| came.len() != chunk.bytes.len()) {
+        return Err(Error::WrongLength);
+    }
+    let layer = filter.part(chunk.part).and_then(|(_, part)| part.layer(chunk.layer)).ok_or(Error::OutOfRange)?;
+    let here = layer.cells_in(chunk.bytes)?;
+    let has_cells = match came {
+        Some(came) if layer.only_gains() => came.iter().zip(&*here).all(|(came, here)| came & !here == 0),
+        Some(came) => *came == *here,
+        None => layer.only_gains() || is_zero(&here),
+    };
+    Ok(has_cells && items.is_none_or(|items| items <= layer.items()))
+}
+
+fn has_piece(filter: &Filter, tables: usize, number: u64, content: Content<'_>) -> Result<bool, Error> {
+    let Content::Entries { bytes, is_last } = content else { return Err(Error::OutOfRange) };
+    // The placeholder of a record that the entries do not need: every filter has nothing.
+    if bytes.is_empty() && !is_last {
+        return Ok(true);
+    }
+    let number = usize::try_from(number).map_err(|_| Error::OutOfRange)?;
+    let piece = pieces(filter, tables).nth(number).filter(|piece| piece.is_last == is_last);
+    let Some(piece) = piece else { return Ok(false) };
+    let here = filter.table(piece.part).map(|table| piece_of(table, piece.skipped)).transpose()?;
+    Ok(here.unwrap_or_default() == bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chain::Layer;
     use crate::{BloomFilter, Scaling, Unlimited};
 
     #[test]
@@ -281,5 +756,22 @@ mod tests {
         let filter = BloomFilter::new(0.01, 100_000_000, Scaling::Fixed, 7, &Unlimited).unwrap().into();
         let bytes: usize = records(&filter, 0).map(|record| record.unwrap().1.len()).sum();
         assert!(bytes < 2000, "{bytes}");
+    }
+
+    #[test]
+    fn a_duplicate_record_after_the_last_is_accepted() {
+        let mut filter = BloomFilter::new(0.01, 10, Scaling::from_expansion(4), 7, &Unlimited).unwrap();
+        (0..70u32).for_each(|number| _ = filter.add(&number.to_le_bytes(), &Unlimited).unwrap());
+        let layers: Vec<_> = filter.layers().iter().map(Layer::description).collect();
+        let other = BloomFilter::with_zero_bits(filter.spec(), &layers, &Unlimited).unwrap().into();
+        let mut copy = filter.try_clone().unwrap();
+        copy.add(b"added since", &Unlimited).unwrap();
+        let (filter, copy) = (filter.into(), copy.into());
+        let records: Vec<_> = records(&filter, 5).collect::<Result<_, _>>().unwrap();
+        for (iterator, data) in &records {
+            assert_eq!(is_duplicate_record(&copy, 5, *iterator, data), Ok(()));
+            assert_eq!(is_duplicate_record(&copy, 6, *iterator, data), Err(Error::WrongGeneration));
+        }
+        assert_eq!(is_duplicate_record(&other, 5, records[1].0, &records[1].1), Err(Error::Different));
     }
 }

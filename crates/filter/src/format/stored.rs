@@ -61,15 +61,15 @@
 //! A chunk of zeros takes a byte, so an empty filter of any size takes a few bytes. Because of the fixed chunk size, neither
 //! the saving child nor the loading server holds a second copy of the cells.
 
-use super::record::{ENTRY_BYTES, entry_of, hashes_in};
-use crate::ceiling::Ceiling;
+use super::records::{ENTRY_BYTES, entry_of, hashes_in};
 use crate::chain::HashSet;
 use crate::codec::{CHUNK_BYTES, Error, PACKED_MAX, PackedSink, PackedSource, Sink, Source, chunks};
 use crate::error;
 use crate::geometry::sizing::Policy;
 use crate::hash::ItemHash;
+use crate::host::Ceiling;
 use crate::kinds::Filter;
-use crate::kinds::description::Description;
+use crate::kinds::parts::Description;
 
 /// Writes a native, windowed or counting filter, from `kind` on.
 pub(super) fn write(filter: &Filter, sink: &mut impl Sink) {

@@ -5,9 +5,9 @@ use std::ffi::CStr;
 
 use super::records::{self, DumpMark};
 use super::{Arrival, Arriving, stored};
-use crate::ceiling::{Ceiling, Unlimited};
 use crate::codec::{Error, Progress, Sink, Source};
 use crate::error;
+use crate::host::{Ceiling, Unlimited};
 use crate::kinds::{Contents, Filter, RedisBloomArrival, ValkeyBloomFilter, redisbloom, valkey_bloom};
 use crate::memory::try_box;
 
@@ -90,8 +90,8 @@ impl StoredAs {
     pub const fn encoding(self) -> u32 {
         match self {
             Self::Own => 1,
-            Self::RedisBloom => redisbloom::snapshot::ENCODING,
-            Self::ValkeyBloom => valkey_bloom::snapshot::ENCODING,
+            Self::RedisBloom => redisbloom::dump::ENCODING,
+            Self::ValkeyBloom => valkey_bloom::load::ENCODING,
         }
     }
 
@@ -104,9 +104,9 @@ impl StoredAs {
         Ok(match self {
             Self::Own if encoding != self.encoding() => return unknown,
             Self::Own => read_own(source, ceiling)?,
-            Self::RedisBloom => Filter::from(redisbloom::snapshot::read(source, encoding, ceiling)?).into(),
+            Self::RedisBloom => Filter::from(redisbloom::dump::read_snapshot(source, encoding, ceiling)?).into(),
             Self::ValkeyBloom if encoding != self.encoding() => return unknown,
-            Self::ValkeyBloom => Filter::boxed(valkey_bloom::snapshot::read(source, ceiling)?)?.into(),
+            Self::ValkeyBloom => Filter::boxed(valkey_bloom::load::read_snapshot(source, ceiling)?)?.into(),
         })
     }
 }
@@ -165,8 +165,8 @@ impl Filter {
     /// Writes its snapshot; for our own layout, without the version.
     fn write(&self, sink: &mut impl Sink) {
         match self {
-            Self::RedisBloom(filter) => redisbloom::snapshot::write(filter, sink),
-            Self::ValkeyBloom(filter) => valkey_bloom::snapshot::write(filter, sink),
+            Self::RedisBloom(filter) => redisbloom::dump::write_snapshot(filter, sink),
+            Self::ValkeyBloom(filter) => valkey_bloom::load::write_snapshot(filter, sink),
             filter => stored::write(filter, sink),
         }
     }

@@ -1,5 +1,5 @@
-//! The native layout, a blocked Bloom filter: the shape of a layer, and its lookups and inserts. `probe.rs` has the
-//! positions of an item's cells, `counting.rs` the operations that only counters have.
+//! The native layout, a blocked Bloom filter: the shape of a layer, and its lookups and inserts, the positions of an
+//! item's cells, and the operations that only pending adds and only counters have.
 //!
 //! An item's k cells lie in two blocks of 512 cells, and both blocks in one group of at most 4 KiB. With bits, an item costs
 //! two cache misses and one page, where a classic filter costs k of each. In a prototype, on a filter of 1.2 GiB (Zen 5),
@@ -13,12 +13,10 @@
 use std::ops::{Range, RangeInclusive};
 
 use super::estimate::Fullness;
-use super::probe::BlockedProbe;
-use super::sizing;
-use super::{Geometry, LayerDescription};
+use super::{Geometry, LayerDescription, sizing};
 use crate::cells::{
-    BLOCK_BYTES, BLOCK_CELLS, BlockArray, BlockedCells, Cells as _, Histogram, PAGE_ALIGNED_FROM_BYTES, PAGE_BYTES,
-    Prefix,
+    BLOCK_BYTES, BLOCK_CELLS, BlockArray, BlockCell, BlockedCells, COUNTER_BLOCK_BYTES, Cells as _, Counters,
+    Histogram, PAGE_ALIGNED_FROM_BYTES, PAGE_BYTES, Prefix,
 };
 use crate::error::Error;
 use crate::hash::ItemHash;
@@ -241,9 +239,218 @@ where
     }
 }
 
+// Which cells an item has in the native layout: two blocks of one group, and its k cells in them.
+// These positions are frozen: a stored filter must find its items in every later version. Bits and counters have the same
+// positions.
+
+/// 2^64 divided by the golden ratio, an odd number: a multiplication by it carries every bit of a word towards the top.
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// The position of an item in a layer: two blocks of one group, and the cells in them.
+///
+/// ```
+/// use bloomgate_filter::geometry::{BlockedBits, Geometry as _};
+/// use bloomgate_filter::hash::ItemHash;
+///
+/// let layer = BlockedBits { groups: 1000, blocks_per_group: 64, hashes: 7 };
+/// let probe = layer.probe(ItemHash::of(b"https://doc.rust-lang.org/std/", 42));
+/// assert_eq!((probe.a, probe.b), (49798, 49827));
+/// assert_eq!(probe.a / 64, probe.b / 64, "one group, so one page");
+/// assert_eq!(probe.cells_in_a(7).map(|cell| cell.index()).collect::<Vec<_>>(), [337, 125, 393, 328]);
+/// assert_eq!(probe.cells_in_b(7).map(|cell| cell.index()).collect::<Vec<_>>(), [235, 414, 328]);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockedProbe {
+    /// The block of the first half of the cells, rounded up.
+    pub a: u64,
+    /// The block of the second half: another block of the same group.
+    pub b: u64,
+    /// What the cells are drawn from.
+    bits: u64,
+}
+
+impl BlockedProbe {
+    /// Returns the position of an item. Costs four multiplications, or one where the compiler sees that only `a` is used.
+    #[inline]
+    #[must_use]
+    pub fn of<const BLOCK: usize>(hash: ItemHash, geometry: BlockedGeometry<BLOCK>) -> Self {
+        let blocks = u64::from(geometry.blocks_per_group);
+        // Drawing one of all blocks equals drawing a group and then one of its blocks. The remainder is equal as well.
+        let (a, rest) = scale(hash.h1, geometry.groups.wrapping_mul(blocks));
+        let (group, _) = scale(hash.h1, geometry.groups);
+        let (step, _) = scale(rest, blocks.wrapping_sub(1));
+        let b = a + 1 + step;
+        let end = (group + 1) * blocks;
+        let b = if b >= end { b - blocks } else { b };
+        Self { a, b, bits: hash.h2 }
+    }
+
+    /// Returns the cells in block `a` of an item with `hashes` cells: the same in every layer.
+    #[inline]
+    pub(super) const fn first_cells(hash: ItemHash, hashes: u32) -> ProbeCells {
+        ProbeCells { word: hash.h2, left: hashes.div_ceil(2) }
+    }
+
+    /// Returns the cells in block `a` of an item with `hashes` cells.
+    #[inline]
+    pub const fn cells_in_a(self, hashes: u32) -> ProbeCells {
+        ProbeCells { word: self.bits, left: hashes.div_ceil(2) }
+    }
+
+    /// Returns the cells in block `b` of an item with `hashes` cells.
+    #[inline]
+    pub fn cells_in_b(self, hashes: u32) -> ProbeCells {
+        let mut word = self.bits;
+        for _ in 0..hashes.div_ceil(2) {
+            word = word.wrapping_mul(GOLDEN);
+        }
+        ProbeCells { word, left: hashes / 2 }
+    }
+}
+
+/// The cells of an item in one block, in the order in which they are drawn. Some may be equal.
+#[derive(Clone, Debug)]
+pub struct ProbeCells {
+    word: u64,
+    left: u32,
+}
+
+impl ProbeCells {
+    /// Returns the `count` cells that are drawn next.
+    #[inline]
+    pub(super) const fn followed_by(self, count: u32) -> Self {
+        Self { word: self.word, left: count }
+    }
+}
+
+impl Iterator for ProbeCells {
+    type Item = BlockCell;
+
+    #[inline]
+    fn next(&mut self) -> Option<BlockCell> {
+        self.left = self.left.checked_sub(1)?;
+        let cell = BlockCell::from_top_of(self.word);
+        self.word = self.word.wrapping_mul(GOLDEN);
+        Some(cell)
+    }
+}
+
+/// Maps a word to 0..range without a division. Returns the result and a remainder, which is evenly distributed and serves
+/// for the next draw (Lemire: Fast Random Integer Generation in an Interval, 2019).
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the halves of 128 bits are 64 bits each")]
+const fn scale(word: u64, range: u64) -> (u64, u64) {
+    let product = word as u128 * range as u128;
+    ((product >> 64) as u64, product as u64)
+}
+
+// Pending adds in the native layout: the hashes whose cells lie in a piece of a layer, and inserts into a copy of that piece.
+// A layer itself has no use for pieces; only saving, copying and measuring it have.
+
+impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
+    /// Whether every group is a page of memory, as in all layers of 256 KiB and more that this crate creates.
+    pub(super) const fn has_whole_pages(&self) -> bool {
+        self.blocks_per_group as usize * BLOCK == PAGE_BYTES
+    }
+
+    /// Returns a range that has the `h1` of every hash whose group has one of these bytes. It may have a few others.
+    pub(super) fn h1_range(&self, bytes: &Range<usize>) -> RangeInclusive<u64> {
+        let group_bytes = u64::from(self.blocks_per_group).saturating_mul(BLOCK as u64).max(1);
+        let groups = u128::from(self.groups.max(1));
+        // The group of an item is the upper half of h1 * groups.
+        let first = (u128::from(bytes.start as u64 / group_bytes) << 64) / groups;
+        let after = (u128::from((bytes.end as u64).div_ceil(group_bytes)) << 64).div_ceil(groups);
+        let number = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+        number(first)..=number(after)
+    }
+
+    /// Sets the bits of an item in a copy of a part of the blocks, which begins at `offset`. Bits outside are ignored.
+    pub(super) fn insert_into_copy(&self, copy: &mut [u8], offset: usize, probe: BlockedProbe) {
+        if let Some(block) = range_of::<BLOCK>(probe.a, offset).and_then(|range| copy.get_mut(range)) {
+            set_bits(block, probe.cells_in_a(self.hashes));
+        }
+        if let Some(block) = range_of::<BLOCK>(probe.b, offset).and_then(|range| copy.get_mut(range)) {
+            set_bits(block, probe.cells_in_b(self.hashes));
+        }
+    }
+
+    /// Whether all bits of an item are set in such a copy, which must have both of its blocks.
+    pub(super) fn copy_contains(&self, copy: &[u8], offset: usize, probe: BlockedProbe) -> bool {
+        let block = |block| range_of::<BLOCK>(block, offset).and_then(|range| copy.get(range)).unwrap_or_default();
+        are_set(block(probe.a), probe.cells_in_a(self.hashes)) && are_set(block(probe.b), probe.cells_in_b(self.hashes))
+    }
+}
+
+fn set_bits(block: &mut [u8], bits: impl Iterator<Item = BlockCell>) {
+    for bit in bits {
+        if let Some(byte) = block.get_mut(bit.index() / 8) {
+            *byte |= 1 << (bit.index() % 8);
+        }
+    }
+}
+
+fn are_set(block: &[u8], mut bits: impl Iterator<Item = BlockCell>) -> bool {
+    bits.all(|bit| block.get(bit.index() / 8).is_some_and(|byte| byte & 1 << (bit.index() % 8) != 0))
+}
+
+/// Returns the range of a block in a copy that begins at `offset`.
+fn range_of<const BLOCK: usize>(block: u64, offset: usize) -> Option<Range<usize>> {
+    let start = usize::try_from(block).ok()?.checked_mul(BLOCK)?.checked_sub(offset)?;
+    Some(start..start + BLOCK)
+}
+
+// The native layout with counters in place of bits, so that items can be removed.
+//
+// A block of 512 counters is four cache lines, and a page has 16 such blocks instead of 64. Smaller groups have less even loads,
+// and more pairs of items share both blocks. `sizing::counters_per_item` says what that
+// costs.
+
+/// The shape of a layer of counters: blocks of 256 bytes, 2 to 16 of them per group.
+pub type BlockedCounters = BlockedGeometry<COUNTER_BLOCK_BYTES>;
+
+/// A geometry whose cells are counters, so that an item that was inserted can be removed.
+///
+/// ```
+/// use bloomgate_filter::cells::Counters;
+/// use bloomgate_filter::geometry::{BlockedCounters, Counting as _, Geometry as _};
+/// use bloomgate_filter::hash::ItemHash;
+///
+/// let geometry = BlockedCounters::for_layer(1000, 0.01)?;
+/// let mut cells = Counters::zeroed(geometry.blocks())?;
+/// let probe = geometry.probe(ItemHash::of(b"https://doc.rust-lang.org/std/", 42));
+/// geometry.insert(&mut cells, probe);
+/// geometry.insert(&mut cells, probe);
+/// geometry.remove(&mut cells, probe);
+/// assert_eq!(geometry.least(&cells, probe), 1);
+/// # Ok::<(), bloomgate_filter::Error>(())
+/// ```
+pub trait Counting: Geometry {
+    /// Removes an item, which must have been inserted: otherwise this decrements counters of other items.
+    fn remove(&self, cells: &mut Self::Cells, probe: Self::Probe);
+    /// Returns how often the item was inserted less how often it was removed, as the minimum of its counters. That is too high
+    /// if other items share all of them. [`COUNTER_MAX`](crate::cells::COUNTER_MAX) stands for that number or more.
+    fn least(&self, cells: &Self::Cells, probe: Self::Probe) -> u8;
+}
+
+impl Counting for BlockedCounters {
+    #[inline]
+    fn remove(&self, cells: &mut Counters, probe: BlockedProbe) {
+        cells.decrement(probe.a, probe.cells_in_a(self.hashes));
+        cells.decrement(probe.b, probe.cells_in_b(self.hashes));
+    }
+
+    #[inline]
+    fn least(&self, cells: &Counters, probe: BlockedProbe) -> u8 {
+        let in_a = cells.least(probe.a, probe.cells_in_a(self.hashes));
+        in_a.min(cells.least(probe.b, probe.cells_in_b(self.hashes)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cells::{Blocks, COUNTER_MAX};
+    use crate::geometry::BlockedBits;
 
     #[test]
     fn a_layer_has_room_for_its_bits_and_groups_of_at_most_a_page() {
@@ -275,5 +482,248 @@ mod tests {
         assert!(BlockedBits::for_layer(1, 5e-324).is_ok());
         let smallest = BlockedBits::for_layer(1, 0.999_999).unwrap();
         assert_eq!((smallest.groups, smallest.blocks_per_group, smallest.hashes), (1, 2, 1));
+    }
+
+    fn geometry(groups: u64, blocks_per_group: u32, hashes: u32) -> BlockedBits {
+        BlockedBits { groups, blocks_per_group, hashes }
+    }
+
+    /// The formula of the layout, term by term in 128-bit arithmetic.
+    fn formula(hash: ItemHash, groups: u64, g: u64, k: u32) -> (u64, u64, Vec<usize>, Vec<usize>) {
+        let w = u128::from(hash.h1) * u128::from(groups);
+        let group = (w >> 64) as u64;
+        let w = (w % (1 << 64)) * u128::from(g);
+        let a = (w >> 64) as u64;
+        let w = (w % (1 << 64)) * u128::from(g - 1);
+        let mut b = a + 1 + (w >> 64) as u64;
+        if b >= g {
+            b -= g;
+        }
+        let (mut x, mut in_a, mut in_b) = (hash.h2, vec![], vec![]);
+        for i in 0..k {
+            let list = if i < k.div_ceil(2) { &mut in_a } else { &mut in_b };
+            list.push((x >> 55) as usize);
+            x = x.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        }
+        (group * g + a, group * g + b, in_a, in_b)
+    }
+
+    /// Number of hashes that are tried: fewer under miri, which is slow.
+    const HASHES: u32 = if cfg!(miri) { 40 } else { 20_000 };
+
+    #[test]
+    fn a_probe_equals_the_formula() {
+        for number in 0..HASHES {
+            let hash = ItemHash::of(&number.to_le_bytes(), 7);
+            for (groups, g, k) in [(1, 2, 1), (1, 2, 7), (1, 3, 10), (5, 63, 13), (64, 64, 18), (1 << 40, 64, 40)] {
+                let probe = BlockedProbe::of(hash, geometry(groups, g, k));
+                let (a, b, in_a, in_b) = formula(hash, groups, u64::from(g), k);
+                assert_eq!((probe.a, probe.b), (a, b));
+                assert_eq!(probe.cells_in_a(k).map(BlockCell::index).collect::<Vec<_>>(), in_a);
+                assert_eq!(probe.cells_in_b(k).map(BlockCell::index).collect::<Vec<_>>(), in_b);
+                assert_ne!(a, b);
+                assert_eq!(a / u64::from(g), b / u64::from(g), "both blocks in one group");
+                assert!(a.max(b) < groups * u64::from(g));
+            }
+        }
+    }
+
+    /// Frozen: a stored filter must find its items in every later version. Computed by a program in another language, with
+    /// another implementation of the hash.
+    #[test]
+    fn golden_positions() {
+        type Golden = (&'static [u8], u32, (u64, u32, u32), (u64, u64), &'static [usize], &'static [usize]);
+        let golden: [Golden; 3] = [
+            (
+                b"https://doc.rust-lang.org/std/",
+                42,
+                (1000, 64, 7),
+                (49798, 49827),
+                &[337, 125, 393, 328],
+                &[235, 414, 328],
+            ),
+            (b"", 0, (1, 2, 7), (0, 1), &[0, 0, 0, 0], &[0, 0, 0]),
+            (
+                b"hello",
+                u32::MAX,
+                (3, 5, 18),
+                (3, 4),
+                &[434, 349, 22, 412, 233, 471, 248, 300, 98],
+                &[439, 159, 116, 496, 332, 147, 89, 503, 8],
+            ),
+        ];
+        for (item, seed, (groups, g, k), blocks, in_a, in_b) in golden {
+            let probe = BlockedProbe::of(ItemHash::of(item, seed), geometry(groups, g, k));
+            assert_eq!((probe.a, probe.b), blocks, "{item:?}");
+            assert_eq!(probe.cells_in_a(k).map(BlockCell::index).collect::<Vec<_>>(), in_a);
+            assert_eq!(probe.cells_in_b(k).map(BlockCell::index).collect::<Vec<_>>(), in_b);
+        }
+    }
+
+    const GROUPS: usize = 67;
+    const GEOMETRY: BlockedBits = BlockedBits { groups: GROUPS as u64, blocks_per_group: 64, hashes: 10 };
+
+    fn probes() -> Vec<(ItemHash, BlockedProbe)> {
+        let hashes = (0..if cfg!(miri) { 50u64 } else { 3000 }).map(|item| ItemHash::of(&item.to_le_bytes(), 3));
+        hashes.map(|hash| (hash, GEOMETRY.probe(hash))).collect()
+    }
+
+    #[test]
+    fn copies_of_pieces_get_the_bits_that_the_layer_would_get() {
+        assert!(GEOMETRY.has_whole_pages() && !BlockedBits { blocks_per_group: 63, ..GEOMETRY }.has_whole_pages());
+        for piece in [4096, 5 * 4096, GROUPS * 4096] {
+            let mut blocks = Blocks::zeroed(GEOMETRY.blocks()).unwrap();
+            let mut pieces = vec![0; GROUPS * 4096];
+            for (hash, probe) in probes() {
+                GEOMETRY.insert(&mut blocks, probe);
+                for (number, copy) in pieces.chunks_mut(piece).enumerate() {
+                    let before = copy.to_vec();
+                    let offset = number * piece;
+                    GEOMETRY.insert_into_copy(copy, offset, probe);
+                    let contains = GEOMETRY.copy_contains(copy, offset, probe);
+                    assert_eq!(contains, probe.a * 64 / piece as u64 == number as u64);
+                    let bytes = offset..offset + copy.len();
+                    assert!(copy == before || GEOMETRY.h1_range(&bytes).contains(&hash.h1), "{hash:?} {bytes:?}");
+                }
+            }
+            assert!(pieces == blocks.bytes());
+        }
+    }
+
+    #[test]
+    fn a_range_of_h1_has_no_other_groups() {
+        for group in 0..GROUPS {
+            let range = GEOMETRY.h1_range(&(group * 4096..(group + 1) * 4096));
+            let others = probes()
+                .iter()
+                .filter(|(hash, probe)| range.contains(&hash.h1) && probe.a / 64 != group as u64)
+                .count();
+            assert_eq!(others, 0);
+        }
+        assert_eq!(GEOMETRY.h1_range(&(0..GROUPS * 4096)), 0..=u64::MAX);
+    }
+
+    fn probe(geometry: BlockedCounters, item: u64) -> BlockedProbe {
+        geometry.probe(ItemHash::of(&item.to_le_bytes(), 4242))
+    }
+
+    /// Counters have the positions of bits. They are frozen.
+    #[test]
+    fn golden_counters() {
+        let geometry = BlockedCounters { groups: 3, blocks_per_group: 5, hashes: 18 };
+        let probe = geometry.probe(ItemHash::of(b"hello", u32::MAX));
+        assert_eq!(
+            probe,
+            BlockedBits { groups: 3, blocks_per_group: 5, hashes: 18 }.probe(ItemHash::of(b"hello", u32::MAX))
+        );
+        let mut counters = Counters::zeroed(geometry.blocks()).unwrap();
+        geometry.insert(&mut counters, probe);
+        let mut expected = vec![0u8; 15 * 256];
+        let in_block_3 = [434, 349, 22, 412, 233, 471, 248, 300, 98];
+        let in_block_4 = [439, 159, 116, 496, 332, 147, 89, 503, 8];
+        for (block, counters) in [(3, in_block_3), (4, in_block_4)] {
+            for counter in counters {
+                expected[block * 256 + counter / 2] |= if counter % 2 == 0 { 0x01 } else { 0x10 };
+            }
+        }
+        assert!(counters.bytes() == expected);
+    }
+
+    #[test]
+    fn a_removed_item_leaves_nothing_and_hides_no_other() {
+        // Few blocks, many items and few counters per item, so that many items share counters.
+        let geometry = BlockedCounters { groups: 2, blocks_per_group: 2, hashes: 5 };
+        let mut counters = Counters::zeroed(geometry.blocks()).unwrap();
+        let items = 0..if cfg!(miri) { 30 } else { 300 };
+        for item in items.clone() {
+            geometry.insert(&mut counters, probe(geometry, item));
+        }
+        for item in items.clone() {
+            let has = |item| {
+                let probe = probe(geometry, item);
+                geometry.contains_first(&counters, probe) && geometry.contains_rest(&counters, probe)
+            };
+            assert!((item..items.end).all(has));
+            geometry.remove(&mut counters, probe(geometry, item));
+        }
+        assert!(counters.bytes().iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn the_least_counter_is_the_number_of_inserts_up_to_fifteen() {
+        for hashes in [1, 2, 7, 40] {
+            let geometry = BlockedCounters { groups: 1, blocks_per_group: 2, hashes };
+            let mut counters = Counters::zeroed(2).unwrap();
+            let probe = probe(geometry, 7);
+            for times in 0..20 {
+                assert_eq!(geometry.least(&counters, probe), times.min(COUNTER_MAX));
+                geometry.insert(&mut counters, probe);
+            }
+            geometry.remove(&mut counters, probe);
+            assert_eq!(geometry.least(&counters, probe), COUNTER_MAX);
+        }
+    }
+
+    /// An item whose counters coincide increments each of them once.
+    #[test]
+    fn coinciding_counters_of_an_item_change_once() {
+        let geometry = BlockedCounters { groups: 1, blocks_per_group: 2, hashes: 7 };
+        let mut counters = Counters::zeroed(2).unwrap();
+        // Under seed 0, all counters of the empty item are counter 0 of one of the blocks.
+        let probe = geometry.probe(ItemHash::of(b"", 0));
+        geometry.insert(&mut counters, probe);
+        assert_eq!((counters.bytes()[0], counters.bytes()[256]), (1, 1));
+        assert_eq!(geometry.least(&counters, probe), 1);
+        geometry.remove(&mut counters, probe);
+        assert!(counters.bytes().iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_group_is_at_most_a_page() {
+        for capacity in [1, 2, 10, 99, 100, 1000, 12_345, 54_000, 55_000, 100_000, 1_000_000, 1 << 40] {
+            for rate in [0.25, 0.1, 1e-2, 1e-3, 1e-6, 1e-12] {
+                let geometry = BlockedCounters::for_layer(capacity, rate).unwrap();
+                assert!(geometry.is_sound() && geometry.blocks_per_group <= 16);
+                assert_eq!(geometry.size_bytes() * 2, geometry.modulus());
+                assert_eq!(geometry.hashes, sizing::hashes(rate));
+                let asked = sizing::counters_per_item(rate) * sizing::to_f64(capacity);
+                let has = sizing::to_f64(geometry.modulus());
+                let slack = 512.0 * sizing::to_f64(geometry.groups.min(64)) + 512.0;
+                assert!(has >= asked && has < asked + slack.clamp(1024.0, 8192.0 + 512.0), "{capacity} {rate}");
+                if geometry.size_bytes() >= PAGE_ALIGNED_FROM_BYTES as u64 {
+                    assert_eq!(geometry.blocks_per_group, 16);
+                }
+            }
+        }
+        assert_eq!(
+            BlockedCounters::for_layer(1000, 0.01),
+            Ok(BlockedCounters { groups: 2, blocks_per_group: 10, hashes: 7 })
+        );
+        // Counters take four times the memory of bits.
+        let (bits, counters) =
+            (BlockedBits::for_layer(1 << 30, 1e-6).unwrap(), BlockedCounters::for_layer(1 << 30, 1e-6).unwrap());
+        assert!(counters.size_bytes().abs_diff(4 * bits.size_bytes()) <= 4 * 4096);
+    }
+
+    #[test]
+    fn impossible_shapes_are_refused() {
+        let sound = BlockedCounters { groups: 1, blocks_per_group: 16, hashes: 7 };
+        let check = |geometry| Geometry::check(&LayerDescription { rate: 0.01, capacity: 10, items: 0, geometry });
+        assert_eq!(check(sound), Ok(()));
+        for geometry in [
+            BlockedCounters { groups: 0, ..sound },
+            BlockedCounters { groups: 1 << 52, ..sound },
+            BlockedCounters { groups: u64::MAX, ..sound },
+            BlockedCounters { blocks_per_group: 1, ..sound },
+            BlockedCounters { blocks_per_group: 17, ..sound },
+            BlockedCounters { hashes: 0, ..sound },
+            BlockedCounters { hashes: 65, ..sound },
+        ] {
+            assert_eq!(check(geometry), Err(Error::Unsound), "{geometry:?}");
+        }
+        assert_eq!(BlockedCounters::for_layer(0, 0.01), Err(Error::CapacityOutOfRange));
+        assert_eq!(BlockedCounters::for_layer(1, 0.0), Err(Error::RateOutOfRange));
+        assert_eq!(BlockedCounters::for_layer(1, 1.0), Err(Error::RateOutOfRange));
+        assert_eq!(BlockedCounters::for_layer(u64::MAX, 1e-12), Err(Error::SizeOverflow));
     }
 }

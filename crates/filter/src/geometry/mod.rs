@@ -2,20 +2,15 @@
 //! other modules' layouts ([`Flat`]). The chain and its batches are generic over [`Geometry`].
 
 mod blocked;
-mod counting;
 pub mod estimate;
 mod flat;
-mod pending;
-mod probe;
 pub mod sizing;
+
+pub use blocked::{BlockedBits, BlockedCounters, BlockedGeometry, BlockedProbe, Counting, ProbeCells};
+pub use flat::{Flat, HASHES_MAX, Positions};
 
 use std::fmt::Debug;
 use std::ops::{Range, RangeInclusive};
-
-pub use blocked::{BlockedBits, BlockedGeometry};
-pub use counting::{BlockedCounters, Counting};
-pub use flat::{Flat, HASHES_MAX, Positions};
-pub use probe::{BlockedProbe, ProbeCells};
 
 use crate::cells::Cells;
 use crate::error::Error;

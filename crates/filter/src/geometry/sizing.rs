@@ -5,9 +5,9 @@
 //! /`, ceil, round) or comes from `libm`, which gives the same results on every machine.
 
 use std::f64::consts::{LN_2, LN_10, LOG2_10};
+use std::num::NonZeroU32;
 
 use crate::error::Error;
-use crate::scaling::Scaling;
 
 /// The lowest rate that can be requested.
 pub const RATE_MIN: f64 = 1e-12;
@@ -165,10 +165,41 @@ pub(crate) const fn to_u64(number: f64) -> u64 {
     number as u64
 }
 
+/// What happens when a filter is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scaling {
+    /// It refuses new items (NONSCALING).
+    Fixed,
+    /// It gets another layer.
+    Growing {
+        /// The factor from one layer's capacity to the next.
+        expansion: NonZeroU32,
+    },
+}
+
+impl Scaling {
+    /// The factor as it is stored and shown; 0 means a fixed filter.
+    #[must_use]
+    pub const fn expansion(self) -> u32 {
+        match self {
+            Self::Fixed => 0,
+            Self::Growing { expansion } => expansion.get(),
+        }
+    }
+
+    /// The inverse of [`expansion`](Self::expansion).
+    #[must_use]
+    pub const fn from_expansion(expansion: u32) -> Self {
+        match NonZeroU32::new(expansion) {
+            None => Self::Fixed,
+            Some(expansion) => Self::Growing { expansion },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::num::NonZeroU32;
 
     fn growing() -> Scaling {
         Scaling::Growing { expansion: NonZeroU32::new(2).unwrap() }

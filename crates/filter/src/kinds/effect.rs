@@ -4,8 +4,8 @@
 use std::fmt::Display;
 use std::io::{Result, Write};
 
+use crate::geometry::sizing::Scaling;
 use crate::hash::Hasher;
-use crate::scaling::Scaling;
 
 /// An argument of a replicated command. It is formatted later, because that takes memory, which may be refused.
 #[derive(Clone, Copy)]

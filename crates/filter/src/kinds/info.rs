@@ -3,11 +3,10 @@
 use std::ffi::CStr;
 
 use super::Filter;
-use crate::ceiling::Ceiling;
 use crate::chain::Layer;
-use crate::clock::Clock;
 use crate::geometry::Geometry;
-use crate::scaling::Scaling;
+use crate::geometry::sizing::Scaling;
+use crate::host::{Ceiling, Clock};
 
 /// A field of BF.INFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

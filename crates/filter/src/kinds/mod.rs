@@ -1,10 +1,8 @@
-//! The kinds of filters. Each has a folder with its rules, its snapshot, its dump, the command that creates it and its
+//! The kinds of filters. Each has a file or a folder with its rules, its snapshot, its dump, the command that creates it and its
 //! statistics. Only this file and `spec.rs` match on the kind: [`Spec`] defines a filter of any kind, [`Filter`] is one.
 
 pub mod counting;
-pub(crate) mod description;
 pub mod effect;
-mod guarding;
 pub mod info;
 pub mod native;
 pub(crate) mod parts;
@@ -16,6 +14,7 @@ pub mod stats;
 pub mod valkey_bloom;
 pub mod windowed;
 
+pub use crate::chain::{Contents, Origin, Outcome, Removed};
 pub use counting::{CountingFilter, CountingSpec};
 pub use native::{BloomFilter, NativeSpec};
 pub use redisbloom::{RedisBloomArrival, RedisBloomFilter, RedisBloomSpec};
@@ -24,15 +23,13 @@ pub use spec::Spec;
 pub use valkey_bloom::{ValkeyBloomFilter, ValkeyBloomSpec};
 pub use windowed::{Forgets, Turn, WindowedFilter, WindowedSpec};
 
-use crate::ceiling::Ceiling;
 use crate::cells::{Mover, relocate_boxed};
 use crate::chain::{Added, Rules};
-pub use crate::chain::{Contents, Origin, Outcome, Removed};
-use crate::clock::Clock;
 use crate::error::Error;
+use crate::geometry::sizing::Scaling;
+use crate::host::{Ceiling, Clock};
 use crate::mask::Mask;
 use crate::memory::try_box;
-use crate::scaling::Scaling;
 use info::LayerSummary;
 use stats::{Measured, Stats};
 
@@ -441,5 +438,51 @@ impl Filter {
             stats.names.hash = filter.rules().hash_name();
         }
         Ok(stats)
+    }
+}
+
+// Filters that guard a database: adds that announce a row.
+
+impl Filter {
+    /// Checks that an absent item is certain to have no row, provided that every row was announced.
+    ///
+    /// # Errors
+    /// [`Error::CannotGuard`].
+    pub const fn guards(&self) -> Result<(), Error> {
+        if let Self::Counting(_) = self { Err(Error::CannotGuard) } else { Ok(()) }
+    }
+
+    /// Adds an item whose row is about to be written or has just been written. A filter that forgets then has it for a whole
+    /// window from now on: the newest bucket gets it even if an older one has it.
+    ///
+    /// # Errors
+    /// [`Error::CannotGuard`], and those of [`add`](Self::add).
+    pub fn announce(
+        &mut self,
+        item: &[u8],
+        origin: Origin,
+        clock: &impl Clock,
+        ceiling: &impl Ceiling,
+    ) -> Result<Outcome, Error> {
+        self.guards()?;
+        match self {
+            Self::Windowed(filter) => filter.add(item, true, origin, clock.now(), ceiling),
+            filter => filter.add(item, origin, clock, ceiling),
+        }
+    }
+
+    /// [`announce`](Self::announce) for up to [`BATCH`](crate::BATCH) items, in order. The filter must be one that
+    /// [guards](Self::guards).
+    pub fn announce_batch<'a>(
+        &mut self,
+        items: impl IntoIterator<Item = &'a [u8]>,
+        origin: Origin,
+        clock: &impl Clock,
+        ceiling: &impl Ceiling,
+    ) -> Added {
+        match self {
+            Self::Windowed(ring) => ring.add_batch(&ring.hash_batch(items), true, origin, clock.now(), ceiling),
+            filter => filter.add_batch(items, origin, clock, ceiling),
+        }
     }
 }

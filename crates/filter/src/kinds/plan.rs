@@ -1,10 +1,10 @@
 //! The reply of BF.PLAN: what a filter will consist of, before it is created.
 
-use crate::ceiling::CLIENT_LAYERS_MAX;
 use crate::chain::{ChainSpec, Rules};
 use crate::error::Error;
 use crate::geometry::sizing::to_f64;
 use crate::geometry::{Geometry as _, LayerDescription};
+use crate::host::CLIENT_LAYERS_MAX;
 use crate::memory::push;
 
 /// What a filter will consist of.

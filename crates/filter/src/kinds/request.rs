@@ -2,9 +2,8 @@
 
 use super::valkey_bloom::FIXED_SEED;
 use super::windowed::Forgets;
-use crate::geometry::sizing::Policy;
+use crate::geometry::sizing::{Policy, Scaling};
 use crate::hash::{Hasher, SEED_MIN};
-use crate::scaling::Scaling;
 
 /// The requested properties of a new filter.
 #[derive(Clone, Copy, Debug, PartialEq)]

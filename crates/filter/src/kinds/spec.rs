@@ -9,11 +9,11 @@ use super::{
     CountingSpec, Defaults, Forgets, LayoutName, NativeSpec, RedisBloomSpec, Request, Seed, ValkeyBloomSpec,
     WindowedSpec, redisbloom,
 };
-use crate::ceiling::Ceiling;
 use crate::chain::{Reach, reach};
 use crate::error::Error;
+use crate::geometry::sizing::Scaling;
 use crate::hash::Hasher;
-use crate::scaling::Scaling;
+use crate::host::Ceiling;
 
 /// The definition of a filter of any kind. Filters with equal definitions set the same bits for the same items.
 ///

@@ -4,11 +4,11 @@ use std::ffi::CStr;
 
 use super::{Contents, Forgets, Spec};
 use crate::chain::{Chain, Layer, Rules};
-use crate::clock::Moment;
 use crate::error::Error;
 use crate::geometry::Geometry;
 use crate::geometry::estimate::Fullness;
 use crate::geometry::sizing::{to_f64, to_u64};
+use crate::host::Moment;
 use crate::memory::push;
 use crate::ring::{Bucket, Ring, RingRules};
 

@@ -2,9 +2,8 @@
 
 use super::options::Command;
 use super::{Refusal, is, numbers, word};
-use crate::geometry::sizing::Policy;
+use crate::geometry::sizing::{Policy, Scaling};
 use crate::kinds::{Defaults, Forgets, HashName, LayoutName, Request, Seed, Spec};
-use crate::scaling::Scaling;
 
 /// The longest time to live, in milliseconds: the server adds it to the time of day without an overflow.
 pub(super) const EXPIRES_MAX: u64 = 1 << 61;

@@ -5,8 +5,8 @@
 use super::creation::{Creation, Given};
 use super::options::Command;
 use super::{Refusal, numbers};
+use crate::geometry::sizing::Scaling;
 use crate::kinds::{Defaults, Request};
-use crate::scaling::Scaling;
 
 /// A parsed BF.INSERT.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -30,8 +30,8 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Asked, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::geometry::sizing::Scaling;
     use crate::kinds::{Forgets, HashName, LayoutName};
-    use crate::scaling::Scaling;
 
     fn parse_line(line: &str) -> Result<Asked, Refusal> {
         let defaults = Defaults {

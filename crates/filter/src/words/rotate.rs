@@ -3,7 +3,7 @@
 //! The numbers state the bucket that a primary began. Primaries, the AOF and clients that replay an AOF send them.
 
 use super::{Refusal, numbers, word};
-use crate::clock::Moment;
+use crate::host::Moment;
 use crate::kinds::Turn;
 
 /// Returns the bucket that the command states, if it does.

@@ -8,16 +8,15 @@ mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
+pub(super) use processor::count_union;
+pub(crate) use processor::prefetch;
+
+use super::block_array::LINE_BYTES;
+use super::{BLOCK_BYTES, BLOCK_CELLS, PAGE_BYTES};
 #[cfg(not(target_arch = "x86_64"))]
 use portable as processor;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as processor;
-
-use super::block_array::LINE_BYTES;
-use super::{BLOCK_BYTES, BLOCK_CELLS, PAGE_BYTES};
-
-pub(super) use processor::count_union;
-pub(crate) use processor::prefetch;
 
 /// Number of tags in a line. Its last two bytes are not a tag.
 pub(crate) const LINE_TAGS: usize = LINE_BYTES / 2 - 1;

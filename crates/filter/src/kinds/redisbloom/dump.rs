@@ -9,17 +9,22 @@
 //! growth and 32 bits for entries. A chunk's iterator is 1 plus the offset of its end, so a chunk with `iterator` begins at
 //! `iterator - 1 - length`. Chunks have no checksum; a reader can only check that a chunk stays within its layer.
 //!
-//! A header without growth comes from a release before 2.2, whose seeds are not known (see `snapshot.rs`), except where its
+//! A header without growth comes from a release before 2.2, whose seeds are not known (see the snapshot, below), except where its
 //! options are those of 2.2 and later. RedisShake writes such a header for a filter of those releases if it is told that the
 //! target is RedisBloom 1.0. Their seeds have 64 bits.
 
 use std::borrow::Cow;
 
-use super::snapshot::{modulus, spelling};
 use super::{DoubleHash, GROWTH, NOROUND, RedisBloom, RedisBloomFilter};
-use crate::codec::{Error, Packed, Progress};
+use crate::cells::{BitArray, is_zero};
+use crate::chain::{Layer, check_layer};
+use crate::codec::chunks::{self, Ranges};
+use crate::codec::{Error, Packed, Progress, Sink, Source, number_of_layers, read_u32};
+use crate::error;
+use crate::geometry::sizing::{to_f64, to_u64};
 use crate::geometry::{Flat, LayerDescription};
-use crate::memory::{push, reserve};
+use crate::host::Ceiling;
+use crate::memory::{push, reserve, try_copy};
 
 /// The largest chunk, in bytes.
 pub const CHUNK_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -195,4 +200,316 @@ pub fn is_duplicate_record(filter: &RedisBloomFilter, iterator: u64, data: &[u8]
     let here = filter.layers().get(offset.layer).and_then(|layer| layer.bytes().get(offset.begin..));
     let same = here.unwrap_or_default().iter().zip(data).all(|(here, came)| came & !here == 0);
     if same { Ok(()) } else { Err(Error::Different) }
+}
+
+// The snapshot of RedisBloom's filters: RDB type `MBbloom--`. Reads encodings 0 to 4, writes 4.
+//
+// ```text
+// uint   size            items of all layers
+// uint   layers          at least 1
+// uint   options         from encoding 2 on; else 0
+// uint   growth          from encoding 4 on; else 2
+// for each layer, oldest first:
+//   uint   entries       the capacity
+//   double error         its own rate
+//   uint   hashes        k
+//   double bits per entry
+//   uint   bits          from encoding 1 on; else entries * bits per entry, rounded down
+//   uint   n2            from encoding 1 on; else 0
+//   string the bits
+//   uint   size          items of this layer
+// ```
+// Positions are modulo 2^n2, or modulo `bits` if n2 is 0. Releases before 2.2 rounded sizes up to a power of two and stored n2
+// with 0 for `bits`. Such a layer is written with n2 = 0 and its power of two as `bits`: the positions are the same, and
+// current RedisBloom refuses the other form. The first `size` is the sum of the layers' sizes.
+//
+// Encodings 2 and 3 do not say how wide the seeds of the 64-bit hash are: see `Hash::Murmur64EitherSeeds`. Such a filter gets an
+// option of ours and is written with n2. RedisBloom hashes with seeds of 64 bits, so it could report every item absent. Current
+// releases refuse n2, as they refuse the data that the old release stored.
+
+/// The encoding that is written, and the highest that can be read.
+pub const ENCODING: u32 = 4;
+
+/// Writes a filter.
+pub fn write_snapshot(filter: &RedisBloomFilter, sink: &mut impl Sink) {
+    sink.put_u64(filter.items());
+    sink.put_u64(filter.layers().len() as u64);
+    sink.put_u64(filter.rules().options().into());
+    sink.put_u64(filter.rules().growth().into());
+    for layer in filter.layers() {
+        let geometry = layer.geometry();
+        sink.put_u64(layer.capacity());
+        sink.put_f64(layer.rate());
+        sink.put_u64(geometry.hashes.into());
+        sink.put_f64(geometry.bits_per_item);
+        let (bits, n2) = spelling(filter.rules(), geometry.modulus);
+        sink.put_u64(bits);
+        sink.put_u64(n2.into());
+        sink.put_bytes(layer.bytes());
+        sink.put_u64(layer.items());
+    }
+}
+
+/// Reads a filter of an encoding. Asks the ceiling for each layer before its bits are read, and again for what has arrived.
+///
+/// # Errors
+/// For bytes that describe no sound filter, and if the ceiling refuses.
+pub fn read_snapshot(
+    source: &mut impl Source,
+    encoding: u32,
+    ceiling: &impl Ceiling,
+) -> Result<RedisBloomFilter, Error> {
+    if encoding > ENCODING {
+        return Err(Error::UnknownVersion(encoding.into()));
+    }
+    let _items = source.u64()?;
+    let count = number_of_layers::<RedisBloom>(source.u64()?, ceiling)?;
+    let options = if encoding >= 2 { read_u32(source)? } else { 0 };
+    let rules =
+        if encoding >= 4 { RedisBloom::stored(options, read_u32(source)?) } else { RedisBloom::before_2_2(options) };
+    let (mut layers, mut cells_bytes) = (Vec::new(), 0u64);
+    for index in 0..count {
+        let check = |layer_bytes| check_layer::<RedisBloom>(ceiling, index, cells_bytes, 0, layer_bytes);
+        let (capacity, rate) = (source.u64()?, source.f64()?);
+        let hashes = read_u32(source)?;
+        let bits_per_item = source.f64()?;
+        let modulus = if encoding >= 1 {
+            modulus(source.u64()?, source.u64()?)?
+        } else {
+            to_u64((to_f64(capacity) * bits_per_item).floor())
+        };
+        check(modulus.div_ceil(8))?;
+        let bits = source.owned_bytes()?;
+        let size_bytes = bits.len() as u64;
+        check(size_bytes)?;
+        cells_bytes = cells_bytes.saturating_add(size_bytes);
+        let geometry = Flat::new(size_bytes, modulus, hashes, bits_per_item);
+        let description = LayerDescription { rate, capacity, items: source.u64()?, geometry };
+        let bits = BitArray::from_stored(bits, 0).ok_or(error::Error::Unsound)?;
+        push(&mut layers, Layer::new(&description, bits)?)?;
+    }
+    Ok(RedisBloomFilter::from_layers(rules, layers)?)
+}
+
+/// Returns `bits` and `n2` for a layer's modulus.
+pub(super) fn spelling(rules: &RedisBloom, modulus: u64) -> (u64, u8) {
+    let power = u8::try_from(modulus.trailing_zeros()).ok().filter(|_| modulus.is_power_of_two());
+    match power {
+        Some(n2) if n2 > 0 && rules.has_either_seeds() => (0, n2),
+        _ => (modulus, 0),
+    }
+}
+
+/// Returns the modulus of positions.
+pub(super) fn modulus(bits: u64, n2: u64) -> Result<u64, Error> {
+    match n2 {
+        0 => Ok(bits),
+        1..64 => Ok(1 << n2),
+        _ => Err(Error::OutOfRange),
+    }
+}
+
+// The receiving end of RedisBloom's dump: a filter whose chunks arrive one by one.
+//
+// RedisBloom accepts chunks in any order, and overwrites bytes that arrived before; its filter answers from the header on.
+// From clients this crate accepts chunks in order only, because a missing chunk would go unnoticed otherwise. From a primary
+// it accepts what the primary accepted. The filter is complete when all bytes have arrived, in whatever order.
+
+/// Stands for the number of arrived bytes if there are gaps.
+const WITH_GAPS: u64 = u64::MAX;
+
+/// A filter of RedisBloom's layout whose chunks have not all arrived.
+#[derive(Debug, PartialEq)]
+pub struct RedisBloomArrival {
+    filter: RedisBloomFilter,
+    /// Kept, so that saving an incomplete filter takes no memory.
+    header: Box<[u8]>,
+    came: Ranges,
+}
+
+impl RedisBloomArrival {
+    /// Begins with a header.
+    ///
+    /// # Errors
+    /// [`Error::NotADump`] and others for bytes that are no header; [`Error::Filter`] for a filter that cannot exist or does
+    /// not fit under the ceiling.
+    pub fn begin(header: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
+        let (rules, layers) = decode_header(header)?;
+        let filter = RedisBloomFilter::with_empty_layers(rules, layers.iter().copied(), ceiling)?;
+        Ok(Self { header: encode_header(&filter)?.into_boxed_slice(), filter, came: Ranges::none()? })
+    }
+
+    /// Its `kind` in a snapshot, as `format/stored.rs` specifies.
+    pub(crate) const KIND: u64 = 3;
+
+    /// Writes its snapshot, from `kind` on.
+    pub(crate) fn write(&self, sink: &mut impl Sink) {
+        sink.put_u64(Self::KIND);
+        sink.put_bytes(&self.header);
+        if self.came.has_gaps() {
+            sink.put_u64(WITH_GAPS);
+            self.came.write(sink);
+        } else {
+            sink.put_u64(self.came.without_gap());
+        }
+        chunks::write(&self.filter, sink);
+    }
+
+    /// Reads what [`write`](Self::write) wrote after `kind`. Asks the ceiling for all of its memory before any is allocated.
+    ///
+    /// # Errors
+    /// For bytes that it cannot have written, and if the ceiling or the allocator refuses.
+    pub(crate) fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        let (rules, layers) = decode_header(source.bytes()?.as_ref())?;
+        let came = match source.u64()? {
+            WITH_GAPS => Some(Ranges::read(source)?).filter(Ranges::has_gaps).ok_or(Error::OutOfRange)?,
+            arrived_bytes => Ranges::first(arrived_bytes)?,
+        };
+        let mut filter = RedisBloomFilter::with_empty_layers(rules, layers.iter().copied(), ceiling)?;
+        chunks::read(&mut filter, came.end(), source)?;
+        Self::resume(filter, came)
+    }
+
+    fn resume(filter: RedisBloomFilter, came: Ranges) -> Result<Self, Error> {
+        let total = total_bytes(&filter);
+        if came.end() > total || came.without_gap() == total {
+            return Err(Error::OutOfRange);
+        }
+        let mut gap_start = 0;
+        for range in came.iter() {
+            if !is_zero_between(&filter, gap_start, range.start) {
+                return Err(Error::OutOfRange);
+            }
+            gap_start = range.end;
+        }
+        Ok(Self { header: encode_header(&filter)?.into_boxed_slice(), filter, came })
+    }
+
+    /// Accepts a client's record. The header and every chunk that has arrived may be repeated with the same bytes.
+    ///
+    /// # Errors
+    /// For a record out of order or of the wrong length. Nothing has changed then.
+    pub fn accept(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+        if iterator == HEADER {
+            return self.accept_header(data);
+        }
+        let (begin, offset) = offset_of(&self.filter, iterator, data)?;
+        let arrived_bytes = self.came.without_gap();
+        if begin > arrived_bytes {
+            return Err(Error::Gap { arrived_bytes });
+        }
+        let range = begin..begin + data.len() as u64;
+        let here = offset.bytes_mut(&mut self.filter, data.len()).ok_or(Error::TooLong)?;
+        let mut known_bytes = 0;
+        for part in self.came.within(&range) {
+            let place = index(part.start - begin)..index(part.end - begin);
+            if data.get(place.clone()) != here.get(place) {
+                return Err(Error::Different);
+            }
+            known_bytes += part.end - part.start;
+        }
+        if known_bytes == data.len() as u64 {
+            return Ok(Progress::Known);
+        }
+        self.came.make_room_for(&range)?;
+        here.copy_from_slice(data);
+        self.came.add(range);
+        Ok(self.progress())
+    }
+
+    /// Accepts a record that a primary accepted: chunks in any order, and repeated with other bytes.
+    ///
+    /// # Errors
+    /// For a record that does not fit the filter. Nothing has changed then.
+    pub fn obey(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+        if data.is_empty() {
+            return Ok(Progress::Known);
+        }
+        if iterator == HEADER {
+            return self.accept_header(data);
+        }
+        let (begin, offset) = offset_of(&self.filter, iterator, data)?;
+        let range = begin..begin + data.len() as u64;
+        let here = offset.bytes_mut(&mut self.filter, data.len()).ok_or(Error::TooLong)?;
+        self.came.make_room_for(&range)?;
+        here.copy_from_slice(data);
+        self.came.add(range);
+        Ok(self.progress())
+    }
+
+    fn accept_header(&self, header: &[u8]) -> Result<Progress, Error> {
+        let (rules, layers) = decode_header(header)?;
+        let own = self.filter.layers().iter().map(Layer::description);
+        let same = rules == *self.filter.rules() && own.eq(layers);
+        if same { Ok(Progress::Known) } else { Err(Error::Different) }
+    }
+
+    fn progress(&self) -> Progress {
+        if self.came.without_gap() == total_bytes(&self.filter) { Progress::Complete } else { Progress::Stored }
+    }
+
+    /// The filter as far as it has arrived.
+    #[must_use]
+    pub const fn filter(&self) -> &RedisBloomFilter {
+        &self.filter
+    }
+
+    /// The header of the filter that is arriving.
+    #[must_use]
+    pub fn header(&self) -> &[u8] {
+        &self.header
+    }
+
+    /// Returns the filter after the last chunk.
+    #[must_use]
+    pub fn into_filter(self) -> RedisBloomFilter {
+        self.filter
+    }
+
+    /// The number of bytes of all layers, from the first on, that have arrived without a gap.
+    #[must_use]
+    pub fn arrived_bytes(&self) -> u64 {
+        self.came.without_gap()
+    }
+
+    /// The number of bytes requested from the allocator in addition to the filter's.
+    pub(crate) fn own_bytes(&self) -> u64 {
+        self.header.len() as u64 + self.came.allocated_bytes()
+    }
+
+    /// Returns records of everything that has arrived.
+    pub fn records(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let chunks = self.came.iter().flat_map(|range| pieces(&self.filter, range.start, range.end));
+        std::iter::once((HEADER, self.header())).chain(chunks.map(|(end, chunk)| (HEADER + end, chunk)))
+    }
+
+    /// Returns a copy with the same fields and bits.
+    ///
+    /// # Errors
+    /// [`error::Error::OutOfMemory`] if the allocator refuses.
+    pub fn try_clone(&self) -> Result<Self, error::Error> {
+        let (header, came) = (try_copy(&self.header)?, self.came.try_clone()?);
+        Ok(Self { filter: self.filter.try_clone()?, header, came })
+    }
+}
+
+/// Converts the offset of a byte to an index.
+fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// Returns the bytes of all layers from `start` to `end`, in pieces that do not cross layers, each with its end.
+fn pieces(filter: &RedisBloomFilter, start: u64, end: u64) -> impl Iterator<Item = (u64, &[u8])> {
+    let mut begin = start;
+    std::iter::from_fn(move || {
+        let left = index(end.saturating_sub(begin));
+        let piece = chunk_from(filter, begin).filter(|_| left > 0)?;
+        let piece = piece.get(..left).unwrap_or(piece);
+        begin += piece.len() as u64;
+        Some((begin, piece))
+    })
+}
+
+fn is_zero_between(filter: &RedisBloomFilter, start: u64, end: u64) -> bool {
+    pieces(filter, start, end).all(|(_, piece)| is_zero(piece))
 }

@@ -3,25 +3,22 @@
 //! Each layer has half the rate of the one before. The first layer of a growing filter has half the requested rate, so that all
 //! layers together stay within it.
 
-mod arrival;
 pub mod dump;
-pub mod snapshot;
+
+pub use dump::RedisBloomArrival;
 
 use std::ffi::CStr;
 use std::num::NonZeroU32;
 
-pub use arrival::RedisBloomArrival;
-
 use super::Request;
 use super::effect::{EffectWord, say_all, say_scaling};
-use crate::ceiling::Ceiling;
 use crate::cells::BitArray;
 use crate::chain::{Chain, ChainSpec, Layer, Rules};
 use crate::error::Error;
-use crate::geometry::sizing::{self, to_f64, to_u64};
+use crate::geometry::sizing::{self, Scaling, to_f64, to_u64};
 use crate::geometry::{Flat, HASHES_MAX, LayerDescription, Positions};
 use crate::hash::murmur2::{murmur_hash_2, murmur_hash_64a};
-use crate::scaling::Scaling;
+use crate::host::Ceiling;
 
 /// The options of a filter are bits of one number. This one: sizes are not rounded up to powers of two.
 const NOROUND: u32 = 1;
@@ -294,8 +291,8 @@ impl RedisBloomFilter {
 mod tests {
     use super::*;
     use crate::Unlimited;
-    use crate::ceiling::Limits;
     use crate::chain::reach;
+    use crate::host::Limits;
 
     fn growing() -> Scaling {
         Scaling::from_expansion(2)

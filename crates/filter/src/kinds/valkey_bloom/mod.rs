@@ -4,8 +4,6 @@
 //! of 0.5 a filter that grew has up to twice the requested false positive rate.
 
 pub mod load;
-mod parts;
-pub mod snapshot;
 
 use std::ffi::CStr;
 use std::hash::Hasher as _;
@@ -17,9 +15,8 @@ use super::{Defaults, Request};
 use crate::cells::BitArray;
 use crate::chain::{Chain, ChainSpec, Layer, Rules};
 use crate::error::Error;
-use crate::geometry::sizing::{self, to_f64, to_u64};
+use crate::geometry::sizing::{self, Scaling, to_f64, to_u64};
 use crate::geometry::{Flat, HASHES_MAX, LayerDescription, Positions};
-use crate::scaling::Scaling;
 
 /// The common seed of filters without a random one.
 pub const FIXED_SEED: [u8; 32] = [
@@ -213,8 +210,8 @@ impl ValkeyBloomFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ceiling::Limits;
     use crate::chain::reach;
+    use crate::host::Limits;
 
     fn rules(rate: f64, tightening: f64, expansion: u32) -> ValkeyBloom {
         ValkeyBloom::new(rate, tightening, Scaling::from_expansion(expansion), FIXED_SEED)

@@ -10,14 +10,13 @@ use std::ffi::CStr;
 use super::Request;
 use super::effect::{EffectWord, say_all, say_hasher};
 use super::native::{NativeSpec, taken_rate};
-use crate::ceiling::Ceiling;
 use crate::cells::Counters;
 use crate::chain::{Added, Chain, ChainSpec, Layer, Origin, Outcome, Removed, Rules};
 use crate::error::Error;
-use crate::geometry::sizing::{Policy, RATE_MAX};
+use crate::geometry::sizing::{Policy, RATE_MAX, Scaling};
 use crate::geometry::{BlockedCounters, LayerDescription};
 use crate::hash::{HashBatch, Hasher, ItemHash};
-use crate::scaling::Scaling;
+use crate::host::Ceiling;
 
 /// What defines a counting filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -123,7 +122,7 @@ impl CountingSpec {
         NativeSpec { rate, capacity, scaling: Scaling::Fixed, hasher, policy: Policy::One }
     }
 
-    /// See [`Spec::spell`](super::Spec::spell).
+    /// See [`Spec::spell`](crate::kinds::Spec::spell).
     pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
         use EffectWord::{Bytes, Text};
         let Self { rate, capacity, hasher } = *self;

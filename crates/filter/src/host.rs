@@ -1,4 +1,5 @@
-//! Limits that are checked before a filter grows: memory and layers.
+//! What callers supply: the limits that are checked before a filter grows, memory and layers, and the time. This crate reads no
+//! clock.
 
 use crate::error::Error;
 
@@ -80,5 +81,22 @@ impl Ceiling for Limits {
 
     fn layers_max(&self) -> usize {
         self.layers
+    }
+}
+
+/// A moment, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(pub u64);
+
+/// A source of time. Most filters never ask for it. During one command it must always return the same time.
+pub trait Clock {
+    /// Returns the time.
+    fn now(&self) -> Moment;
+}
+
+/// A clock that stands still.
+impl Clock for Moment {
+    fn now(&self) -> Self {
+        *self
     }
 }

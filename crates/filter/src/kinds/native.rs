@@ -1,0 +1,548 @@
+//! Filters of the native layout: a chain of layers whose rates add up to the requested rate.
+
+use std::ffi::CStr;
+
+use super::Request;
+use super::effect::{EffectWord, say_all, say_hasher, say_scaling};
+use crate::cells::{Blocks, Histogram};
+use crate::chain::{
+    Added, CellsReader, Chain, ChainSpec, Deleted, HashSet, LAYERS_MAX, Layer, Origin, Outcome, Removed, Rules,
+    WhenFull,
+};
+use crate::codec::{self, Sink, Source, read_u32};
+use crate::error::Error;
+use crate::geometry::sizing::{self, Policy, Scaling};
+use crate::geometry::{BlockedBits, BlockedGeometry, Geometry, LayerDescription, estimate};
+use crate::hash::{HashBatch, Hasher, ItemHash};
+use crate::host::Ceiling;
+use crate::mask::{BATCH, Mask};
+use crate::memory::{push, try_box};
+
+/// What defines a native filter. Everything else about its layers follows from it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NativeSpec {
+    /// The requested false positive rate, [`RATE_MIN`](sizing::RATE_MIN) to [`RATE_MAX`](sizing::RATE_MAX).
+    pub rate: f64,
+    /// The requested capacity, at least 1: that of the first layer.
+    pub capacity: u64,
+    /// What happens when it is full.
+    pub scaling: Scaling,
+    /// How it hashes.
+    pub hasher: Hasher,
+    /// How its layers share the rate.
+    pub policy: Policy,
+}
+
+impl Rules for NativeSpec {
+    type Geometry = BlockedBits;
+    type Deleted = Option<Box<Deleted>>;
+
+    #[inline]
+    fn hash(&self, item: &[u8]) -> ItemHash {
+        self.hasher.hash(item)
+    }
+
+    #[inline]
+    fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch {
+        self.hasher.hash_batch(items)
+    }
+
+    fn scaling(&self) -> Scaling {
+        self.scaling
+    }
+
+    fn next_layer(&self, index: usize, capacity: u64, _rate: f64) -> Result<LayerDescription<BlockedBits>, Error> {
+        self.layer(index, sizing::next_capacity(capacity, self.scaling)?)
+    }
+
+    /// Counts the fields as the first release did, whatever their present size: clients compare this number, and ceilings limit
+    /// it.
+    fn size_bytes(layers: usize, cells_bytes: u64) -> u64 {
+        const FILTER_BYTES: u64 = 48;
+        const LAYER_BYTES: u64 = 72;
+        (FILTER_BYTES + LAYER_BYTES * layers as u64).saturating_add(cells_bytes)
+    }
+
+    fn zeroed(&self, geometry: &BlockedBits) -> Result<Blocks, Error> {
+        Blocks::zeroed(geometry.blocks())
+    }
+
+    /// An effect is inserted without a lookup.
+    #[inline]
+    fn add_one(
+        chain: &mut BloomFilter,
+        hash: ItemHash,
+        origin: Origin,
+        ceiling: &impl Ceiling,
+    ) -> Result<Outcome, Error> {
+        if origin == Origin::Client {
+            return chain.add_absent(hash, ceiling).map(Outcome::of);
+        }
+        let added = chain.insert_batch(&[hash], Mask::NONE, WhenFull::Insert, ceiling);
+        added.error.map_or(Ok(Outcome::New), Err)
+    }
+
+    #[inline]
+    fn add_batch(chain: &mut BloomFilter, hashes: &HashBatch, origin: Origin, ceiling: &impl Ceiling) -> Added {
+        match origin {
+            Origin::Client => chain.add_absent_batch(hashes, Mask::NONE, ceiling),
+            Origin::Effect => chain.insert_batch(hashes, Mask::NONE, WhenFull::Insert, ceiling),
+        }
+    }
+
+    fn remove_batch(chain: &mut BloomFilter, hashes: &HashBatch, origin: Origin, ceiling: &impl Ceiling) -> Removed {
+        if !chain.rules().hasher.is_keyed() {
+            return Removed::REFUSED;
+        }
+        chain.delete_batch(hashes, origin, ceiling)
+    }
+}
+
+impl ChainSpec for NativeSpec {
+    type Rules = Self;
+
+    fn check(&self) -> Result<(), Error> {
+        if (sizing::RATE_MIN..=sizing::RATE_MAX).contains(&self.rate) { Ok(()) } else { Err(Error::RateOutOfRange) }
+    }
+
+    fn rules(&self) -> Self {
+        *self
+    }
+
+    fn first_layer(&self) -> Result<LayerDescription<BlockedBits>, Error> {
+        self.layer(0, self.capacity)
+    }
+}
+
+impl NativeSpec {
+    /// The definition of the filter that stands in for one that was moved out.
+    const NOTHING: Self = Self {
+        rate: sizing::RATE_MAX,
+        capacity: 1,
+        scaling: Scaling::Fixed,
+        hasher: Hasher::murmur3(0),
+        policy: Policy::One,
+    };
+
+    /// Returns the definition of a new filter.
+    #[must_use]
+    pub fn new(rate: f64, capacity: u64, scaling: Scaling, hasher: Hasher) -> Self {
+        Self { rate, capacity, scaling, hasher, policy: Policy::One }.with_newest_policy()
+    }
+
+    /// Returns the definition of a new filter with MurmurHash3, the usual hash.
+    #[must_use]
+    pub fn murmur3(rate: f64, capacity: u64, scaling: Scaling, seed: u32) -> Self {
+        Self::new(rate, capacity, scaling, Hasher::murmur3(seed))
+    }
+
+    /// Returns the definition for a request; see [`taken_rate`]. `None` if the filter cannot have the requested policy.
+    ///
+    /// A primary states every policy except the first, which 0.2 did not state.
+    pub(super) fn of(request: &Request, hasher: Hasher, must_obey: bool) -> Option<Self> {
+        let Request { rate, capacity, scaling, policy, .. } = *request;
+        let spec = Self { rate: taken_rate(rate), capacity, scaling, hasher, policy: policy.unwrap_or(Policy::One) };
+        let is_new = policy.is_none() && !must_obey;
+        let spec = if is_new { spec.with_newest_policy() } else { spec };
+        spec.policy.suits(spec.rate, scaling, capacity).then_some(spec)
+    }
+
+    /// Returns the definition with the second policy if the filter is fixed and has a high rate, or if that makes its first layer smaller.
+    ///
+    /// Smaller layers and lower rates of growing filters keep the first policy. Their few blocks have unequal loads, so they exceed their
+    /// share of the rate, which only a small share makes up for: `tests/figures` has the sums.
+    fn with_newest_policy(self) -> Self {
+        /// Below it, a layer of two blocks has up to 1.13 of its rate.
+        const CAPACITY_MIN: u64 = 70;
+        /// Below it, a layer of a few blocks has up to 1.5 of its rate.
+        const RATE_MIN: f64 = 0.001;
+        let newest = Self { policy: Policy::Two, ..self };
+        let is_for_it = || self.capacity >= CAPACITY_MIN && self.rate >= RATE_MIN;
+        let first_bytes = |spec: Self| spec.first_layer().map_or(0, |layer| layer.geometry.size_bytes());
+        let is_smaller = || first_bytes(newest) < first_bytes(self);
+        let is_better = self.scaling == Scaling::Fixed || is_for_it() && is_smaller();
+        if Policy::Two.suits(self.rate, self.scaling, self.capacity) && is_better { newest } else { self }
+    }
+
+    fn layer(&self, index: usize, capacity: u64) -> Result<LayerDescription<BlockedBits>, Error> {
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        let rate = self.rate * sizing::share(self.policy, self.scaling, self.capacity, index);
+        let geometry = if (self.policy, self.scaling) == (Policy::Two, Scaling::Fixed) {
+            BlockedBits::with_cells(sizing::bits_per_counted_item, capacity, rate)?
+        } else {
+            BlockedBits::for_layer(capacity, rate)?
+        };
+        Ok(LayerDescription { rate, capacity, items: 0, geometry })
+    }
+
+    /// See [`Spec::spell`](crate::kinds::Spec::spell). A reader takes a missing policy for the first if the command is an effect, and
+    /// for the newest if a client sends it.
+    pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
+        use EffectWord::{Bytes, Text};
+        let Self { rate, capacity, scaling, hasher, policy } = *self;
+        say_all(&mut say, &[Bytes(b"CAPACITY"), Text(&capacity), Bytes(b"ERROR"), Text(&rate)]);
+        say_scaling(scaling, &mut say);
+        say_hasher(hasher, &mut say);
+        if policy != Policy::One || self.with_newest_policy().policy != policy {
+            say_all(&mut say, &[Bytes(b"POLICY"), Text(&policy.number())]);
+        }
+        c"BF.INSERT"
+    }
+}
+
+/// A filter of the native layout.
+pub type BloomFilter = Chain<NativeSpec>;
+
+impl BloomFilter {
+    /// Creates an empty filter for `capacity` items (at least 1) at false positive rate `rate`
+    /// ([`RATE_MIN`](crate::geometry::sizing::RATE_MIN) to [`RATE_MAX`](crate::geometry::sizing::RATE_MAX)), hashed by
+    /// MurmurHash3. Takes microseconds, whatever the size.
+    ///
+    /// # Errors
+    /// As [`with_spec`](Self::with_spec).
+    pub fn new(rate: f64, capacity: u64, scaling: Scaling, seed: u32, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        Self::with_spec(NativeSpec::murmur3(rate, capacity, scaling, seed), ceiling)
+    }
+
+    /// Creates a filter with layers as described, their bits all zero, for a reader that fills them in. Asks the ceiling once
+    /// for the whole filter, before anything is allocated.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for layers that no filter can have, [`Error::AboveCeiling`], [`Error::OutOfMemory`].
+    pub fn with_zero_bits(
+        spec: NativeSpec,
+        layers: &[LayerDescription<BlockedBits>],
+        ceiling: &impl Ceiling,
+    ) -> Result<Self, Error> {
+        spec.check().map_err(|_| Error::Unsound)?;
+        Self::part_with_zero_bits(spec, layers, ceiling)
+    }
+
+    /// Creates a bucket like [`with_zero_bits`](Self::with_zero_bits), without the check of its rate.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn part_with_zero_bits(
+        spec: NativeSpec,
+        layers: &[LayerDescription<BlockedBits>],
+        ceiling: &impl Ceiling,
+    ) -> Result<Self, Error> {
+        if spec.capacity == 0 {
+            return Err(Error::Unsound);
+        }
+        Self::with_empty_layers(spec, layers.iter().copied(), ceiling)
+    }
+
+    /// Creates a filter without layers, to stand in for one that was moved out. It contains nothing and refuses every add.
+    pub(crate) const fn nothing() -> Self {
+        Self::hollow(NativeSpec::NOTHING)
+    }
+
+    /// Its definition.
+    #[must_use]
+    pub const fn spec(&self) -> NativeSpec {
+        *self.rules()
+    }
+}
+
+/// Returns the rate of a native filter for a requested rate: the nearest supported one.
+#[must_use]
+pub const fn taken_rate(asked: f64) -> f64 {
+    asked.clamp(sizing::RATE_MIN, sizing::RATE_MAX)
+}
+
+// Merging native filters into their union.
+//
+// Bits are united layer by layer. The exact number of items in a union is unknown, so it is estimated from the bits of each
+// layer. An entry in a table of deleted items remains if no filter contains its item.
+
+/// The factor by which the estimated items of a layer may exceed its capacity, because estimates vary.
+const SLACK: f64 = 1.05;
+
+impl BloomFilter {
+    /// Returns the union of filters, with the definition of the first.
+    ///
+    /// # Errors
+    /// As [`merge`](Self::merge); [`Error::Unsound`] for no filters.
+    pub fn union_of(filters: &[&Self], origin: Origin, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        let first = filters.first().ok_or(Error::Unsound)?;
+        let mut union = Self::hollow(first.spec());
+        union.merge(filters, origin, ceiling)?;
+        Ok(union)
+    }
+
+    /// Adds the contents of others, which must have the same definition, including the seed. Reads all bits once, or twice in
+    /// layers whose items add up to more than their capacity, and writes the pages that change.
+    ///
+    /// # Errors
+    /// [`Error::Different`]. For a client also [`Error::UnionTooLarge`] and [`Error::NoRoomForDeleted`].
+    /// [`Error::TooManyLayers`], [`Error::AboveCeiling`], [`Error::OutOfMemory`]. Nothing has changed then.
+    pub fn merge(&mut self, others: &[&Self], origin: Origin, ceiling: &impl Ceiling) -> Result<(), Error> {
+        if others.iter().any(|other| other.spec() != self.spec()) {
+            return Err(Error::Different);
+        }
+        if others.is_empty() {
+            return Ok(());
+        }
+        let union = self.plan_union(others, ceiling, estimated, |layer, items| check(layer, items, origin))?;
+        let most = if origin == Origin::Effect { u64::MAX } else { HashSet::capacity_in(union.cells_bytes()) };
+        let table = self.union_of_tables(others, most, ceiling)?;
+        if table.is_some() {
+            self.reserve_deleted()?;
+        }
+
+        self.unite(union, others, estimated);
+        if let Some(table) = table {
+            self.replace_deleted(table);
+        }
+        Ok(())
+    }
+
+    /// Returns the table of the union, with up to `most` entries; `None` if no filter has a table.
+    fn union_of_tables(
+        &self,
+        others: &[&Self],
+        most: u64,
+        ceiling: &impl Ceiling,
+    ) -> Result<Option<Box<Deleted>>, Error> {
+        let filters = || std::iter::once(self).chain(others.iter().copied());
+        let entries: u64 = others.iter().map(|other| other.deleted_entries()).sum();
+        if entries == 0 && self.deleted_entries() == 0 {
+            return Ok(None);
+        }
+        ceiling.allow(self.size_bytes(), entries.saturating_mul(size_of::<ItemHash>() as u64))?;
+        let mut table = try_box(Deleted::after(self.revision()))?;
+        let mut readers = Vec::new();
+        crate::memory::reserve(&mut readers, others.len() + 1)?;
+        // False positives may have been deleted as well, so a filter whose count is 0 can still have members.
+        for filter in filters().filter(|filter| filter.items_added() > 0) {
+            readers.push((filter, CellsReader::new(filter)?));
+        }
+        for deleted in filters().filter_map(Self::deleted) {
+            deleted.for_each_sorted_run(|run| {
+                run.chunks(BATCH).try_for_each(|hashes| {
+                    let mut stays = Mask::first(hashes.len());
+                    for (filter, cells) in &mut readers {
+                        stays = stays - filter.but_deleted(hashes, cells.has_cells_batch(hashes));
+                    }
+                    stays.each_of(hashes).try_for_each(|(_, hash)| table.hashes.insert(hash).map(drop))
+                })?;
+                let entries = table.hashes.len();
+                if entries > most { Err(Error::NoRoomForDeleted { entries }) } else { Ok(()) }
+            })?;
+        }
+        Ok(Some(table))
+    }
+}
+
+/// Estimates the number of items of a layer from its bits.
+fn estimated(layer: &LayerDescription<BlockedBits>, bits: &Histogram) -> u64 {
+    let BlockedBits { hashes, .. } = layer.geometry;
+    sizing::to_u64(estimate::items(bits, hashes, layer.geometry.blocks()).round())
+}
+
+/// Checks the number of items of a united layer. An effect always passes, because the primary had room for it.
+fn check(layer: &LayerDescription<BlockedBits>, items: u64, origin: Origin) -> Result<(), Error> {
+    let capacity = layer.capacity;
+    if origin == Origin::Client && sizing::to_f64(items) > SLACK * sizing::to_f64(capacity) {
+        return Err(Error::UnionTooLarge { items, capacity });
+    }
+    Ok(())
+}
+
+// Everything about a native filter except its bits and its table, for snapshots and the headers of dumps: the fields from the
+// hash identifier to the last layer, in the order that `format/stored.rs` specifies.
+
+const HASH_MURMUR3_X64_128: u64 = 1;
+const HASH_SIPHASH_2_4_128: u64 = 2;
+
+/// Descriptions of layers.
+pub(crate) type Layers<G = BlockedBits> = Vec<LayerDescription<G>>;
+
+/// Writes the hash identifier and the definition of a filter.
+pub(crate) fn write_spec(spec: &NativeSpec, sink: &mut impl Sink) {
+    let NativeSpec { rate, capacity, scaling, hasher, policy } = *spec;
+    sink.put_u64(if hasher.is_keyed() { HASH_SIPHASH_2_4_128 } else { HASH_MURMUR3_X64_128 });
+    sink.put_f64(rate);
+    sink.put_u64(capacity);
+    sink.put_u64(u64::from(scaling.expansion()));
+    match hasher {
+        Hasher::Murmur3 { seed } => sink.put_u64(u64::from(u32::from_le_bytes(seed))),
+        Hasher::SipHash { key } => key.as_chunks().0.iter().for_each(|half| sink.put_u64(u64::from_le_bytes(*half))),
+    }
+    sink.put_u64(u64::from(policy.number()));
+}
+
+/// Reads what [`write_spec`] wrote. Returns the definition, which the filter checks, and whether such a filter can have the
+/// policy.
+///
+/// # Errors
+/// [`codec::Error::UnknownHash`], [`codec::Error::OutOfRange`], [`codec::Error::Truncated`].
+pub(crate) fn read_spec(source: &mut impl Source) -> Result<(NativeSpec, bool), codec::Error> {
+    let hash = source.u64()?;
+    if hash != HASH_MURMUR3_X64_128 && hash != HASH_SIPHASH_2_4_128 {
+        return Err(codec::Error::UnknownHash(hash));
+    }
+    let (rate, capacity, scaling) = (source.f64()?, source.u64()?, Scaling::from_expansion(read_u32(source)?));
+    let hasher = if hash == HASH_MURMUR3_X64_128 {
+        Hasher::murmur3(read_u32(source)?)
+    } else {
+        let halves = [source.u64()?, source.u64()?].map(u128::from);
+        let [low, high] = halves;
+        Hasher::SipHash { key: (low | high << 64).to_le_bytes() }
+    };
+    let policy = Policy::from_number(read_u32(source)?).filter(|policy| policy.suits(rate, scaling, capacity));
+    let is_sound = policy.is_some();
+    Ok((NativeSpec { rate, capacity, scaling, hasher, policy: policy.unwrap_or(Policy::One) }, is_sound))
+}
+
+/// Writes the number of layers and the description of each.
+pub(crate) fn write_layers<const BLOCK: usize>(
+    layers: impl ExactSizeIterator<Item = LayerDescription<BlockedGeometry<BLOCK>>>,
+    sink: &mut impl Sink,
+) {
+    sink.put_u64(layers.len() as u64);
+    for layer in layers {
+        sink.put_f64(layer.rate);
+        sink.put_u64(layer.capacity);
+        sink.put_u64(layer.items);
+        sink.put_u64(u64::from(layer.geometry.hashes));
+        sink.put_u64(layer.geometry.groups);
+        sink.put_u64(u64::from(layer.geometry.blocks_per_group));
+    }
+}
+
+/// Writes the shapes of layers: what [`write_layers`] writes while they are empty.
+pub(crate) fn write_shapes<const BLOCK: usize>(
+    layers: impl ExactSizeIterator<Item = LayerDescription<BlockedGeometry<BLOCK>>>,
+    sink: &mut impl Sink,
+) {
+    write_layers(layers.map(|layer| LayerDescription { items: 0, ..layer }), sink);
+}
+
+/// Reads what [`write_layers`] wrote.
+///
+/// # Errors
+/// [`codec::Error::OutOfRange`], [`codec::Error::Truncated`], [`codec::Error::Filter`].
+pub(crate) fn read_layers<const BLOCK: usize>(
+    source: &mut impl Source,
+) -> Result<Layers<BlockedGeometry<BLOCK>>, codec::Error> {
+    let count = usize::try_from(source.u64()?).ok().filter(|layers| *layers <= LAYERS_MAX);
+    let mut layers = Vec::new();
+    for _ in 0..count.ok_or(codec::Error::OutOfRange)? {
+        let (rate, capacity, items) = (source.f64()?, source.u64()?, source.u64()?);
+        let hashes = read_u32(source)?;
+        let geometry = BlockedGeometry { groups: source.u64()?, blocks_per_group: read_u32(source)?, hashes };
+        push(&mut layers, LayerDescription { rate, capacity, items, geometry })?;
+    }
+    Ok(layers)
+}
+
+/// Whether layers have these shapes.
+pub(crate) fn are_shaped<G: Geometry>(layers: &[Layer<G>], described: &[LayerDescription<G>]) -> bool {
+    layers.len() == described.len()
+        && layers.iter().zip(described).all(|(layer, described)| layer.geometry() == described.geometry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Limits, Unlimited};
+    use crate::kinds::NativeSpec;
+
+    fn filter(capacity: u64, items: std::ops::Range<u32>) -> BloomFilter {
+        let hasher = Hasher::SipHash { key: [3; 16] };
+        let spec = NativeSpec { hasher, ..NativeSpec::murmur3(1e-6, capacity, Scaling::from_expansion(2), 0) };
+        let mut filter = BloomFilter::with_spec(spec, &Unlimited).unwrap();
+        items.for_each(|item| _ = filter.add(&item.to_le_bytes(), &Unlimited).unwrap());
+        filter
+    }
+
+    fn without(mut filter: BloomFilter, items: std::ops::Range<u32>) -> BloomFilter {
+        for item in items {
+            assert_eq!(filter.delete(filter.hash(&item.to_le_bytes()), Origin::Client, &Unlimited), Ok(true));
+        }
+        filter
+    }
+
+    fn has(filter: &BloomFilter, item: u32) -> bool {
+        filter.contains(&item.to_le_bytes())
+    }
+
+    #[test]
+    fn an_entry_remains_if_no_other_filter_has_its_item() {
+        let mut one = without(filter(1000, 0..100), 0..50);
+        let other = without(filter(1000, 20..120), 40..60);
+        assert_eq!(one.merge(&[&other], Origin::Client, &Unlimited), Ok(()));
+        let absent: Vec<u32> = (0..120).filter(|item| !has(&one, *item)).collect();
+        // The other contains 20 to 39; neither contains 40 to 49; this one contains 50 to 59.
+        assert_eq!(absent, (0..20).chain(40..50).collect::<Vec<_>>());
+        assert_eq!((one.deleted_entries(), one.items()), (30, 90));
+        assert_eq!(one.add(&45u32.to_le_bytes(), &Unlimited), Ok(true));
+        assert_eq!((one.deleted_entries(), one.items()), (29, 91));
+    }
+
+    #[test]
+    fn the_tables_of_several_filters_are_merged() {
+        let parts = [0..10u32, 10..20, 20..30].map(|range| without(filter(1000, 0..100), range));
+        let [one, two, three] = &parts;
+        let union = BloomFilter::union_of(&[one, two, three], Origin::Client, &Unlimited).unwrap();
+        assert!((0..100).all(|item| has(&union, item)), "each item is a member of some filter");
+        assert_eq!((union.deleted_entries(), union.items()), (0, 100));
+        let alone = BloomFilter::union_of(&[one], Origin::Client, &Unlimited).unwrap();
+        assert!(alone == *one);
+        assert_eq!(alone.items(), 90);
+    }
+
+    #[test]
+    fn a_filter_whose_items_are_all_deleted_has_none() {
+        let gone = without(filter(1000, 0..100), 0..100);
+        let mut one = without(filter(1000, 0..10), 5..6);
+        assert_eq!(one.merge(&[&gone], Origin::Client, &Unlimited), Ok(()));
+        assert!((0..100).all(|item| has(&one, item) == (item < 10 && item != 5)));
+        assert_eq!(one.items(), 9);
+    }
+
+    #[test]
+    fn members_remain_if_as_many_false_positives_were_deleted() {
+        let members = 0..3_u32;
+        let spec = NativeSpec { rate: 0.25, capacity: 400, scaling: Scaling::Fixed, ..filter(1000, 0..0).spec() };
+        let with_members = || {
+            let mut filter = BloomFilter::with_spec(spec, &Unlimited).unwrap();
+            members.clone().for_each(|item| _ = filter.add(&item.to_le_bytes(), &Unlimited).unwrap());
+            filter
+        };
+        let mut one = with_members();
+        for _ in members.clone() {
+            let stranger = (members.end..10_000_000).find(|item| has(&one, *item)).unwrap();
+            one = without(one, stranger..stranger + 1);
+        }
+        assert_eq!(one.items(), 0);
+        let other = without(with_members(), members.clone());
+        assert_eq!(one.merge(&[&other], Origin::Client, &Unlimited), Ok(()));
+        assert!(members.clone().all(|item| has(&one, item)));
+    }
+
+    #[test]
+    fn a_table_without_room_changes_nothing() {
+        // Both tables are nearly at their limit, and no filter contains the items of either.
+        let fill = |range: std::ops::Range<u32>| {
+            let mut filter = filter(1000, range.clone());
+            let full = range
+                .clone()
+                .find(|item| filter.delete(filter.hash(&item.to_le_bytes()), Origin::Client, &Unlimited).is_err());
+            assert!(full.is_some_and(|item| item - range.start > 100), "{full:?}");
+            filter
+        };
+        let (mut one, other) = (fill(0..480), fill(480..960));
+        let before = one.try_clone().unwrap();
+        let refused = one.merge(&[&other], Origin::Client, &Unlimited);
+        assert!(matches!(refused, Err(Error::NoRoomForDeleted { .. })), "{refused:?}");
+        let bytes = one.size_bytes();
+        let refused = one.merge(&[&other], Origin::Client, &Limits { size_bytes: bytes, layers: 9 });
+        assert!(matches!(refused, Err(Error::AboveCeiling { .. })), "{refused:?}");
+        assert!(one == before && one.revision() == before.revision());
+        assert_eq!(one.merge(&[&other], Origin::Effect, &Unlimited), Ok(()));
+        assert_eq!(one.deleted_entries(), before.deleted_entries() + other.deleted_entries());
+    }
+}
