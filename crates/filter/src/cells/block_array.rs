@@ -6,14 +6,12 @@
 use std::mem::take;
 
 use super::arch::prefetch;
-use super::{Cells, Mover, PAGE_BYTES, relocate_bytes};
+use super::{BLOCK_BYTES, BLOCK_CELLS, Cells, Mover, PAGE_BYTES, relocate_bytes};
 use crate::error::Error;
 use crate::memory::zeroed_bytes;
 
 /// Size of a cache line in bytes, the least alignment of the first block.
 pub(super) const LINE_BYTES: usize = 64;
-/// Number of cells in a block, of bits or of counters.
-pub const BLOCK_CELLS: usize = 512;
 /// Arrays of at least this size begin at a page, so that a group of blocks of 4 KiB is one page of memory.
 pub const PAGE_ALIGNED_FROM_BYTES: usize = 256 * 1024;
 
@@ -219,9 +217,6 @@ impl<const BLOCK: usize> std::fmt::Debug for BlockArray<BLOCK> {
 //
 // Bits are accessed as words of 32 bits, which takes fewer instructions than bytes: the processor takes a shift modulo 32 by
 // itself.
-
-/// Size of a block in bytes: a cache line.
-pub const BLOCK_BYTES: usize = BLOCK_CELLS / 8;
 
 /// An array of bits in blocks of 64 bytes. Bit p of a block is byte p / 8, mask `1 << (p % 8)`, on every machine.
 ///

@@ -4,7 +4,8 @@
 //! 15 is saturated: how many items share it is unknown, so it never changes again. In practice no counter of a full filter of
 //! distinct items saturates.
 
-use super::block_array::{BLOCK_CELLS, BlockArray, BlockCell, BlockedCells};
+use super::BLOCK_CELLS;
+use super::block_array::{BlockArray, BlockCell, BlockedCells};
 
 /// Size of a block of counters in bytes: four cache lines.
 pub const COUNTER_BLOCK_BYTES: usize = BLOCK_CELLS / 2;

@@ -8,15 +8,17 @@ mod counters;
 mod histogram;
 
 pub use array::BitArray;
-pub use block_array::{
-    BLOCK_BYTES, BLOCK_CELLS, BlockArray, BlockCell, BlockedCells, Blocks, PAGE_ALIGNED_FROM_BYTES, Prefix,
-};
+pub use block_array::{BlockArray, BlockCell, BlockedCells, Blocks, PAGE_ALIGNED_FROM_BYTES, Prefix};
 pub use counters::{COUNTER_BLOCK_BYTES, COUNTER_MAX, Counters};
 pub use histogram::{Histogram, sampled_ones, unite};
 
 use std::mem::{ManuallyDrop, take};
 use std::ptr::{NonNull, slice_from_raw_parts_mut};
 
+/// Number of cells in a block, of bits or of counters.
+pub const BLOCK_CELLS: usize = 512;
+/// Size of a block in bytes: a cache line.
+pub const BLOCK_BYTES: usize = BLOCK_CELLS / 8;
 /// The usual size of a page of memory in bytes, used on every machine.
 pub(crate) const PAGE_BYTES: usize = 4096;
 

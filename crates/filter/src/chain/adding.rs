@@ -1,14 +1,54 @@
 //! Adds to a chain, one by one and in batches, and its growth. The rules of each kind choose between these ways of adding.
 
 use super::Chain;
-use super::layer::{Layer, Prefetch, check_layer};
+use super::layer::{Layer, Prefetch};
 use super::lookup::{contains_in, contains_one_apart, exact_hashes};
-use super::rules::{HashOf, Rules};
+use super::rules::{HashOf, Rules, check_layer};
 use crate::error::Error;
 use crate::geometry::{Counting, Geometry, LayerDescription};
 use crate::hash::HashBatch;
 use crate::host::Ceiling;
 use crate::mask::Mask;
+
+/// How the filters of a kind add and delete: which of the ways below they take.
+pub trait Changes: Rules {
+    /// Adds the item with this hash.
+    ///
+    /// # Errors
+    /// As [`Chain::add`].
+    #[inline]
+    fn add_one(
+        chain: &mut Chain<Self>,
+        hash: HashOf<Self>,
+        origin: Origin,
+        ceiling: &impl Ceiling,
+    ) -> Result<Outcome, Error> {
+        let _ = origin;
+        chain.add_absent(hash, ceiling).map(Outcome::of)
+    }
+    /// Adds the items of a batch, in order, with the answers of adding them one by one.
+    #[inline]
+    fn add_batch(
+        chain: &mut Chain<Self>,
+        hashes: &HashBatch<HashOf<Self>>,
+        origin: Origin,
+        ceiling: &impl Ceiling,
+    ) -> Added {
+        let _ = origin;
+        chain.add_absent_batch(hashes, Mask::NONE, ceiling)
+    }
+    /// Deletes the items of a batch, in order, with the answers of deleting them one by one. For an empty batch, answers
+    /// whether the filter supports deletes.
+    fn remove_batch(
+        chain: &mut Chain<Self>,
+        hashes: &HashBatch<HashOf<Self>>,
+        origin: Origin,
+        ceiling: &impl Ceiling,
+    ) -> Removed {
+        let _ = (chain, hashes, origin, ceiling);
+        Removed::REFUSED
+    }
+}
 
 /// What happens to an effect if a fixed chain is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +59,7 @@ pub(crate) enum WhenFull {
     Insert,
 }
 
-impl<R: Rules> Chain<R> {
+impl<R: Changes> Chain<R> {
     /// Adds an item for a client. Returns whether it was new. A new item that tests as present (a false positive) is not added,
     /// because lookups find it anyway.
     ///
@@ -47,7 +87,9 @@ impl<R: Rules> Chain<R> {
     pub fn add_batch(&mut self, hashes: &HashBatch<HashOf<R>>, ceiling: &impl Ceiling) -> Added {
         R::add_batch(self, hashes, Origin::Client, ceiling)
     }
+}
 
+impl<R: Rules> Chain<R> {
     /// Adds the item with this hash unless it is found. A deleted item still has its cells, so only its entry is removed.
     ///
     /// # Errors

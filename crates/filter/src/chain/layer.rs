@@ -4,12 +4,10 @@
 use std::mem::replace;
 use std::ops::{Deref, DerefMut};
 
-use super::rules::{ChainSpec, Rules};
 use crate::cells::{Cells, Mover, relocate_elements};
 use crate::error::Error;
 use crate::geometry::estimate::Fullness;
 use crate::geometry::{Counting, Geometry, LayerDescription};
-use crate::host::Ceiling;
 use crate::mask::{BATCH, Mask};
 use crate::memory::reserve;
 
@@ -479,56 +477,6 @@ impl Totals {
             .try_fold(Self::default(), |totals, layer| totals.with(replace(&mut newest_items, layer.items), &layer));
         totals.ok_or(Error::Unsound)
     }
-}
-
-/// Asks a ceiling for a layer after `layers` others, in a filter whose table of deleted items has `entries_bytes`. Requests the
-/// bytes by which the filter grows.
-///
-/// # Errors
-/// [`Error::AboveCeiling`], [`Error::TooManyLayers`].
-pub(crate) fn check_layer<R: Rules>(
-    ceiling: &impl Ceiling,
-    layers: usize,
-    cells_bytes: u64,
-    entries_bytes: u64,
-    layer_bytes: u64,
-) -> Result<(), Error> {
-    if layers >= R::LAYERS_MAX.min(ceiling.layers_max()) {
-        return Err(Error::TooManyLayers);
-    }
-    let before_bytes = if layers == 0 { 0 } else { R::size_bytes(layers, cells_bytes) };
-    let grown_bytes = R::size_bytes(layers.saturating_add(1), cells_bytes.saturating_add(layer_bytes));
-    ceiling.allow(before_bytes.saturating_add(entries_bytes), grown_bytes.saturating_sub(before_bytes))
-}
-
-/// How far a filter can grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reach {
-    /// The largest number of items that it can hold.
-    pub capacity: u64,
-    /// Whether the false positive rate of the next layer, rather than memory, ends its growth.
-    pub ends_by_rate: bool,
-}
-
-/// Returns how far a filter can grow under a ceiling. `filter_bytes` is the filter's present size, 0 if it does not exist yet.
-/// Computes the size of every layer, about 60 ns each.
-pub(crate) fn reach<S: ChainSpec>(spec: &S, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
-    let limit_bytes = ceiling.available_bytes(filter_bytes, u64::MAX).saturating_add(filter_bytes);
-    let rules = spec.rules();
-    let (mut next, mut cells_bytes, mut capacity) = (spec.first_layer(), 0u64, 0u64);
-    for index in 0..S::Rules::LAYERS_MAX.min(ceiling.layers_max()) {
-        let layer = match next {
-            Ok(layer) => layer,
-            Err(error) => return Reach { capacity, ends_by_rate: error == Error::RateTooLow },
-        };
-        cells_bytes = cells_bytes.saturating_add(layer.geometry.size_bytes());
-        if S::Rules::size_bytes(index + 1, cells_bytes) > limit_bytes {
-            break;
-        }
-        capacity = capacity.saturating_add(layer.capacity);
-        next = rules.next_layer(index + 1, layer.capacity, layer.rate);
-    }
-    Reach { capacity, ends_by_rate: false }
 }
 
 /// The counts of a filter, or of several together.

@@ -14,13 +14,14 @@ mod rules;
 mod union;
 
 pub(crate) use adding::WhenFull;
-pub use adding::{Added, Origin, Outcome, Removed};
+pub use adding::{Added, Changes, Origin, Outcome, Removed};
 pub use beside::{Deleted, DeletedSlot};
 pub use hash_set::{HashSet, Lookup};
-pub use layer::{Contents, Layer, Reach};
-pub(crate) use layer::{Probes, check_layer, reach};
+pub(crate) use layer::Probes;
+pub use layer::{Contents, Layer};
 pub(crate) use pending::{CellsReader, Whole};
-pub use rules::{ChainSpec, HashOf, LAYERS_MAX, Rules};
+pub use rules::{ChainSpec, HashOf, LAYERS_MAX, Reach, Rules};
+pub(crate) use rules::{check_layer, reach};
 
 use crate::cells::{Cells as _, Mover, PAGE_BYTES, is_zero, relocate_boxed};
 use crate::error::Error;
@@ -28,7 +29,8 @@ use crate::geometry::LayerDescription;
 use crate::geometry::sizing::Scaling;
 use crate::hash::HashBatch;
 use crate::host::{Ceiling, Unlimited};
-use beside::Beside;
+use crate::memory::try_box;
+use beside::{Beside, Pending};
 use layer::{Layers, Totals};
 
 /// A filter: a chain of layers under the same rules.
@@ -37,7 +39,7 @@ pub struct Chain<R: Rules> {
     rules: R,
     layers: Layers<R::Geometry>,
     /// What few filters have.
-    beside: Option<Box<Beside<R>>>,
+    beside: Option<Box<Beside<R::Deleted>>>,
 }
 
 impl<R: Rules> Chain<R> {
@@ -239,7 +241,7 @@ impl<R: Rules> Chain<R> {
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let fields = size_of::<Self>() + self.layers.list_bytes();
-        let beside = if self.beside.is_some() { size_of::<Beside<R>>() } else { 0 };
+        let beside = if self.beside.is_some() { size_of::<Beside<R::Deleted>>() } else { 0 };
         let fields = fields + beside;
         let table = self.table().map_or(0, Deleted::allocated_bytes);
         let held = (fields as u64).saturating_add(self.pending_bytes()).saturating_add(table);
@@ -305,6 +307,52 @@ impl<R: Rules> Chain<R> {
     #[inline]
     pub fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch<HashOf<R>> {
         self.rules.hash_batch(items)
+    }
+}
+
+/// What few chains have beside their layers.
+impl<R: Rules> Chain<R> {
+    /// Returns the pending adds, if any.
+    #[inline]
+    fn pending(&self) -> Option<&Pending> {
+        self.beside.as_ref()?.pending.as_deref()
+    }
+
+    /// Returns the table of deleted items, if there is one.
+    #[inline]
+    fn table(&self) -> Option<&Deleted> {
+        self.beside.as_ref()?.deleted.table()
+    }
+
+    /// Returns the table of deleted items for a change, if there is one.
+    fn table_mut(&mut self) -> Option<&mut Deleted> {
+        self.beside.as_mut()?.deleted.slot()?.as_deref_mut()
+    }
+
+    /// Returns the place of pending adds and deleted items, for a change.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    fn reserve_beside(place: &mut Option<Box<Beside<R::Deleted>>>) -> Result<&mut Beside<R::Deleted>, Error> {
+        Ok(match place {
+            Some(beside) => beside,
+            none => none.insert(try_box(Beside { pending: None, deleted: R::Deleted::EMPTY })?),
+        })
+    }
+
+    /// Frees the memory if nothing is pending and no table exists.
+    fn free_empty_beside(&mut self) {
+        if self.pending().is_none() && self.table().is_none() {
+            self.beside = None;
+        }
+    }
+
+    /// Returns the place of the table of deleted items, for a change.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; [`Error::Unsound`] if the kind has no table.
+    fn deleted_slot(&mut self) -> Result<&mut Option<Box<Deleted>>, Error> {
+        Self::reserve_beside(&mut self.beside)?.deleted.slot().ok_or(Error::Unsound)
     }
 }
 

@@ -1,9 +1,7 @@
-//! What distinguishes kinds of filters: how they hash, grow, add and delete.
+//! What distinguishes kinds of filters: how they hash and grow, and how far. How they add and delete is in `adding.rs`.
 
 use std::fmt::Debug;
 
-use super::Chain;
-use super::adding::{Added, Origin, Outcome, Removed};
 use super::beside::DeletedSlot;
 use super::layer::Layer;
 use crate::error::Error;
@@ -11,7 +9,6 @@ use crate::geometry::sizing::Scaling;
 use crate::geometry::{Geometry, LayerDescription};
 use crate::hash::HashBatch;
 use crate::host::Ceiling;
-use crate::mask::Mask;
 
 /// The longest chain of a native filter, whatever its origin; [`CLIENT_LAYERS_MAX`](crate::CLIENT_LAYERS_MAX) is the limit for
 /// clients. A lookup of an absent item visits every layer.
@@ -41,7 +38,7 @@ pub trait ChainSpec {
     fn first_layer(&self) -> Result<LayerDescription<<Self::Rules as Rules>::Geometry>, Error>;
 }
 
-/// How the filters of a kind hash, grow, add and delete.
+/// How the filters of a kind hash and grow.
 pub trait Rules: Clone + PartialEq + Debug {
     /// Where an item's cells are.
     type Geometry: Geometry;
@@ -77,43 +74,6 @@ pub trait Rules: Clone + PartialEq + Debug {
     /// [`Error::SizeOverflow`], [`Error::OutOfMemory`] if the allocator refuses.
     fn zeroed(&self, geometry: &Self::Geometry) -> Result<<Self::Geometry as Geometry>::Cells, Error>;
 
-    /// Adds the item with this hash.
-    ///
-    /// # Errors
-    /// As [`Chain::add`].
-    #[inline]
-    fn add_one(
-        chain: &mut Chain<Self>,
-        hash: HashOf<Self>,
-        origin: Origin,
-        ceiling: &impl Ceiling,
-    ) -> Result<Outcome, Error> {
-        let _ = origin;
-        chain.add_absent(hash, ceiling).map(Outcome::of)
-    }
-    /// Adds the items of a batch, in order, with the answers of adding them one by one.
-    #[inline]
-    fn add_batch(
-        chain: &mut Chain<Self>,
-        hashes: &HashBatch<HashOf<Self>>,
-        origin: Origin,
-        ceiling: &impl Ceiling,
-    ) -> Added {
-        let _ = origin;
-        chain.add_absent_batch(hashes, Mask::NONE, ceiling)
-    }
-    /// Deletes the items of a batch, in order, with the answers of deleting them one by one. For an empty batch, answers
-    /// whether the filter supports deletes.
-    fn remove_batch(
-        chain: &mut Chain<Self>,
-        hashes: &HashBatch<HashOf<Self>>,
-        origin: Origin,
-        ceiling: &impl Ceiling,
-    ) -> Removed {
-        let _ = (chain, hashes, origin, ceiling);
-        Removed::REFUSED
-    }
-
     /// Creates a layer as described, its cells all zero.
     ///
     /// # Errors
@@ -122,4 +82,54 @@ pub trait Rules: Clone + PartialEq + Debug {
         Self::Geometry::check(description)?;
         Layer::new(description, self.zeroed(&description.geometry)?)
     }
+}
+
+/// Asks a ceiling for a layer after `layers` others, in a filter whose table of deleted items has `entries_bytes`. Requests the
+/// bytes by which the filter grows.
+///
+/// # Errors
+/// [`Error::AboveCeiling`], [`Error::TooManyLayers`].
+pub(crate) fn check_layer<R: Rules>(
+    ceiling: &impl Ceiling,
+    layers: usize,
+    cells_bytes: u64,
+    entries_bytes: u64,
+    layer_bytes: u64,
+) -> Result<(), Error> {
+    if layers >= R::LAYERS_MAX.min(ceiling.layers_max()) {
+        return Err(Error::TooManyLayers);
+    }
+    let before_bytes = if layers == 0 { 0 } else { R::size_bytes(layers, cells_bytes) };
+    let grown_bytes = R::size_bytes(layers.saturating_add(1), cells_bytes.saturating_add(layer_bytes));
+    ceiling.allow(before_bytes.saturating_add(entries_bytes), grown_bytes.saturating_sub(before_bytes))
+}
+
+/// How far a filter can grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// The largest number of items that it can hold.
+    pub capacity: u64,
+    /// Whether the false positive rate of the next layer, rather than memory, ends its growth.
+    pub ends_by_rate: bool,
+}
+
+/// Returns how far a filter can grow under a ceiling. `filter_bytes` is the filter's present size, 0 if it does not exist yet.
+/// Computes the size of every layer, about 60 ns each.
+pub(crate) fn reach<S: ChainSpec>(spec: &S, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
+    let limit_bytes = ceiling.available_bytes(filter_bytes, u64::MAX).saturating_add(filter_bytes);
+    let rules = spec.rules();
+    let (mut next, mut cells_bytes, mut capacity) = (spec.first_layer(), 0u64, 0u64);
+    for index in 0..S::Rules::LAYERS_MAX.min(ceiling.layers_max()) {
+        let layer = match next {
+            Ok(layer) => layer,
+            Err(error) => return Reach { capacity, ends_by_rate: error == Error::RateTooLow },
+        };
+        cells_bytes = cells_bytes.saturating_add(layer.geometry.size_bytes());
+        if S::Rules::size_bytes(index + 1, cells_bytes) > limit_bytes {
+            break;
+        }
+        capacity = capacity.saturating_add(layer.capacity);
+        next = rules.next_layer(index + 1, layer.capacity, layer.rate);
+    }
+    Reach { capacity, ends_by_rate: false }
 }

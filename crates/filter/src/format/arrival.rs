@@ -4,12 +4,26 @@ use super::records::{
     self, Chunk, Content, Extent, GENERATIONS, HEADER, Stream, can_have_come, check, decode_record, hashes_in,
     is_duplicate_record, known_records,
 };
-use super::{AofRecord, stored};
+use super::stored;
 use crate::codec::{Error, Progress, Sink, Source};
 use crate::error;
 use crate::host::{Ceiling, Unlimited};
 use crate::kinds::parts::Description;
-use crate::kinds::{Contents, Filter, RedisBloomArrival, redisbloom};
+use crate::kinds::{Contents, Filter, RedisBloomArrival, ValkeyBloomFilter, redisbloom};
+
+/// A record of an AOF, which restores a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AofRecord<'a> {
+    /// A BF.LOADCHUNK.
+    Chunk {
+        /// The iterator.
+        iterator: u64,
+        /// The data.
+        data: &'a [u8],
+    },
+    /// A BF.LOAD: the whole filter, as [`load`](crate::kinds::valkey_bloom::load) writes it.
+    Whole(&'a ValkeyBloomFilter),
+}
 
 /// A filter whose records have not all arrived. It is saved, copied and replicated as such.
 #[derive(Debug, PartialEq)]

@@ -9,5 +9,5 @@ mod stored;
 mod value;
 
 pub use crate::codec::{ByteSink, ByteSource, CHUNK_BYTES, Error, Progress, Sink, Source};
-pub use arrival::{Arrival, Arriving};
-pub use value::{AofRecord, Record, StoredAs, Value};
+pub use arrival::{AofRecord, Arrival, Arriving};
+pub use value::{Record, StoredAs, Value};

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::ffi::CStr;
 
 use super::records::{self, DumpMark};
-use super::{Arrival, Arriving, stored};
+use super::{AofRecord, Arrival, Arriving, stored};
 use crate::codec::{Error, Progress, Sink, Source};
 use crate::error;
 use crate::host::{Ceiling, Unlimited};
-use crate::kinds::{Contents, Filter, RedisBloomArrival, ValkeyBloomFilter, redisbloom, valkey_bloom};
+use crate::kinds::{Contents, Filter, RedisBloomArrival, redisbloom, valkey_bloom};
 use crate::memory::try_box;
 
 /// The value of a key.
@@ -51,20 +51,6 @@ pub enum StoredAs {
     RedisBloom,
     /// valkey-bloom's.
     ValkeyBloom,
-}
-
-/// A record of an AOF, which restores a value.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum AofRecord<'a> {
-    /// A BF.LOADCHUNK.
-    Chunk {
-        /// The iterator.
-        iterator: u64,
-        /// The data.
-        data: &'a [u8],
-    },
-    /// A BF.LOAD: the whole filter, as [`load`](valkey_bloom::load) writes it.
-    Whole(&'a ValkeyBloomFilter),
 }
 
 /// The versions of our own layout, which `format/stored.rs` specifies.

@@ -11,7 +11,7 @@ use super::Request;
 use super::effect::{EffectWord, say_all, say_hasher};
 use super::native::{NativeSpec, taken_rate};
 use crate::cells::Counters;
-use crate::chain::{Added, Chain, ChainSpec, Layer, Origin, Outcome, Removed, Rules};
+use crate::chain::{Added, Chain, ChainSpec, Changes, Layer, Origin, Outcome, Removed, Rules};
 use crate::error::Error;
 use crate::geometry::sizing::{Policy, RATE_MAX, Scaling};
 use crate::geometry::{BlockedCounters, LayerDescription};
@@ -64,7 +64,9 @@ impl Rules for CountingRules {
     fn zeroed(&self, geometry: &BlockedCounters) -> Result<Counters, Error> {
         Counters::zeroed(geometry.blocks())
     }
+}
 
+impl Changes for CountingRules {
     /// Counts the item, present or not.
     #[inline]
     fn add_one(

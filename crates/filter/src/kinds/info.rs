@@ -3,10 +3,10 @@
 use std::ffi::CStr;
 
 use super::Filter;
-use crate::chain::Layer;
-use crate::geometry::Geometry;
 use crate::geometry::sizing::Scaling;
 use crate::host::{Ceiling, Clock};
+
+pub use super::stats::LayerSummary;
 
 /// A field of BF.INFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,36 +78,6 @@ pub enum InfoStyle {
     RedisBloom,
     /// valkey-bloom: a flat array in both protocols; a single field as its value only.
     ValkeyBloom,
-}
-
-/// Describes a layer of any layout.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LayerSummary {
-    /// Size of the cells, in bytes.
-    pub size_bytes: u64,
-    /// The number of bits that positions are drawn from.
-    pub bits: u64,
-    /// Number of cells per item, k.
-    pub hashes: u32,
-    /// The number of items at which it is full.
-    pub capacity: u64,
-    /// The number of items that were added to it.
-    pub items: u64,
-    /// Its own false positive rate.
-    pub rate: f64,
-}
-
-impl LayerSummary {
-    pub(crate) fn of<G: Geometry>(layer: &Layer<G>) -> Self {
-        Self {
-            size_bytes: layer.geometry().size_bytes(),
-            bits: layer.geometry().modulus(),
-            hashes: layer.geometry().hashes(),
-            capacity: layer.capacity(),
-            items: layer.items(),
-            rate: layer.rate(),
-        }
-    }
 }
 
 impl Filter {

@@ -24,14 +24,13 @@ pub use valkey_bloom::{ValkeyBloomFilter, ValkeyBloomSpec};
 pub use windowed::{Forgets, Turn, WindowedFilter, WindowedSpec};
 
 use crate::cells::{Mover, relocate_boxed};
-use crate::chain::{Added, Rules};
+use crate::chain::{Added, Changes};
 use crate::error::Error;
 use crate::geometry::sizing::Scaling;
 use crate::host::{Ceiling, Clock};
 use crate::mask::Mask;
 use crate::memory::try_box;
-use info::LayerSummary;
-use stats::{Measured, Stats};
+use stats::{LayerSummary, Measured, Stats};
 
 /// A filter of any kind.
 ///
@@ -380,7 +379,7 @@ impl Filter {
         ceiling: &impl Ceiling,
     ) -> Result<Outcome, Error> {
         native_in_place!(mut self,
-            chain => Rules::add_one(chain, chain.hash(item), origin, ceiling),
+            chain => Changes::add_one(chain, chain.hash(item), origin, ceiling),
             ring => ring.add(item, false, origin, clock.now(), ceiling))
     }
 
@@ -402,7 +401,7 @@ impl Filter {
         ceiling: &impl Ceiling,
     ) -> Added {
         inside!(mut self,
-            chain => Rules::add_batch(chain, &chain.hash_batch(items), origin, ceiling),
+            chain => Changes::add_batch(chain, &chain.hash_batch(items), origin, ceiling),
             ring => ring.add_batch(&ring.hash_batch(items), false, origin, clock.now(), ceiling))
     }
 }
@@ -419,7 +418,7 @@ impl Filter {
         ceiling: &impl Ceiling,
     ) -> Removed {
         inside!(mut self,
-            chain => Rules::remove_batch(chain, &chain.hash_batch(items), origin, ceiling),
+            chain => Changes::remove_batch(chain, &chain.hash_batch(items), origin, ceiling),
             ring => ring.remove_batch(&ring.hash_batch(items), origin, clock.now(), ceiling))
     }
 }

@@ -6,8 +6,8 @@ use super::Request;
 use super::effect::{EffectWord, say_all, say_hasher, say_scaling};
 use crate::cells::{Blocks, Histogram};
 use crate::chain::{
-    Added, CellsReader, Chain, ChainSpec, Deleted, HashSet, LAYERS_MAX, Layer, Origin, Outcome, Removed, Rules,
-    WhenFull,
+    Added, CellsReader, Chain, ChainSpec, Changes, Deleted, HashSet, LAYERS_MAX, Layer, Origin, Outcome, Removed,
+    Rules, WhenFull,
 };
 use crate::codec::{self, Sink, Source, read_u32};
 use crate::error::Error;
@@ -66,7 +66,9 @@ impl Rules for NativeSpec {
     fn zeroed(&self, geometry: &BlockedBits) -> Result<Blocks, Error> {
         Blocks::zeroed(geometry.blocks())
     }
+}
 
+impl Changes for NativeSpec {
     /// An effect is inserted without a lookup.
     #[inline]
     fn add_one(

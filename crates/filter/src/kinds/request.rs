@@ -1,9 +1,14 @@
 //! A request for a new filter: the options of the command, with defaults for the others.
 
-use super::valkey_bloom::FIXED_SEED;
-use super::windowed::Forgets;
 use crate::geometry::sizing::{Policy, Scaling};
 use crate::hash::{Hasher, SEED_MIN};
+use crate::ring::Forgets;
+
+/// The common seed of filters without a random one.
+pub const FIXED_SEED: [u8; 32] = [
+    0x59, 0x0f, 0xf5, 0x22, 0xea, 0x78, 0x11, 0xda, 0xa7, 0x14, 0xd8, 0x09, 0x3b, 0x3e, 0x7b, 0xd9, 0x1d, 0x89, 0x8a,
+    0x73, 0x3e, 0x98, 0x88, 0x87, 0x30, 0x7f, 0x97, 0xcd, 0x28, 0x07, 0x33, 0x83,
+];
 
 /// The requested properties of a new filter.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,7 +4,6 @@ use std::ffi::CStr;
 
 use super::effect::EffectWord;
 use super::plan::Plan;
-use super::stats::Names;
 use super::{
     CountingSpec, Defaults, Forgets, LayoutName, NativeSpec, RedisBloomSpec, Request, Seed, ValkeyBloomSpec,
     WindowedSpec, redisbloom,
@@ -14,6 +13,19 @@ use crate::error::Error;
 use crate::geometry::sizing::Scaling;
 use crate::hash::Hasher;
 use crate::host::Ceiling;
+
+/// The names of a filter's properties, as in the options that create it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Names {
+    /// Its kind: how it grows or forgets.
+    pub kind: &'static CStr,
+    /// The module whose layout it has.
+    pub layout: &'static CStr,
+    /// How it hashes.
+    pub hash: &'static CStr,
+    /// When it forgets items, if ever.
+    pub forgets: Option<Forgets>,
+}
 
 /// The definition of a filter of any kind. Filters with equal definitions set the same bits for the same items.
 ///

@@ -1,9 +1,7 @@
 //! The reply of BF.STATS: what a filter is, how full it is, and the estimates that follow.
 
-use std::ffi::CStr;
-
-use super::{Contents, Forgets, Spec};
-use crate::chain::{Chain, Layer, Rules};
+use super::spec::{Names, Spec};
+use crate::chain::{Chain, Contents, Layer, Rules};
 use crate::error::Error;
 use crate::geometry::Geometry;
 use crate::geometry::estimate::Fullness;
@@ -11,19 +9,6 @@ use crate::geometry::sizing::{to_f64, to_u64};
 use crate::host::Moment;
 use crate::memory::push;
 use crate::ring::{Bucket, Ring, RingRules};
-
-/// The names of a filter's properties, as in the options that create it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Names {
-    /// Its kind: how it grows or forgets.
-    pub kind: &'static CStr,
-    /// The module whose layout it has.
-    pub layout: &'static CStr,
-    /// How it hashes.
-    pub hash: &'static CStr,
-    /// When it forgets items, if ever.
-    pub forgets: Option<Forgets>,
-}
 
 /// The statistics of a filter.
 #[derive(Clone, Debug, PartialEq)]
@@ -150,6 +135,36 @@ impl Measured {
             deleted: spec.takes_deleted().then_some(deleted),
             layers,
             buckets,
+        }
+    }
+}
+
+/// Describes a layer of any layout.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerSummary {
+    /// Size of the cells, in bytes.
+    pub size_bytes: u64,
+    /// The number of bits that positions are drawn from.
+    pub bits: u64,
+    /// Number of cells per item, k.
+    pub hashes: u32,
+    /// The number of items at which it is full.
+    pub capacity: u64,
+    /// The number of items that were added to it.
+    pub items: u64,
+    /// Its own false positive rate.
+    pub rate: f64,
+}
+
+impl LayerSummary {
+    pub(crate) fn of<G: Geometry>(layer: &Layer<G>) -> Self {
+        Self {
+            size_bytes: layer.geometry().size_bytes(),
+            bits: layer.geometry().modulus(),
+            hashes: layer.geometry().hashes(),
+            capacity: layer.capacity(),
+            items: layer.items(),
+            rate: layer.rate(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds] [WHILE key] [UNLESS key]`, and
 //! `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [WHILE key] [UNLESS key] ITEMS item cachekey [item cachekey ...]`
 
-use super::creation::EXPIRES_MAX;
+use super::options::EXPIRES_MAX;
 use super::{Refusal, is, numbers, pairs, word};
 
 /// The default lease, in milliseconds.

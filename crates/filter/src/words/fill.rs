@@ -1,7 +1,7 @@
 //! `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX
 //! milliseconds)`, `... token GIVEUP [BACKOFF milliseconds]`
 
-use super::creation::{EXPIRES_MAX, time_to_live};
+use super::options::{EXPIRES_MAX, time_to_live};
 use super::{Refusal, is, numbers, word};
 
 /// The number of digits of a token.

@@ -2,8 +2,7 @@
 //!
 //! ITEMS may be left out after an option of valkey-bloom's (SEED, TIGHTENING, VALIDATESCALETO), by a primary and in the AOF.
 
-use super::creation::{Creation, Given};
-use super::options::Command;
+use super::options::{Command, Creation, Given};
 use super::{Refusal, numbers};
 use crate::geometry::sizing::Scaling;
 use crate::kinds::{Defaults, Request};

@@ -3,7 +3,6 @@
 //!
 //! Word 0 is the command's name. Items are returned as they are; no parser reads them.
 
-mod creation;
 pub mod fetch;
 pub mod fill;
 pub mod info;
@@ -18,8 +17,7 @@ mod refusal;
 pub mod reserve;
 pub mod rotate;
 
-pub use creation::{Creation, key_position};
-pub use options::Command;
+pub use options::{Command, Creation, key_position};
 pub use refusal::Refusal;
 
 /// Returns whether a word is this name, in any case.

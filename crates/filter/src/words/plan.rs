@@ -1,8 +1,7 @@
 //! `BF.PLAN error_rate capacity [option ...]`
 
 use super::Refusal;
-use super::creation::{Creation, rate_and_capacity};
-use super::options::Command;
+use super::options::{Command, Creation, rate_and_capacity};
 use crate::kinds::{Defaults, Request, Spec};
 
 /// A parsed BF.PLAN.

@@ -1,7 +1,6 @@
 //! `BF.RESERVE key error_rate capacity [option ...]`
 
-use super::creation::{Creation, Given, rate_and_capacity};
-use super::options::{Command, Value, layout};
+use super::options::{Command, Creation, Given, Value, layout, rate_and_capacity};
 use super::{Refusal, is, numbers, word};
 use crate::kinds::{Defaults, Request, Seed};
 

@@ -11,7 +11,6 @@ mod x86_64;
 pub(super) use processor::count_union;
 pub(crate) use processor::prefetch;
 
-use super::block_array::LINE_BYTES;
 use super::{BLOCK_BYTES, BLOCK_CELLS, PAGE_BYTES};
 #[cfg(not(target_arch = "x86_64"))]
 use portable as processor;
@@ -19,10 +18,10 @@ use portable as processor;
 use x86_64 as processor;
 
 /// Number of tags in a line. Its last two bytes are not a tag.
-pub(crate) const LINE_TAGS: usize = LINE_BYTES / 2 - 1;
+pub(crate) const LINE_TAGS: usize = BLOCK_BYTES / 2 - 1;
 
 /// A cache line of a hash table: 31 tags of 16 bits, little-endian, and two other bytes.
-pub(crate) type TagLine = [u8; LINE_BYTES];
+pub(crate) type TagLine = [u8; BLOCK_BYTES];
 
 /// Returns which of the first `used` tags of a line, at most 31, equal `tag`: one bit each.
 #[inline]
@@ -67,13 +66,13 @@ fn count_union_inline(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS +
 #[cfg(test)]
 mod tests {
     // Not `super::*`: elsewhere than on x86-64 `processor` is `portable`, and its qualified names would be in scope already.
-    use super::{BLOCK_CELLS, LINE_BYTES, matches, may_have, portable, processor};
+    use super::{BLOCK_BYTES, BLOCK_CELLS, matches, may_have, portable, processor};
     use crate::cells::histogram::tests::bytes;
 
     #[test]
     fn equal_words_of_a_line_are_found_on_every_processor() {
         let words: [u16; 32] = std::array::from_fn(|index| [7, 0x0700, 0x8007, 0xffff, 0][index * index % 5]);
-        let mut line = [0; LINE_BYTES];
+        let mut line = [0; BLOCK_BYTES];
         line.as_chunks_mut::<2>().0.iter_mut().zip(words).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
         for word in [7, 0x0700, 0x8007, 0xffff, 0, 0x0707, 8] {
             let expected =

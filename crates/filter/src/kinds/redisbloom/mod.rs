@@ -13,7 +13,7 @@ use std::num::NonZeroU32;
 use super::Request;
 use super::effect::{EffectWord, say_all, say_scaling};
 use crate::cells::BitArray;
-use crate::chain::{Chain, ChainSpec, Layer, Rules};
+use crate::chain::{Chain, ChainSpec, Changes, Layer, Rules};
 use crate::error::Error;
 use crate::geometry::sizing::{self, Scaling, to_f64, to_u64};
 use crate::geometry::{Flat, HASHES_MAX, LayerDescription, Positions};
@@ -202,6 +202,8 @@ impl Rules for RedisBloom {
         BitArray::zeroed(&[], geometry.size_bytes)
     }
 }
+
+impl Changes for RedisBloom {}
 
 /// Returns a layer for `capacity` items at its own rate.
 fn layer(capacity: u64, rate: f64) -> Result<LayerDescription<Flat<DoubleHash>>, Error> {

@@ -5,24 +5,20 @@
 
 pub mod load;
 
+pub use super::request::FIXED_SEED;
+
 use std::ffi::CStr;
 use std::hash::Hasher as _;
 
 use siphasher::sip::SipHasher13;
 
 use super::effect::{EffectWord, say_all, say_scaling};
-use super::{Defaults, Request};
+use super::request::{Defaults, Request};
 use crate::cells::BitArray;
-use crate::chain::{Chain, ChainSpec, Layer, Rules};
+use crate::chain::{Chain, ChainSpec, Changes, Layer, Rules};
 use crate::error::Error;
 use crate::geometry::sizing::{self, Scaling, to_f64, to_u64};
 use crate::geometry::{Flat, HASHES_MAX, LayerDescription, Positions};
-
-/// The common seed of filters without a random one.
-pub const FIXED_SEED: [u8; 32] = [
-    0x59, 0x0f, 0xf5, 0x22, 0xea, 0x78, 0x11, 0xda, 0xa7, 0x14, 0xd8, 0x09, 0x3b, 0x3e, 0x7b, 0xd9, 0x1d, 0x89, 0x8a,
-    0x73, 0x3e, 0x98, 0x88, 0x87, 0x30, 0x7f, 0x97, 0xcd, 0x28, 0x07, 0x33, 0x83,
-];
 
 /// Two hashes of an item. Each gives one of the first two positions; sums of both give the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -158,6 +154,8 @@ impl Rules for ValkeyBloom {
         BitArray::zeroed(&prefix, geometry.size_bytes)
     }
 }
+
+impl Changes for ValkeyBloom {}
 
 /// A filter of valkey-bloom's layout.
 pub type ValkeyBloomFilter = Chain<ValkeyBloom>;
