@@ -9,6 +9,8 @@ mod deleting;
 mod hash_set;
 mod layer;
 mod lookup;
+#[cfg(test)]
+mod ordered_set;
 mod pending;
 mod rules;
 mod union;
