@@ -1,12 +1,12 @@
-//! The context of a command: where the command comes from, its client's protocol, the server's state and its log.
+//! The context of a command: where the command comes from, its client's protocol, its time, the server's state and its log.
 
-use std::ffi::{CStr, c_int};
-use std::fmt::Display;
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int};
+use std::fmt::{self, Display, Write};
 
 use bloomgate_filter::kinds::Origin;
+use bloomgate_filter::{Clock, Moment};
 use redis_module::raw;
-
-use super::text::Text;
 
 /// The context of a command or a callback, valid while that runs; or a null pointer, for callbacks that get no context. The server's
 /// functions for flags, the log and INFO take a null pointer as well.
@@ -158,3 +158,109 @@ impl LogLevel {
 pub(super) const OK: c_int = 0;
 /// What a callback returns to the server on failure.
 pub(super) const ERR: c_int = 1;
+
+/// The time of a command: read when it is first needed, and the same until the command ends. In a script it is the time of the script,
+/// if the server has one.
+#[derive(Default)]
+pub struct CommandClock {
+    read: Cell<Option<Moment>>,
+}
+
+impl Clock for CommandClock {
+    fn now(&self) -> Moment {
+        let now = self.read.get().unwrap_or_else(server_time);
+        self.read.set(Some(now));
+        now
+    }
+}
+
+fn server_time() -> Moment {
+    // SAFETY: the functions take nothing.
+    let milliseconds = unsafe {
+        match (raw::RedisModule_CachedMicroseconds, raw::RedisModule_Milliseconds) {
+            (Some(cached), _) => cached() / 1000,
+            (None, Some(now)) => now(),
+            (None, None) => 0,
+        }
+    };
+    Moment(u64::try_from(milliseconds).unwrap_or(0))
+}
+
+/// The longest line of the server's log.
+const BYTES: usize = 1024;
+
+/// A text that ends with a NUL byte, as the server's functions need it. A text that is too long is cut; a NUL byte inside becomes a
+/// question mark.
+pub struct Text {
+    bytes: [u8; BYTES],
+    length: usize,
+}
+
+impl Text {
+    /// The text of a value.
+    pub fn of(value: impl Display) -> Self {
+        let mut text = Self { bytes: [0; BYTES], length: 0 };
+        // A text that is too long is cut: there is no error.
+        let _ = write!(text, "{value}");
+        text
+    }
+
+    /// The text with the NUL byte after it, for as long as the value lives.
+    pub const fn as_ptr(&self) -> *const c_char {
+        self.bytes.as_ptr().cast()
+    }
+
+    /// The text with the NUL byte after it.
+    pub fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
+    }
+
+    /// The text without the NUL byte.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+
+    /// The text; empty if it was cut inside a character.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(self.bytes()).unwrap_or_default()
+    }
+}
+
+impl Write for Text {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        let room = self.bytes.get_mut(self.length..BYTES - 1).unwrap_or_default();
+        let taken = room.iter_mut().zip(more.bytes());
+        self.length += taken.len();
+        taken.for_each(|(place, byte)| *place = if byte == 0 { b'?' } else { byte });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_ends_with_nul_and_has_none_inside() {
+        let text = Text::of(format_args!("{} of {:?}\0{}", 1, 0.5, "bytes"));
+        assert_eq!(text.as_str(), "1 of 0.5?bytes");
+        // SAFETY: the text lives and ends with NUL.
+        assert_eq!(unsafe { CStr::from_ptr(text.as_ptr()) }.to_bytes(), text.bytes());
+        assert_eq!(Text::of("").bytes(), b"");
+    }
+
+    #[test]
+    fn a_long_text_is_cut() {
+        let text = Text::of("x".repeat(5000));
+        assert_eq!(text.bytes().len(), BYTES - 1);
+        assert_eq!(text.bytes[BYTES - 1], 0);
+    }
+
+    /// The longest rates of filters are not cut, so that replicas read them.
+    #[test]
+    fn every_fraction_fits() {
+        for number in [5e-324, f64::MIN_POSITIVE, 2.225_073_858_507_201e-308, 1.797_693_134_862_315_7e308, 0.01] {
+            assert_eq!(Text::of(number).as_str().parse(), Ok(number));
+        }
+    }
+}

@@ -1,14 +1,14 @@
-//! The server's events. A module has one listener for each event, the last that subscribed, so this file subscribes to all of them
-//! and calls every part of the module that an event concerns. None of those parts knows this file.
+//! The server's events, and its requests for INFO. A module has one listener for each event, the last that subscribed, so this file
+//! subscribes to all of them and calls every part of the module that an event concerns. None of those parts knows this file.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_int, c_void};
 
 use redis_module::raw;
 
 use super::context::{Context, OK};
-use super::guard;
-use super::keys::{payload, pending};
-use super::server::{ceiling, children, huge_pages, role};
+use super::keys::{data_type, pending};
+use super::server::{ceiling, huge_pages, role};
+use super::{guard, metrics};
 
 /// The events that the module follows.
 const EVENTS: [u64; 8] = [
@@ -68,7 +68,7 @@ unsafe extern "C" fn raised(
             guard::end_all(context)
         }
         raw::REDISMODULE_EVENT_FORK_CHILD => {
-            let child_lives = children::changed(context);
+            let child_lives = role::child_changed(context);
             if !child_lives {
                 pending::start_timer(context);
                 huge_pages::child_has_exited();
@@ -77,9 +77,41 @@ unsafe extern "C" fn raised(
         raw::REDISMODULE_EVENT_PERSISTENCE => {
             let writes_here = change == raw::REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_RDB_START
                 || change == raw::REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_AOF_START;
-            payload::snapshot_changed(writes_here);
+            data_type::snapshot_changed(writes_here);
         }
         raw::REDISMODULE_EVENT_CONFIG => ceiling::maxmemory_changed(context),
         _ => {}
+    }
+}
+
+/// Registers the section.
+pub fn register_information(context: Context) {
+    raw::register_info_function(context.raw, Some(show));
+}
+
+/// Writes the section. A crash report has none: the guard's lock may be held by the thread that crashed.
+unsafe extern "C" fn show(info: *mut raw::RedisModuleInfoCtx, for_crash_report: c_int) {
+    if for_crash_report != 0 {
+        return;
+    }
+    const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => c"",
+    };
+    let (leases, nones, waiting) = guard::counts();
+    let of_guard = [(c"bloom_leases", leases), (c"bloom_nones", nones), (c"bloom_waiting", waiting)];
+    // SAFETY: the server passes the place for the fields; the names are C strings.
+    unsafe {
+        if let Some(section) = raw::RedisModule_InfoAddSection {
+            section(info, std::ptr::null());
+        }
+        if let Some(text) = raw::RedisModule_InfoAddFieldCString {
+            text(info, c"version".as_ptr(), VERSION.as_ptr());
+        }
+        if let Some(number) = raw::RedisModule_InfoAddFieldULongLong {
+            for (name, value) in metrics::fields().chain(of_guard) {
+                number(info, name.as_ptr(), value);
+            }
+        }
     }
 }

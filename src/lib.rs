@@ -6,13 +6,11 @@
 
 mod alloc;
 mod args;
-mod clock;
 mod commands;
 mod config;
 mod context;
 mod events;
 mod guard;
-mod info_section;
 mod information;
 mod keys;
 mod metrics;
@@ -20,17 +18,14 @@ mod registration;
 mod replicate;
 mod reply;
 mod server;
-mod text;
-mod version;
 
 use std::ffi::{CStr, c_char, c_int};
 
-use bloomgate_filter::hash::murmur3;
-use redis_module::raw;
-
 use args::Args;
+use bloomgate_filter::hash::murmur3;
 use context::{Context, ERR, LogLevel, OK};
 use keys::data_type;
+use redis_module::raw;
 use server::{ceiling, freeing};
 
 /// The module's name: that of RedisBloom, because clients look for it.
@@ -88,7 +83,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 }
 
 fn load(context: Context, words: Args<'_>) -> Result<(), String> {
-    version::check()?;
+    information::check_version()?;
     if !murmur3::equals_the_crate() {
         return Err("the hash function returns wrong values on this machine: filters would report added items absent"
             .to_owned());
@@ -96,7 +91,7 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     let mut options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
-    if version::is_valkey(context) {
+    if information::is_valkey(context) {
         options |= VALKEY_HANDLES_ATOMIC_SLOT_MIGRATION;
     }
     // SAFETY: the context is that of OnLoad.
@@ -115,7 +110,7 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     keys::begin_generations(context);
     ceiling::count_databases(context);
     ceiling::maxmemory_changed(context);
-    info_section::register(context);
+    events::register_information(context);
     events::subscribe(context);
     config::register(context)
 }

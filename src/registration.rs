@@ -10,8 +10,7 @@ use bloomgate_filter::words;
 use bloomgate_filter::words::options::{CommandOption, Value};
 use redis_module::raw;
 
-use super::context::{Context, OK};
-use super::text::Text;
+use super::context::{Context, OK, Text};
 
 /// A command, as the server and its documentation see it.
 pub struct Command {

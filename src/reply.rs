@@ -3,11 +3,10 @@
 use std::ffi::{CStr, c_long};
 use std::fmt::Display;
 
-pub use bloomgate_filter::words::Refusal;
 use redis_module::raw;
 
-use super::context::Context;
-use super::text::Text;
+use super::context::{Context, Text};
+pub use bloomgate_filter::words::Refusal;
 
 /// Replies with an error.
 pub fn error(context: Context, refusal: Refusal) {

@@ -1,13 +1,514 @@
-//! `BF.ADD key item`
+//! Adding items: BF.ADD, BF.MADD, BF.INSERT, and for the guard's commands BF.CHANGED and BF.MCHANGED. Creating filters: BF.RESERVE, and
+//! any of the first three if the key is missing.
 
-use super::adding::{Adding, ReplyForm, add_items, usual_creation};
-use crate::args::Args;
-use crate::context::Context;
-use crate::keys::Keyspace;
-use crate::reply::Refusal;
+use bloomgate_filter::kinds::{Origin, Outcome, Turn, WindowedFilter};
+use bloomgate_filter::words::insert::{self, Insert};
+use bloomgate_filter::words::{Command, Creation, reserve};
+use bloomgate_filter::{BATCH, BloomFilter, Clock as _, Error, Filter, Value, try_box};
 
+use super::dispatch::{redact_key, refuse};
+use crate::args::{Arg, Args};
+use crate::context::{CommandClock, Context, LogLevel};
+use crate::keys::{Keyspace, Reserved, Stored, WriteKey};
+use crate::replicate::{self, NewItems};
+use crate::reply::{self, Refusal};
+use crate::server::ceiling::{MACHINE_BYTES_MAX, ServerCeiling, machine_bytes};
+use crate::server::{freeing, role};
+use crate::{config, guard, metrics};
+
+/// The form of a reply.
+#[derive(Clone, Copy, PartialEq)]
+pub enum ReplyForm {
+    /// A single result.
+    One,
+    /// An array with a result for each item.
+    Many,
+}
+
+/// A filter that was created and is under no key yet.
+pub struct Created {
+    /// The filter.
+    pub filter: Filter,
+    /// The turn that began the first bucket, which must be propagated.
+    turn: Option<Turn>,
+    /// When its key expires, in milliseconds since 1970.
+    expires: Option<u64>,
+}
+
+impl Created {
+    /// Whether its key expires.
+    pub const fn expires(&self) -> bool {
+        self.expires.is_some()
+    }
+
+    /// Propagates the creation, and the items that the same command added.
+    pub fn propagate(&self, context: Context, name: Arg<'_>, items: &NewItems<'_>) {
+        replicate::created(context, name, &self.filter.spec(), self.turn, items);
+        if let Some(expires) = self.expires {
+            replicate::expires(context, name, expires);
+        }
+    }
+
+    /// Puts the filter under a key, in memory that was reserved for it.
+    pub fn install(self, key: &mut WriteKey<'_>, reserved: Reserved) {
+        key.install(reserved.put(self.filter.into()));
+        if let Some(expires) = self.expires {
+            key.expire_at(expires);
+        }
+    }
+}
+
+/// Creates a filter.
+///
+/// # Errors
+/// [`Refusal::Filter`] if there is no memory for it; [`Refusal::ScaleTo`] and [`Refusal::ScaleToRate`] if it could not grow to the
+/// size that VALIDATESCALETO demands.
+pub fn create(context: Context, creation: &Creation, clock: &CommandClock) -> Result<Created, Refusal> {
+    let Creation { spec, asked_rate, scale_to, expires } = creation;
+    let rate = spec.rate();
+    if rate.to_bits() != asked_rate.to_bits() {
+        context.log(
+            LogLevel::Warning,
+            format_args!("bloomgate: error rate {asked_rate:?} is out of range: using {rate:?}"),
+        );
+    }
+    let ceiling = ServerCeiling::of(context);
+    if let Some(items) = scale_to.filter(|_| !context.must_obey()) {
+        let reach = spec.reach(0, &ceiling);
+        if reach.capacity < items {
+            return Err(if reach.ends_by_rate { Refusal::ScaleToRate } else { Refusal::ScaleTo });
+        }
+    }
+    if context.must_obey() {
+        return Ok(Created { filter: Filter::carried(spec, &ceiling)?, turn: None, expires: None });
+    }
+    let mut filter = Filter::new(spec, &ceiling)?;
+    let turn = turn_if_due(context, &mut filter, clock)?;
+    config::renew_entropy();
+    let expires = expires.map(|milliseconds| clock.now().0.saturating_add(milliseconds));
+    Ok(Created { filter, turn, expires })
+}
+
+/// Begins the bucket that is due before a client's command writes to a ring, and propagates the turn before the command's own effect.
+/// Returns whether a bucket began.
+///
+/// # Errors
+/// [`Refusal::Filter`] if there is no memory for it. The filter is unchanged then.
+#[inline]
+fn turn_and_propagate(
+    context: Context,
+    name: Arg<'_>,
+    filter: &mut Filter,
+    clock: &CommandClock,
+) -> Result<bool, Refusal> {
+    if filter.windowed().is_none() {
+        return Ok(false);
+    }
+    let turn = turn_if_due(context, filter, clock)?;
+    if let Some(turn) = turn {
+        replicate::rotated(context, name, turn);
+    }
+    Ok(turn.is_some())
+}
+
+/// Begins the bucket that is due. Returns the turn, which must be propagated.
+///
+/// # Errors
+/// [`Refusal::Filter`] if there is no memory for it. The filter is unchanged then.
+#[cold]
+fn turn_if_due(context: Context, filter: &mut Filter, clock: &CommandClock) -> Result<Option<Turn>, Refusal> {
+    let Some(windowed) = filter.windowed_mut().filter(|_| !context.must_obey()) else { return Ok(None) };
+    let Some(turn) = windowed.turn_due(clock.now()) else { return Ok(None) };
+    windowed.turn(turn, &ServerCeiling::of(context))?;
+    free_retired(windowed);
+    Ok(Some(turn))
+}
+
+/// Frees the buckets that a ring has dropped, without delaying commands.
+pub fn free_retired(windowed: &mut WindowedFilter) {
+    let retired = windowed.take_retired();
+    if retired.is_empty() {
+        return;
+    }
+    let bytes = retired.iter().map(BloomFilter::size_bytes).sum();
+    if let Ok(retired) = try_box(retired) {
+        freeing::free(retired, bytes);
+    }
+}
+
+/// The filter that BF.ADD and BF.MADD create if the key is missing; `None` if they may not create one.
+///
+/// # Errors
+/// None in practice: the defaults agree with each other.
+pub fn usual_creation(context: Context) -> Result<Option<Creation>, Refusal> {
+    if !config::auto_creates() && !context.must_obey() {
+        return Ok(None);
+    }
+    Creation::by_default(&config::defaults(context)).map(Some)
+}
+
+/// What a command adds, and how it replies.
+#[derive(Clone, Copy)]
+pub struct Adding<'a> {
+    /// The items.
+    pub items: &'a [Arg<'a>],
+    /// The form of its reply.
+    pub form: ReplyForm,
+    /// Whether items that were not new are propagated, too.
+    pub is_sync: bool,
+    /// Whether the items are announced: see [`Filter::announce`]. An array then has a result for every item, also after one
+    /// that the filter refuses: each item is another row.
+    pub renews: bool,
+}
+
+/// Adds items to the filter at the key of a command, replies, and propagates the effect. Calls `creation` if the key is missing.
+///
+/// # Errors
+/// [`Refusal::NotFound`] for a missing key without a creation, the errors of [`create`], and for an array that is announced those of
+/// [`Filter::guards`]. Nothing has changed then. An item that
+/// the filter refuses is an error inside the reply.
+pub fn add_items(
+    context: Context,
+    args: &Args<'_>,
+    keys: &mut Keyspace,
+    adding: Adding<'_>,
+    creation: impl Fn() -> Result<Option<Creation>, Refusal>,
+) -> Result<(), Refusal> {
+    if adding.is_sync && context.must_obey() {
+        // The item was known to the primary. The command is propagated for clients that WAIT.
+        replicate::verbatim(context);
+        reply::array(context, 0);
+        return Ok(());
+    }
+    loop {
+        match add_to_key(context, args, keys, adding, &creation) {
+            // Only RedisBloom adds items to a filter whose chunks have not all arrived.
+            Err(Refusal::StillLoading) if context.must_obey() => {
+                WriteKey::open(keys, args.arg(1)?)?.put_into_use()?;
+            }
+            done => return done,
+        }
+    }
+}
+
+fn add_to_key(
+    context: Context,
+    args: &Args<'_>,
+    keys: &mut Keyspace,
+    adding: Adding<'_>,
+    creation: impl Fn() -> Result<Option<Creation>, Refusal>,
+) -> Result<(), Refusal> {
+    let name = args.arg(1)?;
+    let mut key = WriteKey::open(keys, name)?;
+    let clock = CommandClock::default();
+    let mut lists = Lists::with_room(adding)?;
+    guard::items_added(context, name, adding.items);
+    let (created, has_turned, done);
+    if let Some(mut writer) = key.writer()? {
+        let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
+        if adding.renews && adding.form == ReplyForm::Many {
+            filter.guards()?;
+        }
+        has_turned = turn_and_propagate(context, name, filter, &clock)?;
+        done = add_and_reply(context, filter, adding, &clock, &mut lists, false);
+        let Lists { effects, known } = &lists;
+        if known.len() > 0 {
+            replicate::known(context, name, known);
+        }
+        created = (false, false);
+        // If the command consists of a name, a key and items, all of which were new, it is its own effect.
+        let is_effect = args.count() == adding.items.len() + 2 && effects.len() == adding.items.len();
+        match effects.len() {
+            0 => {}
+            _ if is_effect => replicate::verbatim(context),
+            _ if done.has_renewed => replicate::renewed(context, name, effects),
+            _ => replicate::added(context, name, effects),
+        }
+    } else {
+        let creation = creation()?.ok_or(Refusal::NotFound)?;
+        done = create_and_add(context, &mut key, name, adding, &creation, &clock, &mut lists)?;
+        created = (true, creation.expires.is_some());
+        has_turned = false;
+    }
+    if lists.effects.len() == 0 && !created.0 && !has_turned {
+        if done.is_full {
+            key.close_unchanged(&[(true, c"bloom.full")]);
+        }
+        return Ok(());
+    }
+    key.close_changed(&[
+        (created.0, c"bloom.reserve"),
+        (created.1, c"expire"),
+        (has_turned || done.has_rotated, c"bloom.rotate"),
+        (done.has_grown, c"bloom.scale"),
+        (lists.effects.len() > 0, c"bloom.add"),
+        (done.is_full, c"bloom.full"),
+    ]);
+    Ok(())
+}
+
+/// Creates the missing filter, adds the items and replies.
+#[cold]
+fn create_and_add<'a>(
+    context: Context,
+    key: &mut WriteKey<'_>,
+    name: Arg<'_>,
+    adding: Adding<'a>,
+    creation: &Creation,
+    clock: &CommandClock,
+    lists: &mut Lists<'a>,
+) -> Result<Done, Refusal> {
+    let mut created = create(context, creation, clock)?;
+    let reserved = Stored::reserve()?;
+    let done = add_and_reply(context, &mut created.filter, adding, clock, lists, true);
+    created.propagate(context, name, &lists.effects);
+    created.install(key, reserved);
+    Ok(done)
+}
+
+/// The items of a command that are propagated.
+struct Lists<'a> {
+    /// The items that changed the filter.
+    effects: NewItems<'a>,
+    /// The others, with SYNC.
+    known: NewItems<'a>,
+}
+
+impl<'a> Lists<'a> {
+    #[inline]
+    fn with_room(adding: Adding<'a>) -> Result<Self, Error> {
+        let effects = NewItems::with_room(adding.items.len())?;
+        let known = if adding.is_sync { NewItems::with_room(adding.items.len())? } else { NewItems::none() };
+        Ok(Self { effects, known })
+    }
+
+    #[inline]
+    fn push(&mut self, item: Arg<'a>, is_effect: bool, is_sync: bool) {
+        if is_effect {
+            self.effects.push(item);
+        } else if is_sync {
+            self.known.push(item);
+        }
+    }
+}
+
+/// What adding did, for the events.
+#[derive(Clone, Copy, Default)]
+struct Done {
+    has_grown: bool,
+    /// Whether a bucket began.
+    has_rotated: bool,
+    /// Whether a fixed filter refused an item.
+    is_full: bool,
+    /// Whether the newest bucket got an item that an older one has, because the command renews.
+    has_renewed: bool,
+}
+
+/// Adds items and replies to each, up to the first that is refused. Inlined, so that the compiler knows that BF.ADD has one item.
+#[inline(always)]
+fn add_and_reply<'a>(
+    context: Context,
+    filter: &mut Filter,
+    adding: Adding<'a>,
+    clock: &CommandClock,
+    lists: &mut Lists<'a>,
+    is_new: bool,
+) -> Done {
+    let Adding { items, form, is_sync, renews } = adding;
+    let origin = role::origin(context);
+    // No child shares the pages of a new filter.
+    let ceiling = if is_new { ServerCeiling::of(context) } else { ServerCeiling::for_adding(context) };
+    let layers = filter.layer_count();
+    let newest = filter.windowed().map(newest_slot);
+    let mut refused = None;
+    let mut new = 0;
+    if let (ReplyForm::One, [item]) = (form, items) {
+        let outcome = if renews {
+            filter.announce(item.bytes(), origin, clock, &ceiling)
+        } else {
+            filter.add(item.bytes(), origin, clock, &ceiling)
+        };
+        match outcome {
+            Ok(outcome) => {
+                lists.push(*item, outcome != Outcome::Known, is_sync);
+                new += usize::from(outcome == Outcome::New);
+                reply::boolean(context, outcome == Outcome::New);
+            }
+            Err(error) => refused = Some(error),
+        }
+        if let Some(error) = refused {
+            refuse_item(context, filter, error);
+        }
+    } else {
+        (new, refused) = add_batches_and_reply(context, filter, adding, origin, clock, &ceiling, lists);
+    }
+    metrics::items_added(items.len(), new);
+    let has_rotated = newest.is_some_and(|newest| settle_ring(filter, newest));
+    let has_grown = !has_rotated && filter.layer_count() > layers;
+    // An effect is inserted without a lookup, so every item of it is new.
+    let has_renewed = renews && (lists.effects.len() > new || origin == Origin::Effect);
+    Done { has_grown, has_rotated, is_full: refused == Some(Error::Full), has_renewed }
+}
+
+/// [`add_and_reply`] for an array, in batches. Returns how many items were new, and why an item was refused. Not inlined, so that a
+/// single item does not pay for it.
+#[inline(never)]
+fn add_batches_and_reply<'a>(
+    context: Context,
+    filter: &mut Filter,
+    adding: Adding<'a>,
+    origin: Origin,
+    clock: &CommandClock,
+    ceiling: &ServerCeiling,
+    lists: &mut Lists<'a>,
+) -> (usize, Option<Error>) {
+    let Adding { items, is_sync, renews, .. } = adding;
+    let (mut new, mut refused) = (0, None);
+    // If every item has a result, or none can meet a full layer, the length of the array is known.
+    let known_length = renews || filter.remaining_capacity() >= items.len() as u64;
+    if known_length {
+        reply::array(context, items.len());
+    } else {
+        reply::open_array(context);
+    }
+    let mut answered = 0;
+    while let Some(left) = items.get(answered..).filter(|left| !left.is_empty()) {
+        let batch = left.get(..BATCH).unwrap_or(left);
+        let words = batch.iter().map(|item| item.bytes());
+        let added = if renews {
+            filter.announce_batch(words, origin, clock, ceiling)
+        } else {
+            filter.add_batch(words, origin, clock, ceiling)
+        };
+        for (index, item) in batch.iter().enumerate().take(added.done) {
+            let is_new = added.new.contains(index);
+            lists.push(*item, added.effect.contains(index), is_sync);
+            new += usize::from(is_new);
+            reply::boolean(context, is_new);
+        }
+        answered += added.done;
+        if let Some(error) = added.error {
+            refused = Some(error);
+            refuse_item(context, filter, error);
+            answered += 1;
+            if !renews {
+                break;
+            }
+        }
+    }
+    if !known_length {
+        reply::end_array(context, answered);
+    }
+    (new, refused)
+}
+
+/// The slot of the newest bucket. Adds to a rolling ring may begin another one.
+fn newest_slot(windowed: &WindowedFilter) -> Option<u64> {
+    windowed.buckets().next_back().map(|bucket| bucket.slot)
+}
+
+/// Frees the buckets that a rolling ring has dropped while items were added. Returns whether a bucket began.
+#[cold]
+fn settle_ring(filter: &mut Filter, newest: Option<u64>) -> bool {
+    let Some(windowed) = filter.windowed_mut() else { return false };
+    free_retired(windowed);
+    newest_slot(windowed) != newest
+}
+
+/// Replies why a filter refuses an item. RedisBloom and valkey-bloom also propagate items that their filters refused: a full one, or
+/// one whose next layer cannot exist or needs more memory than any machine has. Anything else ends a server that must obey.
+fn refuse_item(context: Context, filter: &Filter, error: Error) {
+    let refusal = Refusal::from(error);
+    let is_beyond_machines = error.asked_bytes().is_some_and(|asked_bytes| asked_bytes > MACHINE_BYTES_MAX);
+    let is_ours = error.is_want_of_memory() && !is_beyond_machines || error == Error::TooManyLayers;
+    if is_ours || !filter.spec().is_foreign() {
+        return refuse(context, refusal);
+    }
+    if is_beyond_machines && context.must_obey() {
+        let line = format_args!("bloomgate: an item needs a layer larger than any machine's memory: {refusal}");
+        context.log(LogLevel::Warning, line);
+    }
+    reply::error(context, refusal);
+}
+
+/// `BF.ADD key item`
+///
 /// Adds an item. Replies whether it was new.
-pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+pub fn add(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let adding = Adding { items: args.rest(2)?, form: ReplyForm::One, is_sync: false, renews: false };
     add_items(context, &args, keys, adding, || usual_creation(context))
+}
+
+/// `BF.MADD key item [item ...]`
+///
+/// Adds items. Replies for each whether it was new.
+pub fn madd(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let adding = Adding { items: args.rest(2)?, form: ReplyForm::Many, is_sync: false, renews: false };
+    add_items(context, &args, keys, adding, || usual_creation(context))
+}
+
+/// `BF.INSERT key [option ...] [ITEMS item [item ...]]`
+///
+/// Adds items to a filter, which is created with the given options if it is missing. Replies for each item whether it was new.
+///
+/// A primary propagates what it has done: so its filter exists, even if clients of this server may not create one.
+pub fn insert(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let defaults = config::defaults(context);
+    // The items are the last arguments.
+    let parsed = insert::parse(args.words(), &defaults)
+        .map(|Insert { creation, items, is_sync, renews }| (creation, items.len(), is_sync, renews));
+    redact_key(context, &mut args, Command::Insert);
+    let (creation, items, is_sync, renews) = parsed?;
+    if is_sync && defaults.must_obey {
+        // The primary propagates items that are present only for clients that WAIT.
+        reply::ok(context);
+        return Ok(());
+    }
+    let creation = || match creation {
+        None if defaults.must_obey => Creation::by_default(&defaults).map(Some),
+        creation => Ok(creation),
+    };
+    let items = args.last(items);
+    add_items(context, &args, keys, Adding { items, form: ReplyForm::Many, is_sync, renews }, creation)
+}
+
+/// `BF.RESERVE key error_rate capacity [option ...]`
+///
+/// Creates an empty filter.
+pub fn reserve(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let clock = CommandClock::default();
+    let parsed = reserve::parse(args.words(), &config::defaults(context));
+    redact_key(context, &mut args, Command::Reserve);
+    let creation = parsed?;
+    let name = args.arg(1)?;
+    let mut key = WriteKey::open(keys, name)?;
+    if key.exists()? {
+        // Two RedisBloom clients may have reserved the same filter.
+        reply::error(context, Refusal::Exists);
+        return Ok(());
+    }
+    let created = match create(context, &creation, &clock) {
+        Err(refusal) if context.must_obey() && is_beyond_this_machine(context, &creation, refusal) => {
+            let line = format_args!("bloomgate: ignoring a reservation larger than this machine's memory: {refusal}");
+            context.log(LogLevel::Warning, line);
+            reply::error(context, refusal);
+            return Ok(());
+        }
+        created => created?,
+    };
+    let reserved = Stored::reserve()?;
+    created.propagate(context, name, &NewItems::none());
+    let expires = created.expires();
+    created.install(&mut key, reserved);
+    key.close_changed(&[(true, c"bloom.reserve"), (expires, c"expire")]);
+    reply::ok(context);
+    Ok(())
+}
+
+/// Whether a filter of RedisBloom's layout cannot be created because it is larger than this machine's memory. RedisBloom 2.6 propagates
+/// reservations that it refused, so a server that must obey ignores this one. If the primary did create the filter, no item is lost:
+/// the next add finds no key and creates a filter.
+fn is_beyond_this_machine(context: Context, creation: &Creation, refusal: Refusal) -> bool {
+    let asked_bytes = if let Refusal::Filter(error) = refusal { error.asked_bytes() } else { None };
+    creation.spec.is_redisbloom() && asked_bytes.is_some_and(|asked| asked > machine_bytes(context))
 }

@@ -1,149 +1,8 @@
-//! The table of commands, and the functions that the server calls for them. The `unsafe` here turns the server's pointers into
-//! arguments; the commands themselves have none.
+//! The table of commands: everything that the server and its documentation know of them.
 
-use std::ffi::c_int;
-
-use bloomgate_filter::words::fetch::{self as fetched, Fetch};
-use redis_module::raw;
-
-use super::{
-    add, card, changed, clear, count, debug, del, exists, fetch, fill, info, insert, load, loadchunk, madd, mchanged,
-    mdel, merge, mexists, mfetch, plan, reserve, rotate, scandump, stats,
-};
-use crate::args::{Arg, Args};
-use crate::context::{Context, OK};
-use crate::keys::Keyspace;
+use super::dispatch::handler;
+use super::{add, delete, describe, dump, guard, look, whole};
 use crate::registration::{Access, Argument, Command, Keys};
-use crate::reply::{self, Refusal};
-
-/// Runs a command: replies, or returns a refusal before anything has changed.
-type Run = fn(Context, Args<'_>, &mut Keyspace) -> Result<(), Refusal>;
-
-/// Returns the function that the server calls for a command. `effect`: for one that primaries propagate.
-macro_rules! handler {
-    ($run:path) => {
-        handler!(dispatch, $run)
-    };
-    (effect $run:path) => {{
-        unsafe extern "C" fn handle(
-            context: *mut raw::RedisModuleCtx,
-            argv: *mut *mut raw::RedisModuleString,
-            argc: c_int,
-        ) -> c_int {
-            let context = Context::new(context);
-            // SAFETY: as below. The command has ended when the words are read again.
-            unsafe {
-                if let Err(refusal) = $run(context, Args::new(argv, argc), &mut Keyspace::new(context)) {
-                    refuse_command(context, &Args::new(argv, argc), refusal);
-                }
-            }
-            OK
-        }
-        Some(handle)
-    }};
-    ($dispatch:path, $run:path) => {{
-        unsafe extern "C" fn handle(
-            context: *mut raw::RedisModuleCtx,
-            argv: *mut *mut raw::RedisModuleString,
-            argc: c_int,
-        ) -> c_int {
-            let context = Context::new(context);
-            // SAFETY: the server calls this function with its context and the words of a command, which live until it returns. No
-            // key is open yet.
-            let (args, mut keys) = unsafe { (Args::new(argv, argc), Keyspace::new(context)) };
-            $dispatch(context, args, &mut keys, $run)
-        }
-        Some(handle)
-    }};
-}
-
-#[inline]
-fn dispatch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
-    if let Err(refusal) = run(context, args, keys) {
-        reply::error(context, refusal);
-    }
-    OK
-}
-
-/// As [`refuse`](super::refuse), with the command and the key in the log.
-#[cold]
-fn refuse_command(context: Context, args: &Args<'_>, refusal: Refusal) {
-    if context.must_obey() {
-        let word = |index| args.arg(index).map_or(&[][..], Arg::bytes).escape_ascii();
-        context.cannot_obey(format_args!("{} {}: {refusal}", word(0), word(1)));
-    }
-    reply::error(context, refusal);
-}
-
-/// As [`dispatch`], for a command with a filter and a cache key. The server also calls it to ask for the positions of its keys.
-fn dispatch_or_report_keys(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
-    if asks_for_keys(context) {
-        // The key specifications cover every key, so the server does not use the flags.
-        return report_keys(context, [1, 3].into_iter(), CHANGES);
-    }
-    dispatch(context, args, keys, run)
-}
-
-/// As [`dispatch_or_report_keys`], for BF.MCHANGED.
-fn dispatch_mchanged(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
-    if asks_for_keys(context) {
-        return report_keys(context, mchanged::key_positions(args.words()), CHANGES);
-    }
-    dispatch(context, args, keys, run)
-}
-
-/// As [`dispatch_or_report_keys`], for BF.FETCH.
-fn dispatch_fetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
-    if asks_for_keys(context) {
-        return report_fetched_keys(context, [3].into_iter(), fetched::parse(args.words()).ok());
-    }
-    dispatch(context, args, keys, run)
-}
-
-/// As [`dispatch_or_report_keys`], for BF.MFETCH.
-fn dispatch_mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
-    if asks_for_keys(context) {
-        let (options, cache_keys) = mfetch::key_positions(args.words());
-        return report_fetched_keys(context, cache_keys, options);
-    }
-    dispatch(context, args, keys, run)
-}
-
-/// The flags of a key that may be changed.
-const CHANGES: u32 = raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE;
-/// The flags of a key that is read.
-const READS: u32 = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
-
-/// Whether the server asks for the positions of a command's keys, instead of running it.
-fn asks_for_keys(context: Context) -> bool {
-    // SAFETY: the context is valid.
-    unsafe { raw::RedisModule_IsKeysPositionRequest.is_some_and(|asks| asks(context.raw) != 0) }
-}
-
-/// Reports the positions of a command's keys, on request of the server.
-fn report_keys(context: Context, positions: impl Iterator<Item = usize>, flags: u32) -> c_int {
-    for position in positions.filter_map(|position| c_int::try_from(position).ok()) {
-        // SAFETY: the context is valid, and the server has asked. It checks the position.
-        unsafe {
-            if let Some(report) = raw::RedisModule_KeyAtPosWithFlags {
-                report(context.raw, position, flags.cast_signed());
-            }
-        }
-    }
-    OK
-}
-
-/// Reports the keys of BF.FETCH or BF.MFETCH: the filter, the cache keys, and those of the options. A caller may get the lease of a
-/// cache key, so it needs the permission to fill it.
-fn report_fetched_keys(context: Context, cache_keys: impl Iterator<Item = usize>, options: Option<Fetch>) -> c_int {
-    report_keys(context, [1].into_iter(), READS);
-    report_keys(context, cache_keys, CHANGES);
-    let others = options.map(|options| [options.while_key, options.unless_key]);
-    report_keys(context, others.into_iter().flatten().flatten(), READS)
-}
-
-/// The function that the server calls when CLIENT UNBLOCK ends a client's wait in BF.FETCH.
-pub(super) const FETCH_UNBLOCKED: raw::RedisModuleCmdFunc = handler!(fetch::unblocked);
 
 const RATE: Argument = Argument::double(c"error_rate");
 const CAPACITY: Argument = Argument::integer(c"capacity");
@@ -163,7 +22,7 @@ const UNLESS: Argument = Argument::key(c"unless", 3).after(c"UNLESS").optional()
 pub const COMMANDS: &[Command] = &[
     Command {
         name: c"bf.reserve",
-        handler: handler!(effect reserve::run),
+        handler: handler!(effect add::reserve),
         arity: -4,
         access: Access::Write,
         keys: Keys::First,
@@ -175,7 +34,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.rotate",
-        handler: handler!(effect rotate::run),
+        handler: handler!(effect whole::rotate),
         arity: -2,
         access: Access::Write,
         keys: Keys::First,
@@ -188,7 +47,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.add",
-        handler: handler!(effect add::run),
+        handler: handler!(effect add::add),
         arity: 3,
         access: Access::Write,
         keys: Keys::First,
@@ -200,7 +59,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.madd",
-        handler: handler!(effect madd::run),
+        handler: handler!(effect add::madd),
         arity: -3,
         access: Access::Write,
         keys: Keys::First,
@@ -212,7 +71,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.insert",
-        handler: handler!(effect insert::run),
+        handler: handler!(effect add::insert),
         arity: -4,
         access: Access::Write,
         keys: Keys::First,
@@ -224,7 +83,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.del",
-        handler: handler!(effect del::run),
+        handler: handler!(effect delete::del),
         arity: 3,
         access: Access::Release,
         keys: Keys::First,
@@ -236,7 +95,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.mdel",
-        handler: handler!(effect mdel::run),
+        handler: handler!(effect delete::mdel),
         arity: -3,
         access: Access::Release,
         keys: Keys::First,
@@ -248,7 +107,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.exists",
-        handler: handler!(exists::run),
+        handler: handler!(look::exists),
         arity: 3,
         access: Access::Read,
         keys: Keys::First,
@@ -260,7 +119,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.mexists",
-        handler: handler!(mexists::run),
+        handler: handler!(look::mexists),
         arity: -3,
         access: Access::Read,
         keys: Keys::First,
@@ -272,7 +131,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.fetch",
-        handler: handler!(dispatch_fetch, fetch::run),
+        handler: handler!(guard::dispatch_fetch, guard::fetch),
         arity: -4,
         access: Access::Fetch,
         keys: Keys::Fetch,
@@ -294,7 +153,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.mfetch",
-        handler: handler!(dispatch_mfetch, mfetch::run),
+        handler: handler!(guard::dispatch_mfetch, guard::mfetch),
         arity: -5,
         access: Access::Fetch,
         keys: Keys::FetchMany,
@@ -306,7 +165,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.fill",
-        handler: handler!(dispatch_or_report_keys, fill::run),
+        handler: handler!(guard::dispatch_or_report_keys, guard::fill),
         arity: -6,
         access: Access::Fill,
         keys: Keys::FilterAndCache,
@@ -329,7 +188,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.changed",
-        handler: handler!(dispatch_or_report_keys, changed::run),
+        handler: handler!(guard::dispatch_or_report_keys, guard::changed),
         arity: 4,
         access: Access::Release,
         keys: Keys::FilterAndCache,
@@ -341,7 +200,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.mchanged",
-        handler: handler!(dispatch_mchanged, mchanged::run),
+        handler: handler!(guard::dispatch_mchanged, guard::mchanged),
         arity: -5,
         access: Access::Release,
         keys: Keys::FilterAndPairs,
@@ -353,7 +212,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.info",
-        handler: handler!(info::run),
+        handler: handler!(describe::info),
         arity: -2,
         access: Access::Inspect,
         keys: Keys::First,
@@ -365,7 +224,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.card",
-        handler: handler!(card::run),
+        handler: handler!(describe::card),
         arity: 2,
         access: Access::Read,
         keys: Keys::First,
@@ -377,7 +236,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.count",
-        handler: handler!(count::run),
+        handler: handler!(look::count),
         arity: 3,
         access: Access::Read,
         keys: Keys::First,
@@ -389,7 +248,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.debug",
-        handler: handler!(debug::run),
+        handler: handler!(describe::debug),
         arity: 2,
         access: Access::Inspect,
         keys: Keys::First,
@@ -401,7 +260,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.scandump",
-        handler: handler!(scandump::run),
+        handler: handler!(dump::scandump),
         arity: 3,
         access: Access::Read,
         keys: Keys::First,
@@ -413,7 +272,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.merge",
-        handler: handler!(effect merge::run),
+        handler: handler!(effect whole::merge),
         arity: -3,
         access: Access::Write,
         keys: Keys::FirstAndSources,
@@ -425,7 +284,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.clear",
-        handler: handler!(effect clear::run),
+        handler: handler!(effect whole::clear),
         arity: 2,
         access: Access::Release,
         keys: Keys::First,
@@ -437,7 +296,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.stats",
-        handler: handler!(stats::run),
+        handler: handler!(describe::stats),
         arity: 2,
         access: Access::Inspect,
         keys: Keys::First,
@@ -449,7 +308,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.plan",
-        handler: handler!(plan::run),
+        handler: handler!(describe::plan),
         arity: -3,
         access: Access::Read,
         keys: Keys::None,
@@ -461,7 +320,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.load",
-        handler: handler!(effect load::run),
+        handler: handler!(effect dump::load),
         arity: 3,
         access: Access::Write,
         keys: Keys::First,
@@ -473,7 +332,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.loadchunk",
-        handler: handler!(effect loadchunk::run),
+        handler: handler!(effect dump::loadchunk),
         arity: 4,
         access: Access::Write,
         keys: Keys::First,

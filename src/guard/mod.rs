@@ -6,39 +6,36 @@
 //!
 //! The guard subscribes to keyspace events with the first lease: without it they cost nothing.
 
-mod alarm;
-mod blocking;
 mod changes;
-mod cluster;
-mod events;
-mod ids;
 #[cfg(test)]
 mod model;
 mod queues;
 mod records;
 mod state;
-#[cfg(test)]
-mod tidying;
 
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ops::Range;
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
-use std::time;
 
 use bloomgate_filter::hash::siphash::{self, siphash24_128};
+use bloomgate_filter::words::fetch::Fetch;
+use changes::{KeyId, Row, Stamp, What};
+use queues::{Left, WaiterId};
 use redis_module::raw;
+use state::{Due, Epochs, Instant};
 
-pub use blocking::{Answer, Pause, Question, leave, wait};
-use changes::Stamp;
-use ids::{KeyId, Row, What};
-use state::Instant;
+use crate::args::Arg;
+use crate::config;
+use crate::context::{Context, LogLevel, OK};
+use crate::information::valkey_version;
+use crate::keys::Keyspace;
+use crate::server::role;
 pub use state::{Asker, Standing};
 
-use super::args::Arg;
-use super::config;
-use super::context::{Context, LogLevel};
-
 /// The guard's state, with the questions of the waiters.
-type Guard = state::Guard<blocking::Asked>;
+type Guard = state::Guard<Asked>;
 
 static GUARD: LazyLock<Mutex<Guard>> = LazyLock::new(Mutex::default);
 /// Whether there is a token or a waiter.
@@ -62,7 +59,7 @@ fn with<T>(work: impl FnOnce(&mut Guard) -> T) -> T {
 fn act<T>(context: Context, work: impl FnOnce(&mut Guard) -> T) -> T {
     let (done, due) = with(|guard| (work(guard), guard.next_due()));
     if let Some(at) = due {
-        blocking::set_timer(context, at);
+        set_timer(context, at);
     }
     done
 }
@@ -75,8 +72,8 @@ pub fn is_idle() -> bool {
 
 /// Milliseconds since the guard was first asked for the time.
 fn now() -> Instant {
-    static BEGIN: OnceLock<time::Instant> = OnceLock::new();
-    u64::try_from(BEGIN.get_or_init(time::Instant::now).elapsed().as_millis()).unwrap_or(Instant::MAX)
+    static BEGIN: OnceLock<std::time::Instant> = OnceLock::new();
+    u64::try_from(BEGIN.get_or_init(std::time::Instant::now).elapsed().as_millis()).unwrap_or(Instant::MAX)
 }
 
 /// The hash of a name, an item or a token, under a key of this process. It is the life of the server: a token of another process has
@@ -145,7 +142,7 @@ impl Guarded {
     /// the server raises no events, or the epochs of its cluster cannot be read.
     pub fn grant(&self, milliseconds: u64) -> (Token, Stamp) {
         let mut stamp = 0;
-        if events::subscribe(self.context) && self.sees_slots() {
+        if subscribe(self.context) && self.sees_slots() {
             let now = now();
             let end = now.saturating_add(milliseconds);
             stamp = act(self.context, |guard| guard.grant(self.row, (now, end), config::max_leases()));
@@ -188,7 +185,7 @@ impl Guarded {
 
     /// Whether this server knows what became of the row: with a filter always, because it comes back as another instance.
     fn sees_slots(&self) -> bool {
-        !self.row.is_unguarded() || cluster::look(self.context)
+        !self.row.is_unguarded() || see_epochs(self.context)
     }
 }
 
@@ -215,12 +212,12 @@ pub fn items_added(context: Context, filter: Arg<'_>, items: &[Arg<'_>]) {
 /// Voids the tokens of a filter that was replaced without an event of the server.
 pub fn filter_replaced(context: Context, filter: Arg<'_>) {
     if !is_idle() {
-        key_event(context, filter, events::Meaning { value: false, filter: true });
+        key_event(context, filter, Meaning { value: false, filter: true });
     }
 }
 
 /// Applies an event of the server to the key that it names.
-fn key_event(context: Context, name: Arg<'_>, changed: events::Meaning) {
+fn key_event(context: Context, name: Arg<'_>, changed: Meaning) {
     let key = key_id(context, name);
     act(context, |guard| {
         if changed.value {
@@ -259,4 +256,495 @@ pub fn counts() -> (u64, u64, u64) {
     }
     let now = now();
     with(|guard| guard.counts(now))
+}
+
+// Blocked clients. The reply is written first, and the client is unblocked after that: no server lets a module block a client
+// again in the callback of an unblocked one, so a waiter that was woken too early could not go on waiting.
+//
+// Waiters are served from a timer, after the command or transaction that ended a lease. So their answer is what it left
+// behind, and not a value that it deletes at once. The server runs a timer of 0 ms in the same iteration of its event loop.
+// WAIT is kept by that timer, too, and not by the server's timeout: that timeout drops a reply that was written a moment
+// before.
+
+/// The server's timer: the time it is set to, and its number. The server calls nothing of ours when a timer is set or stopped,
+/// so this lock may be held across those calls.
+static TIMER: Mutex<Option<(Instant, raw::RedisModuleTimerID)>> = Mutex::new(None);
+
+/// The longest period of the timer, in milliseconds. It is set again for what is due later.
+const TIMER_MAX: i64 = 60 * 60 * 1000;
+
+/// What a client asks with BF.FETCH.
+#[derive(Clone, Copy)]
+pub struct Question<'a> {
+    /// The filter's key.
+    pub filter: Arg<'a>,
+    /// The item.
+    pub item: Arg<'a>,
+    /// The cache key.
+    pub cache_key: Arg<'a>,
+    /// The reply is `absent` only while this key exists.
+    pub while_key: Option<Arg<'a>>,
+    /// The hash of the cache keys that have a write in flight.
+    pub unless_key: Option<Arg<'a>>,
+    /// The options.
+    pub options: Fetch,
+}
+
+/// Why BF.FETCH has no answer yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Another caller loads the value, for this many milliseconds more.
+    Leased(u64),
+    /// The cache key has a write in flight.
+    Held,
+}
+
+/// The result of looking for an answer to a waiter's question.
+pub enum Answer {
+    /// There is no answer yet. Nothing was replied.
+    NotYet(Pause),
+    /// The reply is written. It grants a lease if there is a stamp.
+    Given(Option<Stamp>),
+}
+
+/// Looks for the answer to a waiter's question, and replies. The last argument says whether its WAIT has expired: then it gets
+/// an answer in any case.
+pub type Answerer = fn(Context, &mut Keyspace, Question<'_>, bool) -> Answer;
+
+/// The question of a waiter. It outlives the command, so it holds references to the command's words.
+struct Asked {
+    filter: HeldString,
+    item: HeldString,
+    cache_key: HeldString,
+    while_key: Option<HeldString>,
+    unless_key: Option<HeldString>,
+    options: Fetch,
+    answerer: Answerer,
+}
+
+impl Asked {
+    fn hold(question: Question<'_>, answerer: Answerer) -> Option<Self> {
+        Some(Self {
+            filter: HeldString::of(question.filter)?,
+            item: HeldString::of(question.item)?,
+            cache_key: HeldString::of(question.cache_key)?,
+            while_key: HeldString::of_any(question.while_key)?,
+            unless_key: HeldString::of_any(question.unless_key)?,
+            options: question.options,
+            answerer,
+        })
+    }
+
+    /// Whether this is the key of UNLESS.
+    fn names_in_unless(&self, hash: Arg<'_>) -> bool {
+        self.unless_key.as_ref().is_some_and(|own| own.arg().bytes() == hash.bytes())
+    }
+
+    fn question(&self) -> Question<'_> {
+        Question {
+            filter: self.filter.arg(),
+            item: self.item.arg(),
+            cache_key: self.cache_key.arg(),
+            while_key: self.while_key.as_ref().map(HeldString::arg),
+            unless_key: self.unless_key.as_ref().map(HeldString::arg),
+            options: self.options,
+        }
+    }
+}
+
+/// A counted reference to a string of the server.
+struct HeldString(*mut raw::RedisModuleString);
+
+// SAFETY: the server counts references without atomics. The reference is taken, read and released by the thread that holds the
+// server's lock: in commands, in callbacks of the server, and in its timers.
+unsafe impl Send for HeldString {}
+
+impl HeldString {
+    fn of(word: Arg<'_>) -> Option<Self> {
+        // SAFETY: the word is valid; without a context the string is ours until it is freed.
+        let held = unsafe { raw::RedisModule_HoldString.map(|hold| hold(null_mut(), word.raw))? };
+        Some(Self(held))
+    }
+
+    /// Holds a word if there is one. `None` if it cannot be held.
+    fn of_any(word: Option<Arg<'_>>) -> Option<Option<Self>> {
+        word.map_or(Some(None), |word| Self::of(word).map(Some))
+    }
+
+    fn arg(&self) -> Arg<'_> {
+        // SAFETY: the string lives as long as this.
+        unsafe { Arg::of(&self.0) }
+    }
+}
+
+impl Drop for HeldString {
+    fn drop(&mut self) {
+        // SAFETY: the string is held once and freed once.
+        unsafe {
+            if let Some(free) = raw::RedisModule_FreeString {
+                free(null_mut(), self.0);
+            }
+        }
+    }
+}
+
+/// A context in which the reply to a blocked client is written.
+struct ReplyContext(*mut raw::RedisModuleCtx);
+
+impl ReplyContext {
+    fn of(waiter: WaiterId) -> Option<Self> {
+        // SAFETY: the handle is that of a blocked client which was not given back. This thread has the server's lock.
+        let context = unsafe { raw::RedisModule_GetThreadSafeContext.map(|get| get(handle(waiter)))? };
+        (!context.is_null()).then_some(Self(context))
+    }
+}
+
+impl Drop for ReplyContext {
+    fn drop(&mut self) {
+        // SAFETY: the context is freed once, before the client is given back.
+        unsafe {
+            if let Some(free) = raw::RedisModule_FreeThreadSafeContext {
+                free(self.0);
+            }
+        }
+    }
+}
+
+/// Blocks the client until `answerer` has an answer, or until WAIT expires. CLIENT UNBLOCK calls `unblocked` instead. Returns
+/// whether the client is blocked: it is not if memory is refused.
+pub fn wait(
+    context: Context,
+    question: Question<'_>,
+    pause: Pause,
+    answerer: Answerer,
+    unblocked: raw::RedisModuleCmdFunc,
+) -> bool {
+    let Some(asked) = Asked::hold(question, answerer) else { return false };
+    // SAFETY: the context is that of a client's command, outside of MULTI and scripts; the callbacks are functions.
+    let client = unsafe {
+        let Some(block) = raw::RedisModule_BlockClient else { return false };
+        block(context.raw, None, unblocked, Some(delivered), 0)
+    };
+    if client.is_null() {
+        return false;
+    }
+    let now = now();
+    // The clock counts whole milliseconds: without one more, WAIT would be up to a millisecond short.
+    let deadline = now.saturating_add(question.options.wait).saturating_add(1);
+    let row = row(context, question.filter, None, [question.item, question.cache_key]);
+    let (waiter, is_held) = (client as WaiterId, pause == Pause::Held);
+    let refused = act(context, |guard| guard.join(&row, waiter, asked, is_held, (now, deadline))).err();
+    // SAFETY: the client was blocked a moment ago. If it could not join, nothing else has its handle.
+    unsafe {
+        if refused.is_some() {
+            if let Some(abort) = raw::RedisModule_AbortBlock {
+                abort(client);
+            }
+        } else if let Some(set) = raw::RedisModule_SetDisconnectCallback {
+            set(client, Some(disconnected));
+        }
+    }
+    refused.is_none()
+}
+
+/// Removes the client of this context, which CLIENT UNBLOCK unblocked, from its queue. Returns what it waited for.
+pub fn leave(context: Context) -> Pause {
+    // SAFETY: the context is that of a callback of a blocked client.
+    let client = unsafe { raw::RedisModule_GetBlockedClientHandle.map(|handle| handle(context.raw)) };
+    let Some(waiter) = client.map(|client| client as WaiterId) else { return Pause::Leased(1) };
+    let now = now();
+    // The answer of a client that was served already is dropped.
+    let Some(Left { cache_key, is_held, question }) = with(|guard| guard.leave(waiter)) else {
+        return Pause::Leased(1);
+    };
+    drop(question);
+    give_back(waiter, null_mut());
+    if is_held { Pause::Held } else { Pause::Leased(with(|guard| guard.lease_left(cache_key, now))) }
+}
+
+/// The server calls this when a waiting client disconnects.
+unsafe extern "C" fn disconnected(_: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
+    let waiter = client as WaiterId;
+    // The handle of a client that is answered was given back already: the server calls `delivered` next.
+    if let Some(left) = with(|guard| guard.leave(waiter)) {
+        drop(left);
+        give_back(waiter, null_mut());
+    }
+}
+
+/// The server calls this when it has unblocked a client that was answered. If the client has disconnected, the answer was not
+/// sent.
+unsafe extern "C" fn delivered(context: *mut raw::RedisModuleCtx, waiter: *mut c_void) {
+    // SAFETY: the context is that of this callback.
+    let is_gone = unsafe { raw::RedisModule_BlockedClientDisconnected.is_some_and(|is_gone| is_gone(context) != 0) };
+    act(Context::new(context), |guard| guard.finish(waiter as WaiterId, is_gone));
+}
+
+const fn handle(waiter: WaiterId) -> *mut raw::RedisModuleBlockedClient {
+    waiter as *mut raw::RedisModuleBlockedClient
+}
+
+/// Gives the handle of a blocked client back to the server, which unblocks it and calls [`delivered`] with `answered`, unless
+/// that is null.
+fn give_back(waiter: WaiterId, answered: *mut c_void) {
+    // SAFETY: the handle is given back once: the waiter was removed from its queue, or marked as answered, right before.
+    unsafe {
+        if let Some(unblock) = raw::RedisModule_UnblockClient {
+            unblock(handle(waiter), answered);
+        }
+    }
+}
+
+/// Answers a waiter. Returns its question if there is no answer yet, and why.
+fn answer(waiter: WaiterId, asked: Asked, is_last: bool) -> Option<(Asked, Pause)> {
+    let Some(reply) = ReplyContext::of(waiter) else { return Some((asked, Pause::Leased(1))) };
+    let context = Context::new(reply.0);
+    // SAFETY: the timer opens no key itself, and answers one waiter at a time: no other keyspace is in use.
+    let mut keys = unsafe { Keyspace::new(context) };
+    let stamp = match (asked.answerer)(context, &mut keys, asked.question(), is_last) {
+        Answer::NotYet(pause) => return Some((asked, pause)),
+        Answer::Given(stamp) => stamp,
+    };
+    drop(reply);
+    if with(|guard| guard.answered(waiter, stamp)) {
+        give_back(waiter, handle(waiter).cast());
+    }
+    None
+}
+
+/// Answers the waiters of a cache key in their order, up to the first that has to wait for a lease: those behind it ask the
+/// same, or wait for the same lease. A held waiter stops no other, since not all need name the same hash. Those that name the
+/// same hash as the last held one are held, too, and are not looked at again.
+fn serve(key: KeyId) {
+    let mut from = 0;
+    let mut held_by: Option<HeldString> = None;
+    while let Some((waiter, ticket, asked)) = with(|guard| guard.next(key, from)) {
+        let is_known = held_by.as_ref().is_some_and(|hash| asked.names_in_unless(hash.arg()));
+        let paused = if is_known { Some((asked, Pause::Held)) } else { answer(waiter, asked, false) };
+        if let Some((asked, pause)) = paused {
+            let is_held = pause == Pause::Held;
+            if is_held && !is_known {
+                held_by = asked.unless_key.as_ref().and_then(|hash| HeldString::of(hash.arg()));
+            }
+            let gone = with(|guard| guard.put_back(waiter, asked, is_held));
+            drop(gone);
+            if !is_held {
+                return;
+            }
+            from = ticket + 1;
+        }
+    }
+}
+
+/// Does everything that is due, and sets the timer for the next entry.
+unsafe extern "C" fn went_off(context: *mut raw::RedisModuleCtx, _: *mut c_void) {
+    *TIMER.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    let now = now();
+    while let Some(due) = with(|guard| guard.take_due(now)) {
+        match due {
+            Due::Serve(key) => serve(key),
+            Due::Deadline(waiter, ticket) => {
+                if let Some(asked) = with(|guard| guard.take(waiter, ticket)) {
+                    answer(waiter, asked, true);
+                }
+            }
+            Due::Sweep => {}
+        }
+    }
+    act(Context::new(context), |_| ());
+}
+
+/// Sets the timer to this time, unless it is set to an earlier one.
+fn set_timer(context: Context, at: Instant) {
+    let mut timer = TIMER.lock().unwrap_or_else(PoisonError::into_inner);
+    if timer.is_some_and(|(set, _)| set <= at) {
+        return;
+    }
+    // SAFETY: the timer is ours and has not gone off: `went_off` clears it first. The callback is a function.
+    unsafe {
+        if let (Some((_, number)), Some(stop)) = (timer.take(), raw::RedisModule_StopTimer) {
+            stop(context.raw, number, null_mut());
+        }
+        if let Some(create) = raw::RedisModule_CreateTimer {
+            let period = i64::try_from(at.saturating_sub(now())).unwrap_or(i64::MAX).min(TIMER_MAX);
+            *timer = Some((at, create(context.raw, period, Some(went_off), null_mut())));
+        }
+    }
+}
+
+// The keyspace events that may make a cached value, a value that is being loaded, or a NONE outdated.
+
+/// The classes of events that the guard listens to: everything that clients do to keys, expiry and eviction.
+const CLASSES: c_int = raw::REDISMODULE_NOTIFY_GENERIC
+    | raw::REDISMODULE_NOTIFY_STRING
+    | raw::REDISMODULE_NOTIFY_LIST
+    | raw::REDISMODULE_NOTIFY_SET
+    | raw::REDISMODULE_NOTIFY_HASH
+    | raw::REDISMODULE_NOTIFY_ZSET
+    | raw::REDISMODULE_NOTIFY_STREAM
+    | raw::REDISMODULE_NOTIFY_MODULE
+    | raw::REDISMODULE_NOTIFY_EXPIRED
+    | raw::REDISMODULE_NOTIFY_EVICTED;
+
+/// The versions of Valkey that may leave a client in another database while a module listens to events (valkey#4024): 8.1.8
+/// does, 9.1.2 does not.
+const MOVES_CLIENTS: Range<[u32; 3]> = [8, 1, 0]..[9, 1, 2];
+
+/// What an event says of the key that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Meaning {
+    /// If the key is a cache key, a client has changed its value.
+    value: bool,
+    /// If the key is a filter's, there may be another filter now, or none, or more items in it.
+    filter: bool,
+}
+
+impl Meaning {
+    /// The meaning of an event, by its name. `by_deletion`: the running command deletes keys.
+    fn of(event: &[u8], by_deletion: bool) -> Self {
+        let (value, filter) = match event {
+            b"expire" | b"persist" => (false, false),
+            // A value that expires or is evicted was not outdated. But Valkey also raises `expired` when a client sets an
+            // expiry time in the past (PEXPIREAT, GETEX, SET). It rewrites such a command to DEL or UNLINK first.
+            b"expired" => (by_deletion, true),
+            b"evicted" => (false, true),
+            b"bloom.reserve" | b"bloom.clear" | b"bloom.merge" => (true, true),
+            // Commands that raise our other events report the items that they add. The filter stays the same.
+            event => [!event.starts_with(b"bloom."); 2].into(),
+        };
+        Self { value, filter }
+    }
+}
+
+/// Subscribes with the first lease. Returns whether the server will raise the events.
+fn subscribe(context: Context) -> bool {
+    static IS_SUBSCRIBED: AtomicBool = AtomicBool::new(false);
+    if IS_SUBSCRIBED.load(Relaxed) {
+        return true;
+    }
+    if !role::is_followed() {
+        return false;
+    }
+    // SAFETY: the callback is a function; the context is valid while the command runs.
+    let subscribed = unsafe {
+        raw::RedisModule_SubscribeToKeyspaceEvents
+            .is_some_and(|subscribe| subscribe(context.raw, CLASSES, Some(key_changed)) == OK)
+    };
+    IS_SUBSCRIBED.store(subscribed, Relaxed);
+    if subscribed && valkey_version(context).is_some_and(|version| MOVES_CLIENTS.contains(&version)) {
+        let line = "bloomgate: this server has a bug (valkey#4024): from now on MOVE, and COPY with DB, leave their client \
+                    in the other database: SELECT after them";
+        context.log(LogLevel::Warning, line);
+    }
+    subscribed
+}
+
+unsafe extern "C" fn key_changed(
+    context: *mut raw::RedisModuleCtx,
+    _: c_int,
+    event: *const c_char,
+    key: *mut raw::RedisModuleString,
+) -> c_int {
+    if is_idle() {
+        return OK;
+    }
+    let context = Context::new(context);
+    // SAFETY: the event is a C string.
+    let event = unsafe { CStr::from_ptr(event) }.to_bytes();
+    let meaning = Meaning::of(event, event == b"expired" && deletes(context));
+    if meaning.value || meaning.filter {
+        // SAFETY: the key's name lives until this returns.
+        let name = unsafe { Arg::of(&key) };
+        key_event(context, name, meaning);
+    }
+    OK
+}
+
+/// Whether the running command deletes keys. Only Valkey, from 8.1 on, lets a listener see the command.
+fn deletes(context: Context) -> bool {
+    // SAFETY: the context is valid; the name is a C string of the server's, or null.
+    unsafe {
+        let name = raw::RedisModule_GetCurrentCommandName.map_or(std::ptr::null(), |name| name(context.raw));
+        !name.is_null() && [c"del", c"unlink"].contains(&CStr::from_ptr(name))
+    }
+}
+
+// Whether slots may have left this node and come back.
+//
+// While another node owns a slot, rows of that slot change unseen by this node. A filter migrates with its slot and comes back
+// as another instance, which voids its tokens. A missing filter leaves no such trace, and the server does not tell modules
+// about slots. But a node that imports a slot takes a new epoch, unless it has the highest one. So a slot that leaves and
+// comes back changes the cluster's epoch, or this node's own.
+
+/// The lines of CLUSTER INFO with the epochs.
+const EPOCH_LINES: [&[u8]; 2] = [b"cluster_current_epoch:", b"cluster_my_epoch:"];
+
+/// Voids all tokens, leases and NONEs if the epochs have changed since the last call. Returns whether they could be read. CLUSTER INFO
+/// takes the time of several lookups, so only rows without a filter need this.
+fn see_epochs(context: Context) -> bool {
+    if !context.is_in_cluster() {
+        return true;
+    }
+    let Some(epochs) = ask_epochs(context) else { return false };
+    act(context, |guard| _ = guard.see_epochs(epochs));
+    true
+}
+
+fn ask_epochs(context: Context) -> Option<Epochs> {
+    // SAFETY: the context is valid; the argument is the C string that the format announces. The reply is ours, and is freed
+    // once, after its text was read.
+    unsafe {
+        let reply = raw::RedisModule_Call?(context.raw, c"CLUSTER".as_ptr(), c"c".as_ptr(), c"INFO".as_ptr());
+        if reply.is_null() {
+            return None;
+        }
+        let mut length = 0;
+        let text = raw::RedisModule_CallReplyStringPtr.map_or(std::ptr::null(), |text| text(reply, &raw mut length));
+        let epochs = if text.is_null() { None } else { epochs_in(std::slice::from_raw_parts(text.cast(), length)) };
+        if let Some(free) = raw::RedisModule_FreeCallReply {
+            free(reply);
+        }
+        epochs
+    }
+}
+
+fn epochs_in(text: &[u8]) -> Option<Epochs> {
+    let [current, own] = EPOCH_LINES.map(|name| {
+        let digits = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?;
+        std::str::from_utf8(digits).ok()?.trim_end().parse().ok()
+    });
+    Some([current?, own?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_changes_a_value_or_a_filter() {
+        for (event, value, filter) in [
+            ("set", true, true),
+            ("del", true, true),
+            ("rename_to", true, true),
+            ("expire", false, false),
+            ("persist", false, false),
+            ("expired", false, true),
+            ("evicted", false, true),
+            ("bloom.add", false, false),
+            ("bloom.reserve", true, true),
+            ("bloom.clear", true, true),
+            ("bloom.merge", true, true),
+        ] {
+            assert_eq!(Meaning::of(event.as_bytes(), false), Meaning { value, filter }, "{event}");
+        }
+        assert!(Meaning::of(b"expired", true).value);
+    }
+
+    #[test]
+    fn epochs_are_read_from_cluster_info() {
+        let text = "cluster_state:ok\r\ncluster_current_epoch:12\r\ncluster_my_epoch:7\r\ntotal_cluster_links:4\r\n";
+        assert_eq!(epochs_in(text.as_bytes()), Some([12, 7]));
+        assert_eq!(epochs_in(text.replace("my_epoch:7", "my_epoch:x").as_bytes()), None);
+        assert_eq!(epochs_in(b"ERR This instance has cluster support disabled"), None);
+    }
 }

@@ -7,8 +7,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, TryReserveError, VecDeque};
 
-use super::changes::Stamp;
-use super::ids::{ByHash, KeyId, Row, What};
+use super::changes::{ByHash, KeyId, Row, Stamp, What};
 
 /// A waiter: the server's handle of a blocked client.
 pub type WaiterId = usize;

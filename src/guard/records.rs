@@ -3,8 +3,7 @@
 
 use hashbrown::HashTable;
 
-use super::changes::{Changes, Stamp};
-use super::ids::{KeyId, Row};
+use super::changes::{Changes, KeyId, Row, Stamp};
 
 /// A time of a monotonic clock, in milliseconds.
 pub type Instant = u64;

@@ -1,24 +1,23 @@
 //! The types of our values: `bloomgate`, and those of RedisBloom and valkey-bloom for filters of their layouts. Their callbacks save,
 //! load, rewrite, copy, measure, compare and free values.
 
-use std::ffi::{c_int, c_void};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::ffi::{c_int, c_ulong, c_void};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
-use bloomgate_filter::format::StoredAs;
-use bloomgate_filter::{Ceiling, Error, Unlimited, Value, format};
+use bloomgate_filter::cells::{Cells as _, Mover};
+use bloomgate_filter::format::{self, AofRecord, Sink, Source, StoredAs};
+use bloomgate_filter::kinds::ValkeyBloomFilter;
+use bloomgate_filter::kinds::valkey_bloom::load;
+use bloomgate_filter::{Ceiling, Error, Unlimited, Value};
 use redis_module::{RedisString, raw};
 
-use super::defrag;
-use super::payload;
-use super::rewrite;
-use super::snapshot::Snapshot;
 use super::stored::{Stored, stored_at};
-use crate::context::{Context, LogLevel};
+use crate::context::{Context, LogLevel, Text};
 use crate::reply::Refusal;
 use crate::server::ceiling::ServerCeiling;
 use crate::server::freeing;
-use crate::text::Text;
+use crate::{config, metrics};
 
 /// A type that is registered with the server.
 struct Type {
@@ -30,12 +29,12 @@ struct Type {
 
 impl Type {
     const fn new(stored_as: StoredAs, load: raw::RedisModuleTypeLoadFunc) -> Self {
-        Self { stored_as, load, raw: AtomicPtr::new(std::ptr::null_mut()) }
+        Self { stored_as, load, raw: AtomicPtr::new(null_mut()) }
     }
 
     #[inline]
     fn raw(&self) -> *mut raw::RedisModuleType {
-        self.raw.load(Ordering::Relaxed)
+        self.raw.load(Relaxed)
     }
 }
 
@@ -54,7 +53,7 @@ pub(super) fn is_ours(raw: *mut raw::RedisModuleType) -> bool {
 /// The server's handle of the type that a value is stored under.
 pub(super) fn raw_type_of(value: &Value) -> *mut raw::RedisModuleType {
     let stored_as = value.stored_as();
-    TYPES.iter().find(|own| own.stored_as == stored_as).map_or(std::ptr::null_mut(), Type::raw)
+    TYPES.iter().find(|own| own.stored_as == stored_as).map_or(null_mut(), Type::raw)
 }
 
 /// Registers the types.
@@ -70,7 +69,7 @@ fn register_type(context: Context, own: &Type) -> Result<(), String> {
         version: raw::REDISMODULE_TYPE_METHOD_VERSION.into(),
         rdb_load: own.load,
         rdb_save: Some(save),
-        aof_rewrite: Some(rewrite::run),
+        aof_rewrite: Some(rewrite),
         mem_usage: Some(memory_usage),
         digest: Some(digest),
         free: Some(free),
@@ -80,7 +79,7 @@ fn register_type(context: Context, own: &Type) -> Result<(), String> {
         free_effort: Some(free_effort),
         unlink: None,
         copy: Some(copy),
-        defrag: Some(defrag::run),
+        defrag: Some(defragment),
         mem_usage2: None,
         free_effort2: None,
         unlink2: None,
@@ -94,7 +93,7 @@ fn register_type(context: Context, own: &Type) -> Result<(), String> {
         })
     };
     let raw = raw.filter(|raw| !raw.is_null());
-    own.raw.store(raw.unwrap_or(std::ptr::null_mut()), Ordering::Relaxed);
+    own.raw.store(raw.unwrap_or(null_mut()), Relaxed);
     let refused = || {
         format!(
             "the server refuses the type '{}': is another module of Bloom filters loaded?",
@@ -160,7 +159,7 @@ fn load(io: *mut raw::RedisModuleIO, stored_as: StoredAs, encoding: c_int) -> *m
             {
                 context.cannot_obey(format_args!("the filter at '{}': {error}", key_name(io).escape_ascii()));
             }
-            std::ptr::null_mut()
+            null_mut()
         }
     }
 }
@@ -188,7 +187,7 @@ unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     let mut snapshot = Snapshot::new(io);
     // SAFETY: the server passes a value of ours, and keeps it as it is until this returns.
     unsafe { stored_at(value) }.value.write(&mut snapshot);
-    payload::saved(snapshot.written_bytes);
+    warn_of_large_payload(snapshot.written_bytes);
 }
 
 unsafe extern "C" fn memory_usage(value: *const c_void) -> usize {
@@ -199,7 +198,7 @@ unsafe extern "C" fn memory_usage(value: *const c_void) -> usize {
 /// Digests the fields and the bits: filters have the same digest only if they are equal.
 unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
     struct Digest(*mut raw::RedisModuleDigest);
-    impl format::Sink for Digest {
+    impl Sink for Digest {
         fn put_u64(&mut self, number: u64) {
             self.put_bytes(&number.to_le_bytes());
         }
@@ -250,7 +249,7 @@ unsafe extern "C" fn copy(
     _to: *mut raw::RedisModuleString,
     value: *const c_void,
 ) -> *mut c_void {
-    let context = Context::new(std::ptr::null_mut());
+    let context = Context::new(null_mut());
     // SAFETY: the server passes a value of ours, and keeps it as it is until this returns.
     match try_copy(context, &unsafe { stored_at(value) }.value) {
         Ok(copy) => Box::into_raw(copy).cast(),
@@ -261,7 +260,7 @@ unsafe extern "C" fn copy(
             let reason = Text::of(Refusal::from(error));
             let reason = reason.as_str().trim_start_matches("ERR ");
             context.log(LogLevel::Warning, format_args!("bloomgate: cannot copy a filter: {reason}"));
-            std::ptr::null_mut()
+            null_mut()
         }
     }
 }
@@ -281,3 +280,311 @@ const _: () = {
     send::<Stored>();
     assert!(format::CHUNK_BYTES <= 16 * 1024 * 1024, "a record of the AOF is at most 16 MiB");
 };
+
+// Warns of a DUMP or MIGRATE payload that no server accepts: RESTORE refuses one that is larger than an argument may be, after both
+// servers have worked on it for many seconds. The callback that saves a filter cannot refuse, so it logs what to do instead.
+//
+// The server calls it for snapshots as well: in a child or, for SAVE and SHUTDOWN, in its own process. A server may also save in a
+// thread while commands run. Whatever the thread of the commands saves in the server's process, and not while that writes a snapshot,
+// is a payload. Nothing here asks the server for its state, which only that thread may read.
+
+/// The maximum length of an argument that a server accepts by default (proto-max-bulk-len), in bytes.
+const ARGUMENT_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+/// Whether the server is writing a snapshot in its own process.
+static WRITES_SNAPSHOT: AtomicBool = AtomicBool::new(false);
+
+/// The server starts or finishes writing a snapshot in its own process.
+pub fn snapshot_changed(is_writing: bool) {
+    WRITES_SNAPSHOT.store(is_writing, Relaxed);
+}
+
+/// Warns if a value that was just saved in this many bytes makes a payload that is too large.
+fn warn_of_large_payload(bytes: u64) {
+    if bytes > ARGUMENT_BYTES_MAX && !WRITES_SNAPSHOT.load(Relaxed) && freeing::runs_commands() {
+        Context::new(null_mut()).log(
+            LogLevel::Warning,
+            format_args!(
+                "bloomgate: the DUMP or MIGRATE payload of a filter of {bytes} bytes may exceed what RESTORE accepts \
+                 (proto-max-bulk-len, {ARGUMENT_BYTES_MAX} by default): use replication, or BF.SCANDUMP and BF.LOADCHUNK"
+            ),
+        );
+    }
+}
+
+/// A snapshot that is being written or read.
+struct Snapshot {
+    io: *mut raw::RedisModuleIO,
+    /// The bytes of strings that were written, before the server compresses them.
+    written_bytes: u64,
+}
+
+impl Sink for Snapshot {
+    fn put_u64(&mut self, number: u64) {
+        raw::save_unsigned(self.io, number);
+    }
+
+    fn put_f64(&mut self, number: f64) {
+        raw::save_double(self.io, number);
+    }
+
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        raw::save_slice(self.io, bytes);
+        self.written_bytes += bytes.len() as u64;
+    }
+}
+
+impl Snapshot {
+    /// A snapshot of the server.
+    const fn new(io: *mut raw::RedisModuleIO) -> Self {
+        Self { io, written_bytes: 0 }
+    }
+
+    /// Returns what was read, unless reading has failed. The wrappers of the crate `redis_module` do the same, but their errors
+    /// allocate.
+    fn unless_failed<T>(&self, read: Option<T>) -> Result<T, format::Error> {
+        // SAFETY: the snapshot is the one that the server passed.
+        let failed = unsafe { raw::RedisModule_IsIOError.is_some_and(|is_error| is_error(self.io) != 0) };
+        read.filter(|_| !failed).ok_or(format::Error::Truncated)
+    }
+}
+
+impl Source for Snapshot {
+    type Bytes<'a> = Box<[u8]>;
+
+    fn u64(&mut self) -> Result<u64, format::Error> {
+        // SAFETY: the snapshot is the one that the server passed.
+        self.unless_failed(unsafe { raw::RedisModule_LoadUnsigned.map(|load| load(self.io)) })
+    }
+
+    fn f64(&mut self) -> Result<f64, format::Error> {
+        // SAFETY: the snapshot is the one that the server passed.
+        self.unless_failed(unsafe { raw::RedisModule_LoadDouble.map(|load| load(self.io)) })
+    }
+
+    fn bytes(&mut self) -> Result<Box<[u8]>, format::Error> {
+        self.owned_bytes()
+    }
+
+    /// The server's buffer itself, without a copy: it comes from the allocator that this module uses, too.
+    fn owned_bytes(&mut self) -> Result<Box<[u8]>, format::Error> {
+        let mut length = 0;
+        // SAFETY: the server writes the length of the buffer that it gives. The buffer is not null, comes from the
+        // server's allocator, which the global one forwards to, and nothing else has it; an empty one, which a box would
+        // not free, is freed here.
+        unsafe {
+            let load = raw::RedisModule_LoadStringBuffer.ok_or(format::Error::Truncated)?;
+            let buffer = load(self.io, &raw mut length).cast::<u8>();
+            if buffer.is_null() {
+                return Err(format::Error::Truncated);
+            }
+            if length == 0 {
+                if let Some(free) = raw::RedisModule_Free {
+                    free(buffer.cast());
+                }
+                return Ok(Box::default());
+            }
+            Ok(Box::from_raw(std::ptr::slice_from_raw_parts_mut(buffer, length)))
+        }
+    }
+}
+
+// The callback that writes a value to the AOF when the server rewrites it. It runs in a child of the server and needs memory beside
+// the filters.
+//
+// Filters are emitted in chunks, except those of valkey-bloom's layout. Their command, BF.LOAD, has the whole filter in one argument,
+// and the server takes an argument as one string, which is as large as the filter. From a buffer of ours the server would copy it. So
+// the record is built, layer by layer, in the string that is emitted.
+
+/// Writes a value to the AOF. The callback cannot return an error, so a child that lacks the memory for a record exits, and the server
+/// keeps the file that it has.
+unsafe extern "C" fn rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
+    let rewriting = Rewriting { io, key };
+    // SAFETY: the server passes a value of ours, and keeps it as it is until this returns.
+    let stored = unsafe { stored_at(value) };
+    let emitted = stored.value.for_each_record(stored.generation, |record| match record {
+        AofRecord::Chunk { iterator, data } => {
+            rewriting.chunk(iterator, data);
+            Ok(())
+        }
+        AofRecord::Whole(filter) => rewriting.whole(filter),
+    });
+    if let Err(error) = emitted {
+        Context::new(null_mut()).give_up(format_args!("bloomgate: cannot rewrite the AOF: {error}"));
+    }
+}
+
+/// The server's file and the key of the value.
+struct Rewriting {
+    io: *mut raw::RedisModuleIO,
+    key: *mut raw::RedisModuleString,
+}
+
+impl Rewriting {
+    fn chunk(&self, iterator: u64, data: &[u8]) {
+        // SAFETY: the arguments are those that the format announces: a string, a number, bytes and their length.
+        unsafe {
+            if let Some(emit) = raw::RedisModule_EmitAOF {
+                let (name, format) = (c"BF.LOADCHUNK".as_ptr(), c"slb".as_ptr());
+                emit(self.io, name, format, self.key, iterator.cast_signed(), data.as_ptr(), data.len());
+            }
+        }
+    }
+
+    /// Emits a filter as one command.
+    fn whole(&self, filter: &ValkeyBloomFilter) -> Result<(), format::Error> {
+        let record = Record::of(filter)?;
+        let data = if record.is_some() { Vec::new() } else { load::encode(filter)? };
+        // SAFETY: the arguments are those that the formats announce: two strings; a string, bytes and their length.
+        unsafe {
+            if let Some(emit) = raw::RedisModule_EmitAOF {
+                let name = c"BF.LOAD".as_ptr();
+                match record {
+                    Some(record) => emit(self.io, name, c"ss".as_ptr(), self.key, record.string),
+                    None => emit(self.io, name, c"sb".as_ptr(), self.key, data.as_ptr(), data.len()),
+                };
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The argument of BF.LOAD as a string of the server, to which bytes can be appended.
+struct Record {
+    string: *mut raw::RedisModuleString,
+    /// The first bytes, before the string exists. The server embeds a short string in its object, where it cannot append to it; a
+    /// string of this length is separate.
+    front: Vec<u8>,
+}
+
+impl Record {
+    const FRONT_BYTES: usize = 4096;
+    /// A smaller record may exist twice.
+    const FROM_BYTES: usize = 64 * 1024;
+    /// How often each byte of a record may be copied on average. A string may be copied whenever it grows: with many layers of one
+    /// size, half as often as there are layers.
+    const COPIES_MAX: u64 = 8;
+
+    /// The record of a filter; `None` if it is small, or would be copied too often.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    fn of(filter: &ValkeyBloomFilter) -> Result<Option<Self>, format::Error> {
+        let length = load::length(filter);
+        let (_, copied) = filter.layers().iter().fold((0u64, 0u64), |(before, copied), layer| {
+            (before.saturating_add(layer.cells().allocated_bytes()), copied.saturating_add(before))
+        });
+        if length < Self::FROM_BYTES || copied > Self::COPIES_MAX.saturating_mul(length as u64) {
+            return Ok(None);
+        }
+        // A server that lacks the memory for a string exits without a line in the log: so this tries to allocate it first.
+        let room = |bytes: usize| {
+            let mut room = Vec::new();
+            let refused = Error::OutOfMemory { asked_bytes: bytes as u64 };
+            room.try_reserve_exact(bytes).map(|()| room).map_err(|_| refused)
+        };
+        drop(room(length)?);
+        let mut record = Self { string: null_mut(), front: room(Self::FRONT_BYTES)? };
+        load::write(filter, |part| record.add(part));
+        Ok(Some(record))
+    }
+
+    fn add(&mut self, part: &[u8]) {
+        let room = if self.string.is_null() { Self::FRONT_BYTES - self.front.len() } else { 0 };
+        let (front, rest) = part.split_at_checked(room).unwrap_or((part, &[]));
+        self.front.extend_from_slice(front);
+        // SAFETY: pointers and lengths are those of bytes that the server copies; the string has no other owner.
+        unsafe {
+            if self.string.is_null()
+                && self.front.len() == Self::FRONT_BYTES
+                && let Some(create) = raw::RedisModule_CreateString
+            {
+                self.string = create(null_mut(), self.front.as_ptr().cast(), self.front.len());
+            }
+            if !rest.is_empty()
+                && let Some(append) = raw::RedisModule_StringAppendBuffer
+            {
+                append(null_mut(), self.string, rest.as_ptr().cast(), rest.len());
+            }
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        // SAFETY: the string came from `CreateString` and is freed once.
+        unsafe {
+            if let Some(free) = raw::RedisModule_FreeString
+                && !self.string.is_null()
+            {
+                free(null_mut(), self.string);
+            }
+        }
+    }
+}
+
+// The callback of the server's defragmenter: it moves the blocks of a value to where the allocator prefers them.
+//
+// The allocator moves only small blocks. The bits of a large layer stay where they are and cost only the call.
+
+/// Every block of the value was offered to the allocator.
+const DONE: c_int = 0;
+/// Blocks are left: the server calls again.
+const MORE: c_int = 1;
+
+struct Defragmenter(*mut raw::RedisModuleDefragCtx);
+
+// SAFETY: the server's function copies a block of its allocator, which is the module's global allocator, into another block of
+// the same usable size and frees the old one. If it returns null, the block stays where it is.
+unsafe impl Mover for Defragmenter {
+    fn moved(&mut self, block: NonNull<u8>) -> Option<NonNull<u8>> {
+        // SAFETY: the context is that of the call; the block is one of the server's allocator, and the caller gives it up.
+        let moved = unsafe { raw::RedisModule_DefragAlloc.map(|alloc| alloc(self.0, block.as_ptr().cast())) };
+        let moved = moved.and_then(|block| NonNull::new(block.cast()));
+        metrics::block_was_offered(moved.is_some());
+        moved
+    }
+
+    fn has_done_enough(&mut self) -> bool {
+        // SAFETY: the context is that of the call.
+        unsafe { raw::RedisModule_DefragShouldStop.is_some_and(|should_stop| should_stop(self.0) != 0) }
+    }
+}
+
+/// Moves a value: its own block first, then its layers, from where the previous call stopped if the server remembers that.
+unsafe extern "C" fn defragment(
+    context: *mut raw::RedisModuleDefragCtx,
+    _key: *mut raw::RedisModuleString,
+    value: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: the server passes a pointer to its pointer to a value of ours.
+    let Some(mut stored) = NonNull::new(unsafe { *value }.cast::<Stored>()) else { return DONE };
+    if !config::defrag_enabled() {
+        return DONE;
+    }
+    let mut mover = Defragmenter(context);
+    let mut first: c_ulong = 0;
+    // SAFETY: the context is that of the call. The value is in its new block once the mover has moved the old one; the server is told
+    // where.
+    unsafe {
+        if let Some(cursor) = raw::RedisModule_DefragCursorGet {
+            cursor(context, &raw mut first);
+        }
+        if first == 0 {
+            stored = mover.moved(stored.cast()).map_or(stored, NonNull::cast);
+            *value = stored.as_ptr().cast();
+        }
+    }
+    // SAFETY: a key holds the value, no command is running on it, and the timer runs on this thread.
+    let stored = unsafe { &mut stored.as_mut().value };
+    // An arriving filter is short-lived: only its own block is moved.
+    let Value::Filter(filter) = stored else { return DONE };
+    let Some(next) = filter.relocate(usize::try_from(first).unwrap_or(usize::MAX), &mut mover) else { return DONE };
+    // SAFETY: the context is that of the call.
+    unsafe {
+        if let Some(cursor) = raw::RedisModule_DefragCursorSet {
+            cursor(context, next as c_ulong);
+        }
+    }
+    MORE
+}

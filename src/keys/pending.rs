@@ -1,4 +1,4 @@
-//! Flushes pending adds. `children.rs` says when adds may be pending: while a forked child of the server is running. After the child
+//! Flushes pending adds. `role.rs` says when adds may be pending: while a forked child of the server is running. After the child
 //! has exited, a timer flushes them into the bits, a tenth of a millisecond in each millisecond. New adds go to the bits then.
 //!
 //! The timer opens each key by its name, so a value may be moved, replaced or freed at any time, by any thread. A value that is not
@@ -13,7 +13,7 @@ use bloomgate_filter::Value;
 use redis_module::raw;
 
 use super::key::{Keyspace, WriteKey};
-use super::pending_list;
+use super::stored::{list_pending, take_pending};
 use crate::context::Context;
 use crate::metrics;
 
@@ -66,7 +66,7 @@ unsafe extern "C" fn tick(context: *mut raw::RedisModuleCtx, _data: *mut c_void)
 fn flush_for(keys: &mut Keyspace, time: Duration) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < time {
-        let Some((database, name)) = pending_list::take_last() else { return false };
+        let Some((database, name)) = take_pending() else { return false };
         let flush = |key: &mut WriteKey<'_>| {
             // A missing key, one of another type, and one whose filter is still arriving have none.
             let Ok(Some(mut writer)) = key.writer() else { return };
@@ -76,7 +76,7 @@ fn flush_for(keys: &mut Keyspace, time: Duration) -> bool {
         };
         if WriteKey::with_named(keys, database, &name, flush).is_err() {
             // The server does not let the key be written now.
-            pending_list::insert(database, &name);
+            list_pending(database, &name);
             break;
         }
     }

@@ -1,18 +1,19 @@
-//! The value that the server holds for a key of our type, and how it gets there and back.
+//! The value that the server holds for a key of our type, how it gets there and back, and the list of the keys whose values have pending
+//! adds.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bloomgate_filter::format::Value;
 use bloomgate_filter::format::records::GENERATIONS;
 use bloomgate_filter::kinds::Contents;
 use bloomgate_filter::{Error, try_box};
 
-use super::pending_list;
 use crate::args::Arg;
 use crate::context::Context;
 use crate::metrics;
@@ -199,7 +200,57 @@ impl Drop for Writer<'_> {
         let after = self.contents();
         metrics::filter_changed(&self.before, &after);
         if after.pending_bytes > 0 {
-            pending_list::insert(self.context.database(), self.name.bytes());
+            list_pending(self.context.database(), self.name.bytes());
         }
+    }
+}
+
+// The keys whose values have pending adds: their databases and names, by which a timer opens them as a command does.
+//
+// A value that was moved to another name is not found here any more. Its pending adds stay, and lookups find them; the next write to it
+// lists it under its new name.
+
+/// A key: its database and its name.
+pub type Listed = (c_int, Vec<u8>);
+
+/// In ascending order, none twice. Only the thread that has the server's lock uses it.
+static PENDING: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
+
+fn pending() -> MutexGuard<'static, Vec<Listed>> {
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Adds a key, unless it is listed. If memory runs out it is not: then the next write to it tries again.
+#[cold]
+#[inline(never)]
+pub fn list_pending(database: c_int, name: &[u8]) {
+    let mut list = pending();
+    let place = list.binary_search_by(|(other, listed)| other.cmp(&database).then_with(|| listed.as_slice().cmp(name)));
+    let mut copy = Vec::new();
+    if let Err(place) = place
+        && list.try_reserve(1).is_ok()
+        && copy.try_reserve_exact(name.len()).is_ok()
+    {
+        copy.extend_from_slice(name);
+        list.insert(place, (database, copy));
+    }
+}
+
+/// Removes the last key and returns it.
+pub fn take_pending() -> Option<Listed> {
+    pending().pop()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_listed_once() {
+        for (database, name) in [(0, "b"), (1, "a"), (0, "a"), (0, "b"), (1, "a"), (-1, "c")] {
+            list_pending(database, name.as_bytes());
+        }
+        let taken: Vec<Listed> = std::iter::from_fn(take_pending).collect();
+        assert_eq!(taken, [(1, "a"), (0, "b"), (0, "a"), (-1, "c")].map(|(database, name)| (database, name.into())));
     }
 }

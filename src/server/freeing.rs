@@ -13,13 +13,12 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use redis_module::raw;
-
-use super::thread;
 
 /// Values of this size or more are handed over. They have an effort of more than 64, from which on the server frees values in the
 /// background if its settings allow it.
@@ -101,7 +100,7 @@ pub fn wait() {
 /// The value, if there is no memory for its entry, or no thread.
 fn hand_over(garbage: Box<dyn Send>) -> Result<(), Box<dyn Send>> {
     let mut queue = Queue::lock();
-    if queue.garbage.try_reserve(1).is_err() || !(queue.has_thread || thread::start(run)) {
+    if queue.garbage.try_reserve(1).is_err() || !(queue.has_thread || start_thread(run)) {
         return Err(garbage);
     }
     queue.has_thread = true;
@@ -130,7 +129,7 @@ fn is_above_maxmemory() -> bool {
 
 /// The thread: drops one value after the other.
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    thread::prepare(c"bloom_free");
+    prepare_thread(c"bloom_free");
     loop {
         let mut queue = Queue::lock();
         queue.is_dropping = false;
@@ -146,5 +145,51 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         queue.is_dropping = true;
         drop(queue);
         drop(garbage);
+    }
+}
+
+// Threads of the module. The standard library's function ends the process if a thread cannot be started; this one returns.
+
+/// Starts a thread that runs as long as the process, and returns whether it runs.
+///
+/// The function must live that long. It does: the server does not unload a module that has types.
+pub fn start_thread(run: extern "C" fn(*mut c_void) -> *mut c_void) -> bool {
+    let mut thread = std::mem::MaybeUninit::uninit();
+    // SAFETY: the thread's handle is written before it is read, and detached once.
+    unsafe {
+        let has_started = libc::pthread_create(thread.as_mut_ptr(), std::ptr::null(), run, null_mut()) == 0;
+        if has_started {
+            libc::pthread_detach(thread.assume_init());
+        }
+        has_started
+    }
+}
+
+/// Names the calling thread, and leaves signals to the server's own threads. Linux cuts names after 15 bytes.
+pub fn prepare_thread(name: &CStr) {
+    set_name(name);
+    block_signals();
+}
+
+/// Sets the name that the system's tools show.
+fn set_name(name: &CStr) {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the name is a C string.
+    unsafe {
+        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = name;
+}
+
+fn block_signals() {
+    let mut all = std::mem::MaybeUninit::uninit();
+    // SAFETY: the set is filled before it is read; the mask is that of this thread alone.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT] {
+            libc::sigdelset(all.as_mut_ptr(), fault);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), null_mut());
     }
 }

@@ -21,7 +21,7 @@ use std::ptr::null_mut;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{freeing, thread};
+use super::freeing::{self, prepare_thread, start_thread};
 use crate::config;
 
 /// Size of a huge page on x86-64, and on ARM if other pages are of 4 KiB.
@@ -90,7 +90,7 @@ pub fn allocated(block: *const u8, size: usize) {
     }
     let mut blocks = Blocks::lock();
     // The list allocates with the lock held: a small block, which is not recorded.
-    if blocks.list.try_reserve(1).is_err() || !(blocks.has_thread || thread::start(run)) {
+    if blocks.list.try_reserve(1).is_err() || !(blocks.has_thread || start_thread(run)) {
         return;
     }
     blocks.has_thread = true;
@@ -120,7 +120,7 @@ pub fn child_has_exited() {
 
 /// The thread: waits for news, looks at the blocks, and again later where something is left to do.
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    thread::prepare(c"bloom_huge");
+    prepare_thread(c"bloom_huge");
     // Without this file, layers stay as they are.
     let Ok(pagemap) = File::open("/proc/self/pagemap") else { return null_mut() };
     let mut wait = FIRST_WAIT;

@@ -2,9 +2,6 @@
 //! values and put large layers into huge pages.
 
 pub mod ceiling;
-pub mod children;
 pub mod freeing;
 pub mod huge_pages;
-mod machine;
 pub mod role;
-mod thread;

@@ -13,9 +13,7 @@
 #[allow(dead_code, reason = "the module needs more of it")]
 #[path = "../../../../src/guard"]
 mod guard {
-    pub mod alarm;
     pub mod changes;
-    pub mod ids;
     pub mod queues;
     pub mod records;
     pub mod state;

@@ -7,11 +7,9 @@
 //! The order of the steps of each command follows those of BF.FETCH, BF.FILL and BF.CHANGED in the module, and `walks.rs` compares
 //! their replies with a real server.
 
-use crate::guard::alarm::Due;
-use crate::guard::changes::Stamp;
-use crate::guard::ids::{KeyId, Row};
+use crate::guard::changes::{KeyId, Row, Stamp};
 use crate::guard::records::Known;
-use crate::guard::state::{Asker, Guard, Standing};
+use crate::guard::state::{Asker, Due, Guard, Standing};
 use crate::world::Rule;
 
 /// The number of commits to the row so far.

@@ -1,13 +1,12 @@
-//! The common part of BF.DEL and BF.MDEL: deleting items in batches, replying, propagating the effects.
+//! Deleting items: BF.DEL and BF.MDEL, for filters that allow deletes.
 
 use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{BATCH, Filter, Value};
 
-use super::adding::ReplyForm;
-use super::refuse;
+use super::add::ReplyForm;
+use super::dispatch::refuse;
 use crate::args::{Arg, Args};
-use crate::clock::CommandClock;
-use crate::context::Context;
+use crate::context::{CommandClock, Context};
 use crate::keys::{Keyspace, WriteKey};
 use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
@@ -98,4 +97,18 @@ fn delete_and_reply<'a>(
     if form == ReplyForm::Many {
         reply::end_array(context, answered);
     }
+}
+
+/// `BF.DEL key item`
+///
+/// Deletes an item. Replies whether the filter found it.
+pub fn del(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    delete_items(context, &args, keys, ReplyForm::One)
+}
+
+/// `BF.MDEL key item [item ...]`
+///
+/// Deletes items. Replies for each whether the filter found it.
+pub fn mdel(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    delete_items(context, &args, keys, ReplyForm::Many)
 }

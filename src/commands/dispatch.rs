@@ -1,0 +1,95 @@
+//! The functions that the server calls for commands, and how commands refuse. The `unsafe` here turns the server's pointers into
+//! arguments; the commands themselves have none.
+
+use std::ffi::c_int;
+
+use bloomgate_filter::words;
+
+use crate::args::{Arg, Args};
+use crate::context::{Context, OK};
+use crate::keys::Keyspace;
+use crate::reply::{self, Refusal};
+
+/// Runs a command: replies, or returns a refusal before anything has changed.
+pub type Run = fn(Context, Args<'_>, &mut Keyspace) -> Result<(), Refusal>;
+
+/// Returns the function that the server calls for a command. `effect`: for one that primaries propagate.
+macro_rules! handler {
+    ($run:path) => {
+        handler!($crate::commands::dispatch::dispatch, $run)
+    };
+    (effect $run:path) => {{
+        unsafe extern "C" fn handle(
+            context: *mut redis_module::raw::RedisModuleCtx,
+            argv: *mut *mut redis_module::raw::RedisModuleString,
+            argc: std::ffi::c_int,
+        ) -> std::ffi::c_int {
+            let context = $crate::context::Context::new(context);
+            // SAFETY: as below. The command has ended when the words are read again.
+            unsafe {
+                if let Err(refusal) = $run(context, $crate::args::Args::new(argv, argc), &mut $crate::keys::Keyspace::new(context)) {
+                    $crate::commands::dispatch::refuse_command(context, &$crate::args::Args::new(argv, argc), refusal);
+                }
+            }
+            $crate::context::OK
+        }
+        Some(handle)
+    }};
+    ($dispatch:path, $run:path) => {{
+        unsafe extern "C" fn handle(
+            context: *mut redis_module::raw::RedisModuleCtx,
+            argv: *mut *mut redis_module::raw::RedisModuleString,
+            argc: std::ffi::c_int,
+        ) -> std::ffi::c_int {
+            let context = $crate::context::Context::new(context);
+            // SAFETY: the server calls this function with its context and the words of a command, which live until it returns. No
+            // key is open yet.
+            let (args, mut keys) = unsafe { ($crate::args::Args::new(argv, argc), $crate::keys::Keyspace::new(context)) };
+            $dispatch(context, args, &mut keys, $run)
+        }
+        Some(handle)
+    }};
+}
+
+/// Runs a command.
+#[inline]
+pub fn dispatch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
+    if let Err(refusal) = run(context, args, keys) {
+        reply::error(context, refusal);
+    }
+    OK
+}
+
+/// As [`refuse`], with the command and the key in the log.
+#[cold]
+pub fn refuse_command(context: Context, args: &Args<'_>, refusal: Refusal) {
+    if context.must_obey() {
+        let word = |index| args.arg(index).map_or(&[][..], Arg::bytes).escape_ascii();
+        context.cannot_obey(format_args!("{} {}: {refusal}", word(0), word(1)));
+    }
+    reply::error(context, refusal);
+}
+
+pub(super) use handler;
+
+/// Replies with an error, or ends the server if the command is an effect: the primary has applied it, so a filter here would lack
+/// something. Callers handle the few commands that RedisBloom and valkey-bloom propagate although they refused them.
+pub fn refuse(context: Context, refusal: Refusal) {
+    if context.must_obey() {
+        context.cannot_obey(refusal);
+    }
+    reply::error(context, refusal);
+}
+
+/// Redacts the secret key of a filter, if the arguments contain one, in SLOWLOG and MONITOR. Call it after parsing: on Valkey 8.1
+/// the command does not see the redacted argument either.
+///
+/// While the server reads its AOF, nothing is redacted. Neither SLOWLOG nor MONITOR shows those commands, and the server keeps the
+/// arguments of the first redacted command and crashes at the second one.
+pub fn redact_key(context: Context, args: &mut Args<'_>, command: words::Command) {
+    if !context.is_loading()
+        && let Some(position) = words::key_position(command, args.words())
+    {
+        args.redact(context, position);
+    }
+}

@@ -1,0 +1,529 @@
+//! The guard in front of a database: BF.FETCH, BF.MFETCH, BF.FILL, BF.CHANGED and BF.MCHANGED, and the positions of their keys, which
+//! the server asks for.
+
+use std::ffi::c_int;
+
+use bloomgate_filter::words::fetch::{self, Fetch};
+use bloomgate_filter::words::fill::{self, Fill};
+use bloomgate_filter::words::pairs;
+use bloomgate_filter::{BATCH, Error, Mask, Value};
+use redis_module::raw;
+
+use super::add::{Adding, ReplyForm, add_items};
+use super::dispatch::{Run, dispatch, handler};
+use crate::args::{Arg, Args};
+use crate::context::{CommandClock, Context, OK};
+use crate::guard::{self, Answer, Asker, Guarded, Pause, Question, Standing, Token};
+use crate::keys::cache_key::{self, CacheKey, Cached, Held, WritesInFlight};
+use crate::keys::{Keyspace, ReadKey};
+use crate::metrics::{self, Fetched};
+use crate::reply::{self, Refusal};
+use crate::server::role;
+
+/// `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds] [WHILE key] [UNLESS key]`
+///
+/// Asks the filter, then the cache. Grants one caller the lease to load what is in neither; the others wait for it.
+pub fn fetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let options = fetch::parse(args.words())?;
+    let question = question(&args, options, [args.arg(2)?, args.arg(3)?])?;
+    if let Look::Paused(pause) = look(context, keys, question, Asker::Caller)? {
+        let waits = options.wait > 0 && context.may_block();
+        if !(waits && guard::wait(context, question, pause, answer, FETCH_UNBLOCKED)) {
+            reply_wait(context, pause);
+        }
+    }
+    Ok(())
+}
+
+/// The question about an item and its cache key.
+pub fn question<'a>(
+    args: &'a Args<'_>,
+    options: Fetch,
+    [item, cache_key]: [Arg<'a>; 2],
+) -> Result<Question<'a>, Refusal> {
+    let key = |index: Option<usize>| index.map(|index| args.arg(index)).transpose();
+    let (while_key, unless_key) = (key(options.while_key)?, key(options.unless_key)?);
+    Ok(Question { filter: args.arg(1)?, item, cache_key, while_key, unless_key, options })
+}
+
+/// Looks again on behalf of a waiter. If its WAIT has expired and there is no answer, it gets `wait`.
+fn answer(context: Context, keys: &mut Keyspace, question: Question<'_>, is_last: bool) -> Answer {
+    match look(context, keys, question, Asker::Waiter) {
+        Ok(Look::Replied(stamp)) => Answer::Given(stamp),
+        Ok(Look::Paused(pause)) if is_last => {
+            reply_wait(context, pause);
+            Answer::Given(None)
+        }
+        Ok(Look::Paused(pause)) => Answer::NotYet(pause),
+        Err(refusal) => {
+            reply::error(context, refusal);
+            Answer::Given(None)
+        }
+    }
+}
+
+/// Replies `wait` to a waiter that CLIENT UNBLOCK unblocks.
+pub fn unblocked(context: Context, _: Args<'_>, _: &mut Keyspace) -> Result<(), Refusal> {
+    reply_wait(context, guard::leave(context));
+    Ok(())
+}
+
+/// The result of a look.
+pub enum Look {
+    /// The reply is written. It grants a lease if there is a stamp.
+    Replied(Option<u64>),
+    /// There is no answer yet. Nothing was replied.
+    Paused(Pause),
+}
+
+/// The filter's answer about an item.
+#[derive(Clone, Copy)]
+pub enum Membership {
+    /// It is absent for certain.
+    Absent,
+    /// It may be in the filter with this instance.
+    Maybe(u64),
+    /// Nothing is certain: there is no filter, its chunks are still arriving, or the key of WHILE is missing. The instance is
+    /// that of a filter that exists. Leases are granted for it, so that they end when the filter is replaced.
+    Unguarded(Option<u64>),
+}
+
+/// Asks the filter, the guard and the cache, and replies unless the caller has to wait.
+///
+/// A write in flight comes first: until it has ended, the filter may lack the item and the cache may have an old value.
+fn look(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: Asker) -> Result<Look, Refusal> {
+    if !role::is_primary() {
+        return Err(Refusal::Replica);
+    }
+    if let Some(unless_key) = question.unless_key
+        && WritesInFlight::open(keys, unless_key)?.has(question.cache_key)
+    {
+        return Ok(Look::Paused(Pause::Held));
+    }
+    let membership = ask_filter(context, keys, question, asker)?;
+    look_behind(context, keys, question, membership, asker)
+}
+
+/// Asks the cache and the guard about an item for which the filter has answered, and replies unless the caller has to wait. A value
+/// that is not to be refreshed needs no guard: there is no NONE beside it.
+pub fn look_behind(
+    context: Context,
+    keys: &mut Keyspace,
+    question: Question<'_>,
+    membership: Membership,
+    asker: Asker,
+) -> Result<Look, Refusal> {
+    let (instance, denies) = match membership {
+        Membership::Absent => return Ok(reply_absent(context)),
+        Membership::Maybe(instance) => (Some(instance), true),
+        Membership::Unguarded(instance) => (instance, false),
+    };
+    let Question { filter, item, cache_key, options, .. } = question;
+    let value = match asker {
+        Asker::Caller => Cached::open(keys, cache_key)?,
+        Asker::Waiter => Cached::get(keys, cache_key, options.stale > 0)?,
+    };
+    if let Some(value) = &value
+        && !(options.stale > 0 && value.left_to_live().is_some_and(|left| left < options.stale))
+    {
+        return Ok(reply_hit(context, value.bytes()));
+    }
+    let row = Guarded::new(context, filter, instance, [item, cache_key]);
+    match (row.standing(asker, denies), value) {
+        (Standing::NoRow, _) => Ok(reply_absent(context)),
+        (Standing::Free, None) => {
+            let (token, stamp) = row.grant(options.lease);
+            reply::array(context, 2);
+            reply::bytes(context, b"load");
+            reply_token(context, token);
+            metrics::fetched(Fetched::Load);
+            Ok(Look::Replied(Some(stamp)))
+        }
+        (Standing::Free, Some(value)) => {
+            reply::array(context, 3);
+            reply::bytes(context, b"stale");
+            reply::bytes(context, value.bytes());
+            drop(value);
+            let (token, stamp) = row.grant(options.lease);
+            reply_token(context, token);
+            metrics::fetched(Fetched::Stale);
+            Ok(Look::Replied(Some(stamp)))
+        }
+        (Standing::Leased(_) | Standing::BackedOff(_), Some(value)) => Ok(reply_hit(context, value.bytes())),
+        (Standing::Leased(left), None) => Ok(Look::Paused(Pause::Leased(left))),
+        (Standing::BackedOff(left), None) => {
+            reply_wait(context, Pause::Leased(left));
+            Ok(Look::Replied(None))
+        }
+    }
+}
+
+/// Asks the filter for an item. INFO counts one lookup for each command, however often a waiter is served.
+fn ask_filter(
+    context: Context,
+    keys: &mut Keyspace,
+    question: Question<'_>,
+    asker: Asker,
+) -> Result<Membership, Refusal> {
+    let missing = question.while_key.filter(|name| !cache_key::exists(keys, *name));
+    let key = ReadKey::open(keys, question.filter);
+    let is_new = asker == Asker::Caller;
+    let mut instance = None;
+    if let Some(stored) = key.stored()?
+        && let Value::Filter(filter) = &stored.value
+    {
+        filter.guards()?;
+        if missing.is_none() {
+            let may_be_in = filter.contains(question.item.bytes(), &CommandClock::default());
+            if is_new {
+                metrics::items_looked_up(1, may_be_in.into());
+            }
+            return Ok(if may_be_in { Membership::Maybe(stored.instance) } else { Membership::Absent });
+        }
+        instance = Some(stored.instance);
+    }
+    if is_new {
+        metrics::fetched(Fetched::Unguarded);
+        say_unguarded(context, question.filter, missing);
+    }
+    Ok(Membership::Unguarded(instance))
+}
+
+/// Reports in the log what is `missing`: the key of WHILE, or else the filter.
+pub fn say_unguarded(context: Context, filter: Arg<'_>, missing: Option<Arg<'_>>) {
+    match missing {
+        Some(name) => guard::say_unguarded(context, "key of WHILE", name),
+        None => guard::say_unguarded(context, "filter", filter),
+    }
+}
+
+fn reply_absent(context: Context) -> Look {
+    reply::array(context, 1);
+    reply::bytes(context, b"absent");
+    metrics::fetched(Fetched::Absent);
+    Look::Replied(None)
+}
+
+fn reply_hit(context: Context, value: &[u8]) -> Look {
+    reply::array(context, 2);
+    reply::bytes(context, b"hit");
+    reply::bytes(context, value);
+    metrics::fetched(Fetched::Hit);
+    Look::Replied(None)
+}
+
+/// Replies `wait` with the time that is left. The end of a write in flight is not known: its time is 1.
+pub fn reply_wait(context: Context, pause: Pause) {
+    let milliseconds = match pause {
+        Pause::Leased(left) => left,
+        Pause::Held => {
+            metrics::fetched(Fetched::Held);
+            1
+        }
+    };
+    reply::array(context, 2);
+    reply::bytes(context, b"wait");
+    reply::integer(context, milliseconds);
+    metrics::fetched(Fetched::Wait);
+}
+
+fn reply_token(context: Context, token: Token) {
+    reply::text(context, format_args!("{token:032x}"));
+}
+
+/// `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [WHILE key] [UNLESS key] ITEMS item cachekey [item cachekey ...]`
+///
+/// Does for each pair what BF.FETCH does, and replies to each, without waiting. The filter is asked for up to [`BATCH`] items at a
+/// time.
+pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let (options, first) = fetch::parse_many(args.words())?;
+    let (filter, pairs) = (args.arg(1)?, args.rest(first)?);
+    if !role::is_primary() {
+        return Err(Refusal::Replica);
+    }
+    metrics::batch();
+    let key = |index: Option<usize>| index.map(|index| args.arg(index)).transpose();
+    let (while_key, unless_key) = (key(options.while_key)?, key(options.unless_key)?);
+    let asked = Asked { filter, missing: while_key.filter(|name| !cache_key::exists(keys, *name)), unless_key };
+
+    let mut batches = pairs.chunks(2 * BATCH).peekable();
+    // What is refused as a whole is refused before the array begins.
+    let mut found = Some(batches.peek().map_or(Ok(Found::default()), |batch| asked.ask(context, keys, batch))?);
+    reply::array(context, pairs.len() / 2);
+    for batch in batches {
+        let found = found.take().map_or_else(|| asked.ask(context, keys, batch), Ok);
+        for (index, pair) in batch.chunks_exact(2).enumerate() {
+            let &[item, cache_key] = pair else { continue };
+            let look = found.and_then(|found| match found.membership(index) {
+                None => Ok(Look::Paused(Pause::Held)),
+                Some(membership) => {
+                    let question = question(&args, options, [item, cache_key])?;
+                    look_behind(context, keys, question, membership, Asker::Caller)
+                }
+            });
+            match look {
+                Ok(Look::Replied(_)) => {}
+                Ok(Look::Paused(pause)) => reply_wait(context, pause),
+                Err(refusal) => reply::error(context, refusal),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The options, and the positions of the cache keys: the second word of each pair.
+pub fn mfetch_keys(words: &[Arg<'_>]) -> (Option<Fetch>, impl Iterator<Item = usize>) {
+    let parsed = fetch::parse_many(words).ok();
+    let first = parsed.map_or(words.len(), |(_, first)| first + 1);
+    (parsed.map(|(options, _)| options), (first..words.len()).step_by(2))
+}
+
+/// The keys that are asked for every pair.
+struct Asked<'a> {
+    filter: Arg<'a>,
+    /// The key of WHILE, if it is missing.
+    missing: Option<Arg<'a>>,
+    unless_key: Option<Arg<'a>>,
+}
+
+/// What is known of a batch of pairs.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    /// The pairs whose cache keys have a write in flight.
+    held: Mask,
+    /// The items that may be in the filter.
+    present: Mask,
+    /// The filter's instance, if there is one.
+    instance: Option<u64>,
+    /// Whether an item that is not present has no row.
+    denies: bool,
+}
+
+impl Found {
+    /// The filter's answer about a pair; `None` if it has a write in flight.
+    fn membership(&self, index: usize) -> Option<Membership> {
+        match self.instance {
+            _ if self.held.contains(index) => None,
+            Some(instance) if self.denies && self.present.contains(index) => Some(Membership::Maybe(instance)),
+            Some(_) if self.denies => Some(Membership::Absent),
+            instance => Some(Membership::Unguarded(instance)),
+        }
+    }
+}
+
+impl Asked<'_> {
+    /// Asks for the writes in flight, then the filter. Leaves no key open.
+    fn ask(&self, context: Context, keys: &mut Keyspace, pairs: &[Arg<'_>]) -> Result<Found, Refusal> {
+        let mut found = Found::default();
+        if let Some(unless_key) = self.unless_key {
+            let writes = WritesInFlight::open(keys, unless_key)?;
+            let cache_keys = pairs.iter().skip(1).step_by(2);
+            cache_keys.enumerate().for_each(|(index, name)| found.held.insert_if(index, writes.has(*name)));
+        }
+        let free = Mask::first(pairs.len() / 2) - found.held;
+        let key = ReadKey::open(keys, self.filter);
+        if let Some(stored) = key.stored()?
+            && let Value::Filter(filter) = &stored.value
+        {
+            filter.guards()?;
+            found.instance = Some(stored.instance);
+            if self.missing.is_none() {
+                let items = pairs.iter().step_by(2).map(|item| item.bytes());
+                found.present = filter.contains_batch(items, &CommandClock::default());
+                found.denies = true;
+                metrics::items_looked_up(free.len() as usize, (found.present - found.held).len());
+                return Ok(found);
+            }
+        }
+        (0..free.len()).for_each(|_| metrics::fetched(Fetched::Unguarded));
+        if !free.is_empty() {
+            say_unguarded(context, self.filter, self.missing);
+        }
+        Ok(found)
+    }
+}
+
+/// `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX
+/// milliseconds)`, `... token GIVEUP [BACKOFF milliseconds]`
+///
+/// Stores what the caller loaded if its token is safe, whether it still has the lease or not, and ends the lease.
+pub fn fill(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let (token, fill) = fill::parse(args.words())?;
+    let (filter, name) = (args.arg(1)?, args.arg(3)?);
+    let row = Guarded::new(context, filter, instance_of(keys, filter), [args.arg(2)?, name]);
+    let accepted = token.filter(|token| row.accepts(*token));
+    let done = match (accepted, fill) {
+        (None, _) => false,
+        // Another caller may have the lease by now.
+        (Some(token), Fill::GiveUp(0)) => row.give_up(token),
+        (Some(_), Fill::GiveUp(time)) => {
+            row.back_off(time);
+            metrics::backed_off();
+            true
+        }
+        _ if CacheKey::peek(keys, name) == Held::Other => return Err(Refusal::WrongType),
+        (Some(_), Fill::Value(value, lives)) => {
+            if !cache_key::store(keys, name, args.arg(value)?, lives) {
+                return Ok(());
+            }
+            row.filled();
+            true
+        }
+        (Some(_), Fill::None(lives)) => {
+            cache_key::delete(keys, name, false)?;
+            row.note_no_row(lives);
+            true
+        }
+    };
+    if done {
+        metrics::filled();
+        reply::ok(context);
+    } else {
+        metrics::fill_refused();
+        reply::null(context);
+    }
+    Ok(())
+}
+
+/// The filter's instance, as BF.FETCH saw it: a filter whose chunks are still arriving counts as missing, and so does a key of
+/// another type, for which no lease was granted.
+fn instance_of(keys: &Keyspace, filter: Arg<'_>) -> Option<u64> {
+    let key = ReadKey::open(keys, filter);
+    let stored = key.stored().ok().flatten()?;
+    matches!(stored.value, Value::Filter(_)).then_some(stored.instance)
+}
+
+/// `BF.CHANGED filter item cachekey`
+///
+/// Deletes the cached value of a row that is about to be written, or was, voids its tokens and its NONE, and announces its item to the
+/// filter. The first two are done even if the filter refuses the item.
+pub fn changed(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let (items, name) = (args.words().get(2..3).ok_or(Refusal::Arity)?, args.arg(3)?);
+    // If no DEL was propagated, the item is, so that a WAIT after this command has something to wait for.
+    let is_sync = !void(context, keys, name)?;
+    let adding = Adding { items, form: ReplyForm::One, is_sync, renews: true };
+    match add_items(context, &args, keys, adding, || Ok(None)) {
+        Err(Refusal::NotFound) => {
+            reply::null(context);
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// Deletes the value of a cache key, and voids its tokens and its NONE. Wakes everyone who waits for the cache key, with a lease or
+/// without. Returns whether a DEL was propagated: it is not if the key holds a value of another type, which stays.
+///
+/// # Errors
+/// [`Refusal::NotWritable`]. Nothing has changed then.
+pub fn void(context: Context, keys: &mut Keyspace, name: Arg<'_>) -> Result<bool, Refusal> {
+    let held = cache_key::delete(keys, name, true)?;
+    guard::changed(context, name);
+    Ok(held != Held::Other)
+}
+
+/// `BF.MCHANGED filter ITEMS item cachekey [item cachekey ...]`
+///
+/// Does for each pair what BF.CHANGED does, and replies to each. The items are announced to the filter as one batch, after all
+/// cached values were deleted.
+pub fn mchanged(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let pairs = args.rest(pairs::parse(args.words())?)?;
+    let mut items: Vec<Arg<'_>> = Vec::new();
+    let asked_bytes = size_of_val(pairs) as u64 / 2;
+    items.try_reserve_exact(pairs.len() / 2).map_err(|_| Error::OutOfMemory { asked_bytes })?;
+    metrics::batch();
+    let mut has_propagated = false;
+    for pair in pairs.chunks_exact(2) {
+        if let [item, name] = pair {
+            items.push(*item);
+            has_propagated |= void(context, keys, *name)?;
+        }
+    }
+    let adding = Adding { items: &items, form: ReplyForm::Many, is_sync: !has_propagated, renews: true };
+    match add_items(context, &args, keys, adding, || Ok(None)) {
+        Err(Refusal::NotFound) => {
+            reply::array(context, items.len());
+            items.iter().for_each(|_| reply::null(context));
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// The positions of the keys: the filter and the second word of each pair.
+pub fn mchanged_keys(words: &[Arg<'_>]) -> impl Iterator<Item = usize> {
+    [1].into_iter().chain((FIRST_CACHE_KEY..words.len()).step_by(2))
+}
+
+/// The position of the first cache key.
+pub const FIRST_CACHE_KEY: usize = 4;
+
+/// As [`dispatch`], for a command with a filter and a cache key. The server also calls it to ask for the positions of its keys.
+pub fn dispatch_or_report_keys(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
+    if asks_for_keys(context) {
+        // The key specifications cover every key, so the server does not use the flags.
+        return report_keys(context, [1, 3].into_iter(), CHANGES);
+    }
+    dispatch(context, args, keys, run)
+}
+
+/// As [`dispatch_or_report_keys`], for BF.MCHANGED.
+pub fn dispatch_mchanged(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
+    if asks_for_keys(context) {
+        return report_keys(context, mchanged_keys(args.words()), CHANGES);
+    }
+    dispatch(context, args, keys, run)
+}
+
+/// As [`dispatch_or_report_keys`], for BF.FETCH.
+pub fn dispatch_fetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
+    if asks_for_keys(context) {
+        return report_fetched_keys(context, [3].into_iter(), fetch::parse(args.words()).ok());
+    }
+    dispatch(context, args, keys, run)
+}
+
+/// As [`dispatch_or_report_keys`], for BF.MFETCH.
+pub fn dispatch_mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
+    if asks_for_keys(context) {
+        let (options, cache_keys) = mfetch_keys(args.words());
+        return report_fetched_keys(context, cache_keys, options);
+    }
+    dispatch(context, args, keys, run)
+}
+
+/// The flags of a key that may be changed.
+const CHANGES: u32 = raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE;
+/// The flags of a key that is read.
+const READS: u32 = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
+
+/// Whether the server asks for the positions of a command's keys, instead of running it.
+fn asks_for_keys(context: Context) -> bool {
+    // SAFETY: the context is valid.
+    unsafe { raw::RedisModule_IsKeysPositionRequest.is_some_and(|asks| asks(context.raw) != 0) }
+}
+
+/// Reports the positions of a command's keys, on request of the server.
+fn report_keys(context: Context, positions: impl Iterator<Item = usize>, flags: u32) -> c_int {
+    for position in positions.filter_map(|position| c_int::try_from(position).ok()) {
+        // SAFETY: the context is valid, and the server has asked. It checks the position.
+        unsafe {
+            if let Some(report) = raw::RedisModule_KeyAtPosWithFlags {
+                report(context.raw, position, flags.cast_signed());
+            }
+        }
+    }
+    OK
+}
+
+/// Reports the keys of BF.FETCH or BF.MFETCH: the filter, the cache keys, and those of the options. A caller may get the lease of a
+/// cache key, so it needs the permission to fill it.
+fn report_fetched_keys(context: Context, cache_keys: impl Iterator<Item = usize>, options: Option<Fetch>) -> c_int {
+    report_keys(context, [1].into_iter(), READS);
+    report_keys(context, cache_keys, CHANGES);
+    let others = options.map(|options| [options.while_key, options.unless_key]);
+    report_keys(context, others.into_iter().flatten().flatten(), READS)
+}
+
+/// The function that the server calls when CLIENT UNBLOCK ends a client's wait in BF.FETCH.
+const FETCH_UNBLOCKED: raw::RedisModuleCmdFunc = handler!(unblocked);

@@ -1,0 +1,152 @@
+//! Changing a filter as a whole: BF.MERGE, BF.CLEAR and BF.ROTATE.
+
+use bloomgate_filter::kinds::Turn;
+use bloomgate_filter::words::rotate;
+use bloomgate_filter::{BloomFilter, Clock as _, Error, Filter, Unlimited, Value, try_box};
+
+use super::add::free_retired;
+use crate::args::{Arg, Args};
+use crate::context::{CommandClock, Context};
+use crate::keys::{Keyspace, MergeKeys, ReadKey, Stored, WriteKey, Writer};
+use crate::replicate;
+use crate::reply::{self, Refusal};
+use crate::server::ceiling::ServerCeiling;
+use crate::server::freeing;
+
+/// `BF.MERGE destination source [source ...]`
+///
+/// Stores the union of all filters, including the destination, at the destination.
+pub fn merge(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let mut keys = MergeKeys::open(keys, args.arg(1)?, &source_names(&args)?)?;
+    let (union, has_grown) = {
+        let (destination, sources) = keys.values()?;
+        let sources = filters_of(sources)?;
+        match destination {
+            Some(destination) => (None, merge_into(context, destination, &sources)?),
+            None => (Some(BloomFilter::union_of(&sources, context.origin(), &ServerCeiling::of(context))?), false),
+        }
+    };
+    let mut key = keys.into_destination();
+    let is_new = union.is_some();
+    if let Some(union) = union {
+        key.install(Stored::boxed(Filter::from(union).into())?);
+    }
+    replicate::verbatim(context);
+    key.close_changed(&[(is_new, c"bloom.reserve"), (has_grown, c"bloom.scale"), (true, c"bloom.merge")]);
+    reply::ok(context);
+    Ok(())
+}
+
+/// Returns the names of the sources in order, without duplicates.
+///
+/// # Errors
+/// [`Refusal::Filter`] if there is no memory for the list.
+fn source_names<'a>(args: &'a Args<'_>) -> Result<Vec<Arg<'a>>, Refusal> {
+    let words = args.rest(2)?;
+    let mut names = with_room(words.len())?;
+    names.extend_from_slice(words);
+    names.sort_unstable_by_key(|name| name.bytes());
+    names.dedup_by_key(|name| name.bytes());
+    Ok(names)
+}
+
+/// Returns the filters at the keys.
+///
+/// # Errors
+/// [`Refusal::NotFound`], [`Refusal::WrongType`], [`Refusal::StillLoading`]; [`Refusal::Filter`] for a filter that cannot be
+/// merged, and if there is no memory for the list.
+fn filters_of<'a>(keys: &'a [ReadKey<'_>]) -> Result<Vec<&'a BloomFilter>, Refusal> {
+    let mut filters = with_room(keys.len())?;
+    for key in keys {
+        filters.push(key.filter()?.ok_or(Refusal::NotFound)?.mergeable()?);
+    }
+    Ok(filters)
+}
+
+/// Merges into an existing destination. Returns whether it has more layers afterwards.
+fn merge_into(context: Context, mut writer: Writer<'_>, sources: &[&BloomFilter]) -> Result<bool, Refusal> {
+    let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
+    let destination = filter.mergeable_mut()?;
+    let layers = destination.layers().len();
+    destination.merge(sources, context.origin(), &ServerCeiling::of(context))?;
+    let has_grown = destination.layers().len() > layers;
+    Ok(has_grown)
+}
+
+/// Returns an empty list with room for this many elements.
+fn with_room<T>(elements: usize) -> Result<Vec<T>, Error> {
+    let mut list = Vec::new();
+    let asked_bytes = elements.saturating_mul(size_of::<T>()) as u64;
+    list.try_reserve_exact(elements).map_err(|_| Error::OutOfMemory { asked_bytes })?;
+    Ok(list)
+}
+
+/// `BF.CLEAR key`
+///
+/// Empties a filter. It keeps the properties that it was created with, and the key keeps its time to live.
+pub fn clear(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let name = args.arg(1)?;
+    let mut key = WriteKey::open(keys, name)?;
+    let turn = {
+        let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
+        let Value::Filter(filter) = &*writer else { return Err(Refusal::StillLoading) };
+        let bytes = filter.size_bytes();
+        let mut empty = filter.emptied()?;
+        let turn = begin_bucket(context, &mut empty)?;
+        let mut value = try_box(Value::from(empty))?;
+        writer.swap(&mut value);
+        freeing::free(value, bytes);
+        turn
+    };
+    replicate::verbatim(context);
+    if let Some(turn) = turn {
+        replicate::rotated(context, name, turn);
+    }
+    key.close_changed(&[(true, c"bloom.clear")]);
+    reply::ok(context);
+    Ok(())
+}
+
+/// Begins the first bucket of a ring with a window. Returns the turn, which must be propagated. Needs no ceiling: the memory of the
+/// former contents, which is freed, is larger.
+fn begin_bucket(context: Context, empty: &mut Filter) -> Result<Option<Turn>, Refusal> {
+    let Some(windowed) = empty.windowed_mut().filter(|_| !context.must_obey()) else { return Ok(None) };
+    let Some(turn) = windowed.turn_due(CommandClock::default().now()) else { return Ok(None) };
+    windowed.turn(turn, &Unlimited)?;
+    Ok(Some(turn))
+}
+
+/// `BF.ROTATE key [slot begin end capacity]`
+///
+/// Begins the next bucket of a ring, or the stated one. Replies how many items were dropped with the oldest.
+///
+/// A client that replays an AOF also states the bucket. If it is late, the ring may have begun that bucket by its own clock and added
+/// items to it. Then nothing changes, and the reply is 0.
+pub fn rotate(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let stated = rotate::parse(args.words())?;
+    let name = args.arg(1)?;
+    let mut key = WriteKey::open(keys, name)?;
+    let (turn, dropped) = {
+        let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
+        let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
+        let windowed = filter.windowed_mut().ok_or(Refusal::HasNot("WINDOW"))?;
+        let now = CommandClock::default().now();
+        if let Some(turn) = stated.filter(|_| !context.must_obey()) {
+            if !windowed.may_begin(turn, now) {
+                return Err(Refusal::BadData);
+            }
+            if windowed.has_begun(turn) {
+                reply::integer(context, 0);
+                return Ok(());
+            }
+        }
+        let turn: Turn = stated.unwrap_or_else(|| windowed.turn_now(now));
+        let dropped = windowed.turn(turn, &ServerCeiling::of(context))?;
+        free_retired(windowed);
+        (turn, dropped)
+    };
+    replicate::rotated(context, name, turn);
+    key.close_changed(&[(true, c"bloom.rotate")]);
+    reply::integer(context, dropped);
+    Ok(())
+}
