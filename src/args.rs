@@ -1,41 +1,13 @@
 //! The arguments of a command, read in place: no copy, no allocation, any bytes. [`bloomgate_filter::words`] parses them.
 
 use std::ffi::c_int;
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use redis_module::{RedisString, raw};
+use redis_module::raw;
 
-use super::context::Context;
+pub use super::api::Arg;
+use super::api::{self, Context};
 use super::reply::Refusal;
-
-/// One argument of a command.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub struct Arg<'a> {
-    pub(super) raw: *mut raw::RedisModuleString,
-    command: PhantomData<&'a ()>,
-}
-
-impl<'a> Arg<'a> {
-    /// # Safety
-    /// The string must live as long as `'a`.
-    pub(super) unsafe fn of(raw: &'a *mut raw::RedisModuleString) -> Self {
-        Self { raw: *raw, command: PhantomData }
-    }
-
-    /// Its bytes.
-    #[inline]
-    pub fn bytes(self) -> &'a [u8] {
-        RedisString::string_as_slice(self.raw)
-    }
-}
-
-impl AsRef<[u8]> for Arg<'_> {
-    fn as_ref(&self) -> &[u8] {
-        self.bytes()
-    }
-}
 
 /// The arguments of a command, with its name first. Reading one borrows all of them, because [`redact`](Self::redact) replaces one.
 pub struct Args<'a> {
@@ -85,11 +57,8 @@ impl<'a> Args<'a> {
 
     /// Keeps an argument out of SLOWLOG and MONITOR. Valkey 8.1 replaces it with another string and frees it.
     pub fn redact(&mut self, context: Context, index: usize) {
-        // SAFETY: the context is valid. The server checks the index. No word is borrowed.
-        unsafe {
-            if let (Some(redact), Ok(index)) = (raw::RedisModule_RedactClientCommandArgument, c_int::try_from(index)) {
-                redact(context.raw, index);
-            }
+        if let Ok(index) = c_int::try_from(index) {
+            api::redact(context, index);
         }
     }
 }

@@ -19,6 +19,7 @@ use bloomgate_filter::words::load_time::{self, LoadTime};
 use bloomgate_filter::words::numbers;
 use redis_module::{RedisString, raw};
 
+use crate::api;
 use crate::args::Args;
 use crate::context::{Context, ERR, LogLevel, OK, Text};
 use crate::information::{is_valkey, server_version};
@@ -185,7 +186,7 @@ pub fn register(context: Context) -> Result<(), String> {
         return Err("the server refuses the configurations".to_owned());
     }
     // Valkey has no such names: it would put its prefix before them, or log a warning for each.
-    if server_version() >= Some(UNPREFIXED_FROM) && !is_valkey(context) {
+    if server_version() >= UNPREFIXED_FROM && !is_valkey(context) {
         let unprefixed = raw::REDISMODULE_CONFIG_UNPREFIXED;
         Fraction::register(&UNPREFIXED_FRACTION, context, unprefixed);
         for named in &UNPREFIXED_NUMBERS {
@@ -216,10 +217,9 @@ static LOADING: AtomicBool = AtomicBool::new(false);
 /// Has the server set what redis.conf says. Returns whether it accepts all of it.
 pub fn load(context: Context) -> bool {
     LOADING.store(true, Relaxed);
-    // SAFETY: the context is that of OnLoad, where configurations are loaded.
-    let loaded = unsafe { raw::RedisModule_LoadConfigs.map(|load| load(context.raw)) };
+    let loaded = api::load_settings(context);
     LOADING.store(false, Relaxed);
-    loaded == Some(OK)
+    loaded == OK
 }
 
 /// The data of a registration.
@@ -283,15 +283,10 @@ impl Number {
         let (name, number) = named;
         let default = number.get();
         number.default.store(default, Relaxed);
-        // SAFETY: the name is a C string; the callbacks get a pointer to `named`, which lives for good.
-        let registered = unsafe {
-            raw::RedisModule_RegisterNumericConfig.map(|register| {
-                let (get, set) = (Some(get_number as _), Some(set_number as _));
-                let (flags, min, max) = (number.flags | flags, number.min, number.max);
-                register(context.raw, name.as_ptr(), default, flags, min, max, get, set, None, data(named))
-            })
-        };
-        registered == Some(OK)
+        let (get, set) = (Some(get_number as _), Some(set_number as _));
+        let (flags, min, max) = (number.flags | flags, number.min, number.max);
+        // SAFETY: the callbacks get a pointer to `named`, which lives for good.
+        unsafe { api::register_number(context, name, default, flags, min, max, get, set, data(named)) == OK }
     }
 }
 
@@ -371,13 +366,9 @@ impl Fraction {
     /// Keeps the string that the server gets, and frees the one before.
     fn keep_string(&self, string: *mut raw::RedisModuleString) {
         let before = self.string.swap(string, Relaxed);
-        // SAFETY: the string before is ours and is freed once.
-        unsafe {
-            if let Some(free) = raw::RedisModule_FreeString
-                && !before.is_null()
-            {
-                free(null_mut(), before);
-            }
+        if !before.is_null() {
+            // SAFETY: the string before is ours and is freed once.
+            unsafe { api::free_string(before) };
         }
     }
 
@@ -386,21 +377,16 @@ impl Fraction {
         let (name, fraction) = named;
         fraction.default.store(fraction.bits.load(Relaxed), Relaxed);
         let default = Text::of(fraction.get());
-        // SAFETY: the name and the default are C strings; the callbacks get a pointer to `named`, which lives for good.
-        let registered = unsafe {
-            raw::RedisModule_RegisterStringConfig.map(|register| {
-                let (get, set) = (Some(get_fraction as _), Some(set_fraction as _));
-                register(context.raw, name.as_ptr(), default.as_ptr(), flags, get, set, None, data(named))
-            })
-        };
-        registered == Some(OK)
+        let (get, set) = (Some(get_fraction as _), Some(set_fraction as _));
+        // SAFETY: the callbacks get a pointer to `named`, which lives for good.
+        unsafe { api::register_string(context, name, default.as_c_str(), flags, get, set, data(named)) == OK }
     }
 }
 
 unsafe extern "C" fn get_fraction(_name: *const c_char, data: *mut c_void) -> *mut raw::RedisModuleString {
     // SAFETY: `data` is what was registered.
     let Some((_, fraction)) = (unsafe { data.cast::<Named<Fraction>>().as_ref() }) else { return null_mut() };
-    let string = string(Text::of(fraction.get()).as_str());
+    let string = api::create_string(Text::of(fraction.get()).bytes());
     fraction.keep_string(string);
     string
 }
@@ -423,7 +409,7 @@ unsafe extern "C" fn set_fraction(
             // RedisBloom's words.
             let name = name.to_str().unwrap_or_default();
             let text = Text::of(format_args!("Value for `{name}` must be in the range (0.000000, 1.000000)"));
-            *error = string(text.as_str());
+            *error = api::create_string(text.bytes());
         }
     }
     ERR
@@ -445,15 +431,10 @@ impl Switch {
 
     /// Registers a name, with the present value as its default. Returns whether the server accepts it.
     pub fn register(&'static self, context: Context, name: &CStr) -> bool {
-        // SAFETY: the name is a C string; the callbacks get a pointer to a `Switch` that lives for good.
-        let registered = unsafe {
-            raw::RedisModule_RegisterBoolConfig.map(|register| {
-                let (get, set) = (Some(get_switch as _), Some(set_switch as _));
-                let (default, flags) = (self.is_on().into(), raw::REDISMODULE_CONFIG_DEFAULT);
-                register(context.raw, name.as_ptr(), default, flags, get, set, None, data(self))
-            })
-        };
-        registered == Some(OK)
+        let (get, set) = (Some(get_switch as _), Some(set_switch as _));
+        let (default, flags) = (self.is_on().into(), raw::REDISMODULE_CONFIG_DEFAULT);
+        // SAFETY: the callbacks get a pointer to a `Switch` that lives for good.
+        unsafe { api::register_switch(context, name, default, flags, get, set, data(self)) == OK }
     }
 }
 
@@ -496,18 +477,10 @@ impl<T: Copy> Choice<T> {
     /// Registers a name, with the present value as its default. Returns whether the server accepts it.
     pub fn register(&'static self, context: Context, name: &CStr) -> bool {
         let mut names = self.names.each_ref().map(|(name, _)| name.as_ptr());
-        let (numbers, data) = ([0, 1], data(&self.chosen));
-        // SAFETY: the names are C strings, as many as there are numbers, and the server copies them; the callbacks get a pointer to a
-        // number that lives for good.
-        let registered = unsafe {
-            raw::RedisModule_RegisterEnumConfig.map(|register| {
-                let (get, set) = (Some(get_choice as _), Some(set_choice as _));
-                let (default, flags) = (self.chosen.load(Relaxed), raw::REDISMODULE_CONFIG_DEFAULT);
-                let (name, names) = (name.as_ptr(), names.as_mut_ptr());
-                register(context.raw, name, default, flags, names, numbers.as_ptr(), 2, get, set, None, data)
-            })
-        };
-        registered == Some(OK)
+        let (get, set, data) = (Some(get_choice as _), Some(set_choice as _), data(&self.chosen));
+        let (default, flags) = (self.chosen.load(Relaxed), raw::REDISMODULE_CONFIG_DEFAULT);
+        // SAFETY: the names are C strings, which the server copies; the callbacks get a pointer to a number that lives for good.
+        unsafe { api::register_choice(context, name, default, flags, &mut names, &[0, 1], get, set, data) == OK }
     }
 }
 
@@ -527,12 +500,4 @@ unsafe extern "C" fn set_choice(
         chosen.store(value, Relaxed);
     }
     OK
-}
-
-/// Makes a string of the server.
-fn string(text: &str) -> *mut raw::RedisModuleString {
-    // SAFETY: the pointer and the length are those of the text, which the server copies.
-    let string =
-        unsafe { raw::RedisModule_CreateString.map(|create| create(null_mut(), text.as_ptr().cast(), text.len())) };
-    string.unwrap_or(null_mut())
 }

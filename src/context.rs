@@ -8,12 +8,8 @@ use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{Clock, Moment};
 use redis_module::raw;
 
-/// The context of a command or a callback, valid while that runs; or a null pointer, for callbacks that get no context. The server's
-/// functions for flags, the log and INFO take a null pointer as well.
-#[derive(Clone, Copy)]
-pub struct Context {
-    pub(super) raw: *mut raw::RedisModuleCtx,
-}
+use super::api;
+pub use super::api::{Context, ERR, OK};
 
 /// The level of a log line.
 #[derive(Clone, Copy)]
@@ -25,10 +21,6 @@ pub enum LogLevel {
 }
 
 impl Context {
-    pub(super) const fn new(raw: *mut raw::RedisModuleCtx) -> Self {
-        Self { raw }
-    }
-
     /// Whether the command comes from a primary or from the AOF. It repeats what has happened already, so no limit for clients applies.
     /// A server that reads its AOF runs no client's commands. A replica that loads a data set beside the old one
     /// (`repl-diskless-load swapdb`, the flag ASYNC_LOADING) does, so that flag is not tested.
@@ -99,38 +91,24 @@ impl Context {
     }
 
     fn flags(self) -> u32 {
-        // SAFETY: the context is valid or null.
-        let flags = unsafe { raw::RedisModule_GetContextFlags.map_or(0, |flags| flags(self.raw)) };
-        flags.cast_unsigned()
+        api::context_flags(self).cast_unsigned()
     }
 
     /// The number of the selected database.
     pub fn database(self) -> c_int {
-        // SAFETY: the context is valid.
-        unsafe { raw::RedisModule_GetSelectedDb.map_or(0, |selected| selected(self.raw)) }
+        api::database(self)
     }
 
     /// Random bytes from the server.
     pub fn random_bytes<const N: usize>(self) -> [u8; N] {
         let mut bytes = [0; N];
-        // SAFETY: the buffer has the length that is passed.
-        unsafe {
-            if let Some(random) = raw::RedisModule_GetRandomBytes {
-                random(bytes.as_mut_ptr(), bytes.len());
-            }
-        }
+        api::random_bytes(&mut bytes);
         bytes
     }
 
     /// Writes a line to the server's log.
     pub fn log(self, level: LogLevel, line: impl Display) {
-        let line = Text::of(line);
-        // SAFETY: the context is valid or null; the format takes one C string, which is passed.
-        unsafe {
-            if let Some(log) = raw::RedisModule_Log {
-                log(self.raw, level.name().as_ptr(), c"%s".as_ptr(), line.as_ptr());
-            }
-        }
+        api::log(self, level.name(), Text::of(line).as_c_str());
     }
 
     /// Ends the server, which cannot apply an effect of its primary or its AOF. If it went on, it would report added items absent.
@@ -154,11 +132,6 @@ impl LogLevel {
     }
 }
 
-/// What a callback returns to the server on success.
-pub(super) const OK: c_int = 0;
-/// What a callback returns to the server on failure.
-pub(super) const ERR: c_int = 1;
-
 /// The time of a command: read when it is first needed, and the same until the command ends. In a script it is the time of the script,
 /// if the server has one.
 #[derive(Default)]
@@ -175,15 +148,7 @@ impl Clock for CommandClock {
 }
 
 fn server_time() -> Moment {
-    // SAFETY: the functions take nothing.
-    let milliseconds = unsafe {
-        match (raw::RedisModule_CachedMicroseconds, raw::RedisModule_Milliseconds) {
-            (Some(cached), _) => cached() / 1000,
-            (None, Some(now)) => now(),
-            (None, None) => 0,
-        }
-    };
-    Moment(u64::try_from(milliseconds).unwrap_or(0))
+    Moment(u64::try_from(api::cached_microseconds() / 1000).unwrap_or(0))
 }
 
 /// The longest line of the server's log.

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_int, c_void};
 
 use redis_module::raw;
 
+use super::api;
 use super::context::{Context, OK};
 use super::keys::{data_type, pending};
 use super::server::{ceiling, huge_pages, role};
@@ -27,11 +28,7 @@ const EVENTS: [u64; 8] = [
 pub fn subscribe(context: Context) {
     let subscribed = |id: &u64| {
         let event = raw::RedisModuleEvent { id: *id, dataver: 1 };
-        // SAFETY: the context is that of OnLoad; the callback is a function of the expected type.
-        unsafe {
-            raw::RedisModule_SubscribeToServerEvent
-                .is_some_and(|subscribe| subscribe(context.raw, event, Some(raised)) == OK)
-        }
+        api::subscribe_to_event(context, event, Some(raised)) == OK
     };
     if EVENTS.iter().all(subscribed) {
         role::follow(context);
@@ -86,7 +83,7 @@ unsafe extern "C" fn raised(
 
 /// Registers the section.
 pub fn register_information(context: Context) {
-    raw::register_info_function(context.raw, Some(show));
+    api::register_info(context, Some(show));
 }
 
 /// Writes the section. A crash report has none: the guard's lock may be held by the thread that crashed.
@@ -100,18 +97,10 @@ unsafe extern "C" fn show(info: *mut raw::RedisModuleInfoCtx, for_crash_report: 
     };
     let (leases, nones, waiting) = guard::counts();
     let of_guard = [(c"bloom_leases", leases), (c"bloom_nones", nones), (c"bloom_waiting", waiting)];
-    // SAFETY: the server passes the place for the fields; the names are C strings.
+    // SAFETY: the server passes the place for the fields.
     unsafe {
-        if let Some(section) = raw::RedisModule_InfoAddSection {
-            section(info, std::ptr::null());
-        }
-        if let Some(text) = raw::RedisModule_InfoAddFieldCString {
-            text(info, c"version".as_ptr(), VERSION.as_ptr());
-        }
-        if let Some(number) = raw::RedisModule_InfoAddFieldULongLong {
-            for (name, value) in metrics::fields().chain(of_guard) {
-                number(info, name.as_ptr(), value);
-            }
-        }
+        api::add_info_section(info);
+        api::add_info_text(info, c"version", VERSION);
+        metrics::fields().chain(of_guard).for_each(|(name, value)| api::add_info_number(info, name, value));
     }
 }

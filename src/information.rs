@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_int};
 
 use redis_module::raw;
 
+use super::api;
 use super::context::Context;
 
 /// A section of INFO at the time when it was requested.
@@ -15,24 +16,23 @@ pub struct Information {
 impl Information {
     /// Requests a section from the server.
     pub fn of(context: Context, section: &CStr) -> Option<Self> {
-        // SAFETY: the section is a C string; the server accepts any context, also a null pointer.
-        let raw = unsafe { raw::RedisModule_GetServerInfo?(context.raw, section.as_ptr()) };
+        let raw = api::server_info(context, section);
         (!raw.is_null()).then_some(Self { context, raw })
     }
 
     /// A field that is an unsigned number.
     pub fn number(&self, name: &CStr) -> Option<u64> {
         let mut error = 0;
-        // SAFETY: the section lives until it is dropped; the name is a C string.
-        let number = unsafe { raw::RedisModule_ServerInfoGetFieldUnsigned?(self.raw, name.as_ptr(), &raw mut error) };
+        // SAFETY: the section lives until it is dropped.
+        let number = unsafe { api::info_number(self.raw, name, &mut error) };
         (error == 0).then_some(number)
     }
 
     /// A field as text.
     pub fn text(&self, name: &CStr) -> Option<&str> {
-        // SAFETY: the name is a C string. So is the text, which is the section's and lives as long.
+        // SAFETY: the text is a C string, which is the section's and lives as long.
         unsafe {
-            let text = raw::RedisModule_ServerInfoGetFieldC?(self.raw, name.as_ptr());
+            let text = api::info_text(self.raw, name);
             (!text.is_null()).then(|| CStr::from_ptr(text))?.to_str().ok()
         }
     }
@@ -41,11 +41,7 @@ impl Information {
 impl Drop for Information {
     fn drop(&mut self) {
         // SAFETY: the section came from the server and is freed once, in the context that requested it.
-        unsafe {
-            if let Some(free) = raw::RedisModule_FreeServerInfo {
-                free(self.context.raw, self.raw);
-            }
-        }
+        unsafe { api::free_info(self.context, self.raw) };
     }
 }
 
@@ -60,10 +56,9 @@ pub fn check_version() -> Result<(), String> {
     new_enough(server_version())
 }
 
-/// The server's version as modules see it, a byte for each of its numbers; `None` before Redis 6.2. Valkey returns 7.2.4.
-pub fn server_version() -> Option<c_int> {
-    // SAFETY: the function takes nothing.
-    unsafe { raw::RedisModule_GetServerVersion.map(|version| version()) }
+/// The server's version as modules see it, a byte for each of its numbers; 0 before Redis 6.2. Valkey returns 7.2.4.
+pub fn server_version() -> c_int {
+    api::server_version()
 }
 
 /// Whether the server is Valkey.
@@ -83,14 +78,14 @@ fn numbers(version: &str) -> [u32; 3] {
     [(); 3].map(|()| parts.next().flatten().unwrap_or(0))
 }
 
-fn new_enough(version: Option<c_int>) -> Result<(), String> {
+fn new_enough(version: c_int) -> Result<(), String> {
     match version {
-        Some(version) if version >= SERVER_MIN => Ok(()),
-        Some(version) => {
+        0 => Err("Redis 7.0 or Valkey is needed, this server is older than 6.2".to_owned()),
+        SERVER_MIN.. => Ok(()),
+        version => {
             let [_, major, minor, patch] = version.to_be_bytes();
             Err(format!("Redis 7.0 or Valkey is needed, this server is {major}.{minor}.{patch}"))
         }
-        None => Err("Redis 7.0 or Valkey is needed, this server is older than 6.2".to_owned()),
     }
 }
 
@@ -108,12 +103,12 @@ mod tests {
     #[test]
     fn servers_below_7_are_refused_with_their_version() {
         for version in [0x0007_0000, 0x0007_000f, 0x0007_0204, 0x0008_0001, 0x0009_0000] {
-            assert_eq!(new_enough(Some(version)), Ok(()));
+            assert_eq!(new_enough(version), Ok(()));
         }
         for (version, shown) in [(0x0006_020e, "6.2.14"), (0x0006_0009, "6.0.9")] {
-            let refusal = new_enough(Some(version)).unwrap_err();
+            let refusal = new_enough(version).unwrap_err();
             assert_eq!(refusal, format!("Redis 7.0 or Valkey is needed, this server is {shown}"));
         }
-        assert!(new_enough(None).unwrap_err().contains("Redis 7.0 or Valkey is needed"));
+        assert!(new_enough(0).unwrap_err().contains("Redis 7.0 or Valkey is needed"));
     }
 }

@@ -5,6 +5,7 @@
 //! `commands`.
 
 mod alloc;
+mod api;
 mod args;
 mod commands;
 mod config;
@@ -94,12 +95,7 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     if information::is_valkey(context) {
         options |= VALKEY_HANDLES_ATOMIC_SLOT_MIGRATION;
     }
-    // SAFETY: the context is that of OnLoad.
-    unsafe {
-        if let Some(set) = raw::RedisModule_SetModuleOptions {
-            set(context.raw, options.cast_signed());
-        }
-    }
+    api::set_options(context, options.cast_signed());
     config::take_load_words(context, words)?;
     data_type::register(context)?;
     let has_category = registration::add_category(context);

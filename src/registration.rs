@@ -10,6 +10,7 @@ use bloomgate_filter::words;
 use bloomgate_filter::words::options::{CommandOption, Value};
 use redis_module::raw;
 
+use super::api;
 use super::context::{Context, OK, Text};
 
 /// A command, as the server and its documentation see it.
@@ -194,8 +195,7 @@ const NO_ARGUMENT: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
 
 /// Adds the category `bloom`; returns whether the server supports a module's own categories.
 pub fn add_category(context: Context) -> bool {
-    // SAFETY: the name is a C string.
-    unsafe { raw::RedisModule_AddACLCategory.map(|add| add(context.raw, c"bloom".as_ptr())) == Some(OK) }
+    api::add_category(context, c"bloom") == OK
 }
 
 /// Registers a command.
@@ -216,30 +216,24 @@ pub fn register(context: Context, command: &Command, has_category: bool) -> Resu
         Keys::FirstAndSources => (1, -1, 1),
         Keys::FilterAndCache | Keys::Fetch => (FILTER_WORD, CACHE_KEY_WORD, CACHE_KEY_WORD - FILTER_WORD),
     };
-    // SAFETY: the texts are C strings and the handler is a function. The description lives until the calls return, and the server
-    // copies it.
+    if api::create_command(context, command.name, command.handler, flags, first, last, step) != OK {
+        return Err(refused("the name"));
+    }
+    let registered = api::command(context, command.name);
+    if registered.is_null() {
+        return Err(refused("access to the registration"));
+    }
+    let mut categories = command.categories.to_string_lossy().into_owned();
+    if has_category {
+        categories.push_str(" bloom");
+    }
+    // SAFETY: the command is one of this module, during OnLoad.
     unsafe {
-        let created = raw::RedisModule_CreateCommand.map(|create| {
-            create(context.raw, command.name.as_ptr(), command.handler, flags.as_ptr(), first, last, step)
-        });
-        if created != Some(OK) {
-            return Err(refused("the name"));
-        }
-        let registered = raw::RedisModule_GetCommand.map(|get| get(context.raw, command.name.as_ptr()));
-        let Some(registered) = registered.filter(|registered| !registered.is_null()) else {
-            return Err(refused("access to the registration"));
-        };
-        if describe(registered, command) != Some(OK) {
+        if describe(registered, command) != OK {
             return Err(refused("the description"));
         }
-        if let Some(set) = raw::RedisModule_SetCommandACLCategories {
-            let mut categories = command.categories.to_string_lossy().into_owned();
-            if has_category {
-                categories.push_str(" bloom");
-            }
-            if set(registered, Text::of(categories).as_ptr()) != OK {
-                return Err(refused("the categories"));
-            }
+        if api::set_categories(registered, Text::of(categories).as_c_str()) != OK {
+            return Err(refused("the categories"));
         }
     }
     Ok(())
@@ -249,7 +243,7 @@ pub fn register(context: Context, command: &Command, has_category: bool) -> Resu
 ///
 /// # Safety
 /// `registered` must be a command of this module, during OnLoad.
-unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) -> Option<c_int> {
+unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) -> c_int {
     let version = raw::RedisModuleCommandInfoVersion {
         version: 1,
         sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
@@ -324,7 +318,7 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
         args: arguments.as_mut_ptr(),
     };
     // SAFETY: the caller's promise; everything that `info` points to lives until the call returns.
-    unsafe { raw::RedisModule_SetCommandInfo.map(|set| set(registered, &raw const info)) }
+    unsafe { api::describe_command(registered, &info) }
 }
 
 /// Returns the hints for clients and proxies, separated by spaces, that COMMAND INFO shows.

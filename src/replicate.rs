@@ -11,6 +11,7 @@ use bloomgate_filter::kinds::effect::{self, EffectWord};
 use bloomgate_filter::{Error, Spec};
 use redis_module::{RedisString, raw};
 
+use super::api;
 use super::args::Arg;
 use super::context::Context;
 
@@ -100,12 +101,7 @@ impl Drop for NewItems<'_> {
 
 /// Propagates the command verbatim, because its arguments describe its whole effect.
 pub fn verbatim(context: Context) {
-    // SAFETY: the context is valid.
-    unsafe {
-        if let Some(replicate) = raw::RedisModule_ReplicateVerbatim {
-            replicate(context.raw);
-        }
-    }
+    api::replicate_verbatim(context);
 }
 
 /// Propagates added items of an existing filter.
@@ -185,13 +181,8 @@ fn send(
     words: &[*mut raw::RedisModuleString],
     items: &[*mut raw::RedisModuleString],
 ) {
-    // SAFETY: the context is valid; the arguments are those that the format announces: a string, two arrays of strings.
-    unsafe {
-        if let Some(replicate) = raw::RedisModule_Replicate {
-            let (name, format) = (name.as_ptr(), c"svv".as_ptr());
-            replicate(context.raw, name, format, key.raw, words.as_ptr(), words.len(), items.as_ptr(), items.len());
-        }
-    }
+    // SAFETY: the words and the items are strings of the server, which live until it has propagated them.
+    unsafe { api::replicate(context, name, key, words, items) };
 }
 
 /// The maximum number of arguments that define a filter, and ITEMS.
@@ -239,12 +230,7 @@ impl OwnedWords {
             }
             free(*string);
         }
-        // SAFETY: the pointer and the length are those of the word, which the server copies. Without a context the string stays until
-        // it is freed.
-        *string = unsafe {
-            raw::RedisModule_CreateString
-                .map_or(null_mut(), |create| create(null_mut(), word.as_ptr().cast(), word.len()))
-        };
+        *string = api::create_string(word);
     }
 }
 
@@ -257,10 +243,6 @@ impl Drop for OwnedWords {
 
 /// Frees a string that this module owns.
 fn free(string: *mut raw::RedisModuleString) {
-    // SAFETY: the string came from `CreateString` and is freed once. The server has counted its own references.
-    unsafe {
-        if let Some(free) = raw::RedisModule_FreeString {
-            free(null_mut(), string);
-        }
-    }
+    // SAFETY: the string came from `create_string` and is freed once. The server has counted its own references.
+    unsafe { api::free_string(string) };
 }

@@ -5,20 +5,16 @@ use std::fmt::Display;
 
 use redis_module::raw;
 
+use super::api;
 use super::context::{Context, Text};
 pub use bloomgate_filter::words::Refusal;
 
 /// Replies with an error.
 pub fn error(context: Context, refusal: Refusal) {
-    // SAFETY: the context is valid; the text is a C string, which the server copies.
-    unsafe {
-        if refusal == Refusal::Arity {
-            if let Some(wrong_arity) = raw::RedisModule_WrongArity {
-                wrong_arity(context.raw);
-            }
-        } else if let Some(reply) = raw::RedisModule_ReplyWithError {
-            reply(context.raw, Text::of(refusal).as_ptr());
-        }
+    if refusal == Refusal::Arity {
+        api::wrong_arity(context);
+    } else {
+        api::reply_error(context, Text::of(refusal).as_c_str());
     }
 }
 
@@ -29,33 +25,28 @@ pub fn ok(context: Context) {
 
 /// Replies with a simple string.
 pub fn simple_string(context: Context, text: &CStr) {
-    raw::reply_with_simple_string(context.raw, text.as_ptr());
+    api::reply_simple_string(context, text);
 }
 
 /// Replies with 1 or 0 in RESP2, with a boolean in RESP3.
 #[inline]
 pub fn boolean(context: Context, value: bool) {
-    // SAFETY: the context is valid.
-    unsafe {
-        if let Some(reply) = raw::RedisModule_ReplyWithBool {
-            reply(context.raw, value.into());
-        }
-    }
+    api::reply_boolean(context, value);
 }
 
 /// Replies with an integer. The protocol's integers are signed 64-bit numbers; a larger number is replaced by the largest of them.
 pub fn integer(context: Context, number: u64) {
-    raw::reply_with_long_long(context.raw, i64::try_from(number).unwrap_or(i64::MAX));
+    api::reply_integer(context, i64::try_from(number).unwrap_or(i64::MAX));
 }
 
 /// Replies with a fraction. RESP2 has strings of 17 digits, as the server formats them.
 pub fn fraction(context: Context, number: f64) {
-    raw::reply_with_double(context.raw, number);
+    api::reply_double(context, number);
 }
 
 /// Replies with any bytes.
 pub fn bytes(context: Context, bytes: &[u8]) {
-    raw::reply_with_string_buffer(context.raw, bytes.as_ptr().cast(), bytes.len());
+    api::reply_bytes(context, bytes);
 }
 
 /// Replies with a text.
@@ -65,32 +56,27 @@ pub fn text(context: Context, text: impl Display) {
 
 /// Replies with null.
 pub fn null(context: Context) {
-    raw::reply_with_null(context.raw);
+    api::reply_null(context);
 }
 
 /// Begins an array of this many elements. Each element is a reply.
 pub fn array(context: Context, length: usize) {
-    raw::reply_with_array(context.raw, c_length(length));
+    api::reply_array(context, c_length(length));
 }
 
 /// Begins a map of this many pairs; a flat array in RESP2.
 pub fn map(context: Context, pairs: usize) {
-    raw::reply_with_map(context.raw, c_length(pairs));
+    api::reply_map(context, c_length(pairs));
 }
 
 /// Begins an array whose length [`end_array`] sets.
 pub fn open_array(context: Context) {
-    raw::reply_with_array(context.raw, raw::REDISMODULE_POSTPONED_LEN.into());
+    api::reply_array(context, raw::REDISMODULE_POSTPONED_LEN.into());
 }
 
 /// Sets the length of the array that [`open_array`] began.
 pub fn end_array(context: Context, length: usize) {
-    // SAFETY: the context is valid and an array is open.
-    unsafe {
-        if let Some(set_length) = raw::RedisModule_ReplySetArrayLength {
-            set_length(context.raw, c_length(length));
-        }
-    }
+    api::set_array_length(context, c_length(length));
 }
 
 fn c_length(length: usize) -> c_long {

@@ -11,6 +11,7 @@ use redis_module::raw;
 
 use super::add::{Adding, ReplyForm, add_items};
 use super::dispatch::{Run, dispatch, handler};
+use crate::api;
 use crate::args::{Arg, Args};
 use crate::context::{CommandClock, Context, OK};
 use crate::guard::{self, Answer, Asker, Guarded, Pause, Question, Standing, Token};
@@ -499,19 +500,13 @@ const READS: u32 = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS
 
 /// Whether the server asks for the positions of a command's keys, instead of running it.
 fn asks_for_keys(context: Context) -> bool {
-    // SAFETY: the context is valid.
-    unsafe { raw::RedisModule_IsKeysPositionRequest.is_some_and(|asks| asks(context.raw) != 0) }
+    api::asks_for_keys(context) != 0
 }
 
 /// Reports the positions of a command's keys, on request of the server.
 fn report_keys(context: Context, positions: impl Iterator<Item = usize>, flags: u32) -> c_int {
     for position in positions.filter_map(|position| c_int::try_from(position).ok()) {
-        // SAFETY: the context is valid, and the server has asked. It checks the position.
-        unsafe {
-            if let Some(report) = raw::RedisModule_KeyAtPosWithFlags {
-                report(context.raw, position, flags.cast_signed());
-            }
-        }
+        api::report_key(context, position, flags.cast_signed());
     }
     OK
 }

@@ -26,6 +26,7 @@ use queues::{Left, WaiterId};
 use redis_module::raw;
 use state::{Due, Epochs, Instant};
 
+use crate::api::{self, OwnedString, Reply};
 use crate::args::Arg;
 use crate::config;
 use crate::context::{Context, LogLevel, OK};
@@ -85,9 +86,8 @@ fn hash(context: Context, bytes: &[u8]) -> [u64; 2] {
 
 /// The id of a key of the selected database.
 fn key_id(context: Context, name: Arg<'_>) -> KeyId {
-    // SAFETY: the context is valid while the command or the callback runs.
-    let database = unsafe { raw::RedisModule_GetSelectedDb.map_or(0, |selected| selected(context.raw)) };
-    KeyId(hash(context, name.bytes()).map(|half| half ^ u64::from(database.cast_unsigned())))
+    let database = context.database().cast_unsigned();
+    KeyId(hash(context, name.bytes()).map(|half| half ^ u64::from(database)))
 }
 
 /// The id of an item of a filter.
@@ -313,11 +313,11 @@ pub type Answerer = fn(Context, &mut Keyspace, Question<'_>, bool) -> Answer;
 
 /// The question of a waiter. It outlives the command, so it holds references to the command's words.
 struct Asked {
-    filter: HeldString,
-    item: HeldString,
-    cache_key: HeldString,
-    while_key: Option<HeldString>,
-    unless_key: Option<HeldString>,
+    filter: OwnedString,
+    item: OwnedString,
+    cache_key: OwnedString,
+    while_key: Option<OwnedString>,
+    unless_key: Option<OwnedString>,
     options: Fetch,
     answerer: Answerer,
 }
@@ -325,11 +325,11 @@ struct Asked {
 impl Asked {
     fn hold(question: Question<'_>, answerer: Answerer) -> Option<Self> {
         Some(Self {
-            filter: HeldString::of(question.filter)?,
-            item: HeldString::of(question.item)?,
-            cache_key: HeldString::of(question.cache_key)?,
-            while_key: HeldString::of_any(question.while_key)?,
-            unless_key: HeldString::of_any(question.unless_key)?,
+            filter: OwnedString::hold(question.filter)?,
+            item: OwnedString::hold(question.item)?,
+            cache_key: OwnedString::hold(question.cache_key)?,
+            while_key: hold_any(question.while_key)?,
+            unless_key: hold_any(question.unless_key)?,
             options: question.options,
             answerer,
         })
@@ -345,47 +345,16 @@ impl Asked {
             filter: self.filter.arg(),
             item: self.item.arg(),
             cache_key: self.cache_key.arg(),
-            while_key: self.while_key.as_ref().map(HeldString::arg),
-            unless_key: self.unless_key.as_ref().map(HeldString::arg),
+            while_key: self.while_key.as_ref().map(OwnedString::arg),
+            unless_key: self.unless_key.as_ref().map(OwnedString::arg),
             options: self.options,
         }
     }
 }
 
-/// A counted reference to a string of the server.
-struct HeldString(*mut raw::RedisModuleString);
-
-// SAFETY: the server counts references without atomics. The reference is taken, read and released by the thread that holds the
-// server's lock: in commands, in callbacks of the server, and in its timers.
-unsafe impl Send for HeldString {}
-
-impl HeldString {
-    fn of(word: Arg<'_>) -> Option<Self> {
-        // SAFETY: the word is valid; without a context the string is ours until it is freed.
-        let held = unsafe { raw::RedisModule_HoldString.map(|hold| hold(null_mut(), word.raw))? };
-        Some(Self(held))
-    }
-
-    /// Holds a word if there is one. `None` if it cannot be held.
-    fn of_any(word: Option<Arg<'_>>) -> Option<Option<Self>> {
-        word.map_or(Some(None), |word| Self::of(word).map(Some))
-    }
-
-    fn arg(&self) -> Arg<'_> {
-        // SAFETY: the string lives as long as this.
-        unsafe { Arg::of(&self.0) }
-    }
-}
-
-impl Drop for HeldString {
-    fn drop(&mut self) {
-        // SAFETY: the string is held once and freed once.
-        unsafe {
-            if let Some(free) = raw::RedisModule_FreeString {
-                free(null_mut(), self.0);
-            }
-        }
-    }
+/// Holds a word if there is one. `None` if it cannot be held.
+fn hold_any(word: Option<Arg<'_>>) -> Option<Option<OwnedString>> {
+    word.map_or(Some(None), |word| OwnedString::hold(word).map(Some))
 }
 
 /// A context in which the reply to a blocked client is written.
@@ -394,7 +363,7 @@ struct ReplyContext(*mut raw::RedisModuleCtx);
 impl ReplyContext {
     fn of(waiter: WaiterId) -> Option<Self> {
         // SAFETY: the handle is that of a blocked client which was not given back. This thread has the server's lock.
-        let context = unsafe { raw::RedisModule_GetThreadSafeContext.map(|get| get(handle(waiter)))? };
+        let context = unsafe { api::reply_context(handle(waiter)) };
         (!context.is_null()).then_some(Self(context))
     }
 }
@@ -402,11 +371,7 @@ impl ReplyContext {
 impl Drop for ReplyContext {
     fn drop(&mut self) {
         // SAFETY: the context is freed once, before the client is given back.
-        unsafe {
-            if let Some(free) = raw::RedisModule_FreeThreadSafeContext {
-                free(self.0);
-            }
-        }
+        unsafe { api::free_reply_context(self.0) };
     }
 }
 
@@ -420,11 +385,7 @@ pub fn wait(
     unblocked: raw::RedisModuleCmdFunc,
 ) -> bool {
     let Some(asked) = Asked::hold(question, answerer) else { return false };
-    // SAFETY: the context is that of a client's command, outside of MULTI and scripts; the callbacks are functions.
-    let client = unsafe {
-        let Some(block) = raw::RedisModule_BlockClient else { return false };
-        block(context.raw, None, unblocked, Some(delivered), 0)
-    };
+    let client = api::block_client(context, unblocked, Some(delivered));
     if client.is_null() {
         return false;
     }
@@ -437,11 +398,9 @@ pub fn wait(
     // SAFETY: the client was blocked a moment ago. If it could not join, nothing else has its handle.
     unsafe {
         if refused.is_some() {
-            if let Some(abort) = raw::RedisModule_AbortBlock {
-                abort(client);
-            }
-        } else if let Some(set) = raw::RedisModule_SetDisconnectCallback {
-            set(client, Some(disconnected));
+            api::abort_block(client);
+        } else {
+            api::when_disconnected(client, Some(disconnected));
         }
     }
     refused.is_none()
@@ -449,9 +408,7 @@ pub fn wait(
 
 /// Removes the client of this context, which CLIENT UNBLOCK unblocked, from its queue. Returns what it waited for.
 pub fn leave(context: Context) -> Pause {
-    // SAFETY: the context is that of a callback of a blocked client.
-    let client = unsafe { raw::RedisModule_GetBlockedClientHandle.map(|handle| handle(context.raw)) };
-    let Some(waiter) = client.map(|client| client as WaiterId) else { return Pause::Leased(1) };
+    let waiter = api::blocked_client(context) as WaiterId;
     let now = now();
     // The answer of a client that was served already is dropped.
     let Some(Left { cache_key, is_held, question }) = with(|guard| guard.leave(waiter)) else {
@@ -475,9 +432,9 @@ unsafe extern "C" fn disconnected(_: *mut raw::RedisModuleCtx, client: *mut raw:
 /// The server calls this when it has unblocked a client that was answered. If the client has disconnected, the answer was not
 /// sent.
 unsafe extern "C" fn delivered(context: *mut raw::RedisModuleCtx, waiter: *mut c_void) {
-    // SAFETY: the context is that of this callback.
-    let is_gone = unsafe { raw::RedisModule_BlockedClientDisconnected.is_some_and(|is_gone| is_gone(context) != 0) };
-    act(Context::new(context), |guard| guard.finish(waiter as WaiterId, is_gone));
+    let context = Context::new(context);
+    let is_gone = api::has_disconnected(context) != 0;
+    act(context, |guard| guard.finish(waiter as WaiterId, is_gone));
 }
 
 const fn handle(waiter: WaiterId) -> *mut raw::RedisModuleBlockedClient {
@@ -488,11 +445,7 @@ const fn handle(waiter: WaiterId) -> *mut raw::RedisModuleBlockedClient {
 /// that is null.
 fn give_back(waiter: WaiterId, answered: *mut c_void) {
     // SAFETY: the handle is given back once: the waiter was removed from its queue, or marked as answered, right before.
-    unsafe {
-        if let Some(unblock) = raw::RedisModule_UnblockClient {
-            unblock(handle(waiter), answered);
-        }
-    }
+    unsafe { api::unblock(handle(waiter), answered) };
 }
 
 /// Answers a waiter. Returns its question if there is no answer yet, and why.
@@ -517,14 +470,14 @@ fn answer(waiter: WaiterId, asked: Asked, is_last: bool) -> Option<(Asked, Pause
 /// same hash as the last held one are held, too, and are not looked at again.
 fn serve(key: KeyId) {
     let mut from = 0;
-    let mut held_by: Option<HeldString> = None;
+    let mut held_by: Option<OwnedString> = None;
     while let Some((waiter, ticket, asked)) = with(|guard| guard.next(key, from)) {
         let is_known = held_by.as_ref().is_some_and(|hash| asked.names_in_unless(hash.arg()));
         let paused = if is_known { Some((asked, Pause::Held)) } else { answer(waiter, asked, false) };
         if let Some((asked, pause)) = paused {
             let is_held = pause == Pause::Held;
             if is_held && !is_known {
-                held_by = asked.unless_key.as_ref().and_then(|hash| HeldString::of(hash.arg()));
+                held_by = asked.unless_key.as_ref().and_then(|hash| OwnedString::hold(hash.arg()));
             }
             let gone = with(|guard| guard.put_back(waiter, asked, is_held));
             drop(gone);
@@ -560,16 +513,12 @@ fn set_timer(context: Context, at: Instant) {
     if timer.is_some_and(|(set, _)| set <= at) {
         return;
     }
-    // SAFETY: the timer is ours and has not gone off: `went_off` clears it first. The callback is a function.
-    unsafe {
-        if let (Some((_, number)), Some(stop)) = (timer.take(), raw::RedisModule_StopTimer) {
-            stop(context.raw, number, null_mut());
-        }
-        if let Some(create) = raw::RedisModule_CreateTimer {
-            let period = i64::try_from(at.saturating_sub(now())).unwrap_or(i64::MAX).min(TIMER_MAX);
-            *timer = Some((at, create(context.raw, period, Some(went_off), null_mut())));
-        }
+    // The timer has not gone off: `went_off` clears it first.
+    if let Some((_, number)) = timer.take() {
+        api::stop_timer(context, number);
     }
+    let period = i64::try_from(at.saturating_sub(now())).unwrap_or(i64::MAX).min(TIMER_MAX);
+    *timer = Some((at, api::create_timer(context, period, Some(went_off))));
 }
 
 // The keyspace events that may make a cached value, a value that is being loaded, or a NONE outdated.
@@ -625,11 +574,7 @@ fn subscribe(context: Context) -> bool {
     if !role::is_followed() {
         return false;
     }
-    // SAFETY: the callback is a function; the context is valid while the command runs.
-    let subscribed = unsafe {
-        raw::RedisModule_SubscribeToKeyspaceEvents
-            .is_some_and(|subscribe| subscribe(context.raw, CLASSES, Some(key_changed)) == OK)
-    };
+    let subscribed = api::subscribe_to_keys(context, CLASSES, Some(key_changed)) == OK;
     IS_SUBSCRIBED.store(subscribed, Relaxed);
     if subscribed && valkey_version(context).is_some_and(|version| MOVES_CLIENTS.contains(&version)) {
         let line = "bloomgate: this server has a bug (valkey#4024): from now on MOVE, and COPY with DB, leave their client \
@@ -662,9 +607,9 @@ unsafe extern "C" fn key_changed(
 
 /// Whether the running command deletes keys. Only Valkey, from 8.1 on, lets a listener see the command.
 fn deletes(context: Context) -> bool {
-    // SAFETY: the context is valid; the name is a C string of the server's, or null.
+    // SAFETY: the name is a C string of the server's, or null.
     unsafe {
-        let name = raw::RedisModule_GetCurrentCommandName.map_or(std::ptr::null(), |name| name(context.raw));
+        let name = api::current_command(context);
         !name.is_null() && [c"del", c"unlink"].contains(&CStr::from_ptr(name))
     }
 }
@@ -691,21 +636,7 @@ fn see_epochs(context: Context) -> bool {
 }
 
 fn ask_epochs(context: Context) -> Option<Epochs> {
-    // SAFETY: the context is valid; the argument is the C string that the format announces. The reply is ours, and is freed
-    // once, after its text was read.
-    unsafe {
-        let reply = raw::RedisModule_Call?(context.raw, c"CLUSTER".as_ptr(), c"c".as_ptr(), c"INFO".as_ptr());
-        if reply.is_null() {
-            return None;
-        }
-        let mut length = 0;
-        let text = raw::RedisModule_CallReplyStringPtr.map_or(std::ptr::null(), |text| text(reply, &raw mut length));
-        let epochs = if text.is_null() { None } else { epochs_in(std::slice::from_raw_parts(text.cast(), length)) };
-        if let Some(free) = raw::RedisModule_FreeCallReply {
-            free(reply);
-        }
-        epochs
-    }
+    epochs_in(Reply::to_cluster_info(context)?.bytes())
 }
 
 fn epochs_in(text: &[u8]) -> Option<Epochs> {

@@ -1,11 +1,10 @@
 //! Keys that the guard's commands name besides the filter's: a cache key, which is a string that a filter guards, and the keys of WHILE
 //! and UNLESS, which belong to other clients and are only read.
 
-use std::ptr::{NonNull, null};
-
 use redis_module::raw;
 
 use super::key::{self, Keyspace, OpenKey};
+use crate::api::Reply;
 use crate::args::Arg;
 use crate::replicate;
 use crate::reply::{self, Refusal};
@@ -83,10 +82,7 @@ impl<'a> Cached<'a> {
     /// [`Refusal::WrongType`].
     pub fn get(keys: &'a mut Keyspace, name: Arg<'_>, expires: bool) -> Result<Option<Self>, Refusal> {
         let context = keys.context();
-        // SAFETY: the context is valid; the argument is the string that the format announces.
-        let reply =
-            unsafe { raw::RedisModule_Call.map(|call| call(context.raw, c"GET".as_ptr(), c"s".as_ptr(), name.raw)) };
-        let Some(reply) = reply.and_then(NonNull::new).map(Reply) else { return Ok(None) };
+        let Some(reply) = Reply::to_get(context, name) else { return Ok(None) };
         match reply.sort() {
             raw::REDISMODULE_REPLY_STRING => {}
             raw::REDISMODULE_REPLY_ERROR => return Err(Refusal::WrongType),
@@ -109,39 +105,6 @@ impl<'a> Cached<'a> {
         match self {
             Self::Open(key) => key.left_to_live(),
             Self::Returned(_, left) => *left,
-        }
-    }
-}
-
-/// The server's reply to a command that the module has called. It is freed when it is dropped.
-pub struct Reply(NonNull<raw::RedisModuleCallReply>);
-
-impl Reply {
-    fn sort(&self) -> isize {
-        // SAFETY: the reply lives as long as this.
-        unsafe {
-            raw::RedisModule_CallReplyType.map_or(raw::REDISMODULE_REPLY_ERROR, |sort| sort(self.0.as_ptr()) as isize)
-        }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        let mut length = 0;
-        // SAFETY: the reply lives as long as this. The server gives null unless it is a string.
-        unsafe {
-            let text =
-                raw::RedisModule_CallReplyStringPtr.map_or(null(), |text| text(self.0.as_ptr(), &raw mut length));
-            if text.is_null() { &[] } else { std::slice::from_raw_parts(text.cast(), length) }
-        }
-    }
-}
-
-impl Drop for Reply {
-    fn drop(&mut self) {
-        // SAFETY: the reply is ours, and freed once.
-        unsafe {
-            if let Some(free) = raw::RedisModule_FreeCallReply {
-                free(self.0.as_ptr());
-            }
         }
     }
 }
@@ -171,26 +134,15 @@ pub fn delete(keys: &mut Keyspace, name: Arg<'_>, always: bool) -> Result<Held, 
 /// sent to the client.
 pub fn store(keys: &mut Keyspace, name: Arg<'_>, value: Arg<'_>, lives: Option<u64>) -> bool {
     let context = keys.context();
-    // SAFETY: the context is valid; the arguments are those that the formats announce: strings of the command, a C string, a
-    // number.
-    unsafe {
-        let Some(call) = raw::RedisModule_Call else { return false };
-        let (set, px) = (c"SET".as_ptr(), c"PX".as_ptr());
-        let lives = lives.map(|lives| i64::try_from(lives).unwrap_or(i64::MAX));
-        let answer = match lives {
-            Some(lives) => call(context.raw, set, c"!MEsscl".as_ptr(), name.raw, value.raw, px, lives),
-            None => call(context.raw, set, c"!MEss".as_ptr(), name.raw, value.raw),
-        };
-        let Some(answer) = NonNull::new(answer).map(Reply) else {
-            reply::error(context, Refusal::NotStored);
-            return false;
-        };
-        let is_error = answer.sort() == raw::REDISMODULE_REPLY_ERROR;
-        if is_error && let Some(reply) = raw::RedisModule_ReplyWithCallReply {
-            reply(context.raw, answer.0.as_ptr());
-        }
-        !is_error
+    let Some(answer) = Reply::to_set(context, name, value, lives) else {
+        reply::error(context, Refusal::NotStored);
+        return false;
+    };
+    let is_error = answer.sort() == raw::REDISMODULE_REPLY_ERROR;
+    if is_error {
+        answer.pass(context);
     }
+    !is_error
 }
 
 /// Whether a key exists and has not expired, whatever its type.

@@ -13,6 +13,7 @@ use bloomgate_filter::{Ceiling, Error, Unlimited, Value};
 use redis_module::{RedisString, raw};
 
 use super::stored::{Stored, stored_at};
+use crate::api;
 use crate::context::{Context, LogLevel, Text};
 use crate::reply::Refusal;
 use crate::server::ceiling::ServerCeiling;
@@ -86,21 +87,15 @@ fn register_type(context: Context, own: &Type) -> Result<(), String> {
         copy2: None,
         aux_save2: None,
     };
-    // SAFETY: the name has nine characters; the server copies the methods.
-    let raw = unsafe {
-        raw::RedisModule_CreateDataType.map(|create| {
-            create(context.raw, own.stored_as.name().as_ptr(), own.stored_as.encoding().cast_signed(), &raw mut methods)
-        })
-    };
-    let raw = raw.filter(|raw| !raw.is_null());
-    own.raw.store(raw.unwrap_or(null_mut()), Relaxed);
+    let raw = api::create_type(context, own.stored_as.name(), own.stored_as.encoding().cast_signed(), &mut methods);
+    own.raw.store(raw, Relaxed);
     let refused = || {
         format!(
             "the server refuses the type '{}': is another module of Bloom filters loaded?",
             own.stored_as.name().to_string_lossy()
         )
     };
-    raw.map(|_| ()).ok_or_else(refused)
+    if raw.is_null() { Err(refused()) } else { Ok(()) }
 }
 
 unsafe extern "C" fn load_own(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
@@ -140,23 +135,17 @@ impl Ceiling for LoadCeiling {
 
 fn load(io: *mut raw::RedisModuleIO, stored_as: StoredAs, encoding: c_int) -> *mut c_void {
     // SAFETY: the server gives the context of the snapshot that it calls us with.
-    let context = unsafe { raw::RedisModule_GetContextFromIO.map(|context| Context::new(context(io))) };
-    let client = context.filter(|context| context.is_primary());
-    let ceiling = client.map_or(LoadCeiling::None, |context| LoadCeiling::Client(ServerCeiling::of(context)));
+    let context = Context::new(unsafe { api::snapshot_context(io) });
+    let ceiling =
+        if context.is_primary() { LoadCeiling::Client(ServerCeiling::of(context)) } else { LoadCeiling::None };
     let read = stored_as.read(encoding.unsigned_abs(), &mut Snapshot::new(io), &ceiling);
     match read.and_then(|value| Ok(Stored::boxed(value)?)) {
         Ok(stored) => Box::into_raw(stored).cast(),
         Err(error) => {
             let line = Text::of(format_args!("bloomgate: cannot load a filter: {error}"));
-            // SAFETY: the format takes one C string, which is passed.
-            unsafe {
-                if let Some(log) = raw::RedisModule_LogIOError {
-                    log(io, LogLevel::Warning.name().as_ptr(), c"%s".as_ptr(), line.as_ptr());
-                }
-            }
-            if let Some(context) = context
-                && must_load(context, error)
-            {
+            // SAFETY: the snapshot is the one that the server passed.
+            unsafe { api::snapshot_log(io, LogLevel::Warning.name(), line.as_c_str()) };
+            if must_load(context, error) {
                 context.cannot_obey(format_args!("the filter at '{}': {error}", key_name(io).escape_ascii()));
             }
             null_mut()
@@ -167,7 +156,7 @@ fn load(io: *mut raw::RedisModuleIO, stored_as: StoredAs, encoding: c_int) -> *m
 /// The key of the value that is loaded; empty if the server does not know it.
 fn key_name<'a>(io: *mut raw::RedisModuleIO) -> &'a [u8] {
     // SAFETY: the server's pointer is valid while it loads the value. The string lives longer than that.
-    let name = unsafe { raw::RedisModule_GetKeyNameFromIO.map_or(std::ptr::null(), |name| name(io)) };
+    let name = unsafe { api::snapshot_key(io) };
     if name.is_null() { &[] } else { RedisString::string_as_slice(name) }
 }
 
@@ -206,21 +195,14 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
             self.put_u64(number.to_bits());
         }
         fn put_bytes(&mut self, bytes: &[u8]) {
-            // SAFETY: the pointer and the length are those of the bytes, which the server reads at once.
-            unsafe {
-                if let Some(add) = raw::RedisModule_DigestAddStringBuffer {
-                    add(self.0, bytes.as_ptr().cast(), bytes.len());
-                }
-            }
+            // SAFETY: the digest is the one that the server passed.
+            unsafe { api::digest_bytes(self.0, bytes) };
         }
     }
     // SAFETY: the server passes a value of ours, and keeps it as it is until this returns.
-    unsafe { stored_at(value) }.value.write(&mut Digest(digest));
-    // SAFETY: the digest is the one that the server passed.
     unsafe {
-        if let Some(end) = raw::RedisModule_DigestEndSequence {
-            end(digest);
-        }
+        stored_at(value).value.write(&mut Digest(digest));
+        api::end_digest(digest);
     }
 }
 
@@ -321,15 +303,18 @@ struct Snapshot {
 
 impl Sink for Snapshot {
     fn put_u64(&mut self, number: u64) {
-        raw::save_unsigned(self.io, number);
+        // SAFETY: the snapshot is the one that the server passed.
+        unsafe { api::save_integer(self.io, number) };
     }
 
     fn put_f64(&mut self, number: f64) {
-        raw::save_double(self.io, number);
+        // SAFETY: likewise.
+        unsafe { api::save_double(self.io, number) };
     }
 
     fn put_bytes(&mut self, bytes: &[u8]) {
-        raw::save_slice(self.io, bytes);
+        // SAFETY: likewise.
+        unsafe { api::save_bytes(self.io, bytes) };
         self.written_bytes += bytes.len() as u64;
     }
 }
@@ -342,10 +327,9 @@ impl Snapshot {
 
     /// Returns what was read, unless reading has failed. The wrappers of the crate `redis_module` do the same, but their errors
     /// allocate.
-    fn unless_failed<T>(&self, read: Option<T>) -> Result<T, format::Error> {
+    fn unless_failed<T>(&self, read: T) -> Result<T, format::Error> {
         // SAFETY: the snapshot is the one that the server passed.
-        let failed = unsafe { raw::RedisModule_IsIOError.is_some_and(|is_error| is_error(self.io) != 0) };
-        read.filter(|_| !failed).ok_or(format::Error::Truncated)
+        if unsafe { api::has_failed(self.io) } == 0 { Ok(read) } else { Err(format::Error::Truncated) }
     }
 }
 
@@ -354,12 +338,12 @@ impl Source for Snapshot {
 
     fn u64(&mut self) -> Result<u64, format::Error> {
         // SAFETY: the snapshot is the one that the server passed.
-        self.unless_failed(unsafe { raw::RedisModule_LoadUnsigned.map(|load| load(self.io)) })
+        self.unless_failed(unsafe { api::load_integer(self.io) })
     }
 
     fn f64(&mut self) -> Result<f64, format::Error> {
         // SAFETY: the snapshot is the one that the server passed.
-        self.unless_failed(unsafe { raw::RedisModule_LoadDouble.map(|load| load(self.io)) })
+        self.unless_failed(unsafe { api::load_double(self.io) })
     }
 
     fn bytes(&mut self) -> Result<Box<[u8]>, format::Error> {
@@ -373,15 +357,12 @@ impl Source for Snapshot {
         // server's allocator, which the global one forwards to, and nothing else has it; an empty one, which a box would
         // not free, is freed here.
         unsafe {
-            let load = raw::RedisModule_LoadStringBuffer.ok_or(format::Error::Truncated)?;
-            let buffer = load(self.io, &raw mut length).cast::<u8>();
+            let buffer = api::load_bytes(self.io, &mut length).cast::<u8>();
             if buffer.is_null() {
                 return Err(format::Error::Truncated);
             }
             if length == 0 {
-                if let Some(free) = raw::RedisModule_Free {
-                    free(buffer.cast());
-                }
+                api::free(buffer.cast());
                 return Ok(Box::default());
             }
             Ok(Box::from_raw(std::ptr::slice_from_raw_parts_mut(buffer, length)))
@@ -422,28 +403,16 @@ struct Rewriting {
 
 impl Rewriting {
     fn chunk(&self, iterator: u64, data: &[u8]) {
-        // SAFETY: the arguments are those that the format announces: a string, a number, bytes and their length.
-        unsafe {
-            if let Some(emit) = raw::RedisModule_EmitAOF {
-                let (name, format) = (c"BF.LOADCHUNK".as_ptr(), c"slb".as_ptr());
-                emit(self.io, name, format, self.key, iterator.cast_signed(), data.as_ptr(), data.len());
-            }
-        }
+        // SAFETY: the file and the key are those that the server passed.
+        unsafe { api::emit_chunk(self.io, c"BF.LOADCHUNK", self.key, iterator.cast_signed(), data) };
     }
 
     /// Emits a filter as one command.
     fn whole(&self, filter: &ValkeyBloomFilter) -> Result<(), format::Error> {
-        let record = Record::of(filter)?;
-        let data = if record.is_some() { Vec::new() } else { load::encode(filter)? };
-        // SAFETY: the arguments are those that the formats announce: two strings; a string, bytes and their length.
-        unsafe {
-            if let Some(emit) = raw::RedisModule_EmitAOF {
-                let name = c"BF.LOAD".as_ptr();
-                match record {
-                    Some(record) => emit(self.io, name, c"ss".as_ptr(), self.key, record.string),
-                    None => emit(self.io, name, c"sb".as_ptr(), self.key, data.as_ptr(), data.len()),
-                };
-            }
+        // SAFETY: the file and the key are those that the server passed; the record's string lives until the call returns.
+        match Record::of(filter)? {
+            Some(record) => unsafe { api::emit_string(self.io, c"BF.LOAD", self.key, record.string) },
+            None => unsafe { api::emit_bytes(self.io, c"BF.LOAD", self.key, &load::encode(filter)?) },
         }
         Ok(())
     }
@@ -493,32 +462,21 @@ impl Record {
         let room = if self.string.is_null() { Self::FRONT_BYTES - self.front.len() } else { 0 };
         let (front, rest) = part.split_at_checked(room).unwrap_or((part, &[]));
         self.front.extend_from_slice(front);
-        // SAFETY: pointers and lengths are those of bytes that the server copies; the string has no other owner.
-        unsafe {
-            if self.string.is_null()
-                && self.front.len() == Self::FRONT_BYTES
-                && let Some(create) = raw::RedisModule_CreateString
-            {
-                self.string = create(null_mut(), self.front.as_ptr().cast(), self.front.len());
-            }
-            if !rest.is_empty()
-                && let Some(append) = raw::RedisModule_StringAppendBuffer
-            {
-                append(null_mut(), self.string, rest.as_ptr().cast(), rest.len());
-            }
+        if self.string.is_null() && self.front.len() == Self::FRONT_BYTES {
+            self.string = api::create_string(&self.front);
+        }
+        if !rest.is_empty() {
+            // SAFETY: the string has no other owner.
+            unsafe { api::append_to_string(self.string, rest) };
         }
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        // SAFETY: the string came from `CreateString` and is freed once.
-        unsafe {
-            if let Some(free) = raw::RedisModule_FreeString
-                && !self.string.is_null()
-            {
-                free(null_mut(), self.string);
-            }
+        if !self.string.is_null() {
+            // SAFETY: the string came from `create_string` and is freed once.
+            unsafe { api::free_string(self.string) };
         }
     }
 }
@@ -539,15 +497,14 @@ struct Defragmenter(*mut raw::RedisModuleDefragCtx);
 unsafe impl Mover for Defragmenter {
     fn moved(&mut self, block: NonNull<u8>) -> Option<NonNull<u8>> {
         // SAFETY: the context is that of the call; the block is one of the server's allocator, and the caller gives it up.
-        let moved = unsafe { raw::RedisModule_DefragAlloc.map(|alloc| alloc(self.0, block.as_ptr().cast())) };
-        let moved = moved.and_then(|block| NonNull::new(block.cast()));
+        let moved = NonNull::new(unsafe { api::move_block(self.0, block.as_ptr().cast()) }.cast());
         metrics::block_was_offered(moved.is_some());
         moved
     }
 
     fn has_done_enough(&mut self) -> bool {
         // SAFETY: the context is that of the call.
-        unsafe { raw::RedisModule_DefragShouldStop.is_some_and(|should_stop| should_stop(self.0) != 0) }
+        unsafe { api::should_stop(self.0) != 0 }
     }
 }
 
@@ -567,9 +524,7 @@ unsafe extern "C" fn defragment(
     // SAFETY: the context is that of the call. The value is in its new block once the mover has moved the old one; the server is told
     // where.
     unsafe {
-        if let Some(cursor) = raw::RedisModule_DefragCursorGet {
-            cursor(context, &raw mut first);
-        }
+        api::defrag_cursor(context, &mut first);
         if first == 0 {
             stored = mover.moved(stored.cast()).map_or(stored, NonNull::cast);
             *value = stored.as_ptr().cast();
@@ -581,10 +536,6 @@ unsafe extern "C" fn defragment(
     let Value::Filter(filter) = stored else { return DONE };
     let Some(next) = filter.relocate(usize::try_from(first).unwrap_or(usize::MAX), &mut mover) else { return DONE };
     // SAFETY: the context is that of the call.
-    unsafe {
-        if let Some(cursor) = raw::RedisModule_DefragCursorSet {
-            cursor(context, next as c_ulong);
-        }
-    }
+    unsafe { api::set_defrag_cursor(context, next as c_ulong) };
     MORE
 }

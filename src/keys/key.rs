@@ -5,13 +5,14 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
-use std::ptr::{NonNull, null, null_mut};
+use std::ptr::NonNull;
 
 use bloomgate_filter::{Error, Filter, Value};
 use redis_module::raw;
 
 use super::data_type;
 use super::stored::{Reserved, Stored, Writer};
+use crate::api::{self, OwnedString};
 use crate::args::Arg;
 use crate::context::{Context, OK};
 use crate::reply::Refusal;
@@ -75,20 +76,14 @@ impl<'a> OpenKey<'a> {
     /// other names.
     #[inline]
     unsafe fn open_beside(context: Context, name: Arg<'_>, mode: u32) -> Self {
-        // SAFETY: the context and the name are valid.
-        let key = unsafe {
-            raw::RedisModule_OpenKey.map_or(null_mut(), |open| open(context.raw, name.raw, mode.cast_signed()))
-        };
-        Self { raw: key.cast(), keyspace: PhantomData }
+        Self { raw: api::open_key(context, name, mode.cast_signed()), keyspace: PhantomData }
     }
 
     /// The server's number of the type of the key's value.
     #[inline]
     pub fn raw_type(&self) -> isize {
         // SAFETY: the server takes an open key, or null for one that is not there.
-        unsafe {
-            raw::RedisModule_KeyType.map_or(raw::REDISMODULE_KEYTYPE_EMPTY, |key_type| key_type(self.raw) as isize)
-        }
+        unsafe { api::key_type(self.raw) as isize }
     }
 
     /// The string that the key holds; empty if it holds no string.
@@ -100,9 +95,7 @@ impl<'a> OpenKey<'a> {
         let mut length = 0;
         // SAFETY: the key is open. The server gives null unless it holds a string, to which nothing writes before this key is closed.
         unsafe {
-            let mode = READ.cast_signed();
-            let bytes =
-                raw::RedisModule_StringDMA.map_or(null(), |dma| dma(self.raw, &raw mut length, mode).cast_const());
+            let bytes = api::string_in_place(self.raw, &mut length, READ.cast_signed());
             if bytes.is_null() { &[] } else { std::slice::from_raw_parts(bytes.cast(), length) }
         }
     }
@@ -113,8 +106,7 @@ impl<'a> OpenKey<'a> {
             return None;
         }
         // SAFETY: the key is open.
-        let left = unsafe { raw::RedisModule_GetExpire.map_or(-1, |left| left(self.raw)) };
-        u64::try_from(left).ok()
+        u64::try_from(unsafe { api::left_to_live(self.raw) }).ok()
     }
 
     /// Whether the key holds a hash with this field.
@@ -136,27 +128,18 @@ impl<'a> OpenKey<'a> {
     /// string of the server.
     unsafe fn has_hash_field(&self, flags: u32, field: *const c_void) -> bool {
         let mut exists: c_int = 0;
-        // SAFETY: the key is open: a missing one is a null pointer, which the server does not take here. It takes pairs of a field
-        // and a place for a number, up to a null pointer.
-        unsafe {
-            if let Some(get) = raw::RedisModule_HashGet
-                && !self.raw.is_null()
-            {
-                get(self.raw, flags.cast_signed(), field, &raw mut exists, null_mut::<c_void>());
-            }
+        if !self.raw.is_null() {
+            // SAFETY: the key is open: a missing one is a null pointer, which the server does not take here.
+            unsafe { api::has_hash_field(self.raw, flags.cast_signed(), field, &mut exists) };
         }
         exists != 0
     }
 
     /// Deletes the key, if it is open for writing.
     pub fn delete(&mut self) {
-        // SAFETY: the key is open. The server refuses to delete one that is open for reading only.
-        unsafe {
-            if let Some(delete) = raw::RedisModule_DeleteKey
-                && !self.raw.is_null()
-            {
-                delete(self.raw);
-            }
+        if !self.raw.is_null() {
+            // SAFETY: the key is open. The server refuses to delete one that is open for reading only.
+            unsafe { api::delete_key(self.raw) };
         }
     }
 
@@ -171,9 +154,8 @@ impl<'a> OpenKey<'a> {
         }
         // SAFETY: the key is open. A key of our type holds a pointer from `Box::into_raw`.
         unsafe {
-            let module_type = raw::RedisModule_ModuleTypeGetType.map(|get| get(self.raw));
-            if module_type.is_some_and(data_type::is_ours) {
-                return Ok(raw::RedisModule_ModuleTypeGetValue.map(|get| get(self.raw).cast::<Stored>()));
+            if data_type::is_ours(api::module_type(self.raw)) {
+                return Ok(Some(api::value(self.raw).cast::<Stored>()));
             }
         }
         if self.raw_type() == raw::REDISMODULE_KEYTYPE_EMPTY { Ok(None) } else { Err(Refusal::WrongType) }
@@ -183,7 +165,8 @@ impl<'a> OpenKey<'a> {
 impl Drop for OpenKey<'_> {
     fn drop(&mut self) {
         if !self.raw.is_null() {
-            raw::close_key(self.raw);
+            // SAFETY: the key is open, and closed once.
+            unsafe { api::close_key(self.raw) };
         }
     }
 }
@@ -264,8 +247,7 @@ impl<'a> WriteKey<'a> {
         let context = keys.0;
         let string = OwnedString::of(name).ok_or(Refusal::NotWritable)?;
         let name = string.arg();
-        // SAFETY: the context is valid.
-        unsafe { raw::RedisModule_SelectDb.map(|select| select(context.raw, database)) };
+        api::select_database(context, database);
         Ok(work(&mut WriteKey { key: OpenKey::open_in(keys, name, WRITE_QUIETLY)?, context, name }))
     }
 
@@ -296,9 +278,7 @@ impl<'a> WriteKey<'a> {
         let stored = NonNull::from(Box::leak(stored));
         // SAFETY: the key is open for writing. The server owns the value from then on, or refuses it, and then no key holds it.
         unsafe {
-            let set = raw::RedisModule_ModuleTypeSetValue;
-            let done = set.map(|set| set(self.key.raw, module_type, stored.as_ptr().cast()));
-            if done != Some(OK) {
+            if api::set_value(self.key.raw, module_type, stored.as_ptr().cast()) != OK {
                 drop(Stored::from_raw(stored));
             }
         }
@@ -307,11 +287,7 @@ impl<'a> WriteKey<'a> {
     /// Sets when the key expires, in milliseconds since 1970.
     pub fn expire_at(&self, milliseconds: u64) {
         // SAFETY: the key is open for writing.
-        unsafe {
-            if let Some(set) = raw::RedisModule_SetAbsExpire {
-                set(self.key.raw, i64::try_from(milliseconds).unwrap_or(i64::MAX));
-            }
-        }
+        unsafe { api::expire_at(self.key.raw, i64::try_from(milliseconds).unwrap_or(i64::MAX)) };
     }
 
     /// Turns an arriving filter into a filter. If the filter is of another type, it is put into the `reserved` memory, and the key
@@ -325,12 +301,10 @@ impl<'a> WriteKey<'a> {
         let Some(filter) = stored.complete() else { return Ok(()) };
         // SAFETY: the key is open for writing.
         unsafe {
-            let expires = raw::RedisModule_GetAbsExpire.map(|get| get(self.key.raw));
+            let expires = api::expires_at(self.key.raw);
             self.install(reserved.put(filter));
-            if let (Some(expires), Some(set)) = (expires, raw::RedisModule_SetAbsExpire)
-                && expires != raw::REDISMODULE_NO_EXPIRE.into()
-            {
-                set(self.key.raw, expires);
+            if expires != raw::REDISMODULE_NO_EXPIRE.into() {
+                api::expire_at(self.key.raw, expires);
             }
         }
         Ok(())
@@ -366,35 +340,6 @@ impl<'a> WriteKey<'a> {
         let Self { key, context, name } = self;
         drop(key);
         raise(context, name, events);
-    }
-}
-
-/// A string of the server that the module made.
-struct OwnedString(*mut raw::RedisModuleString);
-
-impl OwnedString {
-    fn of(bytes: &[u8]) -> Option<Self> {
-        // SAFETY: the pointer and the length are those of the bytes, which the server copies. Without a context the string is ours.
-        let string = unsafe {
-            raw::RedisModule_CreateString.map(|create| create(null_mut(), bytes.as_ptr().cast(), bytes.len()))
-        };
-        string.map(Self)
-    }
-
-    fn arg(&self) -> Arg<'_> {
-        // SAFETY: the string lives as long as this.
-        unsafe { Arg::of(&self.0) }
-    }
-}
-
-impl Drop for OwnedString {
-    fn drop(&mut self) {
-        // SAFETY: the string is ours and is freed once.
-        unsafe {
-            if let Some(free) = raw::RedisModule_FreeString {
-                free(null_mut(), self.0);
-            }
-        }
     }
 }
 
@@ -446,25 +391,13 @@ pub fn changed(keys: &mut Keyspace, name: Arg<'_>, events: &[(bool, &CStr)]) {
 
 #[inline]
 fn signal(context: Context, name: Arg<'_>) {
-    // SAFETY: the context and the name are valid while the command runs.
-    unsafe {
-        if let Some(signal) = raw::RedisModule_SignalModifiedKey {
-            signal(context.raw, name.raw);
-        }
-    }
+    api::signal_modified(context, name);
 }
 
 /// Raises the events that are true.
 #[inline]
 fn raise(context: Context, name: Arg<'_>, events: &[(bool, &CStr)]) {
-    // SAFETY: the context and the name are valid while the command runs; the events are C strings.
-    unsafe {
-        if let Some(notify) = raw::RedisModule_NotifyKeyspaceEvent {
-            for (is_raised, event) in events {
-                if *is_raised {
-                    notify(context.raw, raw::REDISMODULE_NOTIFY_GENERIC, event.as_ptr(), name.raw);
-                }
-            }
-        }
+    for (_, event) in events.iter().filter(|(is_raised, _)| *is_raised) {
+        api::notify(context, event, name);
     }
 }

@@ -5,7 +5,6 @@
 //! found under its listed name is flushed once it is written to: the timer runs as long as anything is pending.
 
 use std::ffi::c_void;
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use redis_module::raw;
 
 use super::key::{Keyspace, WriteKey};
 use super::stored::{list_pending, take_pending};
+use crate::api;
 use crate::context::Context;
 use crate::metrics;
 
@@ -42,12 +42,7 @@ fn start_timer_in(context: Context, period: raw::mstime_t) {
     if metrics::pending_bytes() == 0 || TIMER_RUNS.swap(true, Relaxed) {
         return;
     }
-    // SAFETY: the context is one of the module's; the callback is a function of the expected type and takes no data.
-    unsafe {
-        if let Some(create) = raw::RedisModule_CreateTimer {
-            create(context.raw, period, Some(tick), null_mut());
-        }
-    }
+    api::create_timer(context, period, Some(tick));
 }
 
 unsafe extern "C" fn tick(context: *mut raw::RedisModuleCtx, _data: *mut c_void) {

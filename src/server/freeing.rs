@@ -18,7 +18,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use redis_module::raw;
+use crate::api;
 
 /// Values of this size or more are handed over. They have an effort of more than 64, from which on the server frees values in the
 /// background if its settings allow it.
@@ -118,8 +118,7 @@ pub fn is_child() -> bool {
 /// The memory that the server counts against `maxmemory`, as a share of it; 0 without a limit. The server returns the share with 24 bits,
 /// so a little more than `maxmemory` may be 1. If the server lacks the function, as much as is allowed.
 pub fn used_memory_ratio() -> f64 {
-    // SAFETY: the function takes nothing. The caller is the thread that runs commands at the moment.
-    unsafe { raw::RedisModule_GetUsedMemoryRatio.map_or(1.0, |ratio| ratio().into()) }
+    api::used_memory_ratio().into()
 }
 
 /// Whether the server is at `maxmemory` or above. Called only for large values.
