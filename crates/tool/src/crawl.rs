@@ -10,12 +10,11 @@ use anyhow::{Result, anyhow, bail, ensure};
 use indicatif::{BinaryBytes, HumanCount, HumanFloatCount};
 use redis::{Cmd, Pipeline, Value, cmd};
 
-use crate::links::Links;
+use crate::input::{self, BytesRead, Links};
 use crate::numbers;
 use crate::progress::Progress;
 use crate::report::{Report, counted, percent};
 use crate::server::{Options, Server};
-use crate::stream::input::{self, BytesRead};
 
 /// The set of an interrupted comparison expires by itself.
 const COMPARED_SET_TTL_SECONDS: u64 = 3600;

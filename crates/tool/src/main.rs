@@ -5,14 +5,13 @@ mod archive;
 mod backup;
 mod build;
 mod crawl;
-mod creation;
 mod database;
 mod dedup;
-mod filters;
+mod exit;
 mod follow;
 mod http;
+mod input;
 mod keys;
-mod links;
 mod load;
 mod names;
 mod numbers;
@@ -24,13 +23,10 @@ mod report;
 mod restore;
 mod server;
 mod shards;
-mod signals;
 mod stats;
 mod stream;
 mod survey;
 mod target;
-mod usage;
-mod walk;
 mod watch;
 mod web;
 
@@ -82,10 +78,10 @@ fn main() -> ExitCode {
         Ok(Ok(Ok(()))) => ExitCode::SUCCESS,
         Ok(Ok(Err(error))) => {
             eprintln!("bloomgate: {error:#}");
-            if let Some(signals::Interrupted(signal)) = error.downcast_ref() {
+            if let Some(exit::Interrupted(signal)) = error.downcast_ref() {
                 _ = signal_hook::low_level::emulate_default_handler(*signal);
             }
-            if error.is::<usage::Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if error.is::<exit::Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
         // The panic was printed.
         Ok(Err(_)) => ExitCode::FAILURE,

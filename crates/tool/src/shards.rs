@@ -9,11 +9,11 @@ use indicatif::{BinaryBytes, HumanCount};
 use redis::{Cmd, Value, cmd, from_redis_value};
 use serde_json::json;
 
+use crate::exit::{Interrupted, Signals};
 use crate::numbers;
 use crate::progress::Bar;
 use crate::report::{counted, percent, print};
 use crate::server::{Address, Options, Server, shown};
-use crate::signals::{Interrupted, Signals};
 use crate::target::{Target, count_key, shard_keys, shards_of};
 
 /// Manage filters that are sharded across the nodes of a cluster

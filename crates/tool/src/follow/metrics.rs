@@ -3,11 +3,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use anyhow::Result;
 
-use super::lsn::Lsn;
+use crate::follow::pgoutput::Lsn;
 use crate::prometheus::{self, Metrics as Text};
 
 /// What the follower is doing.

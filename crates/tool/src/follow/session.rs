@@ -1,6 +1,7 @@
 //! A session of PostgreSQL whose server must answer in time. The `postgres` crate waits for ever on a connection that has gone dark: a
 //! firewall has forgotten it, or the other machine has lost its power.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::io::{self, BufRead, ErrorKind, Read};
 use std::pin::Pin;
@@ -15,8 +16,10 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, CopyOutStream, NoTls, Row, Statement, ToStatement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::wire::{TIMEOUT, UNANSWERED};
 use crate::database;
+use crate::follow::config;
+use crate::follow::pgoutput::Lsn;
+use crate::follow::wire::{TIMEOUT, UNANSWERED};
 
 /// How long a reader of COPY waits until it fails with [`ErrorKind::TimedOut`]. It can read on.
 const COPY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -147,5 +150,349 @@ impl Read for CopyReader<'_> {
         let count = self.fill_buf()?.read(buffer)?;
         self.consume(count);
         Ok(count)
+    }
+}
+
+// Which transactions other sessions can see. The log has 32 bits of a transaction's id, a snapshot has all 64.
+
+/// A snapshot of PostgreSQL's list of running transactions: `pg_current_snapshot()`.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// All transactions below have ended.
+    xmin: u64,
+    /// No transaction from here on has begun.
+    xmax: u64,
+    running: Vec<u64>,
+}
+
+impl Snapshot {
+    /// Takes a snapshot.
+    ///
+    /// # Errors
+    /// A lost connection.
+    pub fn take(client: &mut Client) -> Result<Self> {
+        let row = client.query_one("SELECT pg_current_snapshot()::text", &[]).context("lost the PostgreSQL server")?;
+        Self::parse(row.try_get(0)?)
+    }
+
+    /// Parses PostgreSQL's text for a snapshot.
+    ///
+    /// # Errors
+    /// The text has another form.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut parts = text.splitn(3, ':');
+        let mut number = || parts.next().and_then(|part| part.parse().ok());
+        let (xmin, xmax) = number().zip(number()).with_context(|| format!("`{text}` is not a snapshot"))?;
+        let running = parts.next().unwrap_or_default();
+        let running = running.split(',').filter(|xid| !xid.is_empty()).map(str::parse).collect::<Result<_, _>>()?;
+        Ok(Self { xmin, xmax, running })
+    }
+
+    /// Whether a transaction that the log shows as committed has become visible to new snapshots.
+    pub fn shows(&self, xid: u32) -> bool {
+        self.shows_full(self.full(xid))
+    }
+
+    /// As [`Self::shows`], for a 64-bit id.
+    pub fn shows_full(&self, xid: u64) -> bool {
+        xid < self.xmin || (xid < self.xmax && !self.running.contains(&xid))
+    }
+
+    /// Returns the 64-bit id: the one with these low bits that is nearest to `xmax`.
+    pub fn full(&self, xid: u32) -> u64 {
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_possible_wrap,
+            reason = "the low bits, and their distance"
+        )]
+        let distance = xid.wrapping_sub(self.xmax as u32) as i32;
+        self.xmax.wrapping_add_signed(distance.into())
+    }
+}
+
+/// Returns the ids of all transactions that have one and have not ended. A snapshot does not have them all: its `xmax` is the id
+/// after the last one that ended.
+///
+/// # Errors
+/// A lost connection.
+pub fn unfinished(client: &mut Client) -> Result<HashSet<String>> {
+    let query = "SELECT transactionid::text FROM pg_locks WHERE locktype = 'transactionid' AND granted";
+    let rows = client.query(query, &[]).context("lost the PostgreSQL server")?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+// Whether every COMMIT waits for this follower: the setting `synchronous_standby_names`, the standbys that are connected, and
+// `synchronous_commit`.
+
+/// The setting, parsed: how many of the named standbys a COMMIT waits for.
+#[derive(Debug, PartialEq)]
+struct Demand {
+    count: usize,
+    names: Vec<String>,
+}
+
+/// Whether the setting lists a name.
+pub fn lists(setting: &str, name: &str) -> bool {
+    parse(setting).is_some_and(|demand| demand.names.iter().any(|listed| listed.eq_ignore_ascii_case(name)))
+}
+
+/// Returns why the setting does not make every COMMIT wait for a standby of this name, or `None` if it does. The text contains the SQL
+/// that changes it.
+pub fn objection(setting: &str, name: &str) -> Option<String> {
+    let demand = parse(setting);
+    let (count, mut names) = demand.map_or((0, Vec::new()), |demand| (demand.count, demand.names));
+    let has_name = names.iter().any(|listed| listed.eq_ignore_ascii_case(name));
+    let has_star = names.iter().any(|listed| listed == "*");
+    let reason = match (has_name, has_star) {
+        (true, false) if count == names.len() => return None,
+        (_, true) => "accepts any standby".to_owned(),
+        (true, _) => format!("demands {count} of {} standbys", names.len()),
+        (false, _) => format!("does not list {name}"),
+    };
+    names.retain(|listed| listed != "*");
+    if !has_name {
+        names.push(name.to_owned());
+    }
+    let list: Vec<_> = names.iter().map(|listed| quoted(listed)).collect();
+    Some(format!(
+        "synchronous_standby_names = '{setting}' {reason}, so COMMIT does not wait for this follower; as a superuser: ALTER SYSTEM SET \
+         synchronous_standby_names = 'FIRST {} ({})'; SELECT pg_reload_conf()",
+        list.len(),
+        list.join(", ")
+    ))
+}
+
+/// Returns why COMMIT may wait for another standby of this name, or `None`. A follower that stands by has a database and no slot;
+/// PostgreSQL does not wait for it.
+///
+/// # Errors
+/// A lost connection.
+pub fn duplicate(client: &mut Client, name: &str) -> Result<Option<String>> {
+    let row = client.query_opt(
+        "SELECT r.pid FROM pg_stat_replication r JOIN pg_stat_activity a USING (pid) \
+         LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid \
+         WHERE lower(r.application_name) = lower($1::text) AND (a.datid IS NULL OR s.slot_name::text <> $1::text) LIMIT 1",
+        &[&name],
+    )?;
+    row.map(|row| {
+        let pid: i32 = row.try_get(0)?;
+        Ok(format!(
+            "COMMIT may wait for another standby with the application_name {name} (pid {pid}): give that one another name"
+        ))
+    })
+    .transpose()
+}
+
+/// Returns for whom `synchronous_commit` is `off` or `local` by default: roles, the database, the whole server.
+///
+/// # Errors
+/// A lost connection.
+pub fn unsynchronous(client: &mut Client) -> Result<Option<String>> {
+    // The setting of this session's role does not concern writers, and hides the server's.
+    let row = client.query_one(
+        "WITH given AS (
+             SELECT s.setrole, s.setdatabase, substr(line, 20) ~* '^(off|local|false|no|0)$' AS is_weak
+             FROM pg_db_role_setting s, unnest(s.setconfig) line
+             WHERE line ILIKE 'synchronous_commit=%'
+               AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))),
+         own AS (SELECT oid FROM pg_roles WHERE rolname = session_user)
+         SELECT string_agg(name, ', ' ORDER BY name) FROM (
+             SELECT concat_ws(' in ', CASE WHEN setrole <> 0 THEN 'the role ' || r.rolname WHEN setdatabase = 0 THEN 'all roles' END,
+                              CASE WHEN setdatabase <> 0 THEN 'the database ' || current_database() END) AS name
+             FROM given LEFT JOIN pg_roles r ON r.oid = setrole
+             WHERE is_weak AND setrole NOT IN (SELECT oid FROM own)
+             UNION ALL
+             SELECT 'the server' FROM pg_settings
+             WHERE name = 'synchronous_commit' AND reset_val IN ('off', 'local')
+               AND NOT EXISTS (SELECT FROM given WHERE setrole = 0 OR setrole IN (SELECT oid FROM own))) weak",
+        &[],
+    )?;
+    Ok(row.try_get(0)?)
+}
+
+/// Quotes a name unless it is an identifier.
+fn quoted(name: &str) -> String {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && !["first", "any"].iter().any(|word| name.eq_ignore_ascii_case(word));
+    if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+/// Parses `FIRST n (names)`, `ANY n (names)`, `n (names)`, or a list of names, of which one is demanded.
+fn parse(setting: &str) -> Option<Demand> {
+    let text = setting.trim();
+    let word = text.split(|character: char| !character.is_ascii_alphabetic()).next().unwrap_or_default();
+    let has_word = ["first", "any"].iter().any(|keyword| word.eq_ignore_ascii_case(keyword));
+    let rest = if has_word { text.get(word.len()..)?.trim_start() } else { text };
+    let digits = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
+    let (number, list) = rest.split_at(digits);
+    let list = list.trim();
+    let inner = list.strip_prefix('(').and_then(|list| list.strip_suffix(')'));
+    let (count, list) = match (number.parse(), inner) {
+        (Ok(count), Some(inner)) => (count, inner),
+        _ => (1, text),
+    };
+    let names = split(list);
+    (!names.is_empty()).then_some(Demand { count, names })
+}
+
+/// Splits a list at the commas outside double quotes, and removes the quotes.
+fn split(list: &str) -> Vec<String> {
+    let (mut names, mut name, mut is_quoted) = (Vec::new(), String::new(), false);
+    let mut characters = list.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' if is_quoted && characters.next_if_eq(&'"').is_some() => name.push('"'),
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => names.push(std::mem::take(&mut name)),
+            _ if !is_quoted && character.is_whitespace() => {}
+            _ => name.push(character),
+        }
+    }
+    names.push(name);
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+// The publication, and what the catalogue says about a table and its place there. DDL is not in the log, so the follower compares
+// this *definition* before each heartbeat with the one that the filter was filled for.
+
+/// Reads the definition of a table: a hash that changes with its object id, columns, storage, partitions, replica identity, publication,
+/// whether row-level security hides rows from the follower, and whether tables inherit from it, and
+/// with its templates and the words of BF.RESERVE. Any DDL that rewrites the rows gives them another file node. It takes no lock: DDL may wait for this follower while it has the table
+/// locked.
+const DEFINITION: &str = "
+    SELECT md5(concat_ws(' ', c.oid, c.relfilenode, c.relkind, c.relpersistence, c.relnatts, c.relreplident, i.indkey,
+        (SELECT string_agg(concat_ws(' ', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation, a.attgenerated), ','
+                           ORDER BY a.attnum)
+         FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+        c.relnamespace,
+        (WITH RECURSIVE parts (oid) AS (
+             SELECT c.oid WHERE c.relkind = 'p'
+             UNION ALL SELECT i.inhrelid FROM parts JOIN pg_inherits i ON i.inhparent = parts.oid)
+         SELECT string_agg(concat_ws(' ', l.oid, l.relfilenode, l.relkind, l.relpersistence, l.relreplident), ',' ORDER BY l.oid)
+         FROM parts JOIN pg_class l ON l.oid = parts.oid),
+        (SELECT concat_ws(' ', p.oid, p.xmin, r.oid, r.xmin, SCHEMAS)
+         FROM pg_publication p LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid WHERE p.pubname = $2),
+        CASE WHEN row_security_active(c.oid) THEN 'hidden' END,
+        CASE WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) THEN 'inherited' END, $3::text))
+    FROM pg_class c
+    LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indimmediate AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END
+    WHERE c.oid = to_regclass($1)";
+/// The schemas of a publication, which PostgreSQL 15 introduced.
+const SCHEMAS: &str = "(SELECT string_agg(concat_ws(' ', s.oid, s.pnnspid), ',' ORDER BY s.oid) FROM pg_publication_namespace s WHERE s.pnpubid = p.oid)";
+const SCHEMAS_SINCE: u32 = 150_000;
+
+/// Finds a table and those that it is a partition of in a publication. The view `pg_publication_tables` would lock the table, from PostgreSQL
+/// 16 on: see [`DEFINITION`].
+const COVERS: &str = "
+    WITH RECURSIVE ancestors (oid) AS (
+        SELECT $2::oid
+        UNION ALL SELECT i.inhparent
+        FROM ancestors JOIN pg_class c ON c.oid = ancestors.oid AND c.relispartition JOIN pg_inherits i ON i.inhrelid = c.oid),
+    published AS (
+        SELECT c.oid = $2 AS is_own, p.pubviaroot,
+            CASE WHEN p.puballtables OR IN_SCHEMA THEN NULL ELSE to_jsonb(r) ->> 'prqual' END AS filter
+        FROM ancestors JOIN pg_class c ON c.oid = ancestors.oid JOIN pg_publication p ON p.pubname = $1
+        LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
+        WHERE p.puballtables OR r.oid IS NOT NULL OR IN_SCHEMA)
+    SELECT coalesce(bool_and(is_own OR NOT pubviaroot), false), coalesce(bool_or(is_own AND filter IS NOT NULL), false) FROM published";
+const IN_SCHEMA: &str =
+    "EXISTS (SELECT FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace)";
+
+/// The publication whose changes the stream contains.
+pub struct Publication {
+    pub name: String,
+    /// The query of a table's definition.
+    definition: Statement,
+    /// The query of [`Self::covers`].
+    covers: Statement,
+}
+
+/// A change of a table's definition.
+pub struct Altered {
+    /// The end of the log when the definition was read. The DDL is before it.
+    pub end: Lsn,
+    /// The new definition, or `None` if no table has the name.
+    pub definition: Option<String>,
+}
+
+impl Publication {
+    /// Returns the publication with this name, whether or not it exists. Its definitions are read with the same client.
+    ///
+    /// # Errors
+    /// A lost connection.
+    pub fn named(client: &mut Client, name: &str) -> Result<Self> {
+        let version: String = client.query_one("SHOW server_version_num", &[])?.try_get(0)?;
+        let has_schemas = version.parse::<u32>()? >= SCHEMAS_SINCE;
+        let definition = client.prepare(&DEFINITION.replace("SCHEMAS", if has_schemas { SCHEMAS } else { "''" }))?;
+        let covers = client.prepare(&COVERS.replace("IN_SCHEMA", if has_schemas { IN_SCHEMA } else { "false" }))?;
+        Ok(Self { name: name.to_owned(), definition, covers })
+    }
+
+    /// Returns whether the stream shows the changes of a table as its own, and whether it leaves out rows.
+    ///
+    /// # Errors
+    /// A lost connection.
+    pub fn covers(&self, client: &mut Client, table_oid: u32) -> Result<(bool, bool)> {
+        let row = client.query_one(&self.covers, &[&self.name, &table_oid])?;
+        Ok((row.try_get(0)?, row.try_get(1)?))
+    }
+
+    /// Reads the definition of a table, or `None` if no table has this name.
+    ///
+    /// # Errors
+    /// A lost connection.
+    pub fn definition(&self, client: &mut Client, table: &config::Table) -> Result<Option<String>> {
+        let row = client
+            .query_opt(&self.definition, &[&table.name, &self.name, &table.contents()])
+            .context("PostgreSQL rejected a query of its catalogue")?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transactions_are_visible_once_they_have_left_the_list() {
+        let snapshot = Snapshot::parse("10:20:12,15").unwrap();
+        let shown: Vec<u32> = (5..25).filter(|xid| snapshot.shows(*xid)).collect();
+        assert_eq!(shown, [5, 6, 7, 8, 9, 10, 11, 13, 14, 16, 17, 18, 19]);
+        assert!(Snapshot::parse("10:20:").unwrap().shows(19));
+        assert!(Snapshot::parse("x").is_err());
+    }
+
+    #[test]
+    fn ids_are_extended_across_the_wrap() {
+        let wrap = 1_u64 << 32;
+        let snapshot = Snapshot { xmin: wrap + 1, xmax: wrap + 5, running: vec![wrap + 2] };
+        assert_eq!([snapshot.full(u32::MAX), snapshot.full(4), snapshot.full(9)], [wrap - 1, wrap + 4, wrap + 9]);
+        assert_eq!([u32::MAX, 1, 2, 4, 5].map(|xid| snapshot.shows(xid)), [true, true, false, true, false]);
+    }
+
+    #[test]
+    fn every_listed_standby_must_be_demanded() {
+        for setting in
+            ["gate", " Gate ", "FIRST 1 (gate)", "first 2 (gate, other)", "2(a , \"gate\")", "ANY 2 (gate,\"b,c\")"]
+        {
+            assert_eq!(objection(setting, "gate"), None, "{setting}");
+        }
+        for (setting, part) in [
+            ("", "does not list gate"),
+            ("other", "'FIRST 2 (other, gate)'"),
+            ("gate, other", "demands 1 of 2"),
+            ("ANY 1 (gate, other)", "demands 1 of 2"),
+            ("1 (other, gate)", "demands 1 of 2"),
+            ("*", "accepts any standby"),
+            ("FIRST 2 (gate, *)", "'FIRST 1 (gate)'"),
+            ("\"a \"\"b\"", "'FIRST 2 (\"a \"\"b\", gate)'"),
+            ("gates", "does not list gate"),
+        ] {
+            let objection = objection(setting, "gate").unwrap_or_default();
+            assert!(objection.contains(part), "{setting}: {objection}");
+        }
+        assert!(lists("a, gate", "gate") && !lists("gated", "gate") && !lists("", "gate"));
     }
 }

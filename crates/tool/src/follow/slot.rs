@@ -1,20 +1,20 @@
 //! The replication slot: creates it, and takes it once no other follower has it.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, ensure};
 
-use super::config::Config;
-use super::fill::check_readable;
-use super::lsn::Lsn;
-use super::metrics::{Metrics, State};
-use super::session::Client;
-use super::standbys;
-use super::store::{Stopped, Store};
-use super::table::Table;
-use super::wire::{Refused, Wire};
+use crate::follow::config::Config;
+use crate::follow::fill::check_readable;
+use crate::follow::metrics::{Metrics, State};
+use crate::follow::pgoutput::Lsn;
+use crate::follow::session::{self, Client};
+use crate::follow::store::{Stopped, Store};
+use crate::follow::table::Table;
+use crate::follow::wire::{Refused, Wire};
 
 /// SQLSTATE of a slot that another process uses.
 const OBJECT_IN_USE: &str = "55006";
@@ -100,7 +100,7 @@ pub fn ensure_slot(
     }
     let names: String = database.query_one("SHOW synchronous_standby_names", &[])?.try_get(0)?;
     ensure!(
-        !standbys::lists(&names, name),
+        !session::lists(&names, name),
         "cannot create the slot {name} while COMMIT waits for it: remove the name from synchronous_standby_names, start the follower, and \
          enter the name again once the filter is filled"
     );

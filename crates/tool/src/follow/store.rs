@@ -1,15 +1,19 @@
 //! The follower's writes to the Redis or Valkey server. Each is a transaction that only the follower with the current epoch can
 //! execute, so that one that was replaced and did not notice changes nothing.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
 
-use super::config::{Config, Keys, Table as TableConfig};
-use super::journal::Journal;
-use super::lsn::{Lsn, Mark};
-use super::table::Table;
+use crate::follow::config::{Config, Keys, Table as TableConfig};
+use crate::follow::journal::Journal;
+use crate::follow::pgoutput::{Lsn, Mark};
+use crate::follow::table::Table;
+use crate::follow::wire::Wire;
 use crate::server::{Lost, Options, Server};
 
 /// How long a follower counts as alive after its last sign.
@@ -331,5 +335,46 @@ fn ensure_no_error(reply: &Value) -> Result<()> {
         }
         Value::Array(replies) => replies.iter().try_for_each(ensure_no_error),
         _ => Ok(()),
+    }
+}
+
+// The follower's sign of life. It continues while there is no heartbeat: during a fill, for example.
+
+/// How often it is given.
+pub const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The sign of life, for PostgreSQL and for other followers.
+pub struct Pulse {
+    next: Instant,
+    keys: Keys,
+    epoch: u64,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Pulse {
+    /// `keys` and `epoch` are those of the first table.
+    pub fn new(keys: Keys, epoch: u64, stopping: &Arc<AtomicBool>) -> Self {
+        Self { next: Instant::now(), keys, epoch, stopping: Arc::clone(stopping) }
+    }
+
+    /// Gives a sign of life if the last one is a second old. PostgreSQL ends a stream whose client is silent.
+    ///
+    /// # Errors
+    /// A lost connection; another follower took over.
+    pub fn beat(&mut self, store: &mut Store, wire: &mut Wire, confirmed: Lsn) -> Result<()> {
+        if Instant::now() < self.next {
+            return Ok(());
+        }
+        self.next = Instant::now() + INTERVAL;
+        wire.confirm(confirmed, false)?;
+        store.show_alive(&self.keys, self.epoch)
+    }
+
+    /// Fails after a signal.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn ensure_running(&self) -> Result<()> {
+        if self.stopping.load(Relaxed) { Err(Stopped.into()) } else { Ok(()) }
     }
 }

@@ -22,8 +22,8 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-use super::lsn::Lsn;
 use crate::database;
+use crate::follow::pgoutput::Lsn;
 
 /// How long PostgreSQL has to accept a connection, and to answer.
 pub const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,20 +1,21 @@
 //! The sources of `load`, and the thread that reads them.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::UNIX_EPOCH;
 use std::{fs, thread};
 
 use anyhow::{Context, Result, anyhow};
+use csv::{ByteRecord, ReaderBuilder};
 use serde_json::{Value, json};
 
-use super::rows::{Position, Rows, Sink};
-use super::{files, postgres, sqlite};
-use crate::stream::Column;
-use crate::stream::flow::Batch;
-use crate::stream::input::BytesRead;
+use crate::input::{self, BytesRead};
+use crate::load::rows::{self, Position, Rows, Sink};
+use crate::stream::reader::without_end;
+use crate::stream::{Batch, Column};
 
 /// The maximum number of items and bytes in a batch.
 const ITEMS_AT_ONCE: usize = 1024;
@@ -82,12 +83,12 @@ impl Source {
 
     fn read(&self, from: &Position, bytes_read: &BytesRead, skipped: &Skipped, sink: &mut Sink) -> Result<()> {
         match self {
-            Self::Lines { path, end } => files::lines(path, *end, bytes_read, sink),
+            Self::Lines { path, end } => lines(path, *end, bytes_read, sink),
             Self::Columns { path, delimiter, column, skip_bad } => {
-                files::columns(path, *delimiter, column, skip_bad.then_some(skipped), bytes_read, sink)
+                columns(path, *delimiter, column, skip_bad.then_some(skipped), bytes_read, sink)
             }
-            Self::Sqlite { path, rows } => sqlite::read(path, rows, sink),
-            Self::Postgres { url, rows, is_ordered } => postgres::read(url, rows, *is_ordered, from, sink),
+            Self::Sqlite { path, rows } => rows::read_sqlite(path, rows, sink),
+            Self::Postgres { url, rows, is_ordered } => rows::read_postgres(url, rows, *is_ordered, from, sink),
         }
     }
 
@@ -97,8 +98,8 @@ impl Source {
     /// It cannot be read.
     pub fn count(&self) -> Result<u64> {
         match self {
-            Self::Sqlite { path, rows } => return sqlite::count(path, rows),
-            Self::Postgres { url, rows, .. } => return postgres::count(url, rows),
+            Self::Sqlite { path, rows } => return rows::count_sqlite(path, rows),
+            Self::Postgres { url, rows, .. } => return rows::count_postgres(url, rows),
             Self::Lines { .. } | Self::Columns { .. } => {}
         }
         let mut count = 0;
@@ -197,4 +198,66 @@ impl Gathering {
         items.after = self.position.clone();
         self.sender.send(Ok(items)).map_err(|_| anyhow!("the load has ended"))
     }
+}
+
+// Files of lines, and of columns: CSV (RFC 4180) and TSV, plain or compressed.
+
+/// Bytes per read.
+const BUFFER_BYTES: usize = 1 << 17;
+
+/// Reads the lines of a file without their ends: the byte `end`, and a carriage return before a line feed. Empty lines have no
+/// item.
+pub fn lines(path: &Path, end: u8, bytes_read: &BytesRead, sink: &mut Sink) -> Result<()> {
+    let mut reader = BufReader::with_capacity(BUFFER_BYTES, input::open(path, bytes_read)?);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if reader.read_until(end, &mut line).with_context(|| format!("cannot read {}", path.display()))? == 0 {
+            return Ok(());
+        }
+        let item = without_end(line.strip_suffix(&[end]).unwrap_or(&line), end);
+        sink(Some(item).filter(|item| !item.is_empty()))?;
+    }
+}
+
+/// Reads a column of a file. Lines without it are counted in `skipped`, or an error without that counter. Quotes have no meaning in
+/// tab-separated columns.
+pub fn columns(
+    path: &Path,
+    delimiter: u8,
+    column: &Column,
+    skipped: Option<&AtomicU64>,
+    bytes_read: &BytesRead,
+    sink: &mut Sink,
+) -> Result<()> {
+    let source = input::open(path, bytes_read)?;
+    let mut reader = ReaderBuilder::new()
+        .delimiter(delimiter)
+        .quoting(delimiter != b'\t')
+        .has_headers(column.has_header())
+        .flexible(true)
+        .buffer_capacity(BUFFER_BYTES)
+        .from_reader(source);
+    let cannot_read = || format!("cannot read {}", path.display());
+    let place = match column {
+        Column::Place { place, .. } => *place,
+        Column::Name(_) => {
+            column.place(reader.byte_headers().with_context(cannot_read)?.iter()).with_context(cannot_read)?
+        }
+    };
+    let mut record = ByteRecord::new();
+    while reader.read_byte_record(&mut record).with_context(cannot_read)? {
+        match (record.get(place), skipped) {
+            (Some(item), _) => sink(Some(item))?,
+            (None, Some(skipped)) => {
+                skipped.fetch_add(1, Ordering::Relaxed);
+                sink(None)?;
+            }
+            (None, None) => {
+                let line = record.position().map_or(0, csv::Position::line);
+                return Err(anyhow!("line {line}: there is no column {}", place + 1)).with_context(cannot_read);
+            }
+        }
+    }
+    Ok(())
 }

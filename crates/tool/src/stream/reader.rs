@@ -9,9 +9,8 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow};
 
-use super::csv::Records;
-use super::field::{Field, Item};
-use super::input::{self, BytesRead};
+use crate::input::{self, BytesRead};
+use crate::stream::field::{Field, Item, Records};
 
 /// Bytes per read. A longer line uses several reads.
 const READ_BYTES: usize = 1 << 17;
@@ -326,7 +325,8 @@ impl<'a> Splitter<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Column;
+    use crate::stream::Column;
+
     use super::*;
 
     fn read(files: &[&[u8]], field: Field, skip_bad: bool) -> (Vec<Vec<u8>>, Vec<u8>, u64, Option<String>) {

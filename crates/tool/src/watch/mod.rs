@@ -1,7 +1,6 @@
 //! `bloomgate watch`: the filters of a server, updated live: how full they are, their false positive rates, and the adds and
 //! lookups per second. It only reads, and limits the keys that it scans per sample.
 
-mod filter;
 mod sampler;
 mod screen;
 mod table;
@@ -13,9 +12,8 @@ use anyhow::{Error, Result};
 
 use crate::report::{print, wait_with_reader};
 use crate::server::{Lost, Options, Server};
-use filter::Order;
-use sampler::Sampler;
-use screen::{Request, Screen};
+use crate::watch::sampler::{Order, Sampler};
+use crate::watch::screen::{Request, Screen};
 
 /// The pause between two attempts to reconnect.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);

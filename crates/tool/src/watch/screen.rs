@@ -11,9 +11,8 @@ use crossterm::style::Print;
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
 
-use super::filter::Order;
-use super::sampler::Sample;
-use super::table;
+use crate::watch::sampler::{Order, Sample};
+use crate::watch::table;
 
 /// Lines that are not filters: the server, the columns, the number of hidden filters, the keys.
 const OTHER_LINES: u16 = 4;

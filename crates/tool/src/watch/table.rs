@@ -2,10 +2,9 @@
 
 use indicatif::{BinaryBytes, HumanCount};
 
-use super::filter::Filter;
-use super::sampler::Sample;
 use crate::report::{counted, percent};
 use crate::server::shown;
+use crate::watch::sampler::{Filter, Sample};
 
 /// The maximum width of a key on a screen. Longer keys are cut.
 const KEY_WIDTH: usize = 32;

@@ -2,30 +2,31 @@
 //! separate thread (`sampler`) queries the server and stores the results on the `board`. Requests are answered from there, so
 //! open pages cost the server nothing.
 
-mod board;
-mod gate;
-mod history;
-mod http;
-mod json;
 mod metrics;
-mod names;
-mod pace;
 mod plan;
 mod query;
 mod sampler;
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::{Arc, mpsc};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{self, HOST, HeaderMap, HeaderValue, ORIGIN};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
-use crate::prometheus;
 use crate::server::Options;
-use board::Board;
-use sampler::{Sampler, Settings};
+use crate::{http, prometheus};
+use query::Query;
+use sampler::{Board, Question, Sampler, Settings};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -87,7 +88,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         prometheus::serve(address, move || metrics::text(&board, filters))?;
     }
     say(address);
-    http::serve(listener, http::Site::new(board, questions, address.port(), filters))
+    serve(listener, Site::new(board, questions, address.port(), filters))
 }
 
 /// Prints the URL. A closed standard output is ignored.
@@ -120,6 +121,241 @@ fn seconds(text: &str) -> Result<Duration> {
     Ok(Duration::try_from_secs_f64(seconds)?)
 }
 
+// The routes of the page, and the headers of every response. Requests never wait for the Redis server, only for the sampler.
+
+/// How long a request waits for the answer about an item.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Forbids foreign resources, frames, and markup from text.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+                      trusted-types 'none'";
+const HEADERS: [(header::HeaderName, &str); 6] = [
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+];
+
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// The files of the page: path, content type, content.
+const FILES: [(&str, &str, &str); 11] = [
+    ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
+    ("/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
+    ("/page.js", SCRIPT, include_str!("page/page.js")),
+    ("/asking.js", SCRIPT, include_str!("page/asking.js")),
+    ("/dom.js", SCRIPT, include_str!("page/dom.js")),
+    ("/filters.js", SCRIPT, include_str!("page/filters.js")),
+    ("/detail.js", SCRIPT, include_str!("page/detail.js")),
+    ("/calculator.js", SCRIPT, include_str!("page/calculator.js")),
+    ("/charts.js", SCRIPT, include_str!("page/charts.js")),
+    ("/words.js", SCRIPT, include_str!("page/words.js")),
+    ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
+];
+
+/// What the routes need.
+pub struct Site {
+    board: Arc<Board>,
+    questions: Sender<Question>,
+    port: u16,
+    metrics_filters: usize,
+}
+
+impl Site {
+    /// Creates the site on this port.
+    pub const fn new(board: Arc<Board>, questions: Sender<Question>, port: u16, metrics_filters: usize) -> Self {
+        Self { board, questions, port, metrics_filters }
+    }
+}
+
+/// Serves until the process ends.
+///
+/// # Errors
+/// The listener cannot be used.
+pub fn serve(listener: TcpListener, site: Site) -> Result<()> {
+    let site = Rc::new(site);
+    http::serve(listener, move |request| {
+        let site = Rc::clone(&site);
+        async move { answer(&site, &request).await }
+    })
+}
+
+async fn answer(site: &Site, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    let door = match path {
+        "/" => Door::Page,
+        _ if path.starts_with("/api/") => Door::Api,
+        _ => Door::File,
+    };
+    if let Err(refused) = check(request.method(), request.uri(), request.headers(), site.port, door) {
+        let (status, text) = refused.answer();
+        let mut response = respond(status, TEXT, text);
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+        }
+        return response;
+    }
+    if let Some((_, kind, content)) = FILES.iter().find(|(name, _, _)| *name == path) {
+        return respond(StatusCode::OK, kind, *content);
+    }
+    let query = Query::of(request.uri().query().unwrap_or_default());
+    match path {
+        "/metrics" => respond(StatusCode::OK, prometheus::TYPE, metrics::text(&site.board, site.metrics_filters)),
+        "/api/state" => respond_json(Ok(metrics::state(&site.board))),
+        "/api/filter" => respond_json(filter(site, &query)),
+        "/api/plan" => respond_json(plan::answer(&query).map_err(|text| (StatusCode::BAD_REQUEST, text))),
+        "/api/exists" => respond_json(exists(site, &query).await),
+        _ => respond(StatusCode::NOT_FOUND, TEXT, "not found\n"),
+    }
+}
+
+type Answer = Result<Value, (StatusCode, String)>;
+
+fn filter(site: &Site, query: &Query) -> Answer {
+    let key = key(site, query)?;
+    let state = site.board.state();
+    let filter = state.filters.get(&key).ok_or_else(gone)?;
+    Ok(metrics::filter(&key, filter))
+}
+
+/// Returns the key in the query.
+fn key(site: &Site, query: &Query) -> Result<Vec<u8>, (StatusCode, String)> {
+    let no_key = || (StatusCode::BAD_REQUEST, "the key is missing or not in hexadecimal".to_owned());
+    let id = query.raw("key").ok_or_else(no_key)?;
+    let key = query::of_id(id, site.board.state().filters.keys());
+    key.ok_or_else(if id.starts_with('~') { gone } else { no_key })
+}
+
+fn gone() -> (StatusCode, String) {
+    (StatusCode::NOT_FOUND, "the filter no longer exists".to_owned())
+}
+
+async fn exists(site: &Site, query: &Query) -> Answer {
+    let bad = |text: &str| (StatusCode::BAD_REQUEST, text.to_owned());
+    let key = key(site, query)?;
+    let item = query.bytes("item").ok_or_else(|| bad("the item is not in hexadecimal, two digits per byte"))?;
+    let (answer, answered) = oneshot::channel();
+    let failed = |text: String| (StatusCode::BAD_GATEWAY, text);
+    site.questions.send(Question { key, item, answer }).map_err(|_| failed("the sampler has stopped".to_owned()))?;
+    match tokio::time::timeout(ANSWER_TIMEOUT, answered).await {
+        Ok(Ok(Ok(is_in))) => Ok(json!({ "is_in": is_in })),
+        Ok(Ok(Err(text))) => Err(failed(text)),
+        Ok(Err(_)) | Err(_) => Err(failed("the server did not reply".to_owned())),
+    }
+}
+
+fn respond_json(answer: Answer) -> Response<Full<Bytes>> {
+    match answer {
+        Ok(value) => respond(StatusCode::OK, JSON, value.to_string()),
+        Err((status, text)) => respond(status, JSON, json!({ "error": text }).to_string()),
+    }
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+// Decides which requests are answered: those of this page and of programs on this machine. A page of another site can make the
+// browser send requests here, too. Such requests are recognised by their `Host` header (a foreign name means DNS rebinding),
+// and by `Sec-Fetch-Site` and `Origin`.
+
+/// The header that the page sends with each query. Pages of other sites would need a preflight request, which is refused.
+const PAGE_HEADER: &str = "x-bloomgate";
+
+/// The kind of resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// The page itself, which other sites may link to.
+    Page,
+    /// The parts of the page, and the metrics.
+    File,
+    /// The queries of the page.
+    Api,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Its method is neither GET nor HEAD.
+    Method,
+    /// Its `Host` is another one.
+    Host,
+    /// It was sent by another site.
+    Site,
+}
+
+impl Refused {
+    /// Returns the status and the text of the response.
+    pub const fn answer(self) -> (StatusCode, &'static str) {
+        match self {
+            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n"),
+            Self::Host => (
+                StatusCode::MISDIRECTED_REQUEST,
+                "only requests for 127.0.0.1 or localhost with the right port are answered\n",
+            ),
+            Self::Site => (StatusCode::FORBIDDEN, "requests from other sites are refused\n"),
+        }
+    }
+}
+
+/// Checks a request to the page on `port`.
+///
+/// # Errors
+/// The reason for refusing it.
+pub fn check(method: &Method, uri: &Uri, headers: &HeaderMap, port: u16, door: Door) -> Result<(), Refused> {
+    if method != Method::GET && method != Method::HEAD {
+        return Err(Refused::Method);
+    }
+    let mut hosts = headers.get_all(HOST).iter();
+    let is_ours =
+        |host: Option<&HeaderValue>| host.and_then(|host| host.to_str().ok()).is_some_and(|host| names(host, port));
+    if !is_ours(hosts.next())
+        || hosts.next().is_some()
+        || uri.authority().is_some_and(|host| !names(host.as_str(), port))
+    {
+        return Err(Refused::Host);
+    }
+    let is_own_origin = |origin: &HeaderValue| {
+        origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://")).is_some_and(|host| names(host, port))
+    };
+    if !headers.get_all(ORIGIN).iter().all(is_own_origin) {
+        return Err(Refused::Site);
+    }
+    let said = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let may_enter = match (door, said("sec-fetch-site")) {
+        (Door::Api, None | Some("same-origin")) => headers.contains_key(PAGE_HEADER),
+        (Door::Page | Door::File, None | Some("same-origin" | "none")) => true,
+        (Door::Page, Some(_)) => {
+            said("sec-fetch-mode") == Some("navigate") && said("sec-fetch-dest") == Some("document")
+        }
+        (Door::File | Door::Api, Some(_)) => false,
+    };
+    if may_enter { Ok(()) } else { Err(Refused::Site) }
+}
+
+/// Whether `host` is a loopback name with this port.
+fn names(host: &str, port: u16) -> bool {
+    let (name, said) = match host.rsplit_once(':') {
+        Some((name, said)) if !said.ends_with(']') => (name, said.parse().ok()),
+        _ => (host, Some(80)),
+    };
+    let is_loopback = name.eq_ignore_ascii_case("localhost") || name == "127.0.0.1" || name == "[::1]";
+    is_loopback && said == Some(port)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +376,66 @@ mod tests {
         assert_eq!(seconds("0.5").unwrap(), Duration::from_millis(500));
         for text in ["0", "-1", "nan", "inf", "1e9", "x"] {
             assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    fn try_with(door: Door, lines: &[(&'static str, &str)]) -> Result<(), Refused> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, HeaderValue::from_str(value).unwrap());
+        }
+        check(&Method::GET, &Uri::from_static("/"), &headers, 6390, door)
+    }
+
+    #[test]
+    fn only_loopback_hosts_are_answered() {
+        for host in ["127.0.0.1:6390", "localhost:6390", "LOCALHOST:6390", "[::1]:6390"] {
+            assert_eq!(try_with(Door::File, &[("host", host)]), Ok(()), "{host}");
+        }
+        for host in [
+            "evil.example:6390",
+            "127.0.0.1",
+            "localhost",
+            "127.0.0.1:80",
+            "[::1]",
+            "localhost.:6390",
+            "a@localhost:6390",
+            "",
+        ] {
+            assert_eq!(try_with(Door::File, &[("host", host)]), Err(Refused::Host), "{host}");
+        }
+        assert_eq!(try_with(Door::File, &[]), Err(Refused::Host));
+        let two = [("host", "localhost:6390"), ("host", "evil.example:6390")];
+        assert_eq!(try_with(Door::File, &two), Err(Refused::Host));
+        let mut headers = HeaderMap::new();
+        headers.append(HOST, HeaderValue::from_static("localhost:6390"));
+        let absolute = Uri::from_static("http://evil.example/");
+        assert_eq!(check(&Method::GET, &absolute, &headers, 6390, Door::Page), Err(Refused::Host));
+        assert!(names("localhost", 80) && names("[::1]", 80));
+    }
+
+    #[test]
+    fn other_sites_may_only_link_to_the_page() {
+        let with =
+            |door, lines: &[(&'static str, &str)]| try_with(door, &[&[("host", "localhost:6390")], lines].concat());
+        let page = [("x-bloomgate", "page"), ("sec-fetch-site", "same-origin")];
+        assert_eq!(with(Door::Api, &page), Ok(()));
+        assert_eq!(with(Door::Api, &page[..1]), Ok(()));
+        assert_eq!(with(Door::Api, &page[1..]), Err(Refused::Site));
+        for site in ["cross-site", "same-site", "none", "?"] {
+            assert_eq!(with(Door::Api, &[page[0], ("sec-fetch-site", site)]), Err(Refused::Site), "{site}");
+        }
+        for origin in ["http://evil.example", "http://localhost:1", "https://localhost:6390", "null"] {
+            assert_eq!(with(Door::Api, &[page[0], ("origin", origin)]), Err(Refused::Site), "{origin}");
+        }
+        assert_eq!(with(Door::Api, &[page[0], ("origin", "http://localhost:6390")]), Ok(()));
+        for site in ["cross-site", "same-site"] {
+            let link = [("sec-fetch-site", site), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
+            assert_eq!(with(Door::Page, &link), Ok(()));
+            assert_eq!(with(Door::File, &link), Err(Refused::Site));
+            let frame = [link[0], link[1], ("sec-fetch-dest", "iframe")];
+            assert_eq!(with(Door::Page, &frame), Err(Refused::Site));
+            assert_eq!(with(Door::Page, &link[..1]), Err(Refused::Site));
         }
     }
 }

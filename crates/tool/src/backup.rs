@@ -1,29 +1,24 @@
 //! `bloomgate backup`: writes filters of a server or a cluster to a file, record by record, so that no command blocks the
 //! server and neither side needs memory for a whole filter.
 
-mod parts;
-mod sharded;
-
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use indicatif::{BinaryBytes, HumanCount};
-use redis::{Value, from_redis_value};
+use redis::{Pipeline, Value, from_redis_value};
 use serde_json::json;
 
-use crate::archive::{Archive, DUMP_PART_BYTES, Head, How, Listing, Output, Row};
-use crate::filters::{contents, is_filter};
-use crate::keys::{ask_of_each, for_each_key_like};
+use crate::archive::{Archive, Contents, DUMP_PART_BYTES, Head, How, Listing, Output, Row};
+use crate::exit::usage;
+use crate::keys::{ask_of_each, contents, for_each_key_like, is_filter};
 use crate::progress::Bar;
 use crate::report::counted;
 use crate::server::{Options, Server, shown};
-use crate::target::{count_key, sharded_name};
-use crate::usage::usage;
-use parts::{FilterReply, Next, Parts, classify, replies_about};
+use crate::target::{count_key, parse_shards, shard_keys, sharded_name};
 
 /// How often the dump of a changed filter is started.
 const TRIES: u32 = 5;
@@ -268,4 +263,227 @@ fn kind_of(head: &Head, first: &[u8]) -> &'static str {
     }
     // A later version may have unknown kinds.
     bloomgate_filter::format::Arrival::kind_of(first).unwrap_or("unknown")
+}
+
+// Reads the data of a filter part by part.
+
+/// The limit of DUMP and RESTORE: the default `proto-max-bulk-len`.
+const DUMP_BYTES_MAX: u64 = 512 << 20;
+
+/// The data of a filter, part by part.
+enum Parts<'a> {
+    /// By BF.SCANDUMP, from this iterator.
+    Records { key: &'a [u8], iterator: u64 },
+    /// By DUMP, unless that is done.
+    Dump { key: &'a [u8], is_done: bool },
+}
+
+/// The reply to the request for a part.
+enum Next {
+    /// The iterator, the data, and the filter's current BF.INFO.
+    Part(u64, Vec<u8>, Option<Contents>),
+    End(Option<Contents>),
+    Again(String),
+}
+
+impl<'a> Parts<'a> {
+    /// Reads by BF.SCANDUMP.
+    const fn records(key: &'a [u8]) -> Self {
+        Self::Records { key, iterator: 0 }
+    }
+
+    /// Reads by DUMP.
+    ///
+    /// # Errors
+    /// The filter is too large for DUMP.
+    fn dump(key: &'a [u8], contents: Contents) -> Result<Self> {
+        ensure!(
+            contents.bytes < DUMP_BYTES_MAX,
+            "the filter `{}` is of valkey-bloom's layout, which only DUMP can copy, and uses {}: DUMP and RESTORE are limited to {}",
+            shown(key),
+            BinaryBytes(contents.bytes),
+            BinaryBytes(DUMP_BYTES_MAX)
+        );
+        Ok(Self::Dump { key, is_done: false })
+    }
+
+    /// Reads the next part.
+    ///
+    /// # Errors
+    /// The server's error.
+    fn next(&mut self, server: &mut Server) -> Result<Next> {
+        let (key, mut replies) = match self {
+            Self::Dump { is_done: true, .. } => return Ok(Next::End(None)),
+            Self::Dump { key, .. } => (
+                *key,
+                replies_about(server, key, |commands| _ = commands.cmd("DUMP").arg(*key).cmd("BF.INFO").arg(*key))?,
+            ),
+            Self::Records { key, iterator } => (
+                *key,
+                replies_about(server, key, |commands| {
+                    commands.cmd("BF.SCANDUMP").arg(*key).arg(*iterator).cmd("BF.INFO").arg(*key);
+                })?,
+            ),
+        };
+        let (info, part) = (replies.pop(), replies.pop());
+        let part = match classify(server, part, key)? {
+            FilterReply::Value(part) => part,
+            FilterReply::Loading => return Ok(Next::Again("it is being loaded".to_owned())),
+            FilterReply::Replaced(reason) => return Ok(Next::Again(reason)),
+        };
+        let info = match classify(server, info, key)? {
+            FilterReply::Value(info) => Some(contents(&info)?),
+            FilterReply::Loading | FilterReply::Replaced(_) => return Ok(Next::Again("it was replaced".to_owned())),
+        };
+        match self {
+            Self::Dump { is_done, .. } => {
+                *is_done = true;
+                let data: Option<Vec<u8>> = from_redis_value(part)?;
+                Ok(data.map_or_else(|| Next::Again("it no longer exists".to_owned()), |data| Next::Part(0, data, info)))
+            }
+            Self::Records { iterator, .. } => {
+                let (next, data): (u64, Vec<u8>) = from_redis_value(part)?;
+                if next == 0 {
+                    return Ok(Next::End(info));
+                }
+                *iterator = next;
+                Ok(Next::Part(next, data, info))
+            }
+        }
+    }
+}
+
+/// Returns the replies to commands about a key. An error counts as a reply.
+///
+/// # Errors
+/// The connection is lost.
+fn replies_about(server: &mut Server, key: &[u8], commands: impl FnOnce(&mut Pipeline)) -> Result<Vec<Value>> {
+    let mut pipeline = Pipeline::new();
+    commands(&mut pipeline);
+    server.replies(&mut pipeline, key)
+}
+
+/// A reply about a filter that other clients may change meanwhile.
+enum FilterReply {
+    Value(Value),
+    Loading,
+    /// The filter was replaced; the server's error text.
+    Replaced(String),
+}
+
+/// Tells a value from an error that means that the filter changed.
+///
+/// # Errors
+/// Any other error of the server.
+fn classify(server: &Server, reply: Option<Value>, key: &[u8]) -> Result<FilterReply> {
+    let reply = reply.ok_or_else(|| anyhow!("the server sent no reply"))?;
+    let Value::ServerError(error) = &reply else { return Ok(FilterReply::Value(reply)) };
+    let details = error.details().unwrap_or_default();
+    let changes = ["not found", "the filter was replaced since the dump began", "invalid iterator"];
+    if details == "filter is still being loaded" {
+        Ok(FilterReply::Loading)
+    } else if error.code() == "WRONGTYPE" || changes.contains(&details) {
+        Ok(FilterReply::Replaced(details.to_owned()))
+    } else {
+        Err(server.describe(error.code(), details, key))
+    }
+}
+
+// A sharded filter in a backup: its shards like other filters, followed by the key with their number, so that a restore writes
+// that key last.
+
+impl Backup<'_, '_> {
+    /// Backs up the sharded filter whose number of shards is under `key`. Returns false if there is none.
+    ///
+    /// # Errors
+    /// The filter is incomplete; the server's error.
+    fn take_sharded_named(&mut self, server: &mut Server, key: &[u8]) -> Result<bool> {
+        let Some(name) = sharded_name(key) else { return Ok(false) };
+        let Some((text, ttl_ms)) = number(server, key)? else { return Ok(false) };
+        let Some(shards) = parse_shards(&text) else {
+            bail!("the key `{}` holds `{}`, not a number of shards", shown(key), shown(&text));
+        };
+        match self.take_shards(server, key, name, shards, ttl_ms)? {
+            Ok(()) => Ok(true),
+            Err(reason) => bail!("the sharded filter `{}` is incomplete: {reason}", shown(name)),
+        }
+    }
+
+    /// Does the same for a string found by a scan. Other strings are ignored, and an incomplete sharded filter is reported.
+    fn take_sharded_found(&mut self, server: &mut Server, key: &[u8]) -> Result<()> {
+        let Some(name) = sharded_name(key) else { return Ok(()) };
+        let Some((text, ttl_ms)) = number(server, key)? else { return Ok(()) };
+        let Some(shards) = parse_shards(&text) else { return Ok(()) };
+        let types = ask_of_each(server, &["TYPE"], &shard_keys(name, 0..shards))?;
+        let types = types.into_iter().map(from_redis_value::<String>).collect::<std::result::Result<Vec<_>, _>>()?;
+        if !types.iter().any(|name| is_filter(name)) {
+            return Ok(());
+        }
+        if let Err(reason) = self.take_shards(server, key, name, shards, ttl_ms)? {
+            self.skipped += 1;
+            eprintln!("bloomgate: skipped `{}`, because the sharded filter is incomplete: {reason}", shown(key));
+        }
+        Ok(())
+    }
+
+    /// Writes the shards that are not in the file yet, and then their number, or returns why the filter is incomplete.
+    fn take_shards(
+        &mut self,
+        server: &mut Server,
+        key: &[u8],
+        name: &[u8],
+        shards: u32,
+        ttl_ms: Option<u64>,
+    ) -> Result<std::result::Result<(), String>> {
+        for shard in shard_keys(name, 0..shards) {
+            if !self.done.insert(shard.clone()) {
+                if !self.listing.rows.iter().any(|row| row.key == shard) {
+                    return Ok(Err(format!("its shard `{}` was skipped", shown(&shard))));
+                }
+                continue;
+            }
+            match self.dump(server, &shard)? {
+                Dumped::Written(row) => self.listing.rows.push(row),
+                Dumped::Gone => return Ok(Err(format!("its shard `{}` is missing", shown(&shard)))),
+                Dumped::NoFilter(name) => {
+                    return Ok(Err(format!("its shard `{}` has type {name}, not a filter", shown(&shard))));
+                }
+                Dumped::Loading => return Ok(Err(format!("its shard `{}` is still being loaded", shown(&shard)))),
+            }
+        }
+        let now = number(server, key)?.and_then(|(text, _)| parse_shards(&text));
+        if now != Some(shards) {
+            return Ok(Err("the number of its shards changed meanwhile".to_owned()));
+        }
+        let head = Head {
+            key: key.to_vec(),
+            type_name: "string".to_owned(),
+            kind: "shards".to_owned(),
+            how: How::Shards,
+            ttl_ms,
+            before: Contents::default(),
+        };
+        self.archive.put(|writer| writer.filter(&head))?;
+        self.archive.put(|writer| writer.part(0, shards.to_string().as_bytes()))?;
+        self.archive.put(|writer| writer.filter_end(Contents::default()))?;
+        self.listing.sharded.push((name.to_vec(), shards));
+        Ok(Ok(()))
+    }
+}
+
+/// Returns the string under a key and its time to live.
+fn number(server: &mut Server, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
+    let mut replies = replies_about(server, key, |commands| {
+        commands.cmd("GET").arg(key).cmd("PTTL").arg(key);
+    })?;
+    let (ttl, text) = (replies.pop().unwrap_or(Value::Nil), replies.pop().unwrap_or(Value::Nil));
+    if let Value::ServerError(error) = &text {
+        if error.code() == "WRONGTYPE" {
+            return Ok(None);
+        }
+        return Err(server.describe(error.code(), error.details().unwrap_or_default(), key));
+    }
+    let text: Option<Vec<u8>> = from_redis_value(text)?;
+    let ttl = from_redis_value::<i64>(ttl).ok().and_then(|ttl| u64::try_from(ttl).ok());
+    Ok(text.map(|text| (text, ttl)))
 }

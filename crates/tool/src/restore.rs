@@ -2,31 +2,24 @@
 //! sent. Each filter is loaded under a temporary key, compared with the file, and renamed, so that readers see either the
 //! complete filter or the previous one.
 
-mod chosen;
-mod loading;
-mod place;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::PathBuf;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::{BinaryBytes, HumanCount, HumanDuration};
-use redis::{Value, cmd, from_redis_value};
+use redis::{Pipeline, Value, cmd, from_redis_value};
 use serde_json::json;
 
-use crate::archive::{Catalogue, Entry, Event, How, Input, Listing, Reader, Row};
-use crate::filters::is_filter;
-use crate::keys::ask_of_each;
+use crate::archive::{Catalogue, Contents, Entry, Event, How, Input, Listing, Reader, Row};
+use crate::exit::Signals;
+use crate::keys::{ask_of_each, contents, is_filter};
 use crate::progress::Bar;
 use crate::report::counted;
-use crate::server::{Options, Server, shown};
-use crate::signals::Signals;
-use crate::target::{parse_shards, sharded_name};
-use chosen::{Chosen, choose};
-use loading::Loading;
+use crate::server::{Options, Server, shown, slot};
+use crate::target::{count_key, parse_shards, shard_keys, sharded_name};
 
 /// Keys checked in one batch, and keys named in an error.
 const KEYS_AT_ONCE: usize = 500;
@@ -154,8 +147,7 @@ fn sharded(chosen: &Chosen<'_>) -> Option<(Vec<u8>, u32)> {
 fn check_targets(server: &mut Server, chosen: &[Chosen<'_>], replace: bool) -> Result<()> {
     let mut existing = Vec::new();
     for some in chosen.chunks(KEYS_AT_ONCE) {
-        let keys: Vec<_> =
-            some.iter().flat_map(|chosen| [chosen.target.clone(), place::beside(&chosen.target)]).collect();
+        let keys: Vec<_> = some.iter().flat_map(|chosen| [chosen.target.clone(), beside(&chosen.target)]).collect();
         for (index, (key, name)) in keys.iter().zip(ask_of_each(server, &["TYPE"], &keys)?).enumerate() {
             let name: String = from_redis_value(name)?;
             let is_temporary = index % 2 == 1;
@@ -177,7 +169,7 @@ fn check_targets(server: &mut Server, chosen: &[Chosen<'_>], replace: bool) -> R
                 "the key `{}` is on the server: another restore is going on, or was killed less than {} minutes ago. \
                  Delete it or use --replace",
                 shown(key),
-                loading::ABANDONED_AFTER.as_secs() / 60
+                ABANDONED_AFTER.as_secs() / 60
             );
             if !is_temporary {
                 existing.push(shown(key));
@@ -311,5 +303,259 @@ impl<R: Read> Read for Counted<'_, R> {
         self.bytes += length as u64;
         self.bar.set(self.bytes, || format!("{} {}", self.what, BinaryBytes(self.bytes)));
         Ok(length)
+    }
+}
+
+// Selects the filters to restore and their keys.
+
+/// A filter to restore.
+#[derive(Clone)]
+struct Chosen<'a> {
+    /// Its entry in the file.
+    entry: &'a Entry,
+    /// Its new key.
+    target: Vec<u8>,
+}
+
+/// Returns the filters that `words` select, or all if it is empty. A word is a key in the file or the name of a sharded filter,
+/// optionally followed by `=` and a new key or name.
+///
+/// # Errors
+/// The file does not have a filter; two filters would get the same key.
+fn choose<'a>(entries: &'a [Entry], words: &[OsString], file: &str) -> Result<Vec<Chosen<'a>>> {
+    let all = entries.iter().map(|entry| Chosen { entry, target: entry.head.key.clone() });
+    let chosen: Vec<_> = if words.is_empty() {
+        all.collect()
+    } else {
+        let by_key: BTreeMap<&[u8], &Entry> = entries.iter().map(|entry| (&*entry.head.key, entry)).collect();
+        let mut chosen: Vec<_> = words
+            .iter()
+            .map(|word| named(&by_key, word.as_encoded_bytes(), file))
+            .collect::<Result<Vec<_>>>()?
+            .concat();
+        chosen.sort_by_key(|chosen| chosen.entry.number);
+        chosen
+    };
+    let (mut targets, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    for Chosen { entry, target } in &chosen {
+        ensure!(targets.insert(target), "two filters would be restored to the key `{}`", shown(target));
+        ensure!(numbers.insert(entry.number), "the filter `{}` is named twice", shown(&entry.head.key));
+    }
+    Ok(chosen)
+}
+
+/// Returns the filters that one word selects. Keys may contain `=`, so the longest key in the file counts.
+fn named<'a>(by_key: &BTreeMap<&[u8], &'a Entry>, word: &[u8], file: &str) -> Result<Vec<Chosen<'a>>> {
+    if let Some(chosen) = under(by_key, word, word) {
+        return Ok(chosen);
+    }
+    for (place, _) in word.iter().enumerate().rev().filter(|(_, byte)| **byte == b'=') {
+        let (key, target) = word.split_at(place);
+        if let Some(chosen) = target.get(1..).and_then(|target| under(by_key, key, target)) {
+            return Ok(chosen);
+        }
+    }
+    bail!(
+        "{file} has no filter `{}`: --dry-run lists its filters",
+        shown(word.split(|byte| *byte == b'=').next().unwrap_or(word))
+    )
+}
+
+/// Returns the filter with this key, or all keys of the sharded filter with this name, to be restored as `target`.
+fn under<'a>(by_key: &BTreeMap<&[u8], &'a Entry>, key: &[u8], target: &[u8]) -> Option<Vec<Chosen<'a>>> {
+    if let Some(entry) = by_key.get(key).filter(|entry| entry.shards.is_none()) {
+        return Some(vec![Chosen { entry, target: target.to_vec() }]);
+    }
+    let count = by_key.get(&*count_key(key))?;
+    let shards = count.shards?;
+    let pairs = shard_keys(key, 0..shards).into_iter().zip(shard_keys(target, 0..shards));
+    let chosen = pairs.filter_map(|(key, target)| Some(Chosen { entry: by_key.get(&*key)?, target }));
+    Some(chosen.chain([Chosen { entry: count, target: count_key(target) }]).collect())
+}
+
+// Restores one filter: loads it under a temporary key, compares it, and renames it.
+
+/// The time to live of the temporary key, in case the run is killed.
+const ABANDONED_AFTER: Duration = Duration::from_secs(600);
+const ABANDONED_AFTER_MS: u64 = 600_000;
+/// The time to live is renewed at this interval.
+const RENEWED_AFTER: Duration = Duration::from_secs(60);
+/// A key with a shorter time to live could expire before it is renamed.
+const TTL_MS_MIN: u64 = 1000;
+
+/// A filter that is being loaded.
+struct Loading<'a> {
+    chosen: &'a Chosen<'a>,
+    replace: bool,
+    temporary: Vec<u8>,
+    /// The payload for RESTORE, as far as it has been read.
+    payload: Vec<u8>,
+    renewed: Option<Instant>,
+}
+
+impl<'a> Loading<'a> {
+    /// Begins to load a filter. With `replace`, deletes what an earlier run left under the temporary key.
+    ///
+    /// # Errors
+    /// The server's error.
+    fn begin(chosen: &'a Chosen<'a>, replace: bool, server: &mut Server) -> Result<Self> {
+        let temporary = beside(&chosen.target);
+        if replace {
+            server.ask(cmd("DEL").arg(&temporary), &temporary)?;
+        }
+        Ok(Self { chosen, replace, temporary, payload: Vec::new(), renewed: None })
+    }
+
+    /// Loads the whole filter and renames it. Returns its contents on the server.
+    ///
+    /// # Errors
+    /// The file is damaged; the server's error; the loaded filter differs from the file; a signal has arrived.
+    fn all(&mut self, reader: &mut Reader<impl Read>, server: &mut Server, signals: &Signals) -> Result<Contents> {
+        loop {
+            signals.check()?;
+            match reader.next()? {
+                Event::Part(iterator, data) => self.part(iterator, data, server)?,
+                Event::FilterEnd(_) => break,
+                Event::Filter(_) | Event::FilterVoid | Event::End => bail!("the file changed after it was checked"),
+            }
+        }
+        if self.chosen.entry.head.how == How::Dump {
+            let payload = std::mem::take(&mut self.payload);
+            let mut restore = cmd("RESTORE");
+            restore.arg(&self.temporary).arg(ABANDONED_AFTER_MS).arg(payload);
+            server.ask(&restore, &self.temporary)?;
+        }
+        let contents = contents(&server.ask(cmd("BF.INFO").arg(&self.temporary), &self.temporary)?)?;
+        self.compare(contents)?;
+        self.put_in_place(server)?;
+        Ok(contents)
+    }
+
+    fn part(&mut self, iterator: u64, data: Vec<u8>, server: &mut Server) -> Result<()> {
+        if self.chosen.entry.head.how == How::Dump {
+            if self.payload.is_empty() {
+                self.payload.try_reserve_exact(usize::try_from(self.chosen.entry.bytes)?)?;
+            }
+            self.payload.extend(data);
+            return Ok(());
+        }
+        let mut commands = Pipeline::new();
+        commands.cmd("BF.LOADCHUNK").arg(&self.temporary).arg(iterator).arg(data);
+        if self.renewed.is_none_or(|renewed| renewed.elapsed() > RENEWED_AFTER) {
+            commands.cmd("PEXPIRE").arg(&self.temporary).arg(ABANDONED_AFTER_MS);
+            self.renewed = Some(Instant::now());
+        }
+        server.ask_all(&mut commands, &self.temporary).map(|_| ())
+    }
+
+    /// Compares the loaded filter with the file. A filter that changed during its dump is not compared, because its contents may
+    /// be of any moment of the dump. A filter that forgets may have fewer items by now.
+    fn compare(&self, now: Contents) -> Result<()> {
+        let (head, recorded) = (&self.chosen.entry.head, self.chosen.entry.after);
+        if head.before != recorded {
+            return Ok(());
+        }
+        let shape = |contents: Contents| (contents.capacity, contents.layers);
+        let is_same = if head.kind == "windowed" {
+            now.items <= recorded.items
+        } else {
+            now.items == recorded.items && shape(now) == shape(recorded)
+        };
+        ensure!(
+            is_same,
+            "the server has {} in {}, the file has {} in {}",
+            counted(now.items, "item"),
+            counted(now.layers, "layer"),
+            counted(recorded.items, "item"),
+            counted(recorded.layers, "layer")
+        );
+        Ok(())
+    }
+
+    fn put_in_place(&self, server: &mut Server) -> Result<()> {
+        let (temporary, target) = (&self.temporary, &self.chosen.target);
+        match self.chosen.entry.head.ttl_ms {
+            Some(ttl_ms) => server.ask(cmd("PEXPIRE").arg(temporary).arg(ttl_ms.max(TTL_MS_MIN)), temporary)?,
+            None => server.ask(cmd("PERSIST").arg(temporary), temporary)?,
+        };
+        if self.replace {
+            server.ask(cmd("RENAME").arg(temporary).arg(target), temporary)?;
+            return Ok(());
+        }
+        let renamed: i64 = from_redis_value(server.ask(cmd("RENAMENX").arg(temporary).arg(target), temporary)?)?;
+        ensure!(renamed == 1, "the key `{}` was created in the meantime", shown(target));
+        Ok(())
+    }
+
+    /// Deletes the temporary key. If the server does not respond, the key expires.
+    fn abandon(&self, server: &mut Server) {
+        _ = server.ask(cmd("DEL").arg(&self.temporary), &self.temporary);
+    }
+}
+
+// The temporary key under which a filter is loaded. It has the hash slot of the final key, so that it can be renamed in a cluster.
+
+const SUFFIX: &[u8] = b":restoring";
+
+/// Returns the temporary key for a key: `{KEY}:restoring`, or `KEY:restoring` if the key has a hash tag. If the key cannot be in
+/// braces, a number with the same slot is in them.
+fn beside(key: &[u8]) -> Vec<u8> {
+    let braced = [b"{", key, b"}"].concat();
+    let candidates = [braced, key.to_vec()].into_iter();
+    let numbers = (0u32..).map(|number| [b"{", number.to_string().as_bytes(), b"}", key].concat());
+    let mut names = candidates.chain(numbers).map(|name| [&name, SUFFIX].concat());
+    // Some number hashes to each of the 16,384 slots; finding it takes about as many attempts on average.
+    names.find(|name| slot(name) == slot(key)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::archive::{Contents, Head, How};
+
+    use super::*;
+
+    fn entry(key: &str, number: u64) -> Entry {
+        let head = Head {
+            key: key.into(),
+            type_name: String::new(),
+            kind: String::new(),
+            how: How::Records,
+            ttl_ms: None,
+            before: Contents::default(),
+        };
+        Entry { head, after: Contents::default(), number, bytes: 0, shards: None }
+    }
+
+    fn targets(words: &[&str]) -> Result<Vec<(u64, String)>> {
+        let entries = [entry("a", 1), entry("a=b", 2), entry("c", 4)];
+        let words: Vec<_> = words.iter().map(OsString::from).collect();
+        let chosen = choose(&entries, &words, "file")?;
+        Ok(chosen.into_iter().map(|chosen| (chosen.entry.number, shown(chosen.target))).collect())
+    }
+
+    #[test]
+    fn keys_are_named_and_renamed() {
+        let pairs =
+            |pairs: &[(u64, &str)]| pairs.iter().map(|(number, key)| (*number, (*key).to_owned())).collect::<Vec<_>>();
+        assert_eq!(targets(&[]).unwrap(), pairs(&[(1, "a"), (2, "a=b"), (4, "c")]));
+        assert_eq!(targets(&["c", "a"]).unwrap(), pairs(&[(1, "a"), (4, "c")]));
+        assert_eq!(targets(&["c=d=e", "a=b"]).unwrap(), pairs(&[(2, "a=b"), (4, "d=e")]));
+        assert_eq!(targets(&["a=b=c", "a=c="]).unwrap(), pairs(&[(1, "c="), (2, "c")]));
+        assert!(targets(&["d"]).is_err());
+        assert!(targets(&["a=c", "c"]).is_err());
+        assert!(targets(&["a", "a=x"]).is_err());
+    }
+
+    #[test]
+    fn a_temporary_name_has_the_slot_of_its_key() {
+        let keys: [&[u8]; 12] =
+            [b"seen", b"", b"{", b"}", b"{}", b"{}a", b"a{b}c", b"{a}", b"a}b", b"a{b", b"{{a}}", b"\xff\0{\r\n"];
+        for key in keys {
+            let name = beside(key);
+            assert_eq!(slot(&name), slot(key), "{}", key.escape_ascii());
+            assert!(name.ends_with(b":restoring") && name != key);
+        }
+        assert_eq!(beside(b"seen"), b"{seen}:restoring");
+        assert_eq!(beside(b"a{b}c"), b"a{b}c:restoring");
     }
 }

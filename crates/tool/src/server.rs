@@ -1,25 +1,28 @@
 //! The server, or the nodes of a cluster. Commands are sent to the node of their key, and every failure becomes one line that
 //! says what to do about it.
 
-mod module;
-mod options;
-mod reach;
-mod stream;
-
 use std::collections::BTreeMap;
-use std::fmt;
-use std::thread;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{fmt, fs, io, thread};
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use bloomgate_client::slots::Slots;
 pub use bloomgate_client::slots::slot;
-use redis::{Cmd, Connection, Pipeline, RedisError, Value, cmd, from_redis_value};
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
+use redis::{
+    Client, Cmd, Connection, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, Pipeline,
+    RedisConnectionInfo, RedisError, TlsCertificates, Value, cmd, from_redis_value,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{AlertDescription, CertificateError};
 
+use crate::exit::usage;
 pub use crate::names::shown;
-pub use module::no_module;
-pub use options::Options;
-use reach::{line, open};
 
 /// The address of a node, `HOST:PORT`.
 pub type Address = String;
@@ -43,7 +46,7 @@ impl fmt::Display for Lost {
     }
 }
 
-impl std::error::Error for Lost {}
+impl Error for Lost {}
 
 /// A server or a cluster.
 pub struct Server {
@@ -429,4 +432,346 @@ fn host_and_port(node: &str) -> Result<(&str, u16)> {
 /// Whether another node can execute the command, or the same one a little later.
 fn is_moving(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if matches!(error.code(), "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING"))
+}
+
+// Checks that the server has loaded the module. Without it, commands that only read would report a server without filters.
+
+impl Server {
+    /// Fails unless every node knows `command`. If the ACL user may not run COMMAND INFO, the check is skipped.
+    ///
+    /// # Errors
+    /// A node does not know the command; [`Lost`].
+    pub fn require_command(&mut self, command: &str) -> Result<()> {
+        for node in self.nodes() {
+            let reply = match self.ask_node(&node, cmd("COMMAND").arg("INFO").arg(command)) {
+                Err(error) if error.is::<Lost>() => return Err(error),
+                Err(_) => continue,
+                Ok(reply) => reply,
+            };
+            let is_known =
+                matches!(&reply, Value::Array(commands) if !matches!(commands.first(), None | Some(Value::Nil)));
+            if !is_known {
+                bail!(no_module(&node));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error for a server that has not loaded the module.
+pub fn no_module(address: &Address) -> anyhow::Error {
+    anyhow!(
+        "the server at {address} has not loaded the module: start it with redis-server --loadmodule \
+         /path/to/libbloomgate.so"
+    )
+}
+
+// How to reach the server: the options of redis-cli, or a URL. All subcommands share them.
+
+/// When the system asks the server's machine whether it still has a silent connection, and how often again.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+
+const FORM: &str = "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, or unix:///PATH";
+
+/// The server, with the options of redis-cli
+#[derive(clap::Args, Clone, Default)]
+#[command(next_help_heading = "The server")]
+pub struct Options {
+    /// The server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]; rediss:// for TLS; unix:///PATH
+    #[arg(short, long, global = true, value_name = "URL", conflicts_with_all = ["host", "port", "socket"])]
+    url: Option<String>,
+    /// The server's host [default: 127.0.0.1]
+    #[arg(short = 'h', long, global = true)]
+    host: Option<String>,
+    /// The server's port [default: 6379]
+    #[arg(short, long, global = true)]
+    port: Option<u16>,
+    /// The server's Unix socket, instead of host and port
+    #[arg(short, long, global = true, value_name = "PATH", conflicts_with_all = ["host", "port", "tls"])]
+    socket: Option<PathBuf>,
+    /// The ACL user
+    #[arg(long, global = true, value_name = "NAME")]
+    user: Option<String>,
+    /// The password. Other users of this machine cannot see it if it is in the environment
+    #[arg(
+        short = 'a',
+        long = "pass",
+        global = true,
+        value_name = "PASSWORD",
+        env = "REDISCLI_AUTH",
+        hide_env_values = true
+    )]
+    password: Option<String>,
+    /// The database number [default: 0]
+    #[arg(short = 'n', long, global = true, value_name = "NUMBER")]
+    database: Option<i64>,
+    /// The server is a node of a cluster, even if HELLO does not say so. A node that says so needs no option
+    #[arg(short, long, global = true)]
+    cluster: bool,
+    /// Use TLS
+    #[arg(long, global = true)]
+    tls: bool,
+    /// Accept any certificate without verifying it
+    #[arg(long, global = true)]
+    insecure: bool,
+    /// The certificates to trust, in PEM form [default: the system's]
+    #[arg(long, global = true, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    /// The client's certificate, in PEM form
+    #[arg(long, global = true, value_name = "FILE", requires = "tls_key")]
+    cert: Option<PathBuf>,
+    /// The client's private key, in PEM form
+    #[arg(long, global = true, value_name = "FILE", requires = "cert")]
+    tls_key: Option<PathBuf>,
+}
+
+impl Options {
+    /// Creates options from a URL only.
+    pub fn of_url(url: &str) -> Self {
+        Self { url: Some(url.to_owned()), ..Self::default() }
+    }
+
+    /// Returns the same options with or without --cluster.
+    pub const fn with_cluster(mut self, is_cluster: bool) -> Self {
+        self.cluster = is_cluster;
+        self
+    }
+
+    /// Whether they name a server instead of using the default one.
+    pub const fn is_named(&self) -> bool {
+        self.url.is_some() || self.host.is_some() || self.port.is_some() || self.socket.is_some()
+    }
+
+    /// Whether the server is a node of a cluster.
+    pub const fn is_cluster(&self) -> bool {
+        self.cluster
+    }
+
+    /// Creates a client of the server.
+    ///
+    /// # Errors
+    /// The options are invalid, or a file cannot be read. The error never contains a password.
+    pub fn client(&self) -> Result<Client> {
+        let info = self.info()?;
+        self.client_of(info)
+    }
+
+    /// Creates a client of another node of the same cluster, with the same user and certificates.
+    ///
+    /// # Errors
+    /// As [`Self::client`].
+    pub fn client_at(&self, host: &str, port: u16) -> Result<Client> {
+        let info = self.info()?;
+        let addr = match info.addr() {
+            ConnectionAddr::TcpTls { insecure, .. } => {
+                ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure: *insecure, tls_params: None }
+            }
+            _ => ConnectionAddr::Tcp(host.to_owned(), port),
+        };
+        self.client_of(info.set_addr(addr))
+    }
+
+    fn client_of(&self, info: ConnectionInfo) -> Result<Client> {
+        let client = match info.addr() {
+            ConnectionAddr::TcpTls { .. } => {
+                // Fails if it is already installed.
+                _ = rustls::crypto::ring::default_provider().install_default();
+                Client::build_with_tls(info, self.certificates()?)
+            }
+            _ => Client::open(info),
+        };
+        client.map_err(|error| anyhow!("cannot use these options: {error}"))
+    }
+
+    fn info(&self) -> Result<ConnectionInfo> {
+        let info = match &self.url {
+            Some(url) => url
+                .as_str()
+                .into_connection_info()
+                .map_err(|_| usage(format!("a server's URL must have the form {FORM}")))?,
+            None => self.addr().into_connection_info()?,
+        };
+        let info = match info.addr() {
+            ConnectionAddr::Tcp(host, port) if self.tls => {
+                let addr = ConnectionAddr::TcpTls {
+                    host: host.clone(),
+                    port: *port,
+                    insecure: self.insecure,
+                    tls_params: None,
+                };
+                info.set_addr(addr)
+            }
+            ConnectionAddr::TcpTls { host, port, .. } if self.insecure => {
+                let addr = ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: true, tls_params: None };
+                info.set_addr(addr)
+            }
+            _ => info,
+        };
+        if self.insecure && !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+            return Err(usage("--insecure needs --tls or a rediss:// URL"));
+        }
+        let redis = self.settings(info.redis_settings());
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
+        // Commands must not be delayed until earlier replies arrive.
+        Ok(info
+            .set_redis_settings(redis)
+            .set_tcp_settings(TcpSettings::default().set_nodelay(true).set_keepalive(keepalive)))
+    }
+
+    fn addr(&self) -> ConnectionAddr {
+        match &self.socket {
+            Some(path) => ConnectionAddr::Unix(path.clone()),
+            None => {
+                let host = self.host.clone().unwrap_or_else(|| "127.0.0.1".to_owned());
+                ConnectionAddr::Tcp(host, self.port.unwrap_or(6379))
+            }
+        }
+    }
+
+    fn settings(&self, from_url: &RedisConnectionInfo) -> RedisConnectionInfo {
+        let mut settings = from_url.clone().set_lib_name("bloomgate", env!("CARGO_PKG_VERSION"));
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        // A password in the URL is for this server, one in the environment for any server.
+        if let (Some(password), None) = (&self.password, from_url.password()) {
+            settings = settings.set_password(password);
+        }
+        self.database.map_or(settings.clone(), |database| settings.set_db(database))
+    }
+
+    fn certificates(&self) -> Result<TlsCertificates> {
+        let read = |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+        let client_tls = match (&self.cert, &self.tls_key) {
+            (Some(cert), Some(key)) => {
+                Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })
+            }
+            _ => None,
+        };
+        let root_cert = self.cacert.as_deref().map(read).transpose()?;
+        // Without certificates no server would be trusted, and the error would blame the server.
+        if let (Some(path), Some(bytes)) = (&self.cacert, &root_cert) {
+            let first = CertificateDer::pem_slice_iter(bytes).next();
+            ensure!(matches!(first, Some(Ok(_))), "{} does not contain a PEM certificate", path.display());
+        }
+        Ok(TlsCertificates { client_tls, root_cert })
+    }
+}
+
+// Opens connections, and describes each kind of connection failure in one line.
+
+/// How long to wait for a connection and its first replies.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Connects to a server. A later reply that takes longer than `patience` is a lost connection.
+///
+/// # Errors
+/// Describes what is wrong and what to do about it.
+fn open(client: &Client, address: &str, patience: Duration) -> Result<Connection> {
+    let connection = client.get_connection_with_timeout(CONNECT_TIMEOUT).map_err(|error| {
+        if let Some(reason) = tls_reason(&error) {
+            return anyhow!("cannot establish TLS with the server at {address}: {reason}");
+        }
+        match error.kind() {
+            _ if error.is_timeout() => {
+                anyhow!(
+                    "no answer from {address} for {} s: is it a Redis server, and does the use of TLS match?",
+                    CONNECT_TIMEOUT.as_secs()
+                )
+            }
+            ErrorKind::Io => anyhow!("cannot reach a Redis server at {address}: {}", line(&error)),
+            ErrorKind::AuthenticationFailed => anyhow!("the server at {address} rejects the user or password"),
+            ErrorKind::Parse => anyhow!("{address} is not a Redis server: it speaks another protocol"),
+            _ => anyhow!("cannot connect to {address}: {}", line(&error)),
+        }
+    })?;
+    connection.set_read_timeout(Some(patience))?;
+    connection.set_write_timeout(Some(patience))?;
+    Ok(connection)
+}
+
+/// Returns the text of an error in one line.
+fn line(error: &RedisError) -> String {
+    if error.kind() == ErrorKind::Parse {
+        return "its answer is not in Redis's protocol".to_owned();
+    }
+    error.to_string().lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// Returns why TLS failed, if it did.
+fn tls_reason(error: &RedisError) -> Option<String> {
+    let inner = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
+    let tls = inner.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref::<rustls::Error>()?;
+    Some(match tls {
+        rustls::Error::InvalidCertificate(fault) => {
+            format!("its certificate {}. --insecure accepts any certificate", certificate_reason(fault))
+        }
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "it requires a client certificate: use --cert and --tls-key".to_owned()
+        }
+        rustls::Error::InvalidMessage(_) => "it does not speak TLS".to_owned(),
+        other => other.to_string(),
+    })
+}
+
+fn certificate_reason(fault: &CertificateError) -> String {
+    match fault {
+        CertificateError::UnknownIssuer => {
+            "is not signed by a trusted authority: give the authority's certificate with --cacert FILE".to_owned()
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired".to_owned(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "is not valid yet".to_owned(),
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "is for another host name".to_owned()
+        }
+        // The library that verifies certificates has no public type for this.
+        CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            "belongs to an authority (CA:TRUE): give the server a certificate signed by that authority".to_owned()
+        }
+        other => format!("is refused: {other:?}"),
+    }
+}
+
+// Pipelined commands: they are sent before earlier replies are read, so that reading, the network and the server work in
+// parallel. The replies of a node arrive in the order of its commands.
+
+impl Server {
+    /// Sends one encoded command about `key` without waiting. Returns the node that owes the reply. Until that reply is read,
+    /// only [`Self::send`] and [`Self::receive`] may use the node.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn send(&mut self, packed: &[u8], key: &[u8]) -> Result<Address> {
+        let node = self.node_of_key(key)?;
+        let connection = self.connection(&node)?;
+        connection.send_packed_command(packed).map_err(|error| self.lost(&error))?;
+        Ok(node)
+    }
+
+    /// Waits for the next reply of a node. An error reply counts as a reply.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn receive(&mut self, node: &Address) -> Result<Value> {
+        loop {
+            let reply = self.connection(node)?.recv_response().map_err(|error| self.lost(&error))?;
+            if !matches!(reply, Value::Push { .. }) {
+                return Ok(reply);
+            }
+        }
+    }
+
+    /// Whether another node can execute the refused command, or the same one a little later.
+    pub fn is_elsewhere(&self, reply: &Value) -> bool {
+        self.slots.is_some() && is_moving(reply)
+    }
+
+    /// Resends a command whose reply was [elsewhere](Self::is_elsewhere) until it is executed. No node may owe a reply.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn follow(&mut self, command: &Cmd, reply: Value, key: &[u8]) -> Result<Value> {
+        self.settle(command, reply, key)
+    }
 }

@@ -8,18 +8,20 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use redis::{Cmd, cmd};
 
-use super::config::Keys;
-use super::follower::{FilterState, Follower, VISIBILITY_INTERVAL, refill_or_fail};
-use super::journal::{EVERY_KEY, Journal};
-use super::lsn::Lsn;
-use super::pulse::Pulse;
-use super::store::{end_leases_without_filter, is_worn};
-use super::stream::{Step, Transaction};
-use super::visibility::Snapshot;
-use super::work::{CHUNK, Work, changes, chunked, steps};
+use crate::follow::config::Keys;
+use crate::follow::fill::{add, copy, flush, is_locked};
+use crate::follow::follower::{
+    FilterState, Follower, VISIBILITY_INTERVAL, connect, origin, refill_or_fail, report_fill,
+};
+use crate::follow::journal::{CHUNK, EVERY_KEY, Entry, Journal, Work, changes, chunked, steps};
+use crate::follow::metrics::State;
+use crate::follow::pgoutput::Lsn;
+use crate::follow::session::Snapshot;
+use crate::follow::store::{Position, Pulse, Stopped, end_leases_without_filter, is_worn, reserve};
+use crate::follow::table::{Step, Table, Transaction};
 use crate::report::counted;
 
 /// How long SIGTERM waits for announced transactions to become visible.
@@ -214,5 +216,175 @@ impl Follower {
         self.store.delete_values(table, meanwhile)?;
         self.store.transact(keys, *epoch, &[cmd("DEL").arg(&keys.open).to_owned()])?;
         Ok(())
+    }
+}
+
+// Fills a filter in synchronous mode while COMMITs go on. The announcements add their items to the filter under construction, so it has
+// every row: the older ones by COPY, which begins when all confirmed transactions are visible, and the later ones by their announcements.
+
+impl Follower {
+    /// Deletes the heartbeat and the filter of a table, which is filled later.
+    pub(super) fn lose_filter(&mut self, index: usize) -> Result<()> {
+        let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
+        let keys = &table.keys;
+        let delete = cmd("DEL").arg(&keys.feed).arg(&keys.filter).arg(&keys.filling).to_owned();
+        self.store.transact(keys, *epoch, &[delete])?;
+        self.beat.pending = None;
+        self.set_state(index, FilterState::Missing)
+    }
+
+    pub(super) fn set_state(&mut self, index: usize, state: FilterState) -> Result<()> {
+        *self.filters.get_mut(index).context("a table")? = state;
+        Ok(())
+    }
+
+    /// Fills a filter that is missing, or replaces one that is worn, once all announced transactions are visible.
+    pub(super) fn fill_due(&mut self) -> Result<()> {
+        let mut tables = self.filters.iter().zip(&self.tables);
+        let is_due = |(filter, table): (&_, &Table)| {
+            matches!(filter, FilterState::Missing | FilterState::Worn) && !table.definition.is_empty()
+        };
+        let Some(index) = tables.position(is_due) else { return Ok(()) };
+        if !self.announced.is_empty() || !self.arrived.waiting.is_empty() {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        let table = self.tables.get(index).context("a table")?.clone();
+        let epoch = *self.epochs.get(index).context("a table")?;
+        let delete = cmd("DEL").arg(&table.keys.filling).to_owned();
+        self.store
+            .transact(&table.keys, epoch, &[delete.clone(), reserve(&table.config, &table.keys.filling)])
+            .with_context(|| format!("cannot create the filter of {}", table.config.name))?;
+        let before = *self.filters.get(index).context("a table")?;
+        let renews = before == FilterState::Worn;
+        let during = if renews { FilterState::Renewing } else { FilterState::Filling };
+        self.set_state(index, during)?;
+        self.metrics.enter(State::Filling);
+        match self.copy_rows(index, &table, during) {
+            Ok(rows) if renews => {
+                // Whoever asked the old filter was told the truth, and no cached value is older than an announcement.
+                let rename = cmd("RENAME").arg(&table.keys.filling).arg(&table.keys.filter).to_owned();
+                self.store.transact(&table.keys, epoch, &[rename])?;
+                self.end_fill(index, &table, rows, begin)
+            }
+            Ok(rows) => {
+                let (lsn, last) =
+                    self.positions.get(index).copied().zip(self.marks.get(index).copied()).context("a table")?;
+                // RENAME ends the leases that were granted without this filter. What readers have filled in until now is deleted
+                // by a scan, and every cache key is in the journal meanwhile.
+                let every = Entry::without_items(lsn, 0);
+                let finish = [
+                    cmd("RENAME").arg(&table.keys.filling).arg(&table.keys.filter).to_owned(),
+                    cmd("HSET").arg(&table.keys.open).arg(EVERY_KEY).arg(every.to_bytes()).to_owned(),
+                    // The table may have been altered meanwhile.
+                    Position { origin: origin(&self.system, self.tables.get(index).context("a table")?), lsn, last }
+                        .store(&table.keys),
+                ];
+                self.store.transact(&table.keys, epoch, &finish)?;
+                let journal = self.journals.get_mut(index).context("a table")?;
+                journal.announce(vec![(EVERY_KEY.to_vec(), every)], &Work::default());
+                self.announced.entry(lsn).or_insert(0);
+                self.end_fill(index, &table, rows, begin)
+            }
+            Err(error) if error.is::<Stopped>() || is_locked(&error) => {
+                self.store.transact(&table.keys, epoch, &[delete])?;
+                self.set_state(index, before)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn end_fill(&mut self, index: usize, table: &Table, rows: u64, begin: Instant) -> Result<()> {
+        report_fill(table, rows, begin);
+        self.metrics.count_fill();
+        self.metrics.enter(State::Following);
+        self.set_state(index, FilterState::Complete)
+    }
+
+    /// Copies the rows of a table, and announces what arrives meanwhile. The heartbeat goes on if the old filter is complete.
+    fn copy_rows(&mut self, index: usize, table: &Table, state: FilterState) -> Result<u64> {
+        let go_on = |follower: &mut Self| {
+            follower.receive_within(Duration::ZERO)?;
+            follower.announce()?;
+            follower.release()?;
+            if state == FilterState::Renewing {
+                follower.beat()?;
+            }
+            ensure!(follower.filters.get(index) == Some(&state), "{} was altered meanwhile", table.config.name);
+            Ok(())
+        };
+        self.await_running(go_on)?;
+        // The follower's own session looks for visible transactions meanwhile.
+        let mut database = connect(&self.settings)?;
+        let rows = copy(&mut database, table, |items| {
+            add(&mut self.store, &table.keys.filling, items)?;
+            self.pulse.ensure_running()?;
+            self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
+            go_on(self)
+        })?;
+        flush(&mut database)?;
+        Ok(rows)
+    }
+}
+
+// Eventual mode: applies each transaction once other sessions can see it, and confirms it afterwards. No COMMIT waits.
+
+impl Follower {
+    /// Applies the transactions that other sessions can see, in the order of the log.
+    pub(super) fn apply_visible(&mut self) -> Result<()> {
+        if self.arrived.waiting.is_empty() {
+            return Ok(());
+        }
+        let snapshot = Snapshot::take(&mut self.database)?;
+        let mut group = Vec::new();
+        while self.arrived.waiting.front().is_some_and(|transaction| snapshot.shows(transaction.xid)) {
+            group.extend(self.arrived.pop());
+        }
+        let Some(last) = group.last().map(Transaction::mark) else { return Ok(()) };
+        let end = last.end;
+        for index in 0..self.tables.len() {
+            if let Err(error) = self.apply(index, &group, end) {
+                refill_or_fail(error)?;
+                // The rows show the whole group already. To apply it again would add its deleted items, too, for which a full filter may
+                // have no room.
+                *self.marks.get_mut(index).context("a table")? = last;
+                self.refill(index, end)?;
+            }
+        }
+        self.metrics.count_transactions(group.len(), group.iter().map(|transaction| transaction.steps.len()).sum());
+        self.confirm(end)
+    }
+
+    /// Applies a group to one table, and stores the position.
+    fn apply(&mut self, index: usize, group: &[Transaction], end: Lsn) -> Result<()> {
+        let table = self.tables.get(index).context("a table")?;
+        let position = *self.positions.get(index).context("a table")?;
+        let epoch = *self.epochs.get(index).context("a table")?;
+        let (mut work, mut is_truncated, mut is_altered) = (Work::default(), false, false);
+        for (transaction, step) in steps(group, position, index) {
+            match step {
+                Step::Change(change) => work.add(change, transaction, table.deletes),
+                Step::Truncate => (work, is_truncated) = (Work::default(), true),
+                Step::Altered => (work, is_truncated, is_altered) = (Work::default(), true, true),
+            }
+        }
+        if is_altered {
+            self.distrust(index)?;
+        }
+        let table = self.tables.get(index).context("a table")?;
+        let mut commands = work.changes(&table.keys.filter);
+        if is_truncated {
+            // BF.CLEAR ends the leases first, so that a reader that has loaded an old row cannot fill it in after the scan. Rows that
+            // were inserted since are added in the same transaction, so that none of them is reported absent.
+            let clear = cmd("BF.CLEAR").arg(&table.keys.filter).to_owned();
+            let no_heartbeat = is_altered.then(|| cmd("DEL").arg(&table.keys.feed).to_owned());
+            let commands: Vec<_> = no_heartbeat.into_iter().chain([clear]).chain(commands.iter().cloned()).collect();
+            self.store.transact(&table.keys, epoch, &commands)?;
+            self.store.delete_values(table, |_| Ok(()))?;
+        }
+        commands.extend(chunked("BF.MDEL", &table.keys.filter, work.gone()));
+        // A follower that ends in between does it all again: items are added first and deleted last.
+        let commands = self.transact_in_parts(index, commands)?;
+        self.store_position(index, commands, end.max(position), group)
     }
 }
