@@ -4,7 +4,7 @@ use crate::running::{run, run_with, url};
 use testing::{Server, on_every_server};
 
 /// Command lines and their error messages. Nothing listens on port 1.
-const MISUSED: [(&str, &str); 28] = [
+const MISUSED: [(&str, &str); 26] = [
     ("survey --url http://nowhere", "a server's URL must have the form"),
     ("survey --beside http://nowhere -p 1", "a server's URL must have the form"),
     ("survey --insecure -p 1", "--insecure needs --tls"),
@@ -22,9 +22,7 @@ const MISUSED: [(&str, &str); 28] = [
     ("dedup --key a --create 1 5", "--create: `1` is not a rate"),
     ("dedup --key a --create 0.1 1.5", "--create: `1.5` is not a whole number"),
     ("dedup --key a --json /a~2", "`/a~2` is not a JSON Pointer"),
-    ("crawl - --key a --capacity 0", "it must be at least 1"),
-    ("crawl - --key a --capacity 5 --rate 2", "`2` is not a rate"),
-    ("crawl -", "--key <KEY>"),
+    ("dedup -", "--key <KEY>"),
     ("shards create a 1.5 100 --shards 2", "`1.5` is not a rate"),
     ("shards create a 0.1 0 --shards 2", "it must be at least 1"),
     ("backup a --verify -o -", "--verify reads the file back"),
@@ -39,7 +37,7 @@ const MISUSED: [(&str, &str); 28] = [
 fn invalid_values_exit_with_status_2_before_a_server_is_contacted() {
     for (line, part) in MISUSED {
         let mut words: Vec<_> = line.split(' ').collect();
-        if ["load", "dedup", "crawl", "shards"].contains(&words[0]) {
+        if ["load", "dedup", "shards"].contains(&words[0]) {
             words.extend(["-p", "1"]);
         }
         let ended = run(&words).misused(part);

@@ -4,8 +4,7 @@ use crate::running::{Ended, run, run_with, url};
 use testing::{Connection, Server, on_every_server};
 
 /// The command lines that read lines from the file PATH into the key `seen`.
-const READERS: [&str; 5] = [
-    "crawl PATH --key seen",
+const READERS: [&str; 4] = [
     "dedup PATH --key seen",
     "load PATH --key seen --create 1e-9 5000",
     "load PATH --key seen --create 1e-9 5000 --column 1",

@@ -9,7 +9,6 @@ mod build;
 mod cluster;
 mod columns;
 mod connecting;
-mod crawl;
 mod dedup;
 mod empty;
 mod exit_status;

@@ -9,11 +9,9 @@ use testing::{Connection, Server, on_every_server};
 const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/tool/README.md");
 
 /// Command lines. FILE is a backup, LINES a file of lines, NEW a file that the run creates, URL the server.
-const RUNS: [&str; 27] = [
+const RUNS: [&str; 25] = [
     "backup --all --verify -o NEW",
     "backup plain sharded -o NEW",
-    "crawl LINES --key crawled",
-    "crawl LINES --key planned --capacity 100",
     "dedup LINES --key deduped --create 0.01 100",
     "dedup LINES --key plain --dry-run",
     "dedup LINES --key sharded --shards",

@@ -4,7 +4,6 @@
 mod archive;
 mod backup;
 mod build;
-mod crawl;
 mod database;
 mod dedup;
 mod exit;
@@ -53,7 +52,6 @@ enum Subcommands {
     Backup(backup::Arguments),
     Build(build::Arguments),
     Completions(pages::Completions),
-    Crawl(crawl::Arguments),
     Dedup(dedup::Arguments),
     Follow(follow::Arguments),
     Load(load::Arguments),
@@ -101,7 +99,6 @@ fn run(Arguments { server, subcommand, .. }: Arguments) -> anyhow::Result<()> {
         Subcommands::Man(arguments) => arguments.run(Arguments::command()),
         Subcommands::Backup(arguments) => backup::run(&server, &arguments),
         Subcommands::Build(arguments) => build::run(&arguments),
-        Subcommands::Crawl(arguments) => crawl::run(&server, &arguments),
         Subcommands::Dedup(arguments) => dedup::run(&server, &arguments),
         Subcommands::Follow(arguments) => follow::run(&arguments),
         Subcommands::Plan(arguments) => plan::run(&server, &arguments),

@@ -1,35 +1,11 @@
 //! Prints to the standard output: figures at the end of a run, one per line, and other texts. It is not an error if the reader
 //! exits (`| head`).
 
-use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::HumanCount;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-/// Lines of figures that are printed together.
-#[derive(Default)]
-pub struct Report {
-    text: String,
-}
-
-impl Report {
-    /// Adds a line. `remark` may be empty.
-    pub fn line(&mut self, name: &str, figure: impl Display, remark: &str) {
-        let line = format!("{name:<22}{:>12}   {remark}", figure.to_string());
-        self.text.push_str(line.trim_end());
-        self.text.push('\n');
-    }
-
-    /// Prints the lines.
-    ///
-    /// # Errors
-    /// As [`print`].
-    pub fn print(&self) -> io::Result<()> {
-        print(&self.text).map(drop)
-    }
-}
 
 /// Prints a text. Returns whether the reader still exists.
 ///
