@@ -27,7 +27,7 @@ pub struct Arguments {
     /// Run only this section. It may be given several times. `peer` needs a --peer.
     #[arg(long = "only", value_name = "SECTION", default_values_t = Section::value_variants().to_vec(), hide_default_value = true)]
     pub sections: Vec<Section>,
-    /// The folder for tables and plots. The repository's own copy is in benches/results.
+    /// The folder for tables. The repository's own copy is in benches/results.
     #[arg(long, value_name = "FOLDER", default_value = "target/bench")]
     pub out: PathBuf,
     /// Items of the largest filter of the section `scale`, and of the filter of `limit`. Filters of `kinds` have at most
@@ -43,9 +43,6 @@ pub struct Arguments {
     /// Our module. By default the one that scripts/bench builds.
     #[arg(long, value_name = "FILE")]
     pub module: Option<PathBuf>,
-    /// Measure nothing, but draw the plots of the tables in this folder again.
-    #[arg(long, value_name = "FOLDER")]
-    pub plots: Option<PathBuf>,
     /// Run a loop over the filter's kernel, for a program that counts its instructions.
     #[arg(long = "loop", num_args = 2, value_names = ["NAME", "TIMES"], hide = true)]
     pub kernel_loop: Option<Vec<String>>,
@@ -63,7 +60,6 @@ pub enum Section {
     Commands,
     HugePages,
     Chain,
-    Snapshot,
     Saving,
     Scale,
     Limit,
@@ -71,7 +67,6 @@ pub enum Section {
     Peer,
     Pauses,
     Kinds,
-    Guard,
     Feed,
     Clients,
     Instructions,
@@ -208,7 +203,6 @@ mod tests {
             let error = read(words).expect_err(words);
             assert_eq!(error.exit_code(), 2, "{words}");
         }
-        assert_eq!(read("--plots a").expect("plots").plots, Some("a".into()));
         assert_eq!(read("--loop single 10").expect("a loop").kernel_loop, Some(vec!["single".into(), "10".into()]));
     }
 

@@ -6,7 +6,7 @@
 //! the client. Requests per second are measured by a client, which can itself be the bottleneck.
 //!
 //! `sections` has one file per section. `items`, `answers`, `client` and `load` generate the load, `instance` and `variants`
-//! run the servers, `statistics`, `table` and `plots` produce the output. The parts that need no server have unit tests, which
+//! run the servers, `statistics` and `table` produce the output, `benches/plots.py` draws it. The parts that need no server have unit tests, which
 //! `tests.rs` collects.
 
 // In a benchmark, numbers are far below 2^53, and indices come from the lists that they index.
@@ -24,7 +24,6 @@ mod items;
 mod load;
 mod loops;
 mod machine;
-mod plots;
 mod redisbloom;
 mod results;
 mod sections;
@@ -48,7 +47,6 @@ fn main() -> ExitCode {
     let arguments = Arguments::read(std::env::args().skip(1)).unwrap_or_else(|error| error.exit());
     let outcome = match arguments {
         Arguments { kernel_loop: Some(words), .. } => loops::run(&words).map(|()| ExitCode::SUCCESS),
-        Arguments { plots: Some(folder), .. } => results::draw_again(&folder).map(|()| ExitCode::SUCCESS),
         arguments => run(arguments),
     };
     outcome.unwrap_or_else(|error| {
@@ -116,7 +114,7 @@ fn run(mut arguments: Arguments) -> Result<ExitCode> {
         sections::run(*section, &bench, &mut results).with_context(|| format!("section {section}"))?;
         eprintln!("bench: {section} took {:.0} s", start.elapsed().as_secs_f64());
     }
-    println!("tables, CSV files and plots are in {}", out.display());
+    println!("tables and CSV files are in {}", out.display());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,4 +1,4 @@
-//! The unit tests of those parts of the benchmark that need no server: parsing, loads, tables and plots. A program without
+//! The unit tests of those parts of the benchmark that need no server: parsing, loads and tables. A program without
 //! cargo's test harness cannot run them, so this file collects them for `cargo test --test bench`.
 
 // Functions that only the program calls are unused here.
@@ -11,7 +11,15 @@ mod arguments;
 mod callgrind;
 mod info;
 mod items;
-mod plots;
 mod redisbloom;
 mod statistics;
 mod table;
+
+#[test]
+fn stored_plots_match_the_stored_figures() {
+    let plots = std::process::Command::new("python3")
+        .args(["benches/plots.py", "benches/results", "--check"])
+        .output()
+        .unwrap();
+    assert!(plots.status.success(), "{}", String::from_utf8_lossy(&plots.stderr));
+}

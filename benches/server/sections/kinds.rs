@@ -1,5 +1,4 @@
-//! The kinds of filters compared with the plain one: lookups, adds and memory of full filters. `whole.rs` measures BF.MERGE
-//! and BF.ROTATE.
+//! The kinds of filters compared with the plain one: lookups, adds and memory of full filters.
 
 use anyhow::{Context, Result, bail};
 
@@ -12,8 +11,6 @@ use crate::statistics::Samples;
 use crate::table::{Cell, Table, summary};
 use crate::variants::{Bench, RATE};
 use testing::{Connection, Reply};
-
-use super::whole;
 
 /// The buckets of a ring. All but one of them have room for the capacity.
 const BUCKETS: u64 = 8;
@@ -51,7 +48,7 @@ const KINDS: [Kind; 6] = [
     Kind { name: "COUNTING", key: "counting", words: &["COUNTING"], fill: Fill::Once },
     Kind {
         name: "WINDOW, 8 full buckets",
-        key: whole::RING,
+        key: "window",
         words: &["NONSCALING", "WINDOW", "100000000"],
         fill: Fill::ByBucket,
     },
@@ -119,8 +116,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
             kind.measure(server, &sizes, round, row).with_context(|| kind.name)?;
         }
     }
-    results.table(&table(&rows, &sizes))?;
-    whole::run(bench, &running, sizes.rounds, results)
+    results.table(&table(&rows, &sizes))
 }
 
 fn table(rows: &[Row], sizes: &Sizes) -> Table {

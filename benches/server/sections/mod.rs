@@ -5,20 +5,15 @@ mod clients;
 mod commands;
 mod disk;
 mod feed;
-mod guard;
 mod huge_pages;
 mod instructions;
 mod kinds;
 mod limit;
 mod pauses;
 mod peer;
-mod rows;
 mod saving;
 mod scale;
 mod small;
-mod snapshot;
-mod stampede;
-mod whole;
 
 use anyhow::Result;
 
@@ -26,13 +21,12 @@ use super::arguments::Section;
 use super::results::Results;
 use super::variants::Bench;
 
-/// Measures a section and adds its tables and plots to the results.
+/// Measures a section and adds its tables to the results.
 pub fn run(section: Section, bench: &Bench, results: &mut Results) -> Result<()> {
     match section {
         Section::Commands => commands::run(bench, results),
         Section::HugePages => huge_pages::run(bench, results),
         Section::Chain => chain::run(bench, results),
-        Section::Snapshot => snapshot::run(bench, results),
         Section::Saving => saving::run(bench, results),
         Section::Scale => scale::run(bench, results),
         Section::Limit => limit::run(bench, results),
@@ -40,7 +34,6 @@ pub fn run(section: Section, bench: &Bench, results: &mut Results) -> Result<()>
         Section::Peer => peer::run(bench, results),
         Section::Pauses => pauses::run(bench, results),
         Section::Kinds => kinds::run(bench, results),
-        Section::Guard => guard::run(bench, results),
         Section::Feed => feed::run(bench, results),
         Section::Clients => clients::run(bench, results),
         Section::Instructions => instructions::run(bench, results),
