@@ -64,7 +64,7 @@ export function fillingName(filter: Word): Word {
   return joined(inSlotOf(filter), "~filling");
 }
 
-/** The keys of `bloomgate follow` beside a filter, named by the rule of crates/tool/src/follow/config.rs. */
+/** The keys of `bloomgate follow` beside a filter, named by the rule of crates/follow/src/config.rs. */
 export class FeedKeys {
   readonly heartbeat: Word;
   readonly inFlight: Word;

@@ -37,7 +37,7 @@ pub fn filling_name(filter: &[u8]) -> Result<Vec<u8>, Error> {
     Ok([&in_slot_of(filter)?, b"~filling".as_slice()].concat())
 }
 
-/// The keys of `bloomgate follow` beside a filter, named by the rule of crates/tool/src/follow/config.rs.
+/// The keys of `bloomgate follow` beside a filter, named by the rule of crates/follow/src/config.rs.
 pub(crate) struct FeedKeys {
     pub heartbeat: Vec<u8>,
     pub in_flight: Vec<u8>,

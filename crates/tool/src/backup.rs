@@ -13,10 +13,10 @@ use redis::{Pipeline, Value, from_redis_value};
 use serde_json::json;
 
 use crate::archive::{Archive, Contents, DUMP_PART_BYTES, Head, How, Listing, Output, Row};
-use crate::exit::usage;
 use crate::keys::{ask_of_each, contents, for_each_key_like, is_filter};
+use crate::names::counted;
 use crate::progress::Bar;
-use crate::report::counted;
+use crate::server::usage;
 use crate::server::{Options, Server, shown};
 use crate::target::{count_key, parse_shards, shard_keys, sharded_name};
 

@@ -21,11 +21,11 @@ use indicatif::{BinaryBytes, HumanCount, HumanDuration};
 use serde_json::json;
 
 use crate::archive::{Archive, Contents, Head, How, Listing, Output, Row};
-use crate::exit::usage;
 use crate::input::{self, BytesRead, size_bytes};
+use crate::names::counted;
 use crate::numbers::{count_in_digits, rate_in_digits, reason};
 use crate::progress::Bar;
-use crate::report::counted;
+use crate::server::usage;
 
 /// Build a filter from the lines of files without a server, for `restore`
 #[derive(clap::Args)]

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::exit::{self, Signals};
 use crate::input::BytesRead;
-use crate::report::counted;
+use crate::names::counted;
 use crate::server::{Options, Server};
 use crate::stream::reader::{LINES_AT_ONCE, Reading};
 use crate::stream::{Answer, Answered, Batch, Column, Field, Flow, Lines};

@@ -10,23 +10,6 @@ use anyhow::Result;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// Why a command line is invalid.
-#[derive(Debug)]
-pub struct Usage(String);
-
-impl fmt::Display for Usage {
-    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
-
-/// Creates an error that exits with status 2.
-pub fn usage(text: impl Into<String>) -> anyhow::Error {
-    Usage(text.into()).into()
-}
-
 // SIGINT and SIGTERM during work that must be tidied up. Afterwards the process dies of the signal, so that its parent sees the
 // same status as from a subcommand that does not handle signals.
 

@@ -1,26 +1,21 @@
 //! `bloomgate`, the command-line tool: a Redis client. It uses the module only through its commands and does not link it; `plan`
-//! and `build` use the filter crate. This file defines the command line; each subcommand has its own file.
+//! and `build` use the filter crate. `follow`, and the connections that it shares with the other subcommands, are the crate
+//! `bloomgate-follow`. This file defines the command line; each subcommand has its own file.
 
 mod archive;
 mod backup;
 mod build;
-mod database;
 mod dedup;
 mod exit;
-mod follow;
-mod http;
 mod input;
 mod keys;
 mod load;
-mod names;
 mod numbers;
 mod pages;
 mod plan;
 mod progress;
-mod prometheus;
 mod report;
 mod restore;
-mod server;
 mod shards;
 mod stats;
 mod stream;
@@ -32,7 +27,9 @@ mod web;
 use std::process::ExitCode;
 use std::thread;
 
+use bloomgate_follow as follow;
 use clap::{CommandFactory, Parser, Subcommand};
+use follow::{database, http, names, prometheus, server};
 
 /// Works with Bloom filters in a Redis or Valkey server that has loaded the bloomgate module.
 #[derive(Parser)]
@@ -79,7 +76,7 @@ fn main() -> ExitCode {
             if let Some(exit::Interrupted(signal)) = error.downcast_ref() {
                 _ = signal_hook::low_level::emulate_default_handler(*signal);
             }
-            if error.is::<exit::Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if error.is::<server::Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
         // The panic was printed.
         Ok(Err(_)) => ExitCode::FAILURE,

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use clap::Command;
 use clap_complete::Shell;
 
-use crate::exit::usage;
 use crate::report::print;
+use crate::server::usage;
 
 /// Print a manual page, or write all of them to a folder
 #[derive(clap::Args)]

@@ -10,9 +10,9 @@ use indicatif::{BinaryBytes, HumanCount};
 use redis::Cmd;
 use serde_json::json;
 
-use crate::exit::usage;
 use crate::numbers::{self, count_in_digits, rate_in_digits};
 use crate::report::{percent, print};
+use crate::server::usage;
 use crate::server::{Options, Server};
 
 /// If there are more layers, only the first and the last ones are shown.

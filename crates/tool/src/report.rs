@@ -4,7 +4,6 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use indicatif::HumanCount;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Prints a text. Returns whether the reader still exists.
@@ -40,11 +39,6 @@ pub fn wait_with_reader(until: Instant) -> io::Result<bool> {
     }
 }
 
-/// Formats a number with a noun: `1 line`, `2,000 lines`.
-pub fn counted(number: u64, noun: &str) -> String {
-    format!("{} {noun}{}", HumanCount(number), if number == 1 { "" } else { "s" })
-}
-
 /// Formats `share` (0.0 to 1.0) as a percentage with two significant digits: 0.97%, 1%, 12%, 0.000031%.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
@@ -62,14 +56,6 @@ pub fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_is_singular() {
-        assert_eq!(
-            [0, 1, 2, 1000].map(|number| counted(number, "line")),
-            ["0 lines", "1 line", "2 lines", "1,000 lines"]
-        );
-    }
 
     #[test]
     fn percentages_have_two_significant_digits() {

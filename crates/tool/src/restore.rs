@@ -16,8 +16,8 @@ use serde_json::json;
 use crate::archive::{Catalogue, Contents, Entry, Event, How, Input, Listing, Reader, Row};
 use crate::exit::Signals;
 use crate::keys::{ask_of_each, contents, is_filter};
+use crate::names::counted;
 use crate::progress::Bar;
-use crate::report::counted;
 use crate::server::{Options, Server, shown, slot};
 use crate::target::{count_key, parse_shards, shard_keys, sharded_name};
 

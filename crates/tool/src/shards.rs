@@ -10,9 +10,10 @@ use redis::{Cmd, Value, cmd, from_redis_value};
 use serde_json::json;
 
 use crate::exit::{Interrupted, Signals};
+use crate::names::counted;
 use crate::numbers;
 use crate::progress::Bar;
-use crate::report::{counted, percent, print};
+use crate::report::{percent, print};
 use crate::server::{Address, Options, Server, shown};
 use crate::target::{Target, count_key, shard_keys, shards_of};
 

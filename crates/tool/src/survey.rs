@@ -10,7 +10,8 @@ use redis::{Value, cmd, from_redis_value};
 use serde_json::json;
 
 use crate::keys::{ask_of_each, for_each_key};
-use crate::report::{counted, print};
+use crate::names::counted;
+use crate::report::print;
 use crate::server::{Options, Server, shown};
 
 /// The number of keys that are named for each unsupported type, and of filters that differ.

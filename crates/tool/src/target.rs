@@ -10,8 +10,8 @@ use bloomgate_client::Stats;
 use bloomgate_client::sharding::{self, MOST_SHARDS, shard_key, shard_of};
 use redis::{Cmd, Value, cmd, from_redis_value};
 
-use crate::exit::usage;
 use crate::numbers;
+use crate::server::usage;
 use crate::server::{Server, shown};
 
 /// A filter, or the shards of one.

@@ -164,7 +164,7 @@ def cache_prefix(filter: bytes) -> bytes:
 
 
 class FeedKeys:
-    """The keys of `bloomgate follow` beside a filter, named by the rule of crates/tool/src/follow/config.rs."""
+    """The keys of `bloomgate follow` beside a filter, named by the rule of crates/follow/src/config.rs."""
 
     def __init__(self, filter: bytes) -> None:
         base = in_slot_of(filter)

@@ -8,8 +8,8 @@ use indicatif::{BinaryBytes, HumanCount};
 use serde_json::{Value, json};
 
 use crate::archive::{Contents, Event, Head, How, Reader};
+use crate::names::counted;
 use crate::names::escaped;
-use crate::report::counted;
 use crate::server::shown;
 use crate::target::{parse_shards, shard_keys, sharded_name};
 

@@ -12,7 +12,7 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 use crate::archive::{Catalogue, Writer};
-use crate::exit::usage;
+use crate::server::usage;
 
 const BUFFER_BYTES: usize = 1 << 18;
 

@@ -17,12 +17,14 @@ use redis::{Value, cmd, from_redis_value};
 use serde_json::json;
 
 use crate::database;
-use crate::exit::{self, Interrupted, Signals, usage};
+use crate::exit::{self, Interrupted, Signals};
 use crate::input::BytesRead;
 use crate::load::checkpoint::{Checkpoint, Keys};
 use crate::load::rows::{Position, Rows};
 use crate::load::source::{Items, Skipped, Source};
-use crate::report::{counted, print};
+use crate::names::counted;
+use crate::report::print;
+use crate::server::usage;
 use crate::server::{Lost, Options, RECONNECT_TIMEOUT, Server};
 use crate::stream::{Answer, Answered, Column, Flow};
 use crate::target::{Creation, Question, Target};

@@ -10,7 +10,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, Statement};
 
 use crate::database;
-use crate::exit::usage;
+use crate::server::usage;
 
 /// Rows of a database.
 #[derive(Clone, Debug)]

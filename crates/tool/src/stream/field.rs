@@ -8,7 +8,7 @@ use csv_core::{ReadRecordResult, Reader};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::exit::usage;
+use crate::server::usage;
 
 /// The part of a line that is the item.
 #[derive(Clone, Debug)]

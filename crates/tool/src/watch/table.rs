@@ -2,7 +2,8 @@
 
 use indicatif::{BinaryBytes, HumanCount};
 
-use crate::report::{counted, percent};
+use crate::names::counted;
+use crate::report::percent;
 use crate::server::shown;
 use crate::watch::sampler::{Filter, Sample};
 

@@ -2,7 +2,7 @@
 //! end or hang between any two steps, and of a server that loses data. docs/feed-proof.md says what it shows and what it cannot
 //! see.
 //!
-//! The server is that of the guard's model, with the module's own state machine. `crates/tool/src/follow` has to take the steps of
+//! The server is that of the guard's model, with the module's own state machine. `crates/follow` has to take the steps of
 //! `follower.rs`.
 
 mod checks;

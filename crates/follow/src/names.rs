@@ -1,6 +1,7 @@
-//! Formats keys, which can contain any bytes and have any length: they are escaped, and cut if they are long.
+//! Formats counts, and keys, which can contain any bytes and have any length: they are escaped, and cut if they are long.
 
 use bloomgate_filter::hash::siphash::siphash24_128;
+use indicatif::HumanCount;
 
 /// Longer names are cut. A key can have 512 MB.
 pub const NAME_BYTES_MAX: usize = 200;
@@ -38,6 +39,11 @@ pub fn digest(key: &[u8]) -> String {
     format!("{low:016x}{high:016x}")
 }
 
+/// Formats a number with a noun: `1 line`, `2,000 lines`.
+pub fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", HumanCount(number), if number == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +71,13 @@ mod tests {
     #[test]
     fn a_digest_never_changes() {
         assert_eq!(digest(b"seen"), "14ea463711731357900e7f4fb25754a7");
+    }
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!(
+            [0, 1, 2, 1000].map(|number| counted(number, "line")),
+            ["0 lines", "1 line", "2 lines", "1,000 lines"]
+        );
     }
 }

@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres::Config;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::exit::usage;
+use crate::server::usage;
 
 /// Parses the URL of a server. The environment's PGPASSWORD is the password if the URL has none.
 ///

@@ -21,7 +21,6 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{AlertDescription, CertificateError};
 
-use crate::exit::usage;
 pub use crate::names::shown;
 
 /// The address of a node, `HOST:PORT`.
@@ -774,4 +773,23 @@ impl Server {
     pub fn follow(&mut self, command: &Cmd, reply: Value, key: &[u8]) -> Result<Value> {
         self.settle(command, reply, key)
     }
+}
+
+// Command lines that are invalid.
+
+/// Why a command line is invalid.
+#[derive(Debug)]
+pub struct Usage(String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl Error for Usage {}
+
+/// Creates an error that exits with status 2.
+pub fn usage(text: impl Into<String>) -> anyhow::Error {
+    Usage(text.into()).into()
 }

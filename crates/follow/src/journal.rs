@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, btree_map};
 use anyhow::{Context, Result};
 use redis::{Cmd, cmd};
 
-pub use crate::follow::config::EVERY_KEY;
-use crate::follow::pgoutput::Lsn;
-use crate::follow::table::{Change, Step, Transaction};
+pub use crate::config::EVERY_KEY;
+use crate::pgoutput::Lsn;
+use crate::table::{Change, Step, Transaction};
 
 /// With more cache keys than this, a group is announced as [`EVERY_KEY`].
 pub const MANY: usize = 10_000;
@@ -295,7 +295,7 @@ pub fn chunked<'a>(name: &str, key: &str, arguments: impl Iterator<Item = &'a Ve
 
 #[cfg(test)]
 mod tests {
-    use crate::follow::table::{Change, Transaction};
+    use crate::table::{Change, Transaction};
 
     use super::*;
 

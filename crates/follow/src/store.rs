@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
 
-use crate::follow::config::{Config, Keys, Table as TableConfig};
-use crate::follow::journal::Journal;
-use crate::follow::pgoutput::{Lsn, Mark};
-use crate::follow::table::Table;
-use crate::follow::wire::Wire;
+use crate::config::{Config, Keys, Table as TableConfig};
+use crate::journal::Journal;
+use crate::pgoutput::{Lsn, Mark};
 use crate::server::{Lost, Options, Server};
+use crate::table::Table;
+use crate::wire::Wire;
 
 /// How long a follower counts as alive after its last sign.
 const ALIVE: Duration = Duration::from_secs(5);

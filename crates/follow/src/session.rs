@@ -16,10 +16,10 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, CopyOutStream, NoTls, Row, Statement, ToStatement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::config;
 use crate::database;
-use crate::follow::config;
-use crate::follow::pgoutput::Lsn;
-use crate::follow::wire::{TIMEOUT, UNANSWERED};
+use crate::pgoutput::Lsn;
+use crate::wire::{TIMEOUT, UNANSWERED};
 
 /// How long a reader of COPY waits until it fails with [`ErrorKind::TimedOut`]. It can read on.
 const COPY_TIMEOUT: Duration = Duration::from_secs(1);

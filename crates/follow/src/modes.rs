@@ -11,18 +11,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use redis::{Cmd, cmd};
 
-use crate::follow::config::Keys;
-use crate::follow::fill::{add, copy, flush, is_locked};
-use crate::follow::follower::{
-    FilterState, Follower, VISIBILITY_INTERVAL, connect, origin, refill_or_fail, report_fill,
-};
-use crate::follow::journal::{CHUNK, EVERY_KEY, Entry, Journal, Work, changes, chunked, steps};
-use crate::follow::metrics::State;
-use crate::follow::pgoutput::Lsn;
-use crate::follow::session::Snapshot;
-use crate::follow::store::{Position, Pulse, Stopped, end_leases_without_filter, is_worn, reserve};
-use crate::follow::table::{Step, Table, Transaction};
-use crate::report::counted;
+use crate::config::Keys;
+use crate::fill::{add, copy, flush, is_locked};
+use crate::follower::{FilterState, Follower, VISIBILITY_INTERVAL, connect, origin, refill_or_fail, report_fill};
+use crate::journal::{CHUNK, EVERY_KEY, Entry, Journal, Work, changes, chunked, steps};
+use crate::metrics::State;
+use crate::names::counted;
+use crate::pgoutput::Lsn;
+use crate::session::Snapshot;
+use crate::store::{Position, Pulse, Stopped, end_leases_without_filter, is_worn, reserve};
+use crate::table::{Step, Table, Transaction};
 
 /// How long SIGTERM waits for announced transactions to become visible.
 const LAST_RELEASE: Duration = Duration::from_secs(10);

@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, bail, ensure};
 use redis::Cmd;
 
-use crate::follow::config::{Config, Mode};
-use crate::follow::fill::{fill, is_locked};
-use crate::follow::journal::Journal;
-use crate::follow::metrics::{Metrics, State};
-use crate::follow::pgoutput::{self, Lsn, Mark};
-use crate::follow::session::{self, Altered, Client, Publication, Snapshot, unfinished};
-use crate::follow::slot::{Known, ensure_slot, is_busy, mark_unreadable, take_slot};
-use crate::follow::store::{INTERVAL as PULSE, Position, Pulse, Replaced, Stopped, Store, has_filter};
-use crate::follow::table::{Arrived, Table, Transaction, check_publication};
-use crate::follow::wire::{Event, TEXT_SETTINGS, Wire, unanswered};
-use crate::report::counted;
+use crate::config::{Config, Mode};
+use crate::fill::{fill, is_locked};
+use crate::journal::Journal;
+use crate::metrics::{Metrics, State};
+use crate::names::counted;
+use crate::pgoutput::{self, Lsn, Mark};
 use crate::server::Lost;
+use crate::session::{self, Altered, Client, Publication, Snapshot, unfinished};
+use crate::slot::{Known, ensure_slot, is_busy, mark_unreadable, take_slot};
+use crate::store::{INTERVAL as PULSE, Position, Pulse, Replaced, Stopped, Store, has_filter};
+use crate::table::{Arrived, Table, Transaction, check_publication};
+use crate::wire::{Event, TEXT_SETTINGS, Wire, unanswered};
 
 /// How often the list of running transactions is read while transactions wait.
 pub const VISIBILITY_INTERVAL: Duration = Duration::from_millis(1);

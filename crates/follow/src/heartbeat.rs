@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use redis::{Value, cmd};
 
-use crate::follow::config::Mode;
-use crate::follow::fill::is_locked;
-use crate::follow::follower::{Follower, origin};
-use crate::follow::pgoutput::Lsn;
-use crate::follow::session::{self, Altered, Snapshot};
-use crate::follow::store::Position;
-use crate::follow::table::{Table, check_publication};
+use crate::config::Mode;
+use crate::fill::is_locked;
+use crate::follower::{Follower, origin};
+use crate::pgoutput::Lsn;
+use crate::session::{self, Altered, Snapshot};
+use crate::store::Position;
+use crate::table::{Table, check_publication};
 
 /// How long `synchronous_standby_names` must have been right before the heartbeat begins: PostgreSQL's processes read the setting one
 /// after another.

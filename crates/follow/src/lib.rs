@@ -1,6 +1,9 @@
 //! `bloomgate follow`: keeps filters and cached values up to date from PostgreSQL's log, so that no writer of the database needs to
-//! know about the guard. `follower` has the loop, `eventual` and `synchronous` its two modes, `wire` and `pgoutput` the stream, `store` the
-//! writes.
+//! know about the guard. `follower` has the loop, `modes` the eventual and the synchronous mode, `wire` and `pgoutput` the stream, `store`
+//! the writes.
+//!
+//! The public modules are what it shares with the other subcommands of the tool: connections to a server, a cluster and PostgreSQL, and a
+//! small HTTP server with metrics.
 
 mod config;
 mod fill;
@@ -17,6 +20,12 @@ mod table;
 mod template;
 mod wire;
 
+pub mod database;
+pub mod http;
+pub mod names;
+pub mod prometheus;
+pub mod server;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -27,12 +36,12 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::follow::config::{Config, Mode};
-use crate::follow::follower::{Follower, connect};
-use crate::follow::metrics::{Metrics, State};
-use crate::follow::slot::{Known, StoodBy, Unreadable, abandon};
-use crate::follow::store::{Stopped, Store};
-use crate::report::counted;
+use crate::config::{Config, Mode};
+use crate::follower::{Follower, connect};
+use crate::metrics::{Metrics, State};
+use crate::names::counted;
+use crate::slot::{Known, StoodBy, Unreadable, abandon};
+use crate::store::{Stopped, Store};
 
 /// The pause before another attempt after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::follow::config::{self, EVERY_KEY, Keys};
-use crate::follow::pgoutput::{Column, Field, Lsn, Mark, Message, Relation};
-use crate::follow::session::{Client, Publication};
-use crate::follow::template::Template;
+use crate::config::{self, EVERY_KEY, Keys};
+use crate::pgoutput::{Column, Field, Lsn, Mark, Message, Relation};
+use crate::session::{Client, Publication};
+use crate::template::Template;
 
 /// Types whose equal values have equal texts: bool, bytea, "char", name, int8, int2, int4, text, oid, cidr, inet, varchar, date, time,
 /// timestamp, timestamptz, uuid. Enums, and numbers with a scale, are like them.
@@ -36,7 +36,7 @@ pub struct Table {
     /// Whether the replica identity has lost a column of the templates, or a row could have a cache key that the follower needs. In the first
     /// case an update or a delete does not tell which cached values it concerns. Any change counts as [`Step::Altered`].
     ///
-    /// [`Step::Altered`]: crate::follow::table::Step::Altered
+    /// [`Step::Altered`]: crate::table::Step::Altered
     pub is_weak: bool,
     /// The columns of the templates whose equal values may have different texts, with their types.
     pub inexact: Vec<String>,
