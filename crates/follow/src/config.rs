@@ -84,9 +84,7 @@ pub struct Table {
 
 impl Config {
     /// Reads a file.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is invalid; the error names the line.
+    /// An error names the line.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(&text).with_context(|| format!("{} is invalid", path.display()))
@@ -135,9 +133,6 @@ impl Config {
     }
 
     /// Returns how to connect to PostgreSQL, with the password of the environment if the URL has none.
-    ///
-    /// # Errors
-    /// The URL is invalid.
     pub fn settings(&self) -> Result<tokio_postgres::Config> {
         let mut settings =
             database::parse(&self.database).context("`database` is not the URL of a PostgreSQL server")?;

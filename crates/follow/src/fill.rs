@@ -21,9 +21,6 @@ const COMMANDS: usize = 32;
 /// heartbeat and all cached values are deleted: the values may be older than what the stream still brings.
 ///
 /// Calls `meanwhile` after each batch of rows. Returns the number of rows.
-///
-/// # Errors
-/// A lost connection; the filter refuses an item.
 pub fn fill(
     client: &mut Client,
     store: &mut Store,
@@ -55,9 +52,6 @@ pub fn fill(
 
 /// Copies the items of all rows that are visible, and passes them on in batches, and none while PostgreSQL
 /// is silent. Returns the number of rows.
-///
-/// # Errors
-/// PostgreSQL rejects COPY; a lost connection; the errors of `pass`.
 pub fn copy(client: &mut Client, table: &Table, mut pass: impl FnMut(&[Vec<u8>]) -> Result<()>) -> Result<u64> {
     let identity: Vec<_> =
         table.columns.iter().enumerate().filter(|(_, column)| column.is_identity).map(|(index, _)| index).collect();
@@ -109,9 +103,6 @@ fn select(table: &Table) -> String {
 }
 
 /// Fails if the role may not read the rows.
-///
-/// # Errors
-/// PostgreSQL rejects the query; a lost connection.
 pub fn check_readable(client: &mut Client, table: &Table) -> Result<()> {
     match client.batch_execute(&format!("{} LIMIT 0", select(table))) {
         Err(error) if is_locked(&error) => Ok(()),
@@ -121,9 +112,6 @@ pub fn check_readable(client: &mut Client, table: &Table) -> Result<()> {
 
 /// Waits until everything that was visible until now is on PostgreSQL's disk. A writer with `synchronous_commit = off` does not wait, so a
 /// crash of PostgreSQL could bring back rows that were deleted when they were copied, and reuse positions of the log.
-///
-/// # Errors
-/// A lost connection.
 pub fn flush(client: &mut Client) -> Result<()> {
     // The COMMIT of a transaction with a record in the log writes the log up to there to the disk.
     client
@@ -138,9 +126,6 @@ pub fn is_locked(error: &Error) -> bool {
 }
 
 /// Adds items to a filter that exists.
-///
-/// # Errors
-/// The filter is missing or refuses an item; a lost connection.
 pub fn add(store: &mut Store, key: &str, items: &[Vec<u8>]) -> Result<()> {
     if items.is_empty() {
         return Ok(());

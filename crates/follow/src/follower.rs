@@ -109,9 +109,6 @@ impl Beat {
 
 impl Follower {
     /// Connects, takes the slot, and fills the filters that need it. Waits while another follower has the slot.
-    ///
-    /// # Errors
-    /// The configuration does not fit the database; a lost connection; [`Stopped`].
     pub fn start(
         config: &Config,
         known: &mut Known,
@@ -319,9 +316,6 @@ impl Follower {
     }
 
     /// Follows the log until a signal.
-    ///
-    /// # Errors
-    /// A lost connection; [`Replaced`]; a filter that cannot be filled.
     pub fn run(&mut self) -> Result<()> {
         self.metrics.enter(State::Following);
         loop {
@@ -411,9 +405,6 @@ impl Follower {
 
     /// Executes the commands of a large group a few at a time, because the server serves nobody else meanwhile. Returns the last ones, which
     /// the position follows.
-    ///
-    /// # Errors
-    /// As [`Self::store_position`].
     pub(super) fn transact_in_parts(&mut self, index: usize, mut commands: Vec<Cmd>) -> Result<Vec<Cmd>> {
         let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
         let is_missing = self.filters.get(index) == Some(&FilterState::Missing);
@@ -427,9 +418,6 @@ impl Follower {
     }
 
     /// Executes the commands of a group on one table, and then stores its position.
-    ///
-    /// # Errors
-    /// The filter is missing or full; [`Lost`]; [`Replaced`].
     pub(super) fn store_position(
         &mut self,
         index: usize,
@@ -506,9 +494,6 @@ pub fn refill_or_fail(error: Error) -> Result<()> {
 }
 
 /// Opens a session whose values have the same texts as those of the stream.
-///
-/// # Errors
-/// The server cannot be reached.
 pub fn connect(settings: &tokio_postgres::Config) -> Result<Client> {
     let mut database = Client::connect(settings)?;
     let text: Vec<_> = TEXT_SETTINGS.iter().map(|(name, value)| format!("SET {name} = '{value}'")).collect();

@@ -189,9 +189,6 @@ impl Follower {
 
     /// Fills the filters of tables that were altered, once everything before the change is applied. Returns why one of them can no longer be
     /// followed, or `None`.
-    ///
-    /// # Errors
-    /// A lost connection; a table was dropped and created again; the filter cannot be filled.
     pub(super) fn refill_altered(&mut self) -> Result<Option<String>> {
         let settled = self.settled();
         for index in 0..self.tables.len() {

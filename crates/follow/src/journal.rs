@@ -82,9 +82,6 @@ impl Entry {
 
 impl Journal {
     /// Reads the journal that an earlier follower left.
-    ///
-    /// # Errors
-    /// A value has another form.
     pub fn of_fields(fields: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Self> {
         let mut entries = Vec::new();
         for (key, value) in fields {

@@ -135,9 +135,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 // `--status`: the state of a follower, as PostgreSQL and the server show it. The follower itself may have ended.
 
 /// Prints the status.
-///
-/// # Errors
-/// A filter has no heartbeat; PostgreSQL or the server cannot be reached.
 pub fn print(config: &Config) -> Result<()> {
     let mut database = connect(&config.settings()?)?;
     let row = database.query_opt(

@@ -53,9 +53,6 @@ pub struct Metrics {
 
 impl Metrics {
     /// Serves the metrics of a follower of `slot` from now on.
-    ///
-    /// # Errors
-    /// The address is in use or not one of this machine.
     pub fn serve(address: SocketAddr, slot: &str) -> Result<Arc<Self>> {
         let metrics = Arc::new(Self { slot: slot.to_owned(), ..Self::default() });
         let served = Arc::clone(&metrics);

@@ -162,9 +162,6 @@ impl Follower {
     }
 
     /// Waits until all announced transactions up to `end` are visible and released.
-    ///
-    /// # Errors
-    /// A signal; a lost connection.
     pub(super) fn release_up_to(&mut self, end: Lsn) -> Result<()> {
         self.release_while(end, |pulse| pulse.ensure_running().map(|()| true))
     }

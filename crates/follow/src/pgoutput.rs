@@ -68,9 +68,6 @@ pub enum Field {
 }
 
 /// Parses a message.
-///
-/// # Errors
-/// The message is truncated or unknown.
 pub fn parse(mut bytes: Bytes) -> Result<Message> {
     let input = &mut bytes;
     Ok(match byte(input)? {

@@ -36,9 +36,6 @@ type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 impl Client {
     /// Opens a session.
-    ///
-    /// # Errors
-    /// The server cannot be reached, its certificate is not trusted, or it rejects the user.
     pub fn connect(config: &Config) -> Result<Self> {
         let mut config = config.clone();
         // For a COPY, whose silence is no sign.
@@ -167,18 +164,12 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Takes a snapshot.
-    ///
-    /// # Errors
-    /// A lost connection.
     pub fn take(client: &mut Client) -> Result<Self> {
         let row = client.query_one("SELECT pg_current_snapshot()::text", &[]).context("lost the PostgreSQL server")?;
         Self::parse(row.try_get(0)?)
     }
 
     /// Parses PostgreSQL's text for a snapshot.
-    ///
-    /// # Errors
-    /// The text has another form.
     pub fn parse(text: &str) -> Result<Self> {
         let mut parts = text.splitn(3, ':');
         let mut number = || parts.next().and_then(|part| part.parse().ok());
@@ -212,9 +203,6 @@ impl Snapshot {
 
 /// Returns the ids of all transactions that have one and have not ended. A snapshot does not have them all: its `xmax` is the id
 /// after the last one that ended.
-///
-/// # Errors
-/// A lost connection.
 pub fn unfinished(client: &mut Client) -> Result<HashSet<String>> {
     let query = "SELECT transactionid::text FROM pg_locks WHERE locktype = 'transactionid' AND granted";
     let rows = client.query(query, &[]).context("lost the PostgreSQL server")?;
@@ -264,9 +252,6 @@ pub fn objection(setting: &str, name: &str) -> Option<String> {
 
 /// Returns why COMMIT may wait for another standby of this name, or `None`. A follower that stands by has a database and no slot;
 /// PostgreSQL does not wait for it.
-///
-/// # Errors
-/// A lost connection.
 pub fn duplicate(client: &mut Client, name: &str) -> Result<Option<String>> {
     let row = client.query_opt(
         "SELECT r.pid FROM pg_stat_replication r JOIN pg_stat_activity a USING (pid) \
@@ -284,9 +269,6 @@ pub fn duplicate(client: &mut Client, name: &str) -> Result<Option<String>> {
 }
 
 /// Returns for whom `synchronous_commit` is `off` or `local` by default: roles, the database, the whole server.
-///
-/// # Errors
-/// A lost connection.
 pub fn unsynchronous(client: &mut Client) -> Result<Option<String>> {
     // The setting of this session's role does not concern writers, and hides the server's.
     let row = client.query_one(
@@ -419,9 +401,6 @@ pub struct Altered {
 
 impl Publication {
     /// Returns the publication with this name, whether or not it exists. Its definitions are read with the same client.
-    ///
-    /// # Errors
-    /// A lost connection.
     pub fn named(client: &mut Client, name: &str) -> Result<Self> {
         let version: String = client.query_one("SHOW server_version_num", &[])?.try_get(0)?;
         let has_schemas = version.parse::<u32>()? >= SCHEMAS_SINCE;
@@ -431,18 +410,12 @@ impl Publication {
     }
 
     /// Returns whether the stream shows the changes of a table as its own, and whether it leaves out rows.
-    ///
-    /// # Errors
-    /// A lost connection.
     pub fn covers(&self, client: &mut Client, table_oid: u32) -> Result<(bool, bool)> {
         let row = client.query_one(&self.covers, &[&self.name, &table_oid])?;
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
 
     /// Reads the definition of a table, or `None` if no table has this name.
-    ///
-    /// # Errors
-    /// A lost connection.
     pub fn definition(&self, client: &mut Client, table: &config::Table) -> Result<Option<String>> {
         let row = client
             .query_opt(&self.definition, &[&table.name, &self.name, &table.contents()])

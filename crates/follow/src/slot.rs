@@ -64,9 +64,6 @@ pub fn mark_unreadable(error: Error) -> Error {
 
 /// Creates the slot if it is missing, or if PostgreSQL has removed the log that it needs or cannot read it. Waits for running
 /// transactions, however long they take.
-///
-/// # Errors
-/// The slot belongs to another plugin or database; COMMIT waits for a slot that is missing; PostgreSQL rejects a command; [`Stopped`].
 pub fn ensure_slot(
     database: &mut Client,
     wire: &mut Wire,
@@ -133,9 +130,7 @@ pub fn abandon(database: &mut Client, name: &str) -> Result<()> {
 }
 
 /// Starts the stream. While another follower has the slot, waits for that one to end or to fail. Returns false after a signal.
-///
-/// # Errors
-/// PostgreSQL rejects the stream for another reason; a lost connection. With the context [`StoodBy`] where another follower had the slot.
+/// Fails with the context [`StoodBy`] where another follower had the slot.
 pub fn take_slot(
     config: &Config,
     database: &mut Client,
@@ -190,9 +185,6 @@ fn stand_by(
 }
 
 /// Whether the process that sends the slot's log reads it, instead of waiting for more or for its client.
-///
-/// # Errors
-/// A lost connection.
 pub fn is_busy(database: &mut Client, name: &str) -> Result<bool> {
     let query = "SELECT coalesce(bool_or(coalesce(wait_event_type NOT IN ('Activity', 'Client', 'IPC'), true)), false) \
                  FROM pg_replication_slots JOIN pg_stat_activity ON pid = active_pid WHERE slot_name = $1";

@@ -70,9 +70,6 @@ pub struct Store {
 
 impl Store {
     /// Connects to the server.
-    ///
-    /// # Errors
-    /// It cannot be reached, or evicts keys of any kind.
     pub fn connect(config: &Config) -> Result<Self> {
         let options = Options::of_url(&config.server).with_cluster(config.cluster);
         let mut server = Server::connect(&options)?;
@@ -183,10 +180,8 @@ impl Store {
     }
 
     /// Executes commands atomically if the epoch is still that of this follower. Returns their replies.
-    ///
-    /// # Errors
-    /// [`Replaced`]; an error among the replies, after which the commands were executed all the same; [`Lost`], after which they
-    /// may have been.
+    /// Fails with [`Replaced`], with an error among the replies, after which the commands were executed all the same, or with [`Lost`], after
+    /// which they may have been.
     pub fn transact(&mut self, keys: &Keys, epoch: u64, commands: &[Cmd]) -> Result<Vec<Value>> {
         let mut watch = Pipeline::new();
         watch.cmd("WATCH").arg(&keys.epoch).cmd("GET").arg(&keys.epoch);
@@ -231,9 +226,6 @@ impl Store {
 
     /// Sends commands in one go, and to no other node if the slot has moved meanwhile: a key that was not copied yet would be
     /// missing there. Returns their replies.
-    ///
-    /// # Errors
-    /// The first error among the replies; [`Lost`].
     pub fn send(&mut self, commands: &Pipeline, key: &str) -> Result<Vec<Value>> {
         let replies = self.server.exchange_at(commands, key)?;
         replies.iter().filter(|reply| matches!(reply, Value::ServerError(_))).try_for_each(ensure_no_error)?;
@@ -358,9 +350,6 @@ impl Pulse {
     }
 
     /// Gives a sign of life if the last one is a second old. PostgreSQL ends a stream whose client is silent.
-    ///
-    /// # Errors
-    /// A lost connection; another follower took over.
     pub fn beat(&mut self, store: &mut Store, wire: &mut Wire, confirmed: Lsn) -> Result<()> {
         if Instant::now() < self.next {
             return Ok(());
@@ -371,9 +360,6 @@ impl Pulse {
     }
 
     /// Fails after a signal.
-    ///
-    /// # Errors
-    /// [`Stopped`].
     pub fn ensure_running(&self) -> Result<()> {
         if self.stopping.load(Relaxed) { Err(Stopped.into()) } else { Ok(()) }
     }

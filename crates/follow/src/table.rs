@@ -57,10 +57,6 @@ pub struct Change {
 
 impl Table {
     /// Reads the catalogue.
-    ///
-    /// # Errors
-    /// There is no such table; it or a partition is not logged; other tables inherit from it; row-level security hides rows; a template names another column than
-    /// those of its replica identity.
     pub fn of_catalogue(client: &mut Client, config: &config::Table, publication: &Publication) -> Result<Self> {
         let name = &config.name;
         // First: a change while the rest is read is noticed later.
@@ -212,9 +208,6 @@ impl Table {
 
     /// Returns what it means that `old` became `new`. `old` may hold the replica identity only, and is missing for an insert and
     /// for an update that left the replica identity as it was; `new` is missing for a delete.
-    ///
-    /// # Errors
-    /// The rows lack a column of the replica identity.
     pub fn change(&self, old: Option<&[Field]>, new: Option<&[Field]>) -> Result<Change> {
         let mut change = Change::default();
         if let Some(row) = new {
@@ -285,9 +278,6 @@ fn check_partitions(client: &mut Client, oid: u32) -> Result<()> {
 }
 
 /// Parses the templates of a table.
-///
-/// # Errors
-/// A template is invalid; a fill might delete any key.
 fn templates(
     config: &config::Table,
     columns: &[Column],
@@ -324,9 +314,7 @@ fn check_reserved(config: &config::Table, cache_keys: &[Template]) -> Result<()>
 }
 
 /// Checks that the publication covers all rows of the tables and every kind of change.
-///
-/// # Errors
-/// It does not; the error contains the SQL that creates or completes it.
+/// The error contains the SQL that creates or completes it.
 pub fn check_publication(client: &mut Client, publication: &Publication, tables: &[Table]) -> Result<()> {
     let publication_name = &publication.name;
     let row = client.query_opt(
@@ -424,9 +412,6 @@ impl Arrived {
     }
 
     /// Takes a message.
-    ///
-    /// # Errors
-    /// A followed table was dropped and created again; the stream is malformed.
     pub fn take(&mut self, message: Message, tables: &mut [Table]) -> Result<()> {
         match message {
             Message::Begin { xid, time } => {

@@ -95,9 +95,6 @@ const BYTEA: u32 = 17;
 
 impl Template {
     /// Parses a template. `domains`: the types below domains, by object ids.
-    ///
-    /// # Errors
-    /// A text in braces is neither a column of the replica identity nor the hash tag; there is no column.
     pub fn parse(text: &str, columns: &[Column], domains: &BTreeMap<u32, u32>, tag: &str) -> Result<Self> {
         let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
         while let Some((before, after)) = rest.split_once('{') {
@@ -135,9 +132,6 @@ impl Template {
     }
 
     /// Returns the text for a row, or `None` if one of the columns is NULL. A value that an update left out is in `old`.
-    ///
-    /// # Errors
-    /// A value is in neither of the rows.
     pub fn render(&self, row: &[Field], old: Option<&[Field]>) -> Result<Option<Vec<u8>>> {
         let mut text = Vec::new();
         for part in &self.parts {

@@ -153,9 +153,7 @@ pub struct Wire {
 
 impl Wire {
     /// Connects to the database's server in replication mode.
-    ///
-    /// # Errors
-    /// The server cannot be reached, or rejects the user. The error does not contain the password.
+    /// No error contains the password.
     pub fn connect(config: &Config) -> Result<Self> {
         let host = config.get_hosts().first().context("the database's URL names no host")?;
         let port = config.get_ports().first().copied().unwrap_or(5432);
@@ -213,9 +211,6 @@ impl Wire {
 
     /// Executes a replication command. Returns the fields of its only row, or none. While the server does not answer, calls `silence`
     /// every ten seconds and at each signal, and goes on waiting if that succeeds.
-    ///
-    /// # Errors
-    /// The server's error; a lost connection; the error of `silence`.
     pub fn query(&mut self, text: &str, mut silence: impl FnMut() -> Result<()>) -> Result<Vec<String>> {
         let mut output = BytesMut::new();
         frontend::query(text, &mut output)?;
@@ -238,9 +233,6 @@ impl Wire {
     }
 
     /// Starts the stream of a logical slot from the position that the server has confirmed, or from `from` if that is later.
-    ///
-    /// # Errors
-    /// The server's error, for instance that another process uses the slot.
     pub fn start_stream(&mut self, slot: &str, from: Lsn, publication: &str) -> Result<()> {
         let text = format!(
             "START_REPLICATION SLOT {slot} LOGICAL {from} (proto_version '1', publication_names '{}')",
@@ -269,9 +261,6 @@ impl Wire {
     }
 
     /// Returns the next event of the stream, or `None` if none arrives in time.
-    ///
-    /// # Errors
-    /// The stream has ended; a lost connection.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Event>> {
         loop {
             match Message::parse(&mut self.input)? {
@@ -303,9 +292,6 @@ impl Wire {
 
     /// Confirms a position: the server may forget what is before it, and a synchronous COMMIT before it returns.
     /// `asks`: requests a keepalive, which tells how far the stream is.
-    ///
-    /// # Errors
-    /// A lost connection.
     pub fn confirm(&mut self, position: Lsn, asks: bool) -> Result<()> {
         let mut status = Vec::with_capacity(34);
         status.push(b'r');

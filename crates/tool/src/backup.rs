@@ -293,9 +293,6 @@ impl<'a> Parts<'a> {
     }
 
     /// Reads by DUMP.
-    ///
-    /// # Errors
-    /// The filter is too large for DUMP.
     fn dump(key: &'a [u8], contents: Contents) -> Result<Self> {
         ensure!(
             contents.bytes < DUMP_BYTES_MAX,
@@ -308,9 +305,6 @@ impl<'a> Parts<'a> {
     }
 
     /// Reads the next part.
-    ///
-    /// # Errors
-    /// The server's error.
     fn next(&mut self, server: &mut Server) -> Result<Next> {
         let (key, mut replies) = match self {
             Self::Dump { is_done: true, .. } => return Ok(Next::End(None)),
@@ -354,9 +348,6 @@ impl<'a> Parts<'a> {
 }
 
 /// Returns the replies to commands about a key. An error counts as a reply.
-///
-/// # Errors
-/// The connection is lost.
 fn replies_about(server: &mut Server, key: &[u8], commands: impl FnOnce(&mut Pipeline)) -> Result<Vec<Value>> {
     let mut pipeline = Pipeline::new();
     commands(&mut pipeline);
@@ -372,9 +363,6 @@ enum FilterReply {
 }
 
 /// Tells a value from an error that means that the filter changed.
-///
-/// # Errors
-/// Any other error of the server.
 fn classify(server: &Server, reply: Option<Value>, key: &[u8]) -> Result<FilterReply> {
     let reply = reply.ok_or_else(|| anyhow!("the server sent no reply"))?;
     let Value::ServerError(error) = &reply else { return Ok(FilterReply::Value(reply)) };
@@ -394,9 +382,6 @@ fn classify(server: &Server, reply: Option<Value>, key: &[u8]) -> Result<FilterR
 
 impl Backup<'_, '_> {
     /// Backs up the sharded filter whose number of shards is under `key`. Returns false if there is none.
-    ///
-    /// # Errors
-    /// The filter is incomplete; the server's error.
     fn take_sharded_named(&mut self, server: &mut Server, key: &[u8]) -> Result<bool> {
         let Some(name) = sharded_name(key) else { return Ok(false) };
         let Some((text, ttl_ms)) = number(server, key)? else { return Ok(false) };

@@ -289,9 +289,6 @@ impl Work {
 }
 
 /// Adds all lines of `inputs`.
-///
-/// # Errors
-/// A file cannot be read; the filter is full or cannot grow.
 fn add_all(filter: &mut Filter, inputs: &[PathBuf], threads: usize, bar: &Bar) -> Result<Tally> {
     let hasher = if let Spec::Native(spec) = filter.spec() { Some(spec.hasher) } else { None };
     let read_bytes = BytesRead::default();
@@ -403,9 +400,6 @@ impl Blocks {
     }
 
     /// Returns the next block, or `None` at the end.
-    ///
-    /// # Errors
-    /// A file cannot be read.
     fn next(&mut self) -> Result<Option<Vec<u8>>> {
         loop {
             let Some((path, reader)) = &mut self.current else {

@@ -26,9 +26,6 @@ pub struct Interrupted(pub i32);
 
 impl Signals {
     /// Catches both signals from now on. A second signal ends the process at once.
-    ///
-    /// # Errors
-    /// The operating system's error.
     pub fn catch() -> Result<Self> {
         let (has_arrived, which) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         for signal in [SIGINT, SIGTERM] {

@@ -41,17 +41,11 @@ const COMPRESSED_BUFFER_BYTES: usize = 1 << 16;
 pub type BytesRead = Arc<AtomicU64>;
 
 /// Opens a file, or the standard input for `-`.
-///
-/// # Errors
-/// The file cannot be opened or read, or is not text.
 pub fn open(path: &Path, bytes_read: &BytesRead) -> Result<Box<dyn Read>> {
     open_marked(path, bytes_read).map(|(source, _)| source)
 }
 
 /// Opens a file, and says whether it began with a byte order mark.
-///
-/// # Errors
-/// As [`open`].
 pub fn open_marked(path: &Path, bytes_read: &BytesRead) -> Result<(Box<dyn Read>, bool)> {
     let cannot_read = || format!("cannot read {}", path.display());
     if path == Path::new("-") {
@@ -79,9 +73,6 @@ fn unpacked(source: impl Read + 'static) -> io::Result<(Box<dyn Read>, bool)> {
 }
 
 /// Returns `source` without a byte order mark, and whether it had one.
-///
-/// # Errors
-/// It is not text.
 fn text(source: impl Read + 'static) -> io::Result<(Box<dyn Read>, bool)> {
     let mut magics = REFUSED.map(|(magic, _)| magic).to_vec();
     magics.extend([MARK, GZIP_MAGIC, ZSTANDARD_MAGIC]);
@@ -127,7 +118,6 @@ impl<R: Read> Read for Counted<R> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::io::Write;
 
     use flate2::Compression;

@@ -14,9 +14,6 @@ use crate::server::{Address, Server};
 const KEYS_AT_ONCE: usize = 500;
 
 /// Sends one SCAN to a node. Returns the next cursor, which is `0` at the end, and the keys.
-///
-/// # Errors
-/// As [`Server::ask_node`].
 pub fn scan(
     server: &mut Server,
     node: &Address,
@@ -37,9 +34,6 @@ pub fn for_each_key(server: &mut Server, visit: impl FnMut(&mut Server, &[Vec<u8
 }
 
 /// Visits the keys that match a pattern, or all keys without one.
-///
-/// # Errors
-/// Those of `visit`; a part of the keys cannot be reached.
 pub fn for_each_key_like(
     server: &mut Server,
     pattern: Option<&[u8]>,
@@ -60,9 +54,6 @@ pub fn for_each_key_like(
 }
 
 /// Sends one command for each key and returns the replies.
-///
-/// # Errors
-/// The first error among them.
 pub fn ask_of_each(server: &mut Server, words: &[&str], keys: &[Vec<u8>]) -> Result<Vec<Value>> {
     let of_key = |key: &Vec<u8>| {
         let mut command = Cmd::new();
@@ -84,9 +75,6 @@ pub fn is_filter(type_name: &str) -> bool {
 }
 
 /// Parses the reply to BF.INFO.
-///
-/// # Errors
-/// The reply has another form.
 pub fn contents(reply: &Value) -> Result<Contents> {
     let Info { capacity, layers, items, size_bytes, .. } = reply.try_into()?;
     Ok(Contents { capacity, layers, items, bytes: size_bytes })
@@ -146,9 +134,7 @@ impl Walk {
     }
 
     /// Scans some keys of the next node and returns the filters among them. The types of `is_known` keys are not asked again.
-    ///
-    /// # Errors
-    /// As [`Server::ask_node`]. The next step tries the same keys again.
+    /// After an error, the next step tries the same keys again.
     pub fn step(
         &mut self,
         server: &mut Server,

@@ -7,25 +7,16 @@ use crate::report::percent;
 
 /// Parses a count. Commas, underscores, apostrophes and spaces may separate digits; `k`, `M`, `G`, `T` and an exponent
 /// multiply by powers of ten.
-///
-/// # Errors
-/// Says which forms are accepted. A number with a fraction left over, or above 2^64 - 1, is refused.
 pub fn count(text: &str) -> Result<u64, String> {
     parse_count(text).ok_or_else(|| format!("`{text}` is not a whole number such as 1000000, 1,000,000, 1e6 or 10M"))
 }
 
 /// Parses a count of at least 1.
-///
-/// # Errors
-/// As [`count`].
 pub fn capacity(text: &str) -> Result<u64, String> {
     count(text).and_then(|number| if number > 0 { Ok(number) } else { Err("it must be at least 1".to_owned()) })
 }
 
 /// Parses a false positive rate: a number inside (0, 1), or a percentage.
-///
-/// # Errors
-/// Says which forms are accepted.
 pub fn rate(text: &str) -> Result<f64, String> {
     let rate = rate_in_digits(text).parse::<f64>().ok().filter(|rate| *rate > 0.0 && *rate < 1.0);
     rate.ok_or_else(|| format!("`{text}` is not a rate between 0 and 1 such as 0.001 or 0.1%"))

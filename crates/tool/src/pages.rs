@@ -32,9 +32,6 @@ pub struct Completions {
 
 impl Manual {
     /// Prints the page of the tool or a subcommand, or writes all pages to a folder.
-    ///
-    /// # Errors
-    /// There is neither such a subcommand nor such a folder; the output or the folder cannot be written.
     pub fn run(&self, mut command: Command) -> Result<()> {
         let Some(what) = &self.what else { return page(command) };
         // A built subcommand has its full name and the options of every subcommand.
@@ -59,9 +56,6 @@ fn page(command: Command) -> Result<()> {
 
 impl Completions {
     /// Prints the completions.
-    ///
-    /// # Errors
-    /// The output cannot be written.
     pub fn run(&self, mut command: Command) -> Result<()> {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut command, "bloomgate", &mut text);

@@ -7,9 +7,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Prints a text. Returns whether the reader still exists.
-///
-/// # Errors
-/// The output cannot be written, such as on a full disk.
 pub fn print(text: &str) -> io::Result<bool> {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
@@ -19,9 +16,6 @@ pub fn print(text: &str) -> io::Result<bool> {
 }
 
 /// Waits until `until`, or until the reader of the standard output exits. Returns whether it still exists.
-///
-/// # Errors
-/// The operating system's error.
 pub fn wait_with_reader(until: Instant) -> io::Result<bool> {
     let stdout = io::stdout();
     loop {

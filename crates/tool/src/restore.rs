@@ -319,9 +319,6 @@ struct Chosen<'a> {
 
 /// Returns the filters that `words` select, or all if it is empty. A word is a key in the file or the name of a sharded filter,
 /// optionally followed by `=` and a new key or name.
-///
-/// # Errors
-/// The file does not have a filter; two filters would get the same key.
 fn choose<'a>(entries: &'a [Entry], words: &[OsString], file: &str) -> Result<Vec<Chosen<'a>>> {
     let all = entries.iter().map(|entry| Chosen { entry, target: entry.head.key.clone() });
     let chosen: Vec<_> = if words.is_empty() {
@@ -395,9 +392,6 @@ struct Loading<'a> {
 
 impl<'a> Loading<'a> {
     /// Begins to load a filter. With `replace`, deletes what an earlier run left under the temporary key.
-    ///
-    /// # Errors
-    /// The server's error.
     fn begin(chosen: &'a Chosen<'a>, replace: bool, server: &mut Server) -> Result<Self> {
         let temporary = beside(&chosen.target);
         if replace {
@@ -407,9 +401,6 @@ impl<'a> Loading<'a> {
     }
 
     /// Loads the whole filter and renames it. Returns its contents on the server.
-    ///
-    /// # Errors
-    /// The file is damaged; the server's error; the loaded filter differs from the file; a signal has arrived.
     fn all(&mut self, reader: &mut Reader<impl Read>, server: &mut Server, signals: &Signals) -> Result<Contents> {
         loop {
             signals.check()?;

@@ -22,9 +22,6 @@ pub struct Sampled {
 impl Sampled {
     /// Parses the replies to `BF.STATS key`, `BF.INFO key EXPANSION` and `PTTL key`. An error or nil in place of one of the last
     /// two leaves its field empty.
-    ///
-    /// # Errors
-    /// The first reply has another form.
     pub fn of_replies(stats: &Value, expansion: Value, ttl: Value) -> Result<Self> {
         let ttl_ms = from_redis_value::<i64>(ttl).ok().and_then(|ms| u64::try_from(ms).ok());
         Ok(Self { stats: stats.try_into()?, expansion: number(expansion).ok(), ttl_ms })
@@ -37,9 +34,6 @@ impl Sampled {
 }
 
 /// Parses the reply to BF.INFO about one field: an array of one value, or the bare value for a filter of valkey-bloom's layout.
-///
-/// # Errors
-/// It is no number.
 pub fn number(reply: Value) -> Result<u64> {
     let reply = match reply {
         Value::Array(mut values) => values.pop().unwrap_or(Value::Nil),
@@ -76,9 +70,6 @@ pub struct Info(BTreeMap<String, String>);
 
 impl Info {
     /// Asks a node for some sections.
-    ///
-    /// # Errors
-    /// As [`Server::ask_node`].
     pub fn of_node(server: &mut Server, node: &Address, sections: &[&str]) -> Result<Self> {
         let reply = server.ask_node(node, cmd("INFO").arg(sections))?;
         Ok(Self::of_text(&from_redis_value::<String>(reply)?))

@@ -44,9 +44,6 @@ pub struct Part {
 
 impl Target {
     /// Opens the filter under `key`, or with `is_sharded` the sharded filter of that name. All keys must exist.
-    ///
-    /// # Errors
-    /// A key is missing or does not hold a filter; the server's error.
     pub fn open(server: &mut Server, key: &str, is_sharded: bool) -> Result<Self> {
         let shards = if is_sharded { Some(shards_of(server, key)?) } else { None };
         let target = Self { key: key.to_owned(), shards };
@@ -100,9 +97,6 @@ impl Target {
 
     /// Stores the answers in a reply to `part` at their indices: true for an item that is new, or present. If the filter became
     /// full, the answers end before the refused item.
-    ///
-    /// # Errors
-    /// The server's error.
     pub fn read(&self, server: &Server, part: &Part, reply: &Value, answers: &mut [Option<bool>]) -> Result<()> {
         let described = |error: &redis::ServerError| {
             let details = error.details().unwrap_or_default();
@@ -183,9 +177,6 @@ pub fn parse_shards(text: &[u8]) -> Option<u32> {
 }
 
 /// Reads the number of shards of the filter `name`.
-///
-/// # Errors
-/// The key is missing or does not hold a number of shards.
 pub fn shards_of(server: &mut Server, name: &str) -> Result<u32> {
     let key = count_key(name);
     let text: Option<Vec<u8>> = from_redis_value(server.ask(cmd("GET").arg(&key), &key)?)?;
@@ -210,9 +201,6 @@ pub struct Creation {
 
 impl Creation {
     /// Parses the values of `--create RATE [CAPACITY]` and the words after `--`.
-    ///
-    /// # Errors
-    /// Says which value is wrong.
     pub fn of(values: &[String], words: &[String]) -> Result<Self> {
         let invalid = |text: String| usage(format!("--create: {text}"));
         let (Some(rate), capacity) = (values.first(), values.get(1)) else {
@@ -228,9 +216,6 @@ impl Creation {
     }
 
     /// Unless words were given, takes those that create a filter of the same kind as the one at `key`, if there is one.
-    ///
-    /// # Errors
-    /// The options of that kind cannot be queried; the server's error.
     pub fn keep_kind_of(&mut self, server: &mut Server, key: &str) -> Result<()> {
         if self.words.is_empty() && server.ask(cmd("EXISTS").arg(key), key)? != Value::Int(0) {
             self.words = words_of(server, key)?;
@@ -239,9 +224,6 @@ impl Creation {
     }
 
     /// Creates the filter.
-    ///
-    /// # Errors
-    /// The key exists; the server refuses the options.
     pub fn create(&self, server: &mut Server, key: &str) -> Result<()> {
         server.ask(&self.command(key), key).map(drop)
     }

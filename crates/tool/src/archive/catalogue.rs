@@ -43,9 +43,6 @@ pub struct Catalogue {
 
 impl Catalogue {
     /// Reads a whole file and checks every byte of it.
-    ///
-    /// # Errors
-    /// What is wrong with the file.
     pub fn of(source: impl Read) -> Result<Self> {
         let mut reader = Reader::begin(source)?;
         let (mut entries, mut keys) = (Vec::new(), BTreeSet::new());
@@ -122,9 +119,7 @@ pub struct Listing {
 
 impl Listing {
     /// Prints a table followed by `last`, or JSON.
-    ///
-    /// # Errors
-    /// The output cannot be written. A closed pipe is not an error.
+    /// A closed pipe is not an error.
     pub fn print(&self, as_json: bool, to_stderr: bool, last: &str) -> Result<()> {
         let text = if as_json { format!("{:#}\n", self.json()) } else { format!("{}{last}\n", self.table()) };
         let written = if to_stderr {

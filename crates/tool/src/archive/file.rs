@@ -56,9 +56,6 @@ impl Sink for io::Stdout {
 
 impl Output {
     /// Creates a file; `-` is the standard output.
-    ///
-    /// # Errors
-    /// The output cannot be written, or is a terminal.
     pub fn create(path: &Path, packs: bool, made_at_ms: u64) -> Result<Self> {
         let (path, partial, sink): (_, _, Box<dyn Sink>) = if path == Path::new("-") {
             if io::stdout().is_terminal() {
@@ -91,9 +88,6 @@ impl Output {
 
     /// Writes the contents with `fill` and gives the file its name. If that fails, the file is removed. Returns the result of
     /// `fill` and the length in bytes.
-    ///
-    /// # Errors
-    /// Those of `fill`; the disk is full; with `verifies`, the file does not read back as it was written.
     pub fn fill<T>(mut self, verifies: bool, fill: impl FnOnce(&mut Archive<'_>) -> Result<T>) -> Result<(T, u64)> {
         let partial = self.partial.clone();
         let name = self.name();
@@ -136,9 +130,6 @@ pub struct Archive<'a> {
 
 impl Archive<'_> {
     /// Calls `write` with the writer and adds the file's name to its error.
-    ///
-    /// # Errors
-    /// That of `write`.
     pub fn put(&mut self, write: impl FnOnce(&mut Writer<BufWriter<Box<dyn Sink>>>) -> io::Result<()>) -> Result<()> {
         write(self.writer).with_context(|| cannot_write(self.name))
     }
@@ -181,9 +172,6 @@ pub struct Input {
 
 impl Input {
     /// Opens a file; `-` is the standard input, which is copied to a temporary file.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn open(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
             if io::stdin().is_terminal() {
@@ -216,9 +204,6 @@ impl Input {
     }
 
     /// Returns a reader at the beginning of the file.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn read(&mut self) -> Result<BufReader<&File>> {
         self.file.seek(SeekFrom::Start(0)).with_context(|| format!("cannot read {}", self.name))?;
         Ok(BufReader::with_capacity(BUFFER_BYTES, &self.file))
@@ -234,9 +219,6 @@ pub struct Partial(Arc<Mutex<Option<PathBuf>>>);
 
 impl Partial {
     /// Creates the file with `open`. Signals are already caught before it exists.
-    ///
-    /// # Errors
-    /// Those of `open`; the thread that waits for signals cannot be started.
     pub fn create(path: &Path, open: impl FnOnce(&Path) -> Result<File>) -> Result<(Self, File)> {
         let partial = Self(Arc::default());
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
@@ -259,9 +241,6 @@ impl Partial {
     }
 
     /// Gives the file its final name.
-    ///
-    /// # Errors
-    /// The file cannot be renamed.
     pub fn rename(&self, name: &Path) -> io::Result<()> {
         let mut path = self.path();
         if let Some(from) = &*path {

@@ -203,9 +203,6 @@ pub struct Reader<R> {
 
 impl<R: Read> Reader<R> {
     /// Reads the header.
-    ///
-    /// # Errors
-    /// The file is not a backup, is of a later version, or is damaged.
     pub fn begin(source: R) -> Result<Self> {
         let mut reader = Self {
             source,
@@ -252,9 +249,6 @@ impl<R: Read> Reader<R> {
     }
 
     /// Reads the next record. [`Event::End`] is the last one.
-    ///
-    /// # Errors
-    /// The file is damaged.
     pub fn next(&mut self) -> Result<Event> {
         let begin = self.position;
         let (tag, body) = self.record()?;
@@ -388,9 +382,6 @@ pub struct Writer<W> {
 
 impl<W: Write> Writer<W> {
     /// Begins a file; `packs` says whether data is compressed with zstd.
-    ///
-    /// # Errors
-    /// The sink's error.
     pub fn begin(sink: W, packs: bool, made_at_ms: u64) -> io::Result<Self> {
         let mut writer = Self {
             sink,
@@ -409,9 +400,6 @@ impl<W: Write> Writer<W> {
     }
 
     /// Begins a filter.
-    ///
-    /// # Errors
-    /// The sink's error.
     pub fn filter(&mut self, head: &Head) -> io::Result<()> {
         let mut body = Vec::new();
         put_text(&mut body, &head.key)?;
@@ -430,9 +418,6 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes a part of the filter.
-    ///
-    /// # Errors
-    /// The sink's error; the data is too long.
     pub fn part(&mut self, iterator: u64, data: &[u8]) -> io::Result<()> {
         let packed = if self.packs { Some(zstd::bulk::compress(data, ZSTD_LEVEL)?) } else { None };
         let packed = packed.filter(|packed| packed.len() < data.len());
@@ -447,9 +432,6 @@ impl<W: Write> Writer<W> {
     }
 
     /// Ends the filter, whose contents are now `after`.
-    ///
-    /// # Errors
-    /// The sink's error.
     pub fn filter_end(&mut self, after: Contents) -> io::Result<()> {
         let mut body = Vec::new();
         put_contents(&mut body, after);
@@ -459,17 +441,11 @@ impl<W: Write> Writer<W> {
     }
 
     /// Declares the filter that was begun void.
-    ///
-    /// # Errors
-    /// The sink's error.
     pub fn filter_void(&mut self) -> io::Result<()> {
         self.record(TAG_FILTER_VOID, &[])
     }
 
     /// Ends the file. Returns the sink and the number of bytes written to it.
-    ///
-    /// # Errors
-    /// The sink's error.
     pub fn finish(mut self) -> io::Result<(W, u64)> {
         let Totals { filters, parts, bytes } = self.totals;
         self.record(TAG_END, &[&filters.to_le_bytes(), &parts.to_le_bytes(), &bytes.to_le_bytes()])?;

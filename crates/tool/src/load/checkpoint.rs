@@ -53,9 +53,7 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// Begins a load and makes it the owner. Also returns the position of an earlier load of the same source.
-    ///
-    /// # Errors
-    /// An earlier load may still be running and cannot be stopped.
+    /// Fails if an earlier load may still be running and cannot be stopped.
     pub fn begin(
         keys: Keys,
         source: Json,
@@ -93,9 +91,6 @@ impl Checkpoint {
     }
 
     /// Returns the position stored in the server, or `None` if the checkpoint is missing.
-    ///
-    /// # Errors
-    /// Another load took over.
     pub fn position(&self, server: &mut Server) -> Result<Option<Position>> {
         let Some(checkpoint) = self.read(server)? else { return Ok(None) };
         self.ensure_ours(&checkpoint)?;
@@ -103,9 +98,6 @@ impl Checkpoint {
     }
 
     /// Stores the position and the connection, and defers the end of both keys.
-    ///
-    /// # Errors
-    /// Another load took over.
     pub fn save(&mut self, server: &mut Server, position: &Position) -> Result<()> {
         self.connection = connection(server, &self.keys.checkpoint)?;
         self.transact(server, &[self.set(position), self.expire()])
@@ -125,9 +117,6 @@ impl Checkpoint {
     }
 
     /// Ends the load. With `is_built_beside`, the new filter replaces the old one atomically.
-    ///
-    /// # Errors
-    /// As [`Self::save`]; the filter does not exist.
     pub fn finish(&self, server: &mut Server, is_built_beside: bool) -> Result<()> {
         let Keys { key, loading, checkpoint } = &self.keys;
         let mut commands = vec![cmd("DEL").arg(checkpoint).to_owned()];
@@ -151,18 +140,13 @@ impl Checkpoint {
     }
 
     /// Abandons the load and deletes the filter that it was building.
-    ///
-    /// # Errors
-    /// As [`Self::save`].
     pub fn discard(&self, server: &mut Server) -> Result<()> {
         let Keys { loading, checkpoint, .. } = &self.keys;
         self.transact(server, &[cmd("DEL").arg(loading).arg(checkpoint).to_owned()])
     }
 
     /// Executes the commands if this load is still the owner.
-    ///
-    /// # Errors
-    /// As [`Self::save`]; the error of the first command that fails.
+    /// Fails if another load took over, and with the error of the first command that fails.
     pub fn transact(&self, server: &mut Server, commands: &[Cmd]) -> Result<()> {
         let key = &self.keys.checkpoint;
         server.ask(cmd("WATCH").arg(key), key)?;

@@ -21,9 +21,6 @@ pub enum Rows {
 
 impl Rows {
     /// Combines the options of the command line.
-    ///
-    /// # Errors
-    /// They give neither a table with a column nor a query.
     pub fn of(table: Option<&String>, column: Option<&String>, query: Option<&String>) -> Result<Self> {
         match (table, column, query) {
             (Some(table), Some(column), None) => Ok(Self::Table { table: table.clone(), column: column.clone() }),

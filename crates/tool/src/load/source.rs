@@ -93,9 +93,6 @@ impl Source {
     }
 
     /// Counts the items, which reads a file once. This would consume a [stream](Self::is_stream).
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub fn count(&self) -> Result<u64> {
         match self {
             Self::Sqlite { path, rows } => return rows::count_sqlite(path, rows),
@@ -140,9 +137,6 @@ impl Source {
     }
 
     /// Returns a value that differs for another source and after a change. Changes in a PostgreSQL database are not detected.
-    ///
-    /// # Errors
-    /// The file does not exist.
     pub fn fingerprint(&self) -> Result<Value> {
         Ok(match self {
             Self::Lines { path, end } => json!(["lines", end, state(path)?]),

@@ -32,9 +32,6 @@ pub enum Item {
 
 impl Field {
     /// Parses a field of JSON lines: a pointer if it begins with `/`, otherwise the name of a member of the outermost object.
-    ///
-    /// # Errors
-    /// A `~` in a pointer is neither `~0` nor `~1`.
     pub fn json(text: &str) -> Result<Self> {
         let Some(pointer) = text.strip_prefix('/') else { return Ok(Self::Json(vec![text.to_owned()])) };
         let parts = pointer.split('/').map(|part| {
@@ -48,9 +45,6 @@ impl Field {
     }
 
     /// Returns the item of a line without its end. `place` is the index of the column. Decoded items are appended to `decoded`.
-    ///
-    /// # Errors
-    /// The line has no such field.
     pub fn item(&self, line: &[u8], place: usize, decoded: &mut Vec<u8>) -> Result<Item> {
         match self {
             Self::Line => Ok(Item::Within(0..line.len())),
@@ -184,9 +178,6 @@ pub enum Column {
 
 impl Column {
     /// Parses a number from 1, or a name.
-    ///
-    /// # Errors
-    /// The number 0.
     pub fn of(text: &str, has_header: bool) -> Result<Self> {
         match text.parse::<usize>() {
             Ok(0) => Err(usage("--column: columns are numbered from 1")),
@@ -201,9 +192,6 @@ impl Column {
     }
 
     /// Returns the index of the column in a file with this first line.
-    ///
-    /// # Errors
-    /// No field has that name.
     pub fn place<'f>(&self, first_line: impl Iterator<Item = &'f [u8]>) -> Result<usize> {
         let name = match self {
             Self::Place { place, .. } => return Ok(*place),

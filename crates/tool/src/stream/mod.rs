@@ -94,9 +94,6 @@ impl<'a, B: Batch> Flow<'a, B> {
     }
 
     /// Sends a batch. [`Self::receive`] reports a connection that is lost during this.
-    ///
-    /// # Errors
-    /// The cluster does not settle.
     pub fn send(&mut self, batch: B) -> Result<()> {
         let items = batch.items();
         let mut parts: Vec<_> =
@@ -122,9 +119,6 @@ impl<'a, B: Batch> Flow<'a, B> {
 
     /// Waits for the answers to the oldest batch. A lost connection is an error only if it cannot be restored before the
     /// timeout, or with `is_loss_final`. Then [`Self::give_up`] returns the batches in flight.
-    ///
-    /// # Errors
-    /// [`Lost`]; the cluster does not settle.
     pub fn receive(&mut self, is_loss_final: bool) -> Result<Option<Answered<B>>> {
         if self.waiting.is_empty() {
             return Ok(None);

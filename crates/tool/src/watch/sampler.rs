@@ -82,9 +82,6 @@ impl Sampler {
     }
 
     /// Takes a sample with the first `top` filters. With `whole` it covers all keys and all filters.
-    ///
-    /// # Errors
-    /// The server's error in one line.
     pub fn sample(&mut self, whole: bool, order: Order, top: usize) -> Result<Sample> {
         if !self.has_module {
             self.server.require_command("BF.INFO")?;
@@ -103,9 +100,6 @@ impl Sampler {
     }
 
     /// Reconnects to a lost server. Known filters stay until the next sample queries them.
-    ///
-    /// # Errors
-    /// The server does not respond yet.
     pub fn reconnect(&mut self) -> Result<()> {
         self.server.reconnect(Duration::ZERO)?;
         // A restarted server counts from 0 and may have other keys or no module.
@@ -268,9 +262,6 @@ impl Filter {
     }
 
     /// Stores a reply to BF.INFO that was received at `now`.
-    ///
-    /// # Errors
-    /// The reply has another form.
     pub fn take_info(&mut self, reply: Value, now: Instant) -> Result<()> {
         let Contents { capacity, layers, items, bytes } = contents(&reply)?;
         (self.capacity, self.layers, self.size_bytes) = (capacity, layers, bytes);

@@ -64,9 +64,6 @@ pub struct Arguments {
 }
 
 /// Runs the subcommand until it is interrupted.
-///
-/// # Errors
-/// The options are wrong, or a port is in use.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     // Wrong options are an error at once. A server that is away is waited for.
     options.client()?;
@@ -174,9 +171,6 @@ impl Site {
 }
 
 /// Serves until the process ends.
-///
-/// # Errors
-/// The listener cannot be used.
 pub fn serve(listener: TcpListener, site: Site) -> Result<()> {
     let site = Rc::new(site);
     http::serve(listener, move |request| {
@@ -312,9 +306,6 @@ impl Refused {
 }
 
 /// Checks a request to the page on `port`.
-///
-/// # Errors
-/// The reason for refusing it.
 pub fn check(method: &Method, uri: &Uri, headers: &HeaderMap, port: u16, door: Door) -> Result<(), Refused> {
     if method != Method::GET && method != Method::HEAD {
         return Err(Refused::Method);

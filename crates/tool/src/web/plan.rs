@@ -42,9 +42,7 @@ struct Request {
 }
 
 /// Answers a query of the calculator.
-///
-/// # Errors
-/// What is wrong with the query, in one line.
+/// An error says in one line what is wrong with the query.
 pub fn answer(query: &Query) -> Result<Value, String> {
     let request = Request::of(query)?;
     let refused = |refusal: Refusal| {

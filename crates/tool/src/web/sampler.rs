@@ -253,9 +253,6 @@ impl Sampler {
     }
 
     /// Answers questions until the given time.
-    ///
-    /// # Errors
-    /// The senders of questions are gone.
     fn answer_until(&mut self, until: Instant) -> Result<()> {
         loop {
             match self.questions.recv_timeout(until.saturating_duration_since(Instant::now())) {
