@@ -2,17 +2,28 @@
 //! way into a server. They are written again as the bytes that they came in. The data is in `tests/data`; what reads it lies
 //! here for our own layout, and beside the tests of the two others.
 
-mod native;
-mod writing;
-
+use std::env;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::ops::Range;
+use std::path::Path;
 use std::sync::LazyLock;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use serde_json::{Map, Value, json};
 
 use crate::growth::Model;
 use crate::persistence::rewrite_append_only_file;
+use crate::redisbloom::golden::items;
 use crate::{redisbloom, valkey_bloom};
 use testing::{
-    Connection, Record, Server, Stop, digest, integer, ok, on_every_server, restore, rewritten_commands,
-    start_on_commands, start_on_snapshot,
+    Connection, Record, Reply, Server, Stop, array, digest, dump, error, integer, load_records, newest, ok,
+    on_every_server, records, restore, rewritten_commands, servers, start_on_commands, start_on_snapshot, value_of,
+    with_append_only_file,
 };
 
 /// A filter that another program or an earlier release made.
@@ -62,8 +73,8 @@ pub fn sources() -> &'static [Source] {
 }
 
 fn read_sources() -> Vec<Source> {
-    let mut sources: Vec<Source> = native::RELEASES.iter().map(|release| release.source()).collect();
-    sources.push(valkey_bloom::golden::source());
+    let mut sources: Vec<Source> = RELEASES.iter().map(|release| release.source()).collect();
+    sources.push(valkey_bloom::model::source());
     sources.extend(redisbloom::golden::RELEASES.map(redisbloom::golden::source));
     sources.extend(redisbloom::golden::OF_ENCODING_3.map(redisbloom::golden::source_of_encoding_3));
     sources
@@ -82,8 +93,8 @@ fn comparable(commands: &[Vec<Vec<u8>>], source: &Source) -> Vec<Vec<Vec<u8>>> {
     let record = |words: &Vec<Vec<u8>>| -> Record {
         (std::str::from_utf8(&words[2]).expect("digits").parse().expect("a number"), words[3].clone())
     };
-    if native::RELEASES.iter().any(|release| release.name == source.name) {
-        as_commands("k", &native::without_generations(&commands.iter().map(record).collect::<Vec<_>>()))
+    if RELEASES.iter().any(|release| release.name == source.name) {
+        as_commands("k", &without_generations(&commands.iter().map(record).collect::<Vec<_>>()))
     } else {
         commands.iter().map(|words| words[2..].to_vec()).collect()
     }
@@ -97,7 +108,7 @@ const CONTRARY: [&str; 4] =
 fn check_all(server: &Server, source: &Source) {
     let mut client = server.connect();
     // The ceiling under which valkey-bloom gave its answers.
-    client.run(&format!("CONFIG SET {}", valkey_bloom::golden::THEIR_CEILING));
+    client.run(&format!("CONFIG SET {}", valkey_bloom::model::THEIR_CEILING));
     assert_eq!(client.run("DBSIZE"), integer(source.filters.len() as i64), "{}", source.name);
     for golden in &source.filters {
         eprintln!("{}: {}", source.name, golden.key());
@@ -157,7 +168,7 @@ fn every_payload_is_restored_and_no_two_filters_have_one_digest() {
     on_every_server(|program| {
         let server = Server::with(program).line("sanitize-dump-payload yes").start();
         let mut client = server.connect();
-        client.run(&format!("CONFIG SET {}", valkey_bloom::golden::THEIR_CEILING));
+        client.run(&format!("CONFIG SET {}", valkey_bloom::model::THEIR_CEILING));
         for source in sources() {
             let mut seen = Vec::new();
             for golden in &source.filters {
@@ -179,7 +190,7 @@ fn every_command_of_a_rewritten_file_loads_when_a_client_sends_it() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
-        client.run(&format!("CONFIG SET {}", valkey_bloom::golden::THEIR_CEILING));
+        client.run(&format!("CONFIG SET {}", valkey_bloom::model::THEIR_CEILING));
         for source in sources() {
             for golden in &source.filters {
                 let commands = golden.commands("k");
@@ -266,4 +277,296 @@ fn filters_are_counted_and_given_back() {
             assert_eq!(client.gauge("total_memory_bytes"), 0);
         }
     });
+}
+
+// Filters that earlier releases of ours made.
+
+/// An earlier release of ours, whose data is in `tests/data/native-<name>`.
+pub struct Release {
+    pub name: &'static str,
+    filters: usize,
+}
+
+/// Every release of which there is data.
+pub const RELEASES: [Release; 2] = [Release { name: "0.1.0", filters: 9 }, Release { name: "0.2.0", filters: 16 }];
+
+/// A filter of a release, and what it answered.
+struct Native {
+    key: String,
+    entry: Value,
+    /// What BF.SCANDUMP gave; of a filter that is arriving, what has come.
+    records: Vec<Record>,
+}
+
+impl Release {
+    pub fn source(&self) -> Source {
+        Source {
+            name: self.name,
+            snapshot: self.file("snapshot.rdb.gz"),
+            append_only_files: ["plain.aof.gz", "rewritten.aof.gz"].map(|name| self.file(name)).into(),
+            filters: self.filters().into_iter().map(|filter| Box::new(filter) as Box<dyn Golden>).collect(),
+        }
+    }
+
+    fn file(&self, name: &str) -> Vec<u8> {
+        let folder = format!("tests/data/native-{}", self.name);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(name);
+        let mut bytes = Vec::new();
+        GzDecoder::new(File::open(path).expect("a file of the data"))
+            .read_to_end(&mut bytes)
+            .expect("a sound gzip file");
+        bytes
+    }
+
+    fn filters(&self) -> Vec<Native> {
+        let expected: Value = serde_json::from_slice(&self.file("expected.json.gz")).expect("JSON");
+        let read = |(key, entry): (&String, &Value)| {
+            let list = entry.get("scandump_b64").or_else(|| entry.get("loaded_b64")).expect("records");
+            Native { key: key.clone(), entry: entry.clone(), records: records_of(list) }
+        };
+        let filters: Vec<Native> = expected.as_object().expect("an object").iter().map(read).collect();
+        assert_eq!(filters.len(), self.filters, "{}", self.name);
+        filters
+    }
+}
+
+fn records_of(list: &Value) -> Vec<Record> {
+    let record = |pair: &Value| (pair[0].as_i64().expect("a number"), decoded(&pair[1]));
+    list.as_array().expect("a list").iter().map(record).collect()
+}
+
+fn decoded(text: &Value) -> Vec<u8> {
+    BASE64_STANDARD.decode(text.as_str().expect("a string")).expect("base64")
+}
+
+/// A record without the generation of its filter, which is another one each time: without the top of the iterator, and
+/// without a chunk's checksum, which is of the iterator as well.
+fn without_generation((iterator, data): &Record) -> Record {
+    let (iterator, mut data) = (iterator % (1 << 39), data.clone());
+    if iterator % (1 << 27) > 1 {
+        data[1..5].fill(0);
+    }
+    (iterator, data)
+}
+
+pub fn without_generations(records: &[Record]) -> Vec<Record> {
+    records.iter().map(without_generation).collect()
+}
+
+impl Native {
+    fn numbers(&self, name: &str) -> Vec<usize> {
+        let list = self.entry[name].as_array().expect("a list");
+        list.iter().map(|number| number.as_u64().expect("a number") as usize).collect()
+    }
+
+    fn check_answers(&self, client: &mut Connection, at: &str) {
+        let absent = |client: &mut Connection, items: &[String]| -> Vec<usize> {
+            let present = client.batched(&[b"BF.MEXISTS", at.as_bytes()], items);
+            (0..present.len()).filter(|&number| !present[number]).collect()
+        };
+        assert_eq!(absent(client, &self.items()), self.numbers("missing"), "{}: items that are absent", self.key);
+        let strangers: Vec<String> = (0..2000).map(|number| format!("absent:{number}")).collect();
+        let absent = absent(client, &strangers);
+        let present: Vec<usize> = (0..2000).filter(|number| !absent.contains(number)).collect();
+        assert_eq!(present, self.numbers("absent_that_exist_below_2000"), "{}: false positives", self.key);
+        let card = self.entry["card"].as_i64().expect("a number");
+        assert_eq!(client.run(&format!("BF.CARD {at}")), integer(card), "{}", self.key);
+        let info = client.run(&format!("BF.INFO {at}"));
+        for name in ["Capacity", "Number of filters", "Number of items inserted", "Expansion rate"] {
+            let golden = self.entry["info"][name].as_i64().map_or(Reply::NullBulk, integer);
+            assert_eq!(info.field(name), &golden, "{}: {name}", self.key);
+        }
+        assert!(
+            without_generations(&records(client, at)) == without_generations(&self.records),
+            "{}: BF.SCANDUMP gives other records",
+            self.key
+        );
+    }
+}
+
+impl Golden for Native {
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn items(&self) -> Vec<String> {
+        items(0, self.entry["items_offered"].as_u64().expect("a number") as usize)
+    }
+
+    fn payloads(&self) -> Vec<Vec<u8>> {
+        ["dump_b64", "dump_uncompressed_b64"].map(|form| decoded(&self.entry[form])).into()
+    }
+
+    fn commands(&self, key: &str) -> Vec<Vec<Vec<u8>>> {
+        as_commands(key, &self.records)
+    }
+
+    fn is_arriving(&self) -> bool {
+        self.entry.get("to_come_b64").is_some()
+    }
+
+    fn check(&self, server: &Server, at: &str) {
+        let mut client = server.connect();
+        let expected = self.entry["debug_digest_value"].as_str().expect("a digest");
+        assert_eq!(digest(&mut client, at), array([Reply::Simple(expected.to_owned())]), "{}", self.key);
+        if self.is_arriving() {
+            assert_eq!(client.run(&format!("BF.CARD {at}")), error("ERR filter is still being loaded"));
+        } else {
+            self.check_answers(&mut client, at);
+        }
+        // Whether bits are compressed, and how, is the server's affair.
+        assert_eq!(client.run("CONFIG SET rdbcompression no"), ok());
+        let payload = client.run(&format!("DUMP {at}"));
+        let golden = decoded(&self.entry["dump_uncompressed_b64"]);
+        assert!(value_of(payload.bytes()) == value_of(&golden), "{}: DUMP gives other bytes", self.key);
+        assert_eq!(client.run("CONFIG SET rdbcompression yes"), ok());
+    }
+}
+
+#[test]
+fn a_filter_that_was_arriving_arrives() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for filters in RELEASES.iter().map(Release::filters) {
+            let arriving = filters.iter().find(|filter| filter.is_arriving()).expect("a filter that is arriving");
+            load_records(&mut client, "k", &arriving.records);
+            load_records(&mut client, "k", &records_of(&arriving.entry["to_come_b64"]));
+            let becomes = arriving.entry["becomes"].as_str().expect("a key");
+            let whole = filters.iter().find(|filter| filter.key == becomes).expect("a key of the data");
+            whole.check(&server, "k");
+            // A filter that came in records has the generation of its dump.
+            for filter in filters.iter().filter(|filter| !filter.is_arriving()) {
+                load_records(&mut client, "copy", &filter.records);
+                assert!(records(&mut client, "copy") == filter.records, "{}", filter.key);
+                client.run("DEL copy");
+            }
+            client.run("DEL k");
+        }
+    });
+}
+
+// Writes the golden data of a new release. The data of a release is never written again.
+
+/// What happens to a filter after its creation: a command, and the numbers of its items.
+type Step = (&'static str, Range<usize>);
+
+const ADD: &str = "BF.MADD";
+const DELETE: &str = "BF.MDEL";
+const ROTATE: Step = ("BF.ROTATE", 0..0);
+
+/// The filters: the key, the words of BF.RESERVE after it, and the steps. Windows last 95 years, so that the data does not expire.
+const FILTERS: [(&str, &str, &[Step]); 15] = [
+    ("defaults", "0.01 100", &[(ADD, 0..1000)]),
+    ("loose", "0.25 1000 SEED 0 EXPANSION 1", &[(ADD, 0..2500)]),
+    ("keyed", "0.001 500 HASH siphash SEED 000102030405060708090a0b0c0d0e0f", &[(ADD, 0..2000)]),
+    ("keyed-deleted", "0.01 1000 HASH siphash", &[(ADD, 0..1500), (DELETE, 0..100), (ADD, 0..40)]),
+    ("counting", "0.01 1000 COUNTING", &[(ADD, 0..700), (ADD, 0..200), (DELETE, 100..300)]),
+    ("counting-keyed", "0.001 500 COUNTING HASH siphash", &[(ADD, 0..400), (DELETE, 0..50)]),
+    ("counting-full", "0.2 40 COUNTING", &[(ADD, 0..60)]),
+    ("rolling", "0.01 500 ROLLING", &[(ADD, 0..1500)]),
+    (
+        "rolling-deleted",
+        "0.01 2000 ROLLING HASH siphash BUCKETS 4",
+        &[(ADD, 0..600), ROTATE, (ADD, 600..1000), (DELETE, 0..50)],
+    ),
+    ("windowed", "0.01 300 WINDOW 3000000000", &[(ADD, 0..300), ROTATE, (ADD, 300..900)]),
+    (
+        "windowed-fixed",
+        "0.001 700 WINDOW 3000000000 NONSCALING BUCKETS 3",
+        &[(ADD, 0..400), ROTATE, (ADD, 400..800), ROTATE, (ADD, 800..900)],
+    ),
+    ("windowed-deleted", "0.01 2000 WINDOW 3000000000 HASH siphash", &[(ADD, 0..600), ROTATE, (DELETE, 0..50)]),
+    ("sliding", "0.01 1000 WINDOW 3000000000 SLIDING", &[(ADD, 0..600), ROTATE, (ADD, 0..300)]),
+    (
+        "sliding-deleted",
+        "0.01 1000 WINDOW 3000000000 SLIDING HASH siphash BUCKETS 5",
+        &[(ADD, 0..600), ROTATE, (ADD, 0..100), (DELETE, 50..120)],
+    ),
+    (DUMPED, "0.0001 1000000 NONSCALING HASH siphash", &[(ADD, 0..500), (DELETE, 0..20)]),
+];
+
+/// The filter whose dump another one has received in part.
+const DUMPED: &str = "dumped";
+
+#[test]
+#[ignore = "needs BLOOMGATE_GOLDEN, an empty folder"]
+fn data_of_this_version_is_written() {
+    let folder = env::var_os("BLOOMGATE_GOLDEN").expect("BLOOMGATE_GOLDEN is a folder");
+    let folder = Path::new(&folder);
+    assert!(fs::read_dir(folder).expect("a folder").next().is_none(), "the folder is not empty");
+    let server = with_append_only_file(&servers()[0]);
+    let mut client = server.connect();
+    let mut expected = Map::new();
+    for (key, words, steps) in FILTERS {
+        assert_eq!(client.run(&format!("BF.RESERVE {key} {words}")), ok());
+        for (command, numbers) in steps {
+            let items = items(numbers.start, numbers.end);
+            let words: Vec<&str> = [*command, key].into_iter().chain(items.iter().map(String::as_str)).collect();
+            assert!(!client.call(&words).is_error(), "{words:?}");
+        }
+        let mut entry = facts(&mut client, key, steps);
+        entry["created_by"] = json!(format!("BF.RESERVE {key} {words}").split(' ').collect::<Vec<_>>());
+        entry["scandump_b64"] = encoded(&records(&mut client, key));
+        expected.insert(key.to_owned(), entry);
+    }
+    let records = records(&mut client, DUMPED);
+    let (loaded, to_come) = records.split_at(records.len() / 2);
+    load_records(&mut client, "arriving", loaded);
+    let mut entry = payloads(&mut client, "arriving");
+    entry["becomes"] = json!(DUMPED);
+    entry["items_offered"] = json!(0);
+    entry["loaded_b64"] = encoded(loaded);
+    entry["to_come_b64"] = encoded(to_come);
+    expected.insert("arriving".to_owned(), entry);
+
+    write(folder, "expected.json.gz", &serde_json::to_vec(&expected).expect("JSON"));
+    assert_eq!(client.run("SAVE"), ok());
+    write(folder, "snapshot.rdb.gz", &fs::read(server.folder().join("dump.rdb")).expect("the snapshot"));
+    write(folder, "plain.aof.gz", &fs::read(newest(&server, ".incr.aof")).expect("the append-only file"));
+    rewrite_append_only_file(&mut client);
+    write(folder, "rewritten.aof.gz", &fs::read(newest(&server, ".base.aof")).expect("the append-only file"));
+}
+
+/// What the server answers about a filter.
+fn facts(client: &mut Connection, key: &str, steps: &[Step]) -> Value {
+    let offered = steps.iter().map(|(_, numbers)| numbers.end).max().expect("a step");
+    let mut entry = payloads(client, key);
+    let numbers_of = |answers: Vec<bool>, wanted: bool| -> Vec<usize> {
+        (0..answers.len()).filter(|&number| answers[number] == wanted).collect()
+    };
+    let strangers: Vec<String> = (0..2000).map(|number| format!("absent:{number}")).collect();
+    let info = client.run(&format!("BF.INFO {key}"));
+    let fields = ["Capacity", "Number of filters", "Number of items inserted", "Expansion rate"];
+    let number = |reply: &Reply| if let Reply::Integer(number) = reply { json!(number) } else { Value::Null };
+    let info = fields.map(|field| (field.to_owned(), number(info.field(field))));
+    entry["items_offered"] = json!(offered);
+    entry["steps"] = steps.iter().map(|(command, numbers)| json!([command, numbers.start, numbers.end])).collect();
+    entry["missing"] = json!(numbers_of(client.batched(&[b"BF.MEXISTS", key.as_bytes()], &items(0, offered)), false));
+    entry["absent_that_exist_below_2000"] =
+        json!(numbers_of(client.batched(&[b"BF.MEXISTS", key.as_bytes()], &strangers), true));
+    entry["card"] = json!(client.run(&format!("BF.CARD {key}")).number());
+    entry["info"] = Value::Object(info.into_iter().collect());
+    entry
+}
+
+/// The digest of a filter, and its payload, compressed and not.
+fn payloads(client: &mut Connection, key: &str) -> Value {
+    let digest = digest(client, key);
+    let [Reply::Simple(digest)] = digest.elements() else { panic!("not a digest: {digest:?}") };
+    let mut payload = |compression: &str| {
+        assert_eq!(client.run(&format!("CONFIG SET rdbcompression {compression}")), ok());
+        BASE64_STANDARD.encode(dump(client, key))
+    };
+    json!({ "debug_digest_value": digest, "dump_uncompressed_b64": payload("no"), "dump_b64": payload("yes") })
+}
+
+fn encoded(records: &[Record]) -> Value {
+    records.iter().map(|(iterator, data)| json!([iterator, BASE64_STANDARD.encode(data)])).collect()
+}
+
+fn write(folder: &Path, name: &str, bytes: &[u8]) {
+    let file = File::create_new(folder.join(name)).expect("a new file");
+    let mut encoder = GzEncoder::new(file, Compression::best());
+    encoder.write_all(bytes).and_then(|()| encoder.finish().map(drop)).expect("the file is written");
 }

@@ -59,7 +59,7 @@ impl Form {
                 let footer: [u8; FOOTER] = [10, 0, 0, 0, 0, 0, 0, 0, 0, 0];
                 restore(client, "k", &with_fixed_checksum([bytes, &footer].concat()))
             }
-            Way::Record => valkey_bloom::golden::load(client, "k", bytes),
+            Way::Record => valkey_bloom::model::load(client, "k", bytes),
             Way::Header => {
                 let reply = load_record(client, "k", &(1, bytes.to_vec()));
                 if !reply.is_error() {
@@ -167,7 +167,7 @@ fn a_filter_may_end_anywhere() {
     on_every_server(|program| {
         let (_server, mut client) = start(program);
         let mut forms = forms(&mut client);
-        for golden in valkey_bloom::golden::goldens() {
+        for golden in valkey_bloom::model::goldens() {
             forms.push(Form { name: golden.key.clone(), way: Way::Restore, bytes: value_of(&golden.dump).to_vec() });
             forms.push(Form { name: golden.key, way: Way::Record, bytes: golden.payload });
         }

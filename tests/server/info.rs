@@ -155,3 +155,278 @@ fn the_key_is_looked_at_before_the_field_or_the_iterator() {
         assert!(client.run("BF.INFO none SIZE more").error_text().contains("wrong number of arguments"));
     });
 }
+
+// BF.STATS: what a filter is and how full it is.
+
+fn fill(client: &mut Connection, key: &str, items: std::ops::Range<u32>) {
+    let items: Vec<String> = items.map(|number| number.to_string()).collect();
+    client.batched(&[b"BF.MADD", key.as_bytes()], &items);
+}
+
+/// The number in a double, whichever way it came.
+fn fraction(reply: &Reply) -> f64 {
+    let text = match reply {
+        Reply::Double(text) => text.clone(),
+        other => other.text(),
+    };
+    text.parse().unwrap_or_else(|_| panic!("not a number: {text}"))
+}
+
+fn names(reply: &Reply) -> Vec<String> {
+    match reply {
+        Reply::Map(pairs) => pairs.iter().map(|(name, _)| name.text()).collect(),
+        flat => flat.elements().chunks(2).map(|pair| pair[0].text()).collect(),
+    }
+}
+
+const ALL: [&str; 11] = [
+    "Kind",
+    "Layout",
+    "Hash",
+    "Error rate",
+    "Error rate now",
+    "Number of items inserted",
+    "Number of items estimated",
+    "Capacity",
+    "Size",
+    "Size of pending adds",
+    "Layers",
+];
+
+#[test]
+fn every_kind_tells_what_it_has() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            for (creation, kind, layout, hash, more) in [
+                ("BF.RESERVE k 0.01 20000", "scaling", "native", "murmur3", vec![]),
+                ("BF.RESERVE k 0.01 60000 NONSCALING", "nonscaling", "native", "murmur3", vec![]),
+                (
+                    "BF.RESERVE k 0.01 20000 HASH siphash",
+                    "scaling",
+                    "native",
+                    "siphash",
+                    vec!["Number of items deleted", "Room for items deleted"],
+                ),
+                ("BF.RESERVE k 0.01 60000 ROLLING", "rolling", "native", "murmur3", vec!["Buckets"]),
+                (
+                    "BF.RESERVE k 0.01 20000 WINDOW 3600 SLIDING",
+                    "window",
+                    "native",
+                    "murmur3",
+                    vec!["Window", "Sliding", "Buckets"],
+                ),
+                ("BF.RESERVE k 0.01 20000 LAYOUT redisbloom", "scaling", "redisbloom", "murmur2", vec![]),
+                (
+                    "BF.INSERT k ERROR 0.01 CAPACITY 20000 TIGHTENING 0.5",
+                    "scaling",
+                    "valkey-bloom",
+                    "siphash13",
+                    vec![],
+                ),
+            ] {
+                assert!(!client.run(creation).is_error(), "{creation}");
+                fill(&mut client, "k", 0..50_000);
+                let stats = client.run("BF.STATS k");
+                assert_eq!(matches!(stats, Reply::Map(_)), protocol == 3);
+                for (name, text) in [("Kind", kind), ("Layout", layout), ("Hash", hash)] {
+                    assert_eq!(stats.field(name).text(), text, "{creation}");
+                }
+                let mut told = names(&stats);
+                told.sort_unstable();
+                let mut expected: Vec<&str> = ALL.into_iter().chain(more).collect();
+                expected.sort_unstable();
+                assert_eq!(told, expected, "{creation}");
+
+                let items = client.run("BF.CARD k").number();
+                assert_eq!(stats.field("Number of items inserted"), &integer(items));
+                let estimated = stats.field("Number of items estimated").number();
+                assert!(estimated.abs_diff(items) < items.unsigned_abs() / 50, "{creation}: {estimated} of {items}");
+                assert_eq!(fraction(stats.field("Error rate")), 0.01);
+                assert_eq!(matches!(stats.field("Error rate now"), Reply::Double(_)), protocol == 3);
+                let absent: Vec<String> = (0..50_000).map(|number| format!("absent {number}")).collect();
+                let wrong = client.batched(&[b"BF.MEXISTS", b"k"], &absent).into_iter().filter(|found| *found).count();
+                let expected = fraction(stats.field("Error rate now")) * 50_000.0;
+                let deviation = (wrong as f64 - expected).abs();
+                assert!(deviation < 5.0 * expected.sqrt() + 0.1 * expected, "{creation}: {wrong} for {expected}");
+                for (name, info) in [("Capacity", "Capacity"), ("Size", "Size")] {
+                    assert_eq!(stats.field(name), client.run("BF.INFO k").field(info), "{creation}");
+                }
+                layers(&stats, client.run("BF.DEBUG k").elements().len() - 1, creation);
+                client.run("DEL k");
+            }
+        }
+    });
+}
+
+fn layers(stats: &Reply, count: usize, creation: &str) {
+    let layers = stats.field("Layers").elements();
+    assert_eq!(layers.len(), count, "{creation}");
+    for layer in layers {
+        assert_eq!(names(layer), ["Capacity", "Number of items inserted", "Size", "Hashes", "Fill"]);
+        let full = layer.field("Number of items inserted").number() as f64 / layer.field("Capacity").number() as f64;
+        let fill = fraction(layer.field("Fill"));
+        assert!((0.0..0.6).contains(&fill) && (full < 0.9 || fill > 0.4), "{creation}: {fill} where {full}");
+    }
+    let sum = |name: &str| layers.iter().map(|layer| layer.field(name).number()).sum::<i64>();
+    assert_eq!(stats.field("Capacity"), &integer(sum("Capacity")), "{creation}");
+    assert_eq!(stats.field("Number of items inserted"), &integer(sum("Number of items inserted")), "{creation}");
+    assert!(sum("Size") < stats.field("Size").number());
+}
+
+#[test]
+fn a_ring_tells_of_its_buckets() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            client.run("BF.RESERVE w 0.01 1000 SEED 1 WINDOW 3600 BUCKETS 4");
+            fill(&mut client, "w", 0..100);
+            client.run("BF.ROTATE w");
+            fill(&mut client, "w", 100..150);
+            let stats = client.run("BF.STATS w");
+            assert_eq!(stats.field("Window"), &integer(3600));
+            assert_eq!(stats.field("Sliding"), &client.answer(false));
+            let buckets = stats.field("Buckets").elements();
+            let numbers = |name: &str| buckets.iter().map(|bucket| bucket.field(name).number()).collect::<Vec<_>>();
+            assert_eq!(numbers("Slot"), [0, 1]);
+            assert_eq!(numbers("Number of items inserted"), [100, 50]);
+            let (begins, ends) = (numbers("Begin"), numbers("End"));
+            assert_eq!(ends[0], begins[1]);
+            assert_eq!(ends[1] - begins[1], 1_200_000);
+
+            client.run("BF.RESERVE r 0.001 300 ROLLING BUCKETS 4");
+            fill(&mut client, "r", 0..250);
+            let stats = client.run("BF.STATS r");
+            let buckets = stats.field("Buckets").elements();
+            assert_eq!(
+                buckets.iter().map(|bucket| names(bucket).join(" ")).collect::<Vec<_>>(),
+                vec!["Slot Number of items inserted"; 3]
+            );
+        }
+    });
+}
+
+#[test]
+fn it_looks_and_changes_nothing() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("SET string x");
+        assert_eq!(client.run("BF.STATS missing"), error("ERR not found"));
+        assert!(client.run("BF.STATS string").error_text().starts_with("WRONGTYPE"));
+        for line in ["BF.STATS", "BF.STATS a b"] {
+            assert_eq!(client.run(line), error("ERR wrong number of arguments for 'bf.stats' command"));
+        }
+        client.run("BF.RESERVE empty 0.01 100000000");
+        let stats = client.run("BF.STATS empty");
+        assert_eq!(stats.field("Number of items estimated"), &integer(0));
+        assert_eq!(fraction(stats.field("Error rate now")), 0.0);
+        let before = (client.run("DEBUG DIGEST"), client.info_number("rdb_changes_since_last_save"));
+        client.run("BF.STATS empty");
+        assert_eq!((client.run("DEBUG DIGEST"), client.info_number("rdb_changes_since_last_save")), before);
+        client.run("CONFIG SET maxmemory 1");
+        assert!(!client.run("BF.STATS empty").is_error());
+    });
+}
+
+// What an operator sees: the section of INFO, and names of settings that come from other modules.
+
+fn metric(client: &mut Connection, name: &str) -> u64 {
+    client.wait_for_frees();
+    let info = client.run("INFO bf").text();
+    let line = info.lines().find_map(|line| line.strip_prefix(&format!("bf_{name}:")).map(str::to_owned));
+    line.unwrap_or_else(|| panic!("no {name} in {info}")).trim().parse().unwrap()
+}
+
+#[test]
+fn info_counts_filters_and_what_is_asked_of_them() {
+    on_every_server(|program| {
+        let mut server = Server::start(program);
+        let mut client = server.connect();
+        assert!(client.run("INFO bf").text().contains(&format!("bf_version:{}", env!("CARGO_PKG_VERSION"))));
+        client.run("BF.RESERVE a 0.000001 1000");
+        client.run("BF.RESERVE b 0.000001 2 EXPANSION 2 SEED 1");
+        client.run("BF.MADD b 1 2 3 4 5 6 7 1");
+        client.run("BF.MEXISTS b 1 2 absent");
+        client.run("BF.EXISTS b 3");
+        let expected = [
+            ("bloom_num_objects", 2),
+            ("bloom_num_filters_across_objects", 4),
+            ("bloom_num_items_across_objects", 7),
+            ("bloom_capacity_across_objects", 1000 + 2 + 4 + 8),
+            ("bloom_adds", 8),
+            ("bloom_new_items", 7),
+            ("bloom_lookups", 4),
+            ("bloom_positives", 3),
+        ];
+        for (name, number) in expected {
+            assert_eq!(metric(&mut client, name), number, "{name}");
+        }
+        let sizes = ["a", "b"].map(|key| client.run(&format!("BF.INFO {key} SIZE")).elements()[0].number() as u64);
+        let bytes = metric(&mut client, "bloom_total_memory_bytes");
+        assert_eq!(bytes, sizes[0] + sizes[1], "{sizes:?}");
+
+        client.run("COPY b c");
+        assert_eq!(metric(&mut client, "bloom_num_items_across_objects"), 14);
+        client.run("DEL b c");
+        assert_eq!(metric(&mut client, "bloom_num_items_across_objects"), 0);
+        client.run("BF.ADD a x");
+        server.restart(Stop::Save);
+        let mut client = server.connect();
+        assert_eq!(metric(&mut client, "bloom_num_objects"), 1);
+        assert_eq!(metric(&mut client, "bloom_num_items_across_objects"), 1);
+        client.run("FLUSHALL");
+        for name in ["bloom_num_objects", "bloom_total_memory_bytes", "bloom_capacity_across_objects"] {
+            // Some servers free in the background.
+            eventually(name, || metric(&mut client, name) == 0);
+        }
+    });
+}
+
+#[test]
+fn names_of_valkey_bloom_set_the_same_values() {
+    on_every_server(|program| {
+        let mut server = Server::with(program)
+            .line("bf.bloom-fp-rate 0.003")
+            .line("bf.bloom-capacity 55")
+            .line("bf.bloom-expansion 3")
+            .line("bf.bloom-memory-usage-limit 1mb")
+            .line("bf.bloom-tightening-ratio 0.7")
+            .line("bf.bloom-use-random-seed no")
+            .line("bf.bloom-defrag-enabled no")
+            .start();
+        let expected = [
+            // A value is shown under each of its names.
+            ("bf.bloom-fp-rate", "0.003"),
+            ("bf.error-rate", "0.003"),
+            ("bf.bloom-capacity", "55"),
+            ("bf.initial-size", "55"),
+            ("bf.bloom-expansion", "3"),
+            ("bf.bloom-memory-usage-limit", "1048576"),
+            ("bf.bloom-tightening-ratio", "0.7"),
+            ("bf.bloom-use-random-seed", "no"),
+            ("bf.bloom-defrag-enabled", "no"),
+        ];
+        let mut client = server.connect();
+        for (name, value) in expected {
+            assert_eq!(client.run(&format!("CONFIG GET {name}")).elements()[1].text(), value, "{name}");
+        }
+        assert_eq!(client.run("CONFIG SET bf.bloom-capacity 66"), ok());
+        client.run("BF.ADD k x");
+        assert_eq!(client.run("BF.INFO k CAPACITY").elements()[0], integer(66));
+        assert_eq!(client.run("BF.INFO k EXPANSION").elements()[0], integer(3));
+        assert_eq!(client.run("BF.INFO k ERROR").text().parse(), Ok(0.003));
+        assert!(client.run("BF.RESERVE large 0.01 10000000").error_text().starts_with("ERR Insufficient memory"));
+        assert!(client.run("CONFIG SET bf.bloom-tightening-ratio 1").is_error());
+
+        assert_eq!(client.run("CONFIG REWRITE"), ok());
+        server.restart(Stop::NoSave);
+        let mut client = server.connect();
+        assert_eq!(client.run("CONFIG GET bf.bloom-capacity").elements()[1].text(), "66");
+        assert_eq!(client.run("CONFIG GET bf.bloom-fp-rate").elements()[1].text(), "0.003");
+    });
+}

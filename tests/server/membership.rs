@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use testing::{Connection, Rng, Server, integer, ok, on_every_server};
+use testing::{Connection, Rng, Server, array, digest, error, integer, nil, ok, on_every_server};
 
 /// Adds random batches by random commands, and checks each answer against a set.
 struct Crawl {
@@ -147,5 +147,280 @@ fn many_clients_at_once_lose_nothing() {
         });
         let card = server.connect().run("BF.CARD k").number();
         assert!((19_500..=20_000).contains(&card), "{card} items");
+    });
+}
+
+// BF.EXISTS, BF.MEXISTS and BF.CARD: the questions, which change nothing.
+
+#[test]
+fn a_missing_key_holds_nothing() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            assert_eq!(client.run("BF.EXISTS missing a"), client.answer(false));
+            assert_eq!(client.run("BF.MEXISTS missing a b c"), client.answers([0, 0, 0]));
+            assert_eq!(client.run("BF.CARD missing"), integer(0));
+            assert_eq!(client.run("BF.INFO missing"), error("ERR not found"));
+            assert_eq!(client.run("EXISTS missing"), integer(0), "no question creates a filter");
+        }
+    });
+}
+
+#[test]
+fn an_expired_key_holds_nothing() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.ADD k a");
+        client.run("DEBUG SET-ACTIVE-EXPIRE 0");
+        client.run("PEXPIRE k 1");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(client.run("BF.EXISTS k a"), integer(0));
+        assert_eq!(client.run("BF.CARD k"), integer(0));
+        assert_eq!(client.run("BF.ADD k a"), integer(1));
+        assert_eq!(client.run("TTL k"), integer(-1));
+    });
+}
+
+#[test]
+fn a_batch_answers_as_its_items_would_one_by_one() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        // Enough to cross batches of 32, from one layer and from many.
+        client.run("BF.RESERVE one 0.01 100000 SEED 1");
+        client.run("BF.RESERVE many 0.01 20 SEED 1");
+        let items: Vec<String> = (0..3000).map(|number| format!("https://example.org/page/{number}")).collect();
+        for key in ["one", "many"] {
+            client.batched(&[b"BF.MADD", key.as_bytes()], &items[..1500]);
+            let together = client.batched(&[b"BF.MEXISTS", key.as_bytes()], &items);
+            for (item, &answer) in items.iter().zip(&together) {
+                assert_eq!(client.call(&["BF.EXISTS", key, item]).truth(), answer, "{item} in {key}");
+            }
+            assert!(together[..1500].iter().all(|&answer| answer));
+            assert!(!together[1500..].iter().all(|&answer| answer));
+            // One batch that ends in the middle.
+            for length in [1, 31, 32, 33, 63, 64, 65, 100] {
+                let mut words = vec!["BF.MEXISTS", key];
+                words.extend(items[..length].iter().map(String::as_str));
+                assert_eq!(client.call(&words), array(vec![integer(1); length]));
+            }
+        }
+    });
+}
+
+#[test]
+fn card_counts_the_items_that_were_new() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let items: Vec<String> = (0..5000).map(|number| (number % 3000).to_string()).collect();
+        let new = client.batched(&[b"BF.MADD", b"k"], &items).iter().filter(|&&answer| answer).count();
+        assert_eq!(client.run("BF.CARD k"), integer(new as i64));
+        assert_eq!(client.run("BF.INFO k ITEMS"), array([integer(new as i64)]));
+        assert!(new <= 3000);
+    });
+}
+
+// BF.ADD and BF.MADD: what they answer for a new item, for one that is in already, and for one that finds no room.
+
+const FULL: &str = "ERR non scaling filter is full";
+
+/// How a filter of each kind is made that treats equal items as one; nothing where an add makes it.
+const CREATIONS: [&str; 7] = [
+    "",
+    "BF.RESERVE k 0.0001 100 HASH siphash",
+    "BF.RESERVE k 0.0001 100 NONSCALING",
+    "BF.RESERVE k 0.0001 100 WINDOW 1000",
+    "BF.RESERVE k 0.0001 100 ROLLING",
+    "BF.RESERVE k 0.0001 100 LAYOUT redisbloom",
+    "BF.INSERT k ERROR 0.0001 CAPACITY 100 TIGHTENING 0.5",
+];
+
+#[test]
+fn an_add_says_whether_the_item_was_new_and_a_lookup_whether_it_is_present() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            for creation in CREATIONS {
+                client.run("FLUSHALL");
+                if !creation.is_empty() {
+                    client.run(creation);
+                }
+                assert_eq!(client.run("BF.ADD k a"), client.answer(true), "{creation}");
+                assert_eq!(client.run("BF.ADD k a"), client.answer(false), "{creation}");
+                assert_eq!(client.run("bf.add k A"), client.answer(true), "items are bytes: case counts");
+                assert_eq!(client.run("BF.MADD k a b c"), client.answers([0, 1, 1]), "{creation}");
+                assert_eq!(client.run("BF.MADD k a"), client.answers([0]), "{creation}");
+                assert_eq!(client.run("BF.MADD k x a x"), client.answers([1, 0, 0]), "{creation}");
+                assert_eq!(client.run("BF.INSERT k ITEMS b d"), client.answers([0, 1]), "{creation}");
+                assert_eq!(client.run("BF.EXISTS k a"), client.answer(true), "{creation}");
+                assert_eq!(client.run("bf.exists k z"), client.answer(false), "{creation}");
+                assert_eq!(client.run("BF.MEXISTS k a z b a"), client.answers([1, 0, 1, 1]), "{creation}");
+                assert_eq!(client.run("BF.MEXISTS k z"), client.answers([0]), "{creation}");
+                assert_eq!(client.run("BF.CARD k"), integer(6), "{creation}");
+                let empty: [&[u8]; 3] = [b"BF.ADD", b"k", b""];
+                assert_eq!(client.call(&empty), client.answer(true), "{creation}");
+                assert_eq!(client.call(&empty), client.answer(false), "{creation}");
+                assert_eq!(client.run("BF.MADD fresh x"), client.answers([1]));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_missing_filter_is_created_with_the_defaults() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for line in ["BF.ADD added x", "BF.MADD madded x y", "BF.INSERT inserted ITEMS x"] {
+            client.run(line);
+            let info = client.run(&format!("BF.INFO {}", line.split(' ').nth(1).unwrap()));
+            assert_eq!(info.field("Capacity"), &integer(100), "{line}");
+            assert_eq!(info.field("Expansion rate"), &integer(2), "{line}");
+            assert_eq!(info.field("Number of filters"), &integer(1), "{line}");
+        }
+    });
+}
+
+#[test]
+fn equal_items_within_one_command_count_once() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            assert_eq!(client.run("BF.MADD k a a b a b"), client.answers([1, 0, 1, 0, 0]));
+            assert_eq!(client.run("BF.CARD k"), integer(2));
+            // Across the end of a batch of 32 as well.
+            client.run("BF.RESERVE many 0.01 100 SEED 1");
+            let mut words = vec!["BF.MADD".to_owned(), "many".to_owned()];
+            words.extend((0..200).map(|number| format!("item-{}", number % 50)));
+            let reply = client.call(&words);
+            for (number, answer) in reply.elements().iter().enumerate() {
+                assert_eq!(answer, &client.answer(number < 50), "item {number}");
+            }
+            assert_eq!(client.run("BF.CARD many"), integer(50));
+        }
+    });
+}
+
+#[test]
+fn keys_and_items_are_any_bytes() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let long = vec![b'x'; 100_000];
+        let every_byte: Vec<u8> = (0..=255).collect();
+        let words: [&[u8]; 9] =
+            [b"", b"\0", b"\0\0", b"\r\n", b"a\0b", b"\xff\xfe", "\u{1f338} \u{44f}".as_bytes(), &every_byte, &long];
+        for key in words {
+            for (number, item) in words.iter().enumerate() {
+                assert_eq!(client.call(&[b"BF.EXISTS", key, item]), integer(0), "{number}");
+                assert_eq!(client.call(&[b"BF.ADD", key, item]), integer(1), "{number}");
+                assert_eq!(client.call(&[b"BF.ADD", key, item]), integer(0), "{number}");
+                assert_eq!(client.call(&[b"BF.EXISTS", key, item]), integer(1), "{number}");
+            }
+            assert_eq!(client.call(&[b"BF.CARD", key]), integer(9));
+            assert_eq!(client.call(&[b"DEL", key]), integer(1));
+            let mut command: Vec<&[u8]> = vec![b"BF.MADD", key];
+            command.extend(words);
+            assert_eq!(client.call(&command), array(vec![integer(1); 9]));
+            command[0] = b"BF.MEXISTS";
+            assert_eq!(client.call(&command), array(vec![integer(1); 9]));
+            assert_eq!(client.call(&[b"DEL", key]), integer(1));
+            let mut command: Vec<&[u8]> = vec![b"BF.INSERT", key, b"ITEMS"];
+            command.extend(words);
+            assert_eq!(client.call(&command), array(vec![integer(1); 9]));
+            assert_eq!(client.call(&[b"BF.INFO", key, b"ITEMS"]), array([integer(9)]));
+        }
+        assert_eq!(client.call(&[b"BF.RESERVE".as_slice(), b"\0reserved\xff", b"0.01", b"100"]), ok());
+        assert_eq!(client.call(&[b"EXISTS".as_slice(), b"\0reserved\xff"]), integer(1));
+    });
+}
+
+#[test]
+fn a_full_fixed_filter_takes_nothing_new() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            let (yes, no) = (client.answer(true), client.answer(false));
+            // With a random seed, one item in a hundred would be a false positive of so small a filter in valkey-bloom's layout.
+            let valkey_bloom = "TIGHTENING 0.5 SEED 00000000000000000000000000000007";
+            let keyed = "HASH siphash SEED 00000000000000000000000000000007";
+            for words in ["SEED 1", keyed, "LAYOUT redisbloom", valkey_bloom] {
+                client.run("FLUSHALL");
+                // A filter that is created and filled by one command.
+                let line = format!("BF.INSERT new CAPACITY 2 ERROR 0.0001 NONSCALING {words} ITEMS a b a c b");
+                assert_eq!(client.run(&line), array([yes.clone(), yes.clone(), no.clone(), error(FULL)]), "{words}");
+                assert_eq!(client.run("BF.INFO new").field("Expansion rate"), &nil(protocol), "{words}");
+                client.run(&format!("BF.INSERT k CAPACITY 2 ERROR 0.0001 NONSCALING {words} ITEMS a"));
+                // The element that finds no room ends the answers, however many items are left.
+                assert_eq!(client.run("BF.MADD k a b c d e"), array([no.clone(), yes.clone(), error(FULL)]), "{words}");
+                let before = digest(&mut client, "k");
+                assert_eq!(client.run("BF.ADD k c"), error(FULL), "{words}");
+                assert_eq!(client.run("BF.ADD k a"), no, "{words}");
+                assert_eq!(client.run("BF.ADD k b"), no, "{words}");
+                assert_eq!(client.run("BF.MADD k b a"), array([no.clone(), no.clone()]), "{words}");
+                assert_eq!(client.run("BF.MADD k b c a"), array([no.clone(), error(FULL)]), "{words}");
+                assert_eq!(client.run("BF.MADD k c"), array([error(FULL)]), "{words}");
+                assert_eq!(client.run("BF.INSERT k ITEMS b c a"), array([no.clone(), error(FULL)]), "{words}");
+                assert_eq!(client.run("BF.INSERT k NOCREATE ITEMS c"), array([error(FULL)]), "{words}");
+                assert_eq!(client.run("BF.MEXISTS k a b c d e"), client.answers([1, 1, 0, 0, 0]), "{words}");
+                assert_eq!(client.run("BF.CARD k"), integer(2), "{words}");
+                assert_eq!(client.run("BF.INFO k").field("Number of filters"), &integer(1), "{words}");
+                assert_eq!(digest(&mut client, "k"), before, "{words}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_large_fixed_filter_fills_up_to_its_capacity() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.001 1000 NONSCALING SEED 3");
+        let items: Vec<String> = (0..2000).map(|number| format!("https://example.org/{number}")).collect();
+        let mut words = vec!["BF.MADD".to_owned(), "k".to_owned()];
+        words.extend(items);
+        let reply = client.call(&words);
+        let answers = reply.elements();
+        let (last, rest) = answers.split_last().unwrap();
+        assert_eq!(last, &error(FULL));
+        assert_eq!(rest.iter().filter(|answer| answer.truth()).count(), 1000);
+        assert_eq!(client.run("BF.CARD k"), integer(1000));
+        let known: Vec<&String> = words[2..].iter().take(rest.len()).collect();
+        assert!(client.batched(&[b"BF.MEXISTS", b"k"], &known).iter().all(|&present| present));
+    });
+}
+
+#[test]
+fn a_growing_filter_adds_a_layer_when_the_newest_is_full() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for (expansion, capacities) in [(1, [10, 20, 30]), (2, [10, 30, 70]), (4, [10, 50, 210])] {
+            let mut client = server.connect();
+            client.run("FLUSHALL");
+            client.run(&format!("BF.RESERVE k 0.0001 10 EXPANSION {expansion} SEED 5"));
+            let mut number = 0;
+            for (layers, capacity) in (1..).zip(capacities) {
+                while client.run("BF.CARD k").number() < capacity {
+                    assert!(client.run(&format!("BF.ADD k {number}")).truth(), "no clash at this rate and seed");
+                    number += 1;
+                }
+                let info = client.run("BF.INFO k");
+                assert_eq!(info.field("Number of filters"), &integer(layers), "expansion {expansion}");
+                assert_eq!(info.field("Capacity"), &integer(capacity), "expansion {expansion}");
+                assert_eq!(info.field("Number of items inserted"), &integer(capacity), "expansion {expansion}");
+            }
+            for known in 0..number {
+                assert!(client.run(&format!("BF.EXISTS k {known}")).truth());
+                assert!(!client.run(&format!("BF.ADD k {known}")).truth(), "an old layer's item is not added again");
+            }
+        }
     });
 }

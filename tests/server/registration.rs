@@ -1,6 +1,14 @@
 //! What the server says about the module and its commands, by which clients, proxies and rights find their way.
 
-use testing::{Connection, Reply, Server, Version, array, bulk, module, ok, old_server, on_every_server};
+use redis::TypedCommands;
+use redis::bloom::{
+    BloomFilterDumpChunk, BloomFilterDumpIterator, BloomFilterInfoType, BloomFilterInsertOptions,
+    BloomFilterScalingOptions,
+};
+
+use testing::{
+    Connection, Reply, Server, Version, array, bulk, error, integer, module, ok, old_server, on_every_server,
+};
 
 /// Name, arity, whether it writes, whether it is refused above `maxmemory`, whether it is marked fast, and the version of
 /// RedisBloom that has it first, or our own.
@@ -220,5 +228,248 @@ fn unknown_commands_are_unknown() {
         let server = Server::start(program);
         let mut client = server.connect();
         assert!(client.run("BF.FROBNICATE k").error_text().starts_with("ERR unknown command"));
+    });
+}
+
+// What holds for all commands alike: the number of words, keys of other types, rights, and unknown subcommands.
+
+const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+#[test]
+fn a_wrong_number_of_words_is_the_servers_usual_error() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            for line in [
+                "BF.ADD",
+                "BF.ADD k",
+                "BF.ADD k a b",
+                "BF.MADD",
+                "BF.MADD k",
+                "BF.EXISTS",
+                "BF.EXISTS k",
+                "BF.EXISTS k a b",
+                "BF.MEXISTS",
+                "BF.MEXISTS k",
+                "BF.CARD",
+                "BF.CARD k a",
+                "BF.INFO",
+                "BF.INFO k SIZE ITEMS",
+                "BF.LOAD",
+                "BF.LOAD k",
+                "BF.LOAD k payload more",
+                "BF.DEL k",
+                "BF.DEL k a b",
+                "BF.MDEL k",
+                "BF.COUNT",
+                "BF.COUNT k",
+                "BF.COUNT k a b",
+                "BF.CLEAR",
+                "BF.CLEAR k a",
+                "BF.MERGE k",
+                "BF.ROTATE k 1",
+                "BF.ROTATE k 5 1700000000000 1700000100000",
+                "BF.ROTATE k 5 1700000000000 1700000100000 50 6",
+                "BF.LOADCHUNK k 1",
+                "BF.LOADCHUNK k 1 x y",
+            ] {
+                let name = line.split(' ').next().unwrap().to_lowercase();
+                let text = format!("ERR wrong number of arguments for '{name}' command");
+                assert_eq!(client.run(line).error_text().to_lowercase(), text.to_lowercase(), "{line}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_key_of_another_type_is_left_alone() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            client.run("SET string x");
+            client.run("RPUSH list x");
+            client.run("SADD set x");
+            client.run("HSET hash x y");
+            client.run("ZADD sorted 1 x");
+            client.run("XADD stream * x y");
+            for key in ["string", "list", "set", "hash", "sorted", "stream"] {
+                for line in [
+                    "BF.RESERVE k 0.01 100",
+                    "BF.ADD k x",
+                    "BF.MADD k x y",
+                    "BF.INSERT k ITEMS x",
+                    "BF.INSERT k NOCREATE ITEMS x",
+                    "BF.INSERT k CAPACITY 1000000000000000000 ITEMS x",
+                    "BF.EXISTS k x",
+                    "BF.MEXISTS k x y",
+                    "BF.CARD k",
+                    "BF.INFO k",
+                    "BF.INFO k SIZE",
+                ] {
+                    let line = line.replacen(" k", &format!(" {key}"), 1);
+                    assert_eq!(client.run(&line), error(WRONG_TYPE), "{line}");
+                }
+                assert_ne!(client.run(&format!("TYPE {key}")).text(), "bloomgate");
+            }
+        }
+    });
+}
+
+#[test]
+fn other_types_commands_refuse_a_filter() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.ADD k x");
+        assert_eq!(client.run("TYPE k").text(), "bloomgate");
+        for line in ["GET k", "SADD k x", "HGET k x", "APPEND k x", "LPUSH k x"] {
+            assert_eq!(client.run(line), error(WRONG_TYPE), "{line}");
+        }
+        assert_eq!(client.run("BF.EXISTS k x"), integer(1));
+        assert_eq!(client.run("SCAN 0 TYPE bloomgate").elements()[1].elements().len(), 1);
+    });
+}
+
+#[test]
+fn a_reader_may_look_and_not_write() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut admin = server.connect();
+        admin.run("BF.ADD k x");
+        let allowed = "ACL SETUSER guard on nopass %R~k +bf.exists +bf.mexists +bf.card +bf.info +bf.add +bf.insert";
+        assert_eq!(admin.run(allowed).text(), "OK");
+        let mut guard = server.connect();
+        guard.run("AUTH guard none");
+        assert_eq!(guard.run("BF.EXISTS k x"), integer(1));
+        assert_eq!(guard.run("BF.MEXISTS k x"), Reply::Array(vec![integer(1)]));
+        assert_eq!(guard.run("BF.CARD k"), integer(1));
+        assert!(!guard.run("BF.INFO k").is_error());
+        for line in ["BF.ADD k y", "BF.INSERT k ITEMS y", "BF.EXISTS other x", "BF.MADD k y", "BF.RESERVE k 0.01 100"] {
+            assert!(guard.run(line).error_text().starts_with("NOPERM"), "{line}");
+        }
+        assert_eq!(admin.run("BF.CARD k"), integer(1));
+    });
+}
+
+#[test]
+fn loadchunk_refuses_what_no_rewrite_wrote() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        assert_eq!(client.run("BF.LOADCHUNK k x data"), error("ERR Second argument must be numeric"));
+        for data in ["", "x", "bloomgate", "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"] {
+            assert!(client.call(&["BF.LOADCHUNK", "k", "1", data]).is_error(), "{data:?}");
+            assert!(client.call(&["BF.LOADCHUNK", "k", "2", data]).is_error(), "{data:?}");
+        }
+        assert_eq!(client.run("EXISTS k"), integer(0));
+        client.run("SET string x");
+        assert!(client.run("BF.LOADCHUNK string 1 data").is_error());
+        assert_eq!(client.run("GET string").text(), "x");
+    });
+}
+
+// The redis crate: every BF method that it has, with its own parsing of the replies, in both protocols.
+
+/// Calls the test with a connection in RESP2 and one in RESP3, each to a server of its own.
+fn in_both_protocols(test: impl Fn(&mut redis::Connection)) {
+    on_every_server(|program| {
+        for protocol in [2, 3] {
+            let server = Server::start(program);
+            test(&mut server.library_client(protocol));
+        }
+    });
+}
+
+#[test]
+fn items_go_in_and_are_found() {
+    in_both_protocols(|client| {
+        assert_eq!(client.bf_add("k", "a"), Ok(true));
+        assert_eq!(client.bf_add("k", "a"), Ok(false));
+        assert_eq!(client.bf_madd("k", &["a", "b", "c", "c"]), Ok(vec![false, true, true, false]));
+        assert_eq!(client.bf_exists("k", "b"), Ok(true));
+        assert_eq!(client.bf_exists("k", "z"), Ok(false));
+        assert_eq!(client.bf_exists("missing", "z"), Ok(false));
+        assert_eq!(client.bf_mexists("k", &["a", "z"]), Ok(vec![true, false]));
+        assert_eq!(client.bf_card("k"), Ok(3));
+        assert_eq!(client.bf_card("missing"), Ok(0));
+        let binary: &[u8] = b"\0\xff\r\n";
+        assert_eq!(client.bf_add("k", binary), Ok(true));
+        assert_eq!(client.bf_exists("k", binary), Ok(true));
+    });
+}
+
+#[test]
+fn filters_are_made_as_asked() {
+    in_both_protocols(|client| {
+        client.bf_reserve("plain", 0.01, 1000).unwrap();
+        client.bf_reserve_options("four", 0.001, 50, BloomFilterScalingOptions::ExpansionRate(4)).unwrap();
+        client.bf_reserve_options("fixed", 1e-9, 2, BloomFilterScalingOptions::NonScaling).unwrap();
+        let info = client.bf_info("plain").unwrap();
+        assert_eq!(info.len(), 5);
+        assert_eq!(info["Capacity"], 1000.0);
+        assert_eq!(info["Number of filters"], 1.0);
+        assert_eq!(info["Number of items inserted"], 0.0);
+        assert_eq!(info["Expansion rate"], 2.0);
+
+        let mut field = |key, field| *client.bf_info_type(key, field).unwrap();
+        assert_eq!(field("four", BloomFilterInfoType::Capacity), 50.0);
+        assert_eq!(field("four", BloomFilterInfoType::Expansion), 4.0);
+        assert_eq!(field("four", BloomFilterInfoType::Filters), 1.0);
+        assert_eq!(field("four", BloomFilterInfoType::Items), 0.0);
+        assert!(field("four", BloomFilterInfoType::Size) > 64.0);
+        assert_eq!(field("four", BloomFilterInfoType::Error), 0.001);
+        assert!(field("four", BloomFilterInfoType::MaximumScaledCapacity) > 1e6);
+        // RedisBloom's null in an array, which this client cannot read.
+        assert!(client.bf_info_type("fixed", BloomFilterInfoType::Expansion).is_err());
+        assert!(client.bf_info_type("fixed", BloomFilterInfoType::MaximumScaledCapacity).is_err());
+        assert!(client.bf_info_type("four", BloomFilterInfoType::Tightening).is_err());
+
+        let error = client.bf_reserve("plain", 0.01, 1000).unwrap_err();
+        assert_eq!(error.detail(), Some("item exists"));
+        client.bf_madd("fixed", &["a", "b"]).unwrap();
+        let error = client.bf_add("fixed", "c").unwrap_err();
+        assert_eq!(error.detail(), Some("non scaling filter is full"));
+    });
+}
+
+#[test]
+fn an_insert_makes_and_fills() {
+    in_both_protocols(|client| {
+        assert_eq!(client.bf_insert("k", &["a", "b", "a"]), Ok(vec![true, true, false]));
+        let options = BloomFilterInsertOptions::default()
+            .capacity(77)
+            .error_rate(0.001)
+            .expansion(BloomFilterScalingOptions::ExpansionRate(3));
+        assert_eq!(client.bf_insert_options("made", &["a"], options), Ok(vec![true]));
+        assert_eq!(*client.bf_info_type("made", BloomFilterInfoType::Capacity).unwrap(), 77.0);
+        assert_eq!(*client.bf_info_type("made", BloomFilterInfoType::Expansion).unwrap(), 3.0);
+        let error =
+            client.bf_insert_options("missing", &["a"], BloomFilterInsertOptions::default().nocreate()).unwrap_err();
+        assert_eq!(error.detail(), Some("not found"));
+    });
+}
+
+#[test]
+fn a_dump_is_loaded() {
+    in_both_protocols(|client| {
+        let items: Vec<String> = (0..5000).map(|number| format!("https://example.org/{number}")).collect();
+        client.bf_madd("k", &items).unwrap();
+        let records: Vec<BloomFilterDumpChunk> =
+            BloomFilterDumpIterator::new(client, "k").map(|record| record.unwrap()).collect();
+        assert!(records.len() > 5, "a header and a chunk for each layer");
+        let (last, others) = records.split_last().unwrap();
+        for record in others {
+            client.bf_loadchunk("copy", record.clone()).unwrap();
+            assert_eq!(client.bf_exists("copy", "x").unwrap_err().detail(), Some("filter is still being loaded"));
+        }
+        client.bf_loadchunk("copy", last.clone()).unwrap();
+        assert_eq!(client.bf_card("copy"), client.bf_card("k"));
+        let present = client.bf_mexists("copy", &items).unwrap();
+        assert!(present.into_iter().all(|present| present));
+        let end = client.bf_scandump("k", last.iterator).unwrap();
+        assert_eq!(end, BloomFilterDumpChunk { iterator: 0, data: vec![] });
     });
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use testing::{Reply, Server, Stop, array, error, integer, nil, ok, on_every_server};
+use testing::{Connection, Reply, Server, Stop, array, digest, error, integer, nil, ok, on_every_server, simple};
 
 const NO_RATE: &str = "ERR bad error rate";
 const RATE_RANGE: &str = "ERR error rate must be in the range (0.000000, 1.000000)";
@@ -286,4 +286,542 @@ pub fn sizes_of_a_refusal(reply: &Reply) -> (u128, u128) {
         .and_then(|rest| rest.split_once(" bytes asked, "))
         .and_then(|(asked, available)| Some((asked.parse().ok()?, available.parse().ok()?)));
     sizes.unwrap_or_else(|| panic!("not a refusal for memory: {text:?}"))
+}
+
+// BF.INSERT: creation and adding in one command, with its own spelling of errors.
+
+#[test]
+fn it_creates_with_what_was_asked_for_and_adds() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            for (line, capacity, expansion, answers) in [
+                ("BF.INSERT a ITEMS x y x", 100, Some(2), vec![1, 1, 0]),
+                ("BF.INSERT b CAPACITY 500 ITEMS x", 500, Some(2), vec![1]),
+                ("bf.insert c error 0.001 capacity 7 expansion 4 items x", 7, Some(4), vec![1]),
+                ("BF.INSERT d NONSCALING ITEMS x y", 100, None, vec![1, 1]),
+                ("BF.INSERT e EXPANSION 0 CAPACITY 9 ITEMS x", 9, None, vec![1]),
+                ("BF.INSERT f EXPANSION 3 NONSCALING ITEMS x", 100, None, vec![1]),
+                ("BF.INSERT g NonScaling Expansion 3 Items x", 100, None, vec![1]),
+                ("BF.INSERT h SEED 0 ITEMS x", 100, Some(2), vec![1]),
+                ("BF.INSERT i Seed 4294967295 CAPACITY 12 ITEMS x", 12, Some(2), vec![1]),
+                ("BF.INSERT j EXPANSION 32768 ERROR 0.9 ITEMS x", 100, Some(32768), vec![1]),
+                ("BF.INSERT k CAPACITY 5 CAPACITY 6 ITEMS x", 6, Some(2), vec![1]),
+                // After ITEMS there are items only.
+                ("BF.INSERT l ITEMS CAPACITY 6 ITEMS NOCREATE", 100, Some(2), vec![1, 1, 1, 1]),
+            ] {
+                let expected: Vec<_> = answers.iter().map(|&answer| client.answer(answer == 1)).collect();
+                assert_eq!(client.run(line), array(expected), "{line}");
+                let info = client.run(&format!("BF.INFO {}", line.split(' ').nth(1).unwrap()));
+                assert_eq!(info.field("Capacity"), &integer(capacity), "{line}");
+                assert_eq!(info.field("Expansion rate"), &expansion.map_or(nil(protocol), integer), "{line}");
+                let added = answers.iter().sum();
+                assert_eq!(info.field("Number of items inserted"), &integer(added), "{line}");
+            }
+        }
+    });
+}
+
+#[test]
+fn its_errors_are_spelled_as_redisbloom_spells_them() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("SET string x");
+        client.run("BF.RESERVE filter 0.01 100");
+        for key in ["missing", "string", "filter"] {
+            for (options, text) in [
+                ("ERROR x", "Bad error rate"),
+                ("ERROR ", "Bad error rate"),
+                ("ERROR nan", "Bad error rate"),
+                ("ERROR 0", "Bad error rate"),
+                ("ERROR 1", "Bad error rate"),
+                ("ERROR -0.1", "Bad error rate"),
+                ("ERROR inf", "Bad error rate"),
+                ("CAPACITY x", "Bad capacity"),
+                ("CAPACITY ", "Bad capacity"),
+                ("CAPACITY 0", "Bad capacity"),
+                ("CAPACITY -1", "Bad capacity"),
+                ("CAPACITY +5", "Bad capacity"),
+                ("CAPACITY 007", "Bad capacity"),
+                ("CAPACITY 5.0", "Bad capacity"),
+                ("CAPACITY 99999999999999999999", "Bad capacity"),
+                ("EXPANSION x", "Bad expansion"),
+                ("EXPANSION -1", "Bad expansion"),
+                ("EXPANSION 32769", "Bad expansion"),
+                ("EXPANSION +2", "Bad expansion"),
+                ("SEED x", "Bad seed"),
+                ("SEED ", "Bad seed"),
+                ("SEED -1", "Bad seed"),
+                ("SEED 4294967296", "Bad seed"),
+                ("SEED 01", "Bad seed"),
+                ("FROBNICATE", "Unknown argument received"),
+                ("CAP 5", "Unknown argument received"),
+                ("NOCREATEX", "Unknown argument received"),
+                ("", "Unknown argument received"),
+                ("item", "Unknown argument received"),
+                ("CAPACITY 5 6", "Unknown argument received"),
+            ] {
+                let line = format!("BF.INSERT {key} {options} ITEMS a");
+                assert_eq!(client.run(&line), error(text), "{line:?}");
+            }
+        }
+        assert_eq!(client.run("EXISTS missing"), integer(0));
+        assert_eq!(client.run("BF.CARD filter"), integer(0));
+    });
+}
+
+#[test]
+fn words_that_are_missing_are_a_wrong_number_of_arguments() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for line in [
+            "BF.INSERT",
+            "BF.INSERT k",
+            "BF.INSERT k ITEMS",
+            "BF.INSERT k NOCREATE ITEMS",
+            "BF.INSERT k NOCREATE CAPACITY",
+            "BF.INSERT k NOCREATE ERROR",
+            "BF.INSERT k NOCREATE EXPANSION",
+            "BF.INSERT k NOCREATE SEED",
+            "BF.INSERT k CAPACITY 100",
+            "BF.INSERT k NOCREATE NONSCALING",
+            "BF.INSERT k SEED 5 ITEMS",
+        ] {
+            assert_eq!(client.run(line), error("ERR wrong number of arguments for 'bf.insert' command"), "{line:?}");
+        }
+        assert_eq!(client.run("EXISTS k"), integer(0));
+    });
+}
+
+#[test]
+fn items_may_be_left_out_where_a_seed_is_given() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        assert_eq!(client.run("BF.INSERT k CAPACITY 500 SEED 5"), array([]));
+        assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(500)]));
+        assert_eq!(client.run("BF.CARD k"), integer(0));
+        assert_eq!(client.run("BF.INSERT k SEED 5"), array([]), "an existing filter is left as it is");
+        assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(500)]));
+    });
+}
+
+#[test]
+fn nocreate_creates_nothing() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            assert_eq!(client.run("BF.INSERT k NOCREATE ITEMS a"), error("ERR not found"));
+            assert_eq!(client.run("BF.INSERT k CAPACITY 5 nocreate ERROR 0.1 ITEMS a"), error("ERR not found"));
+            assert_eq!(client.run("EXISTS k"), integer(0));
+            client.run("BF.RESERVE k 0.01 100");
+            assert_eq!(client.run("BF.INSERT k NOCREATE ITEMS a"), client.answers([1]));
+        }
+    });
+}
+
+#[test]
+fn an_existing_filter_keeps_its_own_parameters() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.01 50 EXPANSION 4 SEED 1");
+        let reply = client.run("BF.INSERT k CAPACITY 9999 ERROR 0.2 NONSCALING SEED 2 ITEMS a b");
+        assert_eq!(reply, array([integer(1), integer(1)]));
+        // Not even one that could not be held is looked at.
+        let reply = client.run("BF.INSERT k CAPACITY 1000000000000000000 ITEMS a");
+        assert_eq!(reply, array([integer(0)]));
+        assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(50)]));
+        assert_eq!(client.run("BF.INFO k EXPANSION"), array([integer(4)]));
+        client.run("BF.RESERVE same 0.01 50 EXPANSION 4 SEED 1");
+        client.run("BF.MADD same a b");
+        assert_eq!(client.run("DEBUG DIGEST-VALUE k"), client.run("DEBUG DIGEST-VALUE same"));
+    });
+}
+
+#[test]
+fn it_makes_the_filter_that_reserve_makes() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (reserve, insert) in [
+            ("0.001 300 EXPANSION 3 SEED 77", "SEED 77 EXPANSION 3 CAPACITY 300 ERROR 0.001"),
+            ("0.1 77 NONSCALING SEED 5", "NONSCALING CAPACITY 77 SEED 5 ERROR 0.1"),
+            (
+                "0.01 77 HASH siphash SEED 000102030405060708090a0b0c0d0e0f",
+                "SEED 000102030405060708090A0B0C0D0E0F CAPACITY 77 HASH siphash",
+            ),
+            ("0.01 77 COUNTING SEED 5", "CAPACITY 77 SEED 5 COUNTING"),
+            ("0.01 77 ROLLING BUCKETS 4 SEED 5", "BUCKETS 4 CAPACITY 77 SEED 5 ROLLING"),
+            ("0.001 77 EXPANSION 3 LAYOUT redisbloom", "ERROR 0.001 CAPACITY 77 EXPANSION 3 LAYOUT redisbloom"),
+            ("0.1 77 NONSCALING LAYOUT redisbloom", "LAYOUT redisbloom NONSCALING CAPACITY 77 ERROR 0.1"),
+            ("0.1 77 EXPANSION 0 LAYOUT redisbloom", "CAPACITY 77 EXPANSION 0 ERROR 0.1 LAYOUT redisbloom"),
+        ] {
+            assert_eq!(client.run(&format!("BF.RESERVE a {reserve}")), ok(), "{reserve}");
+            client.run("BF.MADD a x y z");
+            client.run(&format!("BF.INSERT b {insert} ITEMS x y z"));
+            assert_eq!(digest(&mut client, "a"), digest(&mut client, "b"), "{reserve}");
+            assert_eq!(client.run("BF.INFO a"), client.run("BF.INFO b"), "{reserve}");
+            client.run("DEL a b");
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_held_is_refused_as_a_whole() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            let reply = client.run("BF.INSERT k CAPACITY 1000000000000000000 ITEMS a b");
+            let (asked, available) = sizes_of_a_refusal(&reply);
+            assert!(asked > available);
+            assert_eq!(client.run("EXISTS k"), integer(0));
+        }
+    });
+}
+
+// BF.PLAN: what a filter would take.
+
+/// Adds new items until there are so many.
+fn fill(client: &mut Connection, key: &str, items: i64) {
+    let mut next = 0;
+    loop {
+        let lacking = items - client.run(&format!("BF.CARD {key}")).number();
+        if lacking <= 0 {
+            return;
+        }
+        let more: Vec<String> = (next..next + lacking).map(|number| number.to_string()).collect();
+        next += lacking;
+        client.batched(&[b"BF.MADD", key.as_bytes()], &more);
+    }
+}
+
+fn layers(reply: &Reply) -> Vec<[i64; 3]> {
+    let layers = reply.field("Layers").elements().iter();
+    layers.map(|layer| ["Capacity", "Size", "Hashes"].map(|name| layer.field(name).number())).collect()
+}
+
+#[test]
+fn the_filter_then_has_these_numbers() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            for (words, items) in [
+                ("0.01 1000", vec![0, 1, 1000, 1001, 20_000]),
+                ("0.0001 500 EXPANSION 1", vec![500, 5001]),
+                ("0.01 1000 NONSCALING", vec![1000]),
+                ("0.01 1000 HASH siphash EXPANSION 3 SEED 00000000000000000000000000000001", vec![5000]),
+                ("0.9 1000 SEED 5", vec![3000]),
+                ("0.01 1000 LAYOUT redisbloom", vec![0, 1, 1000, 20_000]),
+                ("0.01 1000 ROLLING BUCKETS 5", vec![0, 1, 250, 251, 1000, 1250]),
+                ("0.01 1000 WINDOW 3600", vec![]),
+                ("0.01 1000 TIGHTENING 0.7 EXPANSION 4", vec![1000, 20_000]),
+            ] {
+                let (rate, rest) = words.split_once(' ').unwrap();
+                let creation = if words.contains("TIGHTENING") {
+                    let (capacity, rest) = rest.split_once(' ').unwrap();
+                    format!("BF.INSERT k ERROR {rate} CAPACITY {capacity} {rest}")
+                } else {
+                    format!("BF.RESERVE k {words}")
+                };
+                assert!(!client.run(&creation).is_error(), "{creation}");
+                let is_ring = words.contains("ROLLING") || words.contains("WINDOW");
+                let new = client.run(&format!("BF.PLAN {words}"));
+                assert_eq!(matches!(new, Reply::Map(_)), protocol == 3);
+                if words.contains("WINDOW") {
+                    // The whole ring: eight buckets, as if each were the newest.
+                    let stats = client.run("BF.STATS k");
+                    assert_eq!(layers(&new), vec![layers(&stats)[0]; 8]);
+                    assert_eq!(new.field("Size"), &integer(stats.field("Size").number() * 8));
+                } else if !is_ring {
+                    compare(&mut client, &new, words);
+                }
+                for items in items {
+                    fill(&mut client, "k", items);
+                    let plan = client.run(&format!("BF.PLAN {words} ITEMS {items}"));
+                    compare(&mut client, &plan, &format!("{words}, {items} items"));
+                }
+                client.run("DEL k");
+            }
+            assert_eq!(client.run("DBSIZE"), integer(0), "nothing is made");
+        }
+    });
+}
+
+fn compare(client: &mut Connection, plan: &Reply, words: &str) {
+    let stats = client.run("BF.STATS k");
+    for name in ["Kind", "Layout", "Hash", "Error rate", "Capacity", "Size"] {
+        assert_eq!(plan.field(name), stats.field(name), "{words}: {name}");
+    }
+    assert_eq!(layers(plan), layers(&stats), "{words}");
+    let bits = match plan.field("Bits per item") {
+        Reply::Double(text) => text.clone(),
+        other => other.text(),
+    };
+    let expected = plan.field("Size").number() as f64 * 8.0 / plan.field("Capacity").number() as f64;
+    assert!((bits.parse::<f64>().unwrap() - expected).abs() < 1e-9, "{words}: {bits}");
+}
+
+#[test]
+fn it_answers_whatever_the_memory_is() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("CONFIG SET bf.max-filter-bytes 1");
+        client.run("CONFIG SET maxmemory 1");
+        let plan = client.run("BF.PLAN 0.000001 1000000000000");
+        assert!(plan.field("Size").number() > 1 << 40);
+        let plan = client.run("BF.PLAN 0.01 100 ITEMS 1000000000000");
+        assert!(plan.field("Capacity").number() >= 1_000_000_000_000);
+        assert_eq!(
+            client.run("BF.PLAN 0.01 1 EXPANSION 1 ITEMS 9223372036854775807"),
+            error("ERR filter cannot grow: it has as many layers as a filter can have")
+        );
+    });
+}
+
+/// A reply's integers are signed.
+#[test]
+fn every_number_of_a_plan_is_the_right_one() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let plan = client.run("BF.PLAN 0.25 4611686018427387904 NONSCALING");
+        assert_eq!(plan.field("Capacity"), &integer(1 << 62));
+        let bits = plan.field("Size").number() as f64 * 8.0 / (1u64 << 62) as f64;
+        assert!((2.9..3.3).contains(&bits), "{bits}");
+        for (words, text) in [
+            (
+                "0.25 4611686018427387904 EXPANSION 1 ITEMS 9223372036854775807",
+                "ERR filter cannot grow: the capacity does not fit 64 bits",
+            ),
+            ("0.01 9223372036854775807", NO_MACHINE),
+            ("0.01 4611686018427387904 WINDOW 60 BUCKETS 64", NO_MACHINE),
+            ("0.01 4611686018427387904 COUNTING", NO_MACHINE),
+        ] {
+            assert_eq!(client.run(&format!("BF.PLAN {words}")), error(text), "{words}");
+        }
+    });
+}
+
+#[test]
+fn what_is_no_filter_is_no_plan() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for line in ["BF.PLAN", "BF.PLAN 0.01"] {
+            assert_eq!(client.run(line), error("ERR wrong number of arguments for 'bf.plan' command"));
+        }
+        for (words, text) in [
+            ("x 100", "ERR bad error rate"),
+            ("0 100", "ERR error rate must be in the range (0.000000, 1.000000)"),
+            ("0.01 x", "ERR bad capacity"),
+            ("0.01 0", "ERR capacity must be in the range [1, 1073741824]"),
+            ("0.01 100 ITEMS", "ERR no items"),
+            ("0.01 100 ITEMS -1", "ERR bad items"),
+            ("0.01 100 ITEMS 5 ITEMS 7", "ERR syntax error"),
+            ("0.01 100 FROBNICATE", "ERR syntax error"),
+            ("0.01 100 NONSCALING ITEMS 101", "ERR non scaling filter is full"),
+            ("0.01 100 WINDOW 60 ROLLING", "ERR ROLLING and WINDOW exclude each other"),
+            ("0.01 100 BUCKETS 5", "ERR BUCKETS needs WINDOW or ROLLING"),
+            ("0.01 100 SEED", "ERR no seed"),
+        ] {
+            assert_eq!(client.run(&format!("BF.PLAN {words}")), error(text), "{words}");
+        }
+        assert_eq!(client.run("COMMAND GETKEYS BF.PLAN 0.01 100"), error("ERR The command has no key arguments"));
+    });
+}
+
+// LAYOUT, and the setting `bf.layout`: who makes a filter of RedisBloom's layout, and which words go with it.
+
+const NO_SUCH_WORD: &str = "ERR a filter of this layout has no such seed, tightening ratio or policy";
+const NATIVE: &str = "bloomgate";
+const THEIRS: &str = "MBbloom--";
+
+fn kind(client: &mut Connection, key: &str) -> String {
+    client.run(&format!("TYPE {key}")).text()
+}
+
+#[test]
+fn the_word_picks_the_layout_in_any_case() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (line, expected) in [
+            ("BF.RESERVE a 0.01 100", NATIVE),
+            ("BF.RESERVE b 0.01 100 LAYOUT native", NATIVE),
+            ("BF.RESERVE c 0.01 100 layout REDISBLOOM", THEIRS),
+            ("BF.RESERVE d 0.01 100 EXPANSION 4 Layout RedisBloom", THEIRS),
+            ("BF.RESERVE e 0.01 100 LAYOUT redisbloom NONSCALING", THEIRS),
+            ("BF.RESERVE f 0.01 100 LAYOUT NATIVE SEED 7", NATIVE),
+        ] {
+            assert_eq!(client.run(line), ok(), "{line}");
+            assert_eq!(kind(&mut client, line.split(' ').nth(1).unwrap()), expected, "{line}");
+        }
+        for (line, expected) in [
+            ("BF.INSERT g ITEMS x", NATIVE),
+            ("BF.INSERT h LAYOUT native ITEMS x", NATIVE),
+            ("BF.INSERT i layout Redisbloom CAPACITY 10 ITEMS x", THEIRS),
+            ("BF.INSERT j CAPACITY 10 ERROR 0.1 NONSCALING LAYOUT redisbloom ITEMS x", THEIRS),
+            ("BF.INSERT k SEED 9 LAYOUT native ITEMS x", NATIVE),
+        ] {
+            assert_eq!(client.run(line), array([integer(1)]), "{line}");
+            assert_eq!(kind(&mut client, line.split(' ').nth(1).unwrap()), expected, "{line}");
+        }
+        // After ITEMS it is an item.
+        assert_eq!(client.run("BF.INSERT l ITEMS LAYOUT redisbloom"), array([integer(1), integer(1)]));
+        assert_eq!(kind(&mut client, "l"), NATIVE);
+        assert_eq!(client.run("BF.MEXISTS l LAYOUT redisbloom"), array([integer(1), integer(1)]));
+    });
+}
+
+#[test]
+fn a_bad_layout_is_an_error_and_makes_nothing() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for word in ["foo", "redis", "redisbloom2", "nativ", "valkey", "1"] {
+            assert_eq!(client.run(&format!("BF.RESERVE k 0.01 100 LAYOUT {word}")), error("ERR bad layout"), "{word}");
+            assert_eq!(client.run(&format!("BF.INSERT k LAYOUT {word} ITEMS x")), error("Bad layout"), "{word}");
+        }
+        assert_eq!(client.run("BF.RESERVE k 0.01 100 LAYOUT "), error("ERR bad layout"));
+        assert_eq!(client.run("BF.RESERVE k 0.01 100 LAYOUT"), error("ERR no layout"));
+        assert_eq!(client.run("BF.RESERVE k 0.01 100 EXPANSION 2 LAYOUT"), error("ERR no layout"));
+        let arity = error("ERR wrong number of arguments for 'bf.insert' command");
+        assert_eq!(client.run("BF.INSERT k CAPACITY 10 LAYOUT"), arity);
+        assert_eq!(client.run("EXISTS k"), integer(0));
+    });
+}
+
+#[test]
+fn a_layout_has_its_own_words() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let raw_seed = [0x80_u8; 32];
+        assert_eq!(client.run("BF.RESERVE k 0.01 100 LAYOUT redisbloom SEED 5"), error(NO_SUCH_WORD));
+        assert_eq!(client.run("BF.RESERVE k 0.01 100 SEED 5 LAYOUT redisbloom"), error(NO_SUCH_WORD));
+        for line in [
+            "BF.INSERT k LAYOUT redisbloom SEED 5 ITEMS x",
+            "BF.INSERT k LAYOUT redisbloom TIGHTENING 0.5 ITEMS x",
+            "BF.INSERT k TIGHTENING 0.5 LAYOUT redisbloom ITEMS x",
+            "BF.INSERT k LAYOUT native TIGHTENING 0.5 ITEMS x",
+        ] {
+            assert_eq!(client.run(line), error(NO_SUCH_WORD), "{line}");
+        }
+        for layout in [b"native".as_slice(), b"redisbloom"] {
+            let words: [&[u8]; 8] = [b"BF.INSERT", b"k", b"LAYOUT", layout, b"SEED", &raw_seed, b"ITEMS", b"x"];
+            assert_eq!(client.call(&words), error(NO_SUCH_WORD));
+        }
+        assert_eq!(client.run("EXISTS k"), integer(0));
+    });
+}
+
+#[test]
+fn redisblooms_capacities_have_redisblooms_limit() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("bf.max-filter-bytes 4294967296").start();
+        let mut client = server.connect();
+        for capacity in ["0", "-1", "1073741825", "1000000000000000000"] {
+            let line = format!("BF.RESERVE k 0.25 {capacity} LAYOUT redisbloom");
+            assert_eq!(client.run(&line), error(CAPACITY_RANGE), "{capacity}");
+            let line = format!("BF.INSERT k CAPACITY {capacity} LAYOUT redisbloom ITEMS x");
+            assert_eq!(client.run(&line), error("Bad capacity"), "{capacity}");
+        }
+        // Within the limit, and more than the ceiling allows.
+        client.run("CONFIG SET bf.max-filter-bytes 1000000");
+        for line in ["BF.RESERVE k 1e-300 1073741824", "BF.RESERVE k 0.01 1073741824", "BF.RESERVE k 0.01 1000000"] {
+            let reply = client.run(&format!("{line} LAYOUT redisbloom"));
+            assert!(reply.error_text().starts_with("ERR Insufficient memory to create filter"), "{line}: {reply:?}");
+        }
+        assert_eq!(client.run("EXISTS k"), integer(0));
+        client.run("CONFIG SET bf.max-filter-bytes 4294967296");
+        assert_eq!(client.run("BF.RESERVE most 0.25 1073741824 NONSCALING LAYOUT redisbloom"), ok());
+        assert_eq!(client.run("BF.INFO most CAPACITY"), array([integer(1 << 30)]));
+        assert_eq!(client.run("BF.ADD most x"), integer(1));
+        assert_eq!(client.run("BF.EXISTS most x"), integer(1));
+    });
+}
+
+#[test]
+fn the_setting_is_for_creations_that_do_not_say() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("bf.layout redisbloom").start();
+        let mut client = server.connect();
+        assert_eq!(client.run("CONFIG GET bf.layout").elements()[1].text(), "redisbloom");
+        for (line, expected) in [
+            ("BF.ADD a x", THEIRS),
+            ("BF.MADD b x y", THEIRS),
+            ("BF.RESERVE c 0.01 100", THEIRS),
+            ("BF.INSERT d ITEMS x", THEIRS),
+            ("BF.RESERVE e 0.01 100 SEED 5", NATIVE),
+            ("BF.INSERT f SEED 5 ITEMS x", NATIVE),
+            ("BF.RESERVE g 0.01 100 LAYOUT native", NATIVE),
+            ("BF.INSERT h LAYOUT native ITEMS x", NATIVE),
+            ("BF.INSERT i TIGHTENING 0.5 ITEMS x", "bloomfltr"),
+        ] {
+            assert!(!client.run(line).is_error(), "{line}");
+            assert_eq!(kind(&mut client, line.split(' ').nth(1).unwrap()), expected, "{line}");
+        }
+        assert_eq!(client.run("CONFIG SET bf.layout native"), ok());
+        client.run("BF.ADD j x");
+        assert_eq!(kind(&mut client, "j"), NATIVE);
+        // What is there stays what it is.
+        client.run("BF.ADD a y");
+        assert_eq!(kind(&mut client, "a"), THEIRS);
+        assert!(client.run("CONFIG SET bf.layout other").is_error());
+        assert_eq!(client.run("CONFIG GET bf.layout").elements()[1].text(), "native");
+    });
+}
+
+#[test]
+fn the_setting_defaults_to_native_and_refuses_nonsense_at_the_start() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        assert_eq!(server.connect().run("CONFIG GET bf.layout").elements()[1].text(), "native");
+        Server::with(program).line("bf.layout other").refuses_to_start();
+    });
+}
+
+#[test]
+fn the_setting_works_with_the_other_settings() {
+    on_every_server(|program| {
+        let lines = ["bf.layout redisbloom", "bf.error-rate 0.001", "bf.initial-size 77", "bf.expansion-factor 3"];
+        let builder = lines.iter().fold(Server::with(program), |builder, line| builder.line(line));
+        let server = builder.start();
+        let mut client = server.connect();
+        client.run("BF.ADD k x");
+        client.run("BF.RESERVE asked 0.001 77 EXPANSION 3 LAYOUT redisbloom");
+        client.run("BF.ADD asked x");
+        assert_eq!(client.run("BF.DEBUG k"), client.run("BF.DEBUG asked"));
+        assert_eq!(client.run("DEBUG DIGEST-VALUE k"), client.run("DEBUG DIGEST-VALUE asked"));
+        assert_eq!(client.run("BF.INFO k").field("Capacity"), &integer(77));
+        assert_eq!(client.run("BF.INFO k").field("Expansion rate"), &integer(3));
+    });
+}
+
+#[test]
+fn an_existing_filter_keeps_its_layout() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.ADD native x");
+        client.run("BF.RESERVE theirs 0.01 100 LAYOUT redisbloom");
+        for (key, layout, expected) in [("native", "redisbloom", NATIVE), ("theirs", "native", THEIRS)] {
+            assert_eq!(client.run(&format!("BF.INSERT {key} LAYOUT {layout} ITEMS new")), array([integer(1)]));
+            let again = client.run(&format!("BF.RESERVE {key} 0.01 100 LAYOUT {layout}"));
+            assert_eq!(again, error("ERR item exists"));
+            assert_eq!(client.run(&format!("TYPE {key}")), simple(expected));
+        }
+        assert_eq!(client.run("BF.INSERT none NOCREATE LAYOUT redisbloom ITEMS x"), error("ERR not found"));
+    });
 }

@@ -2,14 +2,18 @@
 //! takes over, and no add that a replica confirmed is lost.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{LAYOUTS, StopAtEnd, assert_equal, catch_up, effort};
-use testing::nodes::{Client, Cluster, PATIENT, slot};
-use testing::{Connection, Reply, Rng, Stop, eventually, figures, integer, ok, on_every_server};
+use super::{LAYOUTS, StopAtEnd, assert_equal, catch_up, denied, effort, load_chunk, scan_dump};
+use testing::nodes::{Client, Cluster, PATIENT, SLOTS, add_replica, id, pair, slot, state};
+use testing::{
+    Connection, Reply, Rng, Server, Stop, Version, array, error, eventually, figures, integer, ok, on_every_server,
+    on_servers_with, simple,
+};
 
 /// The number of slots that one `redis-cli --cluster reshard` moves.
 const RESHARDED: u16 = 200;
@@ -211,4 +215,561 @@ fn slot_moves_and_kills_lose_no_confirmed_add() {
         }
         assert_eq!(integer(total), integer(keys().len() as i64), "each filter is in one place");
     });
+}
+
+// The replies of a node while a slot is elsewhere or migrating: MOVED, ASK and TRYAGAIN, for each of our commands as for the
+// server's own.
+
+/// Every command on one key, with as many arguments as it may have.
+const COMMANDS: [&str; 14] = [
+    "BF.RESERVE k 0.01 100",
+    "BF.ADD k x",
+    "BF.MADD k x y",
+    "BF.INSERT k ITEMS x",
+    "BF.INSERT k TIGHTENING 0.5 ITEMS x",
+    "BF.EXISTS k x",
+    "BF.MEXISTS k x y",
+    "BF.INFO k",
+    "BF.INFO k SIZE",
+    "BF.CARD k",
+    "BF.DEBUG k",
+    "BF.SCANDUMP k 0",
+    "BF.LOADCHUNK k 1 x",
+    "BF.LOAD k x",
+];
+
+fn begin_move(servers: &[Server; 2], slot: u16) {
+    let [mut one, mut two] = servers.each_ref().map(Server::connect);
+    assert_eq!(two.run(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", id(&servers[0]))), ok());
+    assert_eq!(one.run(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", id(&servers[1]))), ok());
+}
+
+fn end_move(servers: &[Server; 2], slot: u16) {
+    let new = id(&servers[1]);
+    for server in [&servers[1], &servers[0]] {
+        assert_eq!(server.connect().run(&format!("CLUSTER SETSLOT {slot} NODE {new}")), ok());
+    }
+}
+
+fn migrate_keys(from: &mut Connection, to: &Server, key: &str) {
+    assert_eq!(from.call(&["MIGRATE", "127.0.0.1", &to.port.to_string(), key, "0", "60000"]), ok());
+}
+
+/// Sends a command after ASKING.
+fn asking(client: &mut Connection, line: &str) -> Reply {
+    assert_eq!(client.run("ASKING"), ok());
+    client.run(line)
+}
+
+#[test]
+fn every_command_is_redirected_to_the_owner_of_the_slot() {
+    on_every_server(|program| {
+        let servers = pair(program, |builder| builder);
+        let [mut one, mut two] = servers.each_ref().map(Server::connect);
+        let slot = slot("k");
+        let points_at = |kind: &str, server: &Server| error(&format!("{kind} {slot} 127.0.0.1:{}", server.port));
+        for line in COMMANDS {
+            assert_eq!(two.run(line), points_at("MOVED", &servers[0]), "{line}");
+        }
+        assert_eq!(two.run("EXISTS k"), points_at("MOVED", &servers[0]), "the server's own command");
+
+        // The slot is migrating and the filter is missing: the client is redirected to the target.
+        begin_move(&servers, slot);
+        for line in COMMANDS {
+            assert_eq!(one.run(line), points_at("ASK", &servers[1]), "{line}");
+            assert_eq!(two.run(line), points_at("MOVED", &servers[0]), "{line}");
+        }
+        assert_eq!(asking(&mut two, "BF.ADD k a"), integer(1));
+        assert_eq!(asking(&mut two, "BF.EXISTS k a"), integer(1));
+        assert_eq!(two.run("BF.EXISTS k a"), points_at("MOVED", &servers[0]), "ASKING is for one command");
+        assert_eq!(asking(&mut two, "DEL k"), integer(1));
+        end_move(&servers, slot);
+        for line in COMMANDS {
+            assert_eq!(one.run(line), points_at("MOVED", &servers[1]), "{line}");
+        }
+        assert_eq!(two.run("BF.ADD k a"), integer(1));
+        // Two keys in two slots are refused as for any command, also in a transaction.
+        let reply = one.pipeline(&["MULTI", "BF.ADD k a", "EXEC"]);
+        assert_eq!(reply[1], points_at("MOVED", &servers[1]));
+        assert!(reply[2].error_text().starts_with("EXECABORT"));
+    });
+}
+
+#[test]
+fn filters_of_every_layout_move_with_their_slot() {
+    on_every_server(|program| {
+        let servers = pair(program, |builder| builder);
+        let [mut one, mut two] = servers.each_ref().map(Server::connect);
+        let slot = slot("{t}");
+        let keys = LAYOUTS.map(|(name, _)| format!("{{t}}{name}"));
+        let items: Vec<String> = (0..2000).map(|number| format!("item/{number}")).collect();
+        for (key, (_, words)) in keys.iter().zip(LAYOUTS) {
+            let line = format!("BF.INSERT {key} CAPACITY 50 {} ITEMS x", words.join(" "));
+            assert_eq!(one.run(&line.replace("  ", " ")).elements(), [integer(1)]);
+            one.batched(&[b"BF.MADD", key.as_bytes()], &items);
+        }
+        let digests = keys.each_ref().map(|key| one.run(&format!("DEBUG DIGEST-VALUE {key}")));
+        begin_move(&servers, slot);
+        migrate_keys(&mut one, &servers[1], &keys[0]);
+        // One key exists here and one does not: neither node can execute the command now.
+        for line in [format!("COPY {} {{t}}copy", keys[0]), format!("COPY {} {}", keys[0], keys[1])] {
+            let reply = asking(&mut two, &line);
+            assert!(reply.error_text().starts_with("TRYAGAIN"), "{line}: {reply:?}");
+        }
+        assert!(one.run(&format!("BF.EXISTS {} x", keys[0])).error_text().starts_with("ASK "));
+        assert_eq!(one.run(&format!("BF.EXISTS {} x", keys[1])), integer(1), "what has not gone is still served");
+        assert_eq!(one.run(&format!("BF.ADD {} late", keys[1])), integer(1));
+        let late = one.run(&format!("DEBUG DIGEST-VALUE {}", keys[1]));
+        for key in &keys[1..] {
+            migrate_keys(&mut one, &servers[1], key);
+        }
+        end_move(&servers, slot);
+        assert_eq!(two.run(&format!("DEBUG DIGEST-VALUE {}", keys[0])), digests[0]);
+        assert_eq!(two.run(&format!("DEBUG DIGEST-VALUE {}", keys[1])), late);
+        assert_eq!(two.run(&format!("DEBUG DIGEST-VALUE {}", keys[2])), digests[2]);
+        for key in &keys {
+            assert_eq!(denied(&mut two, key, &items), 0, "{key}");
+            // One may be a false positive, with these seeds.
+            assert!((0..9).any(|number| two.run(&format!("BF.ADD {key} new/{number}")) == integer(1)), "{key}");
+        }
+        assert_eq!(two.run(&format!("COPY {} {{t}}copy", keys[0])), integer(1));
+        assert_eq!(one.run("DBSIZE"), integer(0));
+    });
+}
+
+#[test]
+fn a_partly_loaded_filter_moves_with_its_slot_and_can_be_completed() {
+    on_every_server(|program| {
+        let servers = pair(program, |builder| builder);
+        let [mut one, mut two] = servers.each_ref().map(Server::connect);
+        let source = Server::start(program);
+        let mut client = source.connect();
+        client.run("BF.INSERT {t}native CAPACITY 1000 EXPANSION 4000 ITEMS x");
+        client.run("BF.INSERT {t}redisbloom CAPACITY 10 LAYOUT redisbloom ITEMS x");
+        let items: Vec<String> = (0..2000).map(|number| format!("item/{number}")).collect();
+        let dumps = ["{t}native", "{t}redisbloom"].map(|key| {
+            client.batched(&[b"BF.MADD", key.as_bytes()], &items);
+            let mut records = Vec::new();
+            scan_dump(&mut client, key, |_, iterator, data| records.push((iterator.to_owned(), data.to_vec())));
+            (key, records, client.run(&format!("DEBUG DIGEST-VALUE {key}")))
+        });
+        for (key, records, _) in &dumps {
+            for (iterator, data) in &records[..records.len() / 2] {
+                load_chunk(&mut one, key, iterator, data);
+            }
+        }
+        begin_move(&servers, slot("{t}"));
+        for (key, records, digest) in &dumps {
+            migrate_keys(&mut one, &servers[1], key);
+            let (iterator, data) = &records[records.len() / 2];
+            let words: [&[u8]; 4] = [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data];
+            assert!(one.call(&words).error_text().starts_with("ASK "), "{key}");
+            for (iterator, data) in &records[records.len() / 2..] {
+                assert_eq!(two.run("ASKING"), ok());
+                load_chunk(&mut two, key, iterator, data);
+            }
+            assert_eq!(&asking(&mut two, &format!("DEBUG DIGEST-VALUE {key}")), digest, "{key}");
+        }
+        end_move(&servers, slot("{t}"));
+        for (key, ..) in &dumps {
+            assert_eq!(denied(&mut two, key, &items), 0, "{key}");
+        }
+    });
+}
+
+#[test]
+fn a_cluster_replica_serves_reads_after_readonly() {
+    on_every_server(|program| {
+        let servers = pair(program, |builder| builder);
+        let [mut one, mut two] = servers.each_ref().map(Server::connect);
+        one.run("BF.MADD k a b c");
+        assert_eq!(two.run(&format!("CLUSTER REPLICATE {}", id(&servers[0]))), ok());
+        eventually("the link to the primary", || two.info("role") == "slave" && two.info("master_link_status") == "up");
+        let moved = error(&format!("MOVED {} 127.0.0.1:{}", slot("k"), servers[0].port));
+        for line in COMMANDS {
+            assert_eq!(two.run(line), moved, "{line}");
+        }
+        assert_eq!(two.run("READONLY"), ok());
+        assert_eq!(two.run("BF.MEXISTS k a b z").elements(), [integer(1), integer(1), integer(0)]);
+        for line in ["BF.INFO k", "BF.CARD k", "BF.DEBUG k", "BF.SCANDUMP k 0", "BF.INFO k SIZE"] {
+            assert!(!two.run(line).is_error(), "{line}");
+        }
+        for line in
+            ["BF.RESERVE k 0.01 100", "BF.ADD k x", "BF.MADD k x y", "BF.INSERT k ITEMS x", "BF.LOADCHUNK k 1 x"]
+        {
+            assert_eq!(two.run(line), moved, "{line}");
+        }
+    });
+}
+
+// Filters that are too large for MIGRATE, and the alternative: BF.SCANDUMP on the source and BF.LOADCHUNK on the target.
+
+/// Copies a filter record by record. Returns the number of records and of bytes.
+fn carry(from: &mut Connection, to: &mut Connection, key: &str) -> (usize, usize) {
+    let mut bytes = 0;
+    let records = scan_dump(from, key, |_, iterator, data| {
+        bytes += data.len();
+        load_chunk(to, key, iterator, data);
+    });
+    (records, bytes)
+}
+
+fn items(name: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{name}/{number}")).collect()
+}
+
+#[test]
+fn a_filter_too_large_to_migrate_is_refused_and_stays() {
+    on_every_server(|program| {
+        // Without compression the bytes on the wire are those of the filter.
+        let source = Server::with(program).line("rdbcompression no").start();
+        // BF.LOADCHUNK's longest data, 16 MiB, is below this limit; the filters are above it.
+        let target = Server::with(program).line("proto-max-bulk-len 20mb").start();
+        let (mut here, mut there) = (source.connect(), target.connect());
+        let members = items("member", 5000);
+        here.run("BF.RESERVE native 0.01 30000000 NONSCALING");
+        here.run("BF.RESERVE redisbloom 0.01 30000000 NONSCALING LAYOUT redisbloom");
+        here.run("BF.INSERT valkey CAPACITY 30000000 NONSCALING TIGHTENING 0.5");
+        let port = target.port.to_string();
+        for key in ["native", "redisbloom", "valkey"] {
+            here.batched(&[b"BF.MADD", key.as_bytes()], &members);
+            let digest = here.run(&format!("DEBUG DIGEST-VALUE {key}"));
+            for _ in 0..effort(2) {
+                let words = ["MIGRATE", "127.0.0.1", &port, key, "0", "60000"];
+                let reply = here.call(&words);
+                assert!(reply.is_error(), "{key}: {reply:?}");
+                assert_eq!(there.run(&format!("EXISTS {key}")), integer(0), "{key}");
+                assert_eq!(here.run(&format!("DEBUG DIGEST-VALUE {key}")), digest, "{key} stays as it was");
+            }
+            // Redis does the same with a string of that length.
+            let mut string = here.run("SETRANGE string 30000000 x");
+            assert_eq!(string, integer(30_000_001));
+            string = here.call(&["MIGRATE", "127.0.0.1", &port, "string", "0", "60000"]);
+            assert!(string.is_error(), "{string:?}");
+
+            if key == "valkey" {
+                // Its dump cannot be split, and the error says so; a server that accepts the length accepts the filter.
+                assert!(here.run("BF.SCANDUMP valkey 0").is_error());
+                assert_eq!(there.run("CONFIG SET proto-max-bulk-len 512mb"), ok());
+                assert_eq!(here.call(&["MIGRATE", "127.0.0.1", &port, key, "0", "60000"]), ok());
+                assert_eq!(here.run("EXISTS valkey"), integer(0));
+            } else {
+                let (records, bytes) = carry(&mut here, &mut there, key);
+                eprintln!("{key}: refused in one piece, carried in {records} records with {bytes} bytes of data");
+                assert!(bytes > 20 << 20, "{key}: {bytes} bytes");
+            }
+            assert_eq!(there.run(&format!("DEBUG DIGEST-VALUE {key}")), digest, "{key}");
+            assert_eq!(denied(&mut there, key, &members), 0, "{key}");
+        }
+    });
+}
+
+#[test]
+fn a_filter_of_600_mb_is_copied_record_by_record() {
+    on_every_server(|program| {
+        let (source, target) = (Server::start(program), Server::start(program));
+        let (mut here, mut there) = (source.connect(), target.connect());
+        let members = items("member", 50);
+        // RedisBloom's chunks do not compress zeros: all of its bytes are transferred.
+        let theirs = if effort(1) > 1 { 500_000_000 } else { 170_000_000 };
+        here.run("BF.RESERVE native 0.01 500000000 NONSCALING");
+        here.run(&format!("BF.RESERVE redisbloom 0.01 {theirs} NONSCALING LAYOUT redisbloom"));
+        for (key, least) in [("native", 600_000_000), ("redisbloom", theirs * 6 / 5 - 10_000_000)] {
+            here.batched(&[b"BF.MADD", key.as_bytes()], &members);
+            let size = here.run(&format!("BF.INFO {key} SIZE")).elements()[0].number();
+            assert!(size >= least, "{key} has {size} bytes");
+            let (records, bytes) = carry(&mut here, &mut there, key);
+            let digest = here.run(&format!("DEBUG DIGEST-VALUE {key}"));
+            assert_eq!(there.run(&format!("DEBUG DIGEST-VALUE {key}")), digest, "{key}");
+            assert_eq!(denied(&mut there, key, &members), 0, "{key}");
+            assert!(!there.run(&format!("BF.ADD {key} more")).is_error());
+            eprintln!("{key}: {size} bytes went over in {records} records with {bytes} bytes of data");
+            here.run(&format!("UNLINK {key}"));
+            there.run(&format!("UNLINK {key}"));
+        }
+    });
+}
+
+#[test]
+fn adds_during_a_dump_cause_no_false_negatives_in_the_copy() {
+    on_every_server(|program| {
+        let (source, target) = (Server::start(program), Server::start(program));
+        let (mut here, mut there) = (source.connect(), target.connect());
+        for round in 0..effort(5) {
+            let key = format!("k{round}");
+            // The first layers have room for 3 MiB of bits; the second round outgrows them in the middle of the dump. In the
+            // fifth round the newest layer receives twice as many items during the dump as it had.
+            here.run(&format!("BF.RESERVE {key} 0.01 {} EXPANSION 2", 2_000_000 / (1 + round * 4)));
+            let before = items(&format!("{round}/before"), 200_000);
+            here.batched(&[b"BF.MADD", key.as_bytes()], &before);
+            let (mut during, mut records) = (Vec::new(), 0);
+            scan_dump(&mut here, &key, |here, iterator, data| {
+                load_chunk(&mut there, &key, iterator, data);
+                let some = items(&format!("{round}/during/{records}"), 100_000);
+                here.batched(&[b"BF.MADD", key.as_bytes()], &some);
+                during.extend(some);
+                records += 1;
+            });
+            assert!(records >= 2);
+            assert_eq!(denied(&mut there, &key, &before), 0, "what was there when the dump began is in the copy");
+            assert_eq!(denied(&mut here, &key, &during), 0);
+            let missing = denied(&mut there, &key, &during);
+
+            // The copy is an ordinary filter: after the late items are added again, it has everything.
+            there.batched(&[b"BF.MADD", key.as_bytes()], &during);
+            assert_eq!(denied(&mut there, &key, &during), 0);
+            assert_eq!(denied(&mut there, &key, &before), 0);
+            let absent = items(&format!("{round}/absent"), 50_000);
+            let wrong = absent.len() - denied(&mut there, &key, &absent);
+            // 500 expected at 1%, with a standard deviation of 22.
+            assert!(wrong < 700, "{wrong} of {} absent items are called present", absent.len());
+            let late = during.len();
+            eprintln!("dump under adds: {records} records, {late} added meanwhile, {missing} of them not in the copy");
+            here.run(&format!("DEL {key}"));
+            there.run(&format!("DEL {key}"));
+        }
+    });
+}
+
+#[test]
+fn a_dump_never_mixes_a_filter_with_its_replacement() {
+    on_every_server(|program| {
+        let (source, target) = (Server::start(program), Server::start(program));
+        let (mut here, mut there) = (source.connect(), target.connect());
+        let members = items("member", 1000);
+        let make = |client: &mut Connection| {
+            client.run("BF.RESERVE k 0.01 3000000");
+            client.batched(&[b"BF.MADD", b"k"], &members);
+        };
+        make(&mut here);
+        let reply = here.run("BF.SCANDUMP k 0");
+        let iterator = reply.elements()[0].number().to_string();
+        load_chunk(&mut there, "k", &iterator, reply.elements()[1].bytes());
+        here.run("DEL k");
+        make(&mut here);
+        assert!(here.run(&format!("BF.SCANDUMP k {iterator}")).is_error());
+        assert_eq!(there.run("BF.EXISTS k member/1"), error("ERR filter is still being loaded"));
+        // The partial copy is deleted, and the dump starts again.
+        assert_eq!(there.run("DEL k"), integer(1));
+        carry(&mut here, &mut there, "k");
+        assert_eq!(there.run("DEBUG DIGEST-VALUE k"), here.run("DEBUG DIGEST-VALUE k"));
+        assert_eq!(there.run("TYPE k"), simple("bloomgate"));
+    });
+}
+
+// CLUSTER MIGRATESLOTS of Valkey 9: a child of the source sends the keys as commands, the target executes them while it
+// serves clients, and takes over the slots once it has everything. A node takes part only if each of its modules declares
+// support.
+
+const WHAT: &str = "CLUSTER MIGRATESLOTS (Valkey 9)";
+
+fn has_it(program: &Path) -> bool {
+    Version::of(program).migrates_slots()
+}
+
+/// The hash tag in the names of all keys here, so that they share a slot.
+const TAG: &str = "{moved}";
+
+/// Migrates slots to another node and waits until that is done.
+pub fn migrate(from: &Server, to: &Server, first: u16, last: u16) {
+    let mut source = from.connect();
+    let line = format!("CLUSTER MIGRATESLOTS SLOTSRANGE {first} {last} NODE {}", id(to));
+    assert_eq!(source.run(&line), ok());
+    // The target declares itself the owner first, and may accept writes before the source knows.
+    for mut client in [source, to.connect()] {
+        eventually("the slots to be taken over", || {
+            let reply = client.run("CLUSTER GETSLOTMIGRATIONS");
+            // The newest migration is listed first.
+            let state = reply.elements()[0].field("state").text();
+            assert!(!["failed", "cancelled"].contains(&state.as_str()), "{reply:?}");
+            state == "success"
+        });
+    }
+}
+
+/// Creates a filter of each layout with several layers, and a partly loaded filter. Returns the remaining records of the
+/// latter.
+fn make_filters(client: &mut Connection) -> (Vec<String>, Vec<(String, Vec<u8>)>) {
+    let mut keys = Vec::new();
+    for (name, words) in LAYOUTS {
+        let key = format!("{name}{TAG}");
+        let items: Vec<String> = (0..5000).map(|number| format!("{name}/{number}")).collect();
+        let mut head = vec!["BF.INSERT", &key, "CAPACITY", "500"];
+        head.extend(words.iter().chain(&["ITEMS"]));
+        client.batched(&head.iter().map(|word| word.as_bytes()).collect::<Vec<_>>(), &items);
+        keys.push(key);
+    }
+    let (whole, arriving) = (format!("whole{TAG}"), format!("arriving{TAG}"));
+    client.run(&format!("BF.RESERVE {whole} 0.01 3000000"));
+    let items: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+    client.batched(&[b"BF.MADD", whole.as_bytes()], &items);
+    let mut records = Vec::new();
+    scan_dump(client, &whole, |_, iterator, data| records.push((iterator.to_owned(), data.to_vec())));
+    assert!(records.len() > 3, "{} records", records.len());
+    let rest = records.split_off(2);
+    for (iterator, data) in &records {
+        load_chunk(client, &arriving, iterator, data);
+    }
+    let (ring, rolling) = (format!("ring{TAG}"), format!("rolling{TAG}"));
+    client.run(&format!("BF.RESERVE {ring} 0.01 1000 WINDOW 10000 SLIDING"));
+    client.run(&format!("BF.RESERVE {rolling} 0.01 700 ROLLING HASH siphash"));
+    for _ in 0..3 {
+        client.run(&format!("BF.ROTATE {ring}"));
+        for key in [&ring, &rolling] {
+            client.batched(&[b"BF.MADD", key.as_bytes()], &items);
+        }
+    }
+    keys.extend([whole, ring, rolling, arriving]);
+    for key in &keys {
+        assert_eq!(client.run(&format!("EXPIRE {key} 5000")), integer(1));
+    }
+    (keys, rest)
+}
+
+#[test]
+fn only_valkey_nodes_with_the_module_take_part_in_slot_migrations() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let text = server.connect().run("INFO modules").text();
+        let line = text.lines().find(|line| line.starts_with("module:name=bf,")).expect("the module's line");
+        let (_, options) = line.split_once("options=[").expect("its options");
+        let mut expected = "handle-io-errors|handle-repl-async-load|no-implicit-signal-modified".to_owned();
+        if Version::of(program).migrates_slots() {
+            expected += "|handle-atomic-slot-migration";
+        }
+        // If a bit had another meaning for a server, its name would be here.
+        assert_eq!(options.trim_end_matches(']'), expected);
+    });
+}
+
+#[test]
+#[ignore = "needs CLUSTER MIGRATESLOTS, of Valkey 9"]
+fn slot_migration_copies_every_filter_and_partly_loaded_ones() {
+    on_servers_with(WHAT, has_it, |program| {
+        // The target has other settings, and a limit for its clients below every filter here.
+        let mut servers = pair(program, |target| {
+            target
+                .module_words("ERROR_RATE 0.2 INITIAL_SIZE 7")
+                .line("bf.expansion-factor 0")
+                .line("bf.layout redisbloom")
+                .line("bf.max-filter-bytes 500")
+                .line("appendonly yes")
+        });
+        let replica = add_replica(program, &servers[1]);
+        let [mut here, mut there] = servers.each_ref().map(Server::connect);
+        let (keys, rest) = make_filters(&mut here);
+        let shown = |client: &mut Connection, key: &str| {
+            [format!("DEBUG DIGEST-VALUE {key}"), format!("TYPE {key}"), format!("BF.CARD {key}")]
+                .map(|line| client.run(&line))
+        };
+        let objects = here.gauge("num_objects");
+        let before: Vec<_> = keys.iter().map(|key| shown(&mut here, key)).collect();
+
+        let slot = slot(TAG);
+        migrate(&servers[0], &servers[1], slot, slot);
+        for (key, before) in keys.iter().zip(&before) {
+            let after = shown(&mut there, key);
+            assert_eq!(&after, before, "{key}");
+            let left = there.run(&format!("TTL {key}")).number();
+            assert!((1..=5000).contains(&left), "{key} lives for {left} s");
+            assert!(here.run(&format!("BF.CARD {key}")).error_text().starts_with("MOVED "));
+        }
+        eventually("the source to have freed its filters", || here.gauge("num_objects") == 0);
+        assert_eq!(there.gauge("num_objects"), objects);
+
+        // The target's replica and its append-only file get the filters from it.
+        let mut follower = replica.connect();
+        follower.run("READONLY");
+        catch_up(&mut there, &mut follower);
+        for (key, before) in keys.iter().zip(&before) {
+            assert_eq!(&shown(&mut follower, key), before, "{key} on the replica");
+        }
+        servers[1].restart(Stop::Kill);
+        let mut there = servers[1].connect();
+        eventually("the target to serve again", || state(&mut there, "cluster_state") == "ok");
+        for (key, before) in keys.iter().zip(&before) {
+            assert_eq!(&shown(&mut there, key), before, "{key} after a restart");
+        }
+
+        let arriving = keys.last().expect("keys");
+        assert_eq!(there.run(&format!("BF.ADD {arriving} x")), error("ERR filter is still being loaded"));
+        for (iterator, data) in &rest {
+            load_chunk(&mut there, arriving, iterator, data);
+        }
+        assert_eq!(shown(&mut there, arriving)[0], before[LAYOUTS.len()][0], "the whole, of which it is a dump");
+        let left = there.run(&format!("TTL {arriving}")).number();
+        assert!((1..=5000).contains(&left), "{arriving} lives for {left} s");
+    });
+}
+
+#[test]
+#[ignore = "needs CLUSTER MIGRATESLOTS, of Valkey 9"]
+fn no_add_is_lost_while_slots_migrate() {
+    on_servers_with(WHAT, has_it, |program| {
+        let servers = pair(program, |target| target);
+        for server in &servers {
+            // Otherwise a node without slots becomes a replica of the one that has them.
+            assert_eq!(server.connect().run("CONFIG SET cluster-allow-replica-migration no"), ok());
+        }
+        let mut client = servers[0].connect();
+        for (name, words) in LAYOUTS {
+            // Megabytes, so that the source takes a while to send them and adds arrive meanwhile.
+            let line = format!("BF.INSERT {name}{TAG} CAPACITY 3000000 {} ITEMS first", words.join(" "));
+            assert_eq!(client.run(&line.replace("  ", " ")), array([integer(1)]));
+        }
+        let stop = AtomicBool::new(false);
+        let (count, rounds) = (AtomicUsize::new(0), effort(6));
+        let works: Vec<(Vec<String>, usize)> = thread::scope(|scope| {
+            let workers: Vec<_> = (0..2)
+                .map(|worker| {
+                    let (servers, stop, count) = (&servers, &stop, &count);
+                    scope.spawn(move || add_while_slots_move(Client::of(servers), worker, stop, count))
+                })
+                .collect();
+            let end = StopAtEnd(&stop);
+            for round in 0..rounds {
+                let (from, to) = (&servers[round % 2], &servers[1 - round % 2]);
+                migrate(from, to, 0, SLOTS - 1);
+                let before = count.load(Ordering::Relaxed);
+                eventually("adds to go on", || count.load(Ordering::Relaxed) > before + 100);
+            }
+            drop(end);
+            workers.into_iter().map(|worker| worker.join().expect("a writer without a fault")).collect()
+        });
+        let mut client = servers[rounds % 2].connect();
+        let items: Vec<&String> = works.iter().flat_map(|(items, _)| items).collect();
+        for (name, _) in LAYOUTS {
+            let found = client.batched(&[b"BF.MEXISTS", format!("{name}{TAG}").as_bytes()], &items);
+            let lost = found.iter().filter(|&&present| !present).count();
+            assert_eq!(lost, 0, "{name} lost some of {}", items.len());
+        }
+        let moved: usize = works.iter().map(|(_, moved)| moved).sum();
+        assert!(moved > 0, "no writer was sent on");
+        let verified = 3 * items.len();
+        figures(&format!("slot migration: {rounds} migrations, {verified} adds verified, {moved} MOVED"));
+    });
+}
+
+/// Adds items to a filter of each layout, wherever it is. Returns the replies and the number of redirections.
+fn add_while_slots_move(
+    mut client: Client,
+    worker: usize,
+    stop: &AtomicBool,
+    count: &AtomicUsize,
+) -> (Vec<String>, usize) {
+    let mut items = Vec::new();
+    for number in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let item = format!("{worker}/{number}");
+        for (name, _) in LAYOUTS {
+            let key = format!("{name}{TAG}");
+            let (reply, _) = client.call(&key, &["BF.ADD", &key, &item]);
+            assert!(!reply.is_error(), "{reply:?}");
+        }
+        items.push(item);
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+    (items, client.moved)
 }

@@ -1,7 +1,10 @@
 //! What the three commands answer, word by word, in both protocols.
 
-use super::{FETCH, INVENTED, absent, fill, hit, lasting, load, token, wait_of, with_filter, word};
-use testing::{Server, array, bulk, error, eventually, nil, ok, on_every_server};
+use super::{
+    FETCH, INVENTED, LONG, UNLESS, absent, fill, hit, lasting, load, token, wait_of, wait_with, waiters, with_filter,
+    word,
+};
+use testing::{Connection, Reply, Server, array, bulk, error, eventually, nil, ok, on_every_server};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -265,7 +268,7 @@ fn transactions_scripts_and_functions_do_not_wait() {
         let script = "local r = redis.call('BF.FETCH', KEYS[1], ARGV[1], KEYS[2], 'WAIT', '100000') \
                       if r[1] == 'load' then redis.call('BF.FILL', KEYS[1], ARGV[1], KEYS[2], r[2], 'VALUE', 'by script') end \
                       return r[1]";
-        let eval = |client: &mut testing::Connection| client.call(&["EVAL", script, "2", "{f}", "{f}:42", "42"]);
+        let eval = |client: &mut Connection| client.call(&["EVAL", script, "2", "{f}", "{f}:42", "42"]);
         assert_eq!(eval(&mut client), bulk("load"));
         assert_eq!(eval(&mut client), bulk("hit"));
         assert_eq!(client.run(FETCH), hit("by script"));
@@ -276,5 +279,382 @@ fn transactions_scripts_and_functions_do_not_wait() {
                        return redis.call('BF.FETCH', keys[1], args[1], keys[2], 'WAIT', '100000') end)";
         assert!(!client.call(&["FUNCTION", "LOAD", library]).is_error());
         assert_eq!(word(&client.run("FCALL get 2 {f} {f}:42 42")), "wait");
+    });
+}
+
+// WHILE and UNLESS of BF.FETCH: keys that someone else keeps, on which the answers depend.
+
+/// BF.FETCH that is never told `absent` without the heartbeat.
+const WHILE: &str = "BF.FETCH {f} 42 {f}:42 WHILE {f}:feed";
+
+/// What a reply says to whoever must come again because of UNLESS.
+fn assert_held(reply: &Reply) {
+    assert_eq!(wait_of(reply), 1, "{reply:?}");
+}
+
+#[test]
+fn absent_is_answered_only_while_the_key_exists() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            with_filter(&mut client);
+            let never = "BF.FETCH {f} never {f}:never WHILE {f}:feed";
+            for (line, exists) in [
+                ("SET {f}:feed x", true),
+                ("DEL {f}:feed", false),
+                ("RPUSH {f}:feed x", true),
+                ("RENAME {f}:feed {f}:other", false),
+                ("HSET {f}:feed x y", true),
+                ("UNLINK {f}:feed", false),
+                ("BF.ADD {f}:feed x", true),
+            ] {
+                assert!(!client.run(line).is_error(), "{line}");
+                let reply = client.run(never);
+                assert_eq!(reply == absent(), exists, "{line}: {reply:?}");
+                if !exists {
+                    let lease = token(&reply);
+                    assert_eq!(client.run(&format!("BF.FILL {{f}} never {{f}}:never {lease} GIVEUP")), ok());
+                }
+            }
+            // An expired key does not exist, whether or not the server has deleted it.
+            client.run("DEBUG SET-ACTIVE-EXPIRE 0");
+            client.run("SET {f}:soon x PX 1");
+            let soon = "BF.FETCH {f} never {f}:never WHILE {f}:soon";
+            eventually("the key to expire", || client.run("PTTL {f}:soon").number() == -2);
+            assert_eq!(word(&client.run(soon)), "load");
+            client.run("DEBUG SET-ACTIVE-EXPIRE 1");
+        }
+        assert_eq!(server.log().matches("no key of WHILE at '{f}:feed'").count(), 1, "once a minute");
+    });
+}
+
+#[test]
+fn without_the_key_a_fetch_is_unguarded() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("SET {f}:never row");
+        assert_eq!(client.run("BF.FETCH {f} never {f}:never WHILE {f}:feed"), hit("row"));
+        assert_eq!(client.run("BF.FETCH {f} never {f}:never"), absent());
+        assert_eq!(client.info_number("bf_bloom_fetches_unguarded"), 1);
+        let lookups = client.info_number("bf_bloom_lookups");
+        let lease = load(&mut client, WHILE);
+        assert_eq!(client.info_number("bf_bloom_lookups"), lookups, "the filter was not asked");
+        // There is one lease, whether the key of WHILE is given, exists, or not.
+        wait_of(&client.run(FETCH));
+        client.run("SET {f}:feed x");
+        wait_of(&client.run(WHILE));
+        client.run("DEL {f}:feed");
+        wait_of(&client.run(WHILE));
+        // A NONE answers those for whom the filter counts, and nobody else.
+        assert_eq!(fill(&mut client, &lease, "NONE EX 100"), ok());
+        assert_eq!(client.run(FETCH), absent());
+        let again = load(&mut client, WHILE);
+        assert_eq!(fill(&mut client, &again, "NONE EX 100"), ok());
+        client.run("SET {f}:feed x");
+        assert_eq!(client.run(WHILE), absent());
+        client.run("DEL {f}:feed");
+        client.run("SET {f}:42 row PX 50000");
+        assert_eq!(word(&client.run(&format!("{WHILE} STALE 60000"))), "stale");
+        // A filter that cannot guard or is none is refused all the same.
+        client.run("BF.RESERVE {f}counting 0.01 100 COUNTING");
+        for (filter, text) in [("{f}counting", "ERR a COUNTING filter cannot guard"), ("{f}:42", WRONG_TYPE)] {
+            let reply = client.run(&format!("BF.FETCH {filter} 42 {{f}}:42 WHILE {{f}}:feed"));
+            assert_eq!(reply.error_text(), text);
+        }
+    });
+}
+
+/// A lease that was granted without the key of WHILE is one of the filter's: it can be filled, and ends like any other.
+#[test]
+fn a_lease_without_the_key_ends_like_any_other() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let never = "BF.FETCH {f} never {f}:never WHILE {f}:feed";
+        let fill = |client: &mut Connection, lease: &str| {
+            client.run(&format!("BF.FILL {{f}} never {{f}}:never {lease} VALUE row"))
+        };
+        for (line, is_over) in [
+            ("PING", false),
+            ("SET {f}:feed x", false),
+            ("BF.ADD {f} other", false),
+            ("BF.CHANGED {f} other {f}:other", false),
+            ("BF.CHANGED {f} never {f}:never", true),
+            ("BF.CHANGED {f} never {f}:otherwise", true),
+            ("BF.ADD {f} never", true),
+            ("BF.INSERT {f} ITEMS other never", true),
+            ("SET {f}:never row", true),
+            ("BF.CLEAR {f}", true),
+            ("DEL {f}", true),
+            ("FLUSHALL", true),
+        ] {
+            client.run("FLUSHALL");
+            with_filter(&mut client);
+            client.run("SET {f}:never old");
+            client.run("DEL {f}:never");
+            let lease = load(&mut client, never);
+            assert!(!client.run(line).is_error(), "{line}");
+            assert_eq!(fill(&mut client, &lease), if is_over { nil(2) } else { ok() }, "{line}");
+        }
+    });
+}
+
+#[test]
+fn waiters_without_the_key_load_one_after_another() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        let lease = load(&mut client, WHILE);
+        let mut clients: Vec<_> = (0..3).map(|_| wait_with(&server, WHILE)).collect();
+        assert_eq!(fill(&mut client, &lease, "NONE EX 100"), ok());
+        let lease = token(&clients[0].receive().unwrap());
+        assert_eq!(waiters(&mut client), 2, "a NONE is no answer for them");
+        // With the key it is one.
+        client.run("SET {f}:feed x");
+        assert_eq!(fill(&mut client, &lease, "NONE EX 100"), ok());
+        for waiter in &mut clients[1..] {
+            assert_eq!(waiter.receive().unwrap(), absent());
+        }
+    });
+}
+
+#[test]
+fn a_write_in_flight_is_waited_for_whatever_filter_and_cache_say() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            with_filter(&mut client);
+            let held = client.info_number("bf_bloom_fetches_held");
+            let never = "BF.FETCH {f} never {f}:never UNLESS {f}:open";
+            // A missing hash, and one with other fields.
+            for line in ["PING", "HSET {f}:open {f}:43 x {f}:4 x 42 x"] {
+                client.run(line);
+                assert_eq!(client.run(never), absent(), "{line}");
+                let lease = load(&mut client, UNLESS);
+                assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
+            }
+            for field in ["{f}:42", "*"] {
+                client.run(&format!("HSET {{f}}:open {field} x"));
+                assert_held(&client.run(UNLESS));
+                client.run("SET {f}:42 old PX 50000");
+                assert_held(&client.run(UNLESS));
+                assert_held(&client.run(&format!("{UNLESS} STALE 60000")));
+                assert_eq!(client.run(FETCH), hit("old"), "without UNLESS");
+                let reply = client.run(never);
+                assert_eq!(word(&reply), if field == "*" { "wait" } else { "absent" }, "{field}");
+                client.run("DEL {f}:42");
+                client.run(&format!("HDEL {{f}}:open {field}"));
+            }
+            assert_eq!(client.info_number("bf_bloom_leases"), 0, "nobody got a lease");
+            assert_eq!(client.info_number("bf_bloom_fetches_held"), held + 7);
+            client.run("DEL {f}:open");
+            client.run("RPUSH {f}:open {f}:42");
+            assert_eq!(client.run(UNLESS).error_text(), WRONG_TYPE);
+            assert_eq!(client.run(never).error_text(), WRONG_TYPE);
+        }
+    });
+}
+
+#[test]
+fn a_held_caller_waits_until_its_cache_key_is_changed() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("HSET {f}:open {f}:42 x {f}:43 x");
+        let mut one = wait_with(&server, UNLESS);
+        let mut two = wait_with(&server, UNLESS);
+        let mut other = wait_with(&server, "BF.FETCH {f} 43 {f}:43 UNLESS {f}:open");
+        // While the write is in flight, BF.CHANGED wakes them and they go on waiting.
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        client.run("HDEL {f}:open {f}:43");
+        client.run("BF.CHANGED {f} 44 {f}:44");
+        assert_eq!(waiters(&mut client), 3);
+        // BF.CHANGED in the transaction that ends the write answers them.
+        client.run("MULTI");
+        client.run("HDEL {f}:open {f}:42");
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        assert!(!client.run("EXEC").is_error());
+        let lease = token(&one.receive().unwrap());
+        assert_eq!(waiters(&mut client), 2, "the second one waits for the lease");
+        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        assert_eq!(two.receive().unwrap(), hit("row"));
+        assert_eq!(client.info_number("bf_bloom_fetches_wait"), 0);
+        client.run("BF.CHANGED {f} 43 {f}:43");
+        token(&other.receive().unwrap());
+        assert_eq!(waiters(&mut client), 0);
+    });
+}
+
+#[test]
+fn a_held_caller_is_answered_when_its_time_is_over() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("HSET {f}:open * x");
+        assert_held(&client.run(&format!("{UNLESS} WAIT 20")));
+        assert_eq!(client.info_number("bf_bloom_fetches_held"), 1);
+        // CLIENT UNBLOCK, and a client that goes away.
+        let mut waiter = server.connect();
+        let id = waiter.run("CLIENT ID").number();
+        waiter.send(&format!("{UNLESS} WAIT {LONG}").split(' ').collect::<Vec<_>>()).unwrap();
+        drop(wait_with(&server, UNLESS));
+        eventually("one client to wait", || waiters(&mut client) == 1);
+        assert_eq!(client.run(&format!("CLIENT UNBLOCK {id}")).number(), 1);
+        assert_held(&waiter.receive().unwrap());
+        assert_eq!((waiters(&mut client), client.info_number("bf_bloom_fetches_held")), (0, 2));
+        // In a transaction nobody waits.
+        client.run("MULTI");
+        client.run(&format!("{UNLESS} WAIT 100000000"));
+        assert_held(&client.run("EXEC").elements()[0]);
+        let script = "return redis.call('BF.FETCH', KEYS[1], '42', KEYS[2], 'UNLESS', KEYS[3], 'WAIT', '100000000')";
+        assert_held(&client.call(&["EVAL", script, "3", "{f}", "{f}:42", "{f}:open"]));
+    });
+}
+
+/// A hash of another name, or none, is another question: a held client keeps nobody else from the lease.
+#[test]
+fn a_held_client_keeps_no_other_from_the_lease() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("HSET {f}:open {f}:42 x");
+        let mut held = wait_with(&server, UNLESS);
+        // A caller that is not held gets the lease at once.
+        let lease = load(&mut client, FETCH);
+        let mut behind = wait_with(&server, FETCH);
+        assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
+        let lease = token(&behind.receive().unwrap());
+        assert_eq!(waiters(&mut client), 1);
+        client.run("HDEL {f}:open {f}:42");
+        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        assert_eq!(held.receive().unwrap(), hit("row"), "any end of a lease makes it look again");
+    });
+}
+
+#[test]
+fn clients_are_held_by_the_hash_that_they_name() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("HSET {f}:open {f}:42 x");
+        client.run("HSET {f}:other * x");
+        let lines = [UNLESS, "BF.FETCH {f} 42 {f}:42 UNLESS {f}:other"];
+        let mut clients: Vec<_> = (0..6).map(|number| wait_with(&server, lines[number % 2])).collect();
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        assert_eq!(waiters(&mut client), 6);
+        client.run("DEL {f}:other");
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        let lease = token(&clients[1].receive().unwrap());
+        assert_eq!(waiters(&mut client), 5);
+        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        for number in [3, 5] {
+            assert_eq!(clients[number].receive().unwrap(), hit("row"));
+        }
+        assert_eq!(waiters(&mut client), 3, "the others are still held");
+        client.run("DEL {f}:open");
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        token(&clients[0].receive().unwrap());
+    });
+}
+
+#[test]
+fn a_lease_that_ends_while_a_write_is_in_flight_answers_no_held_client() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        let lease = load(&mut client, UNLESS);
+        let mut waiter = wait_with(&server, UNLESS);
+        client.run("HSET {f}:open {f}:42 x");
+        assert_eq!(fill(&mut client, &lease, "VALUE old"), ok());
+        assert_held(&client.run(UNLESS));
+        assert_eq!(waiters(&mut client), 1, "an old value is no answer");
+        client.run("HDEL {f}:open {f}:42");
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        token(&waiter.receive().unwrap());
+    });
+}
+
+#[test]
+fn the_keys_of_while_and_unless_are_keys_of_the_command() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        let keys = |client: &mut Connection, line: &str| {
+            let keys = client.run(&format!("COMMAND GETKEYSANDFLAGS {line}"));
+            let key = |key: &Reply| {
+                let flags: Vec<String> = key.elements()[1].elements().iter().map(Reply::text).collect();
+                format!("{} {}", key.elements()[0].text(), flags.join(" "))
+            };
+            keys.elements().iter().map(key).collect::<Vec<_>>().join(", ")
+        };
+        // The second is the cache key, whose lease may be granted.
+        let flags = |place| if place == 1 { "RW access update" } else { "RO access" };
+        let reads = |names: &[&str]| {
+            names
+                .iter()
+                .enumerate()
+                .map(|(place, name)| format!("{name} {}", flags(place)))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        for (line, names) in [
+            ("BF.FETCH a i b WHILE w", &["a", "b", "w"] as &[&str]),
+            ("BF.FETCH a i b LEASE 5 UNLESS u WAIT 7", &["a", "b", "u"]),
+            ("BF.FETCH a i b UNLESS u STALE 1 while w", &["a", "b", "w", "u"]),
+            ("BF.FETCH a i b WHILE UNLESS UNLESS WHILE", &["a", "b", "UNLESS", "WHILE"]),
+            ("BF.FETCH WHILE UNLESS WHILE UNLESS u", &["WHILE", "WHILE", "u"]),
+        ] {
+            assert_eq!(keys(&mut client, line), reads(names), "{line}");
+        }
+        let mut login = |rules: &str| {
+            let mut user = server.connect();
+            assert_eq!(client.run(&format!("ACL SETUSER reader reset on nopass +@all {rules}")), ok());
+            assert_eq!(user.run("AUTH reader x"), ok());
+            user
+        };
+        let denied = |reply: &Reply| reply.is_error() && reply.error_text().starts_with("NOPERM");
+        for (line, name) in [(WHILE, "{f}:feed"), (UNLESS, "{f}:open")] {
+            let read = "%R~{f} ~{f}:42";
+            assert!(denied(&login(read).run(line)), "{line}");
+            assert!(denied(&login(&format!("{read} %W~{name}")).run(line)), "{line}");
+            assert!(!denied(&login(&format!("{read} %R~{name}")).run(line)), "{line}");
+        }
+        // A key that is named like an option hides no other.
+        let both = "BF.FETCH {f} 42 {f}:42 WHILE UNLESS UNLESS {f}:open";
+        assert!(denied(&login("%R~{f} ~{f}:42 %R~UNLESS").run(both)));
+        assert!(!denied(&login("%R~{f} ~{f}:42 %R~UNLESS %R~{f}:open").run(both)));
+    });
+}
+
+#[test]
+fn in_a_cluster_the_keys_of_while_and_unless_lie_in_the_same_slot() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("cluster-enabled yes").start();
+        let mut client = server.connect();
+        assert_eq!(client.run("CLUSTER ADDSLOTSRANGE 0 16383"), ok());
+        eventually("the cluster to be up", || !client.run("GET x").is_error());
+        with_filter(&mut client);
+        let lease = load(&mut client, &format!("{WHILE} UNLESS {{f}}:open"));
+        assert_eq!(fill(&mut client, &lease, "VALUE v"), ok());
+        for line in [
+            "BF.FETCH {f} 42 {f}:42 WHILE elsewhere",
+            "BF.FETCH {f} 42 {f}:42 UNLESS elsewhere",
+            "BF.FETCH {f} 42 {f}:42 WHILE {f}:feed UNLESS elsewhere",
+        ] {
+            assert!(client.run(line).error_text().starts_with("CROSSSLOT"), "{line}");
+        }
     });
 }

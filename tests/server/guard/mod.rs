@@ -1,16 +1,10 @@
 //! The commands of the guard: a filter, a cache and a database in one round trip.
 
 mod answers;
-mod backing_off;
 mod batches;
 mod carried;
-mod conditions;
-mod crowds;
-mod elsewhere;
 mod stress;
-mod voiding;
 mod waiting;
-mod waking;
 
 use testing::{Connection, Reply, Server, array, bulk, eventually, ok};
 

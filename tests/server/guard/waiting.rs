@@ -3,8 +3,11 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::{FETCH, LONG, absent, fill, hit, load, token, wait_of, wait_with, waiters, waiting, with_filter, word};
-use testing::{Connection, Server, array, bulk, error, eventually, nil, ok, on_every_server};
+use super::{
+    FETCH, INVENTED, LONG, UNLESS, absent, fill, hit, load, token, wait_of, wait_with, waiters, waiting, with_filter,
+    word,
+};
+use testing::{Connection, Server, array, bulk, error, eventually, integer, nil, ok, on_every_server};
 
 /// The server's number of a client that is blocked.
 fn id_of(watcher: &mut Connection, client: &Connection) -> String {
@@ -316,5 +319,472 @@ fn the_value_of_a_waiter_is_left_as_it_is() {
         let reply = stale.receive().unwrap();
         assert_eq!((word(&reply).as_str(), reply.elements()[1].text().as_str()), ("stale", "17"));
         assert_eq!(fill(&mut client, &token(&reply), "VALUE 18"), ok());
+    });
+}
+
+// What ends a lease that clients wait for: one of them loads then, long before the lease would have expired.
+
+#[test]
+fn another_filter_at_the_key_lets_one_waiter_load() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for line in [
+            "RENAME {f}other {f}",
+            "COPY {f}other {f} REPLACE",
+            "DEL {f}",
+            "UNLINK {f}",
+            "PEXPIRE {f} 1",
+            "RENAME {f} {f}gone",
+            "FLUSHALL",
+        ] {
+            client.run("FLUSHALL");
+            with_filter(&mut client);
+            client.run("BF.ADD {f}other 42");
+            let lease = load(&mut client, FETCH);
+            let mut clients = waiting(&server, 3);
+            assert!(!client.run(line).is_error(), "{line}");
+            let next = token(&clients[0].receive().unwrap());
+            assert_eq!(waiters(&mut client), 2, "{line}: the others wait for that one");
+            assert_eq!(fill(&mut client, &lease, "VALUE late"), nil(2), "{line}");
+            assert_eq!(fill(&mut client, &next, "VALUE row"), ok(), "{line}");
+            clients[1..].iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), hit("row"), "{line}"));
+        }
+        assert_eq!(client.info_number("bf_bloom_fetches_wait"), 0);
+    });
+}
+
+#[test]
+fn a_filter_that_lacks_the_item_answers_all_waiters() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for line in ["BF.CLEAR {f}", "RENAME {f}empty {f}"] {
+            client.run("FLUSHALL");
+            with_filter(&mut client);
+            client.run("BF.RESERVE {f}empty 0.01 100");
+            load(&mut client, FETCH);
+            let mut clients = waiting(&server, 3);
+            assert_eq!(client.run(line), ok());
+            clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), absent(), "{line}"));
+        }
+        // A new filter is empty.
+        client.run("FLUSHALL");
+        load(&mut client, FETCH);
+        let mut clients = waiting(&server, 3);
+        assert_eq!(client.run("BF.RESERVE {f} 0.01 100"), ok());
+        clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), absent()));
+    });
+}
+
+/// The filter stays what it is: the lease of another item holds, and its waiters go on waiting.
+#[test]
+fn a_command_that_adds_another_item_disturbs_no_waiter() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        let lease = load(&mut client, FETCH);
+        let mut clients = waiting(&server, 2);
+        for line in ["BF.ADD {f} 43", "BF.CHANGED {f} 44 {f}:44", "BF.MADD {f} 45 46", "EXPIRE {f} 1000"] {
+            assert!(!client.run(line).is_error(), "{line}");
+        }
+        assert_eq!(waiters(&mut client), 2);
+        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), hit("row")));
+    });
+}
+
+#[test]
+fn a_filter_that_is_evicted_lets_one_waiter_load() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        load(&mut client, FETCH);
+        let mut clients = waiting(&server, 2);
+        client.run("CONFIG SET maxmemory-policy allkeys-random");
+        client.run("CONFIG SET maxmemory 1");
+        eventually("the filter to be evicted", || {
+            client.run("SET x y");
+            client.run("EXISTS {f}") == integer(0)
+        });
+        token(&clients[0].receive().unwrap());
+        assert_eq!(waiters(&mut client), 1);
+        assert_eq!(client.run("SELECT 0"), ok());
+    });
+}
+
+#[test]
+fn a_filter_that_appears_lets_one_waiter_load() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE {f}other 0.01 100");
+        client.run("BF.ADD {f}other 42");
+        let payload = client.run("DUMP {f}other");
+        let restore: [&[u8]; 4] = [b"RESTORE", b"{f}", b"0", payload.bytes()];
+        let records = dump(&mut client, "{f}other");
+        let make: [&dyn Fn(&mut Connection); 4] = [
+            &|client| _ = client.run("BF.INSERT {f} ITEMS 42"),
+            &|client| _ = client.run("COPY {f}other {f}"),
+            &|client| _ = client.call(&restore),
+            &|client| records.iter().for_each(|record| load_chunk(client, "{f}", record)),
+        ];
+        for (number, make) in make.iter().enumerate() {
+            client.run("DEL {f} {f}:42");
+            client.run("BF.CHANGED {f} 42 {f}:42");
+            let lease = load(&mut client, FETCH);
+            let mut clients = waiting(&server, 2);
+            make(&mut client);
+            assert!(client.run("BF.EXISTS {f} 42").truth());
+            let next = token(&clients[0].receive().unwrap());
+            assert_eq!(waiters(&mut client), 1, "way {number}");
+            assert_eq!(fill(&mut client, &lease, "VALUE late"), nil(2), "way {number}: it was for no filter");
+            assert_eq!(fill(&mut client, &next, "VALUE row"), ok(), "way {number}");
+            assert_eq!(clients[1].receive().unwrap(), hit("row"));
+        }
+    });
+}
+
+/// The iterators and the data of BF.SCANDUMP.
+fn dump(client: &mut Connection, key: &str) -> Vec<(String, Vec<u8>)> {
+    let mut records = vec![("0".to_owned(), Vec::new())];
+    loop {
+        let reply = client.run(&format!("BF.SCANDUMP {key} {}", records.last().unwrap().0));
+        let [iterator, data] = reply.elements() else { panic!("{reply:?}") };
+        if iterator.number() == 0 {
+            return records.split_off(1);
+        }
+        records.push((iterator.number().to_string(), data.bytes().to_vec()));
+    }
+}
+
+fn load_chunk(client: &mut Connection, key: &str, (iterator, data): &(String, Vec<u8>)) {
+    assert_eq!(client.call(&[b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data]), ok());
+}
+
+#[test]
+fn leases_are_filled_while_the_filter_arrives() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE {f}other 0.01 100");
+        client.run("BF.ADD {f}other 42");
+        let records = dump(&mut client, "{f}other");
+        let before = load(&mut client, FETCH);
+        load_chunk(&mut client, "{f}", &records[0]);
+        assert!(client.run("BF.EXISTS {f} 42").is_error(), "it is arriving");
+        assert_eq!(fill(&mut client, &before, "VALUE before"), ok(), "it was missing, and is not there yet");
+        assert_eq!(client.run(FETCH), hit("before"));
+        client.run("DEL {f}:42");
+        let during = load(&mut client, FETCH);
+        assert_eq!(fill(&mut client, &during, "NONE EX 100"), ok());
+        let during = load(&mut client, FETCH);
+        // An add names the item, whatever it answers.
+        assert!(client.run("BF.ADD {f} 42").is_error());
+        assert_eq!(fill(&mut client, &during, "VALUE v"), nil(2));
+        let during = load(&mut client, FETCH);
+        records[1..].iter().for_each(|record| load_chunk(&mut client, "{f}", record));
+        assert_eq!(fill(&mut client, &during, "VALUE v"), nil(2), "it is there");
+        load(&mut client, FETCH);
+    });
+}
+
+#[test]
+fn leases_that_a_lower_limit_evicts_let_a_waiter_load_each() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        let fetch = |number: usize| format!("BF.FETCH {{f}} 42 {{f}}:{number}");
+        let mut clients: Vec<Connection> = (0..20)
+            .map(|number| {
+                load(&mut client, &fetch(number));
+                wait_with(&server, &fetch(number))
+            })
+            .collect();
+        assert_eq!(client.run("CONFIG SET bf.max-leases 1"), ok());
+        load(&mut client, &fetch(20));
+        for waiter in &mut clients {
+            assert_eq!(word(&waiter.receive().unwrap()), "load");
+        }
+        assert_eq!((waiters(&mut client), client.info_number("bf_bloom_leases")), (0, 1));
+    });
+}
+
+// GIVEUP with BACKOFF: a database that fails is asked once per back-off.
+
+/// Takes the lease of the usual cache key, and gives it up.
+fn back_off(client: &mut Connection, milliseconds: u64) {
+    let lease = load(client, FETCH);
+    assert_eq!(fill(client, &lease, &format!("GIVEUP BACKOFF {milliseconds}")), ok());
+}
+
+#[test]
+fn no_token_is_granted_until_the_time_is_over() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            with_filter(&mut client);
+            client.run("BF.ADD {f} 43");
+            let lease = load(&mut client, FETCH);
+            assert_eq!(fill(&mut client, &lease, "GIVEUP BACKOFF 50000"), ok());
+            assert_eq!(fill(&mut client, &lease, "GIVEUP"), nil(protocol), "the lease is over");
+            // For every item, with every option, at once.
+            let other = "BF.FETCH {f} 43 {f}:42";
+            for line in [FETCH, UNLESS, other, "BF.FETCH {f} 42 {f}:42 WHILE {f}:feed LEASE 5 WAIT 100000000"] {
+                let left = wait_of(&client.run(line));
+                assert!((40_000..=50_000).contains(&left), "{line}: {left}");
+            }
+            let reply = client.run("BF.MFETCH {f} ITEMS 42 {f}:42 43 {f}:43 never {f}:42");
+            let [backed_off, other, never] = reply.elements() else { panic!("{reply:?}") };
+            assert!(wait_of(backed_off) > 40_000);
+            assert_eq!((word(other).as_str(), never), ("load", &absent()));
+            // A value is served, and nobody is asked to refresh it.
+            client.run("SET {f}:42 old PX 1000000");
+            assert_eq!(client.run(&format!("{FETCH} STALE 2000000")), hit("old"));
+            client.run("DEL {f}:42");
+
+            back_off_ends_after(&mut client);
+        }
+        assert_eq!(server.connect().info_number("bf_bloom_backoffs"), 4);
+    });
+}
+
+/// A short back-off of another cache key ends by itself.
+fn back_off_ends_after(client: &mut Connection) {
+    let line = "BF.FETCH {f} 43 {f}:short";
+    let lease = load(client, line);
+    assert_eq!(client.run(&format!("BF.FILL {{f}} 43 {{f}}:short {lease} GIVEUP BACKOFF 30")), ok());
+    eventually("the back-off to end", || word(&client.run(line)) == "load");
+}
+
+#[test]
+fn a_change_ends_a_back_off_and_nothing_else_does() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (line, is_over) in [
+            ("BF.CHANGED {f} 42 {f}:42", true),
+            ("BF.CHANGED {f} other {f}:42", true),
+            ("BF.MCHANGED {f} ITEMS 1 {f}:1 42 {f}:42", true),
+            ("FLUSHALL", true),
+            ("BF.CHANGED {f} 42 {f}:other", false),
+            ("BF.ADD {f} 42", false),
+            ("BF.ADD {f} new", false),
+            ("SET {f}:42 v", false),
+            ("DEL {f}", false),
+            ("BF.CLEAR {f}", false),
+            ("BF.MERGE {f} {f}", false),
+        ] {
+            client.run("FLUSHALL");
+            with_filter(&mut client);
+            back_off(&mut client, 100_000);
+            assert!(!client.run(line).is_error(), "{line}");
+            client.run("DEL {f}:42");
+            client.run("DEL {f}");
+            let reply = client.run(FETCH);
+            assert_eq!(word(&reply), if is_over { "load" } else { "wait" }, "{line}");
+        }
+        // After it, another lease is granted and given up as usual.
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        let lease = load(&mut client, FETCH);
+        assert_eq!(fill(&mut client, &lease, "GIVEUP BACKOFF 0"), ok(), "0 is none");
+        let lease = load(&mut client, FETCH);
+        assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
+        load(&mut client, FETCH);
+    });
+}
+
+#[test]
+fn waiters_are_answered_at_once() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        for (what, is_hit) in [("nothing", false), ("SET {f}:42 old", true)] {
+            client.run("BF.CHANGED {f} 42 {f}:42");
+            let lease = load(&mut client, FETCH);
+            let mut clients = waiting(&server, 3);
+            // In one transaction, so that the waiters see both.
+            client.run("MULTI");
+            client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {lease} GIVEUP BACKOFF 50000"));
+            if is_hit {
+                client.run(what);
+            }
+            assert!(!client.run("EXEC").is_error());
+            for client in &mut clients {
+                let reply = client.receive().unwrap();
+                if is_hit {
+                    assert_eq!(reply, hit("old"));
+                } else {
+                    assert!((40_000..=50_000).contains(&wait_of(&reply)));
+                }
+            }
+            assert_eq!(waiters(&mut client), 0);
+        }
+    });
+}
+
+#[test]
+fn a_held_client_goes_on_waiting_through_a_back_off() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("HSET {f}:open {f}:42 x");
+        let mut held = wait_with(&server, UNLESS);
+        back_off(&mut client, 100_000);
+        assert_eq!(waiters(&mut client), 1);
+        client.run("DEL {f}");
+        assert!(wait_of(&client.run(FETCH)) > 1, "replacing a filter that somebody waits for ends no back-off");
+        client.run("HDEL {f}:open {f}:42");
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        token(&held.receive().unwrap());
+    });
+}
+
+#[test]
+fn the_words_of_a_back_off_are_checked_before_anything_changes() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        let lease = load(&mut client, FETCH);
+        for (rest, text) in [
+            ("GIVEUP BACKOFF", "ERR no backoff"),
+            ("GIVEUP BACKOFF x", "ERR bad backoff"),
+            ("GIVEUP BACKOFF -1", "ERR bad backoff"),
+            ("GIVEUP BACKOFF 9223372036854775807", "ERR bad backoff"),
+            ("GIVEUP BACKOFF 1 2", "ERR syntax error"),
+            ("GIVEUP PX 1", "ERR syntax error"),
+        ] {
+            assert_eq!(fill(&mut client, &lease, rest), error(text), "{rest}");
+        }
+        assert_eq!(fill(&mut client, INVENTED, "GIVEUP BACKOFF 5000"), nil(2));
+        assert!(client.run("BF.FILL {f} 43 {f}:42 0 GIVEUP BACKOFF 5000") == nil(2));
+        assert_eq!(client.info_number("bf_bloom_backoffs"), 0);
+        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok(), "the lease is still good");
+    });
+}
+
+#[test]
+fn back_offs_are_limited_in_number_and_in_time() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("CONFIG SET bf.max-leases 2");
+        let fetch = |client: &mut Connection, number: u64| {
+            client.run(&format!("BF.FETCH {{f}} 42 {{f}}:{number} LEASE 1000000"))
+        };
+        for number in 1..=3 {
+            let lease = token(&fetch(&mut client, number));
+            let line = format!("BF.FILL {{f}} 42 {{f}}:{number} {lease} GIVEUP BACKOFF {number}00000");
+            assert_eq!(client.run(&line), ok());
+        }
+        let words = [3, 2, 1].map(|number| word(&fetch(&mut client, number)));
+        assert_eq!(words, ["wait", "wait", "load"], "the one that would have ended first is gone");
+        // They neither travel nor last.
+        client.run("DEBUG RELOAD");
+        assert_eq!(word(&fetch(&mut client, 3)), "load");
+        assert_eq!(client.run("BF.MCHANGED {f} ITEMS 1 {f}:1"), array([nil(2)]));
+        assert_eq!(client.run("DBSIZE"), integer(0));
+    });
+}
+
+// Many clients, many leases, little memory.
+
+/// Clients that wait at once.
+const CROWD: usize = 2_000;
+
+#[test]
+fn a_crowd_is_answered_by_one_load() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("maxclients 12000").start();
+        let mut client = server.connect();
+        with_filter(&mut client);
+        let lease = load(&mut client, FETCH);
+        let crowd: usize = std::env::var("BLOOMGATE_CROWD").map_or(CROWD, |crowd| crowd.parse().unwrap());
+        let line = format!("{FETCH} WAIT {LONG}");
+        let words: Vec<&str> = line.split(' ').collect();
+        let mut clients: Vec<Connection> = (0..crowd).map(|_| server.connect()).collect();
+        clients.iter_mut().for_each(|client| client.send(&words).unwrap());
+        eventually("all to wait", || client.info_number("bf_bloom_waiting") == crowd as i64);
+        // A third of them disconnects.
+        clients.truncate(crowd - crowd / 3);
+        eventually("some to be gone", || client.info_number("bf_bloom_waiting") == clients.len() as i64);
+        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), hit("row")));
+        assert_eq!(client.info_number("bf_bloom_fetches_load"), 1);
+        assert_eq!(client.info_number("blocked_clients"), 0);
+    });
+}
+
+#[test]
+fn endless_leases_take_bounded_memory() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("bf.max-leases 1000").start();
+        let mut client = server.connect();
+        with_filter(&mut client);
+        let mut take = |from: u32, to: u32| {
+            for number in from..to {
+                load(&mut client, &format!("BF.FETCH {{f}} 42 {{f}}:{number}"));
+            }
+            client.info_number("used_memory")
+        };
+        let before = take(0, 20_000);
+        let after = take(20_000, 40_000);
+        assert!(after - before < 200_000, "{before} and then {after}");
+        assert_eq!(client.info_number("bf_bloom_leases"), 1000);
+        // All of them are for one item: adding that ends them.
+        client.run("BF.ADD {f} 42");
+        assert_eq!(client.info_number("bf_bloom_leases"), 0);
+    });
+}
+
+#[test]
+fn above_maxmemory_only_values_are_refused() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        let lease = load(&mut client, FETCH);
+        client.run("CONFIG SET maxmemory 1");
+        let refused = fill(&mut client, &lease, "VALUE row");
+        assert!(refused.error_text().starts_with("OOM"), "{refused:?}");
+        assert_eq!(word(&client.run(FETCH)), "wait", "the lease is as it was");
+        assert_eq!(client.run("BF.CHANGED {f} 42 {f}:42"), client.answer(false));
+        let lease = load(&mut client, FETCH);
+        assert_eq!(fill(&mut client, &lease, "NONE EX 100"), ok());
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        let lease = load(&mut client, FETCH);
+        assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
+        client.run("CONFIG SET maxmemory 0");
+        let lease = load(&mut client, FETCH);
+        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+    });
+}
+
+#[test]
+fn an_eviction_takes_values_and_no_lease() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        let value = "v".repeat(20_000);
+        let lease = load(&mut client, "BF.FETCH {f} 42 {f}:kept");
+        let used = client.info_number("used_memory");
+        client.run("CONFIG SET maxmemory-policy volatile-lru");
+        client.run(&format!("CONFIG SET maxmemory {}", used + 1_000_000));
+        for number in 0..200 {
+            let token = load(&mut client, &format!("BF.FETCH {{f}} 42 {{f}}:{number}"));
+            assert_eq!(client.run(&format!("BF.FILL {{f}} 42 {{f}}:{number} {token} VALUE {value} EX 1000")), ok());
+        }
+        assert!(client.info_number("evicted_keys") > 100);
+        assert_eq!(client.run(&format!("BF.FILL {{f}} 42 {{f}}:kept {lease} VALUE row EX 1000")), ok());
+        assert_eq!(client.run("BF.FETCH {f} 42 {f}:kept"), hit("row"));
     });
 }

@@ -1,8 +1,11 @@
 //! What RedisBloom's words and names set: those of `loadmodule`, and on Redis 8 those of CONFIG. They make the same filters.
 
-use super::view::View;
-use super::{Peer, Side, beside_redisbloom, beside_releases};
-use testing::{Connection, Server, ok};
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::{Peer, Side, View, beside_redisbloom, beside_releases};
+use testing::{Connection, Reply, Server, array, error, integer, ok};
 
 /// Load-time words of every release.
 const TAKEN: [&str; 5] = [
@@ -30,7 +33,7 @@ const REFUSED: [&str; 13] = [
 ];
 
 /// Filters that nobody described, and those of which only a part was said.
-fn make(client: &mut Connection) -> View {
+pub fn make(client: &mut Connection) -> View {
     client.run("FLUSHALL");
     for line in [
         "BF.ADD added a",
@@ -288,4 +291,239 @@ fn commands_are_registered_alike() {
             }
         },
     );
+}
+
+// Where numbers and memory end: what is refused there, and in which words.
+
+const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
+/// RedisBloom's answer for an item that wants a layer which cannot be made.
+const NOT_INSERTED: &str = "ERR problem inserting into filter";
+
+/// The same peer in a server that gets 3 GB at most. The folder has to stay as long as servers are started.
+fn with_little_memory(peer: &Peer) -> (tempfile::TempDir, Peer) {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let program = folder.path().join("redis-server");
+    fs::write(&program, format!("#!/bin/sh\nulimit -v 3000000\nexec '{}' \"$@\"\n", peer.program.display()))
+        .expect("a script");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it may be run");
+    (folder, Peer { major: peer.major, library: peer.library.clone(), program })
+}
+
+/// Ours says what RedisBloom 8 says, and the bytes.
+fn assert_says_bytes(reply: &Reply, line: &str) {
+    let numbers = reply.error_text().strip_prefix(NO_MEMORY).and_then(|rest| rest.strip_prefix(": "));
+    let asked = numbers.and_then(|numbers| numbers.split(' ').next()?.parse::<u64>().ok());
+    assert!(asked.is_some_and(|asked| asked > 3_000_000_000), "{line}: {reply:?}");
+}
+
+#[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
+fn want_of_memory_is_said_in_the_same_words_and_with_the_bytes() {
+    beside_redisbloom(|peer| {
+        let (_folder, peer) = with_little_memory(peer);
+        let [ours, theirs] = Side::BOTH.map(|side| peer.start(side, &[]));
+        let (mut ours, mut theirs) = (ours.connect(), theirs.connect());
+        let refusal = if peer.major < 8 { "ERR could not create filter" } else { NO_MEMORY };
+        for line in ["BF.RESERVE k 1e-9 1073741824", "BF.INSERT k ERROR 1e-9 CAPACITY 1073741824 ITEMS a b"] {
+            assert_says_bytes(&ours.run(line), line);
+            assert_eq!(theirs.run(line), error(refusal), "{line}");
+        }
+        if peer.major >= 8 {
+            for line in
+                ["CONFIG SET bf-error-rate 0.000000001 bf-initial-size 1073741824", "CONFIG GET bf-initial-size"]
+            {
+                assert_eq!(ours.run(line), theirs.run(line), "{line}");
+            }
+            for line in ["BF.ADD k a", "BF.MADD k a b", "BF.INSERT k ITEMS a"] {
+                assert_says_bytes(&ours.run(line), line);
+                assert_eq!(theirs.run(line), error(refusal), "{line}");
+            }
+        }
+        assert_eq!([ours.run("EXISTS k"), theirs.run("EXISTS k")], [integer(0), integer(0)]);
+    });
+}
+
+/// Fills a filter whose next layer cannot be made.
+fn fill(client: &mut Connection) {
+    assert_eq!(client.run("BF.RESERVE full 1e-9 32768 EXPANSION 32768"), ok());
+    let items: Vec<String> = (0..32768).map(|number| number.to_string()).collect();
+    assert!(client.batched(&[b"BF.MADD", b"full"], &items).iter().all(|&new| new));
+}
+
+/// With us the reply ends at the first item that is not taken, as it does when a fixed filter is full, and says why.
+/// RedisBloom goes on, and answers known items.
+#[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
+fn a_layer_that_cannot_be_had_ends_the_reply() {
+    beside_redisbloom(|peer| {
+        let (_folder, peer) = with_little_memory(peer);
+        let [ours, theirs] = Side::BOTH.map(|side| peer.start(side, &[]));
+        let (mut ours, mut theirs) = (ours.connect(), theirs.connect());
+        fill(&mut ours);
+        fill(&mut theirs);
+        let reply = ours.run("BF.MADD full 1 new newer 2");
+        assert_eq!(reply.elements().len(), 2);
+        assert_eq!(reply.elements()[0], integer(0));
+        assert_says_bytes(&reply.elements()[1], "BF.MADD");
+        let refused = error(NOT_INSERTED);
+        let expected = array([integer(0), refused.clone(), refused.clone(), integer(0)]);
+        assert_eq!(theirs.run("BF.MADD full 1 new newer 2"), expected);
+        assert_says_bytes(&ours.run("BF.ADD full new"), "BF.ADD");
+        assert_eq!(theirs.run("BF.ADD full new"), refused);
+        for line in ["BF.CARD full", "BF.INFO full", "BF.DEBUG full", "BF.MEXISTS full 1 new newer"] {
+            assert_eq!(ours.run(line), theirs.run(line), "{line}");
+        }
+    });
+}
+
+/// Half of the least number that is not zero is zero.
+#[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
+fn rates_come_to_an_end() {
+    const TOO_LOW: &str = "ERR the error rate of the filter or of its next layer is too low";
+    beside_redisbloom(|peer| {
+        let [ours, theirs] = Side::BOTH.map(|side| peer.start(side, &[]));
+        let (mut ours, mut theirs) = (ours.connect(), theirs.connect());
+        for line in ["BF.RESERVE fixed 5e-324 1 NONSCALING", "BF.RESERVE k 1e-323 1", "BF.ADD k a", "BF.ADD k a"] {
+            assert_eq!(ours.run(line), theirs.run(line), "{line}");
+        }
+        let differs = |ours: Reply, theirs: Reply, expected: &str| {
+            assert_eq!((ours, theirs), (error(TOO_LOW), error(expected)));
+        };
+        let line = "BF.RESERVE growing 5e-324 1";
+        differs(ours.run(line), theirs.run(line), "ERR could not create filter");
+        differs(ours.run("BF.ADD k b"), theirs.run("BF.ADD k b"), NOT_INSERTED);
+    });
+}
+
+#[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
+fn capacities_end_at_two_to_the_thirty() {
+    beside_releases(
+        |major| major >= 8,
+        |peer| {
+            let [ours, theirs] = Side::BOTH.map(|side| peer.start(side, &[]));
+            let (mut ours, mut theirs) = (ours.connect(), theirs.connect());
+            for line in [
+                "BF.RESERVE k 0.25 1073741824 NONSCALING",
+                "BF.INFO k",
+                "BF.DEBUG k",
+                "DEL k",
+                "BF.INSERT k ERROR 0.25 CAPACITY 1073741824 NONSCALING ITEMS a a",
+                "BF.INFO k",
+                "DEL k",
+                "BF.RESERVE k 0.25 1073741825",
+                "BF.INSERT k CAPACITY 1073741825 ITEMS a",
+                "BF.RESERVE k 0.25 4294967296",
+                "BF.RESERVE k 0.25 9223372036854775807",
+                "BF.INSERT k CAPACITY 9223372036854775807 ITEMS a",
+                "EXISTS k",
+            ] {
+                assert_eq!(ours.run(line), theirs.run(line), "{line}");
+            }
+        },
+    );
+}
+
+#[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
+fn capacities_of_2_x_have_no_upper_limit() {
+    beside_releases(
+        |major| major < 8,
+        |peer| {
+            let [ours, theirs] = Side::BOTH.map(|side| peer.start(side, &[]));
+            let line = "BF.RESERVE k 0.25 1073741825 NONSCALING";
+            assert_eq!(theirs.connect().run(line), ok());
+            assert_eq!(ours.connect().run(line), error("ERR capacity must be in the range [1, 1073741824]"));
+        },
+    );
+}
+
+// Filters at the edges of what RedisBloom's layout can say, made by the same commands on either side: full and empty, one
+// layer and hundreds, loose and tight, so large that a layer has several chunks.
+
+/// How each filter is made: key, the words of BF.RESERVE after the key, and how many items are offered.
+const PLANS: [(&str, &str, usize); 18] = [
+    ("empty", "0.01 100", 0),
+    ("empty-fixed", "0.01 100 NONSCALING", 0),
+    ("full-fixed", "0.01 50 NONSCALING", 200),
+    ("one", "0.01 1", 1),
+    ("one-fixed", "0.01 1 NONSCALING", 5),
+    ("one-grown", "0.01 1", 2),
+    ("layers-17", "0.01 1 EXPANSION 2", 75_000),
+    ("layers-100", "0.01 1 EXPANSION 1", 300),
+    ("factor-32768", "0.01 1 EXPANSION 32768", 500),
+    ("tight", "1e-9 1000", 3000),
+    ("tight-fixed", "1e-9 1 NONSCALING", 1),
+    ("tightest", "1e-300 2", 2),
+    ("tightest-fixed", "5e-324 3 NONSCALING", 3),
+    ("loose", "0.25 1000", 3000),
+    ("loose-fixed", "0.25 1 NONSCALING", 1),
+    ("odd-rate", "0.012345678901234567 77 EXPANSION 3", 1000),
+    ("two-chunks", "1e-9 3000000", 1000),
+    ("two-chunks-empty", "0.01 14100000 NONSCALING", 0),
+];
+
+/// The items offered to a filter.
+fn items(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("extreme/{number}")).collect()
+}
+
+/// Makes them all.
+pub fn make_extremes(client: &mut Connection) {
+    for (key, reserve, offered) in PLANS {
+        assert_eq!(client.run(&format!("BF.RESERVE {key} {reserve}")), ok(), "{key}");
+        for batch in items(offered).chunks(1000) {
+            let words = ["BF.MADD", key].into_iter().chain(batch.iter().map(String::as_str));
+            assert!(!client.call(&words.collect::<Vec<_>>()).is_error(), "{key}");
+        }
+    }
+    let long = "x".repeat(1 << 20);
+    assert_eq!(client.call(&["BF.MADD", "odd-items", "", "\0", "\r\n", &long]), array([1, 1, 1, 1].map(integer)));
+    for (key, layers) in [("layers-17", 17), ("layers-100", 100), ("factor-32768", 2)] {
+        let filters = client.run(&format!("BF.INFO {key} FILTERS")).elements()[0].number();
+        assert!(filters >= layers, "{key}: {filters}");
+    }
+}
+
+/// What every one of them answers for items that were offered, some from every layer, and for strangers.
+pub fn answers(client: &mut Connection) -> String {
+    let mut answers = String::new();
+    for (key, _, offered) in PLANS {
+        let mut asked: Vec<String> = items(offered).into_iter().step_by(1 + offered / 1000).collect();
+        asked.extend((0..1000).map(|number| format!("stranger/{number}")));
+        let found = client.batched(&[b"BF.MEXISTS", key.as_bytes()], &asked);
+        let found: String = found.iter().map(|&found| if found { '1' } else { '0' }).collect();
+        writeln!(answers, "{key} {found}").expect("a string takes it");
+    }
+    answers
+}
+
+/// Goes on with filters that were made, or loaded, and compares the replies. Some are full, some grow.
+pub fn go_on_alike(one: &mut Connection, other: &mut Connection, occasion: &str) {
+    let more = (0..150).map(|number| format!("more/{number}")).collect::<Vec<_>>().join(" ");
+    for (key, ..) in PLANS.iter().filter(|(key, ..)| !key.starts_with("two-chunks")) {
+        for line in ["BF.MADD k", "BF.ADD k at-last", "BF.CARD k", "BF.INFO k"] {
+            let mut line = line.replacen('k', key, 1);
+            if line.starts_with("BF.MADD") {
+                line = format!("{line} {more}");
+            }
+            assert_eq!(one.run(&line), other.run(&line), "{occasion}: {line}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
+fn both_make_the_same_filters_of_the_same_commands() {
+    beside_redisbloom(|peer| {
+        let [ours, theirs] = Side::BOTH.map(|side| peer.start(side, &[]));
+        let (mut one, mut other) = (ours.connect(), theirs.connect());
+        make_extremes(&mut one);
+        make_extremes(&mut other);
+        View::of(&mut one).assert_same(&View::of(&mut other), "as they were made");
+        assert!(answers(&mut one) == answers(&mut other), "the answers differ");
+        go_on_alike(&mut one, &mut other, "as they were made");
+        View::of(&mut one).assert_same(&View::of(&mut other), "as they went on");
+    });
 }

@@ -2,16 +2,16 @@
 //! bits, and are flushed afterwards, whatever happens to the child and to the filter.
 
 mod children;
-mod meanwhile;
-mod names;
-mod random;
-mod timer;
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
+use std::{fs, thread};
 
-use testing::{Connection, Server, eventually, fault_module, module, ok, simple};
+use testing::{
+    Connection, Server, defragments, eventually, fault_module, integer, module, ok, on_every_server, on_servers_with,
+    simple,
+};
 
 /// 4.8 MB of bits, enough for adds to be pending.
 const RESERVE: &str = "0.01 3500000 NONSCALING SEED 7";
@@ -130,4 +130,401 @@ fn list(server: &Server, client: &mut Connection, keys: &[String], adds: u32) {
     client.run("FAULTS.HOLD 1");
     kill_child(server, client);
     assert!(pending(client) > 0);
+}
+
+// Values with pending adds that are moved, freed, renamed or replaced while the module lists their keys. `tests/fault_module` holds the
+// timer that flushes them, and overwrites freed blocks, so that a stale pointer cannot go unnoticed.
+
+/// A server with listed filters.
+fn with_listed_filters(program: &Path, keys: &[&str]) -> (Server, Connection) {
+    let (server, mut client) = start_with_faults(program);
+    let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+    keys.iter().for_each(|key| reserve(&mut client, key));
+    list(&server, &mut client, &keys, ADDS);
+    (server, client)
+}
+
+/// Has the server's defragmenter move whatever it can.
+fn defragment(client: &mut Connection) {
+    let settings = "active-defrag-ignore-bytes 1 active-defrag-threshold-lower 0 active-defrag-cycle-min 50";
+    assert_eq!(client.run(&format!("CONFIG SET {settings}")), ok());
+}
+
+/// Flushes what is pending, and compares a filter with one to which nothing was ever pending.
+fn assert_flushed(client: &mut Connection, key: &str) {
+    client.run("FAULTS.HOLD 0");
+    all_written(client);
+    assert_has(client, key, 0..ADDS);
+    reserve(client, "expected");
+    add(client, "expected", 0..ADDS);
+    let digest = |client: &mut Connection, key: &str| client.run(&format!("DEBUG DIGEST-VALUE {key}"));
+    assert_eq!(digest(client, key), digest(client, "expected"));
+    assert_eq!(client.run("DEL expected"), integer(1));
+}
+
+#[test]
+fn a_value_that_has_moved_is_flushed_by_the_timer() {
+    on_every_server(|program| {
+        let (_server, mut client) = with_listed_filters(program, &["k", "other"]);
+        for key in ["k", "other"] {
+            assert!(client.run(&format!("FAULTS.MOVE {key}")).number() > 0);
+        }
+        assert_flushed(&mut client, "k");
+        assert_has(&mut client, "other", 0..ADDS);
+    });
+}
+
+/// The defragmenter stops after each layer; the next call goes on with the next one.
+#[test]
+fn a_value_is_moved_layer_by_layer() {
+    on_every_server(|program| {
+        let (_server, mut client) = start_with_faults(program);
+        assert_eq!(client.run("BF.RESERVE k 0.01 100 EXPANSION 1"), ok());
+        assert!(add(&mut client, "k", 0..1000) > 900);
+        let layers = client.run("BF.STATS k").field("Layers").elements().len();
+        let before = client.run("DEBUG DIGEST-VALUE k");
+        assert_eq!(client.run("FAULTS.MOVE k"), integer(i64::try_from(layers).expect("a few layers")));
+        assert_eq!(client.run("DEBUG DIGEST-VALUE k"), before);
+        assert_has(&mut client, "k", 0..1000);
+        assert!(layers > 5);
+    });
+}
+
+/// The server's own defragmenter moves values while they are listed.
+#[test]
+#[ignore = "needs a server with active defragmentation"]
+fn values_that_the_server_defragments_keep_their_adds() {
+    on_servers_with("active defragmentation", defragments, |program| {
+        let (server, mut client) = start_with_faults(program);
+        // Between these filters are small ones, which are deleted: each is nearly alone in its page.
+        let keys: Vec<String> = (0..30).map(|number| format!("k{number}")).collect();
+        for key in &keys {
+            reserve(&mut client, key);
+            for number in 0..100 {
+                client.run(&format!("BF.RESERVE {key}-{number} 0.01 100"));
+            }
+        }
+        list(&server, &mut client, &keys, 2000);
+        for key in &keys {
+            for number in 0..100 {
+                client.run(&format!("DEL {key}-{number}"));
+            }
+        }
+        assert_eq!(client.run("CONFIG SET activedefrag yes"), ok());
+        defragment(&mut client);
+        eventually("the defragmenter", || client.run("FAULTS.MOVED").number() > 0);
+        client.run("FAULTS.HOLD 0");
+        all_written(&mut client);
+        keys.iter().for_each(|key| assert_has(&mut client, key, 0..2000));
+    });
+}
+
+const TIME_FOR_THE_TIMER: Duration = Duration::from_millis(300);
+
+/// Bytes of pending adds of one filter.
+fn pending_in(client: &mut Connection, key: &str) -> i64 {
+    client.run(&format!("BF.STATS {key}")).field("Size of pending adds").number()
+}
+
+/// The timer finds nothing under the name that is listed. The adds stay pending until the filter is written to, and are found.
+#[test]
+fn a_filter_with_another_name_is_flushed_after_the_next_write() {
+    on_every_server(|program| {
+        for (line, database, name) in [("RENAME k renamed", 0, "renamed"), ("MOVE k 3", 3, "k"), ("SWAPDB 0 5", 5, "k")]
+        {
+            let (_server, mut client) = with_listed_filters(program, &["k"]);
+            let before = client.run("DEBUG DIGEST-VALUE k");
+            assert!(!client.run(line).is_error(), "{line}");
+            client.run(&format!("SELECT {database}"));
+            let bytes = pending_in(&mut client, name);
+            client.run("FAULTS.HOLD 0");
+            // Time for the timer, which should find nothing. Without it the test would hold, too.
+            thread::sleep(TIME_FOR_THE_TIMER);
+            assert_eq!(pending_in(&mut client, name), bytes, "{line}");
+            assert_has(&mut client, name, 0..ADDS);
+            assert_eq!(client.run(&format!("DEBUG DIGEST-VALUE {name}")), before);
+            assert_eq!(client.run(&format!("BF.ADD {name} another")), integer(1));
+            all_written(&mut client);
+            assert_has(&mut client, name, 0..ADDS);
+        }
+    });
+}
+
+/// Whatever is found under the listed name has no pending adds, or has its own flushed.
+#[test]
+fn another_value_under_the_listed_name_stays_as_it_is() {
+    on_every_server(|program| {
+        let (_server, mut client) = with_listed_filters(program, &["k", "other"]);
+        assert_eq!(client.run("RENAME k renamed"), ok());
+        reserve(&mut client, "k");
+        add(&mut client, "k", 0..10);
+        assert_eq!(client.run("RENAME other gone"), ok());
+        client.run("SET other string");
+        let before = client.run("DEBUG DIGEST-VALUE k other");
+        client.run("FAULTS.HOLD 0");
+        thread::sleep(TIME_FOR_THE_TIMER);
+        assert_eq!(client.run("DEBUG DIGEST-VALUE k other"), before);
+        assert!(pending_in(&mut client, "renamed") > 0 && pending_in(&mut client, "gone") > 0);
+        for key in ["renamed", "gone"] {
+            client.run(&format!("BF.ADD {key} another"));
+        }
+        all_written(&mut client);
+    });
+}
+
+/// The timer reads a key as nobody: it does not make a filter look recently used, or keep it from expiring.
+#[test]
+fn the_timer_does_not_count_as_a_use_of_the_filter() {
+    on_every_server(|program| {
+        let (_server, mut client) = with_listed_filters(program, &["k", "short"]);
+        thread::sleep(Duration::from_millis(2100));
+        assert_eq!(client.run("PEXPIRE short 1"), integer(1));
+        let idle = client.run("OBJECT IDLETIME k").number();
+        assert!(idle >= 2, "{idle} seconds");
+        client.run("FAULTS.HOLD 0");
+        eventually("the end of the key", || client.run("EXISTS short") == integer(0));
+        all_written(&mut client);
+        assert!(client.run("OBJECT IDLETIME k").number() >= idle);
+    });
+}
+
+/// The timer does not follow a pointer to a value that was freed, whichever thread freed it.
+#[test]
+fn a_value_that_was_freed_is_not_flushed() {
+    on_every_server(|program| {
+        for end in ["UNLINK freed", "DEL freed", "PEXPIRE freed 1", "SET freed x", "RENAME string freed"] {
+            let (_server, mut client) = with_listed_filters(program, &["first", "freed", "last"]);
+            client.run("SET string x");
+            assert!(!client.run(end).is_error(), "{end}");
+            eventually("the key to go", || {
+                client.run("EXISTS freed");
+                client.gauge("num_objects") == 2
+            });
+            client.wait_for_frees();
+            assert_flushed(&mut client, "first");
+            assert_has(&mut client, "last", 0..ADDS);
+        }
+    });
+}
+
+// When pending adds are flushed: by a timer. The fault module holds the timer.
+
+/// The number of timers that were held, which start now.
+fn held_timers(client: &mut Connection) -> i64 {
+    client.run("FAULTS.HOLD 0").number()
+}
+
+/// Has `adds` adds pending in the filter `k`, and the timer held.
+fn hold(server: &Server, client: &mut Connection, adds: u32) {
+    list(server, client, &["k".to_owned()], adds);
+}
+
+/// Only the timer flushes, so that commands take as long as ever. Their own items go to the bits.
+#[test]
+fn commands_leave_pending_adds_to_the_timer() {
+    on_every_server(|program| {
+        let (server, mut client) = start_with_faults(program);
+        assert_eq!(client.run("BF.RESERVE k 0.01 3500000 HASH siphash"), ok());
+        hold(&server, &mut client, ADDS);
+        let before = pending(&mut client);
+        assert!(before > 0);
+        assert_eq!(add(&mut client, "k", ADDS..ADDS + 100), 100);
+        assert_eq!(client.run("BF.ADD k another"), integer(1));
+        assert_eq!(client.run("BF.DEL k another"), integer(1));
+        assert_eq!(client.run("BF.EXISTS k absent"), integer(0));
+        assert_eq!(pending(&mut client), before);
+        assert_eq!(held_timers(&mut client), 1);
+        all_written(&mut client);
+        assert_has(&mut client, "k", 0..ADDS + 100);
+    });
+}
+
+#[test]
+fn there_is_one_timer_and_only_while_adds_are_pending() {
+    on_every_server(|program| {
+        let (server, mut client) = start_with_faults(program);
+        reserve(&mut client, "k");
+        client.run("FAULTS.HOLD 1");
+        begin_endless_save(&mut client);
+        kill_child(&server, &mut client);
+        assert_eq!(held_timers(&mut client), 0, "nothing is pending");
+        hold(&server, &mut client, ADDS);
+        begin_endless_save(&mut client);
+        kill_child(&server, &mut client);
+        assert_eq!(held_timers(&mut client), 1);
+        all_written(&mut client);
+        client.run("FAULTS.HOLD 1");
+        tick(&mut client);
+        assert_eq!(held_timers(&mut client), 0, "nothing is pending any more");
+    });
+}
+
+/// Lets a timer go off that is due in a millisecond.
+fn tick(client: &mut Connection) {
+    client.run("DEBUG SLEEP 0.005");
+    client.run("PING");
+}
+
+#[test]
+fn a_child_that_is_born_while_the_timer_runs_stops_it() {
+    on_every_server(|program| {
+        let (server, mut client) = start_with_faults(program);
+        reserve(&mut client, "k");
+        hold(&server, &mut client, ADDS);
+        begin_endless_save(&mut client);
+        let before = pending(&mut client);
+        assert_eq!(held_timers(&mut client), 1);
+        client.run("FAULTS.HOLD 1");
+        tick(&mut client);
+        assert_eq!(held_timers(&mut client), 0, "a child lives");
+        assert_eq!(client.run("BF.ADD k known"), integer(1));
+        assert!(pending(&mut client) >= before, "a child lives");
+        kill_child(&server, &mut client);
+        all_written(&mut client);
+        assert_has(&mut client, "k", 0..ADDS);
+    });
+}
+
+// What happens to a filter while adds pend in it, and while the timer writes them.
+
+/// So many that it takes the timer a while.
+const MANY: u32 = 30_000;
+
+/// A server with a filter, `k`, in which adds pend; after that something is done, while the child lives or after its end.
+fn each_time(what: impl Fn(&Server, &mut Connection)) {
+    on_every_server(|program| {
+        for is_over in [false, true] {
+            let server = Server::with(program).line("activerehashing no").start();
+            let mut client = server.connect();
+            reserve(&mut client, "k");
+            begin_endless_save(&mut client);
+            add(&mut client, "k", 0..MANY);
+            assert!(pending(&mut client) > 0);
+            if is_over {
+                kill_child(&server, &mut client);
+            }
+            what(&server, &mut client);
+            if !is_over {
+                kill_child(&server, &mut client);
+            }
+            all_written(&mut client);
+            assert_eq!(client.run("PING"), simple("PONG"));
+        }
+    });
+}
+
+fn assert_gone(client: &mut Connection) {
+    for gauge in ["num_objects", "total_memory_bytes", "pending_bytes"] {
+        assert_eq!(client.gauge(gauge), 0, "{gauge}");
+    }
+}
+
+#[test]
+fn a_filter_that_goes_takes_its_adds_with_it() {
+    for end in
+        ["DEL k", "UNLINK k", "SET k x", "FLUSHALL SYNC", "FLUSHALL ASYNC", "FLUSHDB", "PEXPIRE k 1", "RENAME other k"]
+    {
+        each_time(|_, client| {
+            client.run("SET other x");
+            assert!(!client.run(end).is_error(), "{end}");
+            eventually("the key to go", || client.gauge("num_objects") == 0);
+            assert_gone(client);
+            // Another one in its place.
+            client.run("DEL k");
+            reserve(client, "k");
+            assert_eq!(add(client, "k", 0..100), 100, "{end}");
+        });
+    }
+}
+
+#[test]
+fn a_filter_that_is_elsewhere_keeps_its_adds() {
+    each_time(|_, client| {
+        assert_eq!(client.run("RENAME k r"), ok());
+        assert_has(client, "r", 0..MANY);
+        assert_eq!(client.run("MOVE r 3"), integer(1));
+        client.run("SELECT 3");
+        assert_has(client, "r", 0..MANY);
+        assert_eq!(client.run("SWAPDB 3 5"), ok());
+        client.run("SELECT 5");
+        assert_has(client, "r", 0..MANY);
+        add(client, "r", MANY..MANY + 100);
+        assert_has(client, "r", 0..MANY + 100);
+    });
+}
+
+#[test]
+fn copies_and_payloads_have_what_pends() {
+    each_time(|server, client| {
+        let digest = client.run("DEBUG DIGEST-VALUE k");
+        assert_eq!(client.run("COPY k copy"), integer(1));
+        let payload = client.run("DUMP k").bytes().to_vec();
+        assert_eq!(client.call(&[&b"RESTORE"[..], b"restored", b"0", &payload]), ok());
+        let mut iterator = 0;
+        loop {
+            let record = client.run(&format!("BF.SCANDUMP k {iterator}"));
+            iterator = record.elements()[0].number();
+            if iterator == 0 {
+                break;
+            }
+            let loaded = client.call(&[
+                b"BF.LOADCHUNK",
+                &b"loaded"[..],
+                iterator.to_string().as_bytes(),
+                record.elements()[1].bytes(),
+            ]);
+            assert_eq!(loaded, ok());
+        }
+        reserve(client, "union");
+        assert_eq!(client.run("BF.MERGE union k"), ok());
+        assert_eq!(client.run("BF.MERGE new k"), ok());
+        for key in ["copy", "restored", "loaded", "union", "new"] {
+            assert_eq!(client.run(&format!("DEBUG DIGEST-VALUE {key}")), digest, "{key}");
+            assert_has(client, key, 0..MANY);
+        }
+        assert_eq!(client.run("DEBUG DIGEST-VALUE k"), digest);
+        assert!(server.process_id() > 0);
+    });
+}
+
+#[test]
+fn a_filter_that_is_emptied_has_nothing_that_pends() {
+    each_time(|_, client| {
+        assert_eq!(client.run("BF.CLEAR k"), ok());
+        assert_eq!(client.gauge("pending_bytes"), 0);
+        assert_eq!(client.run("BF.CARD k"), integer(0));
+        assert_eq!(client.run("BF.EXISTS k item"), integer(0));
+        assert_eq!(add(client, "k", 0..1000), 1000);
+        assert_has(client, "k", 0..1000);
+    });
+}
+
+#[test]
+fn writes_go_on_while_the_timer_writes() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        // Two, so that one is left when the other is done; of one the set is full.
+        for key in ["k", "other"] {
+            assert_eq!(client.run(&format!("BF.RESERVE {key} {} HASH siphash", RESERVE.replace(" SEED 7", ""))), ok());
+        }
+        begin_endless_save(&mut client);
+        add(&mut client, "k", 0..MANY);
+        add(&mut client, "other", 0..1000);
+        let full = pending(&mut client);
+        assert!(full < 4_900_000 / 8 * 2);
+        kill_child(&server, &mut client);
+        let mut next = MANY;
+        while pending(&mut client) > 0 {
+            assert_eq!(client.run(&format!("BF.DEL k item_{next}")), integer(0));
+            add(&mut client, "k", next..next + 50);
+            let (first, last) = (format!("item {}", next - 20), format!("item {next}"));
+            assert_eq!(client.call(&["BF.DEL", "k", &first]), integer(1));
+            assert_eq!(client.call(&["BF.EXISTS", "k", &last]), integer(1));
+            next += 50;
+        }
+        let found = client.batched(&[b"BF.MEXISTS", b"k"], &items(0..next));
+        let absent = found.iter().filter(|found| !**found).count();
+        assert_eq!(absent, ((next - MANY) / 50) as usize);
+    });
 }

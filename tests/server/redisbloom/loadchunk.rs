@@ -1,8 +1,18 @@
 //! BF.LOADCHUNK of a dump that RedisBloom made: the chunks come in order and in pieces of any length, and a refusal has
 //! RedisBloom's text.
 
-use super::golden::{Golden, TODAY, filter, filters, load_chunks, restore};
-use testing::{Connection, Record, Reply, Server, error, load_record, ok, on_every_server};
+use std::path::Path;
+
+use super::golden::{Golden, RELEASES, TODAY, filter, filters, load_chunks, restore, snapshot};
+use super::model::Model;
+use super::words::{TheirPrimary, encode, encode_chunk, following};
+use crate::golden::as_commands;
+use crate::loadchunk::{LOADING, assert_not_live, assert_survive_every_way};
+use crate::persistence::rewrite_append_only_file;
+use testing::{
+    Connection, Record, Reply, Rng, Server, Stop, array, bulk, dump, error, eventually, integer, load_record, ok,
+    on_every_server, records, rewritten_commands, simple, start_on_commands, value_of, with_append_only_file,
+};
 
 /// Records of a dump.
 pub type Chunks = Vec<Record>;
@@ -172,5 +182,274 @@ fn what_cannot_be_a_record_is_bad_data() {
             assert_eq!(send(&mut client, "k", 1, data), error("ERR received bad data"));
         }
         assert_eq!(send(&mut client, "k", 0, b"abc"), error("ERR received bad data"));
+    });
+}
+
+// The way back to RedisBloom: DUMP, BF.SCANDUMP and a rewritten append-only file give the bytes that RedisBloom gives.
+
+#[test]
+fn scandump_answers_every_iterator() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let golden = filter(TODAY, "expansion-1");
+        restore(&server, "k", &golden.payload);
+        let end = array([integer(0), bulk("")]);
+        let total: usize = golden.chunks.iter().skip(1).map(|(_, data)| data.len()).sum();
+        for iterator in ["-1", "-9223372036854775808", "9223372036854775807", &(total + 1).to_string()] {
+            assert_eq!(client.run(&format!("BF.SCANDUMP k {iterator}")), end, "{iterator}");
+        }
+        for word in ["x", "", "1.5", "9223372036854775808"] {
+            let reply = client.run(&format!("BF.SCANDUMP k {word}"));
+            assert!(reply.error_text().ends_with("Second argument must be numeric"), "{word}: {reply:?}");
+        }
+        assert_eq!(client.run("BF.SCANDUMP missing 0"), error("ERR not found"));
+        // An iterator that BF.SCANDUMP never gave: an error, or bytes that lie where the answer says.
+        let bits: Vec<u8> = golden.chunks.iter().skip(1).flat_map(|(_, data)| data.clone()).collect();
+        for iterator in 2..=bits.len() {
+            let reply = client.run(&format!("BF.SCANDUMP k {iterator}"));
+            if !reply.is_error() {
+                let (next, data) = (reply.elements()[0].number() as usize, reply.elements()[1].bytes());
+                assert!(data.is_empty() || &bits[next - 1 - data.len()..next - 1] == data, "iterator {iterator}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_filter_leaves_in_redisblooms_bytes_and_an_old_one_in_todays_spelling() {
+    on_every_server(|program| {
+        for release in RELEASES {
+            let mut server = with_append_only_file(program);
+            let mut client = server.connect();
+            let filters = filters(release);
+            for golden in &filters {
+                restore(&server, &golden.key, &golden.payload);
+            }
+            rewrite_append_only_file(&mut client);
+            let rewritten = rewritten_commands(&server);
+            for golden in &filters {
+                let payload = dump(&mut client, &golden.key);
+                let (encoding, saved) = Model::of_payload(&payload);
+                assert_eq!(encoding, 4, "{release}: {}", golden.key);
+                assert_eq!(saved.content(), golden.model().content(), "{release}: {}", golden.key);
+                // A power of two is an ordinary number of bits today, except where nothing says which hash 1.1.1 used.
+                let modern = golden.model().modernised();
+                assert_eq!(saved, modern, "{release}: {}", golden.key);
+                let chunks = records(&mut client, &golden.key);
+                assert_eq!(chunks, modern.chunks(modern.header()), "{}", golden.key);
+                let own: Vec<_> = rewritten.iter().filter(|words| words[1] == golden.key.as_bytes()).cloned().collect();
+                assert!(own == as_commands(&golden.key, &chunks), "{release}: {} is rewritten otherwise", golden.key);
+                if release == TODAY {
+                    assert!(value_of(&payload) == value_of(&golden.payload), "{}: the payloads differ", golden.key);
+                    assert!(chunks == golden.chunks, "{}: the pairs differ", golden.key);
+                }
+            }
+            server.restart(Stop::Kill);
+            filters.iter().for_each(|golden| golden.check(&server, &golden.key));
+        }
+    });
+}
+
+#[test]
+fn chunks_have_16_mebibytes_at_most_and_never_cross_a_layer() {
+    on_every_server(|program| {
+        const MOST: usize = 16 << 20;
+        let mut server = with_append_only_file(program);
+        let mut client = server.connect();
+        // The second layer has 33 times the first: its rate is half of the first one's, its capacity 30 times.
+        assert_eq!(client.run("BF.RESERVE k 0.01 500000 EXPANSION 30 LAYOUT redisbloom"), ok());
+        let items: Vec<String> = (0..501_000).map(|number| number.to_string()).collect();
+        client.batched(&[b"BF.MADD", b"k"], &items);
+        let layers: Vec<usize> =
+            Model::of_payload(&dump(&mut client, "k")).1.layers.iter().map(|l| l.bytes.len()).collect();
+        assert!(layers.len() == 2 && layers[0] < MOST && layers[1] > MOST, "{layers:?}");
+        let chunks = records(&mut client, "k");
+        let lengths: Vec<usize> = chunks[1..].iter().map(|(_, data)| data.len()).collect();
+        assert_eq!(lengths, [layers[0], MOST, layers[1] - MOST]);
+        let mut end = 1;
+        for (iterator, data) in &chunks[1..] {
+            end += data.len() as i64;
+            assert_eq!(*iterator, end);
+        }
+        let digest = client.run("DEBUG DIGEST-VALUE k");
+        load_chunks(&server, "twin", &chunks);
+        assert_eq!(client.run("DEBUG DIGEST-VALUE twin"), digest);
+        rewrite_append_only_file(&mut client);
+        assert!(rewritten_commands(&server).iter().all(|words| words[3].len() <= MOST));
+        server.restart(Stop::Kill);
+        assert_eq!(server.connect().run("DEBUG DIGEST-VALUE k"), digest);
+        assert_eq!(server.connect().run("DEBUG DIGEST-VALUE twin"), digest);
+    });
+}
+
+// Chunks of BF.LOADCHUNK as a RedisBloom primary takes and carries them: in any order, over what is there, into filters
+// that are in use. A replica, and the reader of such an append-only file, end with the primary's bits.
+
+fn encoded(key: &str, chunks: &[(i64, Vec<u8>)]) -> Vec<u8> {
+    chunks.iter().flat_map(|(iterator, data)| encode_chunk(key, *iterator, data)).collect()
+}
+
+/// The header, and the pieces of the bits in an order that depends on the seed.
+fn shuffled(golden: &Golden, length: usize, seed: u64) -> (Chunks, Chunks) {
+    let mut rng = Rng::new(seed);
+    let mut pieces = pieces(golden, length);
+    let mut chunks = pieces.split_off(1);
+    for end in (1..chunks.len()).rev() {
+        chunks.swap(end, rng.below(end as u64 + 1) as usize);
+    }
+    (pieces, chunks)
+}
+
+fn wait_for(client: &mut Connection, primary: &TheirPrimary, mark: &str) {
+    primary.send(&[&format!("SET {mark} x")]);
+    eventually("the stream", || client.run(&format!("EXISTS {mark}")) == integer(1));
+}
+
+#[test]
+fn a_filter_whose_chunks_came_in_any_order_arrives() {
+    on_every_server(|program| {
+        let primary = TheirPrimary::start(snapshot(TODAY));
+        let replica = following(program, &primary);
+        let mut client = replica.connect();
+        let golden = golden();
+        for (seed, length) in [(1, 60), (2, 60), (3, 7), (4, 1000)] {
+            let (header, chunks) = shuffled(&golden, length, seed);
+            let (last, others) = chunks.split_last().unwrap();
+            primary.send(&["DEL k"]);
+            primary.send_bytes(encoded("k", &header));
+            // One comes with other bytes first.
+            primary.send_bytes(encode_chunk("k", others[0].0, &vec![0x55; others[0].1.len()]));
+            primary.send_bytes(encoded("k", others));
+            // Some come again.
+            primary.send_bytes(encoded("k", &others[others.len() / 2..]));
+            wait_for(&mut client, &primary, &format!("mark-{seed}"));
+            assert_eq!(client.run("BF.EXISTS k item:1"), error(LOADING));
+            primary.send_bytes(encoded("k", std::slice::from_ref(last)));
+            wait_for(&mut client, &primary, &format!("end-{seed}"));
+            golden.check(&replica, "k");
+        }
+        // Loaders that go from the last layer to the first.
+        let (header, mut chunks) = shuffled(&golden, 60, 0);
+        chunks.sort();
+        chunks.reverse();
+        primary.send(&["DEL k"]);
+        primary.send_bytes(encoded("k", &[header, chunks].concat()));
+        wait_for(&mut client, &primary, "reversed");
+        golden.check(&replica, "k");
+    });
+}
+
+/// A server that reads a RedisBloom primary's file in which half of the chunks are, with gaps between them.
+fn half(program: &Path, golden: &Golden) -> (Server, Chunks) {
+    let (header, mut chunks) = shuffled(golden, 60, 5);
+    let rest = chunks.split_off(chunks.len() / 2);
+    let server = start_on_commands(program, &[], &encoded("k", &[header, chunks].concat()));
+    assert_not_live(&mut server.connect(), "k");
+    (server, rest)
+}
+
+/// What is left comes, as clients send it: none of it begins after a gap.
+fn finish(server: &Server, golden: &Golden) {
+    assert_not_live(&mut server.connect(), "k");
+    load_chunks(server, "k", &pieces(golden, 60)[1..]);
+    golden.check(server, "k");
+}
+
+#[test]
+fn gaps_survive_every_way_out_and_in() {
+    on_every_server(|program| {
+        let golden = golden();
+        let (mut server, rest) = half(program, &golden);
+        assert_survive_every_way(&mut server, &["k".to_owned()]);
+
+        // A replica of the reader has the same, and chunks in any order are accepted from primaries only.
+        let digest = |server: &Server| server.connect().run("DEBUG DIGEST-VALUE k");
+        let before = digest(&server);
+        let other = Server::with(program).start();
+        let mut replica = other.connect();
+        assert_eq!(replica.run(&format!("REPLICAOF 127.0.0.1 {}", server.port)), ok());
+        eventually("the replica to have what its primary has", || digest(&other) == before);
+        let (iterator, data) = rest.iter().max().map(|(iterator, data)| (iterator.to_string(), data)).unwrap();
+        let words: [&[u8]; 4] = [b"BF.LOADCHUNK", b"k", iterator.as_bytes(), data];
+        assert!(server.connect().call(&words).is_error());
+        finish(&server, &golden);
+        eventually("the replica to have what its primary has", || digest(&other) == digest(&server));
+        golden.check(&other, "k");
+        let whole = digest(&server);
+        server.restart(Stop::Kill);
+        assert_eq!(digest(&server), whole, "finished");
+    });
+}
+
+/// RedisBloom's filter is in use from its header on. What it took in the middle of a load is in; what comes after it lies
+/// over it.
+#[test]
+fn items_in_the_middle_of_a_load_are_taken_as_the_primary_took_them() {
+    on_every_server(|program| {
+        let mut golden = filter(TODAY, "empty");
+        let bits: Vec<u8> = (0..golden.chunks[1].1.len()).map(|place| u8::from(place % 16 == 0)).collect();
+        golden.chunks[1].1.clone_from(&bits);
+        let pieces = pieces(&golden, 60);
+        let (first, rest) = pieces.split_at(pieces.len() / 2);
+        let parts = [encoded("k", first), encode(&["BF.MADD k x y z", "BF.INSERT k NOCREATE I u"]), encoded("k", rest)];
+
+        let mut model = golden.model();
+        let came = first.last().unwrap().0 as usize - 1;
+        model.layers[0].bytes[..came].copy_from_slice(&bits[..came]);
+        for item in [b"x", b"y", b"z", b"u"] {
+            assert_eq!(model.add(item), Some(true));
+        }
+        model.layers[0].bytes[came..].copy_from_slice(&bits[came..]);
+
+        let primary = TheirPrimary::start(snapshot(TODAY));
+        let replica = following(program, &primary);
+        let mut client = replica.connect();
+        primary.send_bytes(parts[0].clone());
+        wait_for(&mut client, &primary, "half");
+        assert_eq!(client.run("BF.EXISTS k x"), error(LOADING));
+        primary.send_bytes(parts[1].clone());
+        wait_for(&mut client, &primary, "items");
+        assert_eq!(client.run("TYPE k"), simple("MBbloom--"), "as the primary's, it is in use");
+        assert_eq!(client.run("BF.EXISTS k x"), integer(1));
+        primary.send_bytes(parts[2].clone());
+        wait_for(&mut client, &primary, "end");
+        assert_eq!(Model::of_payload(&dump(&mut client, "k")).1, model);
+
+        let mut server = start_on_commands(program, &[], &parts.concat());
+        assert_eq!(Model::of_payload(&dump(&mut server.connect(), "k")).1, model);
+        server.restart(Stop::Kill);
+        assert_eq!(Model::of_payload(&dump(&mut server.connect(), "k")).1, model);
+    });
+}
+
+/// A replica that joins in the middle of a load gets what has come as a whole filter. The primary also takes chunks for
+/// filters that no header made.
+#[test]
+fn chunks_go_into_filters_that_are_in_use() {
+    on_every_server(|program| {
+        let golden = filter(TODAY, "tiny");
+        let primary = TheirPrimary::start(snapshot(TODAY));
+        let replica = following(program, &primary);
+        let mut client = replica.connect();
+        // `tiny` is in the snapshot.
+        let zeros: Chunks = golden.chunks[1..].iter().map(|(end, data)| (*end, vec![0; data.len()])).collect();
+        primary.send_bytes(encoded("tiny", &zeros));
+        wait_for(&mut client, &primary, "zeros");
+        let mut model = golden.model();
+        model.layers.iter_mut().for_each(|layer| layer.bytes.fill(0));
+        assert_eq!(Model::of_payload(&dump(&mut client, "tiny")).1, model);
+        primary.send_bytes(encoded("tiny", &golden.chunks[1..]));
+        // Nothing is taken, too.
+        primary.send_bytes(encode_chunk("tiny", 9, b""));
+        wait_for(&mut client, &primary, "again");
+        golden.check(&replica, "tiny");
+        primary.send(&["BF.ADD made a"]);
+        primary.send_bytes(encode_chunk("made", 17, &[0xff; 16]));
+        wait_for(&mut client, &primary, "made-mark");
+        let mut model = Model::reserve(0.01, 100, 2);
+        model.add(b"a");
+        model.layers[0].bytes[..16].fill(0xff);
+        assert_eq!(Model::of_payload(&dump(&mut client, "made")).1, model);
     });
 }

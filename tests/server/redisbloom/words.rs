@@ -1,15 +1,21 @@
 //! Commands that RedisBloom took and carries word for word, however they are spelled: a replica and the reader of its
 //! append-only file take all of them, a client's words stay strict. What cannot be obeyed ends the server.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 
-use super::golden::{TODAY, filter, filters, load_chunks, snapshot};
+use super::golden::{TODAY, file, filter, filters, items, load_chunks, snapshot};
 use super::model::Model;
-use super::their_primary::{TheirPrimary, encode, encode_chunk};
 use crate::golden::as_commands;
+use crate::persistence::rewrite_append_only_file;
 use testing::{
-    Connection, LAST_WORDS, Server, Stop, append_only_commands, dump, eventually, integer, ok, on_every_server, simple,
-    start_on_commands, stopped_on_commands, with_append_only_file,
+    Connection, LAST_WORDS, Server, Stop, append_only_commands, array, commands_of, dump, eventually, integer, ok,
+    on_every_server, rewritten_commands, simple, start_on_commands, start_on_snapshot, stopped_on_commands, tool,
+    with_append_only_file,
 };
 
 /// A server whose settings differ from the defaults in all that RedisBloom has no setting for: those two have to agree
@@ -282,5 +288,260 @@ fn a_load_is_carried_word_for_word() {
         let golden = filter(TODAY, "tiny");
         load_chunks(&server, "k", &golden.chunks);
         assert_eq!(append_only_commands(&server), as_commands("k", &golden.chunks));
+    });
+}
+
+// A primary of the tests' own, which says what RedisBloom's would: its snapshot, then its clients' commands, word for word.
+
+/// A primary that sends RedisBloom's snapshot and then what it is given, as RedisBloom's would.
+pub struct TheirPrimary {
+    pub port: u16,
+    stream: Sender<Vec<u8>>,
+}
+
+impl TheirPrimary {
+    /// Waits for a replica.
+    pub fn start(snapshot: Vec<u8>) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let port = listener.local_addr().expect("its address").port();
+        let (stream, commands) = channel();
+        // It ends when the test drops the sender or the replica hangs up.
+        thread::spawn(move || {
+            let (link, _) = listener.accept().expect("a replica");
+            let _ = serve(link, &snapshot, &commands);
+        });
+        Self { port, stream }
+    }
+
+    /// Sends commands, told apart into words by single spaces.
+    pub fn send(&self, lines: &[&str]) {
+        self.send_bytes(encode(lines));
+    }
+
+    /// Sends commands as they are stored.
+    pub fn send_bytes(&self, commands: Vec<u8>) {
+        self.stream.send(commands).expect("the primary runs");
+    }
+}
+
+fn serve(mut link: TcpStream, snapshot: &[u8], commands: &Receiver<Vec<u8>>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(link.try_clone()?);
+    loop {
+        let words = read_command(&mut reader)?;
+        match words[0].to_ascii_uppercase().as_str() {
+            "PING" => link.write_all(b"+PONG\r\n")?,
+            "PSYNC" => break,
+            _ => link.write_all(b"+OK\r\n")?,
+        }
+    }
+    link.write_all(format!("+FULLRESYNC {} 0\r\n${}\r\n", "a".repeat(40), snapshot.len()).as_bytes())?;
+    link.write_all(snapshot)?;
+    while let Ok(bytes) = commands.recv() {
+        link.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+fn read_command(reader: &mut BufReader<TcpStream>) -> std::io::Result<Vec<String>> {
+    let number = |reader: &mut BufReader<TcpStream>| {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        line.trim_start_matches(['*', '$']).trim_end().parse::<usize>().map_err(std::io::Error::other)
+    };
+    let count = number(reader)?;
+    (0..count)
+        .map(|_| {
+            let mut word = vec![0; number(reader)? + 2];
+            reader.read_exact(&mut word)?;
+            word.truncate(word.len() - 2);
+            Ok(String::from_utf8_lossy(&word).into_owned())
+        })
+        .collect()
+}
+
+/// Commands, told apart into words by single spaces, as they are sent and stored.
+pub fn encode(lines: &[&str]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        bytes.extend(format!("*{}\r\n", words.len()).bytes());
+        words.iter().for_each(|word| bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes()));
+    }
+    bytes
+}
+
+/// A BF.LOADCHUNK, as it is sent and stored.
+pub fn encode_chunk(key: &str, iterator: i64, data: &[u8]) -> Vec<u8> {
+    let iterator = iterator.to_string();
+    let mut bytes = b"*4\r\n".to_vec();
+    for word in [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data] {
+        bytes.extend(format!("${}\r\n", word.len()).bytes());
+        bytes.extend(word);
+        bytes.extend(b"\r\n");
+    }
+    bytes
+}
+
+// An AOF that RedisBloom 2.2.4 rewrote without a snapshot in front. Releases up to 2.2.6 wrote headers with iterator 0.
+
+fn rewritten() -> Vec<u8> {
+    file("redisbloom-2.2.4-rewritten.aof")
+}
+
+fn assert_whole(server: &Server, occasion: &str) {
+    let mut client = server.connect();
+    assert_eq!(client.run("DBSIZE"), integer(1), "{occasion}");
+    assert_eq!(client.run("TYPE k"), simple("MBbloom--"), "{occasion}");
+    let found = client.batched(&[b"BF.MEXISTS", b"k"], &items(0, 2000));
+    assert!(found.iter().take(60).all(|found| *found), "{occasion}: {found:?}");
+    // No other name has all its bits set.
+    assert!(!found[60..].contains(&true), "{occasion}");
+    assert_eq!(client.run("BF.CARD k"), integer(60), "{occasion}");
+    assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(100)]), "{occasion}");
+}
+
+#[test]
+fn it_loads_and_our_own_rewrite_keeps_it() {
+    on_every_server(|program| {
+        let mut server = start_on_commands(program, &[], &rewritten());
+        assert_whole(&server, "loaded");
+        rewrite_append_only_file(&mut server.connect());
+        // Ours is as today's releases write it.
+        assert_eq!(rewritten_commands(&server)[0][2], b"1");
+        server.restart(Stop::Kill);
+        assert_whole(&server, "rewritten");
+    });
+}
+
+#[test]
+fn a_replica_takes_it_from_its_primary() {
+    on_every_server(|program| {
+        let primary = TheirPrimary::start(snapshot(TODAY));
+        let replica = following(program, &primary);
+        let mut client = replica.connect();
+        primary.send(&["FLUSHALL"]);
+        primary.send_bytes(rewritten());
+        eventually("the stream", || client.run("TYPE k") == simple("MBbloom--"));
+        assert_whole(&replica, "a replica");
+    });
+}
+
+/// Clients get RedisBloom's refusal.
+#[test]
+fn a_client_must_say_1() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let commands = commands_of(&rewritten());
+        let mut client = server.connect();
+        assert_eq!(client.call(&commands[0]).error_text(), "ERR not found");
+        assert_eq!(client.run("EXISTS k"), integer(0));
+        let mut header = commands[0].clone();
+        header[2] = b"1".to_vec();
+        for command in [&header, &commands[1]] {
+            assert_eq!(client.call(command).text(), "OK");
+        }
+        assert_whole(&server, "loaded by a client");
+    });
+}
+
+// The ways of MIGRATING.md, walked with data that RedisBloom made: replicating and handing over, single keys by every means,
+// a native filter filled alongside, and the look before the move.
+
+/// A replica of a server, with all of its data.
+fn follow(replica: &Server, primary: &Server) {
+    let mut client = replica.connect();
+    assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port)), ok());
+    eventually("the replica has the primary's data", || client.info("master_link_status") == "up");
+}
+
+fn digest(server: &Server) -> String {
+    server.connect().run("DEBUG DIGEST").text()
+}
+
+#[test]
+fn a_server_that_follows_takes_over_with_every_filter() {
+    on_every_server(|program| {
+        let old = start_on_snapshot(program, &[], &snapshot(TODAY));
+        let new = Server::with(program).line("repl-diskless-load swapdb").start();
+        follow(&new, &old);
+        assert_eq!(digest(&new), digest(&old));
+        for golden in filters(TODAY) {
+            golden.check(&new, &golden.key);
+        }
+
+        // What the old one creates while it is followed has RedisBloom's layout there, too.
+        let mut client = old.connect();
+        client.run("CONFIG SET bf.layout redisbloom");
+        client.run("BF.MADD created a b c");
+        assert_eq!(client.run("WAIT 1 10000"), integer(1));
+        assert_eq!(new.connect().run("TYPE created"), simple("MBbloom--"));
+
+        assert_eq!(client.run("FAILOVER"), ok());
+        eventually("the replica has become the primary", || new.connect().info("role") == "master");
+        eventually("the primary has become a replica", || old.connect().info("master_link_status") == "up");
+        let mut client = new.connect();
+        client.run("CONFIG SET bf.layout redisbloom");
+        assert_eq!(client.run("BF.MADD large new1 new2"), array([integer(1), integer(1)]));
+        assert_eq!(client.run("BF.ADD younger a"), integer(1));
+        eventually("the old one has it all", || digest(&old) == digest(&new));
+        assert_eq!(old.connect().run("TYPE younger"), simple("MBbloom--"));
+    });
+}
+
+#[test]
+fn a_native_filter_filled_alongside_takes_over_without_an_item_twice_or_lost() {
+    on_every_server(|program| {
+        let server = start_on_snapshot(program, &[], &snapshot(TODAY));
+        let mut client = server.connect();
+        client.run("RENAME large seen");
+        let members: Vec<String> = (0..2000).map(|number| format!("item:{number}")).collect();
+        assert_eq!(client.run("BF.RESERVE seen.new 0.0001 10000"), ok());
+
+        // A crawl: known links come by again, and new ones between them.
+        let mut first_time = |item: &str| {
+            let known = client.call(&["BF.EXISTS", "seen", item]).truth();
+            client.call(&["BF.ADD", "seen.new", item]).truth() && !known
+        };
+        let mut new = 0;
+        for (number, item) in members.iter().enumerate() {
+            assert!(!first_time(item), "{item} was known");
+            new += usize::from(first_time(&format!("new:{number}")));
+            assert!(!first_time(&format!("new:{number}")), "it is known now");
+        }
+        assert!(new > 1990, "the rates of both, and no more: {new} of 2000");
+
+        assert_eq!(client.run("RENAME seen.new seen"), ok());
+        assert_eq!(client.run("TYPE seen"), simple("bloomgate"));
+        assert!(client.batched(&[b"BF.MEXISTS", b"seen"], &members).iter().all(|known| *known));
+    });
+}
+
+#[test]
+fn a_survey_lists_filters_and_what_stays_behind_and_compares_two_servers() {
+    let survey = |words: &[&str]| {
+        let output = Command::new(tool()).arg("survey").args(words).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    };
+    on_every_server(|program| {
+        let old = start_on_snapshot(program, &[], &snapshot(TODAY));
+        let new = Server::start(program);
+        let urls = [&old, &new].map(|server| format!("redis://127.0.0.1:{}", server.port));
+        old.connect().run("SET greeting hello");
+        let (fine, text) = survey(&["--url", &urls[0]]);
+        assert!(fine, "{text}");
+        assert!(text.contains("MBbloom--               8") && text.contains("other                   1"), "{text}");
+
+        let (fine, text) = survey(&["--url", &urls[0], "--beside", &urls[1]]);
+        assert!(!fine && text.contains("compared 8 filters: 8 differ"), "{text}");
+        follow(&new, &old);
+        let (fine, text) = survey(&["--url", &urls[0], "--beside", &urls[1]]);
+        assert!(fine && text.contains("compared 8 filters: 0 differ"), "{text}");
+        old.connect().run("BF.ADD tiny another");
+        new.connect().run("REPLICAOF NO ONE");
+        new.connect().run("BF.ADD tiny third");
+        new.connect().run("BF.ADD tiny fourth");
+        let (fine, text) = survey(&["--url", &urls[0], "--beside", &urls[1]]);
+        assert!(!fine && text.contains("these filters differ: tiny"), "{text}");
     });
 }

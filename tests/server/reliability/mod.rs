@@ -1,17 +1,13 @@
 //! The reliability of one server: kills, full disks, torn files, leaks, an attacker, untrusted bytes, faults of other modules,
 //! extreme sizes, and everyday operations. `BLOOMGATE_EFFORT` (default 1) multiplies the work. Every test prints its figures.
 
-mod adversary;
 mod defragmentation;
 mod disk;
-mod elsewhere;
 mod faults;
 mod hostile;
 mod kill;
-mod leaks;
 mod operations;
 mod sizes;
-mod torn_files;
 
 use testing::Connection;
 

@@ -3,8 +3,7 @@
 
 use std::fs;
 
-use super::golden::{goldens, load, unpacked};
-use super::model::{Field, Model, dump_of};
+use super::model::{Field, Model, dump_of, goldens, load, unpacked};
 use crate::hostile_payloads::{is_restored, start};
 use testing::{Connection, Reply, Server, error, integer, is_accepted, on_every_server, restore, with_fixed_checksum};
 

@@ -1,13 +1,16 @@
 //! BF.LOAD as a command: its errors to the letter, what it lets pass, what it carries on, and what binds it.
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::golden::{THEIR_CEILING, goldens, load};
-use super::model::Model;
+use serde_json::Value;
+
+use super::model::{FIXED_SEED, Model, THEIR_CEILING, assert_info, decoded, goldens, load, stream, unpacked};
 use testing::{
-    Connection, Server, Stop, append_only_commands, append_only_length, array, digest, error, eventually, follow,
-    integer, ok, on_every_server, restore,
+    Connection, Reply, Server, Stop, Version, append_only_commands, append_only_length, array, bulk, catch_up,
+    commands_of, digest, dump, encode, error, eventually, follow, integer, ok, on_every_server, restore, simple,
+    start_on_commands, value_of,
 };
 
 const DECODING_FAILED: &str = "ERR bloom object decoding failed";
@@ -211,4 +214,489 @@ fn most_of_a_rewrite(server: &Server, client: &mut Connection) -> Option<i64> {
     });
     assert_eq!(client.info("aof_last_bgrewrite_status"), "ok");
     most
+}
+
+// BF.INSERT with valkey-bloom's words, TIGHTENING, a SEED of 32 bytes and VALIDATESCALETO: the filter that they make
+// and the errors that they give.
+
+/// Bytes that are no text, among them a line's end and a zero.
+pub const SEED: [u8; 32] = *b"\0\r\n\xff 32 bytes, none of them read";
+
+const OTHER_LAYOUT: &str = "ERR a filter of this layout has no such seed, tightening ratio or policy";
+
+/// BF.INSERT of words, where `{seed}` stands for the 32 bytes.
+pub fn insert(client: &mut Connection, line: &str) -> Reply {
+    let words: Vec<&[u8]> =
+        line.split(' ').map(|word| if word == "{seed}" { SEED.as_slice() } else { word.as_bytes() }).collect();
+    client.call(&words)
+}
+
+pub fn server_with_append_only_file(program: &Path) -> (Server, Connection) {
+    let server = Server::with(program).line("appendonly yes").line("rdbcompression no").start();
+    let client = server.connect();
+    (server, client)
+}
+
+#[test]
+fn either_word_makes_a_filter_of_their_layout() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            for (line, answers) in [
+                ("BF.INSERT a TIGHTENING 0.5", vec![]),
+                ("BF.INSERT b SEED {seed}", vec![]),
+                ("bf.insert c tightening 0.9 seed {seed} items x y x", vec![true, true, false]),
+                ("BF.INSERT d SEED {seed} TIGHTENING 0.1 CAPACITY 5 ERROR 0.2 NONSCALING ITEMS x", vec![true]),
+                ("BF.INSERT e TIGHTENING 0.5 EXPANSION 0 ITEMS x", vec![true]),
+                ("BF.INSERT f SEED 00000000000000000000000000000007 ITEMS x", vec![true]),
+                ("BF.INSERT g TIGHTENING 0.5 ERROR 0.9 ITEMS x", vec![true]),
+                ("BF.INSERT h TIGHTENING 0.5 ERROR 1e-30 ITEMS x", vec![true]),
+            ] {
+                let expected: Vec<Reply> = answers.iter().map(|&answer| client.answer(answer)).collect();
+                assert_eq!(insert(&mut client, line), array(expected), "{line}");
+                let key = line.split(' ').nth(1).unwrap();
+                assert_eq!(client.run(&format!("TYPE {key}")), simple("bloomfltr"), "{line}");
+                let new = answers.iter().filter(|&&answer| answer).count();
+                assert_eq!(client.run(&format!("BF.CARD {key}")), integer(new as i64), "{line}");
+            }
+            assert_eq!(client.run("TYPE missing"), simple("none"));
+        }
+        let mut client = server.connect();
+        // Rates are taken as they are, also those that other layouts do not have.
+        let double = |number| bulk(Version::of(program).double(number));
+        assert_eq!(client.run("BF.INFO g ERROR"), double(0.9));
+        assert_eq!(client.run("BF.INFO h ERROR"), double(1e-30));
+        assert_eq!(client.run("BF.INFO c TIGHTENING"), double(0.9));
+        assert_eq!(client.run("BF.INFO b TIGHTENING"), double(0.5));
+        assert_eq!(client.run("BF.INFO c EXPANSION"), integer(2));
+        assert_eq!(client.run("BF.INFO d CAPACITY"), integer(5));
+    });
+}
+
+#[test]
+fn what_is_made_has_the_bits_of_theirs() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("rdbcompression no").start();
+        let mut client = server.connect();
+        for (options, capacity, rate, tightening, expansion) in [
+            ("TIGHTENING 0.5", 100, 0.01, 0.5, 2),
+            ("CAPACITY 77 ERROR 0.003", 77, 0.003, 0.5, 2),
+            ("CAPACITY 1 ERROR 0.5 TIGHTENING 0.7 EXPANSION 1", 1, 0.5, 0.7, 1),
+            ("CAPACITY 1000 ERROR 1e-7 TIGHTENING 0.25 EXPANSION 4", 1000, 1e-7, 0.25, 4),
+            ("CAPACITY 33 ERROR 0.99 NONSCALING", 33, 0.99, 0.5, 0),
+            ("CAPACITY 10 ERROR 1e-40 EXPANSION 32768", 10, 1e-40, 0.5, 32768),
+        ] {
+            let reply = insert(&mut client, &format!("BF.INSERT k SEED {{seed}} {options} ITEMS a b c"));
+            let mut model = Model::new(capacity, rate, tightening, expansion, SEED);
+            let expected: Vec<Reply> =
+                [b"a", b"b", b"c"].iter().map(|item| integer(i64::from(model.add(*item).unwrap()))).collect();
+            assert_eq!(reply, array(expected), "{options}");
+            assert!(value_of(&dump(&mut client, "k")) == value_of(&model.dump()), "{options}");
+            client.run("DEL k");
+        }
+    });
+}
+
+#[test]
+fn a_seed_is_random_unless_the_setting_says_otherwise() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("rdbcompression no").start();
+        let mut client = server.connect();
+        let mut made = |setting: &str| {
+            assert_eq!(client.run(&format!("CONFIG SET bf.bloom-use-random-seed {setting}")), ok());
+            client.run("DEL k");
+            assert_eq!(client.run("BF.INSERT k TIGHTENING 0.5 ITEMS one"), array([integer(1)]));
+            dump(&mut client, "k")
+        };
+        assert_ne!(made("yes"), made("yes"));
+        let mut model = Model::new(100, 0.01, 0.5, 2, FIXED_SEED);
+        model.add(b"one");
+        assert_eq!(model.is_seed_random, 0);
+        assert!(value_of(&made("no")) == value_of(&model.dump()));
+        assert!(value_of(&made("no")) == value_of(&model.dump()));
+        // A seed that is given counts as random.
+        insert(&mut client, "BF.INSERT given SEED {seed}");
+        let model = Model::new(100, 0.01, 0.5, 2, SEED);
+        assert_eq!(model.is_seed_random, 1);
+        assert!(value_of(&dump(&mut client, "given")) == value_of(&model.dump()));
+    });
+}
+
+#[test]
+fn the_setting_is_the_ratio_where_none_is_given() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("bf.bloom-tightening-ratio 0.75").start();
+        let mut client = server.connect();
+        insert(&mut client, "BF.INSERT a SEED {seed}");
+        assert_eq!(client.run("BF.INFO a TIGHTENING"), bulk("0.75"));
+        assert_eq!(client.run("CONFIG SET bf.bloom-tightening-ratio 0.25"), ok());
+        insert(&mut client, "BF.INSERT b SEED {seed}");
+        assert_eq!(client.run("BF.INFO b TIGHTENING"), bulk("0.25"));
+        insert(&mut client, "BF.INSERT c SEED {seed} TIGHTENING 0.5");
+        assert_eq!(client.run("BF.INFO c TIGHTENING"), bulk("0.5"));
+        assert_eq!(client.run("BF.INFO a TIGHTENING"), bulk("0.75"));
+    });
+}
+
+#[test]
+fn bad_words_are_errors_and_make_nothing() {
+    on_every_server(|program| {
+        let (server, mut client) = server_with_append_only_file(program);
+        let length = append_only_length(&server);
+        for ratio in ["0", "1", "-0.5", "1.5", "nan", "inf", "x", "", "0x"] {
+            let line = format!("BF.INSERT k TIGHTENING {ratio} ITEMS a");
+            assert_eq!(insert(&mut client, &line), error("Bad tightening ratio"), "{line:?}");
+        }
+        for seed in
+            ["", "x", "-1", "4294967296", "0123456789012345678901234567890", "012345678901234567890123456789012"]
+        {
+            let line = format!("BF.INSERT k SEED {seed} ITEMS a");
+            assert_eq!(insert(&mut client, &line), error("Bad seed"), "{line:?}");
+            let line = format!("BF.INSERT k TIGHTENING 0.5 SEED {seed} ITEMS a");
+            assert_eq!(insert(&mut client, &line), error("Bad seed"), "{line:?}");
+        }
+        for options in [
+            "SEED 5 TIGHTENING 0.5",
+            "TIGHTENING 0.5 SEED 5",
+            "TIGHTENING 0.5 LAYOUT native",
+            "SEED {seed} LAYOUT native",
+            "LAYOUT redisbloom TIGHTENING 0.5",
+            "LAYOUT redisbloom SEED {seed}",
+        ] {
+            let line = format!("BF.INSERT k {options} ITEMS a");
+            assert_eq!(insert(&mut client, &line), error(OTHER_LAYOUT), "{line}");
+        }
+        for line in [
+            "BF.INSERT k NOCREATE TIGHTENING",
+            "BF.INSERT k NOCREATE SEED",
+            "BF.INSERT k TIGHTENING 0.5 VALIDATESCALETO",
+            "BF.INSERT k TIGHTENING 0.5 ITEMS",
+            "BF.INSERT k SEED {seed} ITEMS",
+        ] {
+            let expected = error("ERR wrong number of arguments for 'bf.insert' command");
+            assert_eq!(insert(&mut client, line), expected, "{line}");
+        }
+        for (options, text) in [
+            ("CAPACITY 0", "Bad capacity"),
+            ("ERROR 0", "Bad error rate"),
+            ("ERROR 1", "Bad error rate"),
+            ("EXPANSION -1", "Bad expansion"),
+            ("FROBNICATE", "Unknown argument received"),
+        ] {
+            let line = format!("BF.INSERT k TIGHTENING 0.5 {options} ITEMS a");
+            assert_eq!(insert(&mut client, &line), error(text), "{line}");
+        }
+        assert_eq!(client.run("BF.INSERT k NOCREATE TIGHTENING 0.5 ITEMS a"), error("ERR not found"));
+        assert_eq!(client.run("EXISTS k"), integer(0));
+        assert_eq!(append_only_length(&server), length);
+    });
+}
+
+#[test]
+fn a_filter_that_is_there_keeps_its_own_parameters() {
+    on_every_server(|program| {
+        let (server, mut client) = server_with_append_only_file(program);
+        insert(&mut client, "BF.INSERT k CAPACITY 5 TIGHTENING 0.7 SEED {seed} ITEMS a");
+        client.run("BF.RESERVE native 0.01 50 SEED 1");
+        for key in ["k", "native"] {
+            let kind = client.run(&format!("TYPE {key}"));
+            let line = format!("BF.INSERT {key} TIGHTENING 0.2 CAPACITY 900 ITEMS b");
+            assert_eq!(insert(&mut client, &line), array([integer(1)]));
+            let written = append_only_commands(&server).pop().unwrap();
+            assert_eq!(written[1..], [key.as_bytes(), b"b"], "{key}: an add is carried as an add");
+            assert_eq!(insert(&mut client, &format!("BF.INSERT {key} SEED {{seed}}")), array([]));
+            assert_eq!(client.run(&format!("TYPE {key}")), kind);
+        }
+        let mut model = Model::new(5, 0.01, 0.7, 2, SEED);
+        model.add(b"a");
+        model.add(b"b");
+        assert!(value_of(&dump(&mut client, "k")) == value_of(&model.dump()));
+    });
+}
+
+#[test]
+fn validatescaleto_asks_how_far_a_filter_could_grow() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("bf.bloom-memory-usage-limit 1048576").start();
+        let mut client = server.connect();
+        let too_large = error("ERR provided VALIDATESCALETO causes bloom object to exceed memory limit");
+        let too_tight = error("ERR provided VALIDATESCALETO causes false positive to degrade to 0");
+        let both = error("ERR cannot use NONSCALING and VALIDATESCALETO options together");
+        let mut ask = |options: &str| insert(&mut client, &format!("BF.INSERT k TIGHTENING {options}"));
+        let largest = Model::new(100, 0.01, 0.5, 2, SEED).max_scaled_capacity(1 << 20);
+        assert_eq!(ask(&format!("0.5 VALIDATESCALETO {}", largest + 1)), too_large);
+        assert_eq!(ask("0.5 VALIDATESCALETO 1000000000 ITEMS a"), too_large);
+        // 100 + 200 + 400 + 800 items at most, then the fifth rate is no number above zero.
+        assert_eq!(ask("1e-100 VALIDATESCALETO 1501"), too_tight);
+        assert_eq!(ask("1e-100 VALIDATESCALETO 1501 ITEMS a"), too_tight);
+        for options in ["0.5 NONSCALING VALIDATESCALETO 1000", "0.5 VALIDATESCALETO 1000 NONSCALING"] {
+            assert_eq!(ask(options), both, "{options}");
+        }
+        let mut client = server.connect();
+        assert_eq!(client.run("EXISTS k"), integer(0), "what was refused made nothing");
+        for (number, options) in [
+            format!("0.5 VALIDATESCALETO {largest}"),
+            "0.5 validatescaleto 1".into(),
+            "1e-100 VALIDATESCALETO 700".into(),
+        ]
+        .iter()
+        .enumerate()
+        {
+            let reply = insert(&mut client, &format!("BF.INSERT k{number} TIGHTENING {options} ITEMS a"));
+            assert_eq!(reply, array([integer(1)]), "{options}");
+            assert_eq!(client.run(&format!("TYPE k{number}")), simple("bloomfltr"));
+        }
+        assert_eq!(client.run("BF.INFO k0 MAXSCALEDCAPACITY"), integer(largest));
+    });
+}
+
+#[test]
+fn their_words_make_their_layout_whatever_the_setting_of_layouts_is() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("bf.layout redisbloom").start();
+        let mut client = server.connect();
+        insert(&mut client, "BF.INSERT a TIGHTENING 0.5 ITEMS x");
+        insert(&mut client, "BF.INSERT b SEED {seed} ITEMS x");
+        insert(&mut client, "BF.INSERT c SEED 5 ITEMS x");
+        let kinds = ["a", "b", "c"].map(|key| client.run(&format!("TYPE {key}")).text());
+        assert_eq!(kinds, ["bloomfltr", "bloomfltr", "bloomgate"]);
+    });
+}
+
+// What replicas and the append-only file get of filters of valkey-bloom's layout: their stream gives their filters,
+// ours is spelled in their words, and primary and replica are equal.
+
+/// Compares the keys with those that stood after their stream of commands.
+fn assert_keys_after(client: &mut Connection) {
+    let stream = stream();
+    let keys = stream["keys_after"].as_object().expect("an object");
+    assert_eq!(client.run("DBSIZE"), integer(keys.len() as i64));
+    for (key, facts) in keys {
+        assert_eq!(client.run(&format!("TYPE {key}")).text(), "bloomfltr", "{key}");
+        assert_info(client, key, &facts["info"]);
+        assert_eq!(client.run(&format!("BF.CARD {key}")), integer(facts["card"].as_i64().unwrap()), "{key}");
+        assert!(value_of(&dump(client, key)) == value_of(&decoded(&facts["dump_b64"])), "DUMP of {key}");
+    }
+}
+
+/// A reply of theirs as a list: one answer, none for OK, or the answers of many items.
+fn as_list(reply: &Value) -> Vec<Reply> {
+    match reply {
+        Value::Number(number) => vec![integer(number.as_i64().unwrap())],
+        Value::String(_) => Vec::new(),
+        Value::Array(answers) => answers.iter().flat_map(as_list).collect(),
+        other => vec![error(other["error"].as_str().expect("an error"))],
+    }
+}
+
+/// Waits until the replica has everything and compares all keys by their digests.
+fn assert_equal(primary: &mut Connection, replica: &mut Connection) {
+    catch_up(primary, replica);
+    for key in primary.run("KEYS *").elements() {
+        let words: [&[u8]; 3] = [b"DEBUG", b"DIGEST-VALUE", key.bytes()];
+        assert_eq!(replica.call(&words), primary.call(&words), "{key:?}");
+    }
+    assert_eq!(replica.run("DEBUG DIGEST"), primary.run("DEBUG DIGEST"));
+}
+
+#[test]
+fn their_stream_in_the_append_only_file_gives_their_filters() {
+    on_every_server(|program| {
+        let mut server = start_on_commands(program, &[THEIR_CEILING], &unpacked("stream.aof.gz"));
+        assert_keys_after(&mut server.connect());
+        server.restart(Stop::Kill);
+        assert_keys_after(&mut server.connect());
+        assert_eq!(server.connect().run("CONFIG SET appendonly no"), ok());
+        server.connect().run("CONFIG REWRITE");
+        server.restart(Stop::Save);
+        assert_keys_after(&mut server.connect());
+    });
+}
+
+#[test]
+fn their_stream_sent_by_a_client_gives_their_answers_and_equal_replicas() {
+    on_every_server(|program| {
+        let server = Server::with(program).line(THEIR_CEILING).start();
+        // A replica whose own settings would give other filters.
+        let other = Server::with(program)
+            .line("bf.bloom-tightening-ratio 0.9")
+            .line("bf.bloom-capacity 7")
+            .line("bf.bloom-use-random-seed no")
+            .line("bf.max-filter-bytes 100")
+            .start();
+        let (mut primary, mut replica) = (server.connect(), other.connect());
+        follow(&mut replica, &server);
+        let mut carried = commands_of(&unpacked("stream.aof.gz")).into_iter().peekable();
+        for step in stream()["steps"].as_array().unwrap() {
+            let words: Vec<&str> = step["cmd"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+            let expected = as_list(&step["reply"]);
+            if words[0] == "CONFIG" {
+                continue;
+            }
+            // Where something changed, the stream has it in words that leave nothing to chance.
+            let is_carried = carried.peek().is_some_and(|command| command[1] == words[1].as_bytes())
+                && (expected.is_empty() || expected.iter().any(|answer| *answer == integer(1)));
+            let reply = match is_carried {
+                true => primary.call(&carried.next().unwrap()),
+                false => primary.call(&words),
+            };
+            let found = match reply {
+                Reply::Array(answers) => answers,
+                single => vec![single],
+            };
+            assert_eq!(found, expected, "{words:?}");
+        }
+        assert_eq!(carried.next(), None, "every command of the stream was sent");
+        assert_keys_after(&mut primary);
+        assert_equal(&mut primary, &mut replica);
+        assert!(!other.log().contains("== CRITICAL =="), "the replica met a command that failed");
+        assert_eq!(primary.info_number("sync_full"), 1);
+    });
+}
+
+#[test]
+fn a_creation_is_carried_in_their_words() {
+    on_every_server(|program| {
+        let (mut server, mut client) = server_with_append_only_file(program);
+        let cases = [
+            ("TIGHTENING 0.5", "CAPACITY 100 ERROR 0.01 TIGHTENING 0.5 SEED {seed} EXPANSION 2"),
+            ("NONSCALING TIGHTENING 0.3", "CAPACITY 100 ERROR 0.01 TIGHTENING 0.3 SEED {seed} NONSCALING"),
+            ("EXPANSION 0", "CAPACITY 100 ERROR 0.01 TIGHTENING 0.5 SEED {seed} NONSCALING"),
+            ("ERROR 1e-7 ITEMS z", "CAPACITY 100 ERROR 0.0000001 TIGHTENING 0.5 SEED {seed} EXPANSION 2 ITEMS z"),
+            (
+                "ERROR 1.5e-9 TIGHTENING 7E-3 CAPACITY 40 EXPANSION 9 ITEMS a b a",
+                "CAPACITY 40 ERROR 0.0000000015 TIGHTENING 0.007 SEED {seed} EXPANSION 9 ITEMS a b",
+            ),
+            ("ERROR 0.10 TIGHTENING .5", "CAPACITY 100 ERROR 0.1 TIGHTENING 0.5 SEED {seed} EXPANSION 2"),
+            (
+                "CAPACITY 2 NONSCALING ITEMS a b c",
+                "CAPACITY 2 ERROR 0.01 TIGHTENING 0.5 SEED {seed} NONSCALING ITEMS a b",
+            ),
+        ];
+        for (number, (options, expected)) in cases.iter().enumerate() {
+            let reply = insert(&mut client, &format!("BF.INSERT k{number} SEED {{seed}} {options}"));
+            assert!(!reply.is_error(), "{options}: {reply:?}");
+            let written = append_only_commands(&server).pop().unwrap();
+            let words: Vec<Vec<u8>> = format!("BF.INSERT k{number} {expected}")
+                .split(' ')
+                .map(|word| if word == "{seed}" { SEED.to_vec() } else { word.as_bytes().to_vec() })
+                .collect();
+            let show = |words: &[Vec<u8>]| words.join(&b' ').escape_ascii().to_string();
+            assert_eq!(show(&written), show(&words), "{options}");
+        }
+        assert_eq!(append_only_commands(&server).len(), cases.len());
+        let before: Vec<Reply> = (0..cases.len()).map(|number| digest(&mut client, format!("k{number}"))).collect();
+        server.restart(Stop::Kill);
+        let mut client = server.connect();
+        let after: Vec<Reply> = (0..cases.len()).map(|number| digest(&mut client, format!("k{number}"))).collect();
+        assert_eq!(before, after);
+    });
+}
+
+#[test]
+fn a_rate_of_any_size_is_carried_as_the_same_number() {
+    on_every_server(|program| {
+        let (mut server, mut client) = server_with_append_only_file(program);
+        let rates = ["1e-300", "2.2250738585072014e-308", "0.1234567890123456", "0.9999999999999999", "3e-16"];
+        for (number, rate) in rates.iter().enumerate() {
+            for option in ["ERROR", "TIGHTENING"] {
+                let key = format!("{option}-{number}");
+                let line = format!("BF.INSERT {key} CAPACITY 1 SEED {{seed}} {option} {rate} ITEMS a");
+                assert_eq!(insert(&mut client, &line), Reply::Array(vec![integer(1)]), "{line}");
+                let written = append_only_commands(&server).pop().unwrap();
+                let place = written.iter().position(|word| word == option.as_bytes()).unwrap();
+                let text = String::from_utf8(written[place + 1].clone()).unwrap();
+                assert!(text.bytes().all(|byte| byte == b'.' || byte.is_ascii_digit()), "{text}");
+                assert_eq!(text.parse::<f64>(), rate.parse::<f64>());
+            }
+        }
+        let before = client.run("DEBUG DIGEST");
+        server.restart(Stop::Kill);
+        assert_eq!(server.connect().run("DEBUG DIGEST"), before);
+    });
+}
+
+#[test]
+fn a_random_seed_is_carried_with_the_creation() {
+    on_every_server(|program| {
+        let (mut server, mut client) = server_with_append_only_file(program);
+        client.run("BF.INSERT k TIGHTENING 0.5 ITEMS a");
+        let written = append_only_commands(&server).pop().unwrap();
+        assert_eq!((written[8].as_slice(), written[9].len()), (b"SEED".as_slice(), 32));
+        let mut model = Model::new(100, 0.01, 0.5, 2, written[9].as_slice().try_into().unwrap());
+        model.add(b"a");
+        assert!(value_of(&dump(&mut client, "k")) == value_of(&model.dump()));
+        let before = digest(&mut client, "k");
+        server.restart(Stop::Kill);
+        assert_eq!(digest(&mut server.connect(), "k"), before);
+    });
+}
+
+#[test]
+fn adds_are_carried_as_adds_of_what_was_new() {
+    on_every_server(|program| {
+        let (server, mut client) = server_with_append_only_file(program);
+        insert(&mut client, "BF.INSERT k CAPACITY 2 ERROR 0.0001 SEED {seed}");
+        for (line, expected) in [
+            ("BF.ADD k a", Some("a")),
+            ("BF.ADD k a", None),
+            ("BF.MADD k a b c b", Some("b c")),
+            ("BF.MADD k c b", None),
+            ("BF.INSERT k ITEMS d a", Some("d")),
+            ("BF.INSERT k TIGHTENING 0.5", None),
+            ("BF.EXISTS k a", None),
+            ("BF.MADD k e f g h i j k", Some("e f g h i j k")),
+        ] {
+            let before = append_only_commands(&server).len();
+            assert!(!client.run(line).is_error(), "{line}");
+            let written = append_only_commands(&server);
+            let carried: Vec<String> = written[before..]
+                .iter()
+                .map(|words| words[2..].join(&b' '))
+                .map(|items| String::from_utf8(items).unwrap())
+                .collect();
+            assert_eq!(carried, Vec::from_iter(expected.map(str::to_owned)), "{line}");
+        }
+    });
+}
+
+/// Their filters have expansions that no client of ours may ask for.
+#[test]
+fn ranges_bind_clients_and_never_the_stream() {
+    on_every_server(|program| {
+        let creation = |key: &str, expansion: u32, items: &[&str]| {
+            let line = format!("BF.INSERT {key} CAPACITY 1 ERROR 0.01 TIGHTENING 0.5 EXPANSION {expansion} SEED");
+            let mut words: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+            words.push(SEED.to_vec());
+            words.extend(["ITEMS"].iter().chain(items).map(|word| word.as_bytes().to_vec()));
+            words
+        };
+        let add = ["BF.INSERT", "plain", "EXPANSION", "100000", "CAPACITY", "5000000000", "ITEMS", "b"];
+        let commands = [
+            creation("far", 100_000, &["a"]),
+            creation("farthest", u32::MAX, &["a"]),
+            creation("grown", 32_769, &["a", "b", "c"]),
+            creation("plain", 2, &["a"]),
+            add.map(|word| word.as_bytes().to_vec()).to_vec(),
+        ];
+        let settings = ["rdbcompression no", "bf.max-filter-bytes 100"];
+        let server = start_on_commands(program, &settings, &encode(&commands));
+        let mut client = server.connect();
+        for (key, expansion, items) in [
+            ("far", 100_000, ["a"].as_slice()),
+            ("farthest", u32::MAX, &["a"]),
+            ("grown", 32_769, &["a", "b", "c"]),
+            ("plain", 2, &["a", "b"]),
+        ] {
+            let mut model = Model::new(1, 0.01, 0.5, expansion, SEED);
+            model.add_all(items);
+            assert_eq!(client.run(&format!("BF.CARD {key}")), integer(items.len() as i64), "{key}");
+            assert!(value_of(&dump(&mut client, key)) == value_of(&model.dump()), "{key}");
+        }
+        assert!(!server.log().contains("== CRITICAL =="), "a command of the file failed");
+        let reply = insert(&mut client, "BF.INSERT new SEED {seed} EXPANSION 32769 ITEMS a");
+        assert_eq!(reply, error("Bad expansion"));
+    });
 }

@@ -1,5 +1,5 @@
 //! Counts the allocations of a filter: none for a lookup, none for an add with room, in every layout. The module's own
-//! allocations for replies and effects are counted in a server (`tests/server/reliability/faults/counts.rs`).
+//! allocations for replies and effects are counted in a server (`tests/server/reliability/faults.rs`).
 
 use bloomgate_filter::cells::Cells as _;
 use bloomgate_filter::kinds::Origin;

@@ -1,10 +1,71 @@
-//! What BF.DEL and BF.MDEL answer, what they refuse, and what counts and memory say afterwards.
+//! BF.DEL and BF.MDEL on filters with HASH siphash: what they answer, what they refuse, what is carried, saved and dumped.
 
-use super::{FILTERS, KEYED, call, numbered, reserve_all};
 use testing::{
-    Connection, Server, array, digest, error, eventually, integer, lines, load_record, next_record, ok,
-    on_every_server, with_append_only_file,
+    Connection, Reply, Server, array, catch_up, digest, dump, error, eventually, follow, integer, lines, load_record,
+    load_records, next_record, ok, on_every_server, records, restore, with_append_only_file,
 };
+
+fn numbered(numbers: std::ops::Range<u32>) -> Vec<String> {
+    numbers.map(|number| format!("item {number}")).collect()
+}
+
+/// A command with many items.
+fn call(client: &mut Connection, head: &str, items: &[String]) -> Reply {
+    let words: Vec<&str> = head.split(' ').chain(items.iter().map(String::as_str)).collect();
+    client.call(&words)
+}
+
+/// The options of a filter that can delete. The key is fixed, so that the same items are false positives in every run.
+const KEYED: &str = "HASH siphash SEED 000102030405060708090a0b0c0d0e0f";
+
+/// The filters that can delete: a fixed one, one that grew, three that forget.
+const FILTERS: [(&str, &str); 5] = [
+    ("fixed", "0.01 5000 NONSCALING"),
+    ("grown", "0.01 10 EXPANSION 2"),
+    ("windowed", "0.01 20000 WINDOW 3600"),
+    ("sliding", "0.01 20000 WINDOW 3600 SLIDING BUCKETS 3"),
+    ("rolling", "0.01 20000 ROLLING"),
+];
+
+fn reserve_all(client: &mut Connection) {
+    for (key, words) in FILTERS {
+        assert_eq!(client.run(&format!("BF.RESERVE {key} {words} {KEYED}")), ok(), "{key}");
+    }
+}
+
+/// Adds, turns, deletes, adds again; of every filter something is deleted in the end.
+fn write_some(client: &mut Connection) {
+    for (key, _) in FILTERS {
+        call(client, &format!("BF.MADD {key}"), &numbered(0..200));
+        if ["fixed", "grown"].contains(&key) {
+            call(client, &format!("BF.MADD {key}"), &numbered(5000..7000));
+        } else {
+            client.run(&format!("BF.ROTATE {key}"));
+            call(client, &format!("BF.MADD {key}"), &numbered(150..250));
+        }
+        call(client, &format!("BF.MDEL {key}"), &numbered(100..200));
+        call(client, &format!("BF.MDEL {key} absent"), &numbered(90..110));
+        call(client, &format!("BF.DEL {key}"), &numbered(1..2));
+        call(client, &format!("BF.DEL {key}"), &numbered(2..3));
+        call(client, &format!("BF.ADD {key}"), &numbered(120..121));
+        call(client, &format!("BF.MADD {key}"), &numbered(180..190));
+        client.pipeline(&["MULTI", &format!("BF.DEL {key} absent"), &format!("BF.MDEL {key} absent a"), "EXEC"]);
+        client.call(&["EVAL", "return redis.call('BF.MDEL', KEYS[1], 'item 5', 'absent', 'item 5')", "1", key]);
+    }
+}
+
+fn assert_written(client: &mut Connection) {
+    for (key, _) in FILTERS {
+        for (items, expected) in
+            [(90..100, false), (100..120, false), (120..121, true), (180..190, true), (20..60, true)]
+        {
+            let found = client.batched(&[b"BF.MEXISTS", key.as_bytes()], &numbered(items.clone()));
+            assert!(found.iter().all(|present| *present == expected), "{key}: {items:?}");
+        }
+    }
+}
+
+// What BF.DEL and BF.MDEL answer, what they refuse, and what counts and memory say afterwards.
 
 const CANNOT: &str = "ERR this filter cannot delete: it needs HASH siphash or COUNTING";
 
@@ -216,5 +277,154 @@ fn totals_and_memory_count_the_entries() {
         assert_eq!((again.0, again.1, again.2), (before.0, before.1, before.2));
         other.run("DEL k");
         eventually("the totals to be settled", || other.info_number("bf_bloom_total_memory_bytes") == 0);
+    });
+}
+
+// What a delete writes to the append-only file and propagates to replicas.
+
+#[test]
+fn only_what_was_found_is_carried() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        for (key, words) in [("k", ""), ("w", " WINDOW 60")] {
+            client.run(&format!("BF.RESERVE {key} 0.0001 1000 {KEYED}{words}"));
+            client.run(&format!("BF.MADD {key} a b c d e"));
+            for (command, expected) in [
+                ("BF.DEL $ a", Some("BF.DEL $ a")),
+                ("BF.DEL $ a", None),
+                ("BF.MDEL $ x a", None),
+                ("BF.MDEL $ b c", Some("BF.MDEL $ b c")),
+                ("BF.MDEL $ b x d d", Some("BF.MDEL $ d")),
+                ("BF.DEL missing a", None),
+                ("BF.ADD $ a", Some("BF.ADD $ a")),
+                ("BF.MADD $ a b e", Some("BF.MADD $ b")),
+            ] {
+                let before = lines(&server).len();
+                let dirty = client.info_number("rdb_changes_since_last_save");
+                client.run(&command.replace('$', key));
+                let carried = lines(&server).split_off(before);
+                let expected: Vec<String> = expected.iter().map(|line| line.replace('$', key)).collect();
+                assert_eq!(carried, expected, "{command}");
+                let changes = client.info_number("rdb_changes_since_last_save") - dirty;
+                assert_eq!(changes > 0, !expected.is_empty(), "{command}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_full_table_is_full_on_a_replica_whatever_its_ceiling() {
+    on_every_server(|program| {
+        let (server, other) = (Server::start(program), Server::with(program).line("bf.max-filter-bytes 10").start());
+        let (mut primary, mut replica) = (server.connect(), other.connect());
+        reserve_all(&mut primary);
+        follow(&mut replica, &server);
+        write_some(&mut primary);
+        let reply = call(&mut primary, "BF.MDEL fixed", &numbered(5000..6000));
+        assert!(reply.elements().last().unwrap().is_error());
+        catch_up(&mut primary, &mut replica);
+        for (key, _) in FILTERS {
+            assert_eq!(digest(&mut replica, key), digest(&mut primary, key), "{key}");
+        }
+        assert_written(&mut primary);
+        assert_written(&mut replica);
+        assert!(!other.log().contains("== CRITICAL =="), "the replica met a command that failed");
+        assert_eq!(replica.run("REPLICAOF NO ONE"), ok());
+        assert!(call(&mut replica, "BF.ADD fixed", &numbered(5000..5001)).truth());
+    });
+}
+
+#[test]
+fn a_delete_after_a_buckets_end_begins_no_bucket() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE w 0.01 100 HASH siphash WINDOW 2 BUCKETS 3");
+        client.run("BF.MADD w a b");
+        // A bucket takes items for a second, and is forgotten after three.
+        let before = lines(&server).len();
+        eventually("the window to pass", || !client.run("BF.EXISTS w a").truth());
+        assert_eq!(client.run("BF.DEL w a"), integer(0));
+        assert_eq!(lines(&server).len(), before);
+        client.run("BF.ADD w c");
+        let carried = lines(&server).split_off(before);
+        assert!(carried.len() == 2 && carried[0].starts_with("BF.ROTATE w "), "{carried:?}");
+    });
+}
+
+// Tables of deleted items in files, copies, payloads and dumps.
+
+/// A dump is a copy of the table as it was: once the table has changed, a deleted item may be present in the copy.
+#[test]
+fn a_table_that_changed_is_left_out_of_the_dump() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        reserve_all(&mut client);
+        write_some(&mut client);
+        for (key, _) in FILTERS {
+            let mut iterator = 0;
+            while let Some(record) = next_record(&mut client, key, iterator) {
+                assert_eq!(load_record(&mut client, "loaded", &record), ok(), "{key}");
+                iterator = record.0;
+                call(&mut client, &format!("BF.DEL {key}"), &numbered(20..21));
+            }
+            let found = client.batched(&[b"BF.MEXISTS", b"loaded"], &numbered(100..120));
+            assert!(found.iter().all(|present| *present), "{key}");
+            client.run("DEL loaded");
+        }
+    });
+}
+
+/// What else is equal wherever a filter is: the digest, and how many more deletes it takes.
+fn digest_and_room(client: &mut Connection, key: &str) -> (Reply, Reply) {
+    let room = client.run(&format!("BF.STATS {key}")).field("Room for items deleted").clone();
+    (digest(client, key), room)
+}
+
+/// The replica's table is built from the entries that are left, and both get more entries afterwards.
+#[test]
+fn a_large_table_is_the_same_on_a_replica_that_joined_in_the_middle() {
+    on_every_server(|program| {
+        let (server, other) = (Server::start(program), Server::start(program));
+        let (mut client, mut replica) = (server.connect(), other.connect());
+        client.run("BF.RESERVE k 0.01 100000 HASH siphash");
+        client.batched(&[b"BF.MADD", b"k"], &numbered(0..20_000));
+        client.batched(&[b"BF.MDEL", b"k"], &numbered(0..5000));
+        client.batched(&[b"BF.MADD", b"k"], &numbered(500..4500));
+        follow(&mut replica, &server);
+        catch_up(&mut client, &mut replica);
+        client.batched(&[b"BF.MDEL", b"k"], &numbered(1000..3000));
+        catch_up(&mut client, &mut replica);
+        assert_eq!(digest_and_room(&mut replica, "k"), digest_and_room(&mut client, "k"));
+    });
+}
+
+/// A client cannot bring more with a table than it could make here.
+#[test]
+fn the_ceiling_binds_what_comes_with_a_table() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.01 1000 HASH siphash");
+        call(&mut client, "BF.MADD k", &numbered(0..900));
+        call(&mut client, "BF.MDEL k", &numbered(0..30));
+        let size = client.run("BF.INFO k SIZE").elements()[0].number();
+        let payload = dump(&mut client, "k");
+        let records = records(&mut client, "k");
+        let (last, others) = records.split_last().unwrap();
+        client.run(&format!("CONFIG SET bf.max-filter-bytes {}", size - 1));
+        assert!(restore(&mut client, "copy", &payload).is_error());
+        assert_eq!(client.run("EXISTS copy"), integer(0));
+        load_records(&mut client, "loaded", others);
+        let refused = load_record(&mut client, "loaded", last);
+        assert!(refused.error_text().contains("ERR Insufficient memory"), "{refused:?}");
+        client.run(&format!("CONFIG SET bf.max-filter-bytes {size}"));
+        assert_eq!(restore(&mut client, "copy", &payload), ok());
+        assert_eq!(load_record(&mut client, "loaded", last), ok(), "the dump goes on where it was");
+        for copy in ["copy", "loaded"] {
+            assert_eq!(digest(&mut client, copy), digest(&mut client, "k"), "{copy}");
+        }
     });
 }

@@ -1,0 +1,401 @@
+//! Filters that forget, in servers: what they answer, what is carried, how they are stored. Time is not waited for, mostly:
+//! an append-only file that a test has written says when buckets began.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::fleet::{catch_up, follow};
+use testing::{
+    Connection, Server, Stop, array, digest, encode, error, eventually, integer, lines, load_record, load_records,
+    next_record, ok, on_every_server, records, start_on_commands, with_append_only_file,
+};
+
+/// Milliseconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as u64
+}
+
+/// A server that was told these lines.
+fn started_on(program: &Path, lines: &[String]) -> Server {
+    let commands = encode(lines.iter().map(|line| line.split(' ').collect::<Vec<_>>()));
+    start_on_commands(program, &["auto-aof-rewrite-percentage 0"], &commands)
+}
+
+/// A ring of three buckets of 500 s each, the first of which is past, with an item in each, and the next due; and when it was.
+fn two_buckets(program: &Path, words: &str) -> (Server, u64) {
+    let now = now();
+    let turn = |slot: u64, begin: u64| format!("BF.ROTATE k {slot} {begin} {} 50", begin + 500_000);
+    let server = started_on(
+        program,
+        &[
+            format!("BF.INSERT k CAPACITY 100 ERROR 0.0001 {words} BUCKETS 3 SEED 5"),
+            turn(0, now - 1_600_000),
+            "BF.MADD k old".to_owned(),
+            turn(1, now - 1_100_000),
+            "BF.MADD k middle".to_owned(),
+        ],
+    );
+    (server, now)
+}
+
+/// Makes rings of several kinds, with items in several buckets, and returns their keys.
+fn make_rings(client: &mut Connection) -> Vec<String> {
+    let mut keys = Vec::new();
+    for (key, words) in [
+        ("fixed", "WINDOW 1000 NONSCALING BUCKETS 5"),
+        ("growing", "WINDOW 1000 EXPANSION 2"),
+        ("sliding", "WINDOW 1000 SLIDING HASH siphash"),
+        ("rolling", "ROLLING BUCKETS 4"),
+    ] {
+        let reply = client.run(&format!("BF.RESERVE {key} 0.001 400 {words}"));
+        assert!(!reply.is_error(), "{reply:?}");
+        for round in 0..4 {
+            let items: Vec<String> = (0..70).map(|number| format!("{round}/{number}")).collect();
+            client.batched(&[b"BF.MADD", key.as_bytes()], &items);
+            if round < 3 {
+                assert_eq!(client.run(&format!("BF.ROTATE {key}")).number(), 0);
+            }
+        }
+        keys.push(key.to_owned());
+    }
+    keys
+}
+
+// What replicas and the append-only file get of a ring, in transactions, in scripts and after a change of roles.
+
+/// Adds to three rings while time goes on; the last item.
+fn write_for_a_while(client: &mut Connection, name: &str, seconds: u64) {
+    let start = std::time::Instant::now();
+    let mut number = 0;
+    while start.elapsed().as_secs() < seconds {
+        number += 1;
+        for (key, words) in [("a", "WINDOW 1 BUCKETS 3"), ("b", "WINDOW 1 SLIDING BUCKETS 64"), ("c", "ROLLING")] {
+            let line = format!("BF.INSERT {key} CAPACITY 50 {words} ITEMS {name}{number} {name}{} x", number / 2);
+            assert!(!client.run(&line).is_error());
+        }
+    }
+}
+
+fn assert_equal(primary: &mut Connection, replica: &mut Connection) {
+    catch_up(primary, replica);
+    for key in ["a", "b", "c"] {
+        assert_eq!(digest(primary, key), digest(replica, key), "{key}");
+    }
+}
+
+#[test]
+fn a_replica_turns_as_it_is_told_and_by_itself_when_it_is_promoted() {
+    on_every_server(|program| {
+        let (server, other) = (with_append_only_file(program), with_append_only_file(program));
+        let (mut one, mut two) = (server.connect(), other.connect());
+        follow(&mut two, server.port);
+        eventually("the link", || two.info("master_link_status") == "up");
+        write_for_a_while(&mut one, "one", 1);
+        assert_equal(&mut one, &mut two);
+        assert_eq!(two.run("REPLICAOF NO ONE"), ok());
+        write_for_a_while(&mut two, "two", 1);
+        follow(&mut one, other.port);
+        assert_equal(&mut two, &mut one);
+        for client in [&mut one, &mut two] {
+            // A server that has become a replica writes a new file, in the background.
+            eventually("the file to be the present one", || !client.has_rewrite());
+            let digest = client.run("DEBUG DIGEST");
+            assert_eq!(client.run("DEBUG LOADAOF"), ok());
+            assert_eq!(client.run("DEBUG DIGEST"), digest);
+        }
+    });
+}
+
+#[test]
+fn transactions_and_scripts_carry_the_turn_once_and_first() {
+    on_every_server(|program| {
+        for in_script in [false, true] {
+            let (server, _) = two_buckets(program, "EXPANSION 2 WINDOW 1000");
+            let mut client = server.connect();
+            if in_script {
+                let script = "redis.call('BF.ADD', KEYS[1], 'a'); redis.call('BF.MADD', KEYS[1], 'b', 'middle')";
+                client.call(&["EVAL", script, "1", "k"]);
+            } else {
+                client.pipeline(&["MULTI", "BF.ADD k a", "BF.MADD k b middle", "EXEC"]);
+            }
+            let carried = lines(&server);
+            assert!(carried[0].starts_with("BF.ROTATE k 3 "), "{carried:?}");
+            assert_eq!(carried[1..], ["BF.ADD k a", "BF.MADD k b"]);
+        }
+    });
+}
+
+#[test]
+fn time_stands_still_in_a_script_where_the_server_keeps_it() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.01 100 WINDOW 1 BUCKETS 64");
+        let before = lines(&server).len();
+        // Many times the 16 ms of a bucket.
+        let script = "redis.call('BF.ADD', KEYS[1], 'a')
+            for i = 1, 20000000 do end
+            redis.call('BF.ADD', KEYS[1], 'b')";
+        client.call(&["EVAL", script, "1", "k"]);
+        let turns = lines(&server).split_off(before).iter().filter(|line| line.starts_with("BF.ROTATE")).count();
+        let is_old = client.info("redis_version").starts_with("7.0");
+        assert!(turns <= 1 || is_old, "{turns} buckets began in one script");
+    });
+}
+
+// What time does to a stored ring: buckets that end while it is dumped or while the server is down.
+
+#[test]
+fn a_bucket_that_passed_while_the_server_was_down_is_forgotten() {
+    on_every_server(|program| {
+        let mut server = Server::with(program).start();
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.0001 100 WINDOW 1 BUCKETS 3");
+        client.run("BF.RESERVE long 0.0001 100 WINDOW 1000 BUCKETS 3");
+        client.run("BF.ADD k x");
+        client.run("BF.ADD long x");
+        server.stop(Stop::Save);
+        thread::sleep(Duration::from_millis(1600));
+        server.start_again();
+        let mut client = server.connect();
+        assert!(!client.run("BF.EXISTS k x").truth() && client.run("BF.EXISTS long x").truth());
+        assert!(client.run("BF.ADD k x").truth() && !client.run("BF.ADD long x").truth());
+    });
+}
+
+#[test]
+fn a_dump_leaves_out_what_went_and_a_copy_refuses_what_it_dropped() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        for key in make_rings(&mut client) {
+            let records = records(&mut client, &key);
+            load_records(&mut client, "copy", &records);
+            // Once its bucket is dropped, nobody can tell whether a record came.
+            (0..9).for_each(|_| _ = client.run("BF.ROTATE copy"));
+            let before = digest(&mut client, "copy");
+            for record in &records {
+                assert!(load_record(&mut client, "copy", record).is_error(), "{key}");
+            }
+            assert_eq!(digest(&mut client, "copy"), before);
+            client.run("DEL copy");
+        }
+        // All four buckets are dropped during the dump.
+        let (mut iterator, mut count) = (0, 0);
+        while let Some(record) = next_record(&mut client, "fixed", iterator) {
+            assert_eq!(load_record(&mut client, "late", &record), ok());
+            (0..5).for_each(|_| _ = client.run("BF.ROTATE fixed"));
+            (iterator, count) = (record.0, count + 1);
+        }
+        assert_eq!(count, 5);
+        assert!(client.run("BF.ADD late new").truth());
+        for way in ["DEBUG RELOAD", "DEBUG LOADAOF"] {
+            let digest = client.run("DEBUG DIGEST");
+            assert_eq!(client.run(way), ok(), "{way}");
+            assert_eq!(client.run("DEBUG DIGEST"), digest, "{way}");
+        }
+    });
+}
+
+#[test]
+fn the_buckets_that_went_are_given_back() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.01 30000000 NONSCALING WINDOW 1000 BUCKETS 3");
+        (0..10).for_each(|_| _ = client.run("BF.ROTATE k"));
+        client.wait_for_frees();
+        let size = client.run("BF.INFO k SIZE").elements()[0].number();
+        assert_eq!(client.gauge("total_memory_bytes"), size);
+        client.run("DEL k");
+        client.wait_for_frees();
+        eventually("the memory to be given back", || client.gauge("total_memory_bytes") == 0);
+    });
+}
+
+#[test]
+fn a_writer_that_is_obeyed_finds_a_ring_that_is_due_and_leaves_it() {
+    on_every_server(|program| {
+        // The file says what its writer's clock said: nothing begins while it is loaded.
+        let (server, _) = two_buckets(program, "EXPANSION 2 WINDOW 1000");
+        let mut client = server.connect();
+        assert_eq!(lines(&server), Vec::<String>::new());
+        let digest = client.run("DEBUG DIGEST-VALUE k");
+        assert_eq!(client.run("DEBUG RELOAD"), ok());
+        assert_eq!(client.run("DEBUG DIGEST-VALUE k"), digest);
+        assert!(client.run("BF.EXISTS k middle").truth() && !client.run("BF.EXISTS k old").truth());
+    });
+}
+
+// What is found and for how long, BF.ROTATE, BF.INFO, refusals.
+
+#[test]
+fn a_bucket_that_is_past_is_not_found_and_goes_with_the_next_write() {
+    on_every_server(|program| {
+        let (server, then) = two_buckets(program, "EXPANSION 2 WINDOW 1000");
+        let mut client = server.connect();
+        let found = |client: &mut Connection| client.run("BF.MEXISTS k old middle new");
+        let (yes, no) = (client.answer(true), client.answer(false));
+        assert_eq!(found(&mut client), array([no.clone(), yes.clone(), no.clone()]));
+        assert_eq!(client.run("BF.CARD k"), integer(1));
+        let info = client.run("BF.INFO k");
+        let fields =
+            ["Capacity", "Number of filters", "Number of items inserted"].map(|name| info.field(name).number());
+        assert_eq!(fields, [50, 1, 1]);
+
+        assert_eq!(client.run("BF.ADD k new"), yes);
+        assert_eq!(client.run("BF.ADD k middle"), no);
+        // Two spans after the second bucket began, on the same grid.
+        let (begin, end) = (then - 100_000, then + 400_000);
+        assert_eq!(lines(&server), [format!("BF.ROTATE k 3 {begin} {end} 50"), "BF.ADD k new".to_owned()]);
+        assert_eq!(found(&mut client), array([no, yes.clone(), yes]));
+        assert_eq!(client.run("BF.INFO k ITEMS"), array([integer(2)]));
+        let digest = client.run("DEBUG DIGEST-VALUE k");
+        assert_eq!(client.run("DEBUG LOADAOF"), ok());
+        assert_eq!(client.run("DEBUG DIGEST-VALUE k"), digest);
+    });
+}
+
+#[test]
+fn an_add_renews_an_item_where_the_window_slides() {
+    on_every_server(|program| {
+        let (server, _) = two_buckets(program, "EXPANSION 2 WINDOW 1000 SLIDING");
+        let mut client = server.connect();
+        let no = client.answer(false);
+        assert_eq!(client.run("BF.MADD k middle middle"), array([no.clone(), no.clone()]));
+        assert_eq!(client.run("BF.ADD k middle"), no);
+        let carried = lines(&server);
+        assert!(carried.len() == 2 && carried[0].starts_with("BF.ROTATE k 3 "), "{carried:?}");
+        assert_eq!(carried[1], "BF.MADD k middle");
+        // The item is in two buckets and counts once, also when the server has loaded it.
+        assert_eq!(client.run("BF.INFO k ITEMS"), array([integer(1)]));
+        let digest = client.run("DEBUG DIGEST-VALUE k");
+        for reload in ["DEBUG RELOAD", "DEBUG LOADAOF"] {
+            assert_eq!(client.run(reload), ok());
+            assert_eq!(client.run("BF.CARD k"), integer(1), "{reload}");
+            assert_eq!(client.run("DEBUG DIGEST-VALUE k"), digest, "{reload}");
+        }
+    });
+}
+
+#[test]
+fn short_windows_pass_by_themselves() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            let key = format!("k{protocol}");
+            assert_eq!(client.run(&format!("BF.RESERVE {key} 0.0001 100 WINDOW 1 BUCKETS 3")), ok());
+            let yes = client.answer(true);
+            assert_eq!(client.run(&format!("BF.ADD {key} x")), yes);
+            eventually("the item to be forgotten", || !client.run(&format!("BF.EXISTS {key} x")).truth());
+            assert_eq!(client.run(&format!("BF.CARD {key}")), integer(0));
+            assert_eq!(client.run(&format!("BF.ADD {key} x")), yes, "it is new again");
+        }
+    });
+}
+
+#[test]
+fn a_ring_is_turned_by_hand() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        assert_eq!(client.run("BF.RESERVE k 0.0001 100 SEED 1 WINDOW 1000 BUCKETS 3"), ok());
+        for (items, dropped) in [("a b", 0), ("c", 0), ("d e f", 2), ("g", 1), ("", 3), ("", 1), ("", 0)] {
+            if !items.is_empty() {
+                client.run(&format!("BF.MADD k {items}"));
+            }
+            assert_eq!(client.run("BF.ROTATE k"), integer(dropped), "after {items}");
+        }
+        assert_eq!(client.run("BF.MEXISTS k a c d g").elements().iter().filter(|reply| reply.truth()).count(), 0);
+        let turns: Vec<Vec<u64>> = lines(&server)
+            .iter()
+            .filter_map(|line| line.strip_prefix("BF.ROTATE k "))
+            .map(|numbers| numbers.split(' ').map(|number| number.parse().unwrap()).collect())
+            .collect();
+        assert_eq!(turns.len(), 8, "the first, and one for each");
+        for (slot, turn) in turns.iter().enumerate() {
+            assert_eq!((turn[0], turn[2] - turn[1], turn[3]), (slot as u64, 500_000, 50));
+        }
+        assert!(turns.windows(2).all(|pair| pair[0][1] <= pair[1][1]));
+
+        client.run("BF.RESERVE rolling 0.0001 4 SEED 1 ROLLING BUCKETS 3");
+        client.run("BF.MADD rolling a b c d e");
+        assert_eq!(client.run("BF.ROTATE rolling"), integer(2));
+        assert_eq!(lines(&server).last().unwrap(), "BF.ROTATE rolling 3 0 0 2");
+        let digest = client.run("DEBUG DIGEST");
+        assert_eq!(client.run("DEBUG LOADAOF"), ok());
+        assert_eq!(client.run("DEBUG DIGEST"), digest);
+    });
+}
+
+#[test]
+fn what_cannot_be_turned_says_why() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.01 100 WINDOW 1000");
+        client.run("BF.RESERVE plain 0.01 100");
+        client.run("BF.RESERVE theirs 0.01 100 LAYOUT redisbloom");
+        client.run("SET string x");
+        for (command, refusal) in [
+            ("BF.ROTATE missing", "ERR not found"),
+            ("BF.ROTATE plain", "ERR this filter has no WINDOW"),
+            ("BF.ROTATE theirs", "ERR this filter has no WINDOW"),
+            ("BF.ROTATE string", "WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ] {
+            assert_eq!(client.run(command), error(refusal), "{command}");
+        }
+    });
+}
+
+#[test]
+fn a_rolling_ring_keeps_the_last_items() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.00001 100 SEED 1 ROLLING");
+        let items: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+        assert!(client.batched(&[b"BF.MADD", b"k"], &items).iter().all(|new| *new));
+        let found = client.batched(&[b"BF.MEXISTS", b"k"], &items);
+        assert!(found[900..].iter().all(|found| *found));
+        assert!((100..=8 * 15).contains(&found.iter().filter(|found| **found).count()));
+        assert!(!lines(&server).iter().any(|line| line.contains("ROTATE")), "both sides count");
+        let digest = client.run("DEBUG DIGEST-VALUE k");
+        assert_eq!(client.run("DEBUG LOADAOF"), ok());
+        assert_eq!(client.run("DEBUG DIGEST-VALUE k"), digest);
+    });
+}
+
+#[test]
+fn a_full_bucket_refuses_and_the_next_takes() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.0001 4 NONSCALING SEED 1 WINDOW 1000 BUCKETS 3");
+        let (yes, full) = (client.answer(true), error("ERR non scaling filter is full"));
+        assert_eq!(client.run("BF.MADD k a b c d"), array([yes.clone(), yes.clone(), full.clone()]));
+        assert_eq!(client.run("BF.ADD k c"), full);
+        client.run("BF.ROTATE k");
+        assert_eq!(client.run("BF.ADD k c"), yes);
+    });
+}
+
+#[test]
+fn the_limit_of_bytes_refuses_the_next_bucket() {
+    on_every_server(|program| {
+        let (server, _) = two_buckets(program, "NONSCALING WINDOW 1000");
+        let mut client = server.connect();
+        assert_eq!(client.run("CONFIG SET bf.max-filter-bytes 300"), ok());
+        let digest = client.run("DEBUG DIGEST-VALUE k");
+        for command in ["BF.ADD k new", "BF.MADD k middle new", "BF.ROTATE k"] {
+            assert!(client.run(command).is_error(), "{command}");
+        }
+        assert_eq!(client.run("DEBUG DIGEST-VALUE k"), digest);
+        assert_eq!(lines(&server), Vec::<String>::new());
+        assert!(client.run("BF.EXISTS k middle").truth());
+        assert_eq!(client.run("CONFIG SET bf.max-filter-bytes 1000000"), ok());
+        assert!(client.run("BF.ADD k new").truth());
+    });
+}
