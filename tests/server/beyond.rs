@@ -3,15 +3,14 @@
 
 use testing::{
     Connection, Server, array, error, integer, lines, ok, on_every_server, rewritten_commands, with_append_only_file,
+    with_client,
 };
 
 const KEY: &str = "000102030405060708090a0b0c0d0e0f";
 
 #[test]
 fn words_that_contradict_each_other_are_refused() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (words, refusal) in [
             ("COUNTING EXPANSION 2", "ERR COUNTING and EXPANSION exclude each other"),
             ("WINDOW 60 COUNTING", "ERR COUNTING and WINDOW exclude each other"),
@@ -236,9 +235,7 @@ fn an_add_creates_no_filter_where_it_may_not() {
 
 #[test]
 fn the_words_are_documented() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let docs = format!("{:?}", client.run("COMMAND DOCS BF.RESERVE BF.INSERT BF.ROTATE"));
         for word in ["HASH", "WINDOW", "ROLLING", "BUCKETS", "SLIDING", "COUNTING", "EX", "PX", "SYNC"] {
             assert!(docs.contains(&format!("\"{word}\"")), "{word}: {docs}");

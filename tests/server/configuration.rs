@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use testing::{Connection, Server, Stop, array, integer, nil, ok, on_every_server};
+use testing::{Connection, Server, Stop, array, integer, nil, ok, on_every_server, with_client};
 
 const DEFAULTS: [(&str, &str); 4] =
     [("bf.error-rate", "0.01"), ("bf.initial-size", "100"), ("bf.expansion-factor", "2"), ("bf.max-filter-bytes", "0")];
@@ -20,26 +20,22 @@ fn rate(client: &mut Connection) -> f64 {
 
 #[test]
 fn settings_have_their_defaults() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (name, value) in DEFAULTS {
-            assert_eq!(setting(&mut client, name), value, "{name}");
+            assert_eq!(setting(client, name), value, "{name}");
         }
     });
 }
 
 #[test]
 fn settings_make_the_next_filter() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.ADD before x");
         assert_eq!(client.run("CONFIG SET bf.error-rate 0.0001"), ok());
         assert_eq!(client.run("CONFIG SET bf.initial-size 5000 bf.expansion-factor 7"), ok());
-        assert_eq!(setting(&mut client, "bf.error-rate"), "0.0001");
-        assert_eq!(setting(&mut client, "bf.initial-size"), "5000");
-        assert_eq!(setting(&mut client, "bf.expansion-factor"), "7");
+        assert_eq!(setting(client, "bf.error-rate"), "0.0001");
+        assert_eq!(setting(client, "bf.initial-size"), "5000");
+        assert_eq!(setting(client, "bf.expansion-factor"), "7");
         client.run("BF.INSERT k SEED 1 ITEMS x");
         client.run("BF.INSERT same CAPACITY 5000 ERROR 0.0001 EXPANSION 7 SEED 1 ITEMS x");
         assert_eq!(client.run("DEBUG DIGEST-VALUE k"), client.run("DEBUG DIGEST-VALUE same"));
@@ -57,9 +53,7 @@ fn settings_make_the_next_filter() {
 
 #[test]
 fn bad_values_are_refused_and_change_nothing() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (name, values) in [
             ("bf.error-rate", ["0", "1", "-0.1", "x", "nan", "", "inf", "2"].as_slice()),
             ("bf.initial-size", &["0", "-1", "x", "", "1.5"]),
@@ -73,7 +67,7 @@ fn bad_values_are_refused_and_change_nothing() {
             }
         }
         for (name, value) in DEFAULTS {
-            assert_eq!(setting(&mut client, name), value, "{name}");
+            assert_eq!(setting(client, name), value, "{name}");
         }
         assert!(client.run("CONFIG SET bf.frobnicate 1").is_error());
     });
@@ -81,9 +75,7 @@ fn bad_values_are_refused_and_change_nothing() {
 
 #[test]
 fn rates_beyond_the_useful_ones_are_clamped_with_a_warning() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         for (given, taken) in [("0.7", "0.25"), ("1e-30", "1e-12")] {
             let before = server.log().lines().count();
             assert_eq!(client.run(&format!("CONFIG SET bf.error-rate {given}")), ok());
@@ -223,17 +215,15 @@ fn names_of<'a>(client: &mut Connection, all: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn a_setting_has_its_value_under_every_name() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (all, value) in ALIASED {
-            let names = names_of(&mut client, &all);
+            let names = names_of(client, &all);
             assert!(names.len() >= 2, "{all:?}");
-            let default = setting(&mut client, names[0]);
+            let default = setting(client, names[0]);
             for name in &names {
                 assert_eq!(client.run(&format!("CONFIG SET {name} {value}")), ok());
                 for name in &names {
-                    assert_eq!(setting(&mut client, name), value, "{name}");
+                    assert_eq!(setting(client, name), value, "{name}");
                 }
                 assert_eq!(client.run(&format!("CONFIG SET {name} {default}")), ok());
             }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use testing::{
     Connection, Rng, Server, Stop, array, catch_up, digest, error, follow, integer, load_record, next_record, nil, ok,
-    on_every_server, with_append_only_file,
+    on_every_server, with_append_only_file, with_client,
 };
 
 const FULL: &str = "ERR non scaling filter is full";
@@ -45,9 +45,7 @@ fn every_add_counts_and_says_whether_the_item_was_new() {
 
 #[test]
 fn a_count_ends_at_fifteen() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.INSERT k CAPACITY 1000 COUNTING ITEMS a");
         for count in 1..20 {
             assert_eq!(client.run("BF.COUNT k a"), integer(count.min(15)));
@@ -59,9 +57,7 @@ fn a_count_ends_at_fifteen() {
 
 #[test]
 fn what_has_no_counters_has_no_counts() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         assert_eq!(client.run("BF.COUNT missing a"), integer(0));
         let refusal = error("ERR this filter has no COUNTING");
         for (words, key) in [
@@ -84,17 +80,15 @@ fn what_has_no_counters_has_no_counts() {
 
 #[test]
 fn a_full_filter_refuses_every_add() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 3 COUNTING");
         let full = || error(FULL);
         assert_eq!(client.run("BF.MADD k a b a a c"), array([integer(1), integer(1), integer(0), full()]));
-        let before = digest(&mut client, "k");
+        let before = digest(client, "k");
         assert_eq!(client.run("BF.ADD k a"), full(), "also a member");
         assert_eq!(client.run("BF.MADD k c a"), array([full()]));
         assert_eq!(client.run("BF.INSERT k ITEMS a"), array([full()]));
-        assert_eq!(digest(&mut client, "k"), before);
+        assert_eq!(digest(client, "k"), before);
         assert_eq!(client.run("BF.CARD k"), integer(3));
         // A smaller filter than a command has items: all that fit.
         let reply = client.run("BF.INSERT n CAPACITY 1 COUNTING ITEMS x x");
@@ -105,9 +99,7 @@ fn a_full_filter_refuses_every_add() {
 
 #[test]
 fn words_that_contradict_counting_change_nothing() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for other in ["EXPANSION 2", "WINDOW 5", "ROLLING", "LAYOUT redisbloom"] {
             let name = other.trim_end_matches([' ', '2', '5']);
             let refusal = error(&format!("ERR COUNTING and {name} exclude each other"));
@@ -129,15 +121,13 @@ fn words_that_contradict_counting_change_nothing() {
 /// A dump of a filter that changes holds what was in all the time. A copy that is still arriving answers nothing.
 #[test]
 fn a_dump_of_a_filter_that_changes_loses_nothing() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 0.001 300000 COUNTING");
         let members: Vec<String> = (0..3000).map(|number| format!("member/{number}")).collect();
         client.batched(&[b"BF.MADD", b"k"], &members);
         let (mut iterator, mut round) = (0, 0);
-        while let Some(record) = next_record(&mut client, "k", iterator) {
-            assert_eq!(load_record(&mut client, "copy", &record), ok());
+        while let Some(record) = next_record(client, "k", iterator) {
+            assert_eq!(load_record(client, "copy", &record), ok());
             if round == 0 {
                 assert_eq!(client.run("BF.COUNT copy member/1"), error("ERR filter is still being loaded"));
             }
@@ -152,15 +142,13 @@ fn a_dump_of_a_filter_that_changes_loses_nothing() {
 
 #[test]
 fn info_and_debug_tell_of_counters() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 1000000 COUNTING");
         client.run("BF.RESERVE bits 0.01 1000000 NONSCALING");
         client.run("BF.MADD k a b a");
         let size =
             |client: &mut Connection, key: &str| client.run(&format!("BF.INFO {key} SIZE")).elements()[0].number();
-        let (counters, bits) = (size(&mut client, "k"), size(&mut client, "bits"));
+        let (counters, bits) = (size(client, "k"), size(client, "bits"));
         assert!((counters - 4 * bits).abs() < 4 * 4096, "four times the memory: {counters}, {bits}");
         let debug = client.run("BF.DEBUG k");
         let [filter, layer] = debug.elements() else { panic!("not two lines: {debug:?}") };

@@ -2,7 +2,7 @@
 
 use testing::{
     Connection, Reply, Server, array, catch_up, digest, dump, error, eventually, follow, integer, lines, load_record,
-    load_records, next_record, ok, on_every_server, records, restore, with_append_only_file,
+    load_records, next_record, ok, on_every_server, records, restore, with_append_only_file, with_client,
 };
 
 fn numbered(numbers: std::ops::Range<u32>) -> Vec<String> {
@@ -139,9 +139,7 @@ fn what_cannot_delete_says_so_and_a_missing_filter_has_nothing() {
 
 #[test]
 fn above_maxmemory_it_deletes_all_the_same() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 100 HASH siphash");
         client.run("BF.MADD k a b");
         assert_eq!(client.run("CONFIG SET maxmemory 1"), ok());
@@ -234,9 +232,7 @@ fn a_full_table_refuses_an_item_and_changes_nothing() {
 
 #[test]
 fn the_ceiling_binds_entries() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 1000 HASH siphash");
         client.run("BF.MADD k a b c d");
         let size = client.run("BF.INFO k SIZE").elements().last().unwrap().number();
@@ -252,12 +248,10 @@ fn the_ceiling_binds_entries() {
 
 #[test]
 fn totals_and_memory_count_the_entries() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         client.run("BF.RESERVE k 0.01 100000 HASH siphash");
         let items = numbered(0..5000);
-        call(&mut client, "BF.MADD k", &items);
+        call(client, "BF.MADD k", &items);
         let mut view = || {
             let [bytes, count] = ["bf_bloom_total_memory_bytes", "bf_bloom_num_items_across_objects"]
                 .map(|name| client.info_number(name));
@@ -358,17 +352,15 @@ fn a_delete_after_a_buckets_end_begins_no_bucket() {
 /// A dump is a copy of the table as it was: once the table has changed, a deleted item may be present in the copy.
 #[test]
 fn a_table_that_changed_is_left_out_of_the_dump() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        reserve_all(&mut client);
-        write_some(&mut client);
+    with_client(|_, client| {
+        reserve_all(client);
+        write_some(client);
         for (key, _) in FILTERS {
             let mut iterator = 0;
-            while let Some(record) = next_record(&mut client, key, iterator) {
-                assert_eq!(load_record(&mut client, "loaded", &record), ok(), "{key}");
+            while let Some(record) = next_record(client, key, iterator) {
+                assert_eq!(load_record(client, "loaded", &record), ok(), "{key}");
                 iterator = record.0;
-                call(&mut client, &format!("BF.DEL {key}"), &numbered(20..21));
+                call(client, &format!("BF.DEL {key}"), &numbered(20..21));
             }
             let found = client.batched(&[b"BF.MEXISTS", b"loaded"], &numbered(100..120));
             assert!(found.iter().all(|present| *present), "{key}");
@@ -404,27 +396,25 @@ fn a_large_table_is_the_same_on_a_replica_that_joined_in_the_middle() {
 /// A client cannot bring more with a table than it could make here.
 #[test]
 fn the_ceiling_binds_what_comes_with_a_table() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 1000 HASH siphash");
-        call(&mut client, "BF.MADD k", &numbered(0..900));
-        call(&mut client, "BF.MDEL k", &numbered(0..30));
+        call(client, "BF.MADD k", &numbered(0..900));
+        call(client, "BF.MDEL k", &numbered(0..30));
         let size = client.run("BF.INFO k SIZE").elements()[0].number();
-        let payload = dump(&mut client, "k");
-        let records = records(&mut client, "k");
+        let payload = dump(client, "k");
+        let records = records(client, "k");
         let (last, others) = records.split_last().unwrap();
         client.run(&format!("CONFIG SET bf.max-filter-bytes {}", size - 1));
-        assert!(restore(&mut client, "copy", &payload).is_error());
+        assert!(restore(client, "copy", &payload).is_error());
         assert_eq!(client.run("EXISTS copy"), integer(0));
-        load_records(&mut client, "loaded", others);
-        let refused = load_record(&mut client, "loaded", last);
+        load_records(client, "loaded", others);
+        let refused = load_record(client, "loaded", last);
         assert!(refused.error_text().contains("ERR Insufficient memory"), "{refused:?}");
         client.run(&format!("CONFIG SET bf.max-filter-bytes {size}"));
-        assert_eq!(restore(&mut client, "copy", &payload), ok());
-        assert_eq!(load_record(&mut client, "loaded", last), ok(), "the dump goes on where it was");
+        assert_eq!(restore(client, "copy", &payload), ok());
+        assert_eq!(load_record(client, "loaded", last), ok(), "the dump goes on where it was");
         for copy in ["copy", "loaded"] {
-            assert_eq!(digest(&mut client, copy), digest(&mut client, "k"), "{copy}");
+            assert_eq!(digest(client, copy), digest(client, "k"), "{copy}");
         }
     });
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::reserve::sizes_of_a_refusal;
-use testing::{Connection, Reply, Server, integer, ok, on_every_server};
+use testing::{Connection, Reply, Server, integer, ok, on_every_server, with_client};
 
 /// What is available to a filter that is far too large.
 fn available(client: &mut Connection) -> i64 {
@@ -22,19 +22,17 @@ fn populate(client: &mut Connection, name: &str, count: usize, bytes: usize, exp
 
 #[test]
 fn keys_that_do_not_expire_are_no_room() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("CONFIG SET maxmemory 100mb");
-        populate(&mut client, "kept", 70, 1_000_000, false);
-        let without = available(&mut client);
+        populate(client, "kept", 70, 1_000_000, false);
+        let without = available(client);
         assert!((20 << 20..40 << 20).contains(&without), "{without} bytes available");
         for policy in ["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "volatile-lrm"] {
             if client.run(&format!("CONFIG SET maxmemory-policy {policy}")) != ok() {
                 assert_eq!(policy, "volatile-lrm", "which older servers do not have");
                 continue;
             }
-            assert!((available(&mut client) - without).abs() < 2 << 20, "{policy}");
+            assert!((available(client) - without).abs() < 2 << 20, "{policy}");
             // 80 MiB.
             sizes_of_a_refusal(&client.run("BF.RESERVE large 0.01 70000000"));
             assert_eq!(client.run("BF.RESERVE fits 0.01 10000000"), ok());
@@ -48,7 +46,7 @@ fn keys_that_do_not_expire_are_no_room() {
         }
         // With any policy that may take every key there is room, but for the server itself.
         client.run("CONFIG SET maxmemory-policy allkeys-lru");
-        assert!((90 << 20..100 << 20).contains(&available(&mut client)));
+        assert!((90 << 20..100 << 20).contains(&available(client)));
     });
 }
 
@@ -83,19 +81,17 @@ fn a_filter_that_fits_is_not_evicted_at_once() {
 
 #[test]
 fn keys_that_expire_are_room() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("CONFIG SET maxmemory 40mb");
         client.run("CONFIG SET maxmemory-policy volatile-lru");
         assert_eq!(client.run("BF.RESERVE first 0.01 100000"), ok());
         // In two databases, the higher of which has most.
-        populate(&mut client, "cached", 2000, 2000, true);
+        populate(client, "cached", 2000, 2000, true);
         client.run("SELECT 15");
-        populate(&mut client, "cached", 30_000, 2000, true);
+        populate(client, "cached", 30_000, 2000, true);
         client.run("SELECT 0");
         assert!(client.info_number("evicted_keys") > 0, "the cache is full");
-        let room = available(&mut client);
+        let room = available(client);
         assert!((20 << 20..40 << 20).contains(&room), "{room} bytes available");
         // Filters without a time to live are made and grow, and stay.
         assert_eq!(client.run("BF.RESERVE seen 0.01 300000"), ok());
@@ -108,23 +104,21 @@ fn keys_that_expire_are_room() {
         sizes_of_a_refusal(&client.run("BF.RESERVE large 0.01 40000000"));
         assert!(client.info_number("evicted_keys") <= evicted + 5);
         // The room is never more than with a policy that may take any key.
-        let room = available(&mut client);
+        let room = available(client);
         client.run("CONFIG SET maxmemory-policy allkeys-lru");
-        assert!(room <= available(&mut client));
+        assert!(room <= available(client));
     });
 }
 
 #[test]
 fn of_keys_some_of_which_expire_a_part_is_room() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("CONFIG SET maxmemory 100mb");
         client.run("CONFIG SET maxmemory-policy volatile-ttl");
-        populate(&mut client, "kept", 20_000, 2000, false);
-        populate(&mut client, "cached", 20_000, 2000, true);
+        populate(client, "kept", 20_000, 2000, false);
+        populate(client, "cached", 20_000, 2000, true);
         let free = (100 << 20) - client.info_number("used_memory");
-        let evictable = available(&mut client) - free;
+        let evictable = available(client) - free;
         assert!((35 << 20..46 << 20).contains(&evictable), "of some 80 MiB half can go: {evictable}");
     });
 }
@@ -142,10 +136,8 @@ fn machine() -> (i64, i64) {
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "needs /proc/meminfo")]
 fn without_a_limit_it_is_what_the_machine_has_left() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        let ((total, before), told, (_, after)) = (machine(), available(&mut client), machine());
+    with_client(|_, client| {
+        let ((total, before), told, (_, after)) = (machine(), available(client), machine());
         // Others come and go meanwhile. A control group may leave less.
         let left = before.max(after);
         assert!(told < left + (total - left) / 2, "{told} told, {left} of {total} left");

@@ -23,7 +23,7 @@ use crate::{redisbloom, valkey_bloom};
 use testing::{
     Connection, Record, Reply, Server, Stop, array, digest, dump, error, integer, load_records, newest, ok,
     on_every_server, records, restore, rewritten_commands, servers, start_on_commands, start_on_snapshot, value_of,
-    with_append_only_file,
+    with_append_only_file, with_client,
 };
 
 /// A filter that another program or an earlier release made.
@@ -187,9 +187,7 @@ fn every_payload_is_restored_and_no_two_filters_have_one_digest() {
 
 #[test]
 fn every_command_of_a_rewritten_file_loads_when_a_client_sends_it() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         client.run(&format!("CONFIG SET {}", valkey_bloom::model::THEIR_CEILING));
         for source in sources() {
             for golden in &source.filters {
@@ -198,9 +196,9 @@ fn every_command_of_a_rewritten_file_loads_when_a_client_sends_it() {
                     assert_eq!(client.call(command), ok(), "{}: {}", source.name, golden.key());
                 }
                 if !commands.is_empty() {
-                    golden.check(&server, "k");
-                    assert_eq!(restore(&mut client, "restored", &golden.payloads()[0]), ok());
-                    assert_eq!(digest(&mut client, "restored"), digest(&mut client, "k"), "{}", golden.key());
+                    golden.check(server, "k");
+                    assert_eq!(restore(client, "restored", &golden.payloads()[0]), ok());
+                    assert_eq!(digest(client, "restored"), digest(client, "k"), "{}", golden.key());
                 }
                 client.run("DEL k restored");
             }
@@ -210,13 +208,11 @@ fn every_command_of_a_rewritten_file_loads_when_a_client_sends_it() {
 
 #[test]
 fn memory_usage_is_the_bits_and_a_little() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for source in sources() {
             for golden in &source.filters {
                 let Some([bytes, layers, ..]) = golden.sizes() else { continue };
-                assert_eq!(restore(&mut client, "k", &golden.payloads()[0]), ok());
+                assert_eq!(restore(client, "k", &golden.payloads()[0]), ok());
                 let usage = client.run("MEMORY USAGE k").number() as usize;
                 let most = bytes + bytes / 8 + 400 + 200 * layers;
                 assert!((bytes..most).contains(&usage), "{}: {usage} for {bytes} bytes", golden.key());
@@ -228,9 +224,7 @@ fn memory_usage_is_the_bits_and_a_little() {
 
 #[test]
 fn filters_are_counted_and_given_back() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let gauges = |client: &mut Connection| {
             ["num_filters_across_objects", "num_items_across_objects", "capacity_across_objects", "num_objects"]
                 .map(|name| client.gauge(name))
@@ -239,41 +233,41 @@ fn filters_are_counted_and_given_back() {
             let goldens: Vec<_> = source.filters.iter().filter(|golden| golden.sizes().is_some()).collect();
             let (mut expected, mut bytes) = ([0; 4], 0);
             for golden in &goldens {
-                assert_eq!(restore(&mut client, golden.key(), &golden.payloads()[0]), ok());
+                assert_eq!(restore(client, golden.key(), &golden.payloads()[0]), ok());
                 let [bits, sizes @ ..] = golden.sizes().expect("sizes");
                 expected.iter_mut().zip(sizes).for_each(|(sum, size)| *sum += size as i64);
                 expected[3] += 1;
                 bytes += bits as i64;
             }
             let Some(first) = goldens.first() else { continue };
-            assert_eq!(gauges(&mut client), expected, "{}", source.name);
+            assert_eq!(gauges(client), expected, "{}", source.name);
             assert!(client.gauge("total_memory_bytes") >= bytes);
 
             // Every way to make a filter and to lose one keeps the count.
             let payload = &first.payloads()[0];
             let [_, layers, items, capacity] = first.sizes().expect("sizes").map(|size| size as i64);
             assert_eq!(client.run(&format!("COPY {} copy", first.key())), integer(1));
-            assert_eq!(restore(&mut client, "restored", payload), ok());
+            assert_eq!(restore(client, "restored", payload), ok());
             assert_eq!(client.call(&[b"RESTORE", b"restored".as_slice(), b"0", payload, b"REPLACE"]), ok());
-            assert!(restore(&mut client, "broken", &payload[..payload.len() / 2]).is_error());
+            assert!(restore(client, "broken", &payload[..payload.len() / 2]).is_error());
             for command in first.commands("copy") {
                 client.call(&command);
             }
             assert_eq!(client.run("BF.ADD copy one-more"), integer(1));
             let more = [2 * layers, 2 * items + 1, 2 * capacity, 2];
             expected.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
-            assert_eq!(gauges(&mut client), expected, "{}", source.name);
+            assert_eq!(gauges(client), expected, "{}", source.name);
             let many: Vec<String> = (0..20_000).map(|number| number.to_string()).collect();
             client.batched(&[b"BF.MADD", b"copy"], &many);
-            let grown = gauges(&mut client);
+            let grown = gauges(client);
             assert!(grown[0] > expected[0] && grown[1] > expected[1] && grown[2] > expected[2], "{grown:?}");
             assert_eq!(client.run("DEBUG RELOAD"), ok());
-            assert_eq!(gauges(&mut client), grown);
+            assert_eq!(gauges(client), grown);
             assert_eq!(client.run("UNLINK copy"), integer(1));
             assert_eq!(client.run("SET restored string"), ok());
             assert_eq!(client.run("FLUSHALL"), ok());
             client.wait_for_frees();
-            assert_eq!(gauges(&mut client), [0; 4], "{}", source.name);
+            assert_eq!(gauges(client), [0; 4], "{}", source.name);
             assert_eq!(client.gauge("total_memory_bytes"), 0);
         }
     });
@@ -425,20 +419,18 @@ impl Golden for Native {
 
 #[test]
 fn a_filter_that_was_arriving_arrives() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         for filters in RELEASES.iter().map(Release::filters) {
             let arriving = filters.iter().find(|filter| filter.is_arriving()).expect("a filter that is arriving");
-            load_records(&mut client, "k", &arriving.records);
-            load_records(&mut client, "k", &records_of(&arriving.entry["to_come_b64"]));
+            load_records(client, "k", &arriving.records);
+            load_records(client, "k", &records_of(&arriving.entry["to_come_b64"]));
             let becomes = arriving.entry["becomes"].as_str().expect("a key");
             let whole = filters.iter().find(|filter| filter.key == becomes).expect("a key of the data");
-            whole.check(&server, "k");
+            whole.check(server, "k");
             // A filter that came in records has the generation of its dump.
             for filter in filters.iter().filter(|filter| !filter.is_arriving()) {
-                load_records(&mut client, "copy", &filter.records);
-                assert!(records(&mut client, "copy") == filter.records, "{}", filter.key);
+                load_records(client, "copy", &filter.records);
+                assert!(records(client, "copy") == filter.records, "{}", filter.key);
                 client.run("DEL copy");
             }
             client.run("DEL k");

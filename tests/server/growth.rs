@@ -7,7 +7,7 @@ use crate::reserve::sizes_of_a_refusal;
 use crate::{redisbloom, valkey_bloom};
 use testing::{
     Connection, Reply, Server, Stop, array, digest, dump, error, integer, ok, on_every_server, records, restore,
-    value_of,
+    value_of, with_client,
 };
 
 /// A filter worked out a second time.
@@ -175,9 +175,7 @@ fn growth_goes_on_after_a_reload() {
 /// Layers so small, and a rate so high, that one command fills several of them and its items take each other's bits.
 #[test]
 fn one_large_command_does_what_many_small_ones_do() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (rate, capacity, expansion) in [(0.25, 1, 1), (0.25, 3, 1), (0.25, 5, 2), (0.01, 1, 1), (0.1, 31, 1)] {
             let key = format!("k/{rate}/{capacity}/{expansion}");
             client.run(&format!("BF.RESERVE {key} {rate} {capacity} EXPANSION {expansion} LAYOUT redisbloom"));
@@ -196,7 +194,7 @@ fn one_large_command_does_what_many_small_ones_do() {
                 assert_eq!(answers, expected, "{key}, round {round}");
             }
             assert!(model.layers.len() > 5, "{key}: {} layers", model.layers.len());
-            assert_as_the_model(&mut client, &key, &model);
+            assert_as_the_model(client, &key, &model);
         }
     });
 }
@@ -224,9 +222,7 @@ fn fill(client: &mut Connection, key: &str, count: usize) -> (Vec<String>, Reply
 
 #[test]
 fn the_ceiling_binds_creation() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         assert_eq!(client.run("CONFIG SET bf.max-filter-bytes 10000"), ok());
         for line in
             ["BF.RESERVE k 0.01 100000", "BF.INSERT k CAPACITY 100000 ITEMS a", "BF.RESERVE k 0.01 100000 NONSCALING"]
@@ -307,9 +303,7 @@ fn the_ceiling_binds_growth_and_leaves_the_filter_as_it_was() {
 
 #[test]
 fn maxmemory_binds_creation_and_growth() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 1000000 SEED 1");
         let room = 1_500_000;
         let limit = client.info_number("used_memory") + room;
@@ -334,9 +328,9 @@ fn maxmemory_binds_creation_and_growth() {
         };
         sizes_of_a_refusal(&refusal);
         assert_eq!(client.run("BF.CARD k"), integer(1_000_000));
-        let before = state(&mut client, "k");
+        let before = state(client, "k");
         sizes_of_a_refusal(&client.run(&format!("BF.ADD k {number}")));
-        assert_eq!(state(&mut client, "k"), before);
+        assert_eq!(state(client, "k"), before);
         assert_eq!(client.run("BF.ADD k 999000"), integer(0), "an item that is in needs no room");
         assert!(client.batched(&[b"BF.MEXISTS", b"k"], &items).iter().all(|&present| present));
 
@@ -392,9 +386,7 @@ fn the_ceiling_binds_a_copy() {
 
 #[test]
 fn maxmemory_binds_a_copy() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         assert_eq!(client.run("BF.RESERVE k 0.01 4000000"), ok());
         assert_eq!(client.run("BF.RESERVE small 0.01 10000"), ok());
         let header = client.run("BF.SCANDUMP k 0");
@@ -416,9 +408,7 @@ fn maxmemory_binds_a_copy() {
 
 #[test]
 fn a_full_cache_that_evicts_makes_room_for_a_filter() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("CONFIG SET maxmemory 20mb");
         client.run("CONFIG SET maxmemory-policy allkeys-lru");
         client.run("DEBUG POPULATE 40000 cached 500");
@@ -437,9 +427,7 @@ fn a_full_cache_that_evicts_makes_room_for_a_filter() {
 
 #[test]
 fn the_smallest_filter_works() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (key, words) in [("fixed", "NONSCALING"), ("growing", "EXPANSION 2"), ("even", "EXPANSION 1")] {
             for rate in ["0.25", "0.01", "1e-12"] {
                 let key = format!("{key}-{rate}");
@@ -455,9 +443,7 @@ fn the_smallest_filter_works() {
 
 #[test]
 fn a_capacity_beyond_32_bits_is_made_where_it_fits() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         // 2^40 items at 1% are about 1.4 TiB: refused by name where the machine has less, made where it has more.
         match client.run("BF.RESERVE k 0.01 1099511627776 NONSCALING") {
             Reply::Error(text) => {

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::pending::{begin_endless_save, kill_child};
-use testing::{Connection, Server, eventually, ok, on_every_server};
+use testing::{Connection, Server, eventually, ok, on_every_server, with_client};
 
 /// 64 MiB of bits: 31 huge pages at least, wherever they begin.
 const RESERVE: &str = "0.01 55500000 NONSCALING SEED 7";
@@ -64,13 +64,11 @@ fn the_setting_is_yes_or_no() {
 
 #[test]
 fn a_large_filter_is_the_same_with_and_without() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let used = client.info_number("used_memory");
         let figures = ["no", "yes"].map(|huge_pages| {
-            reserve(&mut client, "k", huge_pages);
-            add(&mut client, "k", MANY);
+            reserve(client, "k", huge_pages);
+            add(client, "k", MANY);
             if huge_pages == "yes" {
                 // The thread looks after a second. Nothing depends on whether it did.
                 thread::sleep(Duration::from_millis(1500));

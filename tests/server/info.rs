@@ -1,6 +1,8 @@
 //! BF.INFO: all fields in their order, or one of them, in the shape that clients parse.
 
-use testing::{Connection, Reply, Server, Stop, array, error, eventually, integer, nil, ok, on_every_server, simple};
+use testing::{
+    Connection, Reply, Server, Stop, array, error, eventually, integer, nil, ok, on_every_server, simple, with_client,
+};
 
 const NAMES: [&str; 5] = ["Capacity", "Size", "Number of filters", "Number of items inserted", "Expansion rate"];
 const WORDS: [&str; 5] = ["CAPACITY", "SIZE", "FILTERS", "ITEMS", "EXPANSION"];
@@ -73,9 +75,7 @@ fn bad_questions_are_errors() {
 
 #[test]
 fn size_grows_with_the_filter_and_is_part_of_memory_usage() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let mut last = 0;
         for capacity in [100, 10_000, 1_000_000, 100_000_000] {
             let key = format!("k{capacity}");
@@ -142,9 +142,7 @@ fn equal_filters_have_the_same_size_wherever_they_lie() {
 /// As in RedisBloom.
 #[test]
 fn the_key_is_looked_at_before_the_field_or_the_iterator() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("SET text x");
         for line in ["BF.INFO none nonsense", "BF.SCANDUMP none nonsense"] {
             assert_eq!(client.run(line), error("ERR not found"), "{line}");
@@ -312,9 +310,7 @@ fn a_ring_tells_of_its_buckets() {
 
 #[test]
 fn it_looks_and_changes_nothing() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("SET string x");
         assert_eq!(client.run("BF.STATS missing"), error("ERR not found"));
         assert!(client.run("BF.STATS string").error_text().starts_with("WRONGTYPE"));

@@ -8,7 +8,7 @@ use crate::persistence::rewrite_append_only_file;
 use crate::redisbloom::loadchunk::{golden, pieces};
 use testing::{
     Connection, Record, Reply, Server, Stop, catch_up, digest, dump, error, eventually, follow, integer, load_record,
-    load_records, next_record, ok, on_every_server, records, restore, simple, with_append_only_file,
+    load_records, next_record, ok, on_every_server, records, restore, simple, with_append_only_file, with_client,
 };
 
 pub const LOADING: &str = "ERR filter is still being loaded";
@@ -313,20 +313,18 @@ fn dump_into_copy(client: &mut Connection) -> Result<(), Reply> {
 /// An error is what a client understands. OK to records that are not taken would make it believe in its copy.
 #[test]
 fn a_later_dump_to_the_same_key_is_refused_or_was_there_already() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (_, words) in KINDS {
             client.run("FLUSHALL");
             client.run(&format!("BF.RESERVE k {words}"));
             client.run("BF.MADD k a b c");
-            assert_eq!(dump_into_copy(&mut client), Ok(()), "{words}");
-            let again = dump_into_copy(&mut client);
+            assert_eq!(dump_into_copy(client), Ok(()), "{words}");
+            let again = dump_into_copy(client);
             // RedisBloom's header says nothing of its dump: it creates a filter, or it is refused.
             assert_eq!(again.is_ok(), !words.contains("LAYOUT"), "{words}: {again:?}");
             client.run("BF.ADD k d");
             let digest = client.run("DEBUG DIGEST-VALUE copy");
-            assert!(dump_into_copy(&mut client).is_err(), "{words}");
+            assert!(dump_into_copy(client).is_err(), "{words}");
             assert_eq!(client.run("DEBUG DIGEST-VALUE copy"), digest, "{words}");
         }
     });
@@ -334,18 +332,16 @@ fn a_later_dump_to_the_same_key_is_refused_or_was_there_already() {
 
 #[test]
 fn an_item_that_was_added_again_is_not_deleted_in_a_copy_without_an_error() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for words in ["0.01 1000 HASH siphash", "0.01 1000 WINDOW 1000 HASH siphash", "0.01 1000 ROLLING HASH siphash"]
         {
             client.run("FLUSHALL");
             client.run(&format!("BF.RESERVE k {words}"));
             client.run("BF.MADD k a b");
             client.run("BF.DEL k a");
-            assert_eq!(dump_into_copy(&mut client), Ok(()));
+            assert_eq!(dump_into_copy(client), Ok(()));
             client.run("BF.ADD k a");
-            let refused = dump_into_copy(&mut client).expect_err("the table is another one");
+            let refused = dump_into_copy(client).expect_err("the table is another one");
             assert_eq!(
                 refused,
                 error("ERR received bad data: the chunk differs from the one that came before"),
@@ -358,9 +354,7 @@ fn an_item_that_was_added_again_is_not_deleted_in_a_copy_without_an_error() {
 /// A client that began again after a bucket had ended, and sends the new chunks after its first header.
 #[test]
 fn chunks_of_a_ring_that_rotated_do_not_follow_an_older_header() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for words in ["WINDOW 1000 BUCKETS 3", "WINDOW 1000 BUCKETS 3 HASH siphash", "ROLLING BUCKETS 3"] {
             client.run("FLUSHALL");
             client.run(&format!("BF.RESERVE k 0.01 100 {words}"));
@@ -368,15 +362,15 @@ fn chunks_of_a_ring_that_rotated_do_not_follow_an_older_header() {
                 client.run(&format!("BF.ADD k {item}"));
                 client.run("BF.ROTATE k");
             }
-            let header = next_record(&mut client, "k", 0).unwrap();
-            assert_eq!(load_record(&mut client, "copy", &header), ok());
+            let header = next_record(client, "k", 0).unwrap();
+            assert_eq!(load_record(client, "copy", &header), ok());
             client.run("BF.ADD k d");
             client.run("BF.ROTATE k");
-            let other = next_record(&mut client, "k", 0).unwrap();
-            assert!(load_record(&mut client, "copy", &other).is_error(), "{words}: the header");
+            let other = next_record(client, "k", 0).unwrap();
+            assert!(load_record(client, "copy", &other).is_error(), "{words}: the header");
             let mut before = other.0;
-            while let Some(record) = next_record(&mut client, "k", before) {
-                assert!(load_record(&mut client, "copy", &record).is_error(), "{words}");
+            while let Some(record) = next_record(client, "k", before) {
+                assert!(load_record(client, "copy", &record).is_error(), "{words}");
                 before = record.0;
             }
             let stale = client.run(&format!("BF.SCANDUMP k {}", header.0));
@@ -388,9 +382,7 @@ fn chunks_of_a_ring_that_rotated_do_not_follow_an_older_header() {
 
 #[test]
 fn an_iterator_that_was_never_handed_out_is_called_that() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.ADD k a");
         for iterator in [1, 2, 77, 1 << 30] {
             assert_eq!(client.run(&format!("BF.SCANDUMP k {iterator}")), error("ERR invalid iterator"), "{iterator}");

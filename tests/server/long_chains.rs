@@ -7,7 +7,7 @@ use crate::persistence::rewrite_append_only_file;
 use testing::start_on_commands;
 use testing::{
     Connection, Reply, Server, Stop, array, digest, encode, error, eventually, integer, ok, on_every_server,
-    rewritten_commands,
+    rewritten_commands, with_client,
 };
 
 /// The longest chain of a client.
@@ -71,9 +71,7 @@ fn a_clients_chain_ends_where_a_lookup_is_still_cheap() {
 
 #[test]
 fn what_a_filter_may_grow_to_is_told_by_the_layers_too() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let refused = error("ERR provided VALIDATESCALETO causes bloom object to exceed memory limit");
         for words in ["", " TIGHTENING 0.9999"] {
             let line = format!("BF.INSERT k CAPACITY 10 EXPANSION 1{words} VALIDATESCALETO");

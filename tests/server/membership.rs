@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use testing::{Connection, Rng, Server, array, digest, error, integer, nil, ok, on_every_server};
+use testing::{Connection, Rng, Server, array, digest, error, integer, nil, ok, on_every_server, with_client};
 
 /// Adds random batches by random commands, and checks each answer against a set.
 struct Crawl {
@@ -62,9 +62,7 @@ impl Crawl {
 
 #[test]
 fn what_was_added_is_always_found() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (round, (words, rate, steps, longest)) in [
             ("0.01 100", 0.01, 300, 200),
             ("0.001 1 EXPANSION 1", 0.001, 60, 10),
@@ -83,18 +81,16 @@ fn what_was_added_is_always_found() {
             assert_eq!(client.call(&command), ok(), "{words}");
             let mut crawl = Crawl::new(round as u64);
             for _ in 0..steps {
-                crawl.step(&mut client, key.as_bytes(), longest);
+                crawl.step(client, key.as_bytes(), longest);
             }
-            crawl.check(&mut client, key.as_bytes(), rate);
+            crawl.check(client, key.as_bytes(), rate);
         }
     });
 }
 
 #[test]
 fn an_item_is_found_from_the_moment_it_was_acknowledged() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         let mut other = server.connect();
         let mut rng = Rng::new(42);
         for _ in 0..3000 {
@@ -169,9 +165,7 @@ fn a_missing_key_holds_nothing() {
 
 #[test]
 fn an_expired_key_holds_nothing() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.ADD k a");
         client.run("DEBUG SET-ACTIVE-EXPIRE 0");
         client.run("PEXPIRE k 1");
@@ -185,9 +179,7 @@ fn an_expired_key_holds_nothing() {
 
 #[test]
 fn a_batch_answers_as_its_items_would_one_by_one() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         // Enough to cross batches of 32, from one layer and from many.
         client.run("BF.RESERVE one 0.01 100000 SEED 1");
         client.run("BF.RESERVE many 0.01 20 SEED 1");
@@ -212,9 +204,7 @@ fn a_batch_answers_as_its_items_would_one_by_one() {
 
 #[test]
 fn card_counts_the_items_that_were_new() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let items: Vec<String> = (0..5000).map(|number| (number % 3000).to_string()).collect();
         let new = client.batched(&[b"BF.MADD", b"k"], &items).iter().filter(|&&answer| answer).count();
         assert_eq!(client.run("BF.CARD k"), integer(new as i64));
@@ -272,9 +262,7 @@ fn an_add_says_whether_the_item_was_new_and_a_lookup_whether_it_is_present() {
 
 #[test]
 fn a_missing_filter_is_created_with_the_defaults() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for line in ["BF.ADD added x", "BF.MADD madded x y", "BF.INSERT inserted ITEMS x"] {
             client.run(line);
             let info = client.run(&format!("BF.INFO {}", line.split(' ').nth(1).unwrap()));
@@ -309,9 +297,7 @@ fn equal_items_within_one_command_count_once() {
 
 #[test]
 fn keys_and_items_are_any_bytes() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let long = vec![b'x'; 100_000];
         let every_byte: Vec<u8> = (0..=255).collect();
         let words: [&[u8]; 9] =
@@ -380,9 +366,7 @@ fn a_full_fixed_filter_takes_nothing_new() {
 
 #[test]
 fn a_large_fixed_filter_fills_up_to_its_capacity() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 0.001 1000 NONSCALING SEED 3");
         let items: Vec<String> = (0..2000).map(|number| format!("https://example.org/{number}")).collect();
         let mut words = vec!["BF.MADD".to_owned(), "k".to_owned()];

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::reserve::sizes_of_a_refusal;
-use testing::{Connection, Reply, Server, eventually, integer, ok, on_every_server};
+use testing::{Connection, Reply, Server, eventually, integer, ok, with_client};
 
 fn memory_usage(client: &mut Connection, key: &str) -> i64 {
     client.run(&format!("MEMORY USAGE {key}")).number()
@@ -12,12 +12,10 @@ fn memory_usage(client: &mut Connection, key: &str) -> i64 {
 
 #[test]
 fn a_reserved_filter_is_no_larger_than_redisblooms() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (key, rate, most_bits) in [("percent", "0.01", 11.03), ("permille", "0.001", 15.85)] {
             client.run(&format!("BF.RESERVE {key} {rate} 1000000"));
-            let bytes = memory_usage(&mut client, key);
+            let bytes = memory_usage(client, key);
             let bits = bytes as f64 * 8.0 / 1e6;
             eprintln!("1,000,000 items at {rate}: {bytes} bytes, {bits:.3} bits an item");
             assert!(bits <= most_bits, "{rate}: {bits} bits an item");
@@ -27,11 +25,9 @@ fn a_reserved_filter_is_no_larger_than_redisblooms() {
 
 #[test]
 fn a_small_empty_filter_takes_440_bytes_at_most() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 100");
-        let bytes = memory_usage(&mut client, "k");
+        let bytes = memory_usage(client, "k");
         eprintln!("an empty default filter: {bytes} bytes");
         assert!(bytes <= 440 + client.alignment_bytes(bytes), "{bytes} bytes");
     });
@@ -39,9 +35,7 @@ fn a_small_empty_filter_takes_440_bytes_at_most() {
 
 #[test]
 fn a_filter_that_grew_to_ten_million_items_takes_26_bits_an_item_at_most() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         // The seed is fixed: the rate of a grown filter varies with its first 100 items, and with it the number of items sent.
         assert_eq!(client.run("BF.RESERVE k 0.01 100 SEED 500"), ok());
         // Enough items that ten million of them were new, in batches of 1000, several batches on the way at a time.
@@ -60,7 +54,7 @@ fn a_filter_that_grew_to_ten_million_items_takes_26_bits_an_item_at_most() {
             }
         }
         assert_eq!(client.run("BF.CARD k"), integer(10_000_000));
-        let bytes = memory_usage(&mut client, "k");
+        let bytes = memory_usage(client, "k");
         let bits = bytes as f64 * 8.0 / 1e7;
         let layers = client.run("BF.INFO k").field("Number of filters").number();
         eprintln!("grown to 10,000,000 items: {bytes} bytes, {layers} layers, {bits:.3} bits an item");
@@ -72,14 +66,12 @@ fn a_filter_that_grew_to_ten_million_items_takes_26_bits_an_item_at_most() {
 
 #[test]
 fn ten_gibibytes_take_no_memory_until_they_are_used() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         client.run("BF.RESERVE warm-up 0.01 100");
-        let before = resident_bytes(&server);
-        let capacity = reserve_about_ten_gibibytes(&mut client);
+        let before = resident_bytes(server);
+        let capacity = reserve_about_ten_gibibytes(client);
         let size = client.run("BF.INFO k").field("Size").number();
-        let grown = resident_bytes(&server) - before;
+        let grown = resident_bytes(server) - before;
         eprintln!("{capacity} items: {size} bytes, resident memory grew by {grown}");
         eprintln!("{}", client.info("cmdstat_bf.reserve"));
         assert!(size > capacity, "{size} bytes for {capacity} items");
@@ -89,7 +81,7 @@ fn ten_gibibytes_take_no_memory_until_they_are_used() {
         assert_eq!(client.run("BF.ADD k a"), integer(1));
         assert_eq!(client.run("BF.EXISTS k a"), integer(1));
         assert_eq!(client.run("BF.EXISTS k b"), integer(0));
-        let grown = resident_bytes(&server) - before;
+        let grown = resident_bytes(server) - before;
         assert!(grown < 8 << 20, "resident memory grew by {grown} bytes");
         assert_eq!(client.run("UNLINK k"), integer(1));
         eventually("the memory to be given back", || client.info_number("used_memory") < 100 << 20);
@@ -98,9 +90,7 @@ fn ten_gibibytes_take_no_memory_until_they_are_used() {
 
 #[test]
 fn large_filters_are_freed_in_the_background() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let make = |client: &mut Connection, key: &str| {
             assert_eq!(client.run(&format!("BF.RESERVE {key} 0.01 100000000")), ok());
             client.run(&format!("BF.RESERVE grown-{key} 0.01 10 EXPANSION 1"));
@@ -108,20 +98,20 @@ fn large_filters_are_freed_in_the_background() {
             client.batched(&[b"BF.MADD", key.as_bytes()], &items);
             client.batched(&[b"BF.MADD", format!("grown-{key}").as_bytes()], &items);
         };
-        make(&mut client, "a");
+        make(client, "a");
         let before = client.info_number("lazyfreed_objects");
         assert_eq!(client.run("UNLINK a"), integer(1));
         eventually("a thread in the background to free it", || client.info_number("lazyfreed_objects") == before + 1);
         client.run("DEL grown-a");
         for end in ["UNLINK a grown-a", "DEL a grown-a", "FLUSHALL ASYNC", "FLUSHALL SYNC", "FLUSHDB ASYNC"] {
-            make(&mut client, "a");
+            make(client, "a");
             assert!(client.info_number("used_memory") > 100 << 20);
             assert!(!client.run(end).is_error());
             assert_eq!(client.run("DBSIZE"), integer(0));
             eventually(end, || client.info_number("used_memory") < 50 << 20);
         }
         for end in ["SET a x", "EXPIRE a 0", "RENAME b a"] {
-            make(&mut client, "a");
+            make(client, "a");
             client.run("BF.ADD b x");
             assert!(!client.run(end).is_error());
             client.run("DEL a b grown-a");

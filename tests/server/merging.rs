@@ -1,7 +1,8 @@
 //! BF.MERGE: the union of filters.
 
 use testing::{
-    Connection, Server, catch_up, error, eventually, follow, integer, lines, ok, on_every_server, with_append_only_file,
+    Connection, Server, catch_up, error, eventually, follow, integer, lines, ok, on_every_server,
+    with_append_only_file, with_client,
 };
 
 const NATIVE: &str = "0.001 20000 SEED 500";
@@ -65,38 +66,34 @@ fn the_destination_has_the_items_of_all() {
 
 #[test]
 fn layers_come_with_the_items() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for key in ["small", "large"] {
             client.run(&format!("BF.RESERVE {key} 0.01 1000 SEED 1"));
         }
-        fill(&mut client, "large", 0..6000);
-        fill(&mut client, "small", 0..30);
+        fill(client, "large", 0..6000);
+        fill(client, "small", 0..30);
         let memory = client.gauge("total_memory_bytes");
         assert_eq!(client.run("BF.MERGE small large"), ok());
-        assert_eq!(digest(&mut client, "small"), digest(&mut client, "large"));
+        assert_eq!(digest(client, "small"), digest(client, "large"));
         assert_eq!(client.run("BF.INFO small"), client.run("BF.INFO large"));
         assert!(client.gauge("total_memory_bytes") > memory);
         // What it would take is asked for first.
         client.run("BF.RESERVE other 0.01 1000 SEED 1");
         client.run("BF.ADD other x");
-        let before = digest(&mut client, "other");
+        let before = digest(client, "other");
         client.run("CONFIG SET bf.max-filter-bytes 4000");
         let refused = client.run("BF.MERGE other large");
         assert!(refused.error_text().starts_with("ERR Insufficient memory to create filter"), "{refused:?}");
         assert!(client.run("BF.MERGE new large").is_error());
-        assert_eq!((digest(&mut client, "other"), client.run("EXISTS new")), (before, integer(0)));
+        assert_eq!((digest(client, "other"), client.run("EXISTS new")), (before, integer(0)));
     });
 }
 
 #[test]
 fn what_cannot_be_merged_is_refused_and_nothing_has_changed() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        make(&mut client, "a", 0..12_000);
-        make(&mut client, "b", 12_000..24_000);
+    with_client(|_, client| {
+        make(client, "a", 0..12_000);
+        make(client, "b", 12_000..24_000);
         for (key, words) in [
             ("rate", "0.002 20000 SEED 500"),
             ("capacity", "0.001 20001 SEED 500"),
@@ -176,13 +173,11 @@ fn it_is_carried_as_it_came_and_a_replica_is_the_same() {
 
 #[test]
 fn its_keys_and_rights_are_found() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         let keys = client.run("COMMAND GETKEYS BF.MERGE d a b c");
         assert_eq!(keys.elements().iter().map(|key| key.text()).collect::<Vec<_>>(), ["d", "a", "b", "c"]);
-        make(&mut client, "a", 0..10);
-        make(&mut client, "b", 10..20);
+        make(client, "a", 0..10);
+        make(client, "b", 10..20);
         client.run("ACL SETUSER merger on nopass +bf.merge %R~b %RW~a");
         let mut merger = server.connect();
         merger.run("AUTH merger none");
@@ -260,9 +255,7 @@ fn it_is_as_it_was_created() {
 
 #[test]
 fn what_is_no_filter_is_refused() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("SET string x");
         assert_eq!(client.run("BF.CLEAR missing"), error("ERR not found"));
         assert!(client.run("BF.CLEAR string").error_text().starts_with("WRONGTYPE"));
@@ -300,9 +293,7 @@ fn a_replica_and_the_aof_have_the_same() {
 
 #[test]
 fn it_is_done_above_maxmemory_and_gives_memory_back() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 1000 SEED 500 EXPANSION 4");
         for round in 0..20 {
             let items: Vec<String> = (0..50_000).map(|number| format!("{round} {number}")).collect();
@@ -367,11 +358,9 @@ fn a_ring_goes_on_from_where_it_was_cleared() {
 /// A dump that was begun before is not one of the filter that is there now.
 #[test]
 fn a_dump_does_not_go_on() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 100 SEED 500");
-        fill_to(&mut client, "k");
+        fill_to(client, "k");
         let first = client.run("BF.SCANDUMP k 0");
         let iterator = first.elements()[0].number();
         client.run("BF.CLEAR k");

@@ -5,7 +5,7 @@ use std::fs;
 use crate::zoo::{Zoo, assert_same};
 use testing::{
     Connection, Server, Stop, append_only_commands, array, digest, dump, eventually, integer, ok, on_every_server,
-    restore, rewritten_commands,
+    restore, rewritten_commands, with_client,
 };
 
 #[test]
@@ -41,16 +41,14 @@ fn a_snapshot_brings_everything_back() {
 
 #[test]
 fn debug_reload_changes_nothing() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        let zoo = Zoo::build(&mut client);
-        let before = zoo.view(&mut client);
+    with_client(|_, client| {
+        let zoo = Zoo::build(client);
+        let before = zoo.view(client);
         let whole = client.run("DEBUG DIGEST");
         client.run("CONFIG SET bf.max-filter-bytes 100");
         for round in ["DEBUG RELOAD", "DEBUG RELOAD again"] {
             assert_eq!(client.run("DEBUG RELOAD"), ok());
-            assert_same(round, &before, &zoo.view(&mut client));
+            assert_same(round, &before, &zoo.view(client));
             assert_eq!(client.run("DEBUG DIGEST"), whole);
         }
     });
@@ -112,24 +110,22 @@ fn an_append_only_file_brings_everything_back_whatever_the_ceiling_says() {
 
 #[test]
 fn an_empty_filter_saves_in_bytes() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         let saved = |client: &mut Connection| {
             assert_eq!(client.run("SAVE"), ok());
             fs::metadata(server.folder().join("dump.rdb")).expect("a snapshot").len()
         };
-        let without = saved(&mut client);
+        let without = saved(client);
         for (key, words) in [("fixed", " NONSCALING"), ("growing", "")] {
-            let before = saved(&mut client);
+            let before = saved(client);
             assert_eq!(client.run(&format!("BF.RESERVE {key} 0.01 55500000{words}")), ok());
             assert!(client.run(&format!("BF.INFO {key} SIZE")).elements()[0].number() >= 64 << 20);
-            let after = saved(&mut client);
+            let after = saved(client);
             assert!(after - before < 2048, "an empty {key} filter took {} bytes", after - before);
             assert!(client.run(&format!("DUMP {key}")).bytes().len() < 2048);
         }
         client.run("FLUSHALL");
-        assert!(saved(&mut client) <= without + 16);
+        assert!(saved(client) <= without + 16);
     });
 }
 

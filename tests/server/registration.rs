@@ -8,6 +8,7 @@ use redis::bloom::{
 
 use testing::{
     Connection, Reply, Server, Version, array, bulk, error, integer, module, ok, old_server, on_every_server,
+    with_client,
 };
 
 /// Name, arity, whether it writes, whether it is refused above `maxmemory`, whether it is marked fast, and the version of
@@ -48,9 +49,7 @@ fn the_module_is_listed_at_the_level_of_commands_that_it_matches() {
 
 #[test]
 fn commands_have_arity_flags_and_keys() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (name, arity, writes, takes_memory, fast, _) in COMMANDS {
             let reply = client.run(&format!("COMMAND INFO {name}"));
             let fields = reply.elements()[0].elements();
@@ -77,30 +76,26 @@ fn commands_have_arity_flags_and_keys() {
 
 #[test]
 fn commands_have_tips_for_clients_that_cache() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let tips = |client: &mut Connection, name: &str| {
             let reply = client.run(&format!("COMMAND INFO {name}"));
             texts(&reply.elements()[0].elements()[7])
         };
         for name in ["bf.info", "bf.debug", "bf.stats"] {
-            assert_eq!(tips(&mut client, name), ["dont_cache"], "{name}");
+            assert_eq!(tips(client, name), ["dont_cache"], "{name}");
         }
         for name in ["bf.fetch", "bf.mfetch"] {
-            assert_eq!(tips(&mut client, name), ["nondeterministic_output"], "{name}");
+            assert_eq!(tips(client, name), ["nondeterministic_output"], "{name}");
         }
         for name in ["bf.exists", "bf.mexists", "bf.card", "bf.add"] {
-            assert!(tips(&mut client, name).is_empty(), "{name}");
+            assert!(tips(client, name).is_empty(), "{name}");
         }
     });
 }
 
 #[test]
 fn keys_are_found_in_a_command() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (name, arity, ..) in COMMANDS {
             let mut words = vec!["COMMAND", "GETKEYS", name, "the-key"];
             words.extend(std::iter::repeat_n("1", arity.unsigned_abs() as usize - 2));
@@ -111,9 +106,7 @@ fn keys_are_found_in_a_command() {
 
 #[test]
 fn commands_are_documented() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let arguments = |client: &mut Connection, name: &str| {
             let docs = client.run(&format!("COMMAND DOCS {name}"));
             texts_of(docs.field(name).field("arguments"))
@@ -126,16 +119,16 @@ fn commands_are_documented() {
             assert!(since.is_empty() || docs.field("since").text() == since, "{name}");
             assert_eq!(docs.field("group").text(), "module", "{name}");
             assert_eq!(docs.field("module").text(), "bf", "{name}");
-            let arguments = arguments(&mut client, name);
+            let arguments = arguments(client, name);
             assert_eq!(arguments[0], "key", "{name}");
             assert!(arity.abs() != 3 || arguments.len() == 2 || name == "bf.info", "{name}: {arguments:?}");
         }
-        assert_eq!(arguments(&mut client, "bf.add"), ["key", "item"]);
-        let reserve = arguments(&mut client, "bf.reserve").join(" ").to_lowercase();
+        assert_eq!(arguments(client, "bf.add"), ["key", "item"]);
+        let reserve = arguments(client, "bf.reserve").join(" ").to_lowercase();
         for word in ["capacity", "expansion", "nonscaling", "seed"] {
             assert!(reserve.contains(word), "{word} is not in {reserve:?}");
         }
-        let insert = arguments(&mut client, "bf.insert").join(" ").to_lowercase();
+        let insert = arguments(client, "bf.insert").join(" ").to_lowercase();
         for word in ["capacity", "error", "expansion", "nocreate", "nonscaling", "seed", "item"] {
             assert!(insert.contains(word), "{word} is not in {insert:?}");
         }
@@ -213,9 +206,7 @@ fn a_server_older_than_7_refuses_the_module_with_a_reason() {
 
 #[test]
 fn the_module_stays_while_filters_may_be_there() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.ADD k a");
         assert!(client.run("MODULE UNLOAD bf").is_error());
         assert_eq!(client.run("BF.EXISTS k a").number(), 1);
@@ -224,9 +215,7 @@ fn the_module_stays_while_filters_may_be_there() {
 
 #[test]
 fn unknown_commands_are_unknown() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         assert!(client.run("BF.FROBNICATE k").error_text().starts_with("ERR unknown command"));
     });
 }
@@ -320,9 +309,7 @@ fn a_key_of_another_type_is_left_alone() {
 
 #[test]
 fn other_types_commands_refuse_a_filter() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.ADD k x");
         assert_eq!(client.run("TYPE k").text(), "bloomgate");
         for line in ["GET k", "SADD k x", "HGET k x", "APPEND k x", "LPUSH k x"] {
@@ -356,9 +343,7 @@ fn a_reader_may_look_and_not_write() {
 
 #[test]
 fn loadchunk_refuses_what_no_rewrite_wrote() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         assert_eq!(client.run("BF.LOADCHUNK k x data"), error("ERR Second argument must be numeric"));
         for data in ["", "x", "bloomgate", "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"] {
             assert!(client.call(&["BF.LOADCHUNK", "k", "1", data]).is_error(), "{data:?}");

@@ -10,7 +10,7 @@ use crate::persistence::rewrite_append_only_file;
 use crate::zoo::{Zoo, assert_same};
 use testing::{
     Connection, Reply, Server, append_only_commands, array, digest, eventually, integer, lines, newest,
-    on_every_server, records, with_append_only_file,
+    on_every_server, records, with_append_only_file, with_client,
 };
 
 /// Sends commands as a client does. None of them is refused.
@@ -272,16 +272,14 @@ fn a_window_that_is_replayed_late_forgets_nothing_early() {
 /// A copy that follows a stream and is late has begun the bucket by its own clock, and has added items to it.
 #[test]
 fn a_bucket_that_has_begun_is_not_begun_again() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.INSERT k CAPACITY 100 WINDOW 60 BUCKETS 4 SEED 5 ITEMS a");
         let stats = client.run("BF.STATS k");
         let bucket = stats.field("Buckets").elements()[0].clone();
         let [begin, end] = ["Begin", "End"].map(|name| bucket.field(name).number());
-        let before = digest(&mut client, "k");
+        let before = digest(client, "k");
         assert_eq!(client.run(&format!("BF.ROTATE k 0 {begin} {end} 34")), integer(0));
-        assert_eq!(digest(&mut client, "k"), before);
+        assert_eq!(digest(client, "k"), before);
         assert_eq!(client.run("BF.EXISTS k a"), integer(1));
     });
 }
@@ -338,16 +336,14 @@ fn a_stated_bucket_is_bounded() {
 /// The sizing rules that a client names hold, within the limits of what they were made for.
 #[test]
 fn a_policy_is_a_clients_to_name() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let size = |client: &mut Connection, key: &str, words: &str| {
             let reply = client.run(&format!("BF.INSERT {key} CAPACITY 100 ERROR 0.01 SEED 7 {words} ITEMS a"));
             assert_eq!(reply, array([integer(1)]), "{words}");
             client.run(&format!("BF.INFO {key} SIZE")).elements()[0].number()
         };
         let [first, second, newest] = [("first", "POLICY 1"), ("second", "POLICY 2"), ("newest", "EXPANSION 2")]
-            .map(|(key, words)| size(&mut client, key, words));
+            .map(|(key, words)| size(client, key, words));
         assert!(first > second && second == newest, "{first} {second} {newest}");
         for words in
             ["POLICY 0", "POLICY 3", "POLICY -1", "POLICY x", "POLICY 4294967297", "POLICY 18446744073709551615"]

@@ -11,7 +11,7 @@ use testing::{
     Builder, Connection, FOOTER, LAST_WORDS, Reply, Server, Stop, append_only_commands, append_only_length, array,
     catch_up, dump, encode, error, eventually, follow, integer, lines, module_of_other_processor, ok, on_every_server,
     records, restore, server_of_other_processor, simple, start_on_commands, stopped_on_commands, with_append_only_file,
-    with_fixed_checksum,
+    with_client, with_fixed_checksum,
 };
 
 /// A replica whose own settings would make other filters and refuse those of its primary.
@@ -780,9 +780,7 @@ fn an_effect_on_an_expired_key_is_applied() {
 /// Clients may say all of that.
 #[test]
 fn a_client_is_refused_and_the_server_goes_on() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (before, line, reason) in LINES {
             client.run("FLUSHALL");
             before.split_terminator('|').for_each(|line| drop(client.call(&words(line))));

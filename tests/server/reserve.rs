@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use testing::{Connection, Reply, Server, Stop, array, digest, error, integer, nil, ok, on_every_server, simple};
+use testing::{
+    Connection, Reply, Server, Stop, array, digest, error, integer, nil, ok, on_every_server, simple, with_client,
+};
 
 const NO_RATE: &str = "ERR bad error rate";
 const RATE_RANGE: &str = "ERR error rate must be in the range (0.000000, 1.000000)";
@@ -43,9 +45,7 @@ fn a_filter_has_what_was_asked_for() {
 
 #[test]
 fn error_rates_are_checked() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for rate in ["abc", "", "nan", "NaN", "-nan", "0.01x", "0,01", "--1"] {
             assert_eq!(client.call(&["BF.RESERVE", "k", rate, "100"]), error(NO_RATE), "{rate:?}");
         }
@@ -62,9 +62,7 @@ fn error_rates_are_checked() {
 
 #[test]
 fn rates_beyond_the_useful_ones_are_clamped_with_a_warning() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         let mut reserve = |key: &str, rate: &str| {
             let before = server.log().lines().count();
             assert_eq!(client.run(&format!("BF.RESERVE {key} {rate} 100 SEED 9")), ok());
@@ -92,9 +90,7 @@ fn rates_beyond_the_useful_ones_are_clamped_with_a_warning() {
 
 #[test]
 fn capacities_are_checked() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for capacity in ["abc", "", "+5", "007", " 5", "5 ", "5.0", "1e3", "0x10", "--5", "-", "99999999999999999999"] {
             assert_eq!(client.call(&["BF.RESERVE", "k", "0.01", capacity]), error(NO_CAPACITY), "{capacity:?}");
         }
@@ -113,9 +109,7 @@ pub const NO_MACHINE: &str = "ERR Insufficient memory to create filter: no machi
 
 #[test]
 fn a_filter_that_no_machine_can_hold_is_refused() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for layout in ["", " WINDOW 60", " ROLLING", " COUNTING"] {
             for line in ["BF.RESERVE k 0.01 10000000000000000", "BF.INSERT k CAPACITY 10000000000000000 ERROR 0.01"] {
                 let line = format!("{line}{layout}{}", if line.contains("INSERT") { " ITEMS x" } else { "" });
@@ -141,9 +135,7 @@ fn a_filter_that_no_machine_can_hold_is_refused() {
 
 #[test]
 fn options_are_checked() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (options, text) in [
             ("EXPANSION", "ERR no expansion"),
             ("NONSCALING EXPANSION", "ERR no expansion"),
@@ -186,9 +178,7 @@ fn options_are_checked() {
 
 #[test]
 fn checks_come_in_order_and_before_the_key() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("SET string x");
         client.run("BF.RESERVE filter 0.01 100");
         for key in ["string", "filter", "missing"] {
@@ -222,9 +212,7 @@ fn checks_come_in_order_and_before_the_key() {
 
 #[test]
 fn the_number_of_words_is_bounded() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for line in [
             "BF.RESERVE",
             "BF.RESERVE k",
@@ -243,9 +231,7 @@ fn the_number_of_words_is_bounded() {
 
 #[test]
 fn the_seed_decides_which_bits_are_set() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let mut digest = |key: &str, options: &str| {
             assert_eq!(client.run(&format!("BF.RESERVE {key} 0.01 100{options}")), ok());
             client.run(&format!("BF.MADD {key} a b c"));
@@ -326,9 +312,7 @@ fn it_creates_with_what_was_asked_for_and_adds() {
 
 #[test]
 fn its_errors_are_spelled_as_redisbloom_spells_them() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("SET string x");
         client.run("BF.RESERVE filter 0.01 100");
         for key in ["missing", "string", "filter"] {
@@ -375,9 +359,7 @@ fn its_errors_are_spelled_as_redisbloom_spells_them() {
 
 #[test]
 fn words_that_are_missing_are_a_wrong_number_of_arguments() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for line in [
             "BF.INSERT",
             "BF.INSERT k",
@@ -399,9 +381,7 @@ fn words_that_are_missing_are_a_wrong_number_of_arguments() {
 
 #[test]
 fn items_may_be_left_out_where_a_seed_is_given() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         assert_eq!(client.run("BF.INSERT k CAPACITY 500 SEED 5"), array([]));
         assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(500)]));
         assert_eq!(client.run("BF.CARD k"), integer(0));
@@ -428,9 +408,7 @@ fn nocreate_creates_nothing() {
 
 #[test]
 fn an_existing_filter_keeps_its_own_parameters() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 50 EXPANSION 4 SEED 1");
         let reply = client.run("BF.INSERT k CAPACITY 9999 ERROR 0.2 NONSCALING SEED 2 ITEMS a b");
         assert_eq!(reply, array([integer(1), integer(1)]));
@@ -447,9 +425,7 @@ fn an_existing_filter_keeps_its_own_parameters() {
 
 #[test]
 fn it_makes_the_filter_that_reserve_makes() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (reserve, insert) in [
             ("0.001 300 EXPANSION 3 SEED 77", "SEED 77 EXPANSION 3 CAPACITY 300 ERROR 0.001"),
             ("0.1 77 NONSCALING SEED 5", "NONSCALING CAPACITY 77 SEED 5 ERROR 0.1"),
@@ -466,7 +442,7 @@ fn it_makes_the_filter_that_reserve_makes() {
             assert_eq!(client.run(&format!("BF.RESERVE a {reserve}")), ok(), "{reserve}");
             client.run("BF.MADD a x y z");
             client.run(&format!("BF.INSERT b {insert} ITEMS x y z"));
-            assert_eq!(digest(&mut client, "a"), digest(&mut client, "b"), "{reserve}");
+            assert_eq!(digest(client, "a"), digest(client, "b"), "{reserve}");
             assert_eq!(client.run("BF.INFO a"), client.run("BF.INFO b"), "{reserve}");
             client.run("DEL a b");
         }
@@ -573,9 +549,7 @@ fn compare(client: &mut Connection, plan: &Reply, words: &str) {
 
 #[test]
 fn it_answers_whatever_the_memory_is() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("CONFIG SET bf.max-filter-bytes 1");
         client.run("CONFIG SET maxmemory 1");
         let plan = client.run("BF.PLAN 0.000001 1000000000000");
@@ -592,9 +566,7 @@ fn it_answers_whatever_the_memory_is() {
 /// A reply's integers are signed.
 #[test]
 fn every_number_of_a_plan_is_the_right_one() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let plan = client.run("BF.PLAN 0.25 4611686018427387904 NONSCALING");
         assert_eq!(plan.field("Capacity"), &integer(1 << 62));
         let bits = plan.field("Size").number() as f64 * 8.0 / (1u64 << 62) as f64;
@@ -615,9 +587,7 @@ fn every_number_of_a_plan_is_the_right_one() {
 
 #[test]
 fn what_is_no_filter_is_no_plan() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for line in ["BF.PLAN", "BF.PLAN 0.01"] {
             assert_eq!(client.run(line), error("ERR wrong number of arguments for 'bf.plan' command"));
         }
@@ -653,9 +623,7 @@ fn kind(client: &mut Connection, key: &str) -> String {
 
 #[test]
 fn the_word_picks_the_layout_in_any_case() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (line, expected) in [
             ("BF.RESERVE a 0.01 100", NATIVE),
             ("BF.RESERVE b 0.01 100 LAYOUT native", NATIVE),
@@ -665,7 +633,7 @@ fn the_word_picks_the_layout_in_any_case() {
             ("BF.RESERVE f 0.01 100 LAYOUT NATIVE SEED 7", NATIVE),
         ] {
             assert_eq!(client.run(line), ok(), "{line}");
-            assert_eq!(kind(&mut client, line.split(' ').nth(1).unwrap()), expected, "{line}");
+            assert_eq!(kind(client, line.split(' ').nth(1).unwrap()), expected, "{line}");
         }
         for (line, expected) in [
             ("BF.INSERT g ITEMS x", NATIVE),
@@ -675,20 +643,18 @@ fn the_word_picks_the_layout_in_any_case() {
             ("BF.INSERT k SEED 9 LAYOUT native ITEMS x", NATIVE),
         ] {
             assert_eq!(client.run(line), array([integer(1)]), "{line}");
-            assert_eq!(kind(&mut client, line.split(' ').nth(1).unwrap()), expected, "{line}");
+            assert_eq!(kind(client, line.split(' ').nth(1).unwrap()), expected, "{line}");
         }
         // After ITEMS it is an item.
         assert_eq!(client.run("BF.INSERT l ITEMS LAYOUT redisbloom"), array([integer(1), integer(1)]));
-        assert_eq!(kind(&mut client, "l"), NATIVE);
+        assert_eq!(kind(client, "l"), NATIVE);
         assert_eq!(client.run("BF.MEXISTS l LAYOUT redisbloom"), array([integer(1), integer(1)]));
     });
 }
 
 #[test]
 fn a_bad_layout_is_an_error_and_makes_nothing() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for word in ["foo", "redis", "redisbloom2", "nativ", "valkey", "1"] {
             assert_eq!(client.run(&format!("BF.RESERVE k 0.01 100 LAYOUT {word}")), error("ERR bad layout"), "{word}");
             assert_eq!(client.run(&format!("BF.INSERT k LAYOUT {word} ITEMS x")), error("Bad layout"), "{word}");
@@ -704,9 +670,7 @@ fn a_bad_layout_is_an_error_and_makes_nothing() {
 
 #[test]
 fn a_layout_has_its_own_words() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let raw_seed = [0x80_u8; 32];
         assert_eq!(client.run("BF.RESERVE k 0.01 100 LAYOUT redisbloom SEED 5"), error(NO_SUCH_WORD));
         assert_eq!(client.run("BF.RESERVE k 0.01 100 SEED 5 LAYOUT redisbloom"), error(NO_SUCH_WORD));
@@ -811,9 +775,7 @@ fn the_setting_works_with_the_other_settings() {
 
 #[test]
 fn an_existing_filter_keeps_its_layout() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.ADD native x");
         client.run("BF.RESERVE theirs 0.01 100 LAYOUT redisbloom");
         for (key, layout, expected) in [("native", "redisbloom", NATIVE), ("theirs", "native", THEIRS)] {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use testing::{Server, array, error, integer, nil, ok, on_every_server, simple};
+use testing::{Server, array, error, integer, nil, ok, on_every_server, simple, with_client};
 
 #[test]
 fn a_transaction_answers_each_command_as_it_would_alone() {
@@ -155,9 +155,7 @@ fn a_script_gets_numbers_or_booleans_by_its_own_protocol() {
 
 #[test]
 fn a_reading_script_cannot_add() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.ADD k a");
         assert_eq!(client.call(&["EVAL_RO", "return redis.call('BF.EXISTS', KEYS[1], 'a')", "1", "k"]), integer(1));
         let reply = client.call(&["EVAL_RO", "return redis.call('BF.ADD', KEYS[1], 'b')", "1", "k"]);

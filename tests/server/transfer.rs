@@ -6,7 +6,7 @@ use std::slice;
 use crate::zoo::{EXPIRES_AT_MS, Zoo, assert_same};
 use testing::{
     Connection, Reply, Server, array, digest, dump, error, integer, load_record, load_records, ok, on_every_server,
-    records, simple,
+    records, simple, with_client,
 };
 
 fn server_with_zoo(program: &Path) -> (Server, Connection, Zoo) {
@@ -43,9 +43,7 @@ fn dump_and_restore_give_the_same_filter() {
 
 #[test]
 fn restore_takes_the_place_of_what_was_there() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.MADD source a b c");
         let digest = client.run("DEBUG DIGEST-VALUE source");
         let payload = client.run("DUMP source").bytes().to_vec();

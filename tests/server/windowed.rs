@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::fleet::{catch_up, follow};
 use testing::{
     Connection, Server, Stop, array, digest, encode, error, eventually, integer, lines, load_record, load_records,
-    next_record, ok, on_every_server, records, start_on_commands, with_append_only_file,
+    next_record, ok, on_every_server, records, start_on_commands, with_append_only_file, with_client,
 };
 
 /// Milliseconds since 1970.
@@ -200,9 +200,7 @@ fn a_dump_leaves_out_what_went_and_a_copy_refuses_what_it_dropped() {
 
 #[test]
 fn the_buckets_that_went_are_given_back() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 30000000 NONSCALING WINDOW 1000 BUCKETS 3");
         (0..10).for_each(|_| _ = client.run("BF.ROTATE k"));
         client.wait_for_frees();
@@ -332,9 +330,7 @@ fn a_ring_is_turned_by_hand() {
 
 #[test]
 fn what_cannot_be_turned_says_why() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 100 WINDOW 1000");
         client.run("BF.RESERVE plain 0.01 100");
         client.run("BF.RESERVE theirs 0.01 100 LAYOUT redisbloom");
@@ -370,9 +366,7 @@ fn a_rolling_ring_keeps_the_last_items() {
 
 #[test]
 fn a_full_bucket_refuses_and_the_next_takes() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 0.0001 4 NONSCALING SEED 1 WINDOW 1000 BUCKETS 3");
         let (yes, full) = (client.answer(true), error("ERR non scaling filter is full"));
         assert_eq!(client.run("BF.MADD k a b c d"), array([yes.clone(), yes.clone(), full.clone()]));

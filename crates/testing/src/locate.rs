@@ -5,12 +5,23 @@ use std::collections::HashSet;
 use std::env;
 use std::path::{Path, PathBuf};
 
+use super::process::Server;
+use super::resp::Connection;
+
 /// Runs a test on each server; the argument is the path of the server's program.
 pub fn on_every_server(test: impl Fn(&Path)) {
     for program in servers() {
         eprintln!("server: {}", program.display());
         test(&program);
     }
+}
+
+/// Starts each server with the module and without settings, and runs a test on it and a connection to it.
+pub fn with_client(test: impl Fn(&Server, &mut Connection)) {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        test(&server, &mut server.connect());
+    });
 }
 
 /// Runs a test on each server that has `what`, and panics if none has. Such a test is `#[ignore]`d with that reason, unless

@@ -4,7 +4,7 @@ use super::{
     FETCH, INVENTED, LONG, UNLESS, absent, fill, hit, lasting, load, token, wait_of, wait_with, waiters, with_filter,
     word,
 };
-use testing::{Connection, Reply, Server, array, bulk, error, eventually, nil, ok, on_every_server};
+use testing::{Connection, Reply, Server, array, bulk, error, eventually, nil, ok, on_every_server, with_client};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -69,10 +69,8 @@ fn a_none_is_remembered_and_a_lease_can_be_given_up() {
 
 #[test]
 fn one_caller_refreshes_a_stale_value() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|_, client| {
+        with_filter(client);
         client.run("SET {f}:42 old PX 50000");
         assert_eq!(client.run(&format!("{FETCH} STALE 1000")), hit("old"));
         let line = lasting(&format!("{FETCH} STALE 60000"));
@@ -81,15 +79,15 @@ fn one_caller_refreshes_a_stale_value() {
         assert_eq!(client.run(&line), hit("old"), "one refreshes");
         assert_eq!(client.run(FETCH), hit("old"));
         // The next lease is short, and somebody else may refresh the value when it has ended.
-        assert_eq!(fill(&mut client, &token(&reply), "GIVEUP"), ok());
-        let short = load(&mut client, &format!("{FETCH} STALE 60000 LEASE 20"));
+        assert_eq!(fill(client, &token(&reply), "GIVEUP"), ok());
+        let short = load(client, &format!("{FETCH} STALE 60000 LEASE 20"));
         let mut reply = hit("old");
         eventually("the lease to end", || {
             reply = client.run(&line);
             reply != hit("old")
         });
-        assert_eq!(fill(&mut client, &short, "VALUE new PX 100000"), ok(), "late, but the row is the same");
-        assert_eq!(fill(&mut client, &token(&reply), "VALUE newer PX 100000"), nil(2));
+        assert_eq!(fill(client, &short, "VALUE new PX 100000"), ok(), "late, but the row is the same");
+        assert_eq!(fill(client, &token(&reply), "VALUE newer PX 100000"), nil(2));
         assert_eq!(client.run(&line), hit("new"));
         client.run("PERSIST {f}:42");
         assert_eq!(client.run(&format!("{FETCH} STALE 2305843009213693952")), hit("new"), "it does not expire");
@@ -131,9 +129,7 @@ fn a_change_deletes_the_value_and_announces_the_item() {
 
 #[test]
 fn a_ring_adds_an_announced_item_to_its_newest_bucket() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for words in ["WINDOW 3600 BUCKETS 3", "ROLLING BUCKETS 3"] {
             client.run("DEL {f}");
             assert_eq!(client.run(&format!("BF.RESERVE {{f}} 0.0001 1000 {words}")), ok());
@@ -153,17 +149,15 @@ fn a_ring_adds_an_announced_item_to_its_newest_bucket() {
 
 #[test]
 fn a_missing_filter_denies_nothing() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         client.run("SET {f}:1 v");
         assert_eq!(client.run("BF.FETCH {f} 1 {f}:1"), hit("v"));
-        let token = load(&mut client, FETCH);
-        assert_eq!(fill(&mut client, &token, "NONE EX 100"), ok());
-        load(&mut client, FETCH);
-        with_filter(&mut client);
-        let token = load(&mut client, FETCH);
-        assert_eq!(fill(&mut client, &token, "VALUE v"), ok());
+        let token = load(client, FETCH);
+        assert_eq!(fill(client, &token, "NONE EX 100"), ok());
+        load(client, FETCH);
+        with_filter(client);
+        let token = load(client, FETCH);
+        assert_eq!(fill(client, &token, "VALUE v"), ok());
         assert_eq!(client.info_number("bf_bloom_fetches_unguarded"), 3);
         assert_eq!(server.log().matches("no filter at '{f}'").count(), 1, "once a minute");
 
@@ -175,7 +169,7 @@ fn a_missing_filter_denies_nothing() {
         assert_eq!(loaded, ok());
         assert!(client.run("BF.EXISTS {f}new 1").is_error());
         assert_eq!(client.run("BF.FETCH {f}new never {f}:1"), hit("v"));
-        load(&mut client, "BF.FETCH {f}new never {f}:never");
+        load(client, "BF.FETCH {f}new never {f}:never");
         assert!(client.run("BF.CHANGED {f}new 1 {f}:1").is_error());
         assert_eq!(client.run("EXISTS {f}:1").number(), 0);
     });
@@ -183,13 +177,11 @@ fn a_missing_filter_denies_nothing() {
 
 #[test]
 fn wrong_words_and_types_are_refused_before_anything_changes() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|_, client| {
+        with_filter(client);
         client.run("RPUSH {f}:list x");
         client.run("BF.RESERVE {f}counting 0.01 100 COUNTING");
-        let token = load(&mut client, FETCH);
+        let token = load(client, FETCH);
         let fill = |rest: &str| format!("BF.FILL {{f}} 42 {{f}}:42 {token} {rest}");
         let cases = [
             (format!("{FETCH} NOW"), "ERR syntax error"),
@@ -232,9 +224,7 @@ fn wrong_words_and_types_are_refused_before_anything_changes() {
 
 #[test]
 fn names_items_and_values_are_any_bytes() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let (item, key) = (b"\0\r\n\xff".as_slice(), b"{\0f}\xfe".as_slice());
         let value: Vec<u8> = (0..100_000_u32).map(|byte| byte as u8).collect();
         client.call(&[b"BF.ADD".as_slice(), b"{\0f}", item]);
@@ -250,11 +240,9 @@ fn names_items_and_values_are_any_bytes() {
 
 #[test]
 fn transactions_scripts_and_functions_do_not_wait() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        let token = load(&mut client, FETCH);
+    with_client(|_, client| {
+        with_filter(client);
+        let token = load(client, FETCH);
         client.run("MULTI");
         client.run(&format!("{FETCH} WAIT 100000"));
         client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {token} VALUE row"));
@@ -269,12 +257,12 @@ fn transactions_scripts_and_functions_do_not_wait() {
                       if r[1] == 'load' then redis.call('BF.FILL', KEYS[1], ARGV[1], KEYS[2], r[2], 'VALUE', 'by script') end \
                       return r[1]";
         let eval = |client: &mut Connection| client.call(&["EVAL", script, "2", "{f}", "{f}:42", "42"]);
-        assert_eq!(eval(&mut client), bulk("load"));
-        assert_eq!(eval(&mut client), bulk("hit"));
+        assert_eq!(eval(client), bulk("load"));
+        assert_eq!(eval(client), bulk("hit"));
         assert_eq!(client.run(FETCH), hit("by script"));
         client.run("BF.CHANGED {f} 42 {f}:42");
-        load(&mut client, FETCH);
-        assert_eq!(eval(&mut client), bulk("wait"));
+        load(client, FETCH);
+        assert_eq!(eval(client), bulk("wait"));
         let library = "#!lua name=guard\nredis.register_function('get', function(keys, args) \
                        return redis.call('BF.FETCH', keys[1], args[1], keys[2], 'WAIT', '100000') end)";
         assert!(!client.call(&["FUNCTION", "LOAD", library]).is_error());
@@ -332,16 +320,14 @@ fn absent_is_answered_only_while_the_key_exists() {
 
 #[test]
 fn without_the_key_a_fetch_is_unguarded() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|_, client| {
+        with_filter(client);
         client.run("SET {f}:never row");
         assert_eq!(client.run("BF.FETCH {f} never {f}:never WHILE {f}:feed"), hit("row"));
         assert_eq!(client.run("BF.FETCH {f} never {f}:never"), absent());
         assert_eq!(client.info_number("bf_bloom_fetches_unguarded"), 1);
         let lookups = client.info_number("bf_bloom_lookups");
-        let lease = load(&mut client, WHILE);
+        let lease = load(client, WHILE);
         assert_eq!(client.info_number("bf_bloom_lookups"), lookups, "the filter was not asked");
         // There is one lease, whether the key of WHILE is given, exists, or not.
         wait_of(&client.run(FETCH));
@@ -350,10 +336,10 @@ fn without_the_key_a_fetch_is_unguarded() {
         client.run("DEL {f}:feed");
         wait_of(&client.run(WHILE));
         // A NONE answers those for whom the filter counts, and nobody else.
-        assert_eq!(fill(&mut client, &lease, "NONE EX 100"), ok());
+        assert_eq!(fill(client, &lease, "NONE EX 100"), ok());
         assert_eq!(client.run(FETCH), absent());
-        let again = load(&mut client, WHILE);
-        assert_eq!(fill(&mut client, &again, "NONE EX 100"), ok());
+        let again = load(client, WHILE);
+        assert_eq!(fill(client, &again, "NONE EX 100"), ok());
         client.run("SET {f}:feed x");
         assert_eq!(client.run(WHILE), absent());
         client.run("DEL {f}:feed");
@@ -371,9 +357,7 @@ fn without_the_key_a_fetch_is_unguarded() {
 /// A lease that was granted without the key of WHILE is one of the filter's: it can be filled, and ends like any other.
 #[test]
 fn a_lease_without_the_key_ends_like_any_other() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let never = "BF.FETCH {f} never {f}:never WHILE {f}:feed";
         let fill = |client: &mut Connection, lease: &str| {
             client.run(&format!("BF.FILL {{f}} never {{f}}:never {lease} VALUE row"))
@@ -393,30 +377,28 @@ fn a_lease_without_the_key_ends_like_any_other() {
             ("FLUSHALL", true),
         ] {
             client.run("FLUSHALL");
-            with_filter(&mut client);
+            with_filter(client);
             client.run("SET {f}:never old");
             client.run("DEL {f}:never");
-            let lease = load(&mut client, never);
+            let lease = load(client, never);
             assert!(!client.run(line).is_error(), "{line}");
-            assert_eq!(fill(&mut client, &lease), if is_over { nil(2) } else { ok() }, "{line}");
+            assert_eq!(fill(client, &lease), if is_over { nil(2) } else { ok() }, "{line}");
         }
     });
 }
 
 #[test]
 fn waiters_without_the_key_load_one_after_another() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        let lease = load(&mut client, WHILE);
-        let mut clients: Vec<_> = (0..3).map(|_| wait_with(&server, WHILE)).collect();
-        assert_eq!(fill(&mut client, &lease, "NONE EX 100"), ok());
+    with_client(|server, client| {
+        with_filter(client);
+        let lease = load(client, WHILE);
+        let mut clients: Vec<_> = (0..3).map(|_| wait_with(server, WHILE)).collect();
+        assert_eq!(fill(client, &lease, "NONE EX 100"), ok());
         let lease = token(&clients[0].receive().unwrap());
-        assert_eq!(waiters(&mut client), 2, "a NONE is no answer for them");
+        assert_eq!(waiters(client), 2, "a NONE is no answer for them");
         // With the key it is one.
         client.run("SET {f}:feed x");
-        assert_eq!(fill(&mut client, &lease, "NONE EX 100"), ok());
+        assert_eq!(fill(client, &lease, "NONE EX 100"), ok());
         for waiter in &mut clients[1..] {
             assert_eq!(waiter.receive().unwrap(), absent());
         }
@@ -464,41 +446,37 @@ fn a_write_in_flight_is_waited_for_whatever_filter_and_cache_say() {
 
 #[test]
 fn a_held_caller_waits_until_its_cache_key_is_changed() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         client.run("HSET {f}:open {f}:42 x {f}:43 x");
-        let mut one = wait_with(&server, UNLESS);
-        let mut two = wait_with(&server, UNLESS);
-        let mut other = wait_with(&server, "BF.FETCH {f} 43 {f}:43 UNLESS {f}:open");
+        let mut one = wait_with(server, UNLESS);
+        let mut two = wait_with(server, UNLESS);
+        let mut other = wait_with(server, "BF.FETCH {f} 43 {f}:43 UNLESS {f}:open");
         // While the write is in flight, BF.CHANGED wakes them and they go on waiting.
         client.run("BF.CHANGED {f} 42 {f}:42");
         client.run("HDEL {f}:open {f}:43");
         client.run("BF.CHANGED {f} 44 {f}:44");
-        assert_eq!(waiters(&mut client), 3);
+        assert_eq!(waiters(client), 3);
         // BF.CHANGED in the transaction that ends the write answers them.
         client.run("MULTI");
         client.run("HDEL {f}:open {f}:42");
         client.run("BF.CHANGED {f} 42 {f}:42");
         assert!(!client.run("EXEC").is_error());
         let lease = token(&one.receive().unwrap());
-        assert_eq!(waiters(&mut client), 2, "the second one waits for the lease");
-        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        assert_eq!(waiters(client), 2, "the second one waits for the lease");
+        assert_eq!(fill(client, &lease, "VALUE row"), ok());
         assert_eq!(two.receive().unwrap(), hit("row"));
         assert_eq!(client.info_number("bf_bloom_fetches_wait"), 0);
         client.run("BF.CHANGED {f} 43 {f}:43");
         token(&other.receive().unwrap());
-        assert_eq!(waiters(&mut client), 0);
+        assert_eq!(waiters(client), 0);
     });
 }
 
 #[test]
 fn a_held_caller_is_answered_when_its_time_is_over() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         client.run("HSET {f}:open * x");
         assert_held(&client.run(&format!("{UNLESS} WAIT 20")));
         assert_eq!(client.info_number("bf_bloom_fetches_held"), 1);
@@ -506,11 +484,11 @@ fn a_held_caller_is_answered_when_its_time_is_over() {
         let mut waiter = server.connect();
         let id = waiter.run("CLIENT ID").number();
         waiter.send(&format!("{UNLESS} WAIT {LONG}").split(' ').collect::<Vec<_>>()).unwrap();
-        drop(wait_with(&server, UNLESS));
-        eventually("one client to wait", || waiters(&mut client) == 1);
+        drop(wait_with(server, UNLESS));
+        eventually("one client to wait", || waiters(client) == 1);
         assert_eq!(client.run(&format!("CLIENT UNBLOCK {id}")).number(), 1);
         assert_held(&waiter.receive().unwrap());
-        assert_eq!((waiters(&mut client), client.info_number("bf_bloom_fetches_held")), (0, 2));
+        assert_eq!((waiters(client), client.info_number("bf_bloom_fetches_held")), (0, 2));
         // In a transaction nobody waits.
         client.run("MULTI");
         client.run(&format!("{UNLESS} WAIT 100000000"));
@@ -523,45 +501,41 @@ fn a_held_caller_is_answered_when_its_time_is_over() {
 /// A hash of another name, or none, is another question: a held client keeps nobody else from the lease.
 #[test]
 fn a_held_client_keeps_no_other_from_the_lease() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         client.run("HSET {f}:open {f}:42 x");
-        let mut held = wait_with(&server, UNLESS);
+        let mut held = wait_with(server, UNLESS);
         // A caller that is not held gets the lease at once.
-        let lease = load(&mut client, FETCH);
-        let mut behind = wait_with(&server, FETCH);
-        assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
+        let lease = load(client, FETCH);
+        let mut behind = wait_with(server, FETCH);
+        assert_eq!(fill(client, &lease, "GIVEUP"), ok());
         let lease = token(&behind.receive().unwrap());
-        assert_eq!(waiters(&mut client), 1);
+        assert_eq!(waiters(client), 1);
         client.run("HDEL {f}:open {f}:42");
-        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        assert_eq!(fill(client, &lease, "VALUE row"), ok());
         assert_eq!(held.receive().unwrap(), hit("row"), "any end of a lease makes it look again");
     });
 }
 
 #[test]
 fn clients_are_held_by_the_hash_that_they_name() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         client.run("HSET {f}:open {f}:42 x");
         client.run("HSET {f}:other * x");
         let lines = [UNLESS, "BF.FETCH {f} 42 {f}:42 UNLESS {f}:other"];
-        let mut clients: Vec<_> = (0..6).map(|number| wait_with(&server, lines[number % 2])).collect();
+        let mut clients: Vec<_> = (0..6).map(|number| wait_with(server, lines[number % 2])).collect();
         client.run("BF.CHANGED {f} 42 {f}:42");
-        assert_eq!(waiters(&mut client), 6);
+        assert_eq!(waiters(client), 6);
         client.run("DEL {f}:other");
         client.run("BF.CHANGED {f} 42 {f}:42");
         let lease = token(&clients[1].receive().unwrap());
-        assert_eq!(waiters(&mut client), 5);
-        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        assert_eq!(waiters(client), 5);
+        assert_eq!(fill(client, &lease, "VALUE row"), ok());
         for number in [3, 5] {
             assert_eq!(clients[number].receive().unwrap(), hit("row"));
         }
-        assert_eq!(waiters(&mut client), 3, "the others are still held");
+        assert_eq!(waiters(client), 3, "the others are still held");
         client.run("DEL {f}:open");
         client.run("BF.CHANGED {f} 42 {f}:42");
         token(&clients[0].receive().unwrap());
@@ -570,16 +544,14 @@ fn clients_are_held_by_the_hash_that_they_name() {
 
 #[test]
 fn a_lease_that_ends_while_a_write_is_in_flight_answers_no_held_client() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        let lease = load(&mut client, UNLESS);
-        let mut waiter = wait_with(&server, UNLESS);
+    with_client(|server, client| {
+        with_filter(client);
+        let lease = load(client, UNLESS);
+        let mut waiter = wait_with(server, UNLESS);
         client.run("HSET {f}:open {f}:42 x");
-        assert_eq!(fill(&mut client, &lease, "VALUE old"), ok());
+        assert_eq!(fill(client, &lease, "VALUE old"), ok());
         assert_held(&client.run(UNLESS));
-        assert_eq!(waiters(&mut client), 1, "an old value is no answer");
+        assert_eq!(waiters(client), 1, "an old value is no answer");
         client.run("HDEL {f}:open {f}:42");
         client.run("BF.CHANGED {f} 42 {f}:42");
         token(&waiter.receive().unwrap());
@@ -588,10 +560,8 @@ fn a_lease_that_ends_while_a_write_is_in_flight_answers_no_held_client() {
 
 #[test]
 fn the_keys_of_while_and_unless_are_keys_of_the_command() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         let keys = |client: &mut Connection, line: &str| {
             let keys = client.run(&format!("COMMAND GETKEYSANDFLAGS {line}"));
             let key = |key: &Reply| {
@@ -617,7 +587,7 @@ fn the_keys_of_while_and_unless_are_keys_of_the_command() {
             ("BF.FETCH a i b WHILE UNLESS UNLESS WHILE", &["a", "b", "UNLESS", "WHILE"]),
             ("BF.FETCH WHILE UNLESS WHILE UNLESS u", &["WHILE", "WHILE", "u"]),
         ] {
-            assert_eq!(keys(&mut client, line), reads(names), "{line}");
+            assert_eq!(keys(client, line), reads(names), "{line}");
         }
         let mut login = |rules: &str| {
             let mut user = server.connect();

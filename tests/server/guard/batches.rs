@@ -1,7 +1,7 @@
 //! BF.MFETCH and BF.MCHANGED: the commands of the guard for many rows at once.
 
 use super::{FETCH, UNLESS, absent, fill, hit, load, token, wait_of, wait_with, waiters, with_filter, word};
-use testing::{Connection, Reply, Server, array, bulk, error, integer, lines, nil, ok, on_every_server};
+use testing::{Connection, Reply, Server, array, bulk, error, integer, lines, nil, ok, on_every_server, with_client};
 use testing::{catch_up, digest, eventually, follow, with_append_only_file};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -36,9 +36,7 @@ fn a_batch_of_changes_is_one_change_for_each_pair() {
 
 #[test]
 fn an_item_that_is_refused_is_an_error_in_its_place() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let full = error("ERR non scaling filter is full");
         client.run("BF.INSERT {f} CAPACITY 2 NONSCALING SEED 1 ITEMS a");
         client.run("MSET {f}:a v {f}:b v {f}:c v {f}:d v");
@@ -66,9 +64,7 @@ fn an_item_that_is_refused_is_an_error_in_its_place() {
 
 #[test]
 fn a_batch_of_changes_renews_items_in_a_ring() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         assert_eq!(client.run("BF.RESERVE {f} 0.0001 1000 WINDOW 3600 BUCKETS 3"), ok());
         let line = "BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43";
         assert_eq!(client.run(line), array([integer(1), integer(1)]));
@@ -83,9 +79,7 @@ fn a_batch_of_changes_renews_items_in_a_ring() {
 
 #[test]
 fn a_batch_of_a_thousand_pairs_answers_like_a_thousand_commands() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE {f} 0.01 100");
         client.run("BF.RESERVE {g} 0.01 100 SEED 500");
         client.run("DEL {f}");
@@ -129,29 +123,25 @@ fn a_batch_of_changes_propagates_its_effects() {
 
 #[test]
 fn changes_wake_those_who_wait_without_a_lease() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         client.run("HSET {f}:open {f}:42 x {f}:43 x");
-        let mut one = wait_with(&server, UNLESS);
-        let mut other = wait_with(&server, "BF.FETCH {f} 43 {f}:43 UNLESS {f}:open");
+        let mut one = wait_with(server, UNLESS);
+        let mut other = wait_with(server, "BF.FETCH {f} 43 {f}:43 UNLESS {f}:open");
         client.run("MULTI");
         client.run("DEL {f}:open");
         client.run("BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43");
         assert!(!client.run("EXEC").is_error());
         token(&one.receive().unwrap());
         token(&other.receive().unwrap());
-        assert_eq!(waiters(&mut client), 0);
+        assert_eq!(waiters(client), 0);
     });
 }
 
 #[test]
 fn transactions_and_scripts_run_batches() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|_, client| {
+        with_filter(client);
         client.run("MULTI");
         client.run("BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43");
         client.run("BF.MFETCH {f} LEASE 1000000 ITEMS never {f}:never 42 {f}:42");
@@ -159,7 +149,7 @@ fn transactions_and_scripts_run_batches() {
         let [changed, fetched] = replies.elements() else { panic!("{replies:?}") };
         assert_eq!(changed, &array([integer(0), integer(1)]));
         assert_eq!(fetched.elements()[0], absent());
-        assert_eq!(fill(&mut client, &token(&fetched.elements()[1]), "VALUE row"), ok());
+        assert_eq!(fill(client, &token(&fetched.elements()[1]), "VALUE row"), ok());
         let script = "return redis.call('BF.MCHANGED', KEYS[1], 'ITEMS', '44', KEYS[2], '42', KEYS[3])";
         let reply = client.call(&["EVAL", script, "3", "{f}", "{f}:44", "{f}:42"]);
         assert_eq!(reply, array([integer(1), integer(0)]));
@@ -176,10 +166,8 @@ fn transactions_and_scripts_run_batches() {
 
 #[test]
 fn the_keys_of_a_batch_are_known() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         let keys = client.run("COMMAND GETKEYSANDFLAGS BF.MCHANGED a ITEMS i b j c");
         let key = |key: &Reply| {
             let flags: Vec<String> = key.elements()[1].elements().iter().map(Reply::text).collect();
@@ -273,10 +261,8 @@ fn count(client: &mut Connection, answer: &str) -> i64 {
 
 #[test]
 fn a_cache_key_that_is_named_twice_gets_one_token() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|_, client| {
+        with_filter(client);
         client.run("BF.ADD {f} 43");
         let names = |reply: &Reply| reply.elements().iter().map(word).collect::<Vec<_>>().join(" ");
         // By the same item and by another one, in one batch of the filter and in two.
@@ -286,27 +272,25 @@ fn a_cache_key_that_is_named_twice_gets_one_token() {
             let reply = client.run(&line);
             let [first, .., second, third] = reply.elements() else { panic!("{reply:?}") };
             assert!(wait_of(second) <= 1_000_000 && wait_of(third) <= 1_000_000);
-            assert_eq!(fill(&mut client, &token(first), "GIVEUP"), ok(), "the first token is good");
+            assert_eq!(fill(client, &token(first), "GIVEUP"), ok(), "the first token is good");
         }
         client.run("SET {f}:42 row PX 50000");
         let reply = client.run("BF.MFETCH {f} STALE 60000 LEASE 1000000 ITEMS 42 {f}:42 43 {f}:42 42 {f}:42");
         assert_eq!(names(&reply), "stale hit hit");
-        assert_eq!(fill(&mut client, &token(&reply.elements()[0]), "VALUE new"), ok());
+        assert_eq!(fill(client, &token(&reply.elements()[0]), "VALUE new"), ok());
         // Fewer leases than cache keys: the first one may be evicted. Both tokens are good.
         client.run("CONFIG SET bf.max-leases 1");
         client.run("DEL {f}:42");
         let reply = client.run("BF.MFETCH {f} ITEMS 42 {f}:42 43 {f}:43 42 {f}:42");
         assert_eq!(names(&reply), "load load load");
-        assert_eq!(fill(&mut client, &token(&reply.elements()[0]), "VALUE row"), ok());
+        assert_eq!(fill(client, &token(&reply.elements()[0]), "VALUE row"), ok());
     });
 }
 
 #[test]
 fn a_batch_of_fetches_takes_while_and_unless() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|_, client| {
+        with_filter(client);
         let names = |client: &mut Connection, options: &str| {
             let reply = client.run(&format!(
                 "BF.MFETCH {{f}} {options} LEASE 1000000 ITEMS never {{f}}:never 42 {{f}}:42 43 {{f}}:43"
@@ -315,17 +299,17 @@ fn a_batch_of_fetches_takes_while_and_unless() {
             client.run("BF.MCHANGED {f} ITEMS 42 {f}:42 forgotten {f}:never");
             reply.elements().iter().map(word).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(names(&mut client, "WHILE {f}:feed"), "load load load");
-        assert_eq!(count(&mut client, "unguarded"), 3);
+        assert_eq!(names(client, "WHILE {f}:feed"), "load load load");
+        assert_eq!(count(client, "unguarded"), 3);
         client.run("SET {f}:feed x");
-        assert_eq!(names(&mut client, "WHILE {f}:feed"), "absent load absent");
+        assert_eq!(names(client, "WHILE {f}:feed"), "absent load absent");
         client.run("HSET {f}:open {f}:43 x {f}:never x");
-        assert_eq!(names(&mut client, "UNLESS {f}:open WHILE {f}:feed"), "wait load wait");
-        assert_eq!(count(&mut client, "held"), 2);
+        assert_eq!(names(client, "UNLESS {f}:open WHILE {f}:feed"), "wait load wait");
+        assert_eq!(count(client, "held"), 2);
         client.run("HSET {f}:open * x");
-        assert_eq!(names(&mut client, "UNLESS {f}:open"), "wait wait wait");
+        assert_eq!(names(client, "UNLESS {f}:open"), "wait wait wait");
         client.run("DEL {f}:open {f}:feed");
-        assert_eq!(names(&mut client, "UNLESS {f}:open WHILE {f}:feed"), "load load wait", "43 has a lease");
+        assert_eq!(names(client, "UNLESS {f}:open WHILE {f}:feed"), "load load wait", "43 has a lease");
         client.run("RPUSH {f}:open x");
         let reply = client.run("BF.MFETCH {f} UNLESS {f}:open ITEMS 42 {f}:42");
         assert_eq!(reply, error(WRONG_TYPE));
@@ -377,10 +361,8 @@ fn a_batch_of_fetches_is_refused_before_anything_changes() {
 
 #[test]
 fn the_keys_of_a_batch_of_fetches_are_known() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         for (line, names) in [
             ("BF.MFETCH a ITEMS i b j c", &["a", "b", "c"] as &[&str]),
             ("BF.MFETCH a WHILE w LEASE 5 UNLESS u ITEMS i b j c", &["a", "b", "c", "w", "u"]),

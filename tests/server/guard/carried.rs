@@ -3,7 +3,7 @@
 use super::{FETCH, INVENTED, LONG, absent, fill, hit, lasting, load, token, wait_of, wait_with, with_filter, word};
 use testing::{
     Connection, Reply, Server, Stop, catch_up, error, eventually, follow, lines, nil, ok, on_every_server,
-    with_append_only_file,
+    with_append_only_file, with_client,
 };
 
 #[test]
@@ -156,17 +156,15 @@ fn a_replica_does_not_guard_and_a_promoted_one_starts_empty() {
 /// A module has one listener for each event of the server, and both leases and the role depend on these.
 #[test]
 fn a_server_that_granted_leases_still_knows_its_role() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        let token = load(&mut client, FETCH);
+    with_client(|_, client| {
+        with_filter(client);
+        let token = load(client, FETCH);
         client.run("CONFIG SET replica-read-only no");
         assert_eq!(client.run("REPLICAOF 127.0.0.1 1"), ok());
         assert!(client.run(FETCH).error_text().starts_with("READONLY"), "it is a replica");
         assert_eq!(client.run("REPLICAOF NO ONE"), ok());
-        assert_eq!(fill(&mut client, &token, "VALUE v"), nil(2), "of another time");
-        load(&mut client, FETCH);
+        assert_eq!(fill(client, &token, "VALUE v"), nil(2), "of another time");
+        load(client, FETCH);
     });
 }
 
@@ -198,10 +196,8 @@ fn miss_outlives(client: &mut Connection, line: &str) -> bool {
 
 #[test]
 fn a_change_of_the_row_the_key_or_the_filter_voids_what_is_known() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|_, client| {
+        with_filter(client);
         client.run("SET {f}:src v");
         for line in [
             "BF.CHANGED {f} 42 {f}:42",
@@ -221,26 +217,24 @@ fn a_change_of_the_row_the_key_or_the_filter_voids_what_is_known() {
         ] {
             for outlives in [token_outlives, miss_outlives] {
                 if client.run("EXISTS {f}").number() == 0 {
-                    with_filter(&mut client);
+                    with_filter(client);
                 }
                 client.run("SET {f}:src v");
-                assert!(!outlives(&mut client, line), "{line}");
+                assert!(!outlives(client, line), "{line}");
             }
         }
         // Another filter at the key, or the same one emptied, or with more items: the token was for the one before.
         client.run("BF.ADD {f}other 42");
         for line in ["COPY {f}other {f} REPLACE", "BF.MERGE {f} {f}", "BF.CLEAR {f}", "RENAME {f}other {f}"] {
-            assert!(!token_outlives(&mut client, line), "{line}");
+            assert!(!token_outlives(client, line), "{line}");
         }
     });
 }
 
 #[test]
 fn a_command_that_leaves_the_row_as_it_was_voids_nothing() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         for line in [
             "GET {f}:42",
             "DEL {f}:42",
@@ -255,16 +249,16 @@ fn a_command_that_leaves_the_row_as_it_was_voids_nothing() {
             "PERSIST {f}",
             "CONFIG SET maxmemory-policy allkeys-lru",
         ] {
-            assert!(token_outlives(&mut client, line), "{line}");
-            assert!(miss_outlives(&mut client, line), "{line}");
+            assert!(token_outlives(client, line), "{line}");
+            assert!(miss_outlives(client, line), "{line}");
         }
         // The same name in another database is another key.
         client.run("BF.CHANGED {f} 42 {f}:42");
         let mut other = server.connect();
         other.run("SELECT 1");
-        let token = load(&mut client, FETCH);
+        let token = load(client, FETCH);
         other.run("SET {f}:42 v");
-        assert_eq!(fill(&mut client, &token, "VALUE v PX 1"), ok());
+        assert_eq!(fill(client, &token, "VALUE v PX 1"), ok());
     });
 }
 
@@ -272,10 +266,8 @@ fn a_command_that_leaves_the_row_as_it_was_voids_nothing() {
 /// does, one of ours included.
 #[test]
 fn an_expiry_is_no_change_of_the_row() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|_, client| {
+        with_filter(client);
         for finder in ["", "GET {f}:42", "EXISTS {f}:42", FETCH, "EXPIRETIME {f}:42"] {
             // The server looks for expired keys by itself only if no command is to find this one.
             client.run(&format!("DEBUG SET-ACTIVE-EXPIRE {}", u8::from(finder.is_empty())));
@@ -293,7 +285,7 @@ fn an_expiry_is_no_change_of_the_row() {
                 client.info_number("expired_keys") > expired
             });
             assert_eq!(word(&client.run(FETCH)), "wait", "{finder}: its lease holds");
-            assert_eq!(fill(&mut client, &token(&stale), "VALUE new"), ok(), "{finder}");
+            assert_eq!(fill(client, &token(&stale), "VALUE new"), ok(), "{finder}");
         }
     });
 }
@@ -337,9 +329,7 @@ fn a_client_that_makes_a_value_expire_at_once_voids_its_lease() {
 /// missing, and a database that is emptied or swapped.
 #[test]
 fn a_filter_that_comes_and_goes_voids_its_tokens() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         for (lines, is_good) in [
             (["BF.RESERVE {f} 0.01 100", "BF.CHANGED {f} 42 {f}:other", "DEL {f}"], false),
             (["BF.RESERVE {f} 0.01 100", "BF.ADD {f} 42", "DEL {f}"], false),
@@ -355,32 +345,30 @@ fn a_filter_that_comes_and_goes_voids_its_tokens() {
             (["SWAPDB 0 1", "SWAPDB 0 1", "PING"], false),
         ] {
             client.run("FLUSHALL");
-            let lease = load(&mut client, FETCH);
+            let lease = load(client, FETCH);
             lines.iter().for_each(|line| _ = client.run(line));
             assert_eq!(client.run("EXISTS {f}").number(), 0);
-            let filled = fill(&mut client, &lease, "VALUE v");
+            let filled = fill(client, &lease, "VALUE v");
             assert_eq!(filled, if is_good { ok() } else { nil(2) }, "{lines:?}");
         }
         // A filter of the same name in another database is another filter.
         client.run("FLUSHALL");
-        let lease = load(&mut client, FETCH);
+        let lease = load(client, FETCH);
         let mut other = server.connect();
         other.run("SELECT 1");
         other.run("BF.CHANGED {f} 42 {f}:42");
-        assert_eq!(fill(&mut client, &lease, "VALUE v"), ok());
+        assert_eq!(fill(client, &lease, "VALUE v"), ok());
     });
 }
 
 #[test]
 fn a_merge_brings_rows_that_were_missing() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|_, client| {
+        with_filter(client);
         client.run("BF.RESERVE {f}source 0.0001 1000 SEED 500");
         client.run("BF.ADD {f}source 7");
-        assert!(!miss_outlives(&mut client, "BF.MERGE {f} {f}source"));
-        assert!(miss_outlives(&mut client, "BF.MERGE {f}copy {f}source"), "another filter");
+        assert!(!miss_outlives(client, "BF.MERGE {f} {f}source"));
+        assert!(miss_outlives(client, "BF.MERGE {f}copy {f}source"), "another filter");
     });
 }
 
@@ -394,21 +382,19 @@ fn expired(client: &mut Connection) -> String {
 /// Only a change makes a value outdated, not the time that its load takes. A database that is slower than LEASE is queried once.
 #[test]
 fn a_load_that_outlasts_its_lease_is_cached() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|_, client| {
+        with_filter(client);
         for (what, answer) in [("VALUE row", hit("row")), ("NONE EX 1000", absent())] {
-            let late = expired(&mut client);
-            assert_eq!(fill(&mut client, &late, what), ok());
+            let late = expired(client);
+            assert_eq!(fill(client, &late, what), ok());
             assert_eq!([0; 5].map(|_| client.run(FETCH)), [0; 5].map(|_| answer.clone()), "{what}: no second load");
             client.run("BF.CHANGED {f} 42 {f}:42");
         }
         // A change in between voids the token.
-        let late = expired(&mut client);
+        let late = expired(client);
         client.run("BF.CHANGED {f} 42 {f}:42");
-        assert_eq!(fill(&mut client, &late, "VALUE old"), nil(2));
-        load(&mut client, FETCH);
+        assert_eq!(fill(client, &late, "VALUE old"), nil(2));
+        load(client, FETCH);
     });
 }
 
@@ -416,64 +402,58 @@ fn a_load_that_outlasts_its_lease_is_cached() {
 /// the lease of the other.
 #[test]
 fn the_first_of_two_loads_is_cached() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         for (first_fills, what, answer) in [(true, "VALUE row", hit("row")), (false, "NONE EX 100", absent())] {
             client.run("BF.CHANGED {f} 42 {f}:42");
-            let first = expired(&mut client);
-            let second = load(&mut client, FETCH);
-            let mut waiter = wait_with(&server, FETCH);
+            let first = expired(client);
+            let second = load(client, FETCH);
+            let mut waiter = wait_with(server, FETCH);
             let (early, late) = if first_fills { (&first, &second) } else { (&second, &first) };
-            assert_eq!(fill(&mut client, early, what), ok());
+            assert_eq!(fill(client, early, what), ok());
             assert_eq!(waiter.receive().unwrap(), answer);
             assert_eq!(client.info_number("bf_bloom_leases"), 0);
-            assert_eq!(fill(&mut client, late, "VALUE late"), nil(2), "it was filled since");
-            assert_eq!(fill(&mut client, early, "VALUE again"), nil(2));
+            assert_eq!(fill(client, late, "VALUE late"), nil(2), "it was filled since");
+            assert_eq!(fill(client, early, "VALUE again"), nil(2));
             assert_eq!(client.run(FETCH), answer);
         }
         // Both are void after a change.
         client.run("BF.CHANGED {f} 42 {f}:42");
-        let first = expired(&mut client);
-        let second = load(&mut client, FETCH);
+        let first = expired(client);
+        let second = load(client, FETCH);
         client.run("BF.CHANGED {f} 42 {f}:42");
         for token in [&first, &second] {
-            assert_eq!(fill(&mut client, token, "VALUE old"), nil(2));
+            assert_eq!(fill(client, token, "VALUE old"), nil(2));
         }
-        load(&mut client, FETCH);
+        load(client, FETCH);
     });
 }
 
 /// GIVEUP is about the lease: it ends the caller's own, and no other. A back-off is about the database.
 #[test]
 fn a_late_caller_gives_up_no_lease_of_another() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        let first = expired(&mut client);
-        assert_eq!(fill(&mut client, &first, "GIVEUP"), nil(2), "its lease has expired");
-        let second = load(&mut client, FETCH);
-        assert_eq!(fill(&mut client, &first, "GIVEUP"), nil(2), "another caller has the lease");
+    with_client(|_, client| {
+        with_filter(client);
+        let first = expired(client);
+        assert_eq!(fill(client, &first, "GIVEUP"), nil(2), "its lease has expired");
+        let second = load(client, FETCH);
+        assert_eq!(fill(client, &first, "GIVEUP"), nil(2), "another caller has the lease");
         assert_eq!(word(&client.run(FETCH)), "wait");
-        assert_eq!(fill(&mut client, &first, "GIVEUP BACKOFF 100000"), ok());
-        assert_eq!(fill(&mut client, &second, "GIVEUP"), nil(2), "the back-off has ended its lease");
+        assert_eq!(fill(client, &first, "GIVEUP BACKOFF 100000"), ok());
+        assert_eq!(fill(client, &second, "GIVEUP"), nil(2), "the back-off has ended its lease");
         assert!(wait_of(&client.run(FETCH)) > 90_000);
-        assert_eq!(fill(&mut client, &second, "VALUE row"), ok(), "it has read the row all the same");
+        assert_eq!(fill(client, &second, "VALUE row"), ok(), "it has read the row all the same");
         assert_eq!(client.run(FETCH), hit("row"));
     });
 }
 
 #[test]
 fn a_token_is_good_for_the_row_that_it_was_granted_for() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|_, client| {
+        with_filter(client);
         client.run("BF.ADD {f} 43");
         client.run("COPY {f} {f}copy");
-        let lease = load(&mut client, FETCH);
+        let lease = load(client, FETCH);
         assert_eq!(word(&client.run("BF.FETCH {f} 43 {f}:42")), "wait", "a lease is for every item of its cache key");
         let last = if lease.ends_with('0') { "1" } else { "0" };
         let forged = format!("{}{last}", &lease[..31]);
@@ -486,7 +466,7 @@ fn a_token_is_good_for_the_row_that_it_was_granted_for() {
         ] {
             assert_eq!(client.run(&format!("BF.FILL {row} {token} VALUE v")), nil(2), "{row} {token}");
         }
-        assert_eq!(fill(&mut client, &lease.to_uppercase(), "VALUE v"), ok());
+        assert_eq!(fill(client, &lease.to_uppercase(), "VALUE v"), ok());
     });
 }
 
@@ -518,10 +498,8 @@ fn of_more_than_the_limit_the_record_nearest_its_end_is_evicted() {
 
 #[test]
 fn access_control_sees_two_keys_and_what_is_done_to_each() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         let login = |rules: &str| {
             let mut user = server.connect();
             assert_eq!(user.run(&format!("ACL SETUSER reader reset on nopass +@all {rules}")), ok());
@@ -559,9 +537,7 @@ fn access_control_sees_two_keys_and_what_is_done_to_each() {
 
 #[test]
 fn the_server_knows_the_keys_of_the_commands() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for line in ["BF.FETCH a i b WAIT 5", "BF.FILL a i b 0 GIVEUP", "BF.CHANGED a i b"] {
             let keys = client.run(&format!("COMMAND GETKEYS {line}"));
             let keys: Vec<String> = keys.elements().iter().map(Reply::text).collect();
@@ -573,10 +549,10 @@ fn the_server_knows_the_keys_of_the_commands() {
                 |key: &Reply| key.elements()[1].elements().iter().map(Reply::text).collect::<Vec<_>>().join(" ");
             keys.elements().iter().map(flags).collect::<Vec<_>>()
         };
-        assert_eq!(flags(&mut client, "BF.FETCH a i b"), ["RO access", "RW access update"]);
-        assert_eq!(flags(&mut client, "BF.MFETCH a ITEMS i b"), ["RO access", "RW access update"]);
-        assert_eq!(flags(&mut client, "BF.FILL a i b 0 GIVEUP"), ["RO access", "RW update"]);
-        assert_eq!(flags(&mut client, "BF.CHANGED a i b"), ["RW insert", "RW update"]);
+        assert_eq!(flags(client, "BF.FETCH a i b"), ["RO access", "RW access update"]);
+        assert_eq!(flags(client, "BF.MFETCH a ITEMS i b"), ["RO access", "RW access update"]);
+        assert_eq!(flags(client, "BF.FILL a i b 0 GIVEUP"), ["RO access", "RW update"]);
+        assert_eq!(flags(client, "BF.CHANGED a i b"), ["RW insert", "RW update"]);
     });
 }
 
@@ -617,9 +593,7 @@ fn nothing_of_it_is_saved() {
 /// On some versions of Valkey a module that listens to events moves clients to another database. The log says so on those.
 #[test]
 fn the_log_says_where_move_and_copy_change_a_client_s_database() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         let database = |client: &mut Connection| {
             let text = client.run("CLIENT INFO").text();
             text.split(' ').find_map(|field| field.strip_prefix("db=")).unwrap().to_owned()
@@ -627,16 +601,16 @@ fn the_log_says_where_move_and_copy_change_a_client_s_database() {
         let warns = |server: &Server| server.log().contains("leave their client in the other database");
         client.run("SET a 1");
         assert_eq!(client.run("MOVE a 5").number(), 1);
-        assert_eq!((database(&mut client).as_str(), warns(&server)), ("0", false), "without the guard");
-        with_filter(&mut client);
-        load(&mut client, FETCH);
+        assert_eq!((database(client).as_str(), warns(server)), ("0", false), "without the guard");
+        with_filter(client);
+        load(client, FETCH);
         client.run("SET a 1");
         assert_eq!(client.run("MOVE a 6").number(), 1);
-        let moved = database(&mut client) != "0";
+        let moved = database(client) != "0";
         client.run("SELECT 0");
         client.run("SET b 1");
         assert_eq!(client.run("COPY b b DB 7").number(), 1);
-        assert_eq!(database(&mut client) != "0", moved);
-        assert_eq!(warns(&server), moved, "the log warns of what happens, and of nothing else");
+        assert_eq!(database(client) != "0", moved);
+        assert_eq!(warns(server), moved, "the log warns of what happens, and of nothing else");
     });
 }

@@ -7,7 +7,7 @@ use super::{
     FETCH, INVENTED, LONG, UNLESS, absent, fill, hit, load, token, wait_of, wait_with, waiters, waiting, with_filter,
     word,
 };
-use testing::{Connection, Server, array, bulk, error, eventually, integer, nil, ok, on_every_server};
+use testing::{Connection, Server, array, bulk, error, eventually, integer, nil, ok, on_every_server, with_client};
 
 /// The server's number of a client that is blocked.
 fn id_of(watcher: &mut Connection, client: &Connection) -> String {
@@ -19,14 +19,12 @@ fn id_of(watcher: &mut Connection, client: &Connection) -> String {
 
 #[test]
 fn all_waiters_get_the_value() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        let lease = load(&mut client, FETCH);
-        let mut clients = waiting(&server, 5);
+    with_client(|server, client| {
+        with_filter(client);
+        let lease = load(client, FETCH);
+        let mut clients = waiting(server, 5);
         assert_eq!(client.info_number("blocked_clients"), 5);
-        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        assert_eq!(fill(client, &lease, "VALUE row"), ok());
         for client in &mut clients {
             assert_eq!(client.receive().unwrap(), hit("row"));
             assert_eq!(client.run("PING").text(), "PONG");
@@ -35,60 +33,56 @@ fn all_waiters_get_the_value() {
 
         // A plain SET has the same effect, and so has NONE.
         client.run("BF.CHANGED {f} 42 {f}:42");
-        load(&mut client, FETCH);
-        let mut clients = waiting(&server, 3);
+        load(client, FETCH);
+        let mut clients = waiting(server, 3);
         client.run("SET {f}:42 other");
         clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), hit("other")));
         client.run("BF.CHANGED {f} 42 {f}:42");
-        let lease = load(&mut client, FETCH);
-        let mut clients = waiting(&server, 3);
-        assert_eq!(fill(&mut client, &lease, "NONE EX 100"), ok());
+        let lease = load(client, FETCH);
+        let mut clients = waiting(server, 3);
+        assert_eq!(fill(client, &lease, "NONE EX 100"), ok());
         clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), absent()));
     });
 }
 
 #[test]
 fn when_a_lease_ends_the_next_waiter_loads() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        let lease = load(&mut client, FETCH);
-        let mut clients = waiting(&server, 4);
+    with_client(|server, client| {
+        with_filter(client);
+        let lease = load(client, FETCH);
+        let mut clients = waiting(server, 4);
         // The leases are given up, voided, and expire.
-        assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
+        assert_eq!(fill(client, &lease, "GIVEUP"), ok());
         let second = token(&clients[0].receive().unwrap());
         wait_of(&client.run(FETCH));
         client.run("BF.CHANGED {f} 42 {f}:42");
-        assert_eq!(fill(&mut client, &second, "VALUE v"), nil(2));
+        assert_eq!(fill(client, &second, "VALUE v"), nil(2));
         let third = token(&clients[1].receive().unwrap());
         client.run("BF.ADD {f} 42");
         let fourth = token(&clients[2].receive().unwrap());
         assert_ne!(third, fourth);
         assert_eq!(client.info_number("bf_bloom_waiting"), 1);
-        assert_eq!(fill(&mut client, &fourth, "VALUE row"), ok());
+        assert_eq!(fill(client, &fourth, "VALUE row"), ok());
         assert_eq!(clients[3].receive().unwrap(), hit("row"));
 
         // The lease that expires is one that a waiter gets, so that the others certainly wait by then.
         client.run("DEL {f}:42");
-        let lease = load(&mut client, FETCH);
-        let mut clients = vec![wait_with(&server, &format!("{FETCH} LEASE 1"))];
-        clients.extend(waiting(&server, 2));
-        assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
+        let lease = load(client, FETCH);
+        let mut clients = vec![wait_with(server, &format!("{FETCH} LEASE 1"))];
+        clients.extend(waiting(server, 2));
+        assert_eq!(fill(client, &lease, "GIVEUP"), ok());
         token(&clients[0].receive().unwrap());
         let lease = token(&clients[1].receive().unwrap());
-        assert_eq!(fill(&mut client, &lease, "VALUE again"), ok());
+        assert_eq!(fill(client, &lease, "VALUE again"), ok());
         assert_eq!(clients[2].receive().unwrap(), hit("again"));
     });
 }
 
 #[test]
 fn a_waiter_whose_time_is_up_is_told_to_come_again() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        load(&mut client, FETCH);
+    with_client(|server, client| {
+        with_filter(client);
+        load(client, FETCH);
         let mut other = server.connect();
         assert!(wait_of(&other.run(&format!("{FETCH} WAIT 50"))) > 90_000);
         assert!(wait_of(&other.run(&format!("{FETCH} WAIT 0"))) > 90_000);
@@ -103,34 +97,30 @@ fn a_waiter_whose_time_is_up_is_told_to_come_again() {
 
 #[test]
 fn a_waiter_that_disconnects_gets_no_lease() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        let lease = load(&mut client, FETCH);
-        let mut clients = waiting(&server, 4);
+    with_client(|server, client| {
+        with_filter(client);
+        let lease = load(client, FETCH);
+        let mut clients = waiting(server, 4);
         drop(clients.remove(0));
         eventually("one waiter to be gone", || client.info_number("bf_bloom_waiting") == 3);
-        let id = id_of(&mut client, &clients[0]);
+        let id = id_of(client, &clients[0]);
         assert_eq!(client.run(&format!("CLIENT KILL ID {id}")).number(), 1);
         eventually("two waiters to be gone", || client.info_number("bf_bloom_waiting") == 2);
-        assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
+        assert_eq!(fill(client, &lease, "GIVEUP"), ok());
         let lease = token(&clients[1].receive().unwrap());
-        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        assert_eq!(fill(client, &lease, "VALUE row"), ok());
         assert_eq!(clients[2].receive().unwrap(), hit("row"));
     });
 }
 
 #[test]
 fn a_waiter_that_is_killed_or_unblocked_as_its_lease_ends_leaves_that_to_the_next() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         for how in ["CLIENT KILL ID", "CLIENT UNBLOCK"] {
-            let lease = load(&mut client, FETCH);
-            let mut clients = waiting(&server, 2);
-            let id = id_of(&mut client, &clients[0]);
+            let lease = load(client, FETCH);
+            let mut clients = waiting(server, 2);
+            let id = id_of(client, &clients[0]);
             // One command of the transaction ends the lease, the next removes the first waiter.
             client.run("MULTI");
             client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {lease} GIVEUP"));
@@ -142,7 +132,7 @@ fn a_waiter_that_is_killed_or_unblocked_as_its_lease_ends_leaves_that_to_the_nex
                 assert_eq!(clients[0].run("PING").text(), "PONG");
             }
             let lease = token(&clients[1].receive().unwrap());
-            assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok(), "{how}");
+            assert_eq!(fill(client, &lease, "GIVEUP"), ok(), "{how}");
             assert_eq!(client.info_number("bf_bloom_waiting"), 0);
         }
     });
@@ -150,20 +140,18 @@ fn a_waiter_that_is_killed_or_unblocked_as_its_lease_ends_leaves_that_to_the_nex
 
 #[test]
 fn a_waiter_can_be_unblocked_by_hand() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        let lease = load(&mut client, FETCH);
-        let mut clients = waiting(&server, 3);
+    with_client(|server, client| {
+        with_filter(client);
+        let lease = load(client, FETCH);
+        let mut clients = waiting(server, 3);
         for (index, how) in [(0, "TIMEOUT"), (1, "ERROR")] {
-            let id = id_of(&mut client, &clients[index]);
+            let id = id_of(client, &clients[index]);
             assert_eq!(client.run(&format!("CLIENT UNBLOCK {id} {how}")).number(), 1);
         }
         assert!(wait_of(&clients[0].receive().unwrap()) > 90_000);
         assert_eq!(clients[1].receive().unwrap(), error("UNBLOCKED client unblocked via CLIENT UNBLOCK"));
         assert_eq!(client.info_number("bf_bloom_waiting"), 1);
-        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        assert_eq!(fill(client, &lease, "VALUE row"), ok());
         assert_eq!(clients[2].receive().unwrap(), hit("row"));
         for client in &mut clients {
             assert_eq!(client.run("PING").text(), "PONG");
@@ -173,12 +161,10 @@ fn a_waiter_can_be_unblocked_by_hand() {
 
 #[test]
 fn a_new_caller_does_not_overtake_the_waiters() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        let lease = load(&mut client, FETCH);
-        let mut clients = waiting(&server, 1);
+    with_client(|server, client| {
+        with_filter(client);
+        let lease = load(client, FETCH);
+        let mut clients = waiting(server, 1);
         client.run("MULTI");
         client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {lease} GIVEUP"));
         client.run(FETCH);
@@ -190,15 +176,13 @@ fn a_new_caller_does_not_overtake_the_waiters() {
 
 #[test]
 fn whatever_becomes_of_the_keys_answers_the_waiters() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         for line in ["FLUSHALL", "SWAPDB 0 1", "RPUSH {f}:42 x", "SET {f}:42 v PX 1", "DEBUG RELOAD NOSAVE"] {
             client.run("DEL {f}:42 {f}");
-            with_filter(&mut client);
+            with_filter(client);
             client.run("SAVE");
-            load(&mut client, FETCH);
-            let mut clients = waiting(&server, 2);
+            load(client, FETCH);
+            let mut clients = waiting(server, 2);
             assert!(!client.run(line).is_error(), "{line}");
             let first = clients[0].receive().unwrap();
             let second = if first.is_error() { clients[1].receive().unwrap() } else { array([bulk("other")]) };
@@ -234,21 +218,19 @@ fn both_protocols_wait_alike() {
 /// A transaction that fills and deletes leaves no value: no waiter may be told of it, and none is sent away.
 #[test]
 fn a_value_that_does_not_stay_answers_no_waiter() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         for line in ["BF.CHANGED {f} 42 {f}:42", "DEL {f}:42", "BF.ADD {f} 42"] {
-            let lease = load(&mut client, FETCH);
-            let mut clients = waiting(&server, 5);
+            let lease = load(client, FETCH);
+            let mut clients = waiting(server, 5);
             client.run("MULTI");
             client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {lease} VALUE row"));
             client.run("DEL {f}:42");
             client.run(line);
             assert_eq!(client.run("EXEC").elements()[0], ok(), "{line}");
             let lease = token(&clients[0].receive().unwrap());
-            assert_eq!(waiters(&mut client), 4, "{line}: the others wait for the second load");
-            assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+            assert_eq!(waiters(client), 4, "{line}: the others wait for the second load");
+            assert_eq!(fill(client, &lease, "VALUE row"), ok());
             clients[1..].iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), hit("row")));
             client.run("DEL {f}:42");
         }
@@ -258,16 +240,14 @@ fn a_value_that_does_not_stay_answers_no_waiter() {
 /// A NONE needs a filter to apply: without one, each waiter loads in its turn, and the others go on waiting.
 #[test]
 fn without_a_filter_one_waiter_loads_at_a_time() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        let mut lease = load(&mut client, FETCH);
-        let mut clients = waiting(&server, 20);
+    with_client(|server, client| {
+        let mut lease = load(client, FETCH);
+        let mut clients = waiting(server, 20);
         for (number, waiter) in clients.iter_mut().enumerate() {
             let line = format!("BF.FILL {{f}} 42 {{f}}:42 {lease} NONE EX 100");
             assert_eq!(client.run(&line), ok());
             lease = token(&waiter.receive().unwrap());
-            assert_eq!(waiters(&mut client), 19 - number as i64, "the others go on waiting");
+            assert_eq!(waiters(client), 19 - number as i64, "the others go on waiting");
         }
         assert_eq!(client.info_number("bf_bloom_fetches_wait"), 0);
         assert_eq!(client.info_number("bf_bloom_fetches_unguarded"), 21, "each command counts once");
@@ -277,19 +257,17 @@ fn without_a_filter_one_waiter_loads_at_a_time() {
 /// A lease is for every item of its cache key, also for those who wait.
 #[test]
 fn waiters_of_two_items_share_a_lease() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         client.run("BF.ADD {f} 43");
         let fetch = |item: u32| format!("BF.FETCH {{f}} {item} {{f}}:42");
-        let first = load(&mut client, &fetch(42));
-        let mut one = wait_with(&server, &fetch(42));
-        let mut two = wait_with(&server, &fetch(43));
-        assert_eq!(fill(&mut client, &first, "GIVEUP"), ok());
+        let first = load(client, &fetch(42));
+        let mut one = wait_with(server, &fetch(42));
+        let mut two = wait_with(server, &fetch(43));
+        assert_eq!(fill(client, &first, "GIVEUP"), ok());
         let lease = token(&one.receive().unwrap());
-        assert_eq!(waiters(&mut client), 1, "the other one waits for the same lease");
-        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        assert_eq!(waiters(client), 1, "the other one waits for the same lease");
+        assert_eq!(fill(client, &lease, "VALUE row"), ok());
         assert_eq!(two.receive().unwrap(), hit("row"));
     });
 }
@@ -297,15 +275,13 @@ fn waiters_of_two_items_share_a_lease() {
 /// What a waiter gets is read by GET. A value that is read in place is stored in the form of a longer string afterwards.
 #[test]
 fn the_value_of_a_waiter_is_left_as_it_is() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         for value in ["17", "short"] {
-            let lease = load(&mut client, FETCH);
-            let mut clients = waiting(&server, 2);
-            let mut stale = wait_with(&server, &format!("{FETCH} STALE 1000000"));
-            assert_eq!(fill(&mut client, &lease, &format!("VALUE {value} PX 2000000")), ok());
+            let lease = load(client, FETCH);
+            let mut clients = waiting(server, 2);
+            let mut stale = wait_with(server, &format!("{FETCH} STALE 1000000"));
+            assert_eq!(fill(client, &lease, &format!("VALUE {value} PX 2000000")), ok());
             for client in clients.iter_mut().chain([&mut stale]) {
                 assert_eq!(client.receive().unwrap(), hit(value));
             }
@@ -313,12 +289,12 @@ fn the_value_of_a_waiter_is_left_as_it_is() {
             client.run("BF.CHANGED {f} 42 {f}:42");
         }
         // A waiter may be the one that refreshes the value.
-        let lease = load(&mut client, FETCH);
-        let mut stale = wait_with(&server, &format!("{FETCH} STALE 1000000"));
-        assert_eq!(fill(&mut client, &lease, "VALUE 17 PX 500000"), ok());
+        let lease = load(client, FETCH);
+        let mut stale = wait_with(server, &format!("{FETCH} STALE 1000000"));
+        assert_eq!(fill(client, &lease, "VALUE 17 PX 500000"), ok());
         let reply = stale.receive().unwrap();
         assert_eq!((word(&reply).as_str(), reply.elements()[1].text().as_str()), ("stale", "17"));
-        assert_eq!(fill(&mut client, &token(&reply), "VALUE 18"), ok());
+        assert_eq!(fill(client, &token(&reply), "VALUE 18"), ok());
     });
 }
 
@@ -326,9 +302,7 @@ fn the_value_of_a_waiter_is_left_as_it_is() {
 
 #[test]
 fn another_filter_at_the_key_lets_one_waiter_load() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         for line in [
             "RENAME {f}other {f}",
             "COPY {f}other {f} REPLACE",
@@ -339,15 +313,15 @@ fn another_filter_at_the_key_lets_one_waiter_load() {
             "FLUSHALL",
         ] {
             client.run("FLUSHALL");
-            with_filter(&mut client);
+            with_filter(client);
             client.run("BF.ADD {f}other 42");
-            let lease = load(&mut client, FETCH);
-            let mut clients = waiting(&server, 3);
+            let lease = load(client, FETCH);
+            let mut clients = waiting(server, 3);
             assert!(!client.run(line).is_error(), "{line}");
             let next = token(&clients[0].receive().unwrap());
-            assert_eq!(waiters(&mut client), 2, "{line}: the others wait for that one");
-            assert_eq!(fill(&mut client, &lease, "VALUE late"), nil(2), "{line}");
-            assert_eq!(fill(&mut client, &next, "VALUE row"), ok(), "{line}");
+            assert_eq!(waiters(client), 2, "{line}: the others wait for that one");
+            assert_eq!(fill(client, &lease, "VALUE late"), nil(2), "{line}");
+            assert_eq!(fill(client, &next, "VALUE row"), ok(), "{line}");
             clients[1..].iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), hit("row"), "{line}"));
         }
         assert_eq!(client.info_number("bf_bloom_fetches_wait"), 0);
@@ -356,22 +330,20 @@ fn another_filter_at_the_key_lets_one_waiter_load() {
 
 #[test]
 fn a_filter_that_lacks_the_item_answers_all_waiters() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         for line in ["BF.CLEAR {f}", "RENAME {f}empty {f}"] {
             client.run("FLUSHALL");
-            with_filter(&mut client);
+            with_filter(client);
             client.run("BF.RESERVE {f}empty 0.01 100");
-            load(&mut client, FETCH);
-            let mut clients = waiting(&server, 3);
+            load(client, FETCH);
+            let mut clients = waiting(server, 3);
             assert_eq!(client.run(line), ok());
             clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), absent(), "{line}"));
         }
         // A new filter is empty.
         client.run("FLUSHALL");
-        load(&mut client, FETCH);
-        let mut clients = waiting(&server, 3);
+        load(client, FETCH);
+        let mut clients = waiting(server, 3);
         assert_eq!(client.run("BF.RESERVE {f} 0.01 100"), ok());
         clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), absent()));
     });
@@ -380,29 +352,25 @@ fn a_filter_that_lacks_the_item_answers_all_waiters() {
 /// The filter stays what it is: the lease of another item holds, and its waiters go on waiting.
 #[test]
 fn a_command_that_adds_another_item_disturbs_no_waiter() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        let lease = load(&mut client, FETCH);
-        let mut clients = waiting(&server, 2);
+    with_client(|server, client| {
+        with_filter(client);
+        let lease = load(client, FETCH);
+        let mut clients = waiting(server, 2);
         for line in ["BF.ADD {f} 43", "BF.CHANGED {f} 44 {f}:44", "BF.MADD {f} 45 46", "EXPIRE {f} 1000"] {
             assert!(!client.run(line).is_error(), "{line}");
         }
-        assert_eq!(waiters(&mut client), 2);
-        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        assert_eq!(waiters(client), 2);
+        assert_eq!(fill(client, &lease, "VALUE row"), ok());
         clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), hit("row")));
     });
 }
 
 #[test]
 fn a_filter_that_is_evicted_lets_one_waiter_load() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        load(&mut client, FETCH);
-        let mut clients = waiting(&server, 2);
+    with_client(|server, client| {
+        with_filter(client);
+        load(client, FETCH);
+        let mut clients = waiting(server, 2);
         client.run("CONFIG SET maxmemory-policy allkeys-random");
         client.run("CONFIG SET maxmemory 1");
         eventually("the filter to be evicted", || {
@@ -410,21 +378,19 @@ fn a_filter_that_is_evicted_lets_one_waiter_load() {
             client.run("EXISTS {f}") == integer(0)
         });
         token(&clients[0].receive().unwrap());
-        assert_eq!(waiters(&mut client), 1);
+        assert_eq!(waiters(client), 1);
         assert_eq!(client.run("SELECT 0"), ok());
     });
 }
 
 #[test]
 fn a_filter_that_appears_lets_one_waiter_load() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         client.run("BF.RESERVE {f}other 0.01 100");
         client.run("BF.ADD {f}other 42");
         let payload = client.run("DUMP {f}other");
         let restore: [&[u8]; 4] = [b"RESTORE", b"{f}", b"0", payload.bytes()];
-        let records = dump(&mut client, "{f}other");
+        let records = dump(client, "{f}other");
         let make: [&dyn Fn(&mut Connection); 4] = [
             &|client| _ = client.run("BF.INSERT {f} ITEMS 42"),
             &|client| _ = client.run("COPY {f}other {f}"),
@@ -434,14 +400,14 @@ fn a_filter_that_appears_lets_one_waiter_load() {
         for (number, make) in make.iter().enumerate() {
             client.run("DEL {f} {f}:42");
             client.run("BF.CHANGED {f} 42 {f}:42");
-            let lease = load(&mut client, FETCH);
-            let mut clients = waiting(&server, 2);
-            make(&mut client);
+            let lease = load(client, FETCH);
+            let mut clients = waiting(server, 2);
+            make(client);
             assert!(client.run("BF.EXISTS {f} 42").truth());
             let next = token(&clients[0].receive().unwrap());
-            assert_eq!(waiters(&mut client), 1, "way {number}");
-            assert_eq!(fill(&mut client, &lease, "VALUE late"), nil(2), "way {number}: it was for no filter");
-            assert_eq!(fill(&mut client, &next, "VALUE row"), ok(), "way {number}");
+            assert_eq!(waiters(client), 1, "way {number}");
+            assert_eq!(fill(client, &lease, "VALUE late"), nil(2), "way {number}: it was for no filter");
+            assert_eq!(fill(client, &next, "VALUE row"), ok(), "way {number}");
             assert_eq!(clients[1].receive().unwrap(), hit("row"));
         }
     });
@@ -466,50 +432,46 @@ fn load_chunk(client: &mut Connection, key: &str, (iterator, data): &(String, Ve
 
 #[test]
 fn leases_are_filled_while_the_filter_arrives() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE {f}other 0.01 100");
         client.run("BF.ADD {f}other 42");
-        let records = dump(&mut client, "{f}other");
-        let before = load(&mut client, FETCH);
-        load_chunk(&mut client, "{f}", &records[0]);
+        let records = dump(client, "{f}other");
+        let before = load(client, FETCH);
+        load_chunk(client, "{f}", &records[0]);
         assert!(client.run("BF.EXISTS {f} 42").is_error(), "it is arriving");
-        assert_eq!(fill(&mut client, &before, "VALUE before"), ok(), "it was missing, and is not there yet");
+        assert_eq!(fill(client, &before, "VALUE before"), ok(), "it was missing, and is not there yet");
         assert_eq!(client.run(FETCH), hit("before"));
         client.run("DEL {f}:42");
-        let during = load(&mut client, FETCH);
-        assert_eq!(fill(&mut client, &during, "NONE EX 100"), ok());
-        let during = load(&mut client, FETCH);
+        let during = load(client, FETCH);
+        assert_eq!(fill(client, &during, "NONE EX 100"), ok());
+        let during = load(client, FETCH);
         // An add names the item, whatever it answers.
         assert!(client.run("BF.ADD {f} 42").is_error());
-        assert_eq!(fill(&mut client, &during, "VALUE v"), nil(2));
-        let during = load(&mut client, FETCH);
-        records[1..].iter().for_each(|record| load_chunk(&mut client, "{f}", record));
-        assert_eq!(fill(&mut client, &during, "VALUE v"), nil(2), "it is there");
-        load(&mut client, FETCH);
+        assert_eq!(fill(client, &during, "VALUE v"), nil(2));
+        let during = load(client, FETCH);
+        records[1..].iter().for_each(|record| load_chunk(client, "{f}", record));
+        assert_eq!(fill(client, &during, "VALUE v"), nil(2), "it is there");
+        load(client, FETCH);
     });
 }
 
 #[test]
 fn leases_that_a_lower_limit_evicts_let_a_waiter_load_each() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         let fetch = |number: usize| format!("BF.FETCH {{f}} 42 {{f}}:{number}");
         let mut clients: Vec<Connection> = (0..20)
             .map(|number| {
-                load(&mut client, &fetch(number));
-                wait_with(&server, &fetch(number))
+                load(client, &fetch(number));
+                wait_with(server, &fetch(number))
             })
             .collect();
         assert_eq!(client.run("CONFIG SET bf.max-leases 1"), ok());
-        load(&mut client, &fetch(20));
+        load(client, &fetch(20));
         for waiter in &mut clients {
             assert_eq!(word(&waiter.receive().unwrap()), "load");
         }
-        assert_eq!((waiters(&mut client), client.info_number("bf_bloom_leases")), (0, 1));
+        assert_eq!((waiters(client), client.info_number("bf_bloom_leases")), (0, 1));
     });
 }
 
@@ -564,9 +526,7 @@ fn back_off_ends_after(client: &mut Connection) {
 
 #[test]
 fn a_change_ends_a_back_off_and_nothing_else_does() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (line, is_over) in [
             ("BF.CHANGED {f} 42 {f}:42", true),
             ("BF.CHANGED {f} other {f}:42", true),
@@ -581,8 +541,8 @@ fn a_change_ends_a_back_off_and_nothing_else_does() {
             ("BF.MERGE {f} {f}", false),
         ] {
             client.run("FLUSHALL");
-            with_filter(&mut client);
-            back_off(&mut client, 100_000);
+            with_filter(client);
+            back_off(client, 100_000);
             assert!(!client.run(line).is_error(), "{line}");
             client.run("DEL {f}:42");
             client.run("DEL {f}");
@@ -591,24 +551,22 @@ fn a_change_ends_a_back_off_and_nothing_else_does() {
         }
         // After it, another lease is granted and given up as usual.
         client.run("BF.CHANGED {f} 42 {f}:42");
-        let lease = load(&mut client, FETCH);
-        assert_eq!(fill(&mut client, &lease, "GIVEUP BACKOFF 0"), ok(), "0 is none");
-        let lease = load(&mut client, FETCH);
-        assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
-        load(&mut client, FETCH);
+        let lease = load(client, FETCH);
+        assert_eq!(fill(client, &lease, "GIVEUP BACKOFF 0"), ok(), "0 is none");
+        let lease = load(client, FETCH);
+        assert_eq!(fill(client, &lease, "GIVEUP"), ok());
+        load(client, FETCH);
     });
 }
 
 #[test]
 fn waiters_are_answered_at_once() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         for (what, is_hit) in [("nothing", false), ("SET {f}:42 old", true)] {
             client.run("BF.CHANGED {f} 42 {f}:42");
-            let lease = load(&mut client, FETCH);
-            let mut clients = waiting(&server, 3);
+            let lease = load(client, FETCH);
+            let mut clients = waiting(server, 3);
             // In one transaction, so that the waiters see both.
             client.run("MULTI");
             client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {lease} GIVEUP BACKOFF 50000"));
@@ -624,21 +582,19 @@ fn waiters_are_answered_at_once() {
                     assert!((40_000..=50_000).contains(&wait_of(&reply)));
                 }
             }
-            assert_eq!(waiters(&mut client), 0);
+            assert_eq!(waiters(client), 0);
         }
     });
 }
 
 #[test]
 fn a_held_client_goes_on_waiting_through_a_back_off() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|server, client| {
+        with_filter(client);
         client.run("HSET {f}:open {f}:42 x");
-        let mut held = wait_with(&server, UNLESS);
-        back_off(&mut client, 100_000);
-        assert_eq!(waiters(&mut client), 1);
+        let mut held = wait_with(server, UNLESS);
+        back_off(client, 100_000);
+        assert_eq!(waiters(client), 1);
         client.run("DEL {f}");
         assert!(wait_of(&client.run(FETCH)) > 1, "replacing a filter that somebody waits for ends no back-off");
         client.run("HDEL {f}:open {f}:42");
@@ -649,11 +605,9 @@ fn a_held_client_goes_on_waiting_through_a_back_off() {
 
 #[test]
 fn the_words_of_a_back_off_are_checked_before_anything_changes() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        let lease = load(&mut client, FETCH);
+    with_client(|_, client| {
+        with_filter(client);
+        let lease = load(client, FETCH);
         for (rest, text) in [
             ("GIVEUP BACKOFF", "ERR no backoff"),
             ("GIVEUP BACKOFF x", "ERR bad backoff"),
@@ -662,34 +616,32 @@ fn the_words_of_a_back_off_are_checked_before_anything_changes() {
             ("GIVEUP BACKOFF 1 2", "ERR syntax error"),
             ("GIVEUP PX 1", "ERR syntax error"),
         ] {
-            assert_eq!(fill(&mut client, &lease, rest), error(text), "{rest}");
+            assert_eq!(fill(client, &lease, rest), error(text), "{rest}");
         }
-        assert_eq!(fill(&mut client, INVENTED, "GIVEUP BACKOFF 5000"), nil(2));
+        assert_eq!(fill(client, INVENTED, "GIVEUP BACKOFF 5000"), nil(2));
         assert!(client.run("BF.FILL {f} 43 {f}:42 0 GIVEUP BACKOFF 5000") == nil(2));
         assert_eq!(client.info_number("bf_bloom_backoffs"), 0);
-        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok(), "the lease is still good");
+        assert_eq!(fill(client, &lease, "VALUE row"), ok(), "the lease is still good");
     });
 }
 
 #[test]
 fn back_offs_are_limited_in_number_and_in_time() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("CONFIG SET bf.max-leases 2");
         let fetch = |client: &mut Connection, number: u64| {
             client.run(&format!("BF.FETCH {{f}} 42 {{f}}:{number} LEASE 1000000"))
         };
         for number in 1..=3 {
-            let lease = token(&fetch(&mut client, number));
+            let lease = token(&fetch(client, number));
             let line = format!("BF.FILL {{f}} 42 {{f}}:{number} {lease} GIVEUP BACKOFF {number}00000");
             assert_eq!(client.run(&line), ok());
         }
-        let words = [3, 2, 1].map(|number| word(&fetch(&mut client, number)));
+        let words = [3, 2, 1].map(|number| word(&fetch(client, number)));
         assert_eq!(words, ["wait", "wait", "load"], "the one that would have ended first is gone");
         // They neither travel nor last.
         client.run("DEBUG RELOAD");
-        assert_eq!(word(&fetch(&mut client, 3)), "load");
+        assert_eq!(word(&fetch(client, 3)), "load");
         assert_eq!(client.run("BF.MCHANGED {f} ITEMS 1 {f}:1"), array([nil(2)]));
         assert_eq!(client.run("DBSIZE"), integer(0));
     });
@@ -747,40 +699,36 @@ fn endless_leases_take_bounded_memory() {
 
 #[test]
 fn above_maxmemory_only_values_are_refused() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        let lease = load(&mut client, FETCH);
+    with_client(|_, client| {
+        with_filter(client);
+        let lease = load(client, FETCH);
         client.run("CONFIG SET maxmemory 1");
-        let refused = fill(&mut client, &lease, "VALUE row");
+        let refused = fill(client, &lease, "VALUE row");
         assert!(refused.error_text().starts_with("OOM"), "{refused:?}");
         assert_eq!(word(&client.run(FETCH)), "wait", "the lease is as it was");
         assert_eq!(client.run("BF.CHANGED {f} 42 {f}:42"), client.answer(false));
-        let lease = load(&mut client, FETCH);
-        assert_eq!(fill(&mut client, &lease, "NONE EX 100"), ok());
+        let lease = load(client, FETCH);
+        assert_eq!(fill(client, &lease, "NONE EX 100"), ok());
         client.run("BF.CHANGED {f} 42 {f}:42");
-        let lease = load(&mut client, FETCH);
-        assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
+        let lease = load(client, FETCH);
+        assert_eq!(fill(client, &lease, "GIVEUP"), ok());
         client.run("CONFIG SET maxmemory 0");
-        let lease = load(&mut client, FETCH);
-        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        let lease = load(client, FETCH);
+        assert_eq!(fill(client, &lease, "VALUE row"), ok());
     });
 }
 
 #[test]
 fn an_eviction_takes_values_and_no_lease() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_client(|_, client| {
+        with_filter(client);
         let value = "v".repeat(20_000);
-        let lease = load(&mut client, "BF.FETCH {f} 42 {f}:kept");
+        let lease = load(client, "BF.FETCH {f} 42 {f}:kept");
         let used = client.info_number("used_memory");
         client.run("CONFIG SET maxmemory-policy volatile-lru");
         client.run(&format!("CONFIG SET maxmemory {}", used + 1_000_000));
         for number in 0..200 {
-            let token = load(&mut client, &format!("BF.FETCH {{f}} 42 {{f}}:{number}"));
+            let token = load(client, &format!("BF.FETCH {{f}} 42 {{f}}:{number}"));
             assert_eq!(client.run(&format!("BF.FILL {{f}} 42 {{f}}:{number} {token} VALUE {value} EX 1000")), ok());
         }
         assert!(client.info_number("evicted_keys") > 100);

@@ -7,52 +7,48 @@ use super::{
 use crate::fleet::effort;
 use testing::{
     Connection, Rng, Server, Stop, catch_up, fault_module, follow, integer, module, ok, on_every_server,
-    with_append_only_file,
+    with_append_only_file, with_client,
 };
 
 #[test]
 fn adds_pend_while_a_child_saves_and_are_counted() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        reserve(&mut client, "k");
-        add(&mut client, "k", 0..1000);
-        assert_eq!(pending(&mut client), 0);
+    with_client(|server, client| {
+        reserve(client, "k");
+        add(client, "k", 0..1000);
+        assert_eq!(pending(client), 0);
         let (usage, size) = (client.run("MEMORY USAGE k").number(), client.run("BF.INFO k SIZE"));
 
-        begin_endless_save(&mut client);
-        assert_eq!(add(&mut client, "k", 500..3000), 2000);
+        begin_endless_save(client);
+        assert_eq!(add(client, "k", 500..3000), 2000);
         assert_eq!(client.run("BF.ADD k single"), integer(1));
         assert_eq!(client.run("BF.ADD k single"), integer(0));
-        let bytes = pending(&mut client);
+        let bytes = pending(client);
         assert!((2001 * 17..2001 * 60).contains(&bytes), "{bytes}");
         assert_eq!(client.run("BF.STATS k").field("Size of pending adds").number(), bytes);
         // The pointers to the pending adds and to the table of deleted items are not among the bytes of the pending adds.
         assert_eq!(client.run("MEMORY USAGE k").number(), usage + bytes + 16);
         assert_eq!(client.run("BF.INFO k SIZE"), size, "equal filters have equal sizes");
         assert_eq!(client.run("BF.CARD k"), integer(3001));
-        assert_eq!(add(&mut client, "k", 0..3000), 0);
-        assert_has(&mut client, "k", 0..3000);
+        assert_eq!(add(client, "k", 0..3000), 0);
+        assert_has(client, "k", 0..3000);
         assert_eq!(client.run("BF.EXISTS k single"), integer(1));
-        let before = (digest(&mut client), client.run("BF.STATS k").field("Number of items estimated").clone());
+        let before = (digest(client), client.run("BF.STATS k").field("Number of items estimated").clone());
 
-        kill_child(&server, &mut client);
-        all_written(&mut client);
-        assert_eq!((digest(&mut client), client.run("BF.STATS k").field("Number of items estimated").clone()), before);
+        kill_child(server, client);
+        all_written(client);
+        assert_eq!((digest(client), client.run("BF.STATS k").field("Number of items estimated").clone()), before);
         assert_eq!(client.run("BF.STATS k").field("Size of pending adds").number(), 0);
         assert_eq!(client.run("MEMORY USAGE k").number(), usage);
-        assert_has(&mut client, "k", 0..3000);
+        assert_has(client, "k", 0..3000);
         assert_eq!(client.run("BF.CARD k"), integer(3001));
-        add(&mut client, "k", 3000..3100);
-        assert_eq!(pending(&mut client), 0, "there is no child");
+        add(client, "k", 3000..3100);
+        assert_eq!(pending(client), 0, "there is no child");
     });
 }
 
 #[test]
 fn what_a_command_creates_or_is_small_is_written_at_once() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         for (key, words) in [
             ("small", "0.01 100000"),
             ("counting", "0.01 3500000 COUNTING"),
@@ -60,28 +56,26 @@ fn what_a_command_creates_or_is_small_is_written_at_once() {
         ] {
             assert_eq!(client.run(&format!("BF.RESERVE {key} {words}")), ok());
         }
-        begin_endless_save(&mut client);
+        begin_endless_save(client);
         client.run("BF.INSERT new CAPACITY 3500000 ITEMS a b c");
-        assert_eq!(pending(&mut client), 0);
+        assert_eq!(pending(client), 0);
         for key in ["small", "counting", "theirs"] {
-            add(&mut client, key, 0..1000);
+            add(client, key, 0..1000);
         }
-        assert_eq!(pending(&mut client), 0);
+        assert_eq!(pending(client), 0);
         client.run("BF.ADD new d");
-        assert!(pending(&mut client) > 0);
+        assert!(pending(client) > 0);
         assert_eq!(client.run("BF.MEXISTS new a b c d").elements().len(), 4);
-        kill_child(&server, &mut client);
-        all_written(&mut client);
+        kill_child(server, client);
+        all_written(client);
     });
 }
 
 /// The debugger of scripts forks without an end that is told.
 #[test]
 fn a_debugger_of_scripts_neither_begins_nor_ends_it() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        reserve(&mut client, "k");
+    with_client(|server, client| {
+        reserve(client, "k");
         let debug = |what: &str| {
             let mut debugger = server.connect();
             assert_eq!(debugger.run("SCRIPT DEBUG YES"), ok());
@@ -99,58 +93,56 @@ fn a_debugger_of_scripts_neither_begins_nor_ends_it() {
         };
 
         let session = debug(SCRIPT);
-        add(&mut client, "k", 0..100);
-        assert_eq!(pending(&mut client), 0, "no child has come of which the end is told");
+        add(client, "k", 0..100);
+        assert_eq!(pending(client), 0, "no child has come of which the end is told");
         assert_eq!(end(session), Some(integer(1)));
 
-        let sessions = children(&server);
-        begin_endless_save(&mut client);
-        let saver: Vec<_> = children(&server).into_iter().filter(|child| !sessions.contains(child)).collect();
+        let sessions = children(server);
+        begin_endless_save(client);
+        let saver: Vec<_> = children(server).into_iter().filter(|child| !sessions.contains(child)).collect();
         assert_eq!(saver.len(), 1);
         let session = debug(SCRIPT);
-        add(&mut client, "k", 100..200);
-        let bytes = pending(&mut client);
+        add(client, "k", 100..200);
+        let bytes = pending(client);
         assert!(bytes > 0, "the save goes on");
         let _ = end(session);
-        add(&mut client, "k", 200..1200);
-        assert!(pending(&mut client) > bytes, "and still");
+        add(client, "k", 200..1200);
+        assert!(pending(client) > bytes, "and still");
         // A session that began with the save and ends after it.
         let session = debug(SCRIPT);
         kill(&saver);
-        no_child(&mut client);
-        all_written(&mut client);
-        add(&mut client, "k", 1200..1300);
-        assert_eq!(pending(&mut client), 0, "the session is no child to wait for");
+        no_child(client);
+        all_written(client);
+        add(client, "k", 1200..1300);
+        assert_eq!(pending(client), 0, "the session is no child to wait for");
         let _ = end(session);
-        assert_has(&mut client, "k", 0..1300);
+        assert_has(client, "k", 0..1300);
         assert_eq!(client.run("BF.EXISTS k in"), integer(0));
     });
 }
 
 #[test]
 fn a_primary_that_becomes_a_replica_writes_at_once() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        reserve(&mut client, "k");
-        begin_endless_save(&mut client);
-        add(&mut client, "k", 0..3000);
-        assert!(pending(&mut client) > 0);
-        let before = digest(&mut client);
+    with_client(|server, client| {
+        reserve(client, "k");
+        begin_endless_save(client);
+        add(client, "k", 0..3000);
+        assert!(pending(client) > 0);
+        let before = digest(client);
         // Nobody is there.
         assert_eq!(client.run("REPLICAOF 127.0.0.1 1"), ok());
-        all_written(&mut client);
+        all_written(client);
         assert_eq!(client.info_number("rdb_bgsave_in_progress"), 1, "though the child lives");
-        assert_eq!(digest(&mut client), before);
-        assert_has(&mut client, "k", 0..3000);
+        assert_eq!(digest(client), before);
+        assert_has(client, "k", 0..3000);
         client.run("CONFIG SET replica-read-only no");
-        add(&mut client, "k", 3000..3100);
-        assert_eq!(pending(&mut client), 0, "in a replica nothing pends");
+        add(client, "k", 3000..3100);
+        assert_eq!(pending(client), 0, "in a replica nothing pends");
         assert_eq!(client.run("REPLICAOF NO ONE"), ok());
-        add(&mut client, "k", 4000..4100);
-        assert!(pending(&mut client) > 0);
-        kill_child(&server, &mut client);
-        all_written(&mut client);
+        add(client, "k", 4000..4100);
+        assert!(pending(client) > 0);
+        kill_child(server, client);
+        all_written(client);
     });
 }
 
@@ -180,13 +172,11 @@ fn effects_do_not_pend() {
 
 #[test]
 fn above_maxmemory_adds_are_written() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        reserve(&mut client, "k");
-        begin_endless_save(&mut client);
-        add(&mut client, "k", 0..100);
-        let before = pending(&mut client);
+    with_client(|server, client| {
+        reserve(client, "k");
+        begin_endless_save(client);
+        add(client, "k", 0..100);
+        let before = pending(client);
         assert!(before > 0);
         let limit = client.info_number("used_memory") / 2;
         assert_eq!(client.run(&format!("CONFIG SET maxmemory {limit}")), ok());
@@ -194,10 +184,10 @@ fn above_maxmemory_adds_are_written() {
         let script = "#!lua flags=allow-oom\nfor i = 1, 500 do redis.call('BF.ADD', KEYS[1], 'above ' .. i) end return redis.call('BF.CARD', KEYS[1])";
         assert_eq!(client.call(&["EVAL", script, "1", "k"]), integer(600));
         client.run("CONFIG SET maxmemory 0");
-        assert_eq!(pending(&mut client), before);
+        assert_eq!(pending(client), before);
         client.run("BF.ADD k below");
-        kill_child(&server, &mut client);
-        all_written(&mut client);
+        kill_child(server, client);
+        all_written(client);
     });
 }
 
@@ -227,26 +217,24 @@ fn near_maxmemory_a_save_neither_refuses_adds_nor_evicts_other_keys() {
 /// Other keys may take the room that the pending adds had when they began.
 #[test]
 fn pending_adds_leave_the_room_that_is_left_to_others() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         assert_eq!(client.run("BF.RESERVE k 0.01 22200000 NONSCALING"), ok());
         let limit = client.info_number("used_memory") + 8_000_000;
         assert_eq!(client.run(&format!("CONFIG SET maxmemory {limit}")), ok());
-        begin_endless_save(&mut client);
-        add(&mut client, "k", 0..40_000);
-        let before = pending(&mut client);
+        begin_endless_save(client);
+        add(client, "k", 0..40_000);
+        let before = pending(client);
         assert!(before > 500_000, "{before}");
         let mut number = 0;
         while limit - client.info_number("used_memory") > 2_000_000 {
             assert_eq!(client.run(&format!("SET other-{number} {}", "x".repeat(100_000))), ok());
             number += 1;
         }
-        assert_eq!(add(&mut client, "k", 40_000..240_000), 200_000);
-        assert_eq!(pending(&mut client), before, "the rest is written");
-        assert_has(&mut client, "k", 0..240_000);
-        kill_child(&server, &mut client);
-        all_written(&mut client);
+        assert_eq!(add(client, "k", 40_000..240_000), 200_000);
+        assert_eq!(pending(client), before, "the rest is written");
+        assert_has(client, "k", 0..240_000);
+        kill_child(server, client);
+        all_written(client);
     });
 }
 

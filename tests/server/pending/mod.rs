@@ -10,7 +10,7 @@ use std::{fs, thread};
 
 use testing::{
     Connection, Server, defragments, eventually, fault_module, integer, module, ok, on_every_server, on_servers_with,
-    simple,
+    simple, with_client,
 };
 
 /// 4.8 MB of bits, enough for adds to be pending.
@@ -501,23 +501,21 @@ fn a_filter_that_is_emptied_has_nothing_that_pends() {
 
 #[test]
 fn writes_go_on_while_the_timer_writes() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         // Two, so that one is left when the other is done; of one the set is full.
         for key in ["k", "other"] {
             assert_eq!(client.run(&format!("BF.RESERVE {key} {} HASH siphash", RESERVE.replace(" SEED 7", ""))), ok());
         }
-        begin_endless_save(&mut client);
-        add(&mut client, "k", 0..MANY);
-        add(&mut client, "other", 0..1000);
-        let full = pending(&mut client);
+        begin_endless_save(client);
+        add(client, "k", 0..MANY);
+        add(client, "other", 0..1000);
+        let full = pending(client);
         assert!(full < 4_900_000 / 8 * 2);
-        kill_child(&server, &mut client);
+        kill_child(server, client);
         let mut next = MANY;
-        while pending(&mut client) > 0 {
+        while pending(client) > 0 {
             assert_eq!(client.run(&format!("BF.DEL k item_{next}")), integer(0));
-            add(&mut client, "k", next..next + 50);
+            add(client, "k", next..next + 50);
             let (first, last) = (format!("item {}", next - 20), format!("item {next}"));
             assert_eq!(client.call(&["BF.DEL", "k", &first]), integer(1));
             assert_eq!(client.call(&["BF.EXISTS", "k", &last]), integer(1));

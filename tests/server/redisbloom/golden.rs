@@ -15,7 +15,7 @@ use crate::golden::{self, Source};
 use crate::growth::{self, add_to_both, assert_as_the_model};
 use testing::{
     Connection, Record, Reply, Server, Stop, array, catch_up, digest, dump, follow, integer, load_records, ok,
-    on_every_server, simple, start_on_snapshot, value_of, with_append_only_file, with_fixed_checksum,
+    on_every_server, simple, start_on_snapshot, value_of, with_append_only_file, with_client, with_fixed_checksum,
 };
 
 /// Every release that data is there of.
@@ -321,9 +321,7 @@ fn feed(client: &mut Connection, key: &str, count: usize) -> i64 {
 
 #[test]
 fn the_same_words_make_the_same_bytes() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         for golden in filters(TODAY) {
             match &golden.reserve {
                 Some(words) => {
@@ -332,8 +330,8 @@ fn the_same_words_make_the_same_bytes() {
                 }
                 None => assert_eq!(client.run("CONFIG SET bf.layout redisbloom"), ok()),
             }
-            let added = feed(&mut client, &golden.key, golden.offered);
-            let ours = dump(&mut client, &golden.key);
+            let added = feed(client, &golden.key, golden.offered);
+            let ours = dump(client, &golden.key);
             if golden.key == "capped-rate" {
                 // 2.6.28 took 0.9 as it is; today's releases, and this module, take it as 0.25.
                 assert_eq!(Model::of_payload(&ours).1.layers[0].error, 0.125);
@@ -342,7 +340,7 @@ fn the_same_words_make_the_same_bytes() {
             assert_eq!(added, golden.answered, "{}", golden.key);
             let body = golden.payload.len() - FOOTER;
             assert!(ours.len() == golden.payload.len() && ours[..body] == golden.payload[..body], "{}", golden.key);
-            golden.check(&server, &golden.key);
+            golden.check(server, &golden.key);
         }
     });
 }
@@ -384,10 +382,8 @@ fn any_rate_and_capacity_is_sized_by_redisblooms_rule() {
 
 #[test]
 fn a_refused_payload_leaves_no_trace_in_the_counters() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        restore(&server, "k", &filters(TODAY)[0].payload);
+    with_client(|server, client| {
+        restore(server, "k", &filters(TODAY)[0].payload);
         client.run("DEL k");
         let mut model = filters(TODAY)[0].model();
         model.layers.last_mut().unwrap().bits += 1;
@@ -496,20 +492,18 @@ fn collection() -> Vec<(u64, Model)> {
 
 #[test]
 fn every_encoding_is_probed_grown_and_saved() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         for (number, (encoding, mut model)) in collection().into_iter().enumerate() {
             let key = format!("{number}/encoding-{encoding}/options-{}/growth-{}", model.options, model.growth);
-            restore(&server, &key, &model.payload(encoding));
+            restore(server, &key, &model.payload(encoding));
             assert_eq!(client.run(&format!("TYPE {key}")), simple("MBbloom--"));
-            assert_as_the_model(&mut client, &key, &model);
+            assert_as_the_model(client, &key, &model);
             let items: Vec<String> = (0..2500).map(|number| format!("more/{number}")).collect();
-            add_to_both(&mut client, &key, &mut model, &items);
+            add_to_both(client, &key, &mut model, &items);
             assert!(model.options & NO_SCALING != 0 || model.layers.len() > 4, "{key} did not grow");
-            assert_as_the_model(&mut client, &key, &model);
+            assert_as_the_model(client, &key, &model);
             client.run("DEBUG RELOAD");
-            assert_as_the_model(&mut client, &key, &model);
+            assert_as_the_model(client, &key, &model);
             client.run(&format!("DEL {key}"));
         }
     });
@@ -518,9 +512,7 @@ fn every_encoding_is_probed_grown_and_saved() {
 /// Positions modulo 2^n2 with the 32-bit hash: the sums wrap at 2^32, and two times 2^31 is nothing.
 #[test]
 fn large_powers_of_two_are_probed_in_32_bits() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         for log2_bits in [3, 6, 16, 23] {
             let mut model = Model { items: 0, options: 0, growth: 2, layers: vec![], either_seeds: false };
             let mut layer = Layer::sized(1000, 1e-12);
@@ -530,26 +522,24 @@ fn large_powers_of_two_are_probed_in_32_bits() {
                 model.put(format!("question/{number}").as_bytes());
             }
             let key = format!("two-to-the-{log2_bits}");
-            restore(&server, &key, &model.payload(1));
-            assert_as_the_model(&mut client, &key, &model);
+            restore(server, &key, &model.payload(1));
+            assert_as_the_model(client, &key, &model);
         }
     });
 }
 
 #[test]
 fn headers_of_2018_load() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         for (number, size) in SIZES.into_iter().enumerate() {
             for options in [0, NO_SCALING, FORCE_64] {
                 let mut model = early_filter(3, options, 2, size);
                 let key = format!("{number}/{options}");
-                load_chunks(&server, &key, &model.chunks(model.header_of_2018()));
-                assert_as_the_model(&mut client, &key, &model);
+                load_chunks(server, &key, &model.chunks(model.header_of_2018()));
+                assert_as_the_model(client, &key, &model);
                 let items: Vec<String> = (0..1500).map(|number| format!("more/{number}")).collect();
-                add_to_both(&mut client, &key, &mut model, &items);
-                assert_as_the_model(&mut client, &key, &model);
+                add_to_both(client, &key, &mut model, &items);
+                assert_as_the_model(client, &key, &model);
             }
         }
     });
@@ -559,20 +549,18 @@ fn headers_of_2018_load() {
 /// bits.
 #[test]
 fn headers_that_redisshake_writes_for_other_releases_load() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         for (number, size) in SIZES.into_iter().enumerate() {
             for options in [0, FORCE_64, FORCE_64 | NO_ROUND, FORCE_64 | NO_ROUND | NO_SCALING] {
                 let model = early_filter(4, options, 3, size);
                 let key = format!("{number}/{options}/2.2.0");
-                load_chunks(&server, &key, &model.chunks(model.header_of_2_2_0()));
-                assert_as_the_model(&mut client, &key, &model);
+                load_chunks(server, &key, &model.chunks(model.header_of_2_2_0()));
+                assert_as_the_model(client, &key, &model);
                 if options & NO_ROUND != 0 {
                     let key = format!("{number}/{options}/1.0.0");
                     let model = Model { growth: 2, ..model };
-                    load_chunks(&server, &key, &model.chunks(model.header_of_2018()));
-                    assert_as_the_model(&mut client, &key, &model);
+                    load_chunks(server, &key, &model.chunks(model.header_of_2018()));
+                    assert_as_the_model(client, &key, &model);
                 }
             }
         }
@@ -601,9 +589,7 @@ fn old_data_loads_by_header_too() {
 
 #[test]
 fn layers_of_a_few_bits_are_layers() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         for bits in [1_u64, 2, 3, 7, 8, 9, 15, 63, 64, 65, 127] {
             for (hashes, options) in [(1, FORCE_64), (2, FORCE_64 | 1), (1, 0), (3, 0), (1100, FORCE_64)] {
                 let mut layer = Layer::sized(3, 0.2);
@@ -611,11 +597,11 @@ fn layers_of_a_few_bits_are_layers() {
                 let mut model = Model { items: 0, options, growth: 2, layers: vec![layer], either_seeds: false };
                 model.put(b"question/1");
                 let key = format!("{bits}/{hashes}/{options}");
-                restore(&server, &key, &model.payload(4));
-                assert_as_the_model(&mut client, &key, &model);
+                restore(server, &key, &model.payload(4));
+                assert_as_the_model(client, &key, &model);
                 let items: Vec<String> = (0..40).map(|number| format!("more/{number}")).collect();
-                add_to_both(&mut client, &key, &mut model, &items);
-                assert_as_the_model(&mut client, &key, &model);
+                add_to_both(client, &key, &mut model, &items);
+                assert_as_the_model(client, &key, &model);
             }
         }
     });
@@ -647,14 +633,12 @@ fn expected(golden: &Golden, seeds: Seeds, of_release: &[u64]) -> Vec<u64> {
 
 #[test]
 fn every_member_is_found_whichever_seeds_the_release_used() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         for (release, seeds) in OF_ENCODING_3 {
             let (golden, of_release) = of_encoding_3(release);
             let expected = expected(&golden, seeds, &of_release);
-            restore(&server, "restored", &golden.payload);
-            load_chunks(&server, "loaded", &golden.chunks);
+            restore(server, "restored", &golden.payload);
+            load_chunks(server, "loaded", &golden.chunks);
             for key in ["restored", "loaded"] {
                 let found = client.batched(&[b"BF.MEXISTS", key.as_bytes()], &strangers());
                 assert_eq!(numbers(found), expected, "{release}: {key}");
@@ -753,11 +737,9 @@ fn what_is_added_takes_the_seeds_of_redisbloom_today() {
 
 #[test]
 fn the_operator_sees_it() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         for (release, _) in OF_ENCODING_3 {
-            restore(&server, release, &of_encoding_3(release).0.payload);
+            restore(server, release, &of_encoding_3(release).0.payload);
             for number in 0..46 {
                 client.run(&format!("BF.ADD {release} fill:{number}"));
             }
@@ -769,7 +751,7 @@ fn the_operator_sees_it() {
             let measured = found.iter().filter(|found| **found).count() as f64 / 50_000.0;
             let rate: f64 = stats.field("Error rate now").text().parse().expect("a number");
             assert!((0.8..1.25).contains(&(measured / rate)), "{release}: {measured} of strangers, {rate} said");
-            let model = Model::of_payload(&dump(&mut client, release)).1;
+            let model = Model::of_payload(&dump(client, release)).1;
             let under_one =
                 strangers.iter().filter(|name| model.contains_under(Seeds::Of64Bits, name.as_bytes())).count();
             assert!((under_one as f64) < 0.7 * measured * 50_000.0, "{release}: {under_one} under one hash");

@@ -6,7 +6,7 @@ use super::model::{FORCE_64, Field, Layer, Model, fields_of, payload_of};
 use super::words::{TheirPrimary, assert_ends_the_server, encode, encode_chunk, following};
 use testing::{
     Connection, Server, Stop, array, dump, error, eventually, integer, ok, on_every_server, simple, start_on_commands,
-    with_fixed_checksum,
+    with_client, with_fixed_checksum,
 };
 
 /// A sound filter of two small layers.
@@ -374,9 +374,7 @@ fn a_header_that_announces_much_costs_little() {
 /// A rate halves from layer to layer. There is an end to that, and to the hashes: 998 at 1e-300, and 1100 are allowed.
 #[test]
 fn a_filter_that_cannot_get_more_exact_stays_as_it_was() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE k 1e-300 1 EXPANSION 1 LAYOUT redisbloom");
         let mut members = Vec::new();
         let refused = (0..1000).find(|number| {

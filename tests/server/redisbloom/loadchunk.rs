@@ -12,6 +12,7 @@ use crate::persistence::rewrite_append_only_file;
 use testing::{
     Connection, Record, Reply, Rng, Server, Stop, array, bulk, dump, error, eventually, integer, load_record, ok,
     on_every_server, records, rewritten_commands, simple, start_on_commands, value_of, with_append_only_file,
+    with_client,
 };
 
 /// Records of a dump.
@@ -62,45 +63,41 @@ fn chunks_may_have_any_length() {
 
 #[test]
 fn a_chunk_that_came_already_is_accepted_when_it_is_the_same() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         let golden = golden();
         let pieces = pieces(&golden, 50);
         for (number, (iterator, data)) in pieces.iter().enumerate() {
-            assert_eq!(send(&mut client, "k", *iterator, data), ok());
+            assert_eq!(send(client, "k", *iterator, data), ok());
             if number + 1 == pieces.len() {
                 break;
             }
             for (iterator, data) in &pieces[..=number] {
-                assert_eq!(send(&mut client, "k", *iterator, data), ok(), "chunk {iterator} again");
+                assert_eq!(send(client, "k", *iterator, data), ok(), "chunk {iterator} again");
             }
             for (iterator, data) in &pieces[..=number] {
                 let mut other = data.clone();
                 other[data.len() / 2] ^= 1;
-                let reply = send(&mut client, "k", *iterator, &other);
+                let reply = send(client, "k", *iterator, &other);
                 assert!(reply.error_text().starts_with("ERR received bad data"), "chunk {iterator}: {reply:?}");
             }
         }
-        golden.check(&server, "k");
+        golden.check(server, "k");
     });
 }
 
 #[test]
 fn what_does_not_fit_is_refused_and_the_load_can_go_on() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         let golden = golden();
         let pieces = pieces(&golden, 48);
         let end = pieces[pieces.len() - 1].0;
-        assert_eq!(send(&mut client, "k", pieces[1].0, &pieces[1].1), error("ERR not found"));
-        assert_eq!(send(&mut client, "k", 1, b""), error("ERR received bad data"));
+        assert_eq!(send(client, "k", pieces[1].0, &pieces[1].1), error("ERR not found"));
+        assert_eq!(send(client, "k", 1, b""), error("ERR received bad data"));
         for (number, (iterator, data)) in pieces.iter().enumerate() {
             if number > 0 {
                 let before = client.run("DEBUG DIGEST-VALUE k");
                 let mut refused = |what: &str, iterator: i64, data: &[u8]| {
-                    let reply = send(&mut client, "k", iterator, data);
+                    let reply = send(client, "k", iterator, data);
                     let text = reply.error_text().to_owned();
                     let known = [
                         "ERR received bad data",
@@ -136,52 +133,48 @@ fn what_does_not_fit_is_refused_and_the_load_can_go_on() {
             }
             let words = ["BF.LOADCHUNK", "k", "x", "data"];
             assert!(client.call(&words).error_text().ends_with("Second argument must be numeric"));
-            assert_eq!(send(&mut client, "k", *iterator, data), ok());
+            assert_eq!(send(client, "k", *iterator, data), ok());
         }
-        golden.check(&server, "k");
+        golden.check(server, "k");
     });
 }
 
 #[test]
 fn a_header_comes_where_no_key_is() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         let golden = golden();
         let (_, header) = &golden.chunks[0];
         client.run("SET string x");
         client.run("BF.ADD native x");
         client.run("BF.RESERVE theirs 0.01 100 LAYOUT redisbloom");
-        assert!(send(&mut client, "string", 1, header).error_text().starts_with("WRONGTYPE"));
+        assert!(send(client, "string", 1, header).error_text().starts_with("WRONGTYPE"));
         for key in ["native", "theirs"] {
             let before = client.run(&format!("DEBUG DIGEST-VALUE {key}"));
-            let reply = send(&mut client, key, 1, header);
+            let reply = send(client, key, 1, header);
             assert!(reply.error_text().starts_with("ERR received bad data"), "{key}: {reply:?}");
             assert_eq!(client.run(&format!("DEBUG DIGEST-VALUE {key}")), before);
         }
         // Another filter's header does not take the place of one that is arriving.
-        assert_eq!(send(&mut client, "k", 1, header), ok());
+        assert_eq!(send(client, "k", 1, header), ok());
         let other = filter(TODAY, "tiny");
-        assert!(send(&mut client, "k", 1, &other.chunks[0].1).is_error());
-        load_chunks(&server, "k", &golden.chunks[1..]);
-        golden.check(&server, "k");
+        assert!(send(client, "k", 1, &other.chunks[0].1).is_error());
+        load_chunks(server, "k", &golden.chunks[1..]);
+        golden.check(server, "k");
     });
 }
 
 /// As RedisBloom says it, and nothing more.
 #[test]
 fn what_cannot_be_a_record_is_bad_data() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         client.run("BF.RESERVE source 0.01 100 LAYOUT redisbloom");
         let header = client.run("BF.SCANDUMP source 0").elements()[1].bytes().to_vec();
-        assert_eq!(send(&mut client, "k", 1, &header[..header.len() - 1]), error("ERR received bad data"));
-        assert_eq!(send(&mut client, "k", 1, &header), ok());
+        assert_eq!(send(client, "k", 1, &header[..header.len() - 1]), error("ERR received bad data"));
+        assert_eq!(send(client, "k", 1, &header), ok());
         for data in [&b"abc"[..], &header[..30]] {
-            assert_eq!(send(&mut client, "k", 1, data), error("ERR received bad data"));
+            assert_eq!(send(client, "k", 1, data), error("ERR received bad data"));
         }
-        assert_eq!(send(&mut client, "k", 0, b"abc"), error("ERR received bad data"));
+        assert_eq!(send(client, "k", 0, b"abc"), error("ERR received bad data"));
     });
 }
 
@@ -189,11 +182,9 @@ fn what_cannot_be_a_record_is_bad_data() {
 
 #[test]
 fn scandump_answers_every_iterator() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         let golden = filter(TODAY, "expansion-1");
-        restore(&server, "k", &golden.payload);
+        restore(server, "k", &golden.payload);
         let end = array([integer(0), bulk("")]);
         let total: usize = golden.chunks.iter().skip(1).map(|(_, data)| data.len()).sum();
         for iterator in ["-1", "-9223372036854775808", "9223372036854775807", &(total + 1).to_string()] {

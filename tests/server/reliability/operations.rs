@@ -10,6 +10,7 @@ use super::{LAYOUTS, hits, need_megabytes, scaled};
 use crate::redisbloom::model::{Field, payload_of};
 use testing::{
     Connection, Reply, Server, Stop, array, bulk, error, eventually, integer, module, ok, on_every_server, simple,
+    with_client,
 };
 
 /// Runs `action` while another client sends PING continuously. Returns the longest PING.
@@ -177,9 +178,7 @@ fn layer_bytes(control: &mut Connection) -> Vec<i64> {
 
 #[test]
 fn filters_are_moved_swapped_renamed_and_inspected_like_other_values() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let items: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
         let mut digests = Vec::new();
         for (key, line) in LAYOUTS {
@@ -221,7 +220,7 @@ fn filters_are_moved_swapped_renamed_and_inspected_like_other_values() {
                 }
             }
             assert_eq!(client.run(&format!("DEBUG DIGEST-VALUE {key}")), digests[number], "{key}");
-            assert_eq!(hits(&mut client, key, &items), items.len(), "{key}");
+            assert_eq!(hits(client, key, &items), items.len(), "{key}");
             // The others are in the other database now, so move all of them together again.
             for (other, _) in LAYOUTS.iter().filter(|(other, _)| other != key) {
                 client.run("SELECT 7");

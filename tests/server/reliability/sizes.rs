@@ -8,7 +8,9 @@ use std::path::Path;
 use murmur3::murmur3_x64_128;
 
 use super::{LAYOUTS, available_megabytes, hits, most_hits, need_megabytes, rate_of, scaled};
-use testing::{Connection, Reply, Rng, Server, eventually, figures, integer, ok, on_every_server, with_fixed_checksum};
+use testing::{
+    Connection, Reply, Rng, Server, eventually, figures, integer, ok, on_every_server, with_client, with_fixed_checksum,
+};
 
 const RATES: [&str; 16] = [
     "0",
@@ -206,9 +208,7 @@ fn an_item_as_large_as_the_server_allows_is_accepted() {
 
 #[test]
 fn a_million_items_in_one_command() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         for (key, line) in LAYOUTS {
             // The chains of the other layouts take too long to fill in an ordinary run.
             let count = if key == "native" { 1_000_000 } else { scaled(200_000).min(1_000_000) };
@@ -274,9 +274,7 @@ fn grow_to_the_end(client: &mut Connection, key: &str) -> (String, Vec<String>) 
 
 #[test]
 fn a_layer_beyond_the_limit_is_a_clear_error_and_the_filter_still_answers() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let mut rng = Rng::new(4);
         for (key, line) in [
             ("native", "BF.RESERVE native 0.01 1 EXPANSION 1"),
@@ -284,7 +282,7 @@ fn a_layer_beyond_the_limit_is_a_clear_error_and_the_filter_still_answers() {
             ("valkey-bloom", "BF.INSERT valkey-bloom ERROR 0.01 CAPACITY 1 EXPANSION 1 TIGHTENING 0.5"),
         ] {
             client.run(line);
-            let (text, items) = grow_to_the_end(&mut client, key);
+            let (text, items) = grow_to_the_end(client, key);
             assert_clear(&text, line);
             let digest = client.run(&format!("DEBUG DIGEST-VALUE {key}"));
             let layers = client.run(&format!("BF.INFO {key}")).field("Number of filters").number();
@@ -297,7 +295,7 @@ fn a_layer_beyond_the_limit_is_a_clear_error_and_the_filter_still_answers() {
                 assert!(!reply.is_error() || reply.error_text() == text, "{key}: {reply:?}");
                 assert_eq!(client.run(&format!("BF.CARD {key}")), again, "{key}");
             }
-            assert_eq!(hits(&mut client, key, &items), items.len(), "{key}");
+            assert_eq!(hits(client, key, &items), items.len(), "{key}");
             assert_eq!(client.run(&format!("DEBUG DIGEST-VALUE {key}")), digest, "{key}");
         }
         let whole = client.run("DEBUG DIGEST");
@@ -334,18 +332,16 @@ fn picked(client: &mut Connection, key: &str, tries: usize) -> Vec<String> {
 
 #[test]
 fn ids_picked_in_advance_pass_another_seed_no_more_often_than_the_rate() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        filled(&mut client, "rehearsal", "");
-        let forged = picked(&mut client, "rehearsal", scaled(300_000).clamp(200_000, 5_000_000));
+    with_client(|_, client| {
+        filled(client, "rehearsal", "");
+        let forged = picked(client, "rehearsal", scaled(300_000).clamp(200_000, 5_000_000));
         assert!(forged.len() > 1000, "{} ids pass the filter on which they were picked", forged.len());
         let filters = scaled(20).min(200);
         let mut passed = 0;
         for number in 0..filters {
             let key = format!("victim-{number}");
-            filled(&mut client, &key, "");
-            passed += hits(&mut client, &key, &forged);
+            filled(client, &key, "");
+            passed += hits(client, &key, &forged);
             client.run(&format!("DEL {key}"));
         }
         let trials = forged.len() * filters;
@@ -421,9 +417,7 @@ fn a_colliding_id_can_be_constructed_for_every_seed() {
 
 #[test]
 fn an_id_constructed_from_a_member_passes_every_native_filter_with_that_member() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let members: Vec<String> = (0..2000).map(|number| format!("session:{number:020}")).collect();
         let twins: Vec<Vec<u8>> = members.iter().map(|member| twin(member.as_bytes())).collect();
         let filters = scaled(20).min(500);
@@ -431,7 +425,7 @@ fn an_id_constructed_from_a_member_passes_every_native_filter_with_that_member()
             let rate = ["0.01", "1e-6", "1e-12"][number % 3];
             assert_eq!(client.run(&format!("BF.RESERVE native {rate} 500")), ok());
             client.batched(&[b"BF.MADD", b"native"], &members);
-            assert_eq!(hits(&mut client, "native", &twins), twins.len(), "{rate}");
+            assert_eq!(hits(client, "native", &twins), twins.len(), "{rate}");
             assert_eq!(client.run("DEL native"), integer(1));
         }
         // Checking the form of an id before the lookup stops them: a constructed id does not have the application's format.
@@ -444,8 +438,8 @@ fn an_id_constructed_from_a_member_passes_every_native_filter_with_that_member()
         assert_eq!(made, Reply::Array(Vec::new()));
         for key in ["redisbloom", "valkey-bloom"] {
             client.batched(&[b"BF.MADD", key.as_bytes()], &members);
-            assert_eq!(hits(&mut client, key, &members), members.len());
-            let passed = hits(&mut client, key, &twins);
+            assert_eq!(hits(client, key, &members), members.len());
+            let passed = hits(client, key, &twins);
             assert!(passed <= 1, "{key}: {passed} twins pass");
         }
         eprintln!("{} built ids passed each of {filters} native filters, 0 or 1 of other layouts", twins.len());
@@ -498,9 +492,7 @@ fn an_id_with_a_chosen_hash_can_be_constructed_if_the_seed_is_known() {
 /// Ids that fill one block of a filter with a known seed, and pass it, do neither on a filter with a secret key.
 #[test]
 fn knowing_the_hash_function_gives_no_advantage_against_a_keyed_filter() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         // All in the first group, whatever the second half of the hash.
         let mut rng = Rng::new(4096);
         let mut crowd = |count: usize| -> Vec<Vec<u8>> {
@@ -508,13 +500,13 @@ fn knowing_the_hash_function_gives_no_advantage_against_a_keyed_filter() {
         };
         let (crowded, strangers) = (crowd(4000), crowd(40_000));
         for (key, words) in [("known", " SEED 42"), ("keyed", " HASH siphash")] {
-            filled(&mut client, key, words);
+            filled(client, key, words);
             client.run(&format!("BF.RESERVE {key}:crowd {RATE} 100000 NONSCALING{words}"));
             client.batched(&[b"BF.MADD", format!("{key}:crowd").as_bytes()], &crowded);
         }
-        let passed = hits(&mut client, "known:crowd", &strangers);
+        let passed = hits(client, "known:crowd", &strangers);
         assert!(passed > strangers.len() / 2, "a crowd of {} of 100000 saturates a group: {passed}", crowded.len());
-        let passed = hits(&mut client, "keyed:crowd", &strangers);
+        let passed = hits(client, "keyed:crowd", &strangers);
         eprintln!("saturation of one group: {passed} of {} pass a filter with a key", strangers.len());
         assert!(passed <= most_hits(strangers.len(), RATE), "{passed}");
         // Colliding ids of members.
@@ -522,19 +514,19 @@ fn knowing_the_hash_function_gives_no_advantage_against_a_keyed_filter() {
         let twins: Vec<Vec<u8>> = members.iter().map(|member| twin(member.as_bytes())).collect();
         client.run(&format!("BF.RESERVE twins {RATE} 2000 NONSCALING HASH siphash"));
         client.batched(&[b"BF.MADD", b"twins"], &members);
-        let passed = hits(&mut client, "twins", &twins);
+        let passed = hits(client, "twins", &twins);
         assert!(passed <= most_hits(twins.len(), RATE), "{passed} twins pass");
         // Ids that passed one filter pass another, with its own key, no more often than other ids.
-        let forged = picked(&mut client, "keyed", 200_000);
-        filled(&mut client, "second", " HASH siphash");
-        let passed = hits(&mut client, "second", &forged);
+        let forged = picked(client, "keyed", 200_000);
+        filled(client, "second", " HASH siphash");
+        let passed = hits(client, "second", &forged);
         assert!(forged.len() > 1000 && passed <= most_hits(forged.len(), RATE), "{passed} of {}", forged.len());
         // On the same filter they pass permanently, which cannot be prevented. A delete ends it, and makes no member absent.
-        assert_eq!(hits(&mut client, "keyed", &forged), forged.len());
+        assert_eq!(hits(client, "keyed", &forged), forged.len());
         let replayed = &forged[..300];
         assert!(client.batched(&[b"BF.MDEL", b"keyed"], replayed).iter().all(|deleted| *deleted));
-        assert_eq!(hits(&mut client, "keyed", replayed), 0);
-        assert_eq!(hits(&mut client, "keyed", &self::members()), CAPACITY);
+        assert_eq!(hits(client, "keyed", replayed), 0);
+        assert_eq!(hits(client, "keyed", &self::members()), CAPACITY);
     });
 }
 

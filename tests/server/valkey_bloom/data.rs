@@ -5,14 +5,12 @@ use crate::growth::{add_to_both, assert_as_the_model};
 use crate::persistence::rewrite_append_only_file;
 use testing::{
     Connection, Reply, Rng, Server, Stop, array, digest, dump, encode, integer, nil, ok, on_every_server, restore,
-    start_on_commands, value_of,
+    start_on_commands, value_of, with_client,
 };
 
 #[test]
 fn a_digest_tells_filters_apart_by_every_part_of_them() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let mut base = Model::new(20, 0.01, 0.5, 2, [7; 32]);
         base.add_all((0..50).map(|number| number.to_string()));
         let changes: [fn(&mut Model); 9] = [
@@ -31,8 +29,8 @@ fn a_digest_tells_filters_apart_by_every_part_of_them() {
             let mut model = base.clone();
             change(&mut model);
             let key = format!("k{number}");
-            assert_eq!(restore(&mut client, &key, &model.dump()), ok(), "change {number}");
-            let found = digest(&mut client, &key);
+            assert_eq!(restore(client, &key, &model.dump()), ok(), "change {number}");
+            let found = digest(client, &key);
             assert!(!digests.contains(&found), "change {number} is not in the digest");
             digests.push(found);
         }
@@ -55,9 +53,7 @@ fn a_snapshot_of_ours_has_the_bytes_that_dump_gives() {
 
 #[test]
 fn a_value_of_the_january_2025_pre_release_is_read_or_refused_but_never_misread() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|server, client| {
         let mut model = Model::new(20, 0.01, 0.5, 2, FIXED_SEED);
         let items: Vec<String> = (0..50).map(|number| format!("item {number}")).collect();
         model.add_all(&items);
@@ -67,14 +63,14 @@ fn a_value_of_the_january_2025_pre_release_is_read_or_refused_but_never_misread(
             fields.push(Field::Integer(layer.capacity as u64));
             fields.push(Field::Integer(layer.items as u64));
         }
-        let reply = restore(&mut client, "k", &dump_of(&fields));
+        let reply = restore(client, "k", &dump_of(&fields));
         if reply.is_error() {
             assert_eq!(reply.error_text(), "ERR Bad data format");
             assert!(server.log().contains("bloomgate: cannot load a filter:"));
             assert_eq!(client.run("EXISTS k"), integer(0));
         } else {
             client.run("CONFIG SET rdbcompression no");
-            assert!(value_of(&dump(&mut client, "k")) == value_of(&model.dump()));
+            assert!(value_of(&dump(client, "k")) == value_of(&model.dump()));
             assert!(client.batched(&[b"BF.MEXISTS", b"k"], &items).iter().all(|&found| found));
         }
     });

@@ -10,41 +10,37 @@ use super::model::{FIXED_SEED, Model, THEIR_CEILING, assert_info, decoded, golde
 use testing::{
     Connection, Reply, Server, Stop, Version, append_only_commands, append_only_length, array, bulk, catch_up,
     commands_of, digest, dump, encode, error, eventually, follow, integer, ok, on_every_server, restore, simple,
-    start_on_commands, value_of,
+    start_on_commands, value_of, with_client,
 };
 
 const DECODING_FAILED: &str = "ERR bloom object decoding failed";
 
 #[test]
 fn a_name_that_is_taken_stays_what_it_is() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let golden = &goldens()[0];
         client.run("SET string x");
         client.run("BF.ADD native a");
         client.run("BF.RESERVE redisbloom 0.01 100 LAYOUT redisbloom");
-        assert_eq!(load(&mut client, "theirs", &golden.payload), ok());
+        assert_eq!(load(client, "theirs", &golden.payload), ok());
         let taken = "BUSYKEY Target key name already exists.";
         let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
         for (key, text) in [("string", wrong), ("native", taken), ("redisbloom", taken), ("theirs", taken)] {
-            let before = digest(&mut client, key);
-            assert_eq!(load(&mut client, key, &golden.payload), error(text), "{key}");
-            assert_eq!(digest(&mut client, key), before, "{key}");
+            let before = digest(client, key);
+            assert_eq!(load(client, key, &golden.payload), error(text), "{key}");
+            assert_eq!(digest(client, key), before, "{key}");
         }
     });
 }
 
 #[test]
 fn another_version_is_refused_by_name() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let mut payload = Model::new(10, 0.01, 0.5, 2, [1; 32]).payload();
         for version in [0, 2, 3, 0x7f, 0xff] {
             payload[0] = version;
             let expected = error("ERR bloom object decoding failed. Unsupported version");
-            assert_eq!(load(&mut client, "k", &payload), expected, "version {version}");
+            assert_eq!(load(client, "k", &payload), expected, "version {version}");
         }
         assert_eq!(client.run("EXISTS k"), integer(0));
     });
@@ -52,18 +48,13 @@ fn another_version_is_refused_by_name() {
 
 #[test]
 fn what_ends_early_or_is_no_filter_does_not_decode() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let payload = Model::new(10, 0.01, 0.5, 2, [1; 32]).payload();
         for length in 1..payload.len() {
-            assert_eq!(load(&mut client, "k", &payload[..length]), error(DECODING_FAILED), "{length} bytes");
+            assert_eq!(load(client, "k", &payload[..length]), error(DECODING_FAILED), "{length} bytes");
         }
-        assert!(load(&mut client, "k", b"").error_text().starts_with(DECODING_FAILED));
-        assert_eq!(
-            load(&mut client, "k", b"\x01 a text and no filter at all, but long enough"),
-            error(DECODING_FAILED)
-        );
+        assert!(load(client, "k", b"").error_text().starts_with(DECODING_FAILED));
+        assert_eq!(load(client, "k", b"\x01 a text and no filter at all, but long enough"), error(DECODING_FAILED));
         assert_eq!(client.run("EXISTS k"), integer(0));
     });
 }
@@ -132,24 +123,22 @@ fn a_script_and_a_transaction_load_too() {
 
 #[test]
 fn the_ceiling_binds_a_client() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
+    with_client(|_, client| {
         let goldens = goldens();
         let golden = goldens.iter().max_by_key(|golden| golden.payload.len()).unwrap();
         assert_eq!(client.run("CONFIG SET bf.max-filter-bytes 5000"), ok());
-        let reply = load(&mut client, "k", &golden.payload);
+        let reply = load(client, "k", &golden.payload);
         assert!(reply.is_error(), "{reply:?}");
-        let reply = restore(&mut client, "k", &golden.dump);
+        let reply = restore(client, "k", &golden.dump);
         assert_eq!(reply, error("ERR Bad data format"));
         assert_eq!(client.run("EXISTS k"), integer(0));
         assert_eq!(client.run("CONFIG SET bf.max-filter-bytes 0"), ok());
         client.run("CONFIG SET maxmemory 1");
-        assert!(load(&mut client, "k", &golden.payload).error_text().starts_with("OOM"));
+        assert!(load(client, "k", &golden.payload).error_text().starts_with("OOM"));
         client.run("CONFIG SET maxmemory 0");
-        assert_eq!(load(&mut client, "k", &golden.payload), ok());
-        assert_eq!(restore(&mut client, "restored", &golden.dump), ok());
-        assert_eq!(digest(&mut client, "k"), digest(&mut client, "restored"));
+        assert_eq!(load(client, "k", &golden.payload), ok());
+        assert_eq!(restore(client, "restored", &golden.dump), ok());
+        assert_eq!(digest(client, "k"), digest(client, "restored"));
     });
 }
 
