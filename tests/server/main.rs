@@ -28,7 +28,6 @@ mod golden;
 mod growth;
 mod guard;
 mod harness_tests;
-mod hostile_payloads;
 mod huge_pages;
 mod info;
 mod loadchunk;

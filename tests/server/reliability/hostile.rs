@@ -1,6 +1,7 @@
-//! Untrusted bytes through every command that takes them: RESTORE, BF.LOADCHUNK, BF.LOAD, and random command lines. The server
-//! keeps running. Each input is refused or creates a filter that works, and deleting that filter releases its memory. While a
-//! payload is refused, no more memory becomes resident than its length justifies.
+//! Untrusted bytes through every command that takes them, RESTORE, BF.LOADCHUNK, BF.LOAD, through the append-only file, and
+//! random command lines. The server keeps running. Each input is refused or creates a filter that works, and deleting that
+//! filter releases its memory. While a payload is refused, no more memory becomes resident than its length justifies. Which
+//! damage a decoder must refuse, and with which error, is stated by the filter's own tests (`crates/filter/tests/corpus`).
 //!
 //! Everything is drawn from a seed (`BLOOMGATE_SEED`, default 1), so that a failure can be reproduced.
 
@@ -8,11 +9,13 @@ use std::path::Path;
 
 use super::scaled;
 use crate::corpus;
+use crate::golden::as_commands;
 use crate::redisbloom::golden;
 use crate::redisbloom::model::{Field, payload_of, payload_of_type, payload_of_value};
 use testing::{
-    Connection, Reply, Resident, Rng, Server, eventually, figures, integer, on_every_server, restore_by_law,
-    use_and_delete, with_fixed_checksum,
+    Connection, FOOTER, LAST_WORDS, Reply, Resident, Rng, Server, dump, encode, eventually, figures, integer,
+    load_records, ok, on_every_server, records, restore_by_law, stopped_on_commands, use_and_delete, with_client,
+    with_fixed_checksum,
 };
 
 /// The limits of the servers: none, a ceiling for each filter, `maxmemory`.
@@ -129,6 +132,107 @@ fn a_payload_with_a_wrong_checksum_is_refused() {
     });
 }
 
+/// Each number of a filter of each shape at each extreme, alone.
+#[test]
+fn an_extreme_number_is_refused_or_a_valid_filter() {
+    on_every_server(|program| {
+        let server = start(program, &["bf.max-filter-bytes 2mb"]);
+        let mut client = server.connect();
+        let mut counts = Counts::default();
+        for Value { type_number, fields } in made(&mut client).into_iter().filter_map(|seed| seed.value) {
+            assert!(restore(&server, &mut client, &payload_of_type(type_number, &fields), &mut counts), "unchanged");
+            // Where there are many layers, those of the last ones are like the others.
+            for place in 0..fields.len().min(40) {
+                let extremes: Vec<Field> = match fields[place] {
+                    Field::Uint(_) => EDGES.map(Field::Uint).to_vec(),
+                    Field::Double(_) => FRACTIONS.map(Field::Double).to_vec(),
+                    Field::Text(_) => vec![Field::Text(Vec::new()), Field::Uint(3)],
+                };
+                for extreme in extremes {
+                    let mut fields = fields.clone();
+                    fields[place] = extreme;
+                    restore(&server, &mut client, &payload_of_type(type_number, &fields), &mut counts);
+                }
+            }
+        }
+        let Counts { tried, accepted, refused } = counts;
+        figures(&format!("RESTORE of extreme numbers: {tried} executions, {accepted} accepted, {refused} refused"));
+        assert_eq!(client.gauge("total_memory_bytes"), 0);
+        assert!(server.log().contains("bloomgate: cannot load a filter:"), "the log says why");
+    });
+}
+
+/// What was accepted, damaged or not, comes back from a snapshot and from the append-only file as it was.
+#[test]
+fn what_is_accepted_comes_back_from_the_files() {
+    on_every_server(|program| {
+        let lines = ["appendonly yes", "aof-use-rdb-preamble no", "bf.max-filter-bytes 2mb"];
+        let server = start(program, &lines);
+        let (seeds, dumps, loads) = (seeds(&server), dumps(&server), loads());
+        let (mut client, mut rng) = (server.connect(), rng("files"));
+        for number in 0..scaled(600) {
+            let key = number.to_string().into_bytes();
+            let commands = match number % 3 {
+                0 => damaged_load(&mut rng, &loads),
+                1 => damaged_dump(&mut rng, &dumps),
+                _ => vec![
+                    [b"RESTORE".as_slice(), b"k", b"0", &damaged(&mut rng, &seeds)[..]].map(<[u8]>::to_vec).to_vec(),
+                ],
+            };
+            for mut words in commands {
+                words[1].clone_from(&key);
+                client.call(&words);
+            }
+        }
+        let before = [client.run("DBSIZE"), client.run("DEBUG DIGEST")];
+        assert!(before[0].number() > 60, "{before:?}");
+        for way in ["DEBUG RELOAD", "DEBUG LOADAOF"] {
+            assert_eq!(client.run(way), ok());
+            assert_eq!([client.run("DBSIZE"), client.run("DEBUG DIGEST")], before, "{way}");
+        }
+    });
+}
+
+/// A server that reads damaged records from its append-only file starts, or ends and says why.
+#[test]
+fn a_damaged_append_only_file_loads_or_ends_the_server_with_a_reason() {
+    on_every_server(|program| {
+        let (dumps, loads) = (dumps(&start(program, &[])), loads());
+        let mut rng = rng("file");
+        let mut refused = 0;
+        let tries = scaled(40);
+        for number in 0..tries {
+            let commands =
+                if number % 4 == 0 { damaged_load(&mut rng, &loads) } else { damaged_dump(&mut rng, &dumps) };
+            let mut server = stopped_on_commands(program, &[], &encode(&commands));
+            if server.launch().is_err() {
+                assert!(server.log().contains(LAST_WORDS), "{}", server.log());
+                refused += 1;
+            }
+        }
+        figures(&format!("append-only files with damaged records: {tries} faults injected, {refused} refused"));
+        assert!(refused > 0 && refused < tries, "both happen");
+    });
+}
+
+#[test]
+fn the_limits_bind_a_payload() {
+    with_client(|_, client| {
+        // More than a hundred megabytes in a few hundred bytes of payload.
+        client.run("BF.RESERVE source 0.01 100000000 NONSCALING");
+        let payload = dump(client, "source");
+        assert!(payload.len() < 4096, "{} bytes", payload.len());
+        client.run("DEL source");
+        for (limit, is_restored) in
+            [("maxmemory 100mb", false), ("maxmemory 0", true), ("bf.max-filter-bytes 100000", false)]
+        {
+            assert_eq!(client.run(&format!("CONFIG SET {limit}")), ok());
+            assert_eq!(!testing::restore(client, "k", &payload).is_error(), is_restored, "{limit}");
+            client.run("DEL k");
+        }
+    });
+}
+
 #[test]
 fn a_damaged_record_is_refused_or_a_valid_filter_and_its_memory_is_released() {
     on_every_server(|program| {
@@ -183,7 +287,7 @@ fn every_random_command_is_answered_and_a_refused_one_changes_nothing() {
 // Random commands made of known and unknown words, extreme numbers, keys of another type, and items of arbitrary bytes.
 
 /// A key that holds a string, not a filter.
-pub const TEXT_KEY: &str = "text";
+const TEXT_KEY: &str = "text";
 /// A key that holds a hash with a field named like one of the keys, and one that holds a list.
 const HASH_KEY: &str = "hash";
 const LIST_KEY: &str = "list";
@@ -451,7 +555,7 @@ fn any_case(rng: &mut Rng, word: &str) -> Vec<u8> {
 // checksum is corrected.
 
 /// Extreme numbers.
-pub const EDGES: [u64; 22] = [
+const EDGES: [u64; 22] = [
     0,
     1,
     2,
@@ -494,12 +598,12 @@ const FRACTIONS: [f64; 14] = [
 ];
 
 /// Returns a random element of a list.
-pub fn pick<'a, T>(rng: &mut Rng, list: &'a [T]) -> &'a T {
+fn pick<'a, T>(rng: &mut Rng, list: &'a [T]) -> &'a T {
     &list[rng.below(list.len() as u64) as usize]
 }
 
 /// Returns a damaged payload with a valid checksum.
-pub fn damaged(rng: &mut Rng, seeds: &[Seed]) -> Vec<u8> {
+fn damaged(rng: &mut Rng, seeds: &[Seed]) -> Vec<u8> {
     let seed = pick(rng, seeds);
     match &seed.value {
         Some(value) if rng.below(2) == 0 => {
@@ -574,7 +678,7 @@ fn damage_field(rng: &mut Rng, field: &mut Field) {
 }
 
 /// Changes bytes at one to three positions.
-pub fn damage_bytes(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
+fn damage_bytes(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
     for _ in 0..=rng.below(3) {
         let place = rng.below(bytes.len() as u64 + 1) as usize;
         let length = rng.below((bytes.len() - place) as u64 + 1) as usize;
@@ -611,31 +715,17 @@ pub fn damage_bytes(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
 // Damages the input of BF.LOADCHUNK and BF.LOAD: the bytes of a record, its iterator, and the order of records.
 
 /// A dump: iterators and data.
-pub type Dump = Vec<(String, Vec<u8>)>;
+type Dump = Vec<(i64, Vec<u8>)>;
 
 /// The arguments of a command.
 type Words = Vec<Vec<u8>>;
 
-/// Dumps the filter at `k`.
-pub fn dump_of(client: &mut Connection) -> Dump {
-    let mut records = Vec::new();
-    let mut iterator = "0".to_owned();
-    loop {
-        let reply = client.run(&format!("BF.SCANDUMP k {iterator}"));
-        iterator = reply.elements()[0].number().to_string();
-        if iterator == "0" {
-            return records;
-        }
-        records.push((iterator.clone(), reply.elements()[1].bytes().to_vec()));
-    }
-}
-
 /// Returns dumps of filters of every shape.
-pub fn dumps(server: &Server) -> Vec<Dump> {
+fn dumps(server: &Server) -> Vec<Dump> {
     let mut client = server.connect();
     let mut dump = |(words, items): (&str, usize)| {
         make(&mut client, words, items);
-        let dump = dump_of(&mut client);
+        let dump = records(&mut client, "k");
         client.run("DEL k");
         dump
     };
@@ -643,12 +733,12 @@ pub fn dumps(server: &Server) -> Vec<Dump> {
 }
 
 /// Returns the kept inputs of the fuzz target of BF.LOAD.
-pub fn loads() -> Vec<Vec<u8>> {
+fn loads() -> Vec<Vec<u8>> {
     kept("valkey_bloom_load")
 }
 
 /// Returns a BF.LOAD command with damaged data.
-pub fn damaged_load(rng: &mut Rng, loads: &[Vec<u8>]) -> Vec<Words> {
+fn damaged_load(rng: &mut Rng, loads: &[Vec<u8>]) -> Vec<Words> {
     let mut data = pick(rng, loads).clone();
     if rng.below(4) > 0 {
         let other = pick(rng, loads);
@@ -658,7 +748,7 @@ pub fn damaged_load(rng: &mut Rng, loads: &[Vec<u8>]) -> Vec<Words> {
 }
 
 /// Returns the BF.LOADCHUNK commands of a damaged dump.
-pub fn damaged_dump(rng: &mut Rng, dumps: &[Dump]) -> Vec<Words> {
+fn damaged_dump(rng: &mut Rng, dumps: &[Dump]) -> Vec<Words> {
     let mut dump = pick(rng, dumps).clone();
     for _ in 0..rng.below(3) {
         if dump.is_empty() {
@@ -674,42 +764,33 @@ pub fn damaged_dump(rng: &mut Rng, dumps: &[Dump]) -> Vec<Words> {
                 let with = rng.below(dump.len() as u64) as usize;
                 dump.swap(place, with);
             }
-            4 => dump[place].0 = (*pick(rng, &EDGES) as i64).to_string(),
-            5 => {
-                let iterator = dump[place].0.parse::<i64>().unwrap_or(0);
-                dump[place].0 = iterator.wrapping_add(rng.below(9) as i64 - 4).to_string();
-            }
+            4 => dump[place].0 = *pick(rng, &EDGES) as i64,
+            5 => dump[place].0 = dump[place].0.wrapping_add(rng.below(9) as i64 - 4),
             _ => damage_bytes(rng, &mut dump[place].1, &other[0].1),
         }
     }
-    let command = |(iterator, data): (String, Vec<u8>)| {
-        vec![b"BF.LOADCHUNK".to_vec(), b"k".to_vec(), iterator.into_bytes(), data]
-    };
-    dump.into_iter().map(command).collect()
+    as_commands("k", &dump)
 }
 
 // The payloads that are damaged: DUMP payloads of every type and shape, from this server, from old releases, and from the
 // kept inputs of the fuzz targets, each with its fields if they can be identified.
 
-/// The footer of a payload: two bytes of version, eight of checksum.
-pub const FOOTER: usize = 10;
-
 /// A payload to start from.
-pub struct Seed {
+struct Seed {
     pub payload: Vec<u8>,
     pub value: Option<Value>,
 }
 
 /// The fields of a payload.
 #[derive(Clone)]
-pub struct Value {
+struct Value {
     /// The versions of the module's type and of its encoding.
     pub type_number: u64,
     pub fields: Vec<Field>,
 }
 
 /// Filters of every shape: command, key, options, items.
-const SHAPES: [(&str, usize); 14] = [
+const SHAPES: [(&str, usize); 19] = [
     ("BF.RESERVE k 0.01 100", 0),
     ("BF.RESERVE k 0.01 100 SEED 1", 60),
     ("BF.RESERVE k 0.01 4", 60),
@@ -717,6 +798,11 @@ const SHAPES: [(&str, usize); 14] = [
     ("BF.RESERVE k 0.001 50 NONSCALING", 50),
     ("BF.RESERVE k 1e-12 3 EXPANSION 32768", 3),
     ("BF.RESERVE k 0.01 1000000 NONSCALING", 0),
+    ("BF.RESERVE k 0.01 10 HASH siphash", 5),
+    ("BF.RESERVE k 0.2 8 COUNTING", 5),
+    ("BF.RESERVE k 0.2 8 WINDOW 100000000 BUCKETS 3", 5),
+    ("BF.RESERVE k 0.2 8 WINDOW 100000000 SLIDING HASH siphash", 5),
+    ("BF.RESERVE k 0.2 8 ROLLING BUCKETS 3", 20),
     ("BF.RESERVE k 0.01 100 LAYOUT redisbloom", 0),
     ("BF.RESERVE k 0.01 4 LAYOUT redisbloom", 60),
     ("BF.RESERVE k 1e-300 3 NONSCALING LAYOUT redisbloom", 3),
@@ -727,27 +813,33 @@ const SHAPES: [(&str, usize); 14] = [
 ];
 
 /// Creates a filter at `k`.
-pub fn make(client: &mut Connection, words: &str, items: usize) {
+fn make(client: &mut Connection, words: &str, items: usize) {
     assert!(!client.run(words).is_error(), "{words}");
     (0..items).for_each(|item| drop(client.run(&format!("BF.ADD k {item}"))));
 }
 
 /// Returns the commands that create filters for BF.SCANDUMP, with their items.
-pub fn dumpable() -> impl Iterator<Item = (&'static str, usize)> {
+fn dumpable() -> impl Iterator<Item = (&'static str, usize)> {
     SHAPES.into_iter().filter(|(words, _)| words.starts_with("BF.RESERVE") && !words.contains("1000000"))
 }
 
-/// Returns all payloads.
-pub fn seeds(server: &Server) -> Vec<Seed> {
-    let mut client = server.connect();
+/// Returns the payloads of filters of every shape, also of those of which a part has been loaded.
+fn made(client: &mut Connection) -> Vec<Seed> {
     let mut seeds = Vec::new();
     for (words, items) in SHAPES {
-        make(&mut client, words, items);
+        make(client, words, items);
         seeds.push(Seed::of(client.run("DUMP k").bytes().to_vec()));
-        let half = halves(&mut client, words);
+        let half = halves(client, words);
         seeds.extend(half.into_iter().map(Seed::of));
         client.run("DEL k");
     }
+    seeds
+}
+
+/// Returns all payloads.
+fn seeds(server: &Server) -> Vec<Seed> {
+    let mut client = server.connect();
+    let mut seeds = made(&mut client);
     for release in ["1.0.0", "1.1.1", "2.2.0"] {
         let old = golden::filters(release).into_iter().filter(|golden| golden.payload.len() < 16 << 10);
         seeds.extend(old.map(|golden| Seed::of(golden.payload)));
@@ -765,14 +857,11 @@ fn halves(client: &mut Connection, words: &str) -> Vec<Vec<u8>> {
     if !dumpable().any(|(dumpable, _)| dumpable == words) {
         return Vec::new();
     }
-    let dump = dump_of(client);
+    let dump = records(client, "k");
     [1, dump.len() - 1]
         .map(|count| {
             client.run("DEL half");
-            for (iterator, data) in &dump[..count] {
-                let words: [&[u8]; 4] = [b"BF.LOADCHUNK", b"half", iterator.as_bytes(), data];
-                assert!(!client.call(&words).is_error(), "a record of a dump");
-            }
+            load_records(client, "half", &dump[..count]);
             let payload = client.run("DUMP half").bytes().to_vec();
             client.run("DEL half");
             payload
@@ -832,7 +921,7 @@ fn length(rest: &mut &[u8]) -> Option<u64> {
 }
 
 /// Returns the kept inputs of the fuzz targets of snapshots and of RESTORE as payloads.
-pub fn kept_inputs() -> Vec<Seed> {
+fn kept_inputs() -> Vec<Seed> {
     let types = [
         ("native_snapshot", "bloomgate"),
         ("redisbloom_snapshot", "MBbloom--"),
@@ -853,7 +942,7 @@ pub fn kept_inputs() -> Vec<Seed> {
 }
 
 /// Returns the inputs of a fuzz target, sorted by name.
-pub fn kept(target: &str) -> Vec<Vec<u8>> {
+fn kept(target: &str) -> Vec<Vec<u8>> {
     corpus::of(target).into_iter().map(|(_, data)| data).collect()
 }
 

@@ -1,6 +1,8 @@
 //! What is particular to values of valkey-bloom's: their digest, their bytes in a snapshot, and a value of a pre-release.
 
-use super::model::{FIXED_SEED, Field, Golden, Layer, Model, dump_of, load, server_with_goldens};
+use std::fs;
+
+use super::model::{FIXED_SEED, Field, Golden, Layer, Model, dump_of, goldens, load, server_with_goldens, unpacked};
 use crate::growth::{add_to_both, assert_as_the_model};
 use crate::persistence::rewrite_append_only_file;
 use testing::{
@@ -43,7 +45,7 @@ fn a_snapshot_of_ours_has_the_bytes_that_dump_gives() {
         let (server, mut client, goldens) = server_with_goldens(Server::with(program).line("rdbcompression no"));
         assert_eq!(client.run("SAVE"), ok());
         // What the snapshot has of a filter is what its DUMP has, after the type.
-        let snapshot = std::fs::read(server.folder().join("dump.rdb")).unwrap();
+        let snapshot = fs::read(server.folder().join("dump.rdb")).unwrap();
         for golden in &goldens {
             let value = &value_of(&golden.dump_uncompressed)[1..];
             assert!(snapshot.windows(value.len()).any(|window| window == value), "{}", golden.key);
@@ -72,6 +74,30 @@ fn a_value_of_the_january_2025_pre_release_is_read_or_refused_but_never_misread(
             client.run("CONFIG SET rdbcompression no");
             assert!(value_of(&dump(client, "k")) == value_of(&model.dump()));
             assert!(client.batched(&[b"BF.MEXISTS", b"k"], &items).iter().all(|&found| found));
+        }
+    });
+}
+
+#[test]
+fn a_damaged_snapshot_is_refused_with_a_reason() {
+    on_every_server(|program| {
+        let sound = unpacked("snapshot.rdb.gz");
+        // The number of the type, as it stands in front of every value.
+        let type_number = &goldens()[0].dump[1..10];
+        let value = sound.windows(type_number.len()).position(|window| window == type_number).unwrap() + 9;
+        // After it and the server's marks: sub-filters, expansion, rate, tightening, where the seed came from.
+        for (place, byte) in [(1, 0), (1, 40), (12, 0x7f), (12, 0xff), (21, 0x7f), (21, 0xbf), (23, 7)] {
+            let mut snapshot = sound.clone();
+            assert_ne!(snapshot[value + place], byte);
+            snapshot[value + place] = byte;
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("dump.rdb"), snapshot).unwrap();
+            let log = Server::with(program)
+                .line(&format!("dir {}", folder.path().display()))
+                .line("rdbchecksum no")
+                .refuses_to_start();
+            assert!(log.contains("bloomgate: cannot load a filter:"), "byte {place} = {byte}: {log}");
+            assert!(!log.contains("panicked at") && !log.contains("BUG REPORT"), "{log}");
         }
     });
 }

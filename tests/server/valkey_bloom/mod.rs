@@ -1,6 +1,5 @@
 //! Filters of valkey-bloom's layout: data that valkey-bloom made, and what becomes of it here.
 
 mod data;
-pub mod hostile;
 mod load;
 pub mod model;
