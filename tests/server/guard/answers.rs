@@ -354,57 +354,6 @@ fn without_the_key_a_fetch_is_unguarded() {
     });
 }
 
-/// A lease that was granted without the key of WHILE is one of the filter's: it can be filled, and ends like any other.
-#[test]
-fn a_lease_without_the_key_ends_like_any_other() {
-    with_client(|_, client| {
-        let never = "BF.FETCH {f} never {f}:never WHILE {f}:feed";
-        let fill = |client: &mut Connection, lease: &str| {
-            client.run(&format!("BF.FILL {{f}} never {{f}}:never {lease} VALUE row"))
-        };
-        for (line, is_over) in [
-            ("PING", false),
-            ("SET {f}:feed x", false),
-            ("BF.ADD {f} other", false),
-            ("BF.CHANGED {f} other {f}:other", false),
-            ("BF.CHANGED {f} never {f}:never", true),
-            ("BF.CHANGED {f} never {f}:otherwise", true),
-            ("BF.ADD {f} never", true),
-            ("BF.INSERT {f} ITEMS other never", true),
-            ("SET {f}:never row", true),
-            ("BF.CLEAR {f}", true),
-            ("DEL {f}", true),
-            ("FLUSHALL", true),
-        ] {
-            client.run("FLUSHALL");
-            with_filter(client);
-            client.run("SET {f}:never old");
-            client.run("DEL {f}:never");
-            let lease = load(client, never);
-            assert!(!client.run(line).is_error(), "{line}");
-            assert_eq!(fill(client, &lease), if is_over { nil(2) } else { ok() }, "{line}");
-        }
-    });
-}
-
-#[test]
-fn waiters_without_the_key_load_one_after_another() {
-    with_client(|server, client| {
-        with_filter(client);
-        let lease = load(client, WHILE);
-        let mut clients: Vec<_> = (0..3).map(|_| wait_with(server, WHILE)).collect();
-        assert_eq!(fill(client, &lease, "NONE EX 100"), ok());
-        let lease = token(&clients[0].receive().unwrap());
-        assert_eq!(waiters(client), 2, "a NONE is no answer for them");
-        // With the key it is one.
-        client.run("SET {f}:feed x");
-        assert_eq!(fill(client, &lease, "NONE EX 100"), ok());
-        for waiter in &mut clients[1..] {
-            assert_eq!(waiter.receive().unwrap(), absent());
-        }
-    });
-}
-
 #[test]
 fn a_write_in_flight_is_waited_for_whatever_filter_and_cache_say() {
     on_every_server(|program| {
@@ -445,35 +394,6 @@ fn a_write_in_flight_is_waited_for_whatever_filter_and_cache_say() {
 }
 
 #[test]
-fn a_held_caller_waits_until_its_cache_key_is_changed() {
-    with_client(|server, client| {
-        with_filter(client);
-        client.run("HSET {f}:open {f}:42 x {f}:43 x");
-        let mut one = wait_with(server, UNLESS);
-        let mut two = wait_with(server, UNLESS);
-        let mut other = wait_with(server, "BF.FETCH {f} 43 {f}:43 UNLESS {f}:open");
-        // While the write is in flight, BF.CHANGED wakes them and they go on waiting.
-        client.run("BF.CHANGED {f} 42 {f}:42");
-        client.run("HDEL {f}:open {f}:43");
-        client.run("BF.CHANGED {f} 44 {f}:44");
-        assert_eq!(waiters(client), 3);
-        // BF.CHANGED in the transaction that ends the write answers them.
-        client.run("MULTI");
-        client.run("HDEL {f}:open {f}:42");
-        client.run("BF.CHANGED {f} 42 {f}:42");
-        assert!(!client.run("EXEC").is_error());
-        let lease = token(&one.receive().unwrap());
-        assert_eq!(waiters(client), 2, "the second one waits for the lease");
-        assert_eq!(fill(client, &lease, "VALUE row"), ok());
-        assert_eq!(two.receive().unwrap(), hit("row"));
-        assert_eq!(client.info_number("bf_bloom_fetches_wait"), 0);
-        client.run("BF.CHANGED {f} 43 {f}:43");
-        token(&other.receive().unwrap());
-        assert_eq!(waiters(client), 0);
-    });
-}
-
-#[test]
 fn a_held_caller_is_answered_when_its_time_is_over() {
     with_client(|server, client| {
         with_filter(client);
@@ -495,25 +415,6 @@ fn a_held_caller_is_answered_when_its_time_is_over() {
         assert_held(&client.run("EXEC").elements()[0]);
         let script = "return redis.call('BF.FETCH', KEYS[1], '42', KEYS[2], 'UNLESS', KEYS[3], 'WAIT', '100000000')";
         assert_held(&client.call(&["EVAL", script, "3", "{f}", "{f}:42", "{f}:open"]));
-    });
-}
-
-/// A hash of another name, or none, is another question: a held client keeps nobody else from the lease.
-#[test]
-fn a_held_client_keeps_no_other_from_the_lease() {
-    with_client(|server, client| {
-        with_filter(client);
-        client.run("HSET {f}:open {f}:42 x");
-        let mut held = wait_with(server, UNLESS);
-        // A caller that is not held gets the lease at once.
-        let lease = load(client, FETCH);
-        let mut behind = wait_with(server, FETCH);
-        assert_eq!(fill(client, &lease, "GIVEUP"), ok());
-        let lease = token(&behind.receive().unwrap());
-        assert_eq!(waiters(client), 1);
-        client.run("HDEL {f}:open {f}:42");
-        assert_eq!(fill(client, &lease, "VALUE row"), ok());
-        assert_eq!(held.receive().unwrap(), hit("row"), "any end of a lease makes it look again");
     });
 }
 
@@ -539,22 +440,6 @@ fn clients_are_held_by_the_hash_that_they_name() {
         client.run("DEL {f}:open");
         client.run("BF.CHANGED {f} 42 {f}:42");
         token(&clients[0].receive().unwrap());
-    });
-}
-
-#[test]
-fn a_lease_that_ends_while_a_write_is_in_flight_answers_no_held_client() {
-    with_client(|server, client| {
-        with_filter(client);
-        let lease = load(client, UNLESS);
-        let mut waiter = wait_with(server, UNLESS);
-        client.run("HSET {f}:open {f}:42 x");
-        assert_eq!(fill(client, &lease, "VALUE old"), ok());
-        assert_held(&client.run(UNLESS));
-        assert_eq!(waiters(client), 1, "an old value is no answer");
-        client.run("HDEL {f}:open {f}:42");
-        client.run("BF.CHANGED {f} 42 {f}:42");
-        token(&waiter.receive().unwrap());
     });
 }
 

@@ -1,6 +1,6 @@
 //! BF.MFETCH and BF.MCHANGED: the commands of the guard for many rows at once.
 
-use super::{FETCH, UNLESS, absent, fill, hit, load, token, wait_of, wait_with, waiters, with_filter, word};
+use super::{FETCH, absent, fill, hit, load, token, wait_of, with_filter, word};
 use testing::{Connection, Reply, Server, array, bulk, error, integer, lines, nil, ok, on_every_server, with_client};
 use testing::{catch_up, digest, eventually, follow, with_append_only_file};
 
@@ -118,23 +118,6 @@ fn a_batch_of_changes_propagates_its_effects() {
             "DEL {f}:42",
         ];
         assert_eq!(carried, expected);
-    });
-}
-
-#[test]
-fn changes_wake_those_who_wait_without_a_lease() {
-    with_client(|server, client| {
-        with_filter(client);
-        client.run("HSET {f}:open {f}:42 x {f}:43 x");
-        let mut one = wait_with(server, UNLESS);
-        let mut other = wait_with(server, "BF.FETCH {f} 43 {f}:43 UNLESS {f}:open");
-        client.run("MULTI");
-        client.run("DEL {f}:open");
-        client.run("BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43");
-        assert!(!client.run("EXEC").is_error());
-        token(&one.receive().unwrap());
-        token(&other.receive().unwrap());
-        assert_eq!(waiters(client), 0);
     });
 }
 

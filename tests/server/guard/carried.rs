@@ -1,6 +1,6 @@
 //! What is propagated to replicas and the AOF: the effects of the commands, as commands that every server knows.
 
-use super::{FETCH, INVENTED, LONG, absent, fill, hit, lasting, load, token, wait_of, wait_with, with_filter, word};
+use super::{FETCH, INVENTED, LONG, absent, fill, lasting, load, token, with_filter, word};
 use testing::{
     Connection, Reply, Server, Stop, catch_up, error, eventually, follow, lines, nil, ok, on_every_server,
     with_append_only_file, with_client,
@@ -82,7 +82,7 @@ fn a_changed_key_breaks_a_watch() {
             client.run(line);
             other.run("MULTI");
             other.run("PING");
-            other.run("EXEC") == nil_array()
+            other.run("EXEC") == Reply::NullArray
         };
         client.run("SET {f}:42 v");
         assert!(!breaks("{f}:42", FETCH, &mut client));
@@ -93,10 +93,6 @@ fn a_changed_key_breaks_a_watch() {
         let line = format!("BF.FILL {{f}} 42 {{f}}:42 {token} VALUE v");
         assert!(breaks("{f}:42", &line, &mut client));
     });
-}
-
-fn nil_array() -> Reply {
-    Reply::NullArray
 }
 
 #[test]
@@ -369,81 +365,6 @@ fn a_merge_brings_rows_that_were_missing() {
         client.run("BF.ADD {f}source 7");
         assert!(!miss_outlives(client, "BF.MERGE {f} {f}source"));
         assert!(miss_outlives(client, "BF.MERGE {f}copy {f}source"), "another filter");
-    });
-}
-
-/// Takes the lease of the usual cache key, and waits until it has expired. Returns its token.
-fn expired(client: &mut Connection) -> String {
-    let token = load(client, &format!("{FETCH} LEASE 1"));
-    eventually("the lease to expire", || client.info_number("bf_bloom_leases") == 0);
-    token
-}
-
-/// Only a change makes a value outdated, not the time that its load takes. A database that is slower than LEASE is queried once.
-#[test]
-fn a_load_that_outlasts_its_lease_is_cached() {
-    with_client(|_, client| {
-        with_filter(client);
-        for (what, answer) in [("VALUE row", hit("row")), ("NONE EX 1000", absent())] {
-            let late = expired(client);
-            assert_eq!(fill(client, &late, what), ok());
-            assert_eq!([0; 5].map(|_| client.run(FETCH)), [0; 5].map(|_| answer.clone()), "{what}: no second load");
-            client.run("BF.CHANGED {f} 42 {f}:42");
-        }
-        // A change in between voids the token.
-        let late = expired(client);
-        client.run("BF.CHANGED {f} 42 {f}:42");
-        assert_eq!(fill(client, &late, "VALUE old"), nil(2));
-        load(client, FETCH);
-    });
-}
-
-/// Two callers have read the same row if it has not changed since the first lease was granted. The first that is done fills, and ends
-/// the lease of the other.
-#[test]
-fn the_first_of_two_loads_is_cached() {
-    with_client(|server, client| {
-        with_filter(client);
-        for (first_fills, what, answer) in [(true, "VALUE row", hit("row")), (false, "NONE EX 100", absent())] {
-            client.run("BF.CHANGED {f} 42 {f}:42");
-            let first = expired(client);
-            let second = load(client, FETCH);
-            let mut waiter = wait_with(server, FETCH);
-            let (early, late) = if first_fills { (&first, &second) } else { (&second, &first) };
-            assert_eq!(fill(client, early, what), ok());
-            assert_eq!(waiter.receive().unwrap(), answer);
-            assert_eq!(client.info_number("bf_bloom_leases"), 0);
-            assert_eq!(fill(client, late, "VALUE late"), nil(2), "it was filled since");
-            assert_eq!(fill(client, early, "VALUE again"), nil(2));
-            assert_eq!(client.run(FETCH), answer);
-        }
-        // Both are void after a change.
-        client.run("BF.CHANGED {f} 42 {f}:42");
-        let first = expired(client);
-        let second = load(client, FETCH);
-        client.run("BF.CHANGED {f} 42 {f}:42");
-        for token in [&first, &second] {
-            assert_eq!(fill(client, token, "VALUE old"), nil(2));
-        }
-        load(client, FETCH);
-    });
-}
-
-/// GIVEUP is about the lease: it ends the caller's own, and no other. A back-off is about the database.
-#[test]
-fn a_late_caller_gives_up_no_lease_of_another() {
-    with_client(|_, client| {
-        with_filter(client);
-        let first = expired(client);
-        assert_eq!(fill(client, &first, "GIVEUP"), nil(2), "its lease has expired");
-        let second = load(client, FETCH);
-        assert_eq!(fill(client, &first, "GIVEUP"), nil(2), "another caller has the lease");
-        assert_eq!(word(&client.run(FETCH)), "wait");
-        assert_eq!(fill(client, &first, "GIVEUP BACKOFF 100000"), ok());
-        assert_eq!(fill(client, &second, "GIVEUP"), nil(2), "the back-off has ended its lease");
-        assert!(wait_of(&client.run(FETCH)) > 90_000);
-        assert_eq!(fill(client, &second, "VALUE row"), ok(), "it has read the row all the same");
-        assert_eq!(client.run(FETCH), hit("row"));
     });
 }
 

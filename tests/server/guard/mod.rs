@@ -3,7 +3,6 @@
 mod answers;
 mod batches;
 mod carried;
-mod stress;
 mod waiting;
 
 use testing::{Connection, Reply, Server, array, bulk, eventually, ok};

@@ -7,7 +7,10 @@ use super::{
     FETCH, INVENTED, LONG, UNLESS, absent, fill, hit, load, token, wait_of, wait_with, waiters, waiting, with_filter,
     word,
 };
-use testing::{Connection, Server, array, bulk, error, eventually, integer, nil, ok, on_every_server, with_client};
+use testing::{
+    Connection, Server, array, bulk, error, eventually, integer, load_records, nil, ok, on_every_server, records,
+    with_client,
+};
 
 /// The server's number of a client that is blocked.
 fn id_of(watcher: &mut Connection, client: &Connection) -> String {
@@ -42,39 +45,6 @@ fn all_waiters_get_the_value() {
         let mut clients = waiting(server, 3);
         assert_eq!(fill(client, &lease, "NONE EX 100"), ok());
         clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), absent()));
-    });
-}
-
-#[test]
-fn when_a_lease_ends_the_next_waiter_loads() {
-    with_client(|server, client| {
-        with_filter(client);
-        let lease = load(client, FETCH);
-        let mut clients = waiting(server, 4);
-        // The leases are given up, voided, and expire.
-        assert_eq!(fill(client, &lease, "GIVEUP"), ok());
-        let second = token(&clients[0].receive().unwrap());
-        wait_of(&client.run(FETCH));
-        client.run("BF.CHANGED {f} 42 {f}:42");
-        assert_eq!(fill(client, &second, "VALUE v"), nil(2));
-        let third = token(&clients[1].receive().unwrap());
-        client.run("BF.ADD {f} 42");
-        let fourth = token(&clients[2].receive().unwrap());
-        assert_ne!(third, fourth);
-        assert_eq!(client.info_number("bf_bloom_waiting"), 1);
-        assert_eq!(fill(client, &fourth, "VALUE row"), ok());
-        assert_eq!(clients[3].receive().unwrap(), hit("row"));
-
-        // The lease that expires is one that a waiter gets, so that the others certainly wait by then.
-        client.run("DEL {f}:42");
-        let lease = load(client, FETCH);
-        let mut clients = vec![wait_with(server, &format!("{FETCH} LEASE 1"))];
-        clients.extend(waiting(server, 2));
-        assert_eq!(fill(client, &lease, "GIVEUP"), ok());
-        token(&clients[0].receive().unwrap());
-        let lease = token(&clients[1].receive().unwrap());
-        assert_eq!(fill(client, &lease, "VALUE again"), ok());
-        assert_eq!(clients[2].receive().unwrap(), hit("again"));
     });
 }
 
@@ -237,23 +207,6 @@ fn a_value_that_does_not_stay_answers_no_waiter() {
     });
 }
 
-/// A NONE needs a filter to apply: without one, each waiter loads in its turn, and the others go on waiting.
-#[test]
-fn without_a_filter_one_waiter_loads_at_a_time() {
-    with_client(|server, client| {
-        let mut lease = load(client, FETCH);
-        let mut clients = waiting(server, 20);
-        for (number, waiter) in clients.iter_mut().enumerate() {
-            let line = format!("BF.FILL {{f}} 42 {{f}}:42 {lease} NONE EX 100");
-            assert_eq!(client.run(&line), ok());
-            lease = token(&waiter.receive().unwrap());
-            assert_eq!(waiters(client), 19 - number as i64, "the others go on waiting");
-        }
-        assert_eq!(client.info_number("bf_bloom_fetches_wait"), 0);
-        assert_eq!(client.info_number("bf_bloom_fetches_unguarded"), 21, "each command counts once");
-    });
-}
-
 /// A lease is for every item of its cache key, also for those who wait.
 #[test]
 fn waiters_of_two_items_share_a_lease() {
@@ -390,12 +343,12 @@ fn a_filter_that_appears_lets_one_waiter_load() {
         client.run("BF.ADD {f}other 42");
         let payload = client.run("DUMP {f}other");
         let restore: [&[u8]; 4] = [b"RESTORE", b"{f}", b"0", payload.bytes()];
-        let records = dump(client, "{f}other");
+        let records = records(client, "{f}other");
         let make: [&dyn Fn(&mut Connection); 4] = [
             &|client| _ = client.run("BF.INSERT {f} ITEMS 42"),
             &|client| _ = client.run("COPY {f}other {f}"),
             &|client| _ = client.call(&restore),
-            &|client| records.iter().for_each(|record| load_chunk(client, "{f}", record)),
+            &|client| load_records(client, "{f}", &records),
         ];
         for (number, make) in make.iter().enumerate() {
             client.run("DEL {f} {f}:42");
@@ -413,31 +366,14 @@ fn a_filter_that_appears_lets_one_waiter_load() {
     });
 }
 
-/// The iterators and the data of BF.SCANDUMP.
-fn dump(client: &mut Connection, key: &str) -> Vec<(String, Vec<u8>)> {
-    let mut records = vec![("0".to_owned(), Vec::new())];
-    loop {
-        let reply = client.run(&format!("BF.SCANDUMP {key} {}", records.last().unwrap().0));
-        let [iterator, data] = reply.elements() else { panic!("{reply:?}") };
-        if iterator.number() == 0 {
-            return records.split_off(1);
-        }
-        records.push((iterator.number().to_string(), data.bytes().to_vec()));
-    }
-}
-
-fn load_chunk(client: &mut Connection, key: &str, (iterator, data): &(String, Vec<u8>)) {
-    assert_eq!(client.call(&[b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data]), ok());
-}
-
 #[test]
 fn leases_are_filled_while_the_filter_arrives() {
     with_client(|_, client| {
         client.run("BF.RESERVE {f}other 0.01 100");
         client.run("BF.ADD {f}other 42");
-        let records = dump(client, "{f}other");
+        let records = records(client, "{f}other");
         let before = load(client, FETCH);
-        load_chunk(client, "{f}", &records[0]);
+        load_records(client, "{f}", &records[..1]);
         assert!(client.run("BF.EXISTS {f} 42").is_error(), "it is arriving");
         assert_eq!(fill(client, &before, "VALUE before"), ok(), "it was missing, and is not there yet");
         assert_eq!(client.run(FETCH), hit("before"));
@@ -449,7 +385,7 @@ fn leases_are_filled_while_the_filter_arrives() {
         assert!(client.run("BF.ADD {f} 42").is_error());
         assert_eq!(fill(client, &during, "VALUE v"), nil(2));
         let during = load(client, FETCH);
-        records[1..].iter().for_each(|record| load_chunk(client, "{f}", record));
+        load_records(client, "{f}", &records[1..]);
         assert_eq!(fill(client, &during, "VALUE v"), nil(2), "it is there");
         load(client, FETCH);
     });
@@ -556,34 +492,6 @@ fn a_change_ends_a_back_off_and_nothing_else_does() {
         let lease = load(client, FETCH);
         assert_eq!(fill(client, &lease, "GIVEUP"), ok());
         load(client, FETCH);
-    });
-}
-
-#[test]
-fn waiters_are_answered_at_once() {
-    with_client(|server, client| {
-        with_filter(client);
-        for (what, is_hit) in [("nothing", false), ("SET {f}:42 old", true)] {
-            client.run("BF.CHANGED {f} 42 {f}:42");
-            let lease = load(client, FETCH);
-            let mut clients = waiting(server, 3);
-            // In one transaction, so that the waiters see both.
-            client.run("MULTI");
-            client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {lease} GIVEUP BACKOFF 50000"));
-            if is_hit {
-                client.run(what);
-            }
-            assert!(!client.run("EXEC").is_error());
-            for client in &mut clients {
-                let reply = client.receive().unwrap();
-                if is_hit {
-                    assert_eq!(reply, hit("old"));
-                } else {
-                    assert!((40_000..=50_000).contains(&wait_of(&reply)));
-                }
-            }
-            assert_eq!(waiters(client), 0);
-        }
     });
 }
 
