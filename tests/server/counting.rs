@@ -1,19 +1,8 @@
 //! Filters that count: what COUNTING creates, the replies and effects of adds, BF.COUNT, dumps and loads, and deletes.
 
-use std::collections::HashMap;
-
-use testing::{
-    Connection, Rng, Server, Stop, array, catch_up, digest, error, follow, integer, load_record, next_record, nil, ok,
-    on_every_server, with_append_only_file, with_client,
-};
+use testing::{Connection, Server, array, digest, error, integer, nil, ok, on_every_server, with_client};
 
 const FULL: &str = "ERR non scaling filter is full";
-
-fn create_some(client: &mut Connection) {
-    assert_eq!(client.run("BF.RESERVE plain 0.01 100000 COUNTING"), ok());
-    assert_eq!(client.run("BF.RESERVE keyed 0.001 300000 COUNTING HASH siphash"), ok());
-    assert_eq!(client.run("BF.RESERVE small 0.2 40 COUNTING"), ok());
-}
 
 #[test]
 fn every_add_counts_and_says_whether_the_item_was_new() {
@@ -118,28 +107,6 @@ fn words_that_contradict_counting_change_nothing() {
     });
 }
 
-/// A dump of a filter that changes holds what was in all the time. A copy that is still arriving answers nothing.
-#[test]
-fn a_dump_of_a_filter_that_changes_loses_nothing() {
-    with_client(|_, client| {
-        client.run("BF.RESERVE k 0.001 300000 COUNTING");
-        let members: Vec<String> = (0..3000).map(|number| format!("member/{number}")).collect();
-        client.batched(&[b"BF.MADD", b"k"], &members);
-        let (mut iterator, mut round) = (0, 0);
-        while let Some(record) = next_record(client, "k", iterator) {
-            assert_eq!(load_record(client, "copy", &record), ok());
-            if round == 0 {
-                assert_eq!(client.run("BF.COUNT copy member/1"), error("ERR filter is still being loaded"));
-            }
-            (iterator, round) = (record.0, round + 1);
-            client.run(&format!("BF.MADD k member/1 round/{round} round/{round}"));
-        }
-        assert!(round > 2, "{round} records");
-        assert!(client.batched(&[b"BF.MEXISTS", b"copy"], &members).iter().all(|&present| present));
-        assert!(client.run("BF.CARD copy").number() >= 3000);
-    });
-}
-
 #[test]
 fn info_and_debug_tell_of_counters() {
     with_client(|_, client| {
@@ -162,41 +129,6 @@ fn info_and_debug_tell_of_counters() {
 }
 
 // What is deleted from filters that count: BF.DEL and BF.MDEL count down, and so do their effects.
-
-/// Adds and deletes at random, of a small set of items: only what is in is deleted, as a multiset here says. What is in is
-/// found all the time.
-struct Members {
-    copies: HashMap<String, u64>,
-    rng: Rng,
-}
-
-impl Members {
-    fn come_and_go(&mut self, client: &mut Connection, key: &str, commands: usize) {
-        for _ in 0..commands {
-            let items: Vec<String> = (0..=self.rng.below(40)).map(|_| format!("item/{}", self.rng.below(60))).collect();
-            if self.rng.below(2) == 0 {
-                client.run(&format!("BF.MADD {key} {}", items.join(" ")));
-                items.into_iter().for_each(|item| *self.copies.entry(item).or_default() += 1);
-            } else {
-                let mut members = Vec::new();
-                for item in items {
-                    if let Some(copies) = self.copies.get_mut(&item).filter(|copies| **copies > 0) {
-                        *copies -= 1;
-                        members.push(item);
-                    }
-                }
-                if !members.is_empty() {
-                    let found = client.batched(&[b"BF.MDEL", key.as_bytes()], &members);
-                    assert!(found.iter().all(|&found| found), "{members:?}");
-                }
-            }
-        }
-        assert_eq!(client.run(&format!("BF.CARD {key}")).number() as u64, self.copies.values().sum::<u64>());
-        let members: Vec<&String> =
-            self.copies.iter().filter(|(_, copies)| **copies > 0).map(|(item, _)| item).collect();
-        assert!(client.batched(&[b"BF.MEXISTS", key.as_bytes()], &members).iter().all(|&present| present));
-    }
-}
 
 #[test]
 fn a_delete_counts_down_what_it_finds() {
@@ -223,41 +155,5 @@ fn a_delete_counts_down_what_it_finds() {
             assert_eq!(client.run("BF.MDEL keyed a a a"), array([yes.clone(), yes.clone(), no.clone()]));
             assert_eq!(client.run("BF.INFO keyed SIZE"), size);
         }
-    });
-}
-
-#[test]
-fn members_come_and_go_and_a_replica_follows() {
-    on_every_server(|program| {
-        let mut server = with_append_only_file(program);
-        let mut primary = server.connect();
-        create_some(&mut primary);
-        let members = |seed| Members { copies: HashMap::new(), rng: Rng::new(seed) };
-        let (mut plain, mut keyed) = (members(1), members(2));
-        plain.come_and_go(&mut primary, "plain", 100);
-        let other = Server::start(program);
-        let mut replica = other.connect();
-        follow(&mut replica, &server);
-        plain.come_and_go(&mut primary, "plain", 150);
-        keyed.come_and_go(&mut primary, "keyed", 150);
-        // Of what was never added, too: it may hide others, and the replica hides the same.
-        let mut rng = Rng::new(3);
-        for _ in 0..100 {
-            primary.run(&format!("BF.ADD small {}", rng.below(30)));
-            primary.run(&format!("BF.DEL small {}", rng.below(60)));
-        }
-        catch_up(&mut primary, &mut replica);
-        for key in ["plain", "keyed", "small"] {
-            assert_eq!(digest(&mut replica, key), digest(&mut primary, key), "{key}");
-        }
-        let whole = primary.run("DEBUG DIGEST");
-        for way in ["DEBUG RELOAD", "DEBUG LOADAOF"] {
-            assert_eq!(primary.run(way), ok(), "{way}");
-            assert_eq!(primary.run("DEBUG DIGEST"), whole, "{way}");
-        }
-        server.restart(Stop::Kill);
-        let mut primary = server.connect();
-        assert_eq!(primary.run("DEBUG DIGEST"), whole);
-        plain.come_and_go(&mut primary, "plain", 20);
     });
 }

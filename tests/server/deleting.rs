@@ -349,50 +349,6 @@ fn a_delete_after_a_buckets_end_begins_no_bucket() {
 
 // Tables of deleted items in files, copies, payloads and dumps.
 
-/// A dump is a copy of the table as it was: once the table has changed, a deleted item may be present in the copy.
-#[test]
-fn a_table_that_changed_is_left_out_of_the_dump() {
-    with_client(|_, client| {
-        reserve_all(client);
-        write_some(client);
-        for (key, _) in FILTERS {
-            let mut iterator = 0;
-            while let Some(record) = next_record(client, key, iterator) {
-                assert_eq!(load_record(client, "loaded", &record), ok(), "{key}");
-                iterator = record.0;
-                call(client, &format!("BF.DEL {key}"), &numbered(20..21));
-            }
-            let found = client.batched(&[b"BF.MEXISTS", b"loaded"], &numbered(100..120));
-            assert!(found.iter().all(|present| *present), "{key}");
-            client.run("DEL loaded");
-        }
-    });
-}
-
-/// What else is equal wherever a filter is: the digest, and how many more deletes it takes.
-fn digest_and_room(client: &mut Connection, key: &str) -> (Reply, Reply) {
-    let room = client.run(&format!("BF.STATS {key}")).field("Room for items deleted").clone();
-    (digest(client, key), room)
-}
-
-/// The replica's table is built from the entries that are left, and both get more entries afterwards.
-#[test]
-fn a_large_table_is_the_same_on_a_replica_that_joined_in_the_middle() {
-    on_every_server(|program| {
-        let (server, other) = (Server::start(program), Server::start(program));
-        let (mut client, mut replica) = (server.connect(), other.connect());
-        client.run("BF.RESERVE k 0.01 100000 HASH siphash");
-        client.batched(&[b"BF.MADD", b"k"], &numbered(0..20_000));
-        client.batched(&[b"BF.MDEL", b"k"], &numbered(0..5000));
-        client.batched(&[b"BF.MADD", b"k"], &numbered(500..4500));
-        follow(&mut replica, &server);
-        catch_up(&mut client, &mut replica);
-        client.batched(&[b"BF.MDEL", b"k"], &numbered(1000..3000));
-        catch_up(&mut client, &mut replica);
-        assert_eq!(digest_and_room(&mut replica, "k"), digest_and_room(&mut client, "k"));
-    });
-}
-
 /// A client cannot bring more with a table than it could make here.
 #[test]
 fn the_ceiling_binds_what_comes_with_a_table() {

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::fleet::{catch_up, follow};
 use testing::{
-    Connection, Server, Stop, array, digest, encode, error, eventually, integer, lines, load_record, load_records,
-    next_record, ok, on_every_server, records, start_on_commands, with_append_only_file, with_client,
+    Connection, Server, Stop, array, digest, encode, error, eventually, integer, lines, ok, on_every_server,
+    start_on_commands, with_append_only_file, with_client,
 };
 
 /// Milliseconds since 1970.
@@ -37,29 +37,6 @@ fn two_buckets(program: &Path, words: &str) -> (Server, u64) {
         ],
     );
     (server, now)
-}
-
-/// Makes rings of several kinds, with items in several buckets, and returns their keys.
-fn make_rings(client: &mut Connection) -> Vec<String> {
-    let mut keys = Vec::new();
-    for (key, words) in [
-        ("fixed", "WINDOW 1000 NONSCALING BUCKETS 5"),
-        ("growing", "WINDOW 1000 EXPANSION 2"),
-        ("sliding", "WINDOW 1000 SLIDING HASH siphash"),
-        ("rolling", "ROLLING BUCKETS 4"),
-    ] {
-        let reply = client.run(&format!("BF.RESERVE {key} 0.001 400 {words}"));
-        assert!(!reply.is_error(), "{reply:?}");
-        for round in 0..4 {
-            let items: Vec<String> = (0..70).map(|number| format!("{round}/{number}")).collect();
-            client.batched(&[b"BF.MADD", key.as_bytes()], &items);
-            if round < 3 {
-                assert_eq!(client.run(&format!("BF.ROTATE {key}")).number(), 0);
-            }
-        }
-        keys.push(key.to_owned());
-    }
-    keys
 }
 
 // What replicas and the append-only file get of a ring, in transactions, in scripts and after a change of roles.
@@ -161,40 +138,6 @@ fn a_bucket_that_passed_while_the_server_was_down_is_forgotten() {
         let mut client = server.connect();
         assert!(!client.run("BF.EXISTS k x").truth() && client.run("BF.EXISTS long x").truth());
         assert!(client.run("BF.ADD k x").truth() && !client.run("BF.ADD long x").truth());
-    });
-}
-
-#[test]
-fn a_dump_leaves_out_what_went_and_a_copy_refuses_what_it_dropped() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
-        for key in make_rings(&mut client) {
-            let records = records(&mut client, &key);
-            load_records(&mut client, "copy", &records);
-            // Once its bucket is dropped, nobody can tell whether a record came.
-            (0..9).for_each(|_| _ = client.run("BF.ROTATE copy"));
-            let before = digest(&mut client, "copy");
-            for record in &records {
-                assert!(load_record(&mut client, "copy", record).is_error(), "{key}");
-            }
-            assert_eq!(digest(&mut client, "copy"), before);
-            client.run("DEL copy");
-        }
-        // All four buckets are dropped during the dump.
-        let (mut iterator, mut count) = (0, 0);
-        while let Some(record) = next_record(&mut client, "fixed", iterator) {
-            assert_eq!(load_record(&mut client, "late", &record), ok());
-            (0..5).for_each(|_| _ = client.run("BF.ROTATE fixed"));
-            (iterator, count) = (record.0, count + 1);
-        }
-        assert_eq!(count, 5);
-        assert!(client.run("BF.ADD late new").truth());
-        for way in ["DEBUG RELOAD", "DEBUG LOADAOF"] {
-            let digest = client.run("DEBUG DIGEST");
-            assert_eq!(client.run(way), ok(), "{way}");
-            assert_eq!(client.run("DEBUG DIGEST"), digest, "{way}");
-        }
     });
 }
 

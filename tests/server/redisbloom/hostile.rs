@@ -84,25 +84,6 @@ fn a_filter_that_cannot_get_more_exact_stays_as_it_was() {
     });
 }
 
-#[test]
-fn a_capacity_that_outgrows_every_number_is_refused() {
-    on_every_server(|program| {
-        let server = Server::with(program).line("bf.max-filter-bytes 100000000").start();
-        let mut client = server.connect();
-        assert_eq!(client.run("BF.RESERVE k 0.1 1 EXPANSION 32768 LAYOUT redisbloom"), ok());
-        let items: Vec<String> = (0..40_000).map(|number| number.to_string()).collect();
-        let mut added = 0;
-        for batch in items.chunks(1000) {
-            let words: Vec<&str> = ["BF.MADD", "k"].into_iter().chain(batch.iter().map(String::as_str)).collect();
-            let reply = client.call(&words);
-            added += reply.elements().iter().filter(|answer| !answer.is_error() && answer.truth()).count() as i64;
-        }
-        // One item, then 32768, and the third layer would have 2^30.
-        assert_eq!(client.run("BF.CARD k"), integer(added));
-        assert_eq!(added, 32_769);
-    });
-}
-
 // What RedisBloom carries although it could not do it, for want of memory: a reservation (release 2.6), an item for which a
 // filter would have to grow (all releases). A replica and the reader of its append-only file go on; where they could lack
 // an item, they end.

@@ -40,20 +40,6 @@ fn a_digest_tells_filters_apart_by_every_part_of_them() {
 }
 
 #[test]
-fn a_snapshot_of_ours_has_the_bytes_that_dump_gives() {
-    on_every_server(|program| {
-        let (server, mut client, goldens) = server_with_goldens(Server::with(program).line("rdbcompression no"));
-        assert_eq!(client.run("SAVE"), ok());
-        // What the snapshot has of a filter is what its DUMP has, after the type.
-        let snapshot = fs::read(server.folder().join("dump.rdb")).unwrap();
-        for golden in &goldens {
-            let value = &value_of(&golden.dump_uncompressed)[1..];
-            assert!(snapshot.windows(value.len()).any(|window| window == value), "{}", golden.key);
-        }
-    });
-}
-
-#[test]
 fn a_value_of_the_january_2025_pre_release_is_read_or_refused_but_never_misread() {
     with_client(|server, client| {
         let mut model = Model::new(20, 0.01, 0.5, 2, FIXED_SEED);

@@ -13,8 +13,6 @@ use testing::{
     start_on_commands, value_of, with_client,
 };
 
-const DECODING_FAILED: &str = "ERR bloom object decoding failed";
-
 #[test]
 fn a_name_that_is_taken_stays_what_it_is() {
     with_client(|_, client| {
@@ -42,19 +40,6 @@ fn another_version_is_refused_by_name() {
             let expected = error("ERR bloom object decoding failed. Unsupported version");
             assert_eq!(load(client, "k", &payload), expected, "version {version}");
         }
-        assert_eq!(client.run("EXISTS k"), integer(0));
-    });
-}
-
-#[test]
-fn what_ends_early_or_is_no_filter_does_not_decode() {
-    with_client(|_, client| {
-        let payload = Model::new(10, 0.01, 0.5, 2, [1; 32]).payload();
-        for length in 1..payload.len() {
-            assert_eq!(load(client, "k", &payload[..length]), error(DECODING_FAILED), "{length} bytes");
-        }
-        assert!(load(client, "k", b"").error_text().starts_with(DECODING_FAILED));
-        assert_eq!(load(client, "k", b"\x01 a text and no filter at all, but long enough"), error(DECODING_FAILED));
         assert_eq!(client.run("EXISTS k"), integer(0));
     });
 }
@@ -99,25 +84,6 @@ fn an_error_is_not_carried() {
         assert!(load(&mut client, "k", &payload[..40]).is_error());
         assert!(load(&mut client, "k", &[&[9], &payload[1..]].concat()).is_error());
         assert_eq!(append_only_length(&server), length);
-    });
-}
-
-#[test]
-fn a_script_and_a_transaction_load_too() {
-    on_every_server(|program| {
-        let mut server = Server::with(program).line(THEIR_CEILING).line("appendonly yes").start();
-        let mut client = server.connect();
-        let golden = &goldens()[0];
-        let script = b"return redis.call('BF.LOAD', KEYS[1], ARGV[1])".as_slice();
-        assert_eq!(client.call(&[b"EVAL", script, b"1", b"script", &golden.payload]), ok());
-        client.run("MULTI");
-        load(&mut client, "transaction", &golden.payload);
-        assert_eq!(client.run("EXEC"), array([ok()]));
-        server.restart(Stop::Kill);
-        let mut client = server.connect();
-        for key in ["script", "transaction"] {
-            golden.assert_is_at(&mut client, key);
-        }
     });
 }
 
