@@ -1,5 +1,5 @@
-//! A replica has its primary's filters, whatever their kind and its own configuration: after a full synchronisation, after
-//! a partial one, and behind another replica.
+//! A replica has its primary's filters, whatever their kind and its own configuration, and what is carried to it. Links that are
+//! cut, chains of replicas and changes of role are in `fleet`.
 
 use std::path::Path;
 
@@ -134,64 +134,6 @@ fn a_stream_of_commands_makes_the_same_filters_under_any_configuration() {
             assert!(!other.log().contains("== CRITICAL =="), "the replica met a command that failed");
         }
         assert_eq!(primary.info_number("sync_full"), 2);
-    });
-}
-
-#[test]
-fn a_partial_synchronisation_brings_what_was_missed() {
-    on_every_server(|program| {
-        let server = Server::with(program).line("repl-backlog-size 64mb").start();
-        let other = contrary(program).start();
-        let (mut primary, mut replica) = (server.connect(), other.connect());
-        let zoo = Zoo::build(&mut primary);
-        follow(&mut replica, &server);
-        for round in 1..4 {
-            let killed = primary.pipeline(&["CLIENT KILL TYPE replica", "BF.ADD missed a", "BF.MADD missed a b c"]);
-            assert_eq!(killed[0], integer(1));
-            write_some(&mut primary, round);
-            zoo.write(&mut primary, round);
-            eventually("the replica to come back", || primary.info_number("connected_slaves") == 1);
-            catch_up(&mut primary, &mut replica);
-            assert_equal_keys("after a cut", &mut primary, &mut replica);
-            assert_eq!(primary.info_number("sync_partial_ok"), round as i64);
-            assert_eq!(primary.info_number("sync_full"), 1);
-        }
-    });
-}
-
-#[test]
-fn a_replica_of_a_replica_is_equal_too() {
-    on_every_server(|program| {
-        let servers = [Server::start(program), contrary(program).start(), Server::start(program)];
-        let [mut first, mut second, mut third] = servers.each_ref().map(Server::connect);
-        write_some(&mut first, 0);
-        follow(&mut second, &servers[0]);
-        follow(&mut third, &servers[1]);
-        write_some(&mut first, 1);
-        catch_up(&mut first, &mut second);
-        catch_up(&mut first, &mut third);
-        assert_equal_keys("second", &mut first, &mut second);
-        assert_equal_keys("third", &mut first, &mut third);
-    });
-}
-
-#[test]
-fn a_promoted_replica_goes_on_by_itself() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let other = Server::start(program);
-        let (mut primary, mut replica) = (server.connect(), other.connect());
-        follow(&mut replica, &server);
-        let zoo = Zoo::build(&mut primary);
-        write_some(&mut primary, 0);
-        catch_up(&mut primary, &mut replica);
-        assert_eq!(replica.run("REPLICAOF NO ONE"), ok());
-        write_some(&mut replica, 1);
-        zoo.write(&mut replica, 1);
-        // The former primary follows: first it has fewer filters, then the same.
-        follow(&mut primary, &other);
-        catch_up(&mut replica, &mut primary);
-        assert_equal_keys("after the change of roles", &mut replica, &mut primary);
     });
 }
 

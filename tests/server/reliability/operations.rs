@@ -1,87 +1,10 @@
-//! A filter under an operator's commands: a gibibyte is freed in the background, MEMORY USAGE is exact, databases are swapped,
-//! keys are moved and renamed, and the module stays loaded under its name.
+//! A filter under an operator's commands: MEMORY USAGE is exact, and the module stays loaded under its name. And faults of other
+//! modules.
 
+use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use std::{fs, thread};
 
-use super::{LAYOUTS, hits, need_megabytes, scaled};
-use testing::{
-    Connection, Server, Stop, array, bulk, eventually, integer, module, ok, on_every_server, simple, with_client,
-};
-
-/// Runs `action` while another client sends PING continuously. Returns the longest PING.
-fn worst_ping(server: &Server, action: impl FnOnce()) -> Duration {
-    let over = AtomicBool::new(false);
-    let mut client = server.connect();
-    thread::scope(|scope| {
-        let pings = scope.spawn(|| {
-            let mut worst = Duration::ZERO;
-            while !over.load(Ordering::Relaxed) {
-                let begun = Instant::now();
-                client.run("PING");
-                worst = worst.max(begun.elapsed());
-            }
-            worst
-        });
-        thread::sleep(Duration::from_millis(20));
-        action();
-        over.store(true, Ordering::Relaxed);
-        pings.join().expect("the pings are answered")
-    })
-}
-
-/// Creates a filter of about this many MiB. Random items touch all but one or two in a hundred of its pages.
-fn touched_filter(client: &mut Connection, megabytes: i64) {
-    client.run(&format!("BF.RESERVE k 0.01 {} NONSCALING", megabytes * 867_000));
-    assert!(client.run("BF.INFO k").field("Size").number() >= megabytes << 20);
-    // Four items for each page.
-    let items: Vec<String> = (0..megabytes << 10).map(|number| number.to_string()).collect();
-    client.batched(&[b"BF.MADD", b"k"], &items);
-}
-
-#[test]
-fn a_gibibyte_is_freed_and_its_memory_is_released() {
-    on_every_server(|program| {
-        // A quarter of a gibibyte in an ordinary run.
-        let megabytes = if scaled(4) > 4 { 1024 } else { 256 };
-        need_megabytes(megabytes + 1500);
-        let server = Server::start(program);
-        let mut client = server.connect();
-        let limit = 20 << 20;
-        for (name, settings, end) in [
-            ("UNLINK", "", "UNLINK k"),
-            ("FLUSHALL ASYNC", "", "FLUSHALL ASYNC"),
-            ("DEL, lazyfree-lazy-user-del yes", "lazyfree-lazy-user-del yes", "DEL k"),
-            ("expiry, lazyfree-lazy-expire yes", "lazyfree-lazy-expire yes", "PEXPIRE k 1"),
-            ("eviction, lazyfree-lazy-eviction yes", "lazyfree-lazy-eviction yes", "CONFIG SET maxmemory 20000000"),
-            ("DEL, all off", "lazyfree-lazy-user-del no", "DEL k"),
-        ] {
-            client.run("CONFIG SET maxmemory 0");
-            client.run("CONFIG SET maxmemory-policy allkeys-lru");
-            if !settings.is_empty() {
-                assert_eq!(client.run(&format!("CONFIG SET {settings}")), ok());
-            }
-            touched_filter(&mut client, megabytes as i64);
-            let used = client.info_number("used_memory");
-            assert!(used > (megabytes as i64) << 20);
-            let lazily = client.info_number("lazyfreed_objects");
-            let worst = worst_ping(&server, || {
-                let reply = client.run(end);
-                assert!(!reply.is_error(), "{name}: {reply:?}");
-                eventually("the key to be gone", || client.run("DBSIZE") == integer(0));
-                eventually("the memory to come back", || client.info_number("used_memory") < limit);
-            });
-            // The memory is freed shortly before the counter is updated.
-            eventually("the background to be idle", || client.info_number("lazyfree_pending_objects") == 0);
-            let lazily = client.info_number("lazyfreed_objects") - lazily;
-            assert_eq!(lazily > 0, !name.ends_with("off"), "{name}: {lazily} objects freed in the background");
-            assert_eq!(client.gauge("total_memory_bytes"), 0, "{name}");
-            eprintln!("{megabytes} MiB, {name}: {used} bytes released, worst PING {worst:?}");
-        }
-    });
-}
+use testing::{Connection, Server, Stop, array, eventually, integer, module, ok, on_every_server, simple, with_client};
 
 /// Returns the size that jemalloc allocates for a request: four size classes for each power of two from 64 bytes on.
 fn size_class(bytes: i64) -> i64 {
@@ -172,70 +95,6 @@ fn layer_bytes(control: &mut Connection) -> Vec<i64> {
     let lines = control.run("BF.DEBUG k");
     let bytes = |line: &str| line.strip_prefix("bytes:")?.split(' ').next()?.parse().ok();
     lines.elements()[1..].iter().map(|line| bytes(&line.text()).expect("a layer's line")).collect()
-}
-
-#[test]
-fn filters_are_moved_swapped_renamed_and_inspected_like_other_values() {
-    with_client(|_, client| {
-        let items: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
-        let mut digests = Vec::new();
-        for (key, line) in LAYOUTS {
-            client.run(line);
-            client.batched(&[b"BF.MADD", key.as_bytes()], &items);
-            digests.push(client.run(&format!("DEBUG DIGEST-VALUE {key}")));
-        }
-        client.run("SET other value");
-        for (number, (key, _)) in LAYOUTS.iter().enumerate() {
-            let type_name = client.run(&format!("TYPE {key}")).text();
-            let cursor_and_keys = client.run(&format!("SCAN 0 COUNT 1000 TYPE {type_name}"));
-            let [cursor, keys] = cursor_and_keys.elements() else { panic!("{cursor_and_keys:?}") };
-            assert_eq!(cursor, &bulk("0"));
-            assert!(keys.elements().contains(&bulk(key)), "SCAN TYPE {type_name}: {keys:?}");
-            assert!(!keys.elements().contains(&bulk("other")), "SCAN TYPE {type_name}: {keys:?}");
-            assert_eq!(client.run(&format!("OBJECT ENCODING {key}")), bulk("raw"));
-            assert_eq!(client.run(&format!("OBJECT REFCOUNT {key}")), integer(1));
-            assert!(client.run(&format!("OBJECT IDLETIME {key}")).number() < 1000);
-            assert!(client.run(&format!("DEBUG OBJECT {key}")).text().contains("serializedlength:"));
-            for line in [
-                format!("RENAME {key} renamed"),
-                "MOVE renamed 7".to_owned(),
-                "SWAPDB 0 7".to_owned(),
-                format!("RENAMENX renamed {key}"),
-                "COPY other away DB 7".to_owned(),
-                format!("MOVE {key} 7"),
-                "SWAPDB 7 0".to_owned(),
-                "DEBUG RELOAD".to_owned(),
-            ] {
-                let before = client.run("DEBUG DIGEST");
-                let reply = client.run(&line);
-                let wanted = line.starts_with("RENAME ") || line.starts_with("SWAP") || line.starts_with("DEBUG");
-                if line.starts_with("COPY") {
-                    continue;
-                }
-                assert_eq!(reply, if wanted { ok() } else { integer(1) }, "{line}");
-                if line == "DEBUG RELOAD" {
-                    assert_eq!(client.run("DEBUG DIGEST"), before);
-                }
-            }
-            assert_eq!(client.run(&format!("DEBUG DIGEST-VALUE {key}")), digests[number], "{key}");
-            assert_eq!(hits(client, key, &items), items.len(), "{key}");
-            // The others are in the other database now, so move all of them together again.
-            for (other, _) in LAYOUTS.iter().filter(|(other, _)| other != key) {
-                client.run("SELECT 7");
-                client.run(&format!("MOVE {other} 0"));
-                client.run("SELECT 0");
-            }
-            client.run("SELECT 7");
-            client.run("MOVE other 0");
-            client.run("SELECT 0");
-        }
-        client.run("CONFIG SET maxmemory-policy allkeys-lfu");
-        for (key, _) in LAYOUTS {
-            client.run(&format!("BF.EXISTS {key} 1"));
-            assert!(client.run(&format!("OBJECT FREQ {key}")).number() >= 1);
-        }
-        eprintln!("{} layouts through 8 operations each, equal by digest", LAYOUTS.len());
-    });
 }
 
 #[test]
