@@ -1,4 +1,4 @@
-"""The pages of docs/jobs: the code of each prints what the page says."""
+"""The recipes of docs/jobs.md: the code of each prints what the page says."""
 
 import contextlib
 import io
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[3] / "docs" / "jobs"
-PAGES = sorted(page for page in FOLDER.glob("*.md") if page.name != "README.md")
+PAGE = Path(__file__).parents[3] / "docs" / "jobs.md"
+RECIPES = PAGE.read_text().split("\n## ")[1:]
 CODE_AND_OUTPUT = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_code_of_a_page_prints_the_shown_output(page, server):
-    (code, said), = CODE_AND_OUTPUT.findall(page.read_text())
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.partition(":")[0].partition("\n")[0])
+def test_the_code_of_a_recipe_prints_the_shown_output(recipe, server):
+    (code, said), = CODE_AND_OUTPUT.findall(recipe)
     assert code.count("redis.Redis()") == 1
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -22,14 +22,13 @@ def test_the_code_of_a_page_prints_the_shown_output(page, server):
     assert printed.getvalue() == said
 
 
-def test_every_page_is_listed():
-    listed = set(re.findall(r"\]\((\w[\w-]*\.md)\)", (FOLDER / "README.md").read_text()))
-    assert listed == {page.name for page in PAGES}
-    assert len(PAGES) >= 5
+def test_the_page_has_its_recipes():
+    assert len(RECIPES) >= 5
 
 
 def test_the_guard_asks_the_database_if_another_caller_takes_too_long(server):
-    (code, _), = CODE_AND_OUTPUT.findall((FOLDER / "guard.md").read_text())
+    recipe, = (recipe for recipe in RECIPES if recipe.startswith("A guard"))
+    (code, _), = CODE_AND_OUTPUT.findall(recipe)
     assert '"WAIT", 3000' in code
     names = {}
     with contextlib.redirect_stdout(io.StringIO()):
