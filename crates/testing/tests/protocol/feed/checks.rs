@@ -111,7 +111,7 @@ fn each_rule_of_the_feed_is_needed() {
     assert_eq!(unneeded, [Rule::DeleteBeat], "promises depend on all other rules");
 }
 
-/// Steps that no promise depends on. docs/feed-proof.md lists them.
+/// Steps that no promise depends on. docs/guard-proof.md lists them.
 #[test]
 fn no_promise_of_the_feed_needs_these() {
     for scenario in [synchronous, synchronous_loss, synchronous_truncate] {
