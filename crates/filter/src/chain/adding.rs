@@ -5,7 +5,7 @@ use super::layer::{Layer, Prefetch};
 use super::lookup::{contains_in, contains_one_apart, exact_hashes};
 use super::rules::{HashOf, Rules, check_layer};
 use crate::error::Error;
-use crate::geometry::{Counting, Geometry, LayerDescription};
+use crate::geometry::{Counting, Geometry, LayerDescription, Pends as _};
 use crate::hash::HashBatch;
 use crate::host::Ceiling;
 use crate::mask::Mask;

@@ -8,7 +8,7 @@ use super::ordered_set::HashSet;
 use super::pending::CellsReader;
 use super::rules::{HashOf, Rules};
 use crate::error::Error;
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, Pends as _};
 use crate::hash::ItemHash;
 use crate::host::Ceiling;
 use crate::mask::{BATCH, Mask};

@@ -36,12 +36,16 @@ pub(super) enum Prefetch {
 }
 
 impl<G: Geometry> Layer<G> {
-    /// Creates a layer from its description and its cells.
+    /// Creates a layer from its description and its cells, which are asked for once a layer can have the description.
     ///
     /// # Errors
     /// [`Error::Unsound`] for a description that no layer can have, and for cells of another size.
-    pub(crate) fn new(description: &LayerDescription<G>, cells: G::Cells) -> Result<Self, Error> {
+    pub(crate) fn new(
+        description: &LayerDescription<G>,
+        cells: impl FnOnce() -> Result<G::Cells, Error>,
+    ) -> Result<Self, Error> {
         G::check(description)?;
+        let cells = cells()?;
         let LayerDescription { rate, capacity, items, geometry } = *description;
         if cells.bytes().len() as u64 != geometry.size_bytes() {
             return Err(Error::Unsound);

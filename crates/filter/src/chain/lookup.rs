@@ -6,7 +6,7 @@
 use super::Chain;
 use super::layer::{Layer, Prefetch, Probes};
 use super::rules::{HashOf, Rules};
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, Pends as _};
 use crate::hash::{HashBatch, ItemHash};
 use crate::mask::{BATCH, Mask};
 

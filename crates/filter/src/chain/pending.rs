@@ -11,8 +11,8 @@ use super::ordered_set::HashSet;
 use super::rules::{HashOf, Rules};
 use crate::cells::Histogram;
 use crate::error::Error;
-use crate::geometry::Geometry;
 use crate::geometry::estimate::Fullness;
+use crate::geometry::{Geometry, Pends};
 use crate::hash::ItemHash;
 use crate::host::Ceiling;
 use crate::mask::{BATCH, Mask};
@@ -167,7 +167,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 
 /// A layer and its pending adds.
 #[derive(Clone, Copy)]
-pub(crate) struct Whole<'a, G: Geometry> {
+pub(crate) struct Whole<'a, G: Pends> {
     layer: &'a Layer<G>,
     pending: Option<&'a HashSet>,
 }
@@ -185,7 +185,7 @@ impl<R: Rules> Chain<R> {
     }
 }
 
-impl<'a, G: Geometry> Whole<'a, G> {
+impl<'a, G: Pends> Whole<'a, G> {
     /// Returns the layer itself.
     pub(crate) const fn layer(self) -> &'a Layer<G> {
         self.layer
@@ -259,7 +259,7 @@ impl<'a, G: Geometry> Whole<'a, G> {
 }
 
 /// Returns the histogram of the union of layers of one shape. `bits`: their cells.
-pub(super) fn histogram_of<G: Geometry>(layers: &[Whole<'_, G>], bits: &[&[u8]]) -> Histogram {
+pub(super) fn histogram_of<G: Pends>(layers: &[Whole<'_, G>], bits: &[&[u8]]) -> Histogram {
     if !layers.iter().any(|layer| layer.pends()) {
         return Histogram::of_unions(bits);
     }
@@ -284,7 +284,7 @@ pub(crate) struct CellsReader<'a, R: Rules> {
 }
 
 /// The piece of a layer that was read last.
-struct Piece<'a, G: Geometry> {
+struct Piece<'a, G: Pends> {
     layer: Whole<'a, G>,
     begin: Option<usize>,
     copy: Box<[u8; PIECE_BYTES]>,
@@ -317,7 +317,7 @@ impl<'a, R: Rules> CellsReader<'a, R> {
     }
 }
 
-impl<G: Geometry> Piece<'_, G> {
+impl<G: Pends> Piece<'_, G> {
     fn has(&mut self, hash: G::Hash) -> bool {
         let probe = self.layer.layer.probe(hash);
         let geometry = self.layer.layer.geometry();

@@ -6,7 +6,7 @@ use super::beside::DeletedSlot;
 use super::layer::Layer;
 use crate::error::Error;
 use crate::geometry::sizing::Scaling;
-use crate::geometry::{Geometry, LayerDescription};
+use crate::geometry::{Geometry, LayerDescription, Pends};
 use crate::hash::HashBatch;
 use crate::host::Ceiling;
 
@@ -41,7 +41,7 @@ pub trait ChainSpec {
 /// How the filters of a kind hash and grow.
 pub trait Rules: Clone + PartialEq + Debug {
     /// Where an item's cells are.
-    type Geometry: Geometry;
+    type Geometry: Pends;
     /// Where a chain stores its table of deleted items; `()` for a kind without one.
     type Deleted: DeletedSlot;
     /// The most layers.
@@ -79,8 +79,7 @@ pub trait Rules: Clone + PartialEq + Debug {
     /// # Errors
     /// [`Error::Unsound`] for a description that no layer can have, and as [`zeroed`](Self::zeroed).
     fn empty_layer(&self, description: &LayerDescription<Self::Geometry>) -> Result<Layer<Self::Geometry>, Error> {
-        Self::Geometry::check(description)?;
-        Layer::new(description, self.zeroed(&description.geometry)?)
+        Layer::new(description, || self.zeroed(&description.geometry))
     }
 }
 

@@ -8,7 +8,7 @@ use super::{Error, Sink, Source};
 use crate::cells::is_zero;
 use crate::chain::{Chain, Rules, Whole};
 use crate::error;
-use crate::geometry::Geometry;
+use crate::geometry::Pends;
 use crate::memory::{make_room, push, reserve};
 
 /// Size of a chunk, in bytes. The last chunk of a layer is shorter.
@@ -18,7 +18,7 @@ pub const CHUNK_BYTES: usize = 1024 * 1024;
 ///
 /// # Errors
 /// [`Error::Filter`] if there is no memory for the copy.
-pub(crate) fn cells_in<G: Geometry>(layer: Whole<'_, G>, bytes: Range<usize>) -> Result<Cow<'_, [u8]>, Error> {
+pub(crate) fn cells_in<G: Pends>(layer: Whole<'_, G>, bytes: Range<usize>) -> Result<Cow<'_, [u8]>, Error> {
     let cells = layer.layer().bytes().get(bytes.clone()).unwrap_or_default();
     if !layer.has_pending_in(bytes.clone()) {
         return Ok(Cow::Borrowed(cells));
@@ -31,7 +31,7 @@ pub(crate) fn cells_in<G: Geometry>(layer: Whole<'_, G>, bytes: Range<usize>) ->
 }
 
 /// Writes the cells of a layer; a chunk of zeros as an empty string.
-pub(crate) fn write_layer<G: Geometry>(layer: Whole<'_, G>, sink: &mut impl Sink) {
+pub(crate) fn write_layer<G: Pends>(layer: Whole<'_, G>, sink: &mut impl Sink) {
     let is_untouched = layer.layer().is_untouched();
     for (number, chunk) in layer.layer().bytes().chunks(CHUNK_BYTES).enumerate() {
         let begin = number * CHUNK_BYTES;
@@ -47,7 +47,7 @@ pub(crate) fn write_layer<G: Geometry>(layer: Whole<'_, G>, sink: &mut impl Sink
 /// child.
 #[cold]
 #[inline(never)]
-fn write_with_pending<G: Geometry>(layer: Whole<'_, G>, chunk: &[u8], begin: usize, sink: &mut impl Sink) {
+fn write_with_pending<G: Pends>(layer: Whole<'_, G>, chunk: &[u8], begin: usize, sink: &mut impl Sink) {
     let mut copy = [0; CHUNK_BYTES];
     if let Some(copy) = copy.get_mut(..chunk.len()) {
         copy.copy_from_slice(chunk);

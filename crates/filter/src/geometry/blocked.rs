@@ -13,7 +13,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use super::estimate::Fullness;
-use super::{Geometry, LayerDescription, sizing};
+use super::{Geometry, LayerDescription, Pends, sizing};
 use crate::cells::{
     BLOCK_BYTES, BLOCK_CELLS, BlockArray, BlockCell, BlockedCells, COUNTER_BLOCK_BYTES, Cells as _, Counters,
     Histogram, PAGE_ALIGNED_FROM_BYTES, PAGE_BYTES, Prefix,
@@ -202,7 +202,12 @@ where
         let sampled = if are_counters { Histogram::sampled_counters } else { Histogram::sampled };
         Fullness::of_blocks(&sampled(cells.bytes()), self.hashes, self.blocks())
     }
+}
 
+impl<const BLOCK: usize> Pends for BlockedGeometry<BLOCK>
+where
+    BlockArray<BLOCK>: BlockedCells,
+{
     fn fullness_with(&self, cells: &Self::Cells, change: impl Fn(&mut [u8], usize)) -> Fullness {
         Fullness::of_blocks(&Histogram::sampled_with(cells.bytes(), change), self.hashes, self.blocks())
     }

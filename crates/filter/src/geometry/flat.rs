@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::estimate::Fullness;
-use super::{Geometry, LayerDescription};
+use super::{Geometry, LayerDescription, Pends};
 use crate::cells::{BitArray, Cells as _, sampled_ones};
 use crate::error::Error;
 
@@ -188,3 +188,5 @@ impl<P: Positions> Geometry for Flat<P> {
         Fullness::of_flat(ones, looked_at.min(self.modulus), self.hashes, P::APART, self.modulus)
     }
 }
+
+impl<P: Positions> Pends for Flat<P> {}

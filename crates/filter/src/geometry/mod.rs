@@ -92,7 +92,11 @@ pub trait Geometry: Copy + PartialEq + Debug {
     fn insert(&self, cells: &mut Self::Cells, probe: Self::Probe);
     /// Estimates how full the layer is. Reads at most 1 MiB of the cells.
     fn fullness(&self, cells: &Self::Cells) -> Fullness;
+}
 
+/// A geometry as pending adds need it: the hashes whose cells lie in a piece of a layer, and changes of a copy of that piece. Only
+/// the native layout of bits has any; for the others the defaults say so.
+pub trait Pends: Geometry {
     /// Whether adds to this layer may be pending, in a set beside it that is ordered by its pages.
     #[inline]
     fn can_pend(&self) -> bool {

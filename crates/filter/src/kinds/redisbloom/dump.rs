@@ -286,7 +286,7 @@ pub fn read_snapshot(
         let geometry = Flat::new(size_bytes, modulus, hashes, bits_per_item);
         let description = LayerDescription { rate, capacity, items: source.u64()?, geometry };
         let bits = BitArray::from_stored(bits, 0).ok_or(error::Error::Unsound)?;
-        push(&mut layers, Layer::new(&description, bits)?)?;
+        push(&mut layers, Layer::new(&description, || Ok(bits))?)?;
     }
     Ok(RedisBloomFilter::from_layers(rules, layers)?)
 }

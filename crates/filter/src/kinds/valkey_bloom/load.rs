@@ -193,7 +193,7 @@ impl Parts {
         let rate = self.rules.layer_rate(self.layers.len());
         let description = LayerDescription { rate, capacity, items, geometry };
         let bits = BitArray::from_stored(stored, ValkeyBloom::PREFIX_BYTES).ok_or(Error::WrongLength)?;
-        Ok(push(&mut self.layers, Layer::new(&description, bits)?)?)
+        Ok(push(&mut self.layers, Layer::new(&description, || Ok(bits))?)?)
     }
 
     pub(super) fn into_filter(self) -> Result<ValkeyBloomFilter, Error> {
