@@ -7,9 +7,6 @@ use crate::error::Error;
 
 /// Allocates zeroed bytes. `asked_bytes` is the requested size without padding, for the error. Does not touch the pages of a
 /// large allocation.
-///
-/// # Errors
-/// [`Error::OutOfMemory`] if the allocator refuses; [`Error::Unsound`] for size 0.
 pub(crate) fn zeroed_bytes(size: usize, asked_bytes: u64) -> Result<Box<[u8]>, Error> {
     let refused = Error::OutOfMemory { asked_bytes };
     let layout = std::alloc::Layout::array::<u8>(size).map_err(|_| refused)?;
@@ -49,9 +46,6 @@ pub fn try_box<T>(value: T) -> Result<Box<T>, Error> {
 }
 
 /// Copies elements.
-///
-/// # Errors
-/// [`Error::OutOfMemory`] if the allocator refuses.
 pub(crate) fn try_copy<T: Copy>(elements: &[T]) -> Result<Box<[T]>, Error> {
     let mut copy = Vec::new();
     reserve(&mut copy, elements.len())?;
@@ -60,17 +54,11 @@ pub(crate) fn try_copy<T: Copy>(elements: &[T]) -> Result<Box<[T]>, Error> {
 }
 
 /// Reserves space for exactly this many more elements.
-///
-/// # Errors
-/// [`Error::OutOfMemory`] if the allocator refuses.
 pub(crate) fn reserve<T>(list: &mut Vec<T>, additional: usize) -> Result<(), Error> {
     list.try_reserve_exact(additional).map_err(|_| refused::<T>(additional))
 }
 
 /// Appends an element. Lists of untrusted length grow with their elements, not by the announced length.
-///
-/// # Errors
-/// [`Error::OutOfMemory`] if the allocator refuses.
 pub(crate) fn push<T>(list: &mut Vec<T>, element: T) -> Result<(), Error> {
     make_room(list)?;
     list.push(element);
@@ -78,9 +66,6 @@ pub(crate) fn push<T>(list: &mut Vec<T>, element: T) -> Result<(), Error> {
 }
 
 /// Reserves space for at least one more element.
-///
-/// # Errors
-/// [`Error::OutOfMemory`] if the allocator refuses.
 pub(crate) fn make_room<T>(list: &mut Vec<T>) -> Result<(), Error> {
     list.try_reserve(1).map_err(|_| refused::<T>(list.len() + 1))
 }

@@ -152,9 +152,6 @@ impl<S: RingRules> Ring<S> {
     }
 
     /// Creates a ring without buckets.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] for a ring that cannot exist, [`Error::OutOfMemory`].
     pub(crate) fn without_buckets(spec: S) -> Result<Self, Error> {
         if !spec.is_sound() {
             return Err(Error::Unsound);
@@ -179,9 +176,6 @@ impl<S: RingRules> Ring<S> {
     }
 
     /// Returns an empty filter with the same definition. Only a rolling ring then has a bucket.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     pub(crate) fn emptied(&self) -> Result<Self, Error> {
         let mut empty = Self::without_buckets(self.spec)?;
         if self.spec.forgets() == Forgets::Rolling {
@@ -517,10 +511,7 @@ impl<S: RingRules> Ring<S> {
     }
 
     /// Adds an item. With `renews`, or if the window slides, the newest bucket gets it even if an older one has it.
-    ///
-    /// # Errors
-    /// [`Error::Full`], [`Error::TooManyLayers`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`],
-    /// [`Error::OutOfMemory`]. The filter is unchanged then.
+    /// On an error, nothing has changed.
     #[inline(never)]
     pub(crate) fn add(
         &mut self,

@@ -32,7 +32,6 @@ impl BitArray {
     }
 
     /// Returns the array in a stored form that begins with a prefix of `start` bytes; `None` if that is too short.
-    #[must_use]
     pub fn from_stored(stored: Box<[u8]>, start: usize) -> Option<Self> {
         let stored = BitBox::try_from_boxed_slice(stored).ok().filter(|stored| start <= stored.as_raw_slice().len())?;
         Some(Self { stored, start })

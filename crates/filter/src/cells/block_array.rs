@@ -22,7 +22,6 @@ pub struct BlockCell(u16);
 impl BlockCell {
     /// Returns the cell whose index is the top nine bits of a word.
     #[inline]
-    #[must_use]
     pub const fn from_top_of(word: u64) -> Self {
         Self((word >> 55) as u16)
     }

@@ -62,7 +62,6 @@ impl Histogram {
     }
 
     /// Returns the histogram of the union of arrays of equal length. Writes none of them.
-    #[must_use]
     pub fn of_unions(arrays: &[&[u8]]) -> Self {
         let (first, others, last) = match arrays {
             [] => return Self::empty(),
@@ -93,7 +92,6 @@ impl Histogram {
 
     /// Returns the histogram of the same pages after `change`. For each page, `change` gets a copy and the offset of the page in
     /// the array.
-    #[must_use]
     pub fn sampled_with(bytes: &[u8], change: impl Fn(&mut [u8], usize)) -> Self {
         let (mut histogram, mut copy) = (Self::empty(), [0; PAGE_BYTES]);
         for (offset, page) in sample(bytes) {
@@ -106,7 +104,6 @@ impl Histogram {
     }
 
     /// Returns the histogram of the same pages of an array of counters, by the nonzero counters of each block of 256 bytes.
-    #[must_use]
     pub fn sampled_counters(bytes: &[u8]) -> Self {
         let mut histogram = Self::empty();
         for block in sample(bytes).flat_map(|(_, page)| page.as_chunks::<COUNTER_BLOCK_BYTES>().0) {
@@ -158,7 +155,6 @@ fn add_bits(page: &mut [u8], source: &[u8]) {
 
 /// Returns the number of bits that are set and the number of bits that were read: all bits of an array of up to 1 MiB, a sample
 /// of 1 MiB of a larger one.
-#[must_use]
 pub fn sampled_ones(bytes: &[u8]) -> (u64, u64) {
     sample(bytes).fold((0, 0), |(ones, bits), (_, page)| {
         let of_page: u64 = page.iter().map(|byte| u64::from(byte.count_ones())).sum();

@@ -91,9 +91,6 @@ impl<R: Changes> Chain<R> {
 
 impl<R: Rules> Chain<R> {
     /// Adds the item with this hash unless it is found. A deleted item still has its cells, so only its entry is removed.
-    ///
-    /// # Errors
-    /// As [`add`](Self::add).
     #[inline]
     pub(crate) fn add_absent(&mut self, hash: HashOf<R>, ceiling: &impl Ceiling) -> Result<bool, Error> {
         let Some((newest, older)) = self.layers.split_last() else { return Err(Error::Full) };
@@ -195,9 +192,6 @@ impl<R: Rules> Chain<R> {
     }
 
     /// Adds and counts the item with this hash in the newest layer without a lookup. If that layer is full, the chain grows.
-    ///
-    /// # Errors
-    /// As [`add`](Self::add).
     #[inline]
     fn insert(&mut self, hash: HashOf<R>, when_full: WhenFull, ceiling: &impl Ceiling) -> Result<(), Error> {
         if self.layers.last().is_some_and(Layer::is_full)
@@ -350,9 +344,7 @@ where
     R::Geometry: Counting,
 {
     /// Counts an item, present or not.
-    ///
-    /// # Errors
-    /// [`Error::Full`]. The filter is unchanged then.
+    /// On an error, nothing has changed.
     #[inline]
     pub(crate) fn count_up(&mut self, hash: HashOf<R>) -> Result<Outcome, Error> {
         let newest = self.layers.last_mut().filter(|newest| !newest.is_full()).ok_or(Error::Full)?;

@@ -197,9 +197,6 @@ impl Deleted {
     }
 
     /// Returns an equal table.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     pub(super) fn try_clone(&self) -> Result<Box<Self>, Error> {
         try_box(Self { hashes: self.hashes.try_clone()?, revision: self.revision })
     }
@@ -223,9 +220,6 @@ impl Deleted {
     }
 
     /// Adds an entry. Returns whether there was none.
-    ///
-    /// # Errors
-    /// As [`HashSet::insert`].
     pub(super) fn insert(place: &mut Option<Box<Self>>, hash: ItemHash) -> Result<bool, Error> {
         let table = Self::made(place)?;
         let is_new = table.hashes.insert(hash)?;
@@ -242,9 +236,7 @@ impl Deleted {
     }
 
     /// Appends entries in ascending order, all above the existing ones.
-    ///
-    /// # Errors
-    /// As [`HashSet::extend_sorted`]. Nothing has changed then.
+    /// On an error, nothing has changed.
     pub(super) fn extend(place: &mut Option<Box<Self>>, run: &[ItemHash]) -> Result<(), Error> {
         let had_table = place.is_some();
         let table = Self::made(place)?;

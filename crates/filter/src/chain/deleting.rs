@@ -106,10 +106,7 @@ where
     }
 
     /// Deletes the item with this hash, whose bits are set. Returns whether the filter found it.
-    ///
-    /// # Errors
-    /// [`Error::NoRoomForDeleted`]; an effect fails only for lack of memory, [`Error::OutOfMemory`]. The filter is unchanged
-    /// then.
+    /// On an error, nothing has changed.
     pub(crate) fn delete(&mut self, hash: ItemHash, origin: Origin, ceiling: &impl Ceiling) -> Result<bool, Error> {
         if self.has_deleted(hash) {
             return Ok(false);
@@ -129,10 +126,7 @@ where
     }
 
     /// Takes the next entries of a stored table, in order.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] for hashes that cannot be in a table of this filter, or are out of order; [`Error::OutOfMemory`]. The
-    /// filter is unchanged then.
+    /// On an error, nothing has changed.
     pub(crate) fn take_deleted(&mut self, run: &[ItemHash]) -> Result<(), Error> {
         if run.is_empty() {
             return Ok(());
@@ -147,9 +141,6 @@ where
     }
 
     /// Reserves memory for [`replace_deleted`](Self::replace_deleted), which cannot fail then.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     pub(crate) fn reserve_deleted(&mut self) -> Result<(), Error> {
         self.deleted_slot().map(drop)
     }

@@ -37,9 +37,6 @@ pub(super) enum Prefetch {
 
 impl<G: Geometry> Layer<G> {
     /// Creates a layer from its description and its cells, which are asked for once a layer can have the description.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] for a description that no layer can have, and for cells of another size.
     pub(crate) fn new(
         description: &LayerDescription<G>,
         cells: impl FnOnce() -> Result<G::Cells, Error>,
@@ -119,7 +116,6 @@ impl<G: Geometry> Layer<G> {
     }
 
     /// Estimates how full it is. Reads at most 1 MiB of its cells, without pending adds.
-    #[must_use]
     pub fn fullness(&self) -> Fullness {
         self.geometry.fullness(&self.cells)
     }
@@ -257,9 +253,7 @@ impl<G: Geometry> Layer<G> {
     }
 
     /// Raises the number of items to at least this one.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] for more than the capacity. Nothing has changed then.
+    /// On an error, nothing has changed.
     pub(super) fn count_at_least(&mut self, items: u64) -> Result<(), Error> {
         if items > self.capacity {
             return Err(Error::Unsound);
@@ -331,9 +325,6 @@ impl<G: Geometry> Layers<G> {
     pub(super) const NONE: Self = Self::Many { list: Vec::new(), totals: Totals::NONE };
 
     /// Returns no layers, with room for this number of them.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     pub(super) fn with_room(layers: usize) -> Result<Self, Error> {
         let mut list = Vec::new();
         if layers > 1 {
@@ -371,9 +362,6 @@ impl<G: Geometry> Layers<G> {
     }
 
     /// Appends a layer, or changes nothing. `totals` are those of the layers with it.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     pub(super) fn push(&mut self, layer: Layer<G>, totals: Totals) -> Result<(), Error> {
         if let Self::Many { list, totals: known } = self {
             if list.capacity() == 0 {
@@ -472,9 +460,6 @@ impl Totals {
     }
 
     /// Returns the totals of the layers of a chain.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] if the number of items does not fit 64 bits.
     pub(super) fn of<G: Geometry>(mut layers: impl Iterator<Item = LayerDescription<G>>) -> Result<Self, Error> {
         let mut newest_items = 0;
         let totals = layers

@@ -67,17 +67,11 @@ impl<R: Rules> Chain<R> {
     }
 
     /// Creates a bucket of a ring, without the [check](ChainSpec::check) of its rate.
-    ///
-    /// # Errors
-    /// As [`with_spec`](Self::with_spec).
     pub(crate) fn part(spec: &impl ChainSpec<Rules = R>, ceiling: &impl Ceiling) -> Result<Self, Error> {
         Self::with_first_layer(spec.rules(), &spec.first_layer()?, ceiling)
     }
 
     /// Creates a filter with one empty layer.
-    ///
-    /// # Errors
-    /// [`Error::AboveCeiling`], [`Error::OutOfMemory`], [`Error::SizeOverflow`], [`Error::Unsound`].
     pub(crate) fn with_first_layer(
         rules: R,
         first: &LayerDescription<R::Geometry>,
@@ -90,10 +84,6 @@ impl<R: Rules> Chain<R> {
 
     /// Creates a filter with layers as described, their cells all zero, for a reader that fills them in. Asks the ceiling once
     /// for the whole filter, before anything is allocated.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] for a description that no filter can have, [`Error::TooManyLayers`], [`Error::AboveCeiling`],
-    /// [`Error::OutOfMemory`].
     pub(crate) fn with_empty_layers(
         rules: R,
         layers: impl ExactSizeIterator<Item = LayerDescription<R::Geometry>> + Clone,
@@ -113,9 +103,6 @@ impl<R: Rules> Chain<R> {
     }
 
     /// Creates a filter of these layers.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] for an impossible number of layers, and if the number of items does not fit 64 bits.
     pub(crate) fn from_layers(rules: R, layers: Vec<Layer<R::Geometry>>) -> Result<Self, Error> {
         check_length(&rules, layers.len())?;
         let totals = Totals::of(layers.iter().map(Layer::description))?;
@@ -149,9 +136,6 @@ impl<R: Rules> Chain<R> {
 
     /// Returns an empty filter with the same rules and first layer. Takes microseconds, whatever the size, and asks no ceiling,
     /// because it replaces this filter.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] if the allocator refuses.
     pub(crate) fn emptied(&self) -> Result<Self, Error> {
         let first = self.layers.first().map(|layer| LayerDescription { items: 0, ..layer.description() });
         let first = first.ok_or(Error::Unsound)?;
@@ -280,9 +264,7 @@ impl<R: Rules> Chain<R> {
     }
 
     /// Raises the number of items of a layer to at least `items`, for a reader that sets the bits of uncounted items.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] for more than the capacity of the layer, or than 64 bits can count. Nothing has changed then.
+    /// On an error, nothing has changed.
     pub fn count_at_least(&mut self, layer: usize, items: u64) -> Result<(), Error> {
         let of_newest = self.layers.last().map_or(0, |newest| newest.capacity().max(newest.items()));
         let is_older = layer + 1 < self.layers.len();
@@ -330,9 +312,6 @@ impl<R: Rules> Chain<R> {
     }
 
     /// Returns the place of pending adds and deleted items, for a change.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     fn reserve_beside(place: &mut Option<Box<Beside<R::Deleted>>>) -> Result<&mut Beside<R::Deleted>, Error> {
         Ok(match place {
             Some(beside) => beside,
@@ -348,9 +327,6 @@ impl<R: Rules> Chain<R> {
     }
 
     /// Returns the place of the table of deleted items, for a change.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`]; [`Error::Unsound`] if the kind has no table.
     fn deleted_slot(&mut self) -> Result<&mut Option<Box<Deleted>>, Error> {
         Self::reserve_beside(&mut self.beside)?.deleted.slot().ok_or(Error::Unsound)
     }

@@ -292,9 +292,6 @@ struct Piece<'a, G: Pends> {
 
 impl<'a, R: Rules> CellsReader<'a, R> {
     /// Starts before the first item.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     pub(crate) fn new(chain: &'a Chain<R>) -> Result<Self, Error> {
         let mut pieces = Vec::new();
         let layers = (0..chain.layers.len()).filter_map(|index| chain.whole(index));

@@ -85,9 +85,6 @@ pub trait Rules: Clone + PartialEq + Debug {
 
 /// Asks a ceiling for a layer after `layers` others, in a filter whose table of deleted items has `entries_bytes`. Requests the
 /// bytes by which the filter grows.
-///
-/// # Errors
-/// [`Error::AboveCeiling`], [`Error::TooManyLayers`].
 pub(crate) fn check_layer<R: Rules>(
     ceiling: &impl Ceiling,
     layers: usize,

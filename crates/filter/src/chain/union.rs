@@ -66,10 +66,6 @@ impl<R: Rules> Chain<R> {
     /// Plans the union. Requests the missing layers from the ceiling and the allocator, and calls `check` with the number of
     /// items of each layer. If a layer could not hold the sum of its parts, reads their bits once and calls `estimate` for the
     /// number of distinct items. Does not change the chain.
-    ///
-    /// # Errors
-    /// [`Error::Different`] for layers of other shapes, [`Error::TooManyLayers`], [`Error::AboveCeiling`],
-    /// [`Error::OutOfMemory`], and those of `check`.
     pub(crate) fn plan_union(
         &self,
         others: &[&Self],

@@ -15,9 +15,6 @@ use crate::memory::{make_room, push, reserve};
 pub const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// Returns a range of a layer's cells, pending adds included: a copy if there are any in the range.
-///
-/// # Errors
-/// [`Error::Filter`] if there is no memory for the copy.
 pub(crate) fn cells_in<G: Pends>(layer: Whole<'_, G>, bytes: Range<usize>) -> Result<Cow<'_, [u8]>, Error> {
     let cells = layer.layer().bytes().get(bytes.clone()).unwrap_or_default();
     if !layer.has_pending_in(bytes.clone()) {
@@ -57,9 +54,6 @@ fn write_with_pending<G: Pends>(layer: Whole<'_, G>, chunk: &[u8], begin: usize,
 }
 
 /// Reads the cells of a layer. Only the first `arrived_bytes` may have a cell set; the length of the layer is subtracted.
-///
-/// # Errors
-/// [`Error::WrongLength`], [`Error::OutOfRange`] for a cell that has not arrived, [`Error::Truncated`].
 pub(crate) fn read_layer(cells: &mut [u8], arrived_bytes: &mut u64, source: &mut impl Source) -> Result<(), Error> {
     for target in cells.chunks_mut(CHUNK_BYTES) {
         let chunk = source.bytes()?;
@@ -84,9 +78,6 @@ pub(crate) fn write<R: Rules>(chain: &Chain<R>, sink: &mut impl Sink) {
 }
 
 /// Reads what [`write`] wrote.
-///
-/// # Errors
-/// As [`read_layer`].
 pub(crate) fn read<R: Rules>(
     chain: &mut Chain<R>,
     mut arrived_bytes: u64,
@@ -104,9 +95,6 @@ pub(crate) struct Ranges(Vec<Range<u64>>);
 
 impl Ranges {
     /// Returns no ranges, with space for one: bytes that arrive in order never need more.
-    ///
-    /// # Errors
-    /// [`error::Error::OutOfMemory`] if the allocator refuses.
     pub(crate) fn none() -> Result<Self, error::Error> {
         let mut ranges = Vec::new();
         reserve(&mut ranges, 1)?;
@@ -114,9 +102,6 @@ impl Ranges {
     }
 
     /// Returns the range of the first `count` bytes.
-    ///
-    /// # Errors
-    /// [`error::Error::OutOfMemory`] if the allocator refuses.
     pub(crate) fn first(count: u64) -> Result<Self, error::Error> {
         let mut ranges = Self::none()?;
         ranges.add(0..count);
@@ -124,9 +109,6 @@ impl Ranges {
     }
 
     /// Returns a copy.
-    ///
-    /// # Errors
-    /// [`error::Error::OutOfMemory`] if the allocator refuses.
     pub(crate) fn try_clone(&self) -> Result<Self, error::Error> {
         let mut ranges = Vec::new();
         reserve(&mut ranges, self.0.len().max(1))?;
@@ -163,9 +145,7 @@ impl Ranges {
     }
 
     /// Reserves space for a range if it will be separate from the others.
-    ///
-    /// # Errors
-    /// [`error::Error::OutOfMemory`] if the allocator refuses. Nothing has changed then.
+    /// On an error, nothing has changed.
     pub(crate) fn make_room_for(&mut self, range: &Range<u64>) -> Result<(), error::Error> {
         if self.touched_by(range).is_empty() {
             make_room(&mut self.0)?;
@@ -208,9 +188,6 @@ impl Ranges {
     }
 
     /// Reads what [`write`](Self::write) wrote.
-    ///
-    /// # Errors
-    /// [`Error::OutOfRange`] for ranges that cannot have been written, [`Error::Filter`] if there is no memory.
     pub(crate) fn read(source: &mut impl Source) -> Result<Self, Error> {
         let mut ranges = Self::none()?;
         for number in 0..source.u64()? {

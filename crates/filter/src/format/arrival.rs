@@ -150,9 +150,6 @@ impl Arrival {
     }
 
     /// Emits the records that have arrived, for an AOF.
-    ///
-    /// # Errors
-    /// If there is no memory for a record, and those of `emit`.
     pub(super) fn for_each_record(
         &self,
         mut emit: impl FnMut(AofRecord<'_>) -> Result<(), Error>,
@@ -172,9 +169,6 @@ impl Arrival {
 impl Filter {
     /// Accepts a record that the filter already has, which changes nothing: a client that got no reply repeats its last record.
     /// The cells may have later items as well.
-    ///
-    /// # Errors
-    /// For a record that the filter does not have.
     pub(super) fn accept(&self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
             Self::RedisBloom(filter) => redisbloom::dump::is_duplicate_record(filter, iterator, data)?,
@@ -186,9 +180,7 @@ impl Filter {
 
     /// Accepts a record that a primary accepted. Chunks overwrite RedisBloom's filters; other filters accept only records that
     /// they already have.
-    ///
-    /// # Errors
-    /// For a record that does not fit the filter, or that it does not have. Nothing has changed then.
+    /// On an error, nothing has changed.
     pub(super) fn obey(&mut self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
             Self::RedisBloom(filter) => redisbloom::dump::overwrite(filter, iterator, data),
@@ -358,9 +350,6 @@ impl Arriving {
 
     /// Reads what [`write`](Self::write) wrote after `kind`, which is `kind + 1` there. Asks the ceiling before anything is
     /// allocated.
-    ///
-    /// # Errors
-    /// For bytes that it cannot have written, and if the ceiling or the allocator refuses.
     pub(crate) fn read(kind: u64, source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Self, Error> {
         let description = Description::read(kind, source)?;
         let (generation, next) = (source.u64()?, source.u64()?);

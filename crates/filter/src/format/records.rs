@@ -111,9 +111,6 @@ pub fn is_header(data: &[u8]) -> bool {
 
 /// Returns the first record of a dump, the header: its iterator and its data. `generation` is the filter's, below
 /// [`GENERATIONS`]. Marks the filter if necessary.
-///
-/// # Errors
-/// [`Error::Filter`] if there is no memory for the record.
 pub fn first_record(filter: &Filter, generation: u16, mark: &mut DumpMark) -> Result<(u64, Vec<u8>), Error> {
     if filter.is_marked() {
         mark.set(filter)?;
@@ -220,9 +217,6 @@ fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
 }
 
 /// Returns the kind of a header, and the source of its description.
-///
-/// # Errors
-/// [`Error::NotADump`], [`Error::WrongChecksum`], [`Error::UnknownVersion`], [`Error::Truncated`].
 pub(crate) fn open_header(data: &[u8]) -> Result<(u64, ByteSource<'_>), Error> {
     let (fields, checksum) = data.split_last_chunk().ok_or(Error::NotADump)?;
     let mut source = ByteSource(fields.strip_prefix(&MAGIC).ok_or(Error::NotADump)?);
@@ -240,9 +234,6 @@ pub(crate) fn open_header(data: &[u8]) -> Result<(u64, ByteSource<'_>), Error> {
 }
 
 /// Returns the kind and the description of a header.
-///
-/// # Errors
-/// As [`open_header`], [`Error::UnknownKind`], and errors for bytes that cannot have been written.
 pub(super) fn decode_header(data: &[u8]) -> Result<(u64, Description), Error> {
     let (kind, mut source) = open_header(data)?;
     let description = Description::read(kind, &mut source)?;
@@ -485,9 +476,6 @@ pub(super) fn entry_of(hash: ItemHash) -> [u8; ENTRY_BYTES] {
 }
 
 /// Decodes hashes.
-///
-/// # Errors
-/// [`Error::WrongLength`] for an incomplete entry, or more entries than fit a record; [`Error::Filter`] if there is no memory.
 pub(super) fn hashes_in(bytes: &[u8]) -> Result<Vec<ItemHash>, Error> {
     let (entries, rest) = bytes.as_chunks::<ENTRY_BYTES>();
     if !rest.is_empty() || bytes.len() > CHUNK_BYTES {
@@ -659,9 +647,6 @@ pub(super) fn known_records(
 
 /// Decodes a record after the header. Development builds before version 0.2 wrote records of rings without the number of
 /// layers, which are accepted too.
-///
-/// # Errors
-/// [`Error::WrongChecksum`], also for a record of a dump with another shape.
 pub(super) fn decode_record<'a>(
     filter: &Filter,
     stream: Stream,
@@ -673,9 +658,6 @@ pub(super) fn decode_record<'a>(
 }
 
 /// Accepts a record that a filter already has, which changes nothing. `generation` is that of its dump.
-///
-/// # Errors
-/// As [`check`].
 pub(super) fn is_duplicate_record(filter: &Filter, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
     check(filter, filter.part_count(), generation, iterator, data)
 }
@@ -685,10 +667,6 @@ pub(super) fn is_duplicate_record(filter: &Filter, generation: u16, iterator: u6
 ///
 /// A filter has a record if all bits of the record are set, or its counters are equal, or a table's entries are exactly those
 /// of the record: additional entries would make items of the dump absent.
-///
-/// # Errors
-/// [`Error::WrongGeneration`], [`Error::WrongChecksum`] for a record of another filter, or of a ring with other buckets;
-/// [`Error::Different`] for a record that the filter does not have; and errors for bytes that are no record.
 pub(super) fn check(filter: &Filter, tables: usize, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
     let (stream, record) = Stream::parse(iterator)?;
     let (_, record) = numbers(filter, record)?;

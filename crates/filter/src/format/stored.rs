@@ -80,9 +80,6 @@ pub(super) fn write(filter: &Filter, sink: &mut impl Sink) {
 }
 
 /// Reads a filter of a kind, from what follows `kind`. Asks the ceiling before anything is allocated.
-///
-/// # Errors
-/// For bytes that [`write`] cannot have written, and if the ceiling or the allocator refuses.
 pub(super) fn read(kind: u64, source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Filter, Error> {
     let mut filter = Description::read(kind, source)?.with_zero_cells(ceiling)?;
     read_cells(&mut filter, u64::MAX, source)?;
@@ -103,9 +100,6 @@ pub(super) fn pack(filter: &Filter) -> Option<PackedSink> {
 }
 
 /// Reads a packed filter, from what follows the version.
-///
-/// # Errors
-/// As [`read`], and [`Error::Overlong`].
 pub(super) fn read_packed(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Filter, Error> {
     let bytes = source.bytes()?;
     let mut fields = PackedSource(bytes.as_ref());
@@ -120,9 +114,6 @@ pub(super) fn write_cells(filter: &Filter, sink: &mut impl Sink) {
 }
 
 /// Reads the cells of all layers, of which the first `arrived_bytes` have arrived.
-///
-/// # Errors
-/// As [`chunks::read_layer`].
 pub(super) fn read_cells(filter: &mut Filter, mut arrived_bytes: u64, source: &mut impl Source) -> Result<(), Error> {
     for part in 0..filter.part_count() {
         for layer in 0..filter.part(part).map_or(0, |(_, part)| part.layer_count()) {
@@ -155,9 +146,6 @@ pub(super) fn write_tables(filter: &Filter, sink: &mut impl Sink) {
 }
 
 /// Reads what [`write_tables`] wrote. Asks the ceiling for the entries of each table before it reads them.
-///
-/// # Errors
-/// For entries that no table of the filter can have, or that are out of order; [`Error::Truncated`]; if the ceiling refuses.
 pub(super) fn read_tables(filter: &mut Filter, source: &mut impl Source, ceiling: &impl Ceiling) -> Result<(), Error> {
     if !filter.has_tables() {
         return Ok(());
@@ -175,9 +163,6 @@ pub(super) fn read_tables(filter: &mut Filter, source: &mut impl Source, ceiling
 }
 
 /// Takes the next entries of the table of a part.
-///
-/// # Errors
-/// As [`PartMut::take_deleted`](crate::kinds::parts::PartMut::take_deleted).
 pub(super) fn take_entries(filter: &mut Filter, part: usize, run: &[ItemHash]) -> Result<(), error::Error> {
     filter.part_mut(part).ok_or(error::Error::Unsound)?.take_deleted(run)
 }

@@ -158,9 +158,6 @@ impl Filter {
     }
 
     /// Emits the records that restore it from an AOF.
-    ///
-    /// # Errors
-    /// If there is no memory for a record, and those of `emit`.
     fn for_each_record(
         &self,
         generation: u16,

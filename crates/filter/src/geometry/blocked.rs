@@ -66,9 +66,6 @@ impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
     }
 
     /// Returns the geometry of a layer with `per_item` cells per item at a rate.
-    ///
-    /// # Errors
-    /// As [`for_layer`](Self::for_layer).
     pub fn with_cells(per_item: fn(f64) -> f64, capacity: u64, rate: f64) -> Result<Self, Error> {
         if capacity == 0 {
             return Err(Error::CapacityOutOfRange);

@@ -19,7 +19,6 @@ pub struct Fullness {
 
 impl Fullness {
     /// Estimates a layer of `blocks` blocks, of which the histogram covers all or a sample.
-    #[must_use]
     pub fn of_blocks(histogram: &Histogram, hashes: u32, blocks: u64) -> Self {
         let ones: f64 = each(histogram).map(|(ones, blocks)| to_f64(ones) * to_f64(blocks)).sum();
         let cells = to_f64(histogram.blocks().max(1)) * to_f64(BLOCK_CELLS as u64);
@@ -28,7 +27,6 @@ impl Fullness {
 
     /// Estimates a flat array of `modulus` bits, `looked_at` of which were read (same source, for one array). All but `apart`
     /// of an item's bits form an arithmetic progression.
-    #[must_use]
     pub fn of_flat(ones: u64, looked_at: u64, hashes: u32, apart: u32, modulus: u64) -> Self {
         if looked_at == 0 || hashes == 0 {
             return Self::default();

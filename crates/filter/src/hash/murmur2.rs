@@ -3,7 +3,6 @@
 
 /// MurmurHash64A.
 #[inline]
-#[must_use]
 pub fn murmur_hash_64a(bytes: &[u8], seed: u64) -> u64 {
     const M: u64 = 0xc6a4_a793_5bd1_e995;
     let scramble = |word: u64| {
@@ -24,7 +23,6 @@ pub fn murmur_hash_64a(bytes: &[u8], seed: u64) -> u64 {
 }
 
 /// MurmurHash2, 32 bits. Only the low 32 bits of the length are hashed.
-#[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the hash takes the low 32 bits of the length")]
 pub fn murmur_hash_2(bytes: &[u8], seed: u32) -> u32 {
     const M: u32 = 0x5bd1_e995;

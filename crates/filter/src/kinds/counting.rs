@@ -159,10 +159,6 @@ pub type CountingFilter = Chain<CountingRules>;
 impl CountingFilter {
     /// Creates a filter with layers as described, their counters all zero, for a reader that fills them in. Asks the ceiling
     /// before anything is allocated.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] unless there is one layer with the requested rate and capacity; [`Error::AboveCeiling`],
-    /// [`Error::OutOfMemory`].
     pub fn with_zero_counters(
         spec: CountingSpec,
         layers: &[LayerDescription<BlockedCounters>],

@@ -221,9 +221,6 @@ impl BloomFilter {
     }
 
     /// Creates a bucket like [`with_zero_bits`](Self::with_zero_bits), without the check of its rate.
-    ///
-    /// # Errors
-    /// As there.
     pub(crate) fn part_with_zero_bits(
         spec: NativeSpec,
         layers: &[LayerDescription<BlockedBits>],
@@ -377,9 +374,6 @@ pub(crate) fn write_spec(spec: &NativeSpec, sink: &mut impl Sink) {
 
 /// Reads what [`write_spec`] wrote. Returns the definition, which the filter checks, and whether such a filter can have the
 /// policy.
-///
-/// # Errors
-/// [`codec::Error::UnknownHash`], [`codec::Error::OutOfRange`], [`codec::Error::Truncated`].
 pub(crate) fn read_spec(source: &mut impl Source) -> Result<(NativeSpec, bool), codec::Error> {
     let hash = source.u64()?;
     if hash != HASH_MURMUR3_X64_128 && hash != HASH_SIPHASH_2_4_128 {
@@ -423,9 +417,6 @@ pub(crate) fn write_shapes<const BLOCK: usize>(
 }
 
 /// Reads what [`write_layers`] wrote.
-///
-/// # Errors
-/// [`codec::Error::OutOfRange`], [`codec::Error::Truncated`], [`codec::Error::Filter`].
 pub(crate) fn read_layers<const BLOCK: usize>(
     source: &mut impl Source,
 ) -> Result<Layers<BlockedGeometry<BLOCK>>, codec::Error> {

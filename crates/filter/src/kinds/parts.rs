@@ -169,9 +169,6 @@ impl<'a> LayerRef<'a> {
     }
 
     /// Returns a range of its cells, pending adds included.
-    ///
-    /// # Errors
-    /// [`Error::Filter`] if there is no memory for a copy.
     pub(crate) fn cells_in(self, bytes: Range<usize>) -> Result<Cow<'a, [u8]>, Error> {
         either!(self, layer => chunks::cells_in(layer, bytes))
     }
@@ -189,17 +186,12 @@ impl<'a> PartMut<'a> {
     }
 
     /// Counts at least `items` items in a layer whose cells have arrived.
-    ///
-    /// # Errors
-    /// [`error::Error::Unsound`] for more than the layer's capacity. Nothing has changed then.
+    /// On an error, nothing has changed.
     pub(crate) fn count_at_least(self, layer: usize, items: u64) -> Result<(), error::Error> {
         either!(self, filter => filter.count_at_least(layer, items))
     }
 
     /// Takes the next entries of the table of deleted items.
-    ///
-    /// # Errors
-    /// [`error::Error::Unsound`] for entries that no such table can have, [`error::Error::OutOfMemory`].
     pub(crate) fn take_deleted(self, run: &[ItemHash]) -> Result<(), error::Error> {
         match self {
             Self::Bits(filter) if filter.spec().hasher.is_keyed() => filter.take_deleted(run),
@@ -225,9 +217,6 @@ pub(crate) enum Description {
 impl Description {
     /// Reads what [`Filter::describe`] wrote about a filter of this kind. [`with_zero_cells`](Self::with_zero_cells) decides
     /// whether such a filter can exist.
-    ///
-    /// # Errors
-    /// [`Error::UnknownKind`], and errors for bytes that cannot have been written.
     pub(crate) fn read(kind: u64, source: &mut impl Source) -> Result<Self, Error> {
         if kind == WINDOWED {
             return windowed::Description::read(source).map(Self::Windowed);
@@ -248,9 +237,6 @@ impl Description {
     }
 
     /// Returns a filter as described, its cells all zero and its tables empty. Asks the ceiling before anything is allocated.
-    ///
-    /// # Errors
-    /// [`error::Error::Unsound`] for a filter that cannot exist, and an error if the ceiling or the allocator refuses.
     pub(crate) fn with_zero_cells(&self, ceiling: &impl Ceiling) -> Result<Filter, error::Error> {
         match self {
             Self::Native(spec, layers) => BloomFilter::with_zero_bits(*spec, layers, ceiling).map(Filter::Native),
@@ -289,9 +275,6 @@ impl Filter {
     }
 
     /// Returns the name of a kind from its number.
-    ///
-    /// # Errors
-    /// [`Error::UnknownKind`].
     pub(crate) const fn kind_name(kind: u64) -> Result<&'static str, Error> {
         match kind {
             NATIVE => Ok("native"),

@@ -31,9 +31,6 @@ pub struct PlannedLayer {
 
 impl Plan {
     /// Plans a chain that has taken `items` items.
-    ///
-    /// # Errors
-    /// See [`Spec::plan`](super::Spec::plan).
     pub(crate) fn of_chain<S: ChainSpec>(spec: &S, items: Option<u64>) -> Result<Self, Error> {
         let rules = spec.rules();
         let (mut plan, mut layer, mut cells_bytes) = (Self::default(), spec.first_layer()?, 0u64);
@@ -53,9 +50,6 @@ impl Plan {
     }
 
     /// Returns the plan of `parts` equal parts.
-    ///
-    /// # Errors
-    /// [`Error::SizeOverflow`], [`Error::OutOfMemory`].
     pub(crate) fn repeated(&self, parts: u64) -> Result<Self, Error> {
         let all = |number: u64| signed(number.checked_mul(parts)).ok_or(Error::SizeOverflow);
         let mut plan = Self { capacity: all(self.capacity)?, size_bytes: all(self.size_bytes)?, layers: Vec::new() };

@@ -122,7 +122,6 @@ impl Spec {
     }
 
     /// Whether its filters have tables of deleted items.
-    #[must_use]
     pub(crate) const fn takes_deleted(&self) -> bool {
         match self {
             Self::Native(NativeSpec { hasher, .. }) | Self::Windowed(WindowedSpec { hasher, .. }) => hasher.is_keyed(),

@@ -83,9 +83,6 @@ pub struct Measured {
 
 impl Measured {
     /// Adds the layers of a chain, reading at most 1 MiB of each, and its table of deleted items.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     pub(crate) fn add_chain<R: Rules>(&mut self, chain: &Chain<R>) -> Result<(), Error> {
         let (entries, most) = (chain.deleted_entries(), chain.deleted_entries_max());
         self.deleted.entries = self.deleted.entries.saturating_add(entries);
@@ -108,9 +105,6 @@ impl Measured {
     }
 
     /// Adds the live buckets of a ring.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     pub(crate) fn add_ring<S: RingRules>(&mut self, ring: &Ring<S>, now: Moment) -> Result<(), Error> {
         for bucket in ring.live(now) {
             let Bucket { slot, begin, end, ref filter, renewed, .. } = *bucket;

@@ -188,9 +188,6 @@ impl DescribedBucket {
 
 impl Description {
     /// Reads what [`write()`] wrote.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] for a ring that cannot exist, and errors for bytes that cannot have been written.
     pub(crate) fn read(source: &mut impl Source) -> Result<Self, codec::Error> {
         let (NativeSpec { rate, capacity, scaling, hasher, policy }, is_sound_policy) = read_spec(source)?;
         let (seconds, is_sliding, buckets) = (source.u64()?, read_flag(source)?, read_u32(source)?);
@@ -214,9 +211,6 @@ impl Description {
     }
 
     /// Returns a filter as described, its bits all zero and its tables empty. Asks the ceiling before it allocates each bucket.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] for layers that no filter can have, and an error if the ceiling or the allocator refuses.
     pub(crate) fn with_zero_bits(&self, ceiling: &impl Ceiling) -> Result<WindowedFilter, Error> {
         let mut filter = WindowedFilter::without_buckets(self.spec)?;
         for bucket in &self.buckets {

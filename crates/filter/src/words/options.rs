@@ -110,10 +110,6 @@ impl Command {
     }
 
     /// Reads the options of the command up to its items, which it returns as well.
-    ///
-    /// # Errors
-    /// Refuses the first unknown word, or missing or invalid value, in the wording of the command: BF.INSERT has texts of
-    /// its own, except for extensions.
     pub(super) fn read<W: AsRef<[u8]>>(self, words: &[W], must_obey: bool) -> Result<(Given, &[W]), Refusal> {
         let is_insert = self == Self::Insert;
         let mut given = Given { must_obey, ..Given::default() };
@@ -347,9 +343,6 @@ pub struct Creation {
 
 impl Creation {
     /// Describes the filter of a request.
-    ///
-    /// # Errors
-    /// [`Refusal::LayoutMismatch`] for options of different layouts.
     pub(super) fn of(request: &Request, scale_to: Option<u64>, defaults: &Defaults) -> Result<Self, Refusal> {
         let spec = Spec::of(request, defaults).ok_or(Refusal::LayoutMismatch)?;
         Ok(Self { spec, asked_rate: request.rate, scale_to, expires: None })
@@ -410,10 +403,6 @@ impl Given {
     }
 
     /// Adds the options to a request that has a rate, a capacity and a scaling.
-    ///
-    /// # Errors
-    /// [`Refusal::Exclude`] and [`Refusal::Needs`] for options that do not go together; `bad_seed` for a seed that the hash
-    /// does not take.
     pub(super) fn apply(&self, request: Request, bad_seed: Refusal) -> Result<Request, Refusal> {
         let is_keyed = self.hash == Some(HashName::SipHash);
         let seed = match self.seed {
@@ -489,9 +478,6 @@ pub(super) fn rate_and_capacity<W: AsRef<[u8]>>(
 }
 
 /// Reads a time to live and returns it in milliseconds. One unit of the number is `unit` milliseconds.
-///
-/// # Errors
-/// [`Refusal::ExpireTime`].
 pub(super) fn time_to_live(word: &[u8], unit: u64) -> Result<u64, Refusal> {
     let time = numbers::unsigned(word).and_then(|time| time.checked_mul(unit));
     time.filter(|time| (1..=EXPIRES_MAX).contains(time)).ok_or(Refusal::ExpireTime)

@@ -40,9 +40,6 @@ const LAYER_BYTES_WITH_SHORT_ENTRIES: usize = 49;
 pub type Layers = Vec<LayerDescription<Flat<DoubleHash>>>;
 
 /// Returns the header of a filter.
-///
-/// # Errors
-/// [`Error::Filter`] if there is no memory for it.
 pub fn encode_header(filter: &RedisBloomFilter) -> Result<Vec<u8>, Error> {
     let mut header = Vec::new();
     reserve(&mut header, FRONT_BYTES + filter.layers().len() * LAYER_BYTES)?;
@@ -160,10 +157,6 @@ pub(super) fn total_bytes(filter: &RedisBloomFilter) -> u64 {
 }
 
 /// Returns the begin of a chunk in the concatenated layers, and the place of its first byte.
-///
-/// # Errors
-/// As RedisBloom distinguishes them: [`Error::WrongLength`] for an empty chunk and for more bytes than the iterator allows,
-/// [`Error::BeyondEnd`], [`Error::TooLong`].
 pub(super) fn offset_of(filter: &RedisBloomFilter, iterator: u64, data: &[u8]) -> Result<(u64, ByteOffset), Error> {
     let length = data.len() as u64;
     if data.is_empty() || iterator < length {
@@ -192,9 +185,6 @@ pub fn overwrite(filter: &mut RedisBloomFilter, iterator: u64, data: &[u8]) -> R
 }
 
 /// Accepts a chunk that the filter already has, which changes nothing. Later items may be in the bits as well.
-///
-/// # Errors
-/// [`Error::Different`] for a chunk that the filter does not have.
 pub fn is_duplicate_record(filter: &RedisBloomFilter, iterator: u64, data: &[u8]) -> Result<(), Error> {
     let (_, offset) = offset_of(filter, iterator, data)?;
     let here = filter.layers().get(offset.layer).and_then(|layer| layer.bytes().get(offset.begin..));
@@ -251,9 +241,6 @@ pub fn write_snapshot(filter: &RedisBloomFilter, sink: &mut impl Sink) {
 }
 
 /// Reads a filter of an encoding. Asks the ceiling for each layer before its bits are read, and again for what has arrived.
-///
-/// # Errors
-/// For bytes that describe no sound filter, and if the ceiling refuses.
 pub fn read_snapshot(
     source: &mut impl Source,
     encoding: u32,
@@ -356,9 +343,6 @@ impl RedisBloomArrival {
     }
 
     /// Reads what [`write`](Self::write) wrote after `kind`. Asks the ceiling for all of its memory before any is allocated.
-    ///
-    /// # Errors
-    /// For bytes that it cannot have written, and if the ceiling or the allocator refuses.
     pub(crate) fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Self, Error> {
         let (rules, layers) = decode_header(source.bytes()?.as_ref())?;
         let came = match source.u64()? {

@@ -123,7 +123,6 @@ impl RedisBloom {
     }
 
     /// Returns the rules for options that a release before 2.2 stored, which had no growth.
-    #[must_use]
     pub const fn before_2_2(options: u32) -> Self {
         let either_seeds = if options & FORCE64 == 0 { 0 } else { EITHER_SEEDS };
         Self::stored(options | either_seeds, GROWTH)

@@ -117,9 +117,6 @@ pub fn write_snapshot(filter: &ValkeyBloomFilter, sink: &mut impl Sink) {
 }
 
 /// Reads a filter. Asks the ceiling for each layer as it arrives.
-///
-/// # Errors
-/// For bytes that describe no sound filter, and if the ceiling refuses.
 pub fn read_snapshot(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, Error> {
     let count = number_of_layers::<ValkeyBloom>(source.u64()?, ceiling)?;
     let expansion = u32::try_from(source.u64()?).map_err(|_| Error::OutOfRange)?;
