@@ -5,9 +5,9 @@ use bloomgate_filter::words::rotate;
 use bloomgate_filter::{BloomFilter, Clock as _, Error, Filter, Unlimited, Value, try_box};
 
 use super::add::free_retired;
-use crate::args::{Arg, Args};
+use crate::args::Args;
 use crate::context::{CommandClock, Context};
-use crate::keys::{Keyspace, MergeKeys, ReadKey, Stored, WriteKey, Writer};
+use crate::keys::{Keyspace, ReadKey, Stored, WriteKey};
 use crate::replicate;
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::ServerCeiling;
@@ -16,61 +16,55 @@ use crate::server::freeing;
 /// `BF.MERGE destination source [source ...]`
 ///
 /// Stores the union of all filters, including the destination, at the destination.
+///
+/// The union is made beside the destination, which it then replaces: what does not fit, or cannot be merged, changes nothing.
 pub fn merge(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let mut keys = MergeKeys::open(keys, args.arg(1)?, &source_names(&args)?)?;
+    let name = args.arg(1)?;
+    let exists = WriteKey::open(keys, name)?.exists()?;
     let (union, has_grown) = {
-        let (destination, sources) = keys.values()?;
-        let sources = filters_of(sources)?;
-        match destination {
-            Some(destination) => (None, merge_into(context, destination, &sources)?),
-            None => (Some(BloomFilter::union_of(&sources, context.origin(), &ServerCeiling::of(context))?), false),
+        let destination = exists.then(|| ReadKey::open(keys, name));
+        let sources = open_sources(&args, keys, exists)?;
+        let mut filters = with_room(sources.len() + 1)?;
+        for key in sources.iter().chain(&destination) {
+            filters.push(key.filter()?.ok_or(Refusal::NotFound)?.mergeable()?);
         }
+        // The union has the definition of its first filter.
+        filters.rotate_right(usize::from(exists));
+        let union = BloomFilter::union_of(&filters, context.origin(), &ServerCeiling::of(context))?;
+        let has_grown = exists && filters.first().is_some_and(|before| union.layers().len() > before.layers().len());
+        (Filter::from(union), has_grown)
     };
-    let mut key = keys.into_destination();
-    let is_new = union.is_some();
-    if let Some(union) = union {
-        key.install(Stored::boxed(Filter::from(union).into())?);
+    let mut key = WriteKey::open(keys, name)?;
+    if exists {
+        let mut value = try_box(Value::from(union))?;
+        let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
+        let bytes = writer.contents().size_bytes;
+        writer.swap(&mut value);
+        freeing::free(value, bytes);
+    } else {
+        key.install(Stored::boxed(union.into())?);
     }
     replicate::verbatim(context);
-    key.close_changed(&[(is_new, c"bloom.reserve"), (has_grown, c"bloom.scale"), (true, c"bloom.merge")]);
+    key.close_changed(&[(!exists, c"bloom.reserve"), (has_grown, c"bloom.scale"), (true, c"bloom.merge")]);
     reply::ok(context);
     Ok(())
 }
 
-/// Returns the names of the sources in order, without duplicates.
-///
-/// # Errors
-/// [`Refusal::Filter`] if there is no memory for the list.
-fn source_names<'a>(args: &'a Args<'_>) -> Result<Vec<Arg<'a>>, Refusal> {
-    let words = args.rest(2)?;
+/// Opens the sources, each once, in the order of their names. Leaves out the destination if it is given.
+fn open_sources<'a>(
+    args: &Args<'_>,
+    keys: &'a Keyspace,
+    without_destination: bool,
+) -> Result<Vec<ReadKey<'a>>, Refusal> {
+    let (destination, words) = (args.arg(1)?, args.rest(2)?);
     let mut names = with_room(words.len())?;
     names.extend_from_slice(words);
     names.sort_unstable_by_key(|name| name.bytes());
     names.dedup_by_key(|name| name.bytes());
-    Ok(names)
-}
-
-/// Returns the filters at the keys.
-///
-/// # Errors
-/// [`Refusal::NotFound`], [`Refusal::WrongType`], [`Refusal::StillLoading`]; [`Refusal::Filter`] for a filter that cannot be
-/// merged, and if there is no memory for the list.
-fn filters_of<'a>(keys: &'a [ReadKey<'_>]) -> Result<Vec<&'a BloomFilter>, Refusal> {
-    let mut filters = with_room(keys.len())?;
-    for key in keys {
-        filters.push(key.filter()?.ok_or(Refusal::NotFound)?.mergeable()?);
-    }
-    Ok(filters)
-}
-
-/// Merges into an existing destination. Returns whether it has more layers afterwards.
-fn merge_into(context: Context, mut writer: Writer<'_>, sources: &[&BloomFilter]) -> Result<bool, Refusal> {
-    let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
-    let destination = filter.mergeable_mut()?;
-    let layers = destination.layers().len();
-    destination.merge(sources, context.origin(), &ServerCeiling::of(context))?;
-    let has_grown = destination.layers().len() > layers;
-    Ok(has_grown)
+    names.retain(|name| !without_destination || name.bytes() != destination.bytes());
+    let mut sources = with_room(names.len())?;
+    sources.extend(names.into_iter().map(|name| ReadKey::open(keys, name)));
+    Ok(sources)
 }
 
 /// Returns an empty list with room for this many elements.

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use bloomgate_filter::{Error, Filter, Value};
+use bloomgate_filter::{Filter, Value};
 use redis_module::raw;
 
 use super::data_type;
@@ -340,45 +340,6 @@ impl<'a> WriteKey<'a> {
         let Self { key, context, name } = self;
         drop(key);
         raise(context, name, events);
-    }
-}
-
-/// A key that is open for writing, and others that are open for reading meanwhile.
-pub struct MergeKeys<'a> {
-    destination: WriteKey<'a>,
-    sources: Vec<ReadKey<'a>>,
-}
-
-impl<'a> MergeKeys<'a> {
-    /// Opens the keys. If the destination exists it is left out of the sources.
-    ///
-    /// # Errors
-    /// [`Refusal::NotWritable`] and [`Refusal::WrongType`] for the destination; [`Refusal::Filter`] if there is no memory for the list.
-    pub fn open(keys: &'a mut Keyspace, destination: Arg<'a>, sources: &[Arg<'_>]) -> Result<Self, Refusal> {
-        let mut keys = Self { destination: WriteKey::open(keys, destination)?, sources: Vec::new() };
-        let exists = keys.destination.exists()?;
-        let out_of_memory = Error::OutOfMemory { asked_bytes: size_of_val(sources) as u64 };
-        keys.sources.try_reserve_exact(sources.len()).map_err(|_| out_of_memory)?;
-        for source in sources.iter().filter(|source| !exists || source.bytes() != destination.bytes()) {
-            // SAFETY: the other keys are sources, or the destination, which is the only one that is open for writing. It has another
-            // name, or was missing when this source was opened for reading, which makes the source stay empty.
-            let key = unsafe { OpenKey::open_beside(keys.destination.context, *source, READ) };
-            keys.sources.push(ReadKey(key));
-        }
-        Ok(keys)
-    }
-
-    /// The destination's value, open for writing, `None` if the key is missing; and the sources.
-    ///
-    /// # Errors
-    /// [`Refusal::WrongType`] for the destination.
-    pub fn values(&mut self) -> Result<(Option<Writer<'_>>, &[ReadKey<'a>]), Refusal> {
-        Ok((self.destination.writer()?, &self.sources))
-    }
-
-    /// Closes the sources.
-    pub fn into_destination(self) -> WriteKey<'a> {
-        self.destination
     }
 }
 

@@ -6,5 +6,5 @@ mod key;
 pub mod pending;
 mod stored;
 
-pub use key::{Keyspace, MergeKeys, ReadKey, WriteKey, filter_of};
-pub use stored::{Reserved, Stored, Writer, begin_generations};
+pub use key::{Keyspace, ReadKey, WriteKey, filter_of};
+pub use stored::{Reserved, Stored, begin_generations};

@@ -89,6 +89,30 @@ fn layers_come_with_the_items() {
     });
 }
 
+/// The union is made beside the destination, even if it is no larger.
+#[test]
+fn a_union_without_room_beside_its_destination_is_refused() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (key, items) in [("a", 0..1000), ("b", 1000..2000)] {
+            assert_eq!(client.run(&format!("BF.RESERVE {key} 0.01 1000000 SEED 1")), ok());
+            fill(&mut client, key, items);
+        }
+        let before = client.run("DEBUG DIGEST");
+        let size = client.run("BF.INFO a").field("Size").number();
+        let limit = client.info_number("used_memory") + size / 2;
+        client.run(&format!("CONFIG SET maxmemory {limit}"));
+        let refused = client.run("BF.MERGE a b");
+        assert!(refused.error_text().starts_with("ERR Insufficient memory to create filter"), "{refused:?}");
+        assert_eq!(client.run("DEBUG DIGEST"), before);
+        client.run(&format!("CONFIG SET maxmemory {}", limit + 2 * size));
+        assert_eq!(client.run("BF.MERGE a b"), ok());
+        assert!(has_all(&mut client, "a", 0..2000));
+        assert_eq!(client.run("BF.INFO a").field("Size").number(), size, "it takes no more when it is done");
+    });
+}
+
 #[test]
 fn what_cannot_be_merged_is_refused_and_nothing_has_changed() {
     with_client(|_, client| {
