@@ -2,7 +2,7 @@
 //! their keys, time to live, SYNC, filters that are not created by an add.
 
 use testing::{
-    Connection, Server, array, error, integer, lines, ok, on_every_server, rewritten_commands, with_append_only_file,
+    Connection, Server, array, error, integer, lines, ok, on_every_server, rewritten_commands, with_append_only_client,
     with_client,
 };
 
@@ -68,13 +68,11 @@ fn words_that_contradict_each_other_are_refused() {
 
 #[test]
 fn a_keyed_filter_is_carried_with_its_key() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
+    with_append_only_client(|server, client| {
         assert_eq!(client.run(&format!("BF.RESERVE named 0.01 100 SEED {KEY} HASH siphash")), ok());
         client.run("BF.INSERT drawn HASH SipHash ITEMS x y x");
         client.run("BF.RESERVE plain 0.01 100 HASH murmur3 SEED 7");
-        let lines = lines(&server);
+        let lines = lines(server);
         let named = format!("BF.INSERT named CAPACITY 100 ERROR 0.01 EXPANSION 2 HASH siphash SEED {KEY} POLICY 2");
         assert_eq!(lines[0], named);
         let drawn = lines[1].strip_prefix("BF.INSERT drawn CAPACITY 100 ERROR 0.01 EXPANSION 2 HASH siphash SEED ");
@@ -93,8 +91,8 @@ fn a_keyed_filter_is_carried_with_its_key() {
             assert_eq!(client.run(way), ok(), "{way}");
             assert_eq!(client.run("DEBUG DIGEST"), digest, "{way}");
         }
-        crate::persistence::rewrite_append_only_file(&mut client);
-        let rewritten = rewritten_commands(&server);
+        crate::persistence::rewrite_append_only_file(client);
+        let rewritten = rewritten_commands(server);
         assert!(rewritten.iter().any(|words| words[0] == b"BF.LOADCHUNK"));
         assert_eq!(client.run("DEBUG LOADAOF"), ok());
         assert_eq!(client.run("DEBUG DIGEST"), digest);
@@ -135,11 +133,9 @@ fn hash_of(client: &mut Connection, server: &Server, command: &str) -> &'static 
 
 #[test]
 fn the_setting_of_the_hash_is_for_clients_that_say_nothing() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
+    with_append_only_client(|server, client| {
         assert_eq!(client.run("CONFIG GET bf.hash").elements()[1].text(), "murmur3");
-        assert_eq!(hash_of(&mut client, &server, "BF.ADD a x"), "murmur3");
+        assert_eq!(hash_of(client, server, "BF.ADD a x"), "murmur3");
         assert_eq!(client.run("CONFIG SET bf.hash siphash"), ok());
         assert!(client.run("CONFIG SET bf.hash md5").is_error());
         for (command, hash) in [
@@ -152,7 +148,7 @@ fn the_setting_of_the_hash_is_for_clients_that_say_nothing() {
             ("BF.INSERT h TIGHTENING 0.5 ITEMS x", "murmur3"),
             ("BF.RESERVE i 0.01 100 HASH murmur3", "murmur3"),
         ] {
-            assert_eq!(hash_of(&mut client, &server, command), hash, "{command}");
+            assert_eq!(hash_of(client, server, command), hash, "{command}");
         }
         let digest = client.run("DEBUG DIGEST");
         // To the AOF the setting says nothing.
@@ -163,9 +159,7 @@ fn the_setting_of_the_hash_is_for_clients_that_say_nothing() {
 
 #[test]
 fn a_key_that_is_created_with_a_time_to_live_has_it() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
+    with_append_only_client(|server, client| {
         assert_eq!(client.run("BF.RESERVE a 0.01 100 EX 1000"), ok());
         client.run("BF.INSERT b PX 500000 ITEMS x");
         client.run("BF.INSERT b PX 1 ITEMS y");
@@ -175,7 +169,7 @@ fn a_key_that_is_created_with_a_time_to_live_has_it() {
             let left = client.run(&format!("TTL {key}")).number();
             assert!(seconds.contains(&left), "{key}: {left}");
         }
-        let lines = lines(&server);
+        let lines = lines(server);
         let expiring: Vec<&String> = lines.iter().filter(|line| line.starts_with("PEXPIREAT")).collect();
         assert!(expiring.len() == 2 && expiring[0].starts_with("PEXPIREAT a "), "{lines:?}");
         assert!(!lines.iter().any(|line| line.contains(" EX ") || line.contains(" PX ")), "{lines:?}");
@@ -190,9 +184,7 @@ fn a_key_that_is_created_with_a_time_to_live_has_it() {
 
 #[test]
 fn sync_carries_what_was_not_new() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
+    with_append_only_client(|server, client| {
         client.run("BF.INSERT k CAPACITY 100 SEED 1 ITEMS a b");
         let answers = [client.answer(false), client.answer(true), client.answer(false)];
         assert_eq!(client.run("BF.INSERT k SYNC ITEMS a c b"), array(answers));
@@ -200,7 +192,7 @@ fn sync_carries_what_was_not_new() {
         client.run("BF.INSERT k ITEMS c");
         client.run("BF.INSERT fresh SEED 3 SYNC ITEMS c c");
         assert_eq!(
-            lines(&server)[1..],
+            lines(server)[1..],
             [
                 "BF.INSERT k NOCREATE SYNC ITEMS a b",
                 "BF.MADD k c",
@@ -216,9 +208,7 @@ fn sync_carries_what_was_not_new() {
 
 #[test]
 fn an_add_creates_no_filter_where_it_may_not() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
+    with_append_only_client(|_, client| {
         assert_eq!(client.run("CONFIG GET bf.auto-create").elements()[1].text(), "yes");
         client.run("BF.ADD before x");
         assert_eq!(client.run("CONFIG SET bf.auto-create no"), ok());

@@ -1,34 +1,29 @@
 //! Filters that count: what COUNTING creates, the replies and effects of adds, BF.COUNT, dumps and loads, and deletes.
 
-use testing::{Connection, Server, array, digest, error, integer, nil, ok, on_every_server, with_client};
+use testing::{Connection, array, digest, error, in_both_protocols, integer, nil, ok, with_client};
 
 const FULL: &str = "ERR non scaling filter is full";
 
 #[test]
 fn every_add_counts_and_says_whether_the_item_was_new() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            let (yes, no) = (client.answer(true), client.answer(false));
-            client.run("FLUSHALL");
-            assert_eq!(client.run("BF.RESERVE k 0.01 100 COUNTING"), ok());
-            assert_eq!(client.run("BF.ADD k a"), yes);
-            assert_eq!(client.run("BF.ADD k a"), no);
-            // In order: the second of a command is found.
-            assert_eq!(client.run("BF.MADD k b a b b"), array([yes.clone(), no.clone(), no.clone(), no.clone()]));
-            assert_eq!(client.run("BF.INSERT k ITEMS c"), array([yes.clone()]));
-            assert_eq!(client.run("BF.CARD k"), integer(7));
-            for (item, count) in [("a", 3), ("b", 3), ("c", 1), ("d", 0)] {
-                assert_eq!(client.run(&format!("BF.COUNT k {item}")), integer(count), "{item}");
-                assert_eq!(client.run(&format!("BF.EXISTS k {item}")), client.answer(count > 0), "{item}");
-            }
-            assert_eq!(client.run("BF.MEXISTS k a d c"), array([yes, no, client.answer(true)]));
-            assert_eq!(client.run("BF.INFO k").field("Expansion rate"), &nil(protocol));
-            assert_eq!(client.run("BF.INFO k").field("Number of items inserted"), &integer(7));
-            assert_eq!(client.run("BF.INFO k").field("Capacity"), &integer(100));
-            assert_eq!(client.run("BF.INFO k").field("Number of filters"), &integer(1));
+    in_both_protocols(|client, protocol| {
+        let (yes, no) = (client.answer(true), client.answer(false));
+        assert_eq!(client.run("BF.RESERVE k 0.01 100 COUNTING"), ok());
+        assert_eq!(client.run("BF.ADD k a"), yes);
+        assert_eq!(client.run("BF.ADD k a"), no);
+        // In order: the second of a command is found.
+        assert_eq!(client.run("BF.MADD k b a b b"), array([yes.clone(), no.clone(), no.clone(), no.clone()]));
+        assert_eq!(client.run("BF.INSERT k ITEMS c"), array([yes.clone()]));
+        assert_eq!(client.run("BF.CARD k"), integer(7));
+        for (item, count) in [("a", 3), ("b", 3), ("c", 1), ("d", 0)] {
+            assert_eq!(client.run(&format!("BF.COUNT k {item}")), integer(count), "{item}");
+            assert_eq!(client.run(&format!("BF.EXISTS k {item}")), client.answer(count > 0), "{item}");
         }
+        assert_eq!(client.run("BF.MEXISTS k a d c"), array([yes, no, client.answer(true)]));
+        assert_eq!(client.run("BF.INFO k").field("Expansion rate"), &nil(protocol));
+        assert_eq!(client.run("BF.INFO k").field("Number of items inserted"), &integer(7));
+        assert_eq!(client.run("BF.INFO k").field("Capacity"), &integer(100));
+        assert_eq!(client.run("BF.INFO k").field("Number of filters"), &integer(1));
     });
 }
 
@@ -132,28 +127,23 @@ fn info_and_debug_tell_of_counters() {
 
 #[test]
 fn a_delete_counts_down_what_it_finds() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            let (yes, no) = (client.answer(true), client.answer(false));
-            client.run("FLUSHALL");
-            client.run("BF.INSERT k CAPACITY 4 COUNTING ITEMS a a a b");
-            assert_eq!(client.run("BF.DEL k a"), yes);
-            assert_eq!(client.run("BF.EXISTS k a"), yes, "it was added more than once");
-            assert_eq!((client.run("BF.COUNT k a"), client.run("BF.CARD k")), (integer(2), integer(3)));
-            // It takes one more now, and no two.
-            assert_eq!(client.run("BF.MADD k c c"), array([yes.clone(), error(FULL)]));
-            let answers = [yes.clone(), yes.clone(), no.clone(), yes.clone(), no.clone()];
-            assert_eq!(client.run("BF.MDEL k a a a b never"), array(answers), "in order");
-            assert_eq!((client.run("BF.COUNT k a"), client.run("BF.CARD k")), (integer(0), integer(1)));
-            assert_eq!(client.run("BF.DEL k a"), no);
-            assert_eq!(client.run("BF.ADD k a"), yes);
-            // A hash makes no table.
-            client.run("BF.INSERT keyed HASH siphash CAPACITY 100 COUNTING ITEMS a a");
-            let size = client.run("BF.INFO keyed SIZE");
-            assert_eq!(client.run("BF.MDEL keyed a a a"), array([yes.clone(), yes.clone(), no.clone()]));
-            assert_eq!(client.run("BF.INFO keyed SIZE"), size);
-        }
+    in_both_protocols(|client, _| {
+        let (yes, no) = (client.answer(true), client.answer(false));
+        client.run("BF.INSERT k CAPACITY 4 COUNTING ITEMS a a a b");
+        assert_eq!(client.run("BF.DEL k a"), yes);
+        assert_eq!(client.run("BF.EXISTS k a"), yes, "it was added more than once");
+        assert_eq!((client.run("BF.COUNT k a"), client.run("BF.CARD k")), (integer(2), integer(3)));
+        // It takes one more now, and no two.
+        assert_eq!(client.run("BF.MADD k c c"), array([yes.clone(), error(FULL)]));
+        let answers = [yes.clone(), yes.clone(), no.clone(), yes.clone(), no.clone()];
+        assert_eq!(client.run("BF.MDEL k a a a b never"), array(answers), "in order");
+        assert_eq!((client.run("BF.COUNT k a"), client.run("BF.CARD k")), (integer(0), integer(1)));
+        assert_eq!(client.run("BF.DEL k a"), no);
+        assert_eq!(client.run("BF.ADD k a"), yes);
+        // A hash makes no table.
+        client.run("BF.INSERT keyed HASH siphash CAPACITY 100 COUNTING ITEMS a a");
+        let size = client.run("BF.INFO keyed SIZE");
+        assert_eq!(client.run("BF.MDEL keyed a a a"), array([yes.clone(), yes.clone(), no.clone()]));
+        assert_eq!(client.run("BF.INFO keyed SIZE"), size);
     });
 }

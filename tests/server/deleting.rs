@@ -1,8 +1,9 @@
 //! BF.DEL and BF.MDEL on filters with HASH siphash: what they answer, what they refuse, what is carried, saved and dumped.
 
 use testing::{
-    Connection, Reply, Server, array, catch_up, digest, dump, error, eventually, follow, integer, lines, load_record,
-    load_records, next_record, ok, on_every_server, records, restore, with_append_only_file, with_client,
+    Connection, Reply, Server, array, catch_up, digest, dump, error, eventually, follow, in_both_protocols, integer,
+    lines, load_record, load_records, next_record, ok, on_every_server, records, restore, with_append_only_client,
+    with_client,
 };
 
 fn numbered(numbers: std::ops::Range<u32>) -> Vec<String> {
@@ -71,69 +72,59 @@ const CANNOT: &str = "ERR this filter cannot delete: it needs HASH siphash or CO
 
 #[test]
 fn a_delete_answers_whether_the_filter_found_the_item() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            reserve_all(&mut client);
-            for (key, _) in FILTERS {
-                let mut run = |line: &str| client.run(&line.replace('$', key));
-                run("BF.MADD $ a b c d");
-                let (yes, no) = (run("BF.EXISTS $ a"), run("BF.EXISTS $ x"));
-                assert_eq!(run("BF.DEL $ a"), yes, "{key}");
-                assert_eq!(run("BF.DEL $ a"), no, "{key}");
-                assert_eq!(run("BF.EXISTS $ a"), no, "{key}");
-                let expected = array([yes.clone(), no.clone(), no.clone(), no.clone(), yes.clone()]);
-                assert_eq!(run("BF.MDEL $ b x a b c"), expected, "{key}");
-                assert_eq!(run("BF.MEXISTS $ a b c d"), array([no.clone(), no.clone(), no.clone(), yes.clone()]));
-                assert_eq!(run("BF.CARD $"), integer(1));
-                assert_eq!(run("BF.INFO $").field("Number of items inserted"), &integer(1));
-                // An item that was deleted is new, and in again.
-                assert_eq!(run("BF.ADD $ a"), yes, "{key}");
-                assert_eq!(run("BF.MADD $ a b d b"), array([no.clone(), yes.clone(), no.clone(), no]), "{key}");
-                assert_eq!(run("BF.MEXISTS $ a b d"), array([yes.clone(), yes.clone(), yes]));
-                assert_eq!(run("BF.CARD $"), integer(3));
-            }
+    in_both_protocols(|client, _| {
+        reserve_all(client);
+        for (key, _) in FILTERS {
+            let mut run = |line: &str| client.run(&line.replace('$', key));
+            run("BF.MADD $ a b c d");
+            let (yes, no) = (run("BF.EXISTS $ a"), run("BF.EXISTS $ x"));
+            assert_eq!(run("BF.DEL $ a"), yes, "{key}");
+            assert_eq!(run("BF.DEL $ a"), no, "{key}");
+            assert_eq!(run("BF.EXISTS $ a"), no, "{key}");
+            let expected = array([yes.clone(), no.clone(), no.clone(), no.clone(), yes.clone()]);
+            assert_eq!(run("BF.MDEL $ b x a b c"), expected, "{key}");
+            assert_eq!(run("BF.MEXISTS $ a b c d"), array([no.clone(), no.clone(), no.clone(), yes.clone()]));
+            assert_eq!(run("BF.CARD $"), integer(1));
+            assert_eq!(run("BF.INFO $").field("Number of items inserted"), &integer(1));
+            // An item that was deleted is new, and in again.
+            assert_eq!(run("BF.ADD $ a"), yes, "{key}");
+            assert_eq!(run("BF.MADD $ a b d b"), array([no.clone(), yes.clone(), no.clone(), no]), "{key}");
+            assert_eq!(run("BF.MEXISTS $ a b d"), array([yes.clone(), yes.clone(), yes]));
+            assert_eq!(run("BF.CARD $"), integer(3));
         }
     });
 }
 
 #[test]
 fn what_cannot_delete_says_so_and_a_missing_filter_has_nothing() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            let (yes, no) = (client.answer(true), client.answer(false));
-            assert_eq!(client.run("BF.DEL missing a"), no);
-            assert_eq!(client.run("BF.MDEL missing a b"), array([no.clone(), no]));
-            assert_eq!(client.run("EXISTS missing"), integer(0));
-            for (key, line) in [
-                ("native", "BF.RESERVE native 0.01 100"),
-                ("windowed", "BF.RESERVE windowed 0.01 100 WINDOW 60"),
-                ("redisbloom", "BF.RESERVE redisbloom 0.01 100 LAYOUT redisbloom"),
-                ("valkey-bloom", "BF.INSERT valkey-bloom TIGHTENING 0.5 ITEMS x"),
-            ] {
-                client.run(line);
-                client.run(&format!("BF.ADD {key} a"));
-                let before = digest(&mut client, key);
-                assert_eq!(client.run(&format!("BF.DEL {key} a")), error(CANNOT), "{key}");
-                assert_eq!(client.run(&format!("BF.MDEL {key} a b")), error(CANNOT), "{key}");
-                assert_eq!(client.run(&format!("BF.EXISTS {key} a")), yes);
-                assert_eq!(digest(&mut client, key), before);
-            }
-            client.run("SET string x");
-            let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
-            assert_eq!(client.run("BF.DEL string a"), error(wrong));
-            assert_eq!(client.run("BF.MDEL string a b"), error(wrong));
-            client.run("BF.RESERVE whole 0.01 100 HASH siphash");
-            let header = next_record(&mut client, "whole", 0).expect("a header");
-            assert_eq!(load_record(&mut client, "part", &header), ok());
-            assert_eq!(client.run("BF.DEL part a"), error("ERR filter is still being loaded"));
-            assert_eq!(client.run("BF.MDEL part a"), error("ERR filter is still being loaded"));
+    in_both_protocols(|client, _| {
+        let (yes, no) = (client.answer(true), client.answer(false));
+        assert_eq!(client.run("BF.DEL missing a"), no);
+        assert_eq!(client.run("BF.MDEL missing a b"), array([no.clone(), no]));
+        assert_eq!(client.run("EXISTS missing"), integer(0));
+        for (key, line) in [
+            ("native", "BF.RESERVE native 0.01 100"),
+            ("windowed", "BF.RESERVE windowed 0.01 100 WINDOW 60"),
+            ("redisbloom", "BF.RESERVE redisbloom 0.01 100 LAYOUT redisbloom"),
+            ("valkey-bloom", "BF.INSERT valkey-bloom TIGHTENING 0.5 ITEMS x"),
+        ] {
+            client.run(line);
+            client.run(&format!("BF.ADD {key} a"));
+            let before = digest(client, key);
+            assert_eq!(client.run(&format!("BF.DEL {key} a")), error(CANNOT), "{key}");
+            assert_eq!(client.run(&format!("BF.MDEL {key} a b")), error(CANNOT), "{key}");
+            assert_eq!(client.run(&format!("BF.EXISTS {key} a")), yes);
+            assert_eq!(digest(client, key), before);
         }
+        client.run("SET string x");
+        let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        assert_eq!(client.run("BF.DEL string a"), error(wrong));
+        assert_eq!(client.run("BF.MDEL string a b"), error(wrong));
+        client.run("BF.RESERVE whole 0.01 100 HASH siphash");
+        let header = next_record(client, "whole", 0).expect("a header");
+        assert_eq!(load_record(client, "part", &header), ok());
+        assert_eq!(client.run("BF.DEL part a"), error("ERR filter is still being loaded"));
+        assert_eq!(client.run("BF.MDEL part a"), error("ERR filter is still being loaded"));
     });
 }
 
@@ -162,19 +153,17 @@ fn ring_that_is_due_above_maxmemory(client: &mut Connection) {
 /// A session that is revoked must not stay valid for want of memory.
 #[test]
 fn above_maxmemory_a_ring_deletes_though_its_next_bucket_is_due() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
-        ring_that_is_due_above_maxmemory(&mut client);
-        let before = lines(&server).len();
+    with_append_only_client(|server, client| {
+        ring_that_is_due_above_maxmemory(client);
+        let before = lines(server).len();
         assert_eq!(client.run("BF.DEL w a"), integer(1));
         assert_eq!(client.run("BF.MDEL w b x c"), array([integer(1), integer(0), integer(1)]));
         assert_eq!(client.run("BF.MEXISTS w a b c d"), array([0, 0, 0, 1].map(integer)));
-        assert_eq!(lines(&server).split_off(before), ["BF.DEL w a", "BF.MDEL w b c"]);
+        assert_eq!(lines(server).split_off(before), ["BF.DEL w a", "BF.MDEL w b c"]);
         assert_eq!(client.run("BF.STATS w").field("Buckets").elements().len(), 1, "a delete needs no bucket");
-        let before = digest(&mut client, "w");
+        let before = digest(client, "w");
         assert_eq!(client.run("DEBUG LOADAOF"), ok());
-        assert_eq!(digest(&mut client, "w"), before);
+        assert_eq!(digest(client, "w"), before);
     });
 }
 
@@ -182,16 +171,14 @@ fn above_maxmemory_a_ring_deletes_though_its_next_bucket_is_due() {
 /// not to commit. The cache key is deleted all the same.
 #[test]
 fn above_maxmemory_a_row_is_not_announced_to_a_ring_whose_next_bucket_is_due() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
+    with_append_only_client(|server, client| {
         client.run("SET cached old");
-        ring_that_is_due_above_maxmemory(&mut client);
-        let before = lines(&server).len();
+        ring_that_is_due_above_maxmemory(client);
+        let before = lines(server).len();
         let refused = client.run("BF.CHANGED w a cached");
         assert!(refused.error_text().starts_with("ERR Insufficient memory"), "{refused:?}");
         assert_eq!(client.run("EXISTS cached"), integer(0));
-        assert_eq!(lines(&server).split_off(before), ["DEL cached"]);
+        assert_eq!(lines(server).split_off(before), ["DEL cached"]);
         assert_eq!(client.run("CONFIG SET maxmemory 0"), ok());
         assert_eq!(client.run("BF.CHANGED w a cached"), integer(0), "it is found, and gets a window from now on");
     });
@@ -199,34 +186,29 @@ fn above_maxmemory_a_row_is_not_announced_to_a_ring_whose_next_bucket_is_due() {
 
 #[test]
 fn a_full_table_refuses_an_item_and_changes_nothing() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            client.run(&format!("BF.RESERVE k 0.01 1000 NONSCALING {KEYED}"));
-            let items = numbered(0..500);
-            call(&mut client, "BF.MADD k", &items);
-            let card = client.run("BF.CARD k").number();
-            let reply = call(&mut client, "BF.MDEL k", &items);
-            let (refused, found) = reply.elements().split_last().unwrap();
-            let count = found.iter().filter(|answer| answer.truth()).count();
-            let text = format!("ERR no room for more deleted items ({count} entries): rebuild the filter");
-            assert_eq!(refused, &error(&text));
-            assert!((40..100).contains(&count) && count <= found.len(), "{count} entries");
-            assert_eq!(client.run("BF.CARD k"), integer(card - count as i64));
-            let before = digest(&mut client, "k");
-            assert_eq!(client.call(&["BF.DEL", "k", &items[found.len()]]), error(&text));
-            assert_eq!(digest(&mut client, "k"), before);
-            let present = client.batched(&[b"BF.MEXISTS", b"k"], &items);
-            assert!(!present[..found.len()].contains(&true) && !present[found.len()..].contains(&false));
-            // A full filter takes what was deleted from it, and there is room again.
-            call(&mut client, "BF.MADD k", &numbered(1000..2500));
-            let full = client.run("BF.MADD k more-than-it-holds one-more and-another");
-            assert_eq!(full.elements().last(), Some(&error("ERR non scaling filter is full")));
-            assert!(call(&mut client, "BF.ADD k", &items[..1]).truth());
-            assert!(client.call(&["BF.DEL", "k", &items[found.len()]]).truth());
-        }
+    in_both_protocols(|client, _| {
+        client.run(&format!("BF.RESERVE k 0.01 1000 NONSCALING {KEYED}"));
+        let items = numbered(0..500);
+        call(client, "BF.MADD k", &items);
+        let card = client.run("BF.CARD k").number();
+        let reply = call(client, "BF.MDEL k", &items);
+        let (refused, found) = reply.elements().split_last().unwrap();
+        let count = found.iter().filter(|answer| answer.truth()).count();
+        let text = format!("ERR no room for more deleted items ({count} entries): rebuild the filter");
+        assert_eq!(refused, &error(&text));
+        assert!((40..100).contains(&count) && count <= found.len(), "{count} entries");
+        assert_eq!(client.run("BF.CARD k"), integer(card - count as i64));
+        let before = digest(client, "k");
+        assert_eq!(client.call(&["BF.DEL", "k", &items[found.len()]]), error(&text));
+        assert_eq!(digest(client, "k"), before);
+        let present = client.batched(&[b"BF.MEXISTS", b"k"], &items);
+        assert!(!present[..found.len()].contains(&true) && !present[found.len()..].contains(&false));
+        // A full filter takes what was deleted from it, and there is room again.
+        call(client, "BF.MADD k", &numbered(1000..2500));
+        let full = client.run("BF.MADD k more-than-it-holds one-more and-another");
+        assert_eq!(full.elements().last(), Some(&error("ERR non scaling filter is full")));
+        assert!(call(client, "BF.ADD k", &items[..1]).truth());
+        assert!(client.call(&["BF.DEL", "k", &items[found.len()]]).truth());
     });
 }
 
@@ -278,9 +260,7 @@ fn totals_and_memory_count_the_entries() {
 
 #[test]
 fn only_what_was_found_is_carried() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
+    with_append_only_client(|server, client| {
         for (key, words) in [("k", ""), ("w", " WINDOW 60")] {
             client.run(&format!("BF.RESERVE {key} 0.0001 1000 {KEYED}{words}"));
             client.run(&format!("BF.MADD {key} a b c d e"));
@@ -294,10 +274,10 @@ fn only_what_was_found_is_carried() {
                 ("BF.ADD $ a", Some("BF.ADD $ a")),
                 ("BF.MADD $ a b e", Some("BF.MADD $ b")),
             ] {
-                let before = lines(&server).len();
+                let before = lines(server).len();
                 let dirty = client.info_number("rdb_changes_since_last_save");
                 client.run(&command.replace('$', key));
-                let carried = lines(&server).split_off(before);
+                let carried = lines(server).split_off(before);
                 let expected: Vec<String> = expected.iter().map(|line| line.replace('$', key)).collect();
                 assert_eq!(carried, expected, "{command}");
                 let changes = client.info_number("rdb_changes_since_last_save") - dirty;
@@ -331,18 +311,16 @@ fn a_full_table_is_full_on_a_replica_whatever_its_ceiling() {
 
 #[test]
 fn a_delete_after_a_buckets_end_begins_no_bucket() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
+    with_append_only_client(|server, client| {
         client.run("BF.RESERVE w 0.01 100 HASH siphash WINDOW 2 BUCKETS 3");
         client.run("BF.MADD w a b");
         // A bucket takes items for a second, and is forgotten after three.
-        let before = lines(&server).len();
+        let before = lines(server).len();
         eventually("the window to pass", || !client.run("BF.EXISTS w a").truth());
         assert_eq!(client.run("BF.DEL w a"), integer(0));
-        assert_eq!(lines(&server).len(), before);
+        assert_eq!(lines(server).len(), before);
         client.run("BF.ADD w c");
-        let carried = lines(&server).split_off(before);
+        let carried = lines(server).split_off(before);
         assert!(carried.len() == 2 && carried[0].starts_with("BF.ROTATE w "), "{carried:?}");
     });
 }

@@ -1,7 +1,8 @@
 //! BF.INFO: all fields in their order, or one of them, in the shape that clients parse.
 
 use testing::{
-    Connection, Reply, Server, Stop, array, error, eventually, integer, nil, ok, on_every_server, simple, with_client,
+    Connection, Reply, Server, Stop, array, error, eventually, in_both_protocols, integer, nil, ok, on_every_server,
+    simple, with_client,
 };
 
 const NAMES: [&str; 5] = ["Capacity", "Size", "Number of filters", "Number of items inserted", "Expansion rate"];
@@ -30,46 +31,36 @@ fn the_whole_is_five_named_fields() {
 
 #[test]
 fn one_field_comes_alone() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            client.run("BF.RESERVE growing 0.01 100");
-            client.run("BF.RESERVE fixed 0.01 100 NONSCALING");
-            for key in ["growing", "fixed"] {
-                let whole = client.run(&format!("BF.INFO {key}"));
-                for (name, word) in NAMES.iter().zip(WORDS) {
-                    let value = whole.field(name).clone();
-                    let expected = match protocol {
-                        2 => array([value]),
-                        _ => Reply::Map(vec![(simple(name), value)]),
-                    };
-                    assert_eq!(client.run(&format!("BF.INFO {key} {word}")), expected);
-                    assert_eq!(client.run(&format!("BF.INFO {key} {}", word.to_lowercase())), expected);
-                }
+    in_both_protocols(|client, protocol| {
+        client.run("BF.RESERVE growing 0.01 100");
+        client.run("BF.RESERVE fixed 0.01 100 NONSCALING");
+        for key in ["growing", "fixed"] {
+            let whole = client.run(&format!("BF.INFO {key}"));
+            for (name, word) in NAMES.iter().zip(WORDS) {
+                let value = whole.field(name).clone();
+                let expected = match protocol {
+                    2 => array([value]),
+                    _ => Reply::Map(vec![(simple(name), value)]),
+                };
+                assert_eq!(client.run(&format!("BF.INFO {key} {word}")), expected);
+                assert_eq!(client.run(&format!("BF.INFO {key} {}", word.to_lowercase())), expected);
             }
-            assert_eq!(client.run("BF.INFO fixed").field("Expansion rate"), &nil(protocol));
         }
+        assert_eq!(client.run("BF.INFO fixed").field("Expansion rate"), &nil(protocol));
     });
 }
 
 #[test]
 fn bad_questions_are_errors() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            client.run("BF.ADD k a");
-            client.run("SET string x");
-            let unknown = error("Invalid information value");
-            for field in ["FROBNICATE", "", "CAP", "CAPACITYX", "Number"] {
-                assert_eq!(client.call(&["BF.INFO", "k", field]), unknown, "{field:?}");
-            }
-            assert_eq!(client.run("BF.INFO missing"), error("ERR not found"));
-            assert_eq!(client.run("BF.INFO missing SIZE"), error("ERR not found"));
+    in_both_protocols(|client, _| {
+        client.run("BF.ADD k a");
+        client.run("SET string x");
+        let unknown = error("Invalid information value");
+        for field in ["FROBNICATE", "", "CAP", "CAPACITYX", "Number"] {
+            assert_eq!(client.call(&["BF.INFO", "k", field]), unknown, "{field:?}");
         }
+        assert_eq!(client.run("BF.INFO missing"), error("ERR not found"));
+        assert_eq!(client.run("BF.INFO missing SIZE"), error("ERR not found"));
     });
 }
 
@@ -193,68 +184,57 @@ const ALL: [&str; 11] = [
 
 #[test]
 fn every_kind_tells_what_it_has() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            for (creation, kind, layout, hash, more) in [
-                ("BF.RESERVE k 0.01 20000", "scaling", "native", "murmur3", vec![]),
-                ("BF.RESERVE k 0.01 60000 NONSCALING", "nonscaling", "native", "murmur3", vec![]),
-                (
-                    "BF.RESERVE k 0.01 20000 HASH siphash",
-                    "scaling",
-                    "native",
-                    "siphash",
-                    vec!["Number of items deleted", "Room for items deleted"],
-                ),
-                ("BF.RESERVE k 0.01 60000 ROLLING", "rolling", "native", "murmur3", vec!["Buckets"]),
-                (
-                    "BF.RESERVE k 0.01 20000 WINDOW 3600 SLIDING",
-                    "window",
-                    "native",
-                    "murmur3",
-                    vec!["Window", "Sliding", "Buckets"],
-                ),
-                ("BF.RESERVE k 0.01 20000 LAYOUT redisbloom", "scaling", "redisbloom", "murmur2", vec![]),
-                (
-                    "BF.INSERT k ERROR 0.01 CAPACITY 20000 TIGHTENING 0.5",
-                    "scaling",
-                    "valkey-bloom",
-                    "siphash13",
-                    vec![],
-                ),
-            ] {
-                assert!(!client.run(creation).is_error(), "{creation}");
-                fill(&mut client, "k", 0..50_000);
-                let stats = client.run("BF.STATS k");
-                assert_eq!(matches!(stats, Reply::Map(_)), protocol == 3);
-                for (name, text) in [("Kind", kind), ("Layout", layout), ("Hash", hash)] {
-                    assert_eq!(stats.field(name).text(), text, "{creation}");
-                }
-                let mut told = names(&stats);
-                told.sort_unstable();
-                let mut expected: Vec<&str> = ALL.into_iter().chain(more).collect();
-                expected.sort_unstable();
-                assert_eq!(told, expected, "{creation}");
-
-                let items = client.run("BF.CARD k").number();
-                assert_eq!(stats.field("Number of items inserted"), &integer(items));
-                let estimated = stats.field("Number of items estimated").number();
-                assert!(estimated.abs_diff(items) < items.unsigned_abs() / 50, "{creation}: {estimated} of {items}");
-                assert_eq!(fraction(stats.field("Error rate")), 0.01);
-                assert_eq!(matches!(stats.field("Error rate now"), Reply::Double(_)), protocol == 3);
-                let absent: Vec<String> = (0..50_000).map(|number| format!("absent {number}")).collect();
-                let wrong = client.batched(&[b"BF.MEXISTS", b"k"], &absent).into_iter().filter(|found| *found).count();
-                let expected = fraction(stats.field("Error rate now")) * 50_000.0;
-                let deviation = (wrong as f64 - expected).abs();
-                assert!(deviation < 5.0 * expected.sqrt() + 0.1 * expected, "{creation}: {wrong} for {expected}");
-                for (name, info) in [("Capacity", "Capacity"), ("Size", "Size")] {
-                    assert_eq!(stats.field(name), client.run("BF.INFO k").field(info), "{creation}");
-                }
-                layers(&stats, client.run("BF.DEBUG k").elements().len() - 1, creation);
-                client.run("DEL k");
+    in_both_protocols(|client, protocol| {
+        for (creation, kind, layout, hash, more) in [
+            ("BF.RESERVE k 0.01 20000", "scaling", "native", "murmur3", vec![]),
+            ("BF.RESERVE k 0.01 60000 NONSCALING", "nonscaling", "native", "murmur3", vec![]),
+            (
+                "BF.RESERVE k 0.01 20000 HASH siphash",
+                "scaling",
+                "native",
+                "siphash",
+                vec!["Number of items deleted", "Room for items deleted"],
+            ),
+            ("BF.RESERVE k 0.01 60000 ROLLING", "rolling", "native", "murmur3", vec!["Buckets"]),
+            (
+                "BF.RESERVE k 0.01 20000 WINDOW 3600 SLIDING",
+                "window",
+                "native",
+                "murmur3",
+                vec!["Window", "Sliding", "Buckets"],
+            ),
+            ("BF.RESERVE k 0.01 20000 LAYOUT redisbloom", "scaling", "redisbloom", "murmur2", vec![]),
+            ("BF.INSERT k ERROR 0.01 CAPACITY 20000 TIGHTENING 0.5", "scaling", "valkey-bloom", "siphash13", vec![]),
+        ] {
+            assert!(!client.run(creation).is_error(), "{creation}");
+            fill(client, "k", 0..50_000);
+            let stats = client.run("BF.STATS k");
+            assert_eq!(matches!(stats, Reply::Map(_)), protocol == 3);
+            for (name, text) in [("Kind", kind), ("Layout", layout), ("Hash", hash)] {
+                assert_eq!(stats.field(name).text(), text, "{creation}");
             }
+            let mut told = names(&stats);
+            told.sort_unstable();
+            let mut expected: Vec<&str> = ALL.into_iter().chain(more).collect();
+            expected.sort_unstable();
+            assert_eq!(told, expected, "{creation}");
+
+            let items = client.run("BF.CARD k").number();
+            assert_eq!(stats.field("Number of items inserted"), &integer(items));
+            let estimated = stats.field("Number of items estimated").number();
+            assert!(estimated.abs_diff(items) < items.unsigned_abs() / 50, "{creation}: {estimated} of {items}");
+            assert_eq!(fraction(stats.field("Error rate")), 0.01);
+            assert_eq!(matches!(stats.field("Error rate now"), Reply::Double(_)), protocol == 3);
+            let absent: Vec<String> = (0..50_000).map(|number| format!("absent {number}")).collect();
+            let wrong = client.batched(&[b"BF.MEXISTS", b"k"], &absent).into_iter().filter(|found| *found).count();
+            let expected = fraction(stats.field("Error rate now")) * 50_000.0;
+            let deviation = (wrong as f64 - expected).abs();
+            assert!(deviation < 5.0 * expected.sqrt() + 0.1 * expected, "{creation}: {wrong} for {expected}");
+            for (name, info) in [("Capacity", "Capacity"), ("Size", "Size")] {
+                assert_eq!(stats.field(name), client.run("BF.INFO k").field(info), "{creation}");
+            }
+            layers(&stats, client.run("BF.DEBUG k").elements().len() - 1, creation);
+            client.run("DEL k");
         }
     });
 }
@@ -276,35 +256,30 @@ fn layers(stats: &Reply, count: usize, creation: &str) {
 
 #[test]
 fn a_ring_tells_of_its_buckets() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            client.run("BF.RESERVE w 0.01 1000 SEED 1 WINDOW 3600 BUCKETS 4");
-            fill(&mut client, "w", 0..100);
-            client.run("BF.ROTATE w");
-            fill(&mut client, "w", 100..150);
-            let stats = client.run("BF.STATS w");
-            assert_eq!(stats.field("Window"), &integer(3600));
-            assert_eq!(stats.field("Sliding"), &client.answer(false));
-            let buckets = stats.field("Buckets").elements();
-            let numbers = |name: &str| buckets.iter().map(|bucket| bucket.field(name).number()).collect::<Vec<_>>();
-            assert_eq!(numbers("Slot"), [0, 1]);
-            assert_eq!(numbers("Number of items inserted"), [100, 50]);
-            let (begins, ends) = (numbers("Begin"), numbers("End"));
-            assert_eq!(ends[0], begins[1]);
-            assert_eq!(ends[1] - begins[1], 1_200_000);
+    in_both_protocols(|client, _| {
+        client.run("BF.RESERVE w 0.01 1000 SEED 1 WINDOW 3600 BUCKETS 4");
+        fill(client, "w", 0..100);
+        client.run("BF.ROTATE w");
+        fill(client, "w", 100..150);
+        let stats = client.run("BF.STATS w");
+        assert_eq!(stats.field("Window"), &integer(3600));
+        assert_eq!(stats.field("Sliding"), &client.answer(false));
+        let buckets = stats.field("Buckets").elements();
+        let numbers = |name: &str| buckets.iter().map(|bucket| bucket.field(name).number()).collect::<Vec<_>>();
+        assert_eq!(numbers("Slot"), [0, 1]);
+        assert_eq!(numbers("Number of items inserted"), [100, 50]);
+        let (begins, ends) = (numbers("Begin"), numbers("End"));
+        assert_eq!(ends[0], begins[1]);
+        assert_eq!(ends[1] - begins[1], 1_200_000);
 
-            client.run("BF.RESERVE r 0.001 300 ROLLING BUCKETS 4");
-            fill(&mut client, "r", 0..250);
-            let stats = client.run("BF.STATS r");
-            let buckets = stats.field("Buckets").elements();
-            assert_eq!(
-                buckets.iter().map(|bucket| names(bucket).join(" ")).collect::<Vec<_>>(),
-                vec!["Slot Number of items inserted"; 3]
-            );
-        }
+        client.run("BF.RESERVE r 0.001 300 ROLLING BUCKETS 4");
+        fill(client, "r", 0..250);
+        let stats = client.run("BF.STATS r");
+        let buckets = stats.field("Buckets").elements();
+        assert_eq!(
+            buckets.iter().map(|bucket| names(bucket).join(" ")).collect::<Vec<_>>(),
+            vec!["Slot Number of items inserted"; 3]
+        );
     });
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use testing::{Connection, Rng, Server, array, digest, error, integer, nil, ok, on_every_server, with_client};
+use testing::{
+    Connection, Rng, Server, array, digest, error, in_both_protocols, integer, nil, ok, on_every_server, with_client,
+};
 
 /// Adds random batches by random commands, and checks each answer against a set.
 struct Crawl {
@@ -275,23 +277,18 @@ fn a_missing_filter_is_created_with_the_defaults() {
 
 #[test]
 fn equal_items_within_one_command_count_once() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            assert_eq!(client.run("BF.MADD k a a b a b"), client.answers([1, 0, 1, 0, 0]));
-            assert_eq!(client.run("BF.CARD k"), integer(2));
-            // Across the end of a batch of 32 as well.
-            client.run("BF.RESERVE many 0.01 100 SEED 1");
-            let mut words = vec!["BF.MADD".to_owned(), "many".to_owned()];
-            words.extend((0..200).map(|number| format!("item-{}", number % 50)));
-            let reply = client.call(&words);
-            for (number, answer) in reply.elements().iter().enumerate() {
-                assert_eq!(answer, &client.answer(number < 50), "item {number}");
-            }
-            assert_eq!(client.run("BF.CARD many"), integer(50));
+    in_both_protocols(|client, _| {
+        assert_eq!(client.run("BF.MADD k a a b a b"), client.answers([1, 0, 1, 0, 0]));
+        assert_eq!(client.run("BF.CARD k"), integer(2));
+        // Across the end of a batch of 32 as well.
+        client.run("BF.RESERVE many 0.01 100 SEED 1");
+        let mut words = vec!["BF.MADD".to_owned(), "many".to_owned()];
+        words.extend((0..200).map(|number| format!("item-{}", number % 50)));
+        let reply = client.call(&words);
+        for (number, answer) in reply.elements().iter().enumerate() {
+            assert_eq!(answer, &client.answer(number < 50), "item {number}");
         }
+        assert_eq!(client.run("BF.CARD many"), integer(50));
     });
 }
 

@@ -88,38 +88,6 @@ fn ten_gibibytes_take_no_memory_until_they_are_used() {
     });
 }
 
-#[test]
-fn large_filters_are_freed_in_the_background() {
-    with_client(|_, client| {
-        let make = |client: &mut Connection, key: &str| {
-            assert_eq!(client.run(&format!("BF.RESERVE {key} 0.01 100000000")), ok());
-            client.run(&format!("BF.RESERVE grown-{key} 0.01 10 EXPANSION 1"));
-            let items: Vec<String> = (0..2000).map(|number| number.to_string()).collect();
-            client.batched(&[b"BF.MADD", key.as_bytes()], &items);
-            client.batched(&[b"BF.MADD", format!("grown-{key}").as_bytes()], &items);
-        };
-        make(client, "a");
-        let before = client.info_number("lazyfreed_objects");
-        assert_eq!(client.run("UNLINK a"), integer(1));
-        eventually("a thread in the background to free it", || client.info_number("lazyfreed_objects") == before + 1);
-        client.run("DEL grown-a");
-        for end in ["UNLINK a grown-a", "DEL a grown-a", "FLUSHALL ASYNC", "FLUSHALL SYNC", "FLUSHDB ASYNC"] {
-            make(client, "a");
-            assert!(client.info_number("used_memory") > 100 << 20);
-            assert!(!client.run(end).is_error());
-            assert_eq!(client.run("DBSIZE"), integer(0));
-            eventually(end, || client.info_number("used_memory") < 50 << 20);
-        }
-        for end in ["SET a x", "EXPIRE a 0", "RENAME b a"] {
-            make(client, "a");
-            client.run("BF.ADD b x");
-            assert!(!client.run(end).is_error());
-            client.run("DEL a b grown-a");
-            eventually(end, || client.info_number("used_memory") < 50 << 20);
-        }
-    });
-}
-
 /// Reserves 10 GiB, or half of what the server says it has where that is less; answers the capacity.
 fn reserve_about_ten_gibibytes(client: &mut Connection) -> i64 {
     let capacity = 8_870_000_000;

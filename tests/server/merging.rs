@@ -1,7 +1,7 @@
 //! BF.MERGE: the union of filters.
 
 use testing::{
-    Connection, Server, catch_up, error, eventually, follow, integer, lines, ok, on_every_server,
+    Connection, Server, catch_up, error, eventually, follow, in_both_protocols, integer, lines, ok, on_every_server,
     with_append_only_file, with_client,
 };
 
@@ -28,39 +28,34 @@ fn make(client: &mut Connection, key: &str, items: std::ops::Range<u32>) {
 
 #[test]
 fn the_destination_has_the_items_of_all() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            make(&mut client, "a", 0..8000);
-            make(&mut client, "b", 5000..12_000);
-            make(&mut client, "c", 11_000..16_000);
-            assert_eq!(client.run("BF.MERGE a b c"), ok());
-            assert!(has_all(&mut client, "a", 0..16_000));
-            let items = client.run("BF.CARD a").number();
-            assert!((15_700..16_300).contains(&items), "{items}");
-            assert_eq!(client.run("BF.CARD b"), integer(7000), "a source is as it was");
+    in_both_protocols(|client, _| {
+        make(client, "a", 0..8000);
+        make(client, "b", 5000..12_000);
+        make(client, "c", 11_000..16_000);
+        assert_eq!(client.run("BF.MERGE a b c"), ok());
+        assert!(has_all(client, "a", 0..16_000));
+        let items = client.run("BF.CARD a").number();
+        assert!((15_700..16_300).contains(&items), "{items}");
+        assert_eq!(client.run("BF.CARD b"), integer(7000), "a source is as it was");
 
-            // One that is missing is created as the first source was.
-            assert_eq!(client.run("BF.MERGE d b c"), ok());
-            assert!(has_all(&mut client, "d", 5000..16_000));
-            assert_eq!(client.run("BF.INFO d CAPACITY"), client.run("BF.INFO b CAPACITY"));
-            client.run("BF.MERGE copy a");
-            assert_eq!(digest(&mut client, "copy"), digest(&mut client, "a"));
-            assert_eq!(client.run("BF.CARD copy"), integer(items));
+        // One that is missing is created as the first source was.
+        assert_eq!(client.run("BF.MERGE d b c"), ok());
+        assert!(has_all(client, "d", 5000..16_000));
+        assert_eq!(client.run("BF.INFO d CAPACITY"), client.run("BF.INFO b CAPACITY"));
+        client.run("BF.MERGE copy a");
+        assert_eq!(digest(client, "copy"), digest(client, "a"));
+        assert_eq!(client.run("BF.CARD copy"), integer(items));
 
-            // The destination as a source, and one that comes again, bring nothing.
-            let before = digest(&mut client, "a");
-            for line in ["BF.MERGE a a", "BF.MERGE a a b a c b a", "BF.MERGE a copy copy"] {
-                assert_eq!(client.run(line), ok(), "{line}");
-                assert_eq!(digest(&mut client, "a"), before, "{line}");
-            }
-            assert_eq!(client.gauge("num_objects"), 5);
-            let counted: i64 =
-                ["a", "b", "c", "d", "copy"].map(|key| client.run(&format!("BF.CARD {key}")).number()).iter().sum();
-            assert_eq!(client.gauge("num_items_across_objects"), counted);
+        // The destination as a source, and one that comes again, bring nothing.
+        let before = digest(client, "a");
+        for line in ["BF.MERGE a a", "BF.MERGE a a b a c b a", "BF.MERGE a copy copy"] {
+            assert_eq!(client.run(line), ok(), "{line}");
+            assert_eq!(digest(client, "a"), before, "{line}");
         }
+        assert_eq!(client.gauge("num_objects"), 5);
+        let counted: i64 =
+            ["a", "b", "c", "d", "copy"].map(|key| client.run(&format!("BF.CARD {key}")).number()).iter().sum();
+        assert_eq!(client.gauge("num_items_across_objects"), counted);
     });
 }
 
@@ -249,31 +244,26 @@ fn told(client: &mut Connection, key: &str) -> (String, Vec<String>) {
 
 #[test]
 fn it_is_as_it_was_created() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            let before = client.info_number("used_memory");
-            for (key, creation) in KINDS {
-                assert!(!client.run(creation).is_error(), "{creation}");
-                client.run(&format!("PEXPIRE {key} 1000000"));
-                let created = told(&mut client, key);
-                for _ in 0..2 {
-                    fill_to(&mut client, key);
-                    assert!(client.run(&format!("BF.CARD {key}")).number() > 400, "{key}");
-                    assert_eq!(client.run(&format!("BF.CLEAR {key}")), ok(), "{key}");
-                    assert_eq!(client.run(&format!("BF.CARD {key}")), integer(0), "{key}");
-                    assert!(!client.run(&format!("BF.EXISTS {key} 7")).truth(), "{key}");
-                    assert_eq!(told(&mut client, key), created, "{key}");
-                }
-                assert!(client.run(&format!("PTTL {key}")).number() > 900_000, "{key}");
+    in_both_protocols(|client, _| {
+        let before = client.info_number("used_memory");
+        for (key, creation) in KINDS {
+            assert!(!client.run(creation).is_error(), "{creation}");
+            client.run(&format!("PEXPIRE {key} 1000000"));
+            let created = told(client, key);
+            for _ in 0..2 {
+                fill_to(client, key);
+                assert!(client.run(&format!("BF.CARD {key}")).number() > 400, "{key}");
+                assert_eq!(client.run(&format!("BF.CLEAR {key}")), ok(), "{key}");
+                assert_eq!(client.run(&format!("BF.CARD {key}")), integer(0), "{key}");
+                assert!(!client.run(&format!("BF.EXISTS {key} 7")).truth(), "{key}");
+                assert_eq!(told(client, key), created, "{key}");
             }
-            assert_eq!(client.gauge("num_items_across_objects"), 0);
-            assert_eq!(client.gauge("num_objects"), KINDS.len() as i64);
-            client.run("FLUSHALL");
-            eventually("the memory", || client.info_number("used_memory") < before + (3 << 20));
+            assert!(client.run(&format!("PTTL {key}")).number() > 900_000, "{key}");
         }
+        assert_eq!(client.gauge("num_items_across_objects"), 0);
+        assert_eq!(client.gauge("num_objects"), KINDS.len() as i64);
+        client.run("FLUSHALL");
+        eventually("the memory", || client.info_number("used_memory") < before + (3 << 20));
     });
 }
 

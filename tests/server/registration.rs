@@ -1,14 +1,14 @@
 //! What the server says about the module and its commands, by which clients, proxies and rights find their way.
 
-use redis::TypedCommands;
 use redis::bloom::{
     BloomFilterDumpChunk, BloomFilterDumpIterator, BloomFilterInfoType, BloomFilterInsertOptions,
     BloomFilterScalingOptions,
 };
 
+use redis::TypedCommands;
 use testing::{
-    Connection, Reply, Server, Version, array, bulk, error, integer, module, ok, old_server, on_every_server,
-    with_client,
+    Connection, Reply, Server, Version, array, bulk, error, in_both_protocols, integer, module, ok, old_server,
+    on_every_server, with_client,
 };
 
 /// Name, arity, whether it writes, whether it is refused above `maxmemory`, whether it is marked fast, and the version of
@@ -273,36 +273,31 @@ fn a_wrong_number_of_words_is_the_servers_usual_error() {
 
 #[test]
 fn a_key_of_another_type_is_left_alone() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            client.run("SET string x");
-            client.run("RPUSH list x");
-            client.run("SADD set x");
-            client.run("HSET hash x y");
-            client.run("ZADD sorted 1 x");
-            client.run("XADD stream * x y");
-            for key in ["string", "list", "set", "hash", "sorted", "stream"] {
-                for line in [
-                    "BF.RESERVE k 0.01 100",
-                    "BF.ADD k x",
-                    "BF.MADD k x y",
-                    "BF.INSERT k ITEMS x",
-                    "BF.INSERT k NOCREATE ITEMS x",
-                    "BF.INSERT k CAPACITY 1000000000000000000 ITEMS x",
-                    "BF.EXISTS k x",
-                    "BF.MEXISTS k x y",
-                    "BF.CARD k",
-                    "BF.INFO k",
-                    "BF.INFO k SIZE",
-                ] {
-                    let line = line.replacen(" k", &format!(" {key}"), 1);
-                    assert_eq!(client.run(&line), error(WRONG_TYPE), "{line}");
-                }
-                assert_ne!(client.run(&format!("TYPE {key}")).text(), "bloomgate");
+    in_both_protocols(|client, _| {
+        client.run("SET string x");
+        client.run("RPUSH list x");
+        client.run("SADD set x");
+        client.run("HSET hash x y");
+        client.run("ZADD sorted 1 x");
+        client.run("XADD stream * x y");
+        for key in ["string", "list", "set", "hash", "sorted", "stream"] {
+            for line in [
+                "BF.RESERVE k 0.01 100",
+                "BF.ADD k x",
+                "BF.MADD k x y",
+                "BF.INSERT k ITEMS x",
+                "BF.INSERT k NOCREATE ITEMS x",
+                "BF.INSERT k CAPACITY 1000000000000000000 ITEMS x",
+                "BF.EXISTS k x",
+                "BF.MEXISTS k x y",
+                "BF.CARD k",
+                "BF.INFO k",
+                "BF.INFO k SIZE",
+            ] {
+                let line = line.replacen(" k", &format!(" {key}"), 1);
+                assert_eq!(client.run(&line), error(WRONG_TYPE), "{line}");
             }
+            assert_ne!(client.run(&format!("TYPE {key}")).text(), "bloomgate");
         }
     });
 }
@@ -359,7 +354,7 @@ fn loadchunk_refuses_what_no_rewrite_wrote() {
 // The redis crate: every BF method that it has, with its own parsing of the replies, in both protocols.
 
 /// Calls the test with a connection in RESP2 and one in RESP3, each to a server of its own.
-fn in_both_protocols(test: impl Fn(&mut redis::Connection)) {
+fn with_library_client(test: impl Fn(&mut redis::Connection)) {
     on_every_server(|program| {
         for protocol in [2, 3] {
             let server = Server::start(program);
@@ -370,7 +365,7 @@ fn in_both_protocols(test: impl Fn(&mut redis::Connection)) {
 
 #[test]
 fn items_go_in_and_are_found() {
-    in_both_protocols(|client| {
+    with_library_client(|client| {
         assert_eq!(client.bf_add("k", "a"), Ok(true));
         assert_eq!(client.bf_add("k", "a"), Ok(false));
         assert_eq!(client.bf_madd("k", &["a", "b", "c", "c"]), Ok(vec![false, true, true, false]));
@@ -388,7 +383,7 @@ fn items_go_in_and_are_found() {
 
 #[test]
 fn filters_are_made_as_asked() {
-    in_both_protocols(|client| {
+    with_library_client(|client| {
         client.bf_reserve("plain", 0.01, 1000).unwrap();
         client.bf_reserve_options("four", 0.001, 50, BloomFilterScalingOptions::ExpansionRate(4)).unwrap();
         client.bf_reserve_options("fixed", 1e-9, 2, BloomFilterScalingOptions::NonScaling).unwrap();
@@ -422,7 +417,7 @@ fn filters_are_made_as_asked() {
 
 #[test]
 fn an_insert_makes_and_fills() {
-    in_both_protocols(|client| {
+    with_library_client(|client| {
         assert_eq!(client.bf_insert("k", &["a", "b", "a"]), Ok(vec![true, true, false]));
         let options = BloomFilterInsertOptions::default()
             .capacity(77)
@@ -439,7 +434,7 @@ fn an_insert_makes_and_fills() {
 
 #[test]
 fn a_dump_is_loaded() {
-    in_both_protocols(|client| {
+    with_library_client(|client| {
         let items: Vec<String> = (0..5000).map(|number| format!("https://example.org/{number}")).collect();
         client.bf_madd("k", &items).unwrap();
         let records: Vec<BloomFilterDumpChunk> =

@@ -10,7 +10,7 @@ use crate::persistence::rewrite_append_only_file;
 use crate::zoo::{Zoo, assert_same};
 use testing::{
     Connection, Reply, Server, append_only_commands, array, digest, eventually, integer, lines, newest,
-    on_every_server, records, with_append_only_file, with_client,
+    on_every_server, records, with_append_only_client, with_append_only_file, with_client,
 };
 
 /// Sends commands as a client does. None of them is refused.
@@ -243,9 +243,7 @@ fn now_ms() -> u64 {
 /// Replayed an hour later, the buckets of a window are over. The items are then as new: none is forgotten before its time.
 #[test]
 fn a_window_that_is_replayed_late_forgets_nothing_early() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
+    with_append_only_client(|_, client| {
         // Buckets of 20 seconds.
         let first = now_ms() - 3_600_000;
         let mut file = vec!["BF.INSERT k CAPACITY 100 ERROR 0.01 EXPANSION 2 WINDOW 60 BUCKETS 4 SEED 5".to_owned()];
@@ -256,13 +254,13 @@ fn a_window_that_is_replayed_late_forgets_nothing_early() {
         }
         let commands: Vec<Vec<Vec<u8>>> =
             file.iter().map(|line| line.split(' ').map(|word| word.as_bytes().to_vec()).collect()).collect();
-        replay(&commands, &mut client);
+        replay(&commands, client);
         for slot in 0..20 {
             assert_eq!(client.run(&format!("BF.EXISTS k item/{slot}")), integer(1), "{slot}");
         }
-        let digest_before = digest(&mut client, "k");
+        let digest_before = digest(client, "k");
         assert_eq!(client.run("DEBUG LOADAOF").text(), "OK");
-        assert_eq!(digest(&mut client, "k"), digest_before);
+        assert_eq!(digest(client, "k"), digest_before);
         // It turns as it did.
         assert_eq!(client.run("BF.ROTATE k"), integer(0));
         assert_eq!(client.run("BF.ADD k one-more"), integer(1));

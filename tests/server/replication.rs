@@ -10,8 +10,8 @@ use crate::zoo::{Zoo, assert_same};
 use testing::{
     Builder, Connection, FOOTER, LAST_WORDS, Reply, Server, Stop, append_only_commands, append_only_length, array,
     catch_up, dump, encode, error, eventually, follow, integer, lines, module_of_other_processor, ok, on_every_server,
-    records, restore, server_of_other_processor, simple, start_on_commands, stopped_on_commands, with_append_only_file,
-    with_client, with_fixed_checksum,
+    records, restore, server_of_other_processor, simple, start_on_commands, stopped_on_commands,
+    with_append_only_client, with_append_only_file, with_client, with_fixed_checksum,
 };
 
 /// A replica whose own settings would make other filters and refuse those of its primary.
@@ -202,12 +202,6 @@ fn a_client_of_a_replica_that_loads_is_a_client() {
 // What is written to the append-only file, which is what a replica gets: a creation with everything that made the
 // filter, the items that were new, and nothing for nothing.
 
-fn server_with_append_only_file(program: &Path) -> (Server, Connection) {
-    let server = with_append_only_file(program);
-    let client = server.connect();
-    (server, client)
-}
-
 /// The line that creates a filter, cut around its seed: what comes before it, the seed, what comes after it.
 fn around_the_seed(line: &str) -> (String, u32, String) {
     let (before, rest) = line.split_once(" SEED ").unwrap_or_else(|| panic!("no SEED in {line:?}"));
@@ -218,7 +212,8 @@ fn around_the_seed(line: &str) -> (String, u32, String) {
 /// Runs commands one after another and compares what each wrote to the append-only file. An effect that ends in `*` is the
 /// start of a line; MULTI and EXEC count where they are expected.
 fn assert_effects(program: &Path, commands: &[(&str, &[&str])]) {
-    let (server, mut client) = server_with_append_only_file(program);
+    let server = with_append_only_file(program);
+    let mut client = server.connect();
     for (command, expected) in commands {
         let before = append_only_commands(&server).len();
         client.run(command);
@@ -386,8 +381,7 @@ fn effects_on_redisblooms_layout_are_spelled_in_redisblooms_words() {
 
 #[test]
 fn a_creation_without_a_seed_is_carried_with_the_one_that_was_picked() {
-    on_every_server(|program| {
-        let (server, mut client) = server_with_append_only_file(program);
+    with_append_only_client(|server, client| {
         for (command, before, after) in [
             ("BF.ADD a x", "BF.INSERT a CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 2 ITEMS x"),
             ("BF.MADD b x y x", "BF.INSERT b CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 2 ITEMS x y"),
@@ -395,12 +389,12 @@ fn a_creation_without_a_seed_is_carried_with_the_one_that_was_picked() {
             ("BF.RESERVE d 0.001 100", "BF.INSERT d CAPACITY 100 ERROR 0.001 EXPANSION 2", "POLICY 2"),
         ] {
             client.run(command);
-            let (found_before, _, found_after) = around_the_seed(lines(&server).last().unwrap());
+            let (found_before, _, found_after) = around_the_seed(lines(server).last().unwrap());
             assert_eq!((found_before.as_str(), found_after.as_str()), (before, after), "{command}");
         }
         client.run("CONFIG SET bf.error-rate 0.002 bf.initial-size 33 bf.expansion-factor 0");
         client.run("BF.ADD e x");
-        let (before, _, after) = around_the_seed(lines(&server).last().unwrap());
+        let (before, _, after) = around_the_seed(lines(server).last().unwrap());
         assert_eq!(before, "BF.INSERT e CAPACITY 33 ERROR 0.002 NONSCALING");
         assert_eq!(after, "ITEMS x");
     });
@@ -408,10 +402,9 @@ fn a_creation_without_a_seed_is_carried_with_the_one_that_was_picked() {
 
 #[test]
 fn the_smallest_rate_reads_back_as_the_same_number() {
-    on_every_server(|program| {
-        let (server, mut client) = server_with_append_only_file(program);
+    with_append_only_client(|server, client| {
         client.run("BF.RESERVE k 1e-20 100 SEED 1");
-        let words = append_only_commands(&server).pop().unwrap();
+        let words = append_only_commands(server).pop().unwrap();
         assert_eq!(words[4], b"ERROR");
         let rate: f64 = std::str::from_utf8(&words[5]).unwrap().parse().unwrap();
         assert_eq!(rate.to_bits(), 1e-12_f64.to_bits());
@@ -420,8 +413,7 @@ fn the_smallest_rate_reads_back_as_the_same_number() {
 
 #[test]
 fn adds_carry_the_new_items_only() {
-    on_every_server(|program| {
-        let (server, mut client) = server_with_append_only_file(program);
+    with_append_only_client(|server, client| {
         client.run("BF.RESERVE k 0.0001 1000 SEED 1");
         for (command, new) in [
             ("BF.ADD k a", vec!["a"]),
@@ -431,9 +423,9 @@ fn adds_carry_the_new_items_only() {
             ("BF.INSERT k NOCREATE ITEMS g", vec!["g"]),
             ("BF.INSERT k CAPACITY 5 ERROR 0.1 SEED 9 NONSCALING ITEMS h a", vec!["h"]),
         ] {
-            let before = append_only_commands(&server).len();
+            let before = append_only_commands(server).len();
             client.run(command);
-            let carried = &append_only_commands(&server)[before..];
+            let carried = &append_only_commands(server)[before..];
             assert_eq!(carried.len(), 1, "{command} carried {carried:?}");
             let name = carried[0][0].to_ascii_uppercase();
             assert!(name == b"BF.MADD" || (name == b"BF.ADD" && new.len() == 1), "{command}: {carried:?}");
@@ -447,20 +439,19 @@ fn adds_carry_the_new_items_only() {
         // Items are carried as the bytes that they are, growth needs no word of its own.
         client.run("BF.RESERVE grown 0.0001 2 SEED 1");
         client.call(&[b"BF.MADD".as_slice(), b"grown", b"\0\xff", b"", b"\r\n", b"x y"]);
-        let words = append_only_commands(&server).pop().unwrap();
+        let words = append_only_commands(server).pop().unwrap();
         assert_eq!(words[1..], [b"grown".as_slice(), b"\0\xff", b"", b"\r\n", b"x y"]);
     });
 }
 
 #[test]
 fn nothing_new_leaves_no_trace() {
-    on_every_server(|program| {
-        let (server, mut client) = server_with_append_only_file(program);
+    with_append_only_client(|server, client| {
         client.run("SET string x");
         client.run("BF.RESERVE full 0.0001 1 NONSCALING SEED 1");
         client.run("BF.ADD full a");
         client.run("BF.MADD k a b c");
-        let length = append_only_length(&server);
+        let length = append_only_length(server);
         let changes = client.info_number("rdb_changes_since_last_save");
         for command in [
             "BF.ADD k a",
@@ -485,40 +476,38 @@ fn nothing_new_leaves_no_trace() {
             "BF.INSERT full ITEMS a b",
         ] {
             client.run(command);
-            assert_eq!(append_only_length(&server), length, "{command} wrote to the append-only file");
+            assert_eq!(append_only_length(server), length, "{command} wrote to the append-only file");
             assert_eq!(client.info_number("rdb_changes_since_last_save"), changes, "{command} counted as a change");
         }
         client.pipeline(&["MULTI", "BF.ADD k a", "BF.MADD k b c", "EXEC"]);
         client.call(&["EVAL", "return redis.call('BF.MADD', KEYS[1], 'a', 'b')", "1", "k"]);
-        assert_eq!(append_only_length(&server), length);
+        assert_eq!(append_only_length(server), length);
         client.run("BF.ADD k d");
-        assert!(append_only_length(&server) > length);
+        assert!(append_only_length(server) > length);
         assert!(client.info_number("rdb_changes_since_last_save") > changes);
     });
 }
 
 #[test]
 fn an_error_is_not_carried_and_what_came_before_it_is() {
-    on_every_server(|program| {
-        let (server, mut client) = server_with_append_only_file(program);
+    with_append_only_client(|server, client| {
         client.run("BF.RESERVE k 0.0001 3 NONSCALING SEED 1");
         let full = error("ERR non scaling filter is full");
         assert_eq!(client.run("BF.MADD k a b a c d e"), array([integer(1), integer(1), integer(0), integer(1), full]));
-        assert_eq!(lines(&server).last().unwrap(), "BF.MADD k a b c");
+        assert_eq!(lines(server).last().unwrap(), "BF.MADD k a b c");
     });
 }
 
 #[test]
 fn transactions_and_scripts_carry_effects() {
-    on_every_server(|program| {
-        let (server, mut client) = server_with_append_only_file(program);
+    with_append_only_client(|server, client| {
         client.run("BF.RESERVE k 0.0001 100 SEED 1");
-        let before = lines(&server).len();
+        let before = lines(server).len();
         client.pipeline(&["MULTI", "BF.ADD k a", "BF.ADD k a", "BF.MADD k a b", "EXEC"]);
         let script = "redis.call('BF.ADD', KEYS[1], 'a'); redis.call('BF.MADD', KEYS[1], 'b', 'c', 'd')
             redis.call('BF.ADD', KEYS[1], 'e')";
         client.call(&["EVAL", script, "1", "k"]);
-        let mut carried = lines(&server).split_off(before);
+        let mut carried = lines(server).split_off(before);
         for line in &mut carried {
             *line = line.replace("BF.MADD", "BF.ADD");
         }
@@ -529,8 +518,7 @@ fn transactions_and_scripts_carry_effects() {
 /// The server holds the words of the effects until EXEC, while those of the next creation replace them.
 #[test]
 fn creations_in_a_transaction_carry_their_own_words() {
-    on_every_server(|program| {
-        let (server, mut client) = server_with_append_only_file(program);
+    with_append_only_client(|server, client| {
         let creations = [
             "BF.RESERVE a 0.01 200 SEED 1",
             "BF.RESERVE b 0.001 300 NONSCALING SEED 2",
@@ -538,7 +526,7 @@ fn creations_in_a_transaction_carry_their_own_words() {
             "BF.INSERT d CAPACITY 200 ERROR 0.01 SEED 4 ITEMS x",
         ];
         client.pipeline(&[&["MULTI"][..], &creations, &["EXEC"]].concat());
-        let carried = lines(&server);
+        let carried = lines(server);
         for expected in [
             "BF.INSERT a CAPACITY 200 ERROR 0.01 EXPANSION 2 SEED 1",
             "BF.INSERT b CAPACITY 300 ERROR 0.001 NONSCALING SEED 2",

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use testing::{
-    Connection, Reply, Server, Stop, array, digest, error, integer, nil, ok, on_every_server, simple, with_client,
+    Connection, Reply, Server, Stop, array, digest, error, in_both_protocols, integer, nil, ok, on_every_server,
+    simple, with_client,
 };
 
 const NO_RATE: &str = "ERR bad error rate";
@@ -15,30 +16,25 @@ const EXPANSION_RANGE: &str = "ERR expansion must be in the range [0, 32768]";
 
 #[test]
 fn a_filter_has_what_was_asked_for() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            for (line, capacity, expansion) in [
-                ("BF.RESERVE plain 0.01 100", 100, Some(2)),
-                ("bf.reserve lower 0.01 100 expansion 4 seed 7", 100, Some(4)),
-                ("Bf.Reserve mixed 1e-3 1000 Seed 0 Expansion 1", 1000, Some(1)),
-                ("BF.RESERVE fixed 0.001 5000 NONSCALING", 5000, None),
-                ("BF.RESERVE zero 0.001 5001 EXPANSION 0", 5001, None),
-                ("BF.RESERVE both 0.001 5002 EXPANSION 0 NONSCALING", 5002, None),
-                ("BF.RESERVE order 0.001 5003 NONSCALING EXPANSION 0", 5003, None),
-                ("BF.RESERVE largest 0.2 10 EXPANSION 32768 SEED 4294967295", 10, Some(32768)),
-                ("BF.RESERVE one 0.01 1", 1, Some(2)),
-            ] {
-                assert_eq!(client.run(line), ok(), "{line}");
-                let key = line.split(' ').nth(1).unwrap();
-                let info = client.run(&format!("BF.INFO {key}"));
-                assert_eq!(info.field("Capacity"), &integer(capacity), "{line}");
-                assert_eq!(info.field("Number of filters"), &integer(1), "{line}");
-                assert_eq!(info.field("Number of items inserted"), &integer(0), "{line}");
-                assert_eq!(info.field("Expansion rate"), &expansion.map_or(nil(protocol), integer), "{line}");
-            }
+    in_both_protocols(|client, protocol| {
+        for (line, capacity, expansion) in [
+            ("BF.RESERVE plain 0.01 100", 100, Some(2)),
+            ("bf.reserve lower 0.01 100 expansion 4 seed 7", 100, Some(4)),
+            ("Bf.Reserve mixed 1e-3 1000 Seed 0 Expansion 1", 1000, Some(1)),
+            ("BF.RESERVE fixed 0.001 5000 NONSCALING", 5000, None),
+            ("BF.RESERVE zero 0.001 5001 EXPANSION 0", 5001, None),
+            ("BF.RESERVE both 0.001 5002 EXPANSION 0 NONSCALING", 5002, None),
+            ("BF.RESERVE order 0.001 5003 NONSCALING EXPANSION 0", 5003, None),
+            ("BF.RESERVE largest 0.2 10 EXPANSION 32768 SEED 4294967295", 10, Some(32768)),
+            ("BF.RESERVE one 0.01 1", 1, Some(2)),
+        ] {
+            assert_eq!(client.run(line), ok(), "{line}");
+            let key = line.split(' ').nth(1).unwrap();
+            let info = client.run(&format!("BF.INFO {key}"));
+            assert_eq!(info.field("Capacity"), &integer(capacity), "{line}");
+            assert_eq!(info.field("Number of filters"), &integer(1), "{line}");
+            assert_eq!(info.field("Number of items inserted"), &integer(0), "{line}");
+            assert_eq!(info.field("Expansion rate"), &expansion.map_or(nil(protocol), integer), "{line}");
         }
     });
 }
@@ -278,34 +274,29 @@ pub fn sizes_of_a_refusal(reply: &Reply) -> (u128, u128) {
 
 #[test]
 fn it_creates_with_what_was_asked_for_and_adds() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            for (line, capacity, expansion, answers) in [
-                ("BF.INSERT a ITEMS x y x", 100, Some(2), vec![1, 1, 0]),
-                ("BF.INSERT b CAPACITY 500 ITEMS x", 500, Some(2), vec![1]),
-                ("bf.insert c error 0.001 capacity 7 expansion 4 items x", 7, Some(4), vec![1]),
-                ("BF.INSERT d NONSCALING ITEMS x y", 100, None, vec![1, 1]),
-                ("BF.INSERT e EXPANSION 0 CAPACITY 9 ITEMS x", 9, None, vec![1]),
-                ("BF.INSERT f EXPANSION 3 NONSCALING ITEMS x", 100, None, vec![1]),
-                ("BF.INSERT g NonScaling Expansion 3 Items x", 100, None, vec![1]),
-                ("BF.INSERT h SEED 0 ITEMS x", 100, Some(2), vec![1]),
-                ("BF.INSERT i Seed 4294967295 CAPACITY 12 ITEMS x", 12, Some(2), vec![1]),
-                ("BF.INSERT j EXPANSION 32768 ERROR 0.9 ITEMS x", 100, Some(32768), vec![1]),
-                ("BF.INSERT k CAPACITY 5 CAPACITY 6 ITEMS x", 6, Some(2), vec![1]),
-                // After ITEMS there are items only.
-                ("BF.INSERT l ITEMS CAPACITY 6 ITEMS NOCREATE", 100, Some(2), vec![1, 1, 1, 1]),
-            ] {
-                let expected: Vec<_> = answers.iter().map(|&answer| client.answer(answer == 1)).collect();
-                assert_eq!(client.run(line), array(expected), "{line}");
-                let info = client.run(&format!("BF.INFO {}", line.split(' ').nth(1).unwrap()));
-                assert_eq!(info.field("Capacity"), &integer(capacity), "{line}");
-                assert_eq!(info.field("Expansion rate"), &expansion.map_or(nil(protocol), integer), "{line}");
-                let added = answers.iter().sum();
-                assert_eq!(info.field("Number of items inserted"), &integer(added), "{line}");
-            }
+    in_both_protocols(|client, protocol| {
+        for (line, capacity, expansion, answers) in [
+            ("BF.INSERT a ITEMS x y x", 100, Some(2), vec![1, 1, 0]),
+            ("BF.INSERT b CAPACITY 500 ITEMS x", 500, Some(2), vec![1]),
+            ("bf.insert c error 0.001 capacity 7 expansion 4 items x", 7, Some(4), vec![1]),
+            ("BF.INSERT d NONSCALING ITEMS x y", 100, None, vec![1, 1]),
+            ("BF.INSERT e EXPANSION 0 CAPACITY 9 ITEMS x", 9, None, vec![1]),
+            ("BF.INSERT f EXPANSION 3 NONSCALING ITEMS x", 100, None, vec![1]),
+            ("BF.INSERT g NonScaling Expansion 3 Items x", 100, None, vec![1]),
+            ("BF.INSERT h SEED 0 ITEMS x", 100, Some(2), vec![1]),
+            ("BF.INSERT i Seed 4294967295 CAPACITY 12 ITEMS x", 12, Some(2), vec![1]),
+            ("BF.INSERT j EXPANSION 32768 ERROR 0.9 ITEMS x", 100, Some(32768), vec![1]),
+            ("BF.INSERT k CAPACITY 5 CAPACITY 6 ITEMS x", 6, Some(2), vec![1]),
+            // After ITEMS there are items only.
+            ("BF.INSERT l ITEMS CAPACITY 6 ITEMS NOCREATE", 100, Some(2), vec![1, 1, 1, 1]),
+        ] {
+            let expected: Vec<_> = answers.iter().map(|&answer| client.answer(answer == 1)).collect();
+            assert_eq!(client.run(line), array(expected), "{line}");
+            let info = client.run(&format!("BF.INFO {}", line.split(' ').nth(1).unwrap()));
+            assert_eq!(info.field("Capacity"), &integer(capacity), "{line}");
+            assert_eq!(info.field("Expansion rate"), &expansion.map_or(nil(protocol), integer), "{line}");
+            let added = answers.iter().sum();
+            assert_eq!(info.field("Number of items inserted"), &integer(added), "{line}");
         }
     });
 }
@@ -392,17 +383,12 @@ fn items_may_be_left_out_where_a_seed_is_given() {
 
 #[test]
 fn nocreate_creates_nothing() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            assert_eq!(client.run("BF.INSERT k NOCREATE ITEMS a"), error("ERR not found"));
-            assert_eq!(client.run("BF.INSERT k CAPACITY 5 nocreate ERROR 0.1 ITEMS a"), error("ERR not found"));
-            assert_eq!(client.run("EXISTS k"), integer(0));
-            client.run("BF.RESERVE k 0.01 100");
-            assert_eq!(client.run("BF.INSERT k NOCREATE ITEMS a"), client.answers([1]));
-        }
+    in_both_protocols(|client, _| {
+        assert_eq!(client.run("BF.INSERT k NOCREATE ITEMS a"), error("ERR not found"));
+        assert_eq!(client.run("BF.INSERT k CAPACITY 5 nocreate ERROR 0.1 ITEMS a"), error("ERR not found"));
+        assert_eq!(client.run("EXISTS k"), integer(0));
+        client.run("BF.RESERVE k 0.01 100");
+        assert_eq!(client.run("BF.INSERT k NOCREATE ITEMS a"), client.answers([1]));
     });
 }
 
@@ -486,50 +472,45 @@ fn layers(reply: &Reply) -> Vec<[i64; 3]> {
 
 #[test]
 fn the_filter_then_has_these_numbers() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            for (words, items) in [
-                ("0.01 1000", vec![0, 1, 1000, 1001, 20_000]),
-                ("0.0001 500 EXPANSION 1", vec![500, 5001]),
-                ("0.01 1000 NONSCALING", vec![1000]),
-                ("0.01 1000 HASH siphash EXPANSION 3 SEED 00000000000000000000000000000001", vec![5000]),
-                ("0.9 1000 SEED 5", vec![3000]),
-                ("0.01 1000 LAYOUT redisbloom", vec![0, 1, 1000, 20_000]),
-                ("0.01 1000 ROLLING BUCKETS 5", vec![0, 1, 250, 251, 1000, 1250]),
-                ("0.01 1000 WINDOW 3600", vec![]),
-                ("0.01 1000 TIGHTENING 0.7 EXPANSION 4", vec![1000, 20_000]),
-            ] {
-                let (rate, rest) = words.split_once(' ').unwrap();
-                let creation = if words.contains("TIGHTENING") {
-                    let (capacity, rest) = rest.split_once(' ').unwrap();
-                    format!("BF.INSERT k ERROR {rate} CAPACITY {capacity} {rest}")
-                } else {
-                    format!("BF.RESERVE k {words}")
-                };
-                assert!(!client.run(&creation).is_error(), "{creation}");
-                let is_ring = words.contains("ROLLING") || words.contains("WINDOW");
-                let new = client.run(&format!("BF.PLAN {words}"));
-                assert_eq!(matches!(new, Reply::Map(_)), protocol == 3);
-                if words.contains("WINDOW") {
-                    // The whole ring: eight buckets, as if each were the newest.
-                    let stats = client.run("BF.STATS k");
-                    assert_eq!(layers(&new), vec![layers(&stats)[0]; 8]);
-                    assert_eq!(new.field("Size"), &integer(stats.field("Size").number() * 8));
-                } else if !is_ring {
-                    compare(&mut client, &new, words);
-                }
-                for items in items {
-                    fill(&mut client, "k", items);
-                    let plan = client.run(&format!("BF.PLAN {words} ITEMS {items}"));
-                    compare(&mut client, &plan, &format!("{words}, {items} items"));
-                }
-                client.run("DEL k");
+    in_both_protocols(|client, protocol| {
+        for (words, items) in [
+            ("0.01 1000", vec![0, 1, 1000, 1001, 20_000]),
+            ("0.0001 500 EXPANSION 1", vec![500, 5001]),
+            ("0.01 1000 NONSCALING", vec![1000]),
+            ("0.01 1000 HASH siphash EXPANSION 3 SEED 00000000000000000000000000000001", vec![5000]),
+            ("0.9 1000 SEED 5", vec![3000]),
+            ("0.01 1000 LAYOUT redisbloom", vec![0, 1, 1000, 20_000]),
+            ("0.01 1000 ROLLING BUCKETS 5", vec![0, 1, 250, 251, 1000, 1250]),
+            ("0.01 1000 WINDOW 3600", vec![]),
+            ("0.01 1000 TIGHTENING 0.7 EXPANSION 4", vec![1000, 20_000]),
+        ] {
+            let (rate, rest) = words.split_once(' ').unwrap();
+            let creation = if words.contains("TIGHTENING") {
+                let (capacity, rest) = rest.split_once(' ').unwrap();
+                format!("BF.INSERT k ERROR {rate} CAPACITY {capacity} {rest}")
+            } else {
+                format!("BF.RESERVE k {words}")
+            };
+            assert!(!client.run(&creation).is_error(), "{creation}");
+            let is_ring = words.contains("ROLLING") || words.contains("WINDOW");
+            let new = client.run(&format!("BF.PLAN {words}"));
+            assert_eq!(matches!(new, Reply::Map(_)), protocol == 3);
+            if words.contains("WINDOW") {
+                // The whole ring: eight buckets, as if each were the newest.
+                let stats = client.run("BF.STATS k");
+                assert_eq!(layers(&new), vec![layers(&stats)[0]; 8]);
+                assert_eq!(new.field("Size"), &integer(stats.field("Size").number() * 8));
+            } else if !is_ring {
+                compare(client, &new, words);
             }
-            assert_eq!(client.run("DBSIZE"), integer(0), "nothing is made");
+            for items in items {
+                fill(client, "k", items);
+                let plan = client.run(&format!("BF.PLAN {words} ITEMS {items}"));
+                compare(client, &plan, &format!("{words}, {items} items"));
+            }
+            client.run("DEL k");
         }
+        assert_eq!(client.run("DBSIZE"), integer(0), "nothing is made");
     });
 }
 

@@ -2,49 +2,44 @@
 
 use std::path::Path;
 
-use testing::{Server, array, error, integer, nil, ok, on_every_server, simple, with_client};
+use testing::{Server, array, error, in_both_protocols, integer, nil, ok, on_every_server, simple, with_client};
 
 #[test]
 fn a_transaction_answers_each_command_as_it_would_alone() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            client.run("SET string x");
-            client.run("MULTI");
-            for line in [
-                "BF.RESERVE k 0.0001 2 NONSCALING SEED 1",
-                "BF.RESERVE k 0.01 100",
-                "BF.ADD k a",
-                "BF.MADD k a b c",
-                "BF.EXISTS k b",
-                "BF.ADD string x",
-                "BF.INSERT k NOCREATE ITEMS a",
-                "BF.INSERT k FROBNICATE ITEMS a",
-                "BF.CARD k",
-            ] {
-                assert_eq!(client.run(line), simple("QUEUED"), "{line}");
-            }
-            let yes = client.answer(true);
-            let no = client.answer(false);
-            let expected = array([
-                ok(),
-                error("ERR item exists"),
-                yes.clone(),
-                array([no.clone(), yes.clone(), error("ERR non scaling filter is full")]),
-                yes,
-                error("WRONGTYPE Operation against a key holding the wrong kind of value"),
-                array([no]),
-                error("Unknown argument received"),
-                integer(2),
-            ]);
-            assert_eq!(client.run("EXEC"), expected);
-
-            client.run("MULTI");
-            assert!(client.run("BF.ADD k").is_error());
-            assert!(client.run("EXEC").error_text().starts_with("EXECABORT"));
+    in_both_protocols(|client, _| {
+        client.run("SET string x");
+        client.run("MULTI");
+        for line in [
+            "BF.RESERVE k 0.0001 2 NONSCALING SEED 1",
+            "BF.RESERVE k 0.01 100",
+            "BF.ADD k a",
+            "BF.MADD k a b c",
+            "BF.EXISTS k b",
+            "BF.ADD string x",
+            "BF.INSERT k NOCREATE ITEMS a",
+            "BF.INSERT k FROBNICATE ITEMS a",
+            "BF.CARD k",
+        ] {
+            assert_eq!(client.run(line), simple("QUEUED"), "{line}");
         }
+        let yes = client.answer(true);
+        let no = client.answer(false);
+        let expected = array([
+            ok(),
+            error("ERR item exists"),
+            yes.clone(),
+            array([no.clone(), yes.clone(), error("ERR non scaling filter is full")]),
+            yes,
+            error("WRONGTYPE Operation against a key holding the wrong kind of value"),
+            array([no]),
+            error("Unknown argument received"),
+            integer(2),
+        ]);
+        assert_eq!(client.run("EXEC"), expected);
+
+        client.run("MULTI");
+        assert!(client.run("BF.ADD k").is_error());
+        assert!(client.run("EXEC").error_text().starts_with("EXECABORT"));
     });
 }
 
@@ -126,30 +121,25 @@ fn an_add_of_nothing_new_does_not_break_a_watch() {
 
 #[test]
 fn a_script_gets_numbers_or_booleans_by_its_own_protocol() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            let mut script = |body: &str| client.call(&["EVAL", body, "1", "k", "a", "b"]);
-            assert_eq!(script("return redis.call('BF.ADD', KEYS[1], ARGV[1])"), integer(1));
-            assert_eq!(script("return redis.call('BF.ADD', KEYS[1], ARGV[1])"), integer(0));
-            let madd = "return redis.call('BF.MADD', KEYS[1], ARGV[1], ARGV[2], ARGV[2])";
-            assert_eq!(script(madd), array([integer(0), integer(1), integer(0)]));
-            assert_eq!(script("return redis.call('BF.EXISTS', KEYS[1], 'z')"), integer(0));
-            assert_eq!(script("return redis.call('BF.CARD', KEYS[1])"), integer(2));
-            let kind = "redis.setresp(3); return type(redis.call('BF.EXISTS', KEYS[1], ARGV[1]))";
-            assert_eq!(script(kind).text(), "boolean");
-            let kind = "redis.setresp(3); return type(redis.call('BF.INFO', KEYS[1])['map'])";
-            assert_eq!(script(kind).text(), "table");
-            assert_eq!(script("return redis.call('BF.INFO', KEYS[1], 'ITEMS')"), array([integer(2)]));
-            assert_eq!(script("return redis.pcall('BF.RESERVE', KEYS[1], 0.01, 100)"), error("ERR item exists"));
-            assert_eq!(
-                script("return redis.pcall('BF.INSERT', KEYS[1], 'FROBNICATE', 'ITEMS', 'a').err"),
-                testing::bulk("Unknown argument received")
-            );
-            assert!(script("return redis.call('BF.ADD', KEYS[1])").is_error());
-        }
+    in_both_protocols(|client, _| {
+        let mut script = |body: &str| client.call(&["EVAL", body, "1", "k", "a", "b"]);
+        assert_eq!(script("return redis.call('BF.ADD', KEYS[1], ARGV[1])"), integer(1));
+        assert_eq!(script("return redis.call('BF.ADD', KEYS[1], ARGV[1])"), integer(0));
+        let madd = "return redis.call('BF.MADD', KEYS[1], ARGV[1], ARGV[2], ARGV[2])";
+        assert_eq!(script(madd), array([integer(0), integer(1), integer(0)]));
+        assert_eq!(script("return redis.call('BF.EXISTS', KEYS[1], 'z')"), integer(0));
+        assert_eq!(script("return redis.call('BF.CARD', KEYS[1])"), integer(2));
+        let kind = "redis.setresp(3); return type(redis.call('BF.EXISTS', KEYS[1], ARGV[1]))";
+        assert_eq!(script(kind).text(), "boolean");
+        let kind = "redis.setresp(3); return type(redis.call('BF.INFO', KEYS[1])['map'])";
+        assert_eq!(script(kind).text(), "table");
+        assert_eq!(script("return redis.call('BF.INFO', KEYS[1], 'ITEMS')"), array([integer(2)]));
+        assert_eq!(script("return redis.pcall('BF.RESERVE', KEYS[1], 0.01, 100)"), error("ERR item exists"));
+        assert_eq!(
+            script("return redis.pcall('BF.INSERT', KEYS[1], 'FROBNICATE', 'ITEMS', 'a').err"),
+            testing::bulk("Unknown argument received")
+        );
+        assert!(script("return redis.call('BF.ADD', KEYS[1])").is_error());
     });
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::fleet::{catch_up, follow};
 use testing::{
     Connection, Server, Stop, array, digest, encode, error, eventually, integer, lines, ok, on_every_server,
-    start_on_commands, with_append_only_file, with_client,
+    start_on_commands, with_append_only_client, with_append_only_file, with_client,
 };
 
 /// Milliseconds since 1970.
@@ -105,17 +105,15 @@ fn transactions_and_scripts_carry_the_turn_once_and_first() {
 
 #[test]
 fn time_stands_still_in_a_script_where_the_server_keeps_it() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
+    with_append_only_client(|server, client| {
         client.run("BF.RESERVE k 0.01 100 WINDOW 1 BUCKETS 64");
-        let before = lines(&server).len();
+        let before = lines(server).len();
         // Many times the 16 ms of a bucket.
         let script = "redis.call('BF.ADD', KEYS[1], 'a')
             for i = 1, 20000000 do end
             redis.call('BF.ADD', KEYS[1], 'b')";
         client.call(&["EVAL", script, "1", "k"]);
-        let turns = lines(&server).split_off(before).iter().filter(|line| line.starts_with("BF.ROTATE")).count();
+        let turns = lines(server).split_off(before).iter().filter(|line| line.starts_with("BF.ROTATE")).count();
         let is_old = client.info("redis_version").starts_with("7.0");
         assert!(turns <= 1 || is_old, "{turns} buckets began in one script");
     });
@@ -239,9 +237,7 @@ fn short_windows_pass_by_themselves() {
 
 #[test]
 fn a_ring_is_turned_by_hand() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
+    with_append_only_client(|server, client| {
         assert_eq!(client.run("BF.RESERVE k 0.0001 100 SEED 1 WINDOW 1000 BUCKETS 3"), ok());
         for (items, dropped) in [("a b", 0), ("c", 0), ("d e f", 2), ("g", 1), ("", 3), ("", 1), ("", 0)] {
             if !items.is_empty() {
@@ -250,7 +246,7 @@ fn a_ring_is_turned_by_hand() {
             assert_eq!(client.run("BF.ROTATE k"), integer(dropped), "after {items}");
         }
         assert_eq!(client.run("BF.MEXISTS k a c d g").elements().iter().filter(|reply| reply.truth()).count(), 0);
-        let turns: Vec<Vec<u64>> = lines(&server)
+        let turns: Vec<Vec<u64>> = lines(server)
             .iter()
             .filter_map(|line| line.strip_prefix("BF.ROTATE k "))
             .map(|numbers| numbers.split(' ').map(|number| number.parse().unwrap()).collect())
@@ -264,7 +260,7 @@ fn a_ring_is_turned_by_hand() {
         client.run("BF.RESERVE rolling 0.0001 4 SEED 1 ROLLING BUCKETS 3");
         client.run("BF.MADD rolling a b c d e");
         assert_eq!(client.run("BF.ROTATE rolling"), integer(2));
-        assert_eq!(lines(&server).last().unwrap(), "BF.ROTATE rolling 3 0 0 2");
+        assert_eq!(lines(server).last().unwrap(), "BF.ROTATE rolling 3 0 0 2");
         let digest = client.run("DEBUG DIGEST");
         assert_eq!(client.run("DEBUG LOADAOF"), ok());
         assert_eq!(client.run("DEBUG DIGEST"), digest);
@@ -291,16 +287,14 @@ fn what_cannot_be_turned_says_why() {
 
 #[test]
 fn a_rolling_ring_keeps_the_last_items() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
+    with_append_only_client(|server, client| {
         client.run("BF.RESERVE k 0.00001 100 SEED 1 ROLLING");
         let items: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
         assert!(client.batched(&[b"BF.MADD", b"k"], &items).iter().all(|new| *new));
         let found = client.batched(&[b"BF.MEXISTS", b"k"], &items);
         assert!(found[900..].iter().all(|found| *found));
         assert!((100..=8 * 15).contains(&found.iter().filter(|found| **found).count()));
-        assert!(!lines(&server).iter().any(|line| line.contains("ROTATE")), "both sides count");
+        assert!(!lines(server).iter().any(|line| line.contains("ROTATE")), "both sides count");
         let digest = client.run("DEBUG DIGEST-VALUE k");
         assert_eq!(client.run("DEBUG LOADAOF"), ok());
         assert_eq!(client.run("DEBUG DIGEST-VALUE k"), digest);

@@ -29,8 +29,8 @@ pub use dump::{
 };
 pub use figures::figures;
 pub use locate::{
-    fault_module, module, module_of_other_processor, old_server, on_every_server, on_servers_with,
-    server_of_other_processor, servers, tool, with_client,
+    fault_module, in_both_protocols, module, module_of_other_processor, old_server, on_every_server, on_servers_with,
+    server_of_other_processor, servers, tool, with_append_only_client, with_client,
 };
 pub use process::{Builder, LAST_WORDS, Server, Stop, eventually, free_port};
 pub use replication::{catch_up, digest, follow};

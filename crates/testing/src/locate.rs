@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::env;
 use std::path::{Path, PathBuf};
 
+use super::aof::with_append_only_file;
 use super::process::Server;
 use super::resp::Connection;
 
@@ -20,6 +21,26 @@ pub fn on_every_server(test: impl Fn(&Path)) {
 pub fn with_client(test: impl Fn(&Server, &mut Connection)) {
     on_every_server(|program| {
         let server = Server::start(program);
+        test(&server, &mut server.connect());
+    });
+}
+
+/// Like [`with_client`], in RESP2 and again in RESP3, on an empty server; the test is told which.
+pub fn in_both_protocols(test: impl Fn(&mut Connection, u8)) {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            test(&mut client, protocol);
+        }
+    });
+}
+
+/// Like [`with_client`], on servers that write an append-only file of commands.
+pub fn with_append_only_client(test: impl Fn(&Server, &mut Connection)) {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
         test(&server, &mut server.connect());
     });
 }

@@ -4,66 +4,58 @@ use super::{
     FETCH, INVENTED, LONG, UNLESS, absent, fill, hit, lasting, load, token, wait_of, wait_with, waiters, with_filter,
     word,
 };
-use testing::{Connection, Reply, Server, array, bulk, error, eventually, nil, ok, on_every_server, with_client};
+use testing::{
+    Connection, Reply, Server, array, bulk, error, eventually, in_both_protocols, nil, ok, on_every_server, with_client,
+};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 #[test]
 fn a_value_is_loaded_once_and_then_hit() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            with_filter(&mut client);
-            assert_eq!(client.run("BF.FETCH {f} never {f}:never"), absent());
-            // In one transaction, because the usual lease may end before the next command.
-            let replies = client.pipeline(&["MULTI", FETCH, FETCH, "EXEC"]);
-            let [first, second] = replies[3].elements() else { panic!("{replies:?}") };
-            assert_eq!((word(first).as_str(), (1..=3000).contains(&wait_of(second))), ("load", true));
-            client.run("BF.CHANGED {f} 42 {f}:42");
-            let token = load(&mut client, FETCH);
-            assert_eq!(fill(&mut client, &token, "VALUE row EX 100"), ok());
-            assert_eq!(client.run(FETCH), hit("row"));
-            assert!((90..=100).contains(&client.run("TTL {f}:42").number()));
-            assert_eq!(fill(&mut client, &token, "VALUE other"), nil(protocol), "it is used up");
-            assert_eq!(client.run("GET {f}:42"), bulk("row"));
+    in_both_protocols(|client, protocol| {
+        with_filter(client);
+        assert_eq!(client.run("BF.FETCH {f} never {f}:never"), absent());
+        // In one transaction, because the usual lease may end before the next command.
+        let replies = client.pipeline(&["MULTI", FETCH, FETCH, "EXEC"]);
+        let [first, second] = replies[3].elements() else { panic!("{replies:?}") };
+        assert_eq!((word(first).as_str(), (1..=3000).contains(&wait_of(second))), ("load", true));
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        let token = load(client, FETCH);
+        assert_eq!(fill(client, &token, "VALUE row EX 100"), ok());
+        assert_eq!(client.run(FETCH), hit("row"));
+        assert!((90..=100).contains(&client.run("TTL {f}:42").number()));
+        assert_eq!(fill(client, &token, "VALUE other"), nil(protocol), "it is used up");
+        assert_eq!(client.run("GET {f}:42"), bulk("row"));
 
-            client.run("DEL {f}:42");
-            let token = load(&mut client, FETCH);
-            assert_eq!(fill(&mut client, &token, "VALUE 17"), ok());
-            assert_eq!(client.run(FETCH), hit("17"), "a number");
-            assert_eq!(client.run("TTL {f}:42").number(), -1);
-            assert_eq!(client.run("INCR {f}:42").number(), 18);
-            assert_eq!(client.run(FETCH), hit("18"));
-        }
+        client.run("DEL {f}:42");
+        let token = load(client, FETCH);
+        assert_eq!(fill(client, &token, "VALUE 17"), ok());
+        assert_eq!(client.run(FETCH), hit("17"), "a number");
+        assert_eq!(client.run("TTL {f}:42").number(), -1);
+        assert_eq!(client.run("INCR {f}:42").number(), 18);
+        assert_eq!(client.run(FETCH), hit("18"));
     });
 }
 
 #[test]
 fn a_none_is_remembered_and_a_lease_can_be_given_up() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            with_filter(&mut client);
-            let token = load(&mut client, FETCH);
-            assert_eq!(fill(&mut client, &token, "NONE EX 1000"), ok());
-            assert_eq!(client.run(FETCH), absent());
-            // Nothing is known of another cache key.
-            let token = load(&mut client, "BF.FETCH {f} 42 {f}:other");
-            assert_eq!(client.run(&format!("BF.FILL {{f}} 42 {{f}}:other {token} NONE PX 20")), ok());
-            eventually("the miss to be forgotten", || word(&client.run("BF.FETCH {f} 42 {f}:other")) == "load");
+    in_both_protocols(|client, protocol| {
+        with_filter(client);
+        let token = load(client, FETCH);
+        assert_eq!(fill(client, &token, "NONE EX 1000"), ok());
+        assert_eq!(client.run(FETCH), absent());
+        // Nothing is known of another cache key.
+        let token = load(client, "BF.FETCH {f} 42 {f}:other");
+        assert_eq!(client.run(&format!("BF.FILL {{f}} 42 {{f}}:other {token} NONE PX 20")), ok());
+        eventually("the miss to be forgotten", || word(&client.run("BF.FETCH {f} 42 {f}:other")) == "load");
 
-            client.run("BF.CHANGED {f} 42 {f}:42");
-            let token = load(&mut client, FETCH);
-            assert_eq!(fill(&mut client, &token, "GIVEUP"), ok());
-            let next = load(&mut client, FETCH);
-            assert_ne!(token, next);
-            assert_eq!(fill(&mut client, &token, "GIVEUP"), nil(protocol), "another caller has the lease");
-            assert_eq!(fill(&mut client, &next, "VALUE row"), ok());
-        }
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        let token = load(client, FETCH);
+        assert_eq!(fill(client, &token, "GIVEUP"), ok());
+        let next = load(client, FETCH);
+        assert_ne!(token, next);
+        assert_eq!(fill(client, &token, "GIVEUP"), nil(protocol), "another caller has the lease");
+        assert_eq!(fill(client, &next, "VALUE row"), ok());
     });
 }
 
@@ -96,34 +88,29 @@ fn one_caller_refreshes_a_stale_value() {
 
 #[test]
 fn a_change_deletes_the_value_and_announces_the_item() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            let (yes, no) = (client.answer(true), client.answer(false));
-            client.run("SET {f}:1 v");
-            assert_eq!(client.run("BF.CHANGED {f} 1 {f}:1"), nil(protocol), "it creates no filter");
-            assert_eq!(client.run("EXISTS {f} {f}:1").number(), 0);
-            with_filter(&mut client);
-            client.run("SET {f}:1 v");
-            assert_eq!(client.run("BF.CHANGED {f} 1 {f}:1"), yes);
-            assert_eq!(client.run("BF.CHANGED {f} 1 {f}:1"), no);
-            assert_eq!(client.run("EXISTS {f}:1").number(), 0);
-            assert_eq!(client.run("BF.EXISTS {f} 1"), yes);
+    in_both_protocols(|client, protocol| {
+        let (yes, no) = (client.answer(true), client.answer(false));
+        client.run("SET {f}:1 v");
+        assert_eq!(client.run("BF.CHANGED {f} 1 {f}:1"), nil(protocol), "it creates no filter");
+        assert_eq!(client.run("EXISTS {f} {f}:1").number(), 0);
+        with_filter(client);
+        client.run("SET {f}:1 v");
+        assert_eq!(client.run("BF.CHANGED {f} 1 {f}:1"), yes);
+        assert_eq!(client.run("BF.CHANGED {f} 1 {f}:1"), no);
+        assert_eq!(client.run("EXISTS {f}:1").number(), 0);
+        assert_eq!(client.run("BF.EXISTS {f} 1"), yes);
 
-            // A key of another type stays. The value is deleted even if the filter refuses the item.
-            client.run("RPUSH {f}:list x");
-            assert_eq!(client.run("BF.CHANGED {f} 2 {f}:list"), yes);
-            assert_eq!(client.run("EXISTS {f}:list").number(), 1);
-            client.run("BF.INSERT {f}full CAPACITY 1 NONSCALING SEED 1 ITEMS a");
-            client.run("SET {f}:b v");
-            assert_eq!(client.run("BF.CHANGED {f}full b {f}:b"), error("ERR non scaling filter is full"));
-            assert_eq!(client.run("EXISTS {f}:b").number(), 0);
-            client.run("SET {f}:c v");
-            assert_eq!(client.run("BF.CHANGED {f}:list c {f}:c"), error(WRONG_TYPE));
-            assert_eq!(client.run("EXISTS {f}:c").number(), 0);
-        }
+        // A key of another type stays. The value is deleted even if the filter refuses the item.
+        client.run("RPUSH {f}:list x");
+        assert_eq!(client.run("BF.CHANGED {f} 2 {f}:list"), yes);
+        assert_eq!(client.run("EXISTS {f}:list").number(), 1);
+        client.run("BF.INSERT {f}full CAPACITY 1 NONSCALING SEED 1 ITEMS a");
+        client.run("SET {f}:b v");
+        assert_eq!(client.run("BF.CHANGED {f}full b {f}:b"), error("ERR non scaling filter is full"));
+        assert_eq!(client.run("EXISTS {f}:b").number(), 0);
+        client.run("SET {f}:c v");
+        assert_eq!(client.run("BF.CHANGED {f}:list c {f}:c"), error(WRONG_TYPE));
+        assert_eq!(client.run("EXISTS {f}:c").number(), 0);
     });
 }
 
@@ -356,40 +343,35 @@ fn without_the_key_a_fetch_is_unguarded() {
 
 #[test]
 fn a_write_in_flight_is_waited_for_whatever_filter_and_cache_say() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            with_filter(&mut client);
-            let held = client.info_number("bf_bloom_fetches_held");
-            let never = "BF.FETCH {f} never {f}:never UNLESS {f}:open";
-            // A missing hash, and one with other fields.
-            for line in ["PING", "HSET {f}:open {f}:43 x {f}:4 x 42 x"] {
-                client.run(line);
-                assert_eq!(client.run(never), absent(), "{line}");
-                let lease = load(&mut client, UNLESS);
-                assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
-            }
-            for field in ["{f}:42", "*"] {
-                client.run(&format!("HSET {{f}}:open {field} x"));
-                assert_held(&client.run(UNLESS));
-                client.run("SET {f}:42 old PX 50000");
-                assert_held(&client.run(UNLESS));
-                assert_held(&client.run(&format!("{UNLESS} STALE 60000")));
-                assert_eq!(client.run(FETCH), hit("old"), "without UNLESS");
-                let reply = client.run(never);
-                assert_eq!(word(&reply), if field == "*" { "wait" } else { "absent" }, "{field}");
-                client.run("DEL {f}:42");
-                client.run(&format!("HDEL {{f}}:open {field}"));
-            }
-            assert_eq!(client.info_number("bf_bloom_leases"), 0, "nobody got a lease");
-            assert_eq!(client.info_number("bf_bloom_fetches_held"), held + 7);
-            client.run("DEL {f}:open");
-            client.run("RPUSH {f}:open {f}:42");
-            assert_eq!(client.run(UNLESS).error_text(), WRONG_TYPE);
-            assert_eq!(client.run(never).error_text(), WRONG_TYPE);
+    in_both_protocols(|client, _| {
+        with_filter(client);
+        let held = client.info_number("bf_bloom_fetches_held");
+        let never = "BF.FETCH {f} never {f}:never UNLESS {f}:open";
+        // A missing hash, and one with other fields.
+        for line in ["PING", "HSET {f}:open {f}:43 x {f}:4 x 42 x"] {
+            client.run(line);
+            assert_eq!(client.run(never), absent(), "{line}");
+            let lease = load(client, UNLESS);
+            assert_eq!(fill(client, &lease, "GIVEUP"), ok());
         }
+        for field in ["{f}:42", "*"] {
+            client.run(&format!("HSET {{f}}:open {field} x"));
+            assert_held(&client.run(UNLESS));
+            client.run("SET {f}:42 old PX 50000");
+            assert_held(&client.run(UNLESS));
+            assert_held(&client.run(&format!("{UNLESS} STALE 60000")));
+            assert_eq!(client.run(FETCH), hit("old"), "without UNLESS");
+            let reply = client.run(never);
+            assert_eq!(word(&reply), if field == "*" { "wait" } else { "absent" }, "{field}");
+            client.run("DEL {f}:42");
+            client.run(&format!("HDEL {{f}}:open {field}"));
+        }
+        assert_eq!(client.info_number("bf_bloom_leases"), 0, "nobody got a lease");
+        assert_eq!(client.info_number("bf_bloom_fetches_held"), held + 7);
+        client.run("DEL {f}:open");
+        client.run("RPUSH {f}:open {f}:42");
+        assert_eq!(client.run(UNLESS).error_text(), WRONG_TYPE);
+        assert_eq!(client.run(never).error_text(), WRONG_TYPE);
     });
 }
 

@@ -1,36 +1,34 @@
 //! BF.MFETCH and BF.MCHANGED: the commands of the guard for many rows at once.
 
 use super::{FETCH, absent, fill, hit, load, token, wait_of, with_filter, word};
-use testing::{Connection, Reply, Server, array, bulk, error, integer, lines, nil, ok, on_every_server, with_client};
-use testing::{catch_up, digest, eventually, follow, with_append_only_file};
+use testing::{
+    Connection, Reply, Server, array, bulk, error, in_both_protocols, integer, lines, nil, ok, on_every_server,
+    with_append_only_client, with_client,
+};
+use testing::{catch_up, digest, eventually, follow};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 #[test]
 fn a_batch_of_changes_is_one_change_for_each_pair() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            let batches = client.info_number("bf_bloom_batches");
-            let line = "BF.MCHANGED {f} ITEMS 42 {f}:42 1 {f}:1 1 {f}:one 2 {f}:list";
-            client.run("SET {f}:1 v");
-            let none = array([nil(protocol), nil(protocol), nil(protocol), nil(protocol)]);
-            assert_eq!(client.run(line), none, "it creates no filter");
-            assert_eq!(client.run("EXISTS {f} {f}:1").number(), 0);
+    in_both_protocols(|client, protocol| {
+        let batches = client.info_number("bf_bloom_batches");
+        let line = "BF.MCHANGED {f} ITEMS 42 {f}:42 1 {f}:1 1 {f}:one 2 {f}:list";
+        client.run("SET {f}:1 v");
+        let none = array([nil(protocol), nil(protocol), nil(protocol), nil(protocol)]);
+        assert_eq!(client.run(line), none, "it creates no filter");
+        assert_eq!(client.run("EXISTS {f} {f}:1").number(), 0);
 
-            with_filter(&mut client);
-            client.run("SET {f}:1 v");
-            client.run("SET {f}:one v");
-            client.run("RPUSH {f}:list x");
-            let lease = load(&mut client, FETCH);
-            assert_eq!(client.run(line), client.answers([0, 1, 0, 1]), "42 was in, and 1 is named twice");
-            assert_eq!(client.run("EXISTS {f}:1 {f}:one {f}:list").number(), 1, "a key of another type stays");
-            assert_eq!(client.run("BF.MEXISTS {f} 42 1 2"), client.answers([1, 1, 1]));
-            assert_eq!(fill(&mut client, &lease, "VALUE old"), nil(protocol), "its lease is over");
-            assert_eq!(client.info_number("bf_bloom_batches"), batches + 2);
-        }
+        with_filter(client);
+        client.run("SET {f}:1 v");
+        client.run("SET {f}:one v");
+        client.run("RPUSH {f}:list x");
+        let lease = load(client, FETCH);
+        assert_eq!(client.run(line), client.answers([0, 1, 0, 1]), "42 was in, and 1 is named twice");
+        assert_eq!(client.run("EXISTS {f}:1 {f}:one {f}:list").number(), 1, "a key of another type stays");
+        assert_eq!(client.run("BF.MEXISTS {f} 42 1 2"), client.answers([1, 1, 1]));
+        assert_eq!(fill(client, &lease, "VALUE old"), nil(protocol), "its lease is over");
+        assert_eq!(client.info_number("bf_bloom_batches"), batches + 2);
     });
 }
 
@@ -97,16 +95,14 @@ fn a_batch_of_a_thousand_pairs_answers_like_a_thousand_commands() {
 
 #[test]
 fn a_batch_of_changes_propagates_its_effects() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
+    with_append_only_client(|server, client| {
+        with_filter(client);
         client.run("RPUSH {f}:list x");
-        let begin = lines(&server).len();
+        let begin = lines(server).len();
         client.run("BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43 44 {f}:list");
         client.run("BF.MCHANGED {f} ITEMS 42 {f}:list 45 {f}:list");
         client.run("BF.MCHANGED {f}missing ITEMS 42 {f}:42");
-        let carried = lines(&server).split_off(begin);
+        let carried = lines(server).split_off(begin);
         let carried: Vec<&str> =
             carried.iter().map(String::as_str).filter(|line| !["MULTI", "EXEC"].contains(line)).collect();
         let expected = [

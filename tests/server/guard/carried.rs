@@ -3,33 +3,31 @@
 use super::{FETCH, INVENTED, LONG, absent, fill, lasting, load, token, with_filter, word};
 use testing::{
     Connection, Reply, Server, Stop, catch_up, error, eventually, follow, lines, nil, ok, on_every_server,
-    with_append_only_file, with_client,
+    with_append_only_client, with_client,
 };
 
 #[test]
 fn effects_are_propagated_and_nothing_else() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
-        with_filter(&mut client);
-        let begin = lines(&server).len();
-        let token = load(&mut client, FETCH);
+    with_append_only_client(|server, client| {
+        with_filter(client);
+        let begin = lines(server).len();
+        let token = load(client, FETCH);
         client.run(FETCH);
-        fill(&mut client, &token, "VALUE row EX 100");
+        fill(client, &token, "VALUE row EX 100");
         client.run(FETCH);
         client.run("BF.CHANGED {f} 42 {f}:42");
         client.run("BF.CHANGED {f} 43 {f}:43");
         client.run("BF.CHANGED {f}missing 43 {f}:43");
-        let token = load(&mut client, FETCH);
-        fill(&mut client, &token, "GIVEUP");
-        let token = load(&mut client, FETCH);
-        fill(&mut client, &token, "NONE EX 100");
+        let token = load(client, FETCH);
+        fill(client, &token, "GIVEUP");
+        let token = load(client, FETCH);
+        fill(client, &token, "NONE EX 100");
         client.run("SET {f}:42 v PX 1000");
-        let token = load(&mut client, &format!("{FETCH} STALE 100000"));
-        fill(&mut client, &token, "NONE EX 100");
+        let token = load(client, &format!("{FETCH} STALE 100000"));
+        fill(client, &token, "NONE EX 100");
         client.run("RPUSH {f}:list x");
         client.run("BF.CHANGED {f} 43 {f}:list");
-        let carried: Vec<String> = lines(&server).split_off(begin);
+        let carried: Vec<String> = lines(server).split_off(begin);
         let expected = [
             "SET {f}:42 row PXAT",
             "DEL {f}:42",
