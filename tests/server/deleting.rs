@@ -1,9 +1,8 @@
 //! BF.DEL and BF.MDEL on filters with HASH siphash: what they answer, what they refuse, what is carried, saved and dumped.
 
 use testing::{
-    Connection, Reply, Server, array, catch_up, digest, dump, error, eventually, follow, in_both_protocols, integer,
-    lines, load_record, load_records, next_record, ok, on_every_server, records, restore, with_append_only_client,
-    with_client,
+    Connection, Reply, array, digest, dump, error, eventually, in_both_protocols, integer, lines, load_record,
+    load_records, next_record, ok, records, restore, with_append_only_client, with_client,
 };
 
 fn numbered(numbers: std::ops::Range<u32>) -> Vec<String> {
@@ -31,38 +30,6 @@ const FILTERS: [(&str, &str); 5] = [
 fn reserve_all(client: &mut Connection) {
     for (key, words) in FILTERS {
         assert_eq!(client.run(&format!("BF.RESERVE {key} {words} {KEYED}")), ok(), "{key}");
-    }
-}
-
-/// Adds, turns, deletes, adds again; of every filter something is deleted in the end.
-fn write_some(client: &mut Connection) {
-    for (key, _) in FILTERS {
-        call(client, &format!("BF.MADD {key}"), &numbered(0..200));
-        if ["fixed", "grown"].contains(&key) {
-            call(client, &format!("BF.MADD {key}"), &numbered(5000..7000));
-        } else {
-            client.run(&format!("BF.ROTATE {key}"));
-            call(client, &format!("BF.MADD {key}"), &numbered(150..250));
-        }
-        call(client, &format!("BF.MDEL {key}"), &numbered(100..200));
-        call(client, &format!("BF.MDEL {key} absent"), &numbered(90..110));
-        call(client, &format!("BF.DEL {key}"), &numbered(1..2));
-        call(client, &format!("BF.DEL {key}"), &numbered(2..3));
-        call(client, &format!("BF.ADD {key}"), &numbered(120..121));
-        call(client, &format!("BF.MADD {key}"), &numbered(180..190));
-        client.pipeline(&["MULTI", &format!("BF.DEL {key} absent"), &format!("BF.MDEL {key} absent a"), "EXEC"]);
-        client.call(&["EVAL", "return redis.call('BF.MDEL', KEYS[1], 'item 5', 'absent', 'item 5')", "1", key]);
-    }
-}
-
-fn assert_written(client: &mut Connection) {
-    for (key, _) in FILTERS {
-        for (items, expected) in
-            [(90..100, false), (100..120, false), (120..121, true), (180..190, true), (20..60, true)]
-        {
-            let found = client.batched(&[b"BF.MEXISTS", key.as_bytes()], &numbered(items.clone()));
-            assert!(found.iter().all(|present| *present == expected), "{key}: {items:?}");
-        }
     }
 }
 
@@ -284,28 +251,6 @@ fn only_what_was_found_is_carried() {
                 assert_eq!(changes > 0, !expected.is_empty(), "{command}");
             }
         }
-    });
-}
-
-#[test]
-fn a_full_table_is_full_on_a_replica_whatever_its_ceiling() {
-    on_every_server(|program| {
-        let (server, other) = (Server::start(program), Server::with(program).line("bf.max-filter-bytes 10").start());
-        let (mut primary, mut replica) = (server.connect(), other.connect());
-        reserve_all(&mut primary);
-        follow(&mut replica, &server);
-        write_some(&mut primary);
-        let reply = call(&mut primary, "BF.MDEL fixed", &numbered(5000..6000));
-        assert!(reply.elements().last().unwrap().is_error());
-        catch_up(&mut primary, &mut replica);
-        for (key, _) in FILTERS {
-            assert_eq!(digest(&mut replica, key), digest(&mut primary, key), "{key}");
-        }
-        assert_written(&mut primary);
-        assert_written(&mut replica);
-        assert!(!other.log().contains("== CRITICAL =="), "the replica met a command that failed");
-        assert_eq!(replica.run("REPLICAOF NO ONE"), ok());
-        assert!(call(&mut replica, "BF.ADD fixed", &numbered(5000..5001)).truth());
     });
 }
 

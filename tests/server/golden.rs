@@ -207,22 +207,6 @@ fn every_command_of_a_rewritten_file_loads_when_a_client_sends_it() {
 }
 
 #[test]
-fn memory_usage_is_the_bits_and_a_little() {
-    with_client(|_, client| {
-        for source in sources() {
-            for golden in &source.filters {
-                let Some([bytes, layers, ..]) = golden.sizes() else { continue };
-                assert_eq!(restore(client, "k", &golden.payloads()[0]), ok());
-                let usage = client.run("MEMORY USAGE k").number() as usize;
-                let most = bytes + bytes / 8 + 400 + 200 * layers;
-                assert!((bytes..most).contains(&usage), "{}: {usage} for {bytes} bytes", golden.key());
-                client.run("DEL k");
-            }
-        }
-    });
-}
-
-#[test]
 fn filters_are_counted_and_given_back() {
     with_client(|_, client| {
         let gauges = |client: &mut Connection| {

@@ -5,10 +5,9 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::fleet::{catch_up, follow};
 use testing::{
-    Connection, Server, Stop, array, digest, encode, error, eventually, integer, lines, ok, on_every_server,
-    start_on_commands, with_append_only_client, with_append_only_file, with_client,
+    Connection, Server, Stop, array, encode, error, eventually, integer, lines, ok, on_every_server, start_on_commands,
+    with_append_only_client, with_client,
 };
 
 /// Milliseconds since 1970.
@@ -40,49 +39,6 @@ fn two_buckets(program: &Path, words: &str) -> (Server, u64) {
 }
 
 // What replicas and the append-only file get of a ring, in transactions, in scripts and after a change of roles.
-
-/// Adds to three rings while time goes on; the last item.
-fn write_for_a_while(client: &mut Connection, name: &str, seconds: u64) {
-    let start = std::time::Instant::now();
-    let mut number = 0;
-    while start.elapsed().as_secs() < seconds {
-        number += 1;
-        for (key, words) in [("a", "WINDOW 1 BUCKETS 3"), ("b", "WINDOW 1 SLIDING BUCKETS 64"), ("c", "ROLLING")] {
-            let line = format!("BF.INSERT {key} CAPACITY 50 {words} ITEMS {name}{number} {name}{} x", number / 2);
-            assert!(!client.run(&line).is_error());
-        }
-    }
-}
-
-fn assert_equal(primary: &mut Connection, replica: &mut Connection) {
-    catch_up(primary, replica);
-    for key in ["a", "b", "c"] {
-        assert_eq!(digest(primary, key), digest(replica, key), "{key}");
-    }
-}
-
-#[test]
-fn a_replica_turns_as_it_is_told_and_by_itself_when_it_is_promoted() {
-    on_every_server(|program| {
-        let (server, other) = (with_append_only_file(program), with_append_only_file(program));
-        let (mut one, mut two) = (server.connect(), other.connect());
-        follow(&mut two, server.port);
-        eventually("the link", || two.info("master_link_status") == "up");
-        write_for_a_while(&mut one, "one", 1);
-        assert_equal(&mut one, &mut two);
-        assert_eq!(two.run("REPLICAOF NO ONE"), ok());
-        write_for_a_while(&mut two, "two", 1);
-        follow(&mut one, other.port);
-        assert_equal(&mut two, &mut one);
-        for client in [&mut one, &mut two] {
-            // A server that has become a replica writes a new file, in the background.
-            eventually("the file to be the present one", || !client.has_rewrite());
-            let digest = client.run("DEBUG DIGEST");
-            assert_eq!(client.run("DEBUG LOADAOF"), ok());
-            assert_eq!(client.run("DEBUG DIGEST"), digest);
-        }
-    });
-}
 
 #[test]
 fn transactions_and_scripts_carry_the_turn_once_and_first() {

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{LAYOUTS, StopAtEnd, assert_equal, catch_up, denied, effort, load_chunk, scan_dump};
+use super::{LAYOUTS, StopAtEnd, assert_equal, catch_up, denied, effort};
 use testing::nodes::{Client, Cluster, PATIENT, SLOTS, add_replica, id, pair, slot, state};
 use testing::{
-    Connection, Reply, Rng, Server, Stop, Version, array, error, eventually, figures, integer, ok, on_every_server,
-    on_servers_with, simple,
+    Connection, Record, Reply, Rng, Server, Stop, Version, array, error, eventually, figures, integer, load_record,
+    load_records, next_record, ok, on_every_server, on_servers_with, records,
 };
 
 /// The number of slots that one `redis-cli --cluster reshard` moves.
@@ -338,46 +338,6 @@ fn filters_of_every_layout_move_with_their_slot() {
 }
 
 #[test]
-fn a_partly_loaded_filter_moves_with_its_slot_and_can_be_completed() {
-    on_every_server(|program| {
-        let servers = pair(program, |builder| builder);
-        let [mut one, mut two] = servers.each_ref().map(Server::connect);
-        let source = Server::start(program);
-        let mut client = source.connect();
-        client.run("BF.INSERT {t}native CAPACITY 1000 EXPANSION 4000 ITEMS x");
-        client.run("BF.INSERT {t}redisbloom CAPACITY 10 LAYOUT redisbloom ITEMS x");
-        let items: Vec<String> = (0..2000).map(|number| format!("item/{number}")).collect();
-        let dumps = ["{t}native", "{t}redisbloom"].map(|key| {
-            client.batched(&[b"BF.MADD", key.as_bytes()], &items);
-            let mut records = Vec::new();
-            scan_dump(&mut client, key, |_, iterator, data| records.push((iterator.to_owned(), data.to_vec())));
-            (key, records, client.run(&format!("DEBUG DIGEST-VALUE {key}")))
-        });
-        for (key, records, _) in &dumps {
-            for (iterator, data) in &records[..records.len() / 2] {
-                load_chunk(&mut one, key, iterator, data);
-            }
-        }
-        begin_move(&servers, slot("{t}"));
-        for (key, records, digest) in &dumps {
-            migrate_keys(&mut one, &servers[1], key);
-            let (iterator, data) = &records[records.len() / 2];
-            let words: [&[u8]; 4] = [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data];
-            assert!(one.call(&words).error_text().starts_with("ASK "), "{key}");
-            for (iterator, data) in &records[records.len() / 2..] {
-                assert_eq!(two.run("ASKING"), ok());
-                load_chunk(&mut two, key, iterator, data);
-            }
-            assert_eq!(&asking(&mut two, &format!("DEBUG DIGEST-VALUE {key}")), digest, "{key}");
-        }
-        end_move(&servers, slot("{t}"));
-        for (key, ..) in &dumps {
-            assert_eq!(denied(&mut two, key, &items), 0, "{key}");
-        }
-    });
-}
-
-#[test]
 fn a_cluster_replica_serves_reads_after_readonly() {
     on_every_server(|program| {
         let servers = pair(program, |builder| builder);
@@ -402,66 +362,20 @@ fn a_cluster_replica_serves_reads_after_readonly() {
     });
 }
 
-// Filters that are too large for MIGRATE, and the alternative: BF.SCANDUMP on the source and BF.LOADCHUNK on the target.
+// A filter that is too large for MIGRATE: BF.SCANDUMP on the source and BF.LOADCHUNK on the target.
 
 /// Copies a filter record by record. Returns the number of records and of bytes.
 fn carry(from: &mut Connection, to: &mut Connection, key: &str) -> (usize, usize) {
-    let mut bytes = 0;
-    let records = scan_dump(from, key, |_, iterator, data| {
-        bytes += data.len();
-        load_chunk(to, key, iterator, data);
-    });
+    let (mut records, mut bytes, mut before) = (0, 0, 0);
+    while let Some(record) = next_record(from, key, before) {
+        assert_eq!(load_record(to, key, &record), ok(), "{key}, iterator {}", record.0);
+        (records, bytes, before) = (records + 1, bytes + record.1.len(), record.0);
+    }
     (records, bytes)
 }
 
 fn items(name: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{name}/{number}")).collect()
-}
-
-#[test]
-fn a_filter_too_large_to_migrate_is_refused_and_stays() {
-    on_every_server(|program| {
-        // Without compression the bytes on the wire are those of the filter.
-        let source = Server::with(program).line("rdbcompression no").start();
-        // BF.LOADCHUNK's longest data, 16 MiB, is below this limit; the filters are above it.
-        let target = Server::with(program).line("proto-max-bulk-len 20mb").start();
-        let (mut here, mut there) = (source.connect(), target.connect());
-        let members = items("member", 5000);
-        here.run("BF.RESERVE native 0.01 30000000 NONSCALING");
-        here.run("BF.RESERVE redisbloom 0.01 30000000 NONSCALING LAYOUT redisbloom");
-        here.run("BF.INSERT valkey CAPACITY 30000000 NONSCALING TIGHTENING 0.5");
-        let port = target.port.to_string();
-        for key in ["native", "redisbloom", "valkey"] {
-            here.batched(&[b"BF.MADD", key.as_bytes()], &members);
-            let digest = here.run(&format!("DEBUG DIGEST-VALUE {key}"));
-            for _ in 0..effort(2) {
-                let words = ["MIGRATE", "127.0.0.1", &port, key, "0", "60000"];
-                let reply = here.call(&words);
-                assert!(reply.is_error(), "{key}: {reply:?}");
-                assert_eq!(there.run(&format!("EXISTS {key}")), integer(0), "{key}");
-                assert_eq!(here.run(&format!("DEBUG DIGEST-VALUE {key}")), digest, "{key} stays as it was");
-            }
-            // Redis does the same with a string of that length.
-            let mut string = here.run("SETRANGE string 30000000 x");
-            assert_eq!(string, integer(30_000_001));
-            string = here.call(&["MIGRATE", "127.0.0.1", &port, "string", "0", "60000"]);
-            assert!(string.is_error(), "{string:?}");
-
-            if key == "valkey" {
-                // Its dump cannot be split, and the error says so; a server that accepts the length accepts the filter.
-                assert!(here.run("BF.SCANDUMP valkey 0").is_error());
-                assert_eq!(there.run("CONFIG SET proto-max-bulk-len 512mb"), ok());
-                assert_eq!(here.call(&["MIGRATE", "127.0.0.1", &port, key, "0", "60000"]), ok());
-                assert_eq!(here.run("EXISTS valkey"), integer(0));
-            } else {
-                let (records, bytes) = carry(&mut here, &mut there, key);
-                eprintln!("{key}: refused in one piece, carried in {records} records with {bytes} bytes of data");
-                assert!(bytes > 20 << 20, "{key}: {bytes} bytes");
-            }
-            assert_eq!(there.run(&format!("DEBUG DIGEST-VALUE {key}")), digest, "{key}");
-            assert_eq!(denied(&mut there, key, &members), 0, "{key}");
-        }
-    });
 }
 
 #[test]
@@ -487,73 +401,6 @@ fn a_filter_of_600_mb_is_copied_record_by_record() {
             here.run(&format!("UNLINK {key}"));
             there.run(&format!("UNLINK {key}"));
         }
-    });
-}
-
-#[test]
-fn adds_during_a_dump_cause_no_false_negatives_in_the_copy() {
-    on_every_server(|program| {
-        let (source, target) = (Server::start(program), Server::start(program));
-        let (mut here, mut there) = (source.connect(), target.connect());
-        for round in 0..effort(5) {
-            let key = format!("k{round}");
-            // The first layers have room for 3 MiB of bits; the second round outgrows them in the middle of the dump. In the
-            // fifth round the newest layer receives twice as many items during the dump as it had.
-            here.run(&format!("BF.RESERVE {key} 0.01 {} EXPANSION 2", 2_000_000 / (1 + round * 4)));
-            let before = items(&format!("{round}/before"), 200_000);
-            here.batched(&[b"BF.MADD", key.as_bytes()], &before);
-            let (mut during, mut records) = (Vec::new(), 0);
-            scan_dump(&mut here, &key, |here, iterator, data| {
-                load_chunk(&mut there, &key, iterator, data);
-                let some = items(&format!("{round}/during/{records}"), 100_000);
-                here.batched(&[b"BF.MADD", key.as_bytes()], &some);
-                during.extend(some);
-                records += 1;
-            });
-            assert!(records >= 2);
-            assert_eq!(denied(&mut there, &key, &before), 0, "what was there when the dump began is in the copy");
-            assert_eq!(denied(&mut here, &key, &during), 0);
-            let missing = denied(&mut there, &key, &during);
-
-            // The copy is an ordinary filter: after the late items are added again, it has everything.
-            there.batched(&[b"BF.MADD", key.as_bytes()], &during);
-            assert_eq!(denied(&mut there, &key, &during), 0);
-            assert_eq!(denied(&mut there, &key, &before), 0);
-            let absent = items(&format!("{round}/absent"), 50_000);
-            let wrong = absent.len() - denied(&mut there, &key, &absent);
-            // 500 expected at 1%, with a standard deviation of 22.
-            assert!(wrong < 700, "{wrong} of {} absent items are called present", absent.len());
-            let late = during.len();
-            eprintln!("dump under adds: {records} records, {late} added meanwhile, {missing} of them not in the copy");
-            here.run(&format!("DEL {key}"));
-            there.run(&format!("DEL {key}"));
-        }
-    });
-}
-
-#[test]
-fn a_dump_never_mixes_a_filter_with_its_replacement() {
-    on_every_server(|program| {
-        let (source, target) = (Server::start(program), Server::start(program));
-        let (mut here, mut there) = (source.connect(), target.connect());
-        let members = items("member", 1000);
-        let make = |client: &mut Connection| {
-            client.run("BF.RESERVE k 0.01 3000000");
-            client.batched(&[b"BF.MADD", b"k"], &members);
-        };
-        make(&mut here);
-        let reply = here.run("BF.SCANDUMP k 0");
-        let iterator = reply.elements()[0].number().to_string();
-        load_chunk(&mut there, "k", &iterator, reply.elements()[1].bytes());
-        here.run("DEL k");
-        make(&mut here);
-        assert!(here.run(&format!("BF.SCANDUMP k {iterator}")).is_error());
-        assert_eq!(there.run("BF.EXISTS k member/1"), error("ERR filter is still being loaded"));
-        // The partial copy is deleted, and the dump starts again.
-        assert_eq!(there.run("DEL k"), integer(1));
-        carry(&mut here, &mut there, "k");
-        assert_eq!(there.run("DEBUG DIGEST-VALUE k"), here.run("DEBUG DIGEST-VALUE k"));
-        assert_eq!(there.run("TYPE k"), simple("bloomgate"));
     });
 }
 
@@ -589,7 +436,7 @@ pub fn migrate(from: &Server, to: &Server, first: u16, last: u16) {
 
 /// Creates a filter of each layout with several layers, and a partly loaded filter. Returns the remaining records of the
 /// latter.
-fn make_filters(client: &mut Connection) -> (Vec<String>, Vec<(String, Vec<u8>)>) {
+fn make_filters(client: &mut Connection) -> (Vec<String>, Vec<Record>) {
     let mut keys = Vec::new();
     for (name, words) in LAYOUTS {
         let key = format!("{name}{TAG}");
@@ -603,13 +450,10 @@ fn make_filters(client: &mut Connection) -> (Vec<String>, Vec<(String, Vec<u8>)>
     client.run(&format!("BF.RESERVE {whole} 0.01 3000000"));
     let items: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
     client.batched(&[b"BF.MADD", whole.as_bytes()], &items);
-    let mut records = Vec::new();
-    scan_dump(client, &whole, |_, iterator, data| records.push((iterator.to_owned(), data.to_vec())));
+    let mut records = records(client, &whole);
     assert!(records.len() > 3, "{} records", records.len());
     let rest = records.split_off(2);
-    for (iterator, data) in &records {
-        load_chunk(client, &arriving, iterator, data);
-    }
+    load_records(client, &arriving, &records);
     let (ring, rolling) = (format!("ring{TAG}"), format!("rolling{TAG}"));
     client.run(&format!("BF.RESERVE {ring} 0.01 1000 WINDOW 10000 SLIDING"));
     client.run(&format!("BF.RESERVE {rolling} 0.01 700 ROLLING HASH siphash"));
@@ -693,9 +537,7 @@ fn slot_migration_copies_every_filter_and_partly_loaded_ones() {
 
         let arriving = keys.last().expect("keys");
         assert_eq!(there.run(&format!("BF.ADD {arriving} x")), error("ERR filter is still being loaded"));
-        for (iterator, data) in &rest {
-            load_chunk(&mut there, arriving, iterator, data);
-        }
+        load_records(&mut there, arriving, &rest);
         assert_eq!(shown(&mut there, arriving)[0], before[LAYOUTS.len()][0], "the whole, of which it is a dump");
         let left = there.run(&format!("TTL {arriving}")).number();
         assert!((1..=5000).contains(&left), "{arriving} lives for {left} s");

@@ -13,8 +13,8 @@ use cluster::migrate;
 
 use testing::nodes::{id, pair, slot, state};
 use testing::{
-    Builder, Connection, Reply, Rng, Server, Stop, Version, error, eventually, figures, integer, nil, ok,
-    on_every_server, on_servers_with,
+    Builder, Connection, Reply, Rng, Server, Stop, Version, error, eventually, figures, integer, load_record, nil, ok,
+    on_every_server, on_servers_with, records,
 };
 
 /// Every layout, hash and kind that forgets nothing during a test: a name for keys, and the options with which BF.INSERT
@@ -88,28 +88,6 @@ pub fn assert_equal(occasion: &str, primary: &mut Connection, replica: &mut Conn
 fn denied(client: &mut Connection, key: &str, items: &[String]) -> usize {
     let found = client.batched(&[b"BF.MEXISTS", key.as_bytes()], items);
     found.iter().filter(|&&present| !present).count()
-}
-
-/// Passes the records of BF.SCANDUMP with their iterators to `take`. Returns the number of records.
-fn scan_dump(from: &mut Connection, key: &str, mut take: impl FnMut(&mut Connection, &str, &[u8])) -> usize {
-    let mut iterator = "0".to_owned();
-    let mut records = 0;
-    loop {
-        let reply = from.run(&format!("BF.SCANDUMP {key} {iterator}"));
-        let [next, data] = reply.elements() else { panic!("not an iterator and its data: {reply:?}") };
-        if next.number() == 0 {
-            return records;
-        }
-        iterator = next.number().to_string();
-        take(from, &iterator, data.bytes());
-        records += 1;
-    }
-}
-
-/// Loads a record with BF.LOADCHUNK.
-fn load_chunk(to: &mut Connection, key: &str, iterator: &str, data: &[u8]) {
-    let words: [&[u8]; 4] = [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data];
-    assert_eq!(to.call(&words), ok(), "{key}, iterator {iterator}");
 }
 
 // The load under which links are cut: everything that an application does with filters, in random order.
@@ -358,8 +336,7 @@ fn a_partly_loaded_filter_is_replicated_across_cuts_of_every_kind() {
         let mut cuts = 0;
         for key in ["native", "redisbloom"] {
             client.batched(&[b"BF.MADD", key.as_bytes()], &items);
-            let mut records = Vec::new();
-            scan_dump(&mut client, key, |_, iterator, data| records.push((iterator.to_owned(), data.to_vec())));
+            let records = records(&mut client, key);
             let digest = client.run(&format!("DEBUG DIGEST-VALUE {key}"));
             assert!(records.len() > 5, "{key}: {} records", records.len());
             for load in ["disabled", "swapdb"] {
@@ -367,14 +344,14 @@ fn a_partly_loaded_filter_is_replicated_across_cuts_of_every_kind() {
                 let other = contrary(program).line(&format!("repl-diskless-load {load}")).start();
                 let (mut primary, mut replica) = (server.connect(), other.connect());
                 follow(&mut replica, server.port);
-                for (number, (iterator, data)) in records.iter().enumerate() {
-                    load_chunk(&mut primary, key, iterator, data);
+                for (number, record) in records.iter().enumerate() {
+                    assert_eq!(load_record(&mut primary, key, record), ok());
                     if number == records.len() - 1 {
                         break;
                     }
                     match number % 3 {
                         0 => drop(primary.run("CLIENT KILL TYPE replica")),
-                        1 => cut_and_flood(&mut primary, iterator),
+                        1 => cut_and_flood(&mut primary, &record.0.to_string()),
                         _ => continue,
                     }
                     cuts += 1;

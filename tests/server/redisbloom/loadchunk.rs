@@ -62,30 +62,6 @@ fn chunks_may_have_any_length() {
 }
 
 #[test]
-fn a_chunk_that_came_already_is_accepted_when_it_is_the_same() {
-    with_client(|server, client| {
-        let golden = golden();
-        let pieces = pieces(&golden, 50);
-        for (number, (iterator, data)) in pieces.iter().enumerate() {
-            assert_eq!(send(client, "k", *iterator, data), ok());
-            if number + 1 == pieces.len() {
-                break;
-            }
-            for (iterator, data) in &pieces[..=number] {
-                assert_eq!(send(client, "k", *iterator, data), ok(), "chunk {iterator} again");
-            }
-            for (iterator, data) in &pieces[..=number] {
-                let mut other = data.clone();
-                other[data.len() / 2] ^= 1;
-                let reply = send(client, "k", *iterator, &other);
-                assert!(reply.error_text().starts_with("ERR received bad data"), "chunk {iterator}: {reply:?}");
-            }
-        }
-        golden.check(server, "k");
-    });
-}
-
-#[test]
 fn what_does_not_fit_is_refused_and_the_load_can_go_on() {
     with_client(|server, client| {
         let golden = golden();
@@ -135,30 +111,6 @@ fn what_does_not_fit_is_refused_and_the_load_can_go_on() {
             assert!(client.call(&words).error_text().ends_with("Second argument must be numeric"));
             assert_eq!(send(client, "k", *iterator, data), ok());
         }
-        golden.check(server, "k");
-    });
-}
-
-#[test]
-fn a_header_comes_where_no_key_is() {
-    with_client(|server, client| {
-        let golden = golden();
-        let (_, header) = &golden.chunks[0];
-        client.run("SET string x");
-        client.run("BF.ADD native x");
-        client.run("BF.RESERVE theirs 0.01 100 LAYOUT redisbloom");
-        assert!(send(client, "string", 1, header).error_text().starts_with("WRONGTYPE"));
-        for key in ["native", "theirs"] {
-            let before = client.run(&format!("DEBUG DIGEST-VALUE {key}"));
-            let reply = send(client, key, 1, header);
-            assert!(reply.error_text().starts_with("ERR received bad data"), "{key}: {reply:?}");
-            assert_eq!(client.run(&format!("DEBUG DIGEST-VALUE {key}")), before);
-        }
-        // Another filter's header does not take the place of one that is arriving.
-        assert_eq!(send(client, "k", 1, header), ok());
-        let other = filter(TODAY, "tiny");
-        assert!(send(client, "k", 1, &other.chunks[0].1).is_error());
-        load_chunks(server, "k", &golden.chunks[1..]);
         golden.check(server, "k");
     });
 }

@@ -8,9 +8,7 @@ use std::path::Path;
 use murmur3::murmur3_x64_128;
 
 use super::{LAYOUTS, available_megabytes, hits, most_hits, need_megabytes, rate_of, scaled};
-use testing::{
-    Connection, Reply, Rng, Server, eventually, figures, integer, ok, on_every_server, with_client, with_fixed_checksum,
-};
+use testing::{Connection, Reply, Rng, Server, eventually, figures, integer, ok, on_every_server, with_client};
 
 const RATES: [&str; 16] = [
     "0",
@@ -223,34 +221,6 @@ fn a_million_items_in_one_command() {
             words[0] = "BF.MEXISTS".to_owned();
             assert!(client.call(&words).elements().iter().all(|answer| answer.truth()), "{key}");
             eprintln!("{key}: {count} items in one BF.MADD, {new} new, all found by one BF.MEXISTS");
-        }
-    });
-}
-
-/// COUNTING filters have a fixed size, so they are not among the layouts that grow. The filter is filled, then half of its
-/// items are replaced repeatedly: counters that deletes leave behind must not raise the rate.
-#[test]
-fn a_counting_filter_keeps_its_rate_while_items_come_and_go() {
-    on_every_server(|program| {
-        const CAPACITY: usize = 20_000;
-        let server = Server::start(program);
-        let mut client = server.connect();
-        assert_eq!(client.run(&format!("BF.RESERVE counting 0.01 {CAPACITY} COUNTING SEED 500")), ok());
-        let strangers: Vec<String> = (0..scaled(100_000)).map(|number| format!("stranger {number}")).collect();
-        let items = |from: usize, to: usize| (from..to).map(|number| format!("item {number}")).collect::<Vec<_>>();
-        client.batched(&[b"BF.MADD", b"counting"], &items(0, CAPACITY));
-        for round in 0..5 {
-            let first = round * CAPACITY / 2;
-            let members = items(first, first + CAPACITY);
-            assert_eq!(client.run("BF.CARD counting").number(), CAPACITY as i64);
-            assert_eq!(hits(&mut client, "counting", &members), CAPACITY, "round {round}");
-            let wrong = hits(&mut client, "counting", &strangers);
-            // A filter that lost its members would pass, too, so some absent items must be hits.
-            assert!(wrong > strangers.len() / 1000, "round {round}: {wrong} of {} strangers", strangers.len());
-            assert!(wrong <= most_hits(strangers.len(), 0.01), "round {round}: {wrong} of {}", strangers.len());
-            eprintln!("counting, round {round}: {wrong} of {} strangers", strangers.len());
-            client.batched(&[b"BF.MDEL", b"counting"], &members[..CAPACITY / 2]);
-            client.batched(&[b"BF.MADD", b"counting"], &items(first + CAPACITY, first + CAPACITY * 3 / 2));
         }
     });
 }
@@ -622,40 +592,6 @@ fn deleted_filters_leave_nothing() {
             words("DEL k twin"),
         ];
         assert_flat(&server, "grown and copied", scaled(5000), &grown, |_, reply| assert!(!reply.is_error()));
-    });
-}
-
-#[test]
-fn refused_payloads_leave_nothing() {
-    on_every_server(|program| {
-        // The log is excluded: a server logs every payload that it refuses.
-        let server = start(program);
-        let mut control = server.connect();
-        let mut rng = Rng::new(8);
-        let mut refusals = Vec::new();
-        for (name, line) in LAYOUTS {
-            control.run(line);
-            // Several layers, so that a payload that is refused at its end is partly loaded.
-            let items: Vec<String> = (0..300).map(|item| item.to_string()).collect();
-            control.batched(&[b"BF.MADD", name.as_bytes()], &items);
-            let payload = control.run(&format!("DUMP {name}")).bytes().to_vec();
-            control.run(&format!("DEL {name}"));
-            let mut found = 0;
-            while found < 6 {
-                let mut body = payload[..payload.len() - 10].to_vec();
-                // The server lets a value be read into the ten bytes after it, so more than ten bytes are cut off.
-                body.truncate(body.len() - 12 - rng.below(body.len() as u64 - 24) as usize);
-                body.extend_from_slice(&payload[payload.len() - 10..]);
-                let damaged = with_fixed_checksum(body);
-                let restore = vec![b"RESTORE".to_vec(), b"k".to_vec(), b"0".to_vec(), damaged];
-                assert!(control.call(&restore).is_error(), "a payload that was cut is refused");
-                refusals.push(restore);
-                found += 1;
-            }
-        }
-        let rounds = scaled(100_000) / refusals.len();
-        let name = format!("{} RESTOREs refused", rounds * refusals.len());
-        assert_flat(&server, &name, rounds, &refusals, |_, reply| assert!(reply.is_error(), "{reply:?}"));
     });
 }
 

@@ -589,34 +589,6 @@ fn a_random_seed_is_carried_with_the_creation() {
     });
 }
 
-#[test]
-fn adds_are_carried_as_adds_of_what_was_new() {
-    on_every_server(|program| {
-        let (server, mut client) = server_with_append_only_file(program);
-        insert(&mut client, "BF.INSERT k CAPACITY 2 ERROR 0.0001 SEED {seed}");
-        for (line, expected) in [
-            ("BF.ADD k a", Some("a")),
-            ("BF.ADD k a", None),
-            ("BF.MADD k a b c b", Some("b c")),
-            ("BF.MADD k c b", None),
-            ("BF.INSERT k ITEMS d a", Some("d")),
-            ("BF.INSERT k TIGHTENING 0.5", None),
-            ("BF.EXISTS k a", None),
-            ("BF.MADD k e f g h i j k", Some("e f g h i j k")),
-        ] {
-            let before = append_only_commands(&server).len();
-            assert!(!client.run(line).is_error(), "{line}");
-            let written = append_only_commands(&server);
-            let carried: Vec<String> = written[before..]
-                .iter()
-                .map(|words| words[2..].join(&b' '))
-                .map(|items| String::from_utf8(items).unwrap())
-                .collect();
-            assert_eq!(carried, Vec::from_iter(expected.map(str::to_owned)), "{line}");
-        }
-    });
-}
-
 /// Their filters have expansions that no client of ours may ask for.
 #[test]
 fn ranges_bind_clients_and_never_the_stream() {
