@@ -145,38 +145,13 @@ fn assert_understood(peer: &Peer, lines: &[&str]) {
 
 #[test]
 #[ignore = "needs BLOOMGATE_PEERS"]
-fn options_by_their_first_letters_are_understood() {
-    beside_redisbloom(|peer| assert_understood(peer, &FIRST_LETTERS));
-}
-
-#[test]
-#[ignore = "needs BLOOMGATE_PEERS"]
-fn numbers_of_the_c_library_are_understood() {
-    beside_redisbloom(|peer| assert_understood(peer, &NUMBERS));
-}
-
-#[test]
-#[ignore = "needs BLOOMGATE_PEERS"]
-fn words_that_are_passed_over_are_passed_over() {
-    beside_redisbloom(|peer| assert_understood(peer, &PASSED_OVER));
-}
-
-#[test]
-#[ignore = "needs BLOOMGATE_PEERS"]
-fn the_default_expansion_of_a_fixed_filter_is_stored() {
-    beside_redisbloom(|peer| assert_understood(peer, &FIXED));
-}
-
-#[test]
-#[ignore = "needs BLOOMGATE_PEERS"]
-fn expansions_without_a_limit_are_understood() {
-    beside_releases(|major| major < 8, |peer| assert_understood(peer, &EXPANSIONS_OF_2));
-}
-
-#[test]
-#[ignore = "needs BLOOMGATE_PEERS"]
-fn loose_rates_of_8_are_understood() {
-    beside_releases(|major| major >= 8, |peer| assert_understood(peer, &LOOSE_RATES));
+fn every_spelling_is_understood() {
+    beside_redisbloom(|peer| {
+        for lines in [&FIRST_LETTERS[..], &NUMBERS, &PASSED_OVER, &FIXED] {
+            assert_understood(peer, lines);
+        }
+        assert_understood(peer, if peer.major < 8 { &EXPANSIONS_OF_2 } else { &LOOSE_RATES });
+    });
 }
 
 /// Loads a dump in an order of its own, with adds in between, and compares the replica when all of it has come.
@@ -202,29 +177,15 @@ fn assert_loads_alike(peer: &Peer, order: &[usize], add: bool) {
     View::of(&mut replica).assert_same(&View::of(&mut primary), &format!("records in the order {order:?}"));
 }
 
+/// In order, in another order, twice, and with adds in between: RedisBloom's filter is live from its header on.
 #[test]
 #[ignore = "needs BLOOMGATE_PEERS"]
-fn a_dump_in_its_order_is_loaded() {
-    beside_redisbloom(|peer| assert_loads_alike(peer, &[0, 1, 2, 3], false));
-}
-
-#[test]
-#[ignore = "needs BLOOMGATE_PEERS"]
-fn a_dump_in_another_order_is_loaded() {
-    beside_redisbloom(|peer| assert_loads_alike(peer, &[0, 3, 1, 2], false));
-}
-
-#[test]
-#[ignore = "needs BLOOMGATE_PEERS"]
-fn records_that_come_again_are_loaded() {
-    beside_redisbloom(|peer| assert_loads_alike(peer, &[0, 1, 1, 2, 3, 2], false));
-}
-
-/// RedisBloom's filter is live from its header on.
-#[test]
-#[ignore = "needs BLOOMGATE_PEERS"]
-fn adds_between_the_records_are_kept() {
-    beside_redisbloom(|peer| assert_loads_alike(peer, &[0, 1, 2, 3], true));
+fn a_dump_in_any_order_is_loaded() {
+    beside_redisbloom(|peer| {
+        let orders: [(&[usize], bool); 4] =
+            [(&[0, 1, 2, 3], false), (&[0, 3, 1, 2], false), (&[0, 1, 1, 2, 3, 2], false), (&[0, 1, 2, 3], true)];
+        orders.into_iter().for_each(|(order, add)| assert_loads_alike(peer, order, add));
+    });
 }
 
 /// 2.x carries a command that it refused for want of memory.
