@@ -489,7 +489,19 @@ fn line(rng: &mut Rng, lease: Option<&[Vec<u8>; 4]>) -> Vec<Vec<u8>> {
         }
         _ => {}
     }
+    lengthen_windows(&mut words);
     words
+}
+
+/// Replaces windows of less than a minute: one that ends meanwhile would look like a change by a refused command.
+fn lengthen_windows(words: &mut [Vec<u8>]) {
+    for place in 1..words.len() {
+        let seconds = str::from_utf8(&words[place]).ok().and_then(|text| text.parse::<u64>().ok());
+        if words[place - 1].eq_ignore_ascii_case(b"WINDOW") && seconds.is_some_and(|seconds| (1..60).contains(&seconds))
+        {
+            words[place] = b"1000".to_vec();
+        }
+    }
 }
 
 /// Appends an option of BF.FETCH. No command may wait for long, because no other client would end the wait.
