@@ -36,7 +36,7 @@ use indicatif::{BinaryBytes, HumanCount};
 use redis::Client;
 
 use pages::{Pages, QUERIES};
-use ways::{ROUND_TRIPS, ServiceClient, Way, either, read};
+use ways::{ROUND_TRIPS, ServiceClient, Way, read};
 
 /// The filter.
 const FILTER: &str = "known-pages";
@@ -210,12 +210,12 @@ fn write_rows(guard: &Guard, file: &Path) -> Result<()> {
     };
     expect(None)?;
     for title in ["New", "Newer"] {
-        guard.changed([url], || pages.write(url, title)).map_err(either)?;
+        guard.changed([url], || pages.write(url, title))?;
         // First from the database, then from the cache.
         expect(Some(title))?;
         expect(Some(title))?;
     }
-    guard.changed([url], || pages.delete(url)).map_err(either)?;
+    guard.changed([url], || pages.delete(url))?;
     guard.forget([url])?;
     expect(None)?;
     println!("written    a row was inserted, changed and deleted; each time the next reader saw it");

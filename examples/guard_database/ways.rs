@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
-use bloomgate_client::{Guard, GuardError};
+use anyhow::Result;
+use bloomgate_client::Guard;
 use redis::{Cmd, Connection, ConnectionLike, FromRedisValue, RedisResult, Value, cmd};
 
 use crate::pages::Pages;
@@ -86,16 +86,8 @@ impl Way {
 
 /// Reads a page through the guard.
 pub fn read(guard: &Guard, pages: &Pages, url: &str) -> Result<Option<String>> {
-    let title = guard.get(url, || pages.title(url).map(|title| title.map(String::into_bytes))).map_err(either)?;
+    let title = guard.get(url, || pages.title(url).map(|title| title.map(String::into_bytes)))?;
     Ok(title.map(String::from_utf8).transpose()?)
-}
-
-/// Returns the error of the database or of the guard.
-pub fn either(error: GuardError<anyhow::Error>) -> anyhow::Error {
-    match error {
-        GuardError::Caller(error) => error,
-        error => anyhow!("{error}"),
-    }
 }
 
 /// A client of a service that looks up pages.

@@ -1,11 +1,15 @@
 //! The errors of this crate.
 
 use std::fmt;
+use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError};
 
 /// What is known of the items of a batch that failed: `None` for an item whose answer is unknown.
 pub type Answers = Vec<Option<bool>>;
+
+/// What the error of a caller's function converts to: any error that threads can share, that of `anyhow`, or a text.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a call failed.
 ///
@@ -14,6 +18,8 @@ pub type Answers = Vec<Option<bool>>;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
+    /// The function that the caller passed has failed: `load`, `load_many` or `write`. Clones share its error.
+    Caller(Arc<dyn std::error::Error + Send + Sync>),
     /// The server lacks one of bloomgate's commands: it has not loaded the module, or has loaded another module with BF.*
     /// commands.
     ModuleMissing {
@@ -92,6 +98,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Takes the error of the caller's function.
+    pub(crate) fn caller(error: impl Into<BoxError>) -> Self {
+        Self::Caller(Arc::from(error.into()))
+    }
+
     /// Returns the known answers of a batch that failed.
     pub fn answers(&self) -> &[Option<bool>] {
         match self {
@@ -171,6 +182,7 @@ impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         let shown = |key: &[u8]| key.escape_ascii().to_string();
         match self {
+            Self::Caller(source) => source.fmt(formatter),
             Self::ModuleMissing { source } => {
                 write!(formatter, "the server has not loaded the module bloomgate: {source}")
             }
@@ -199,6 +211,8 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            // Its text is that of the caller's error, so its cause is the next one.
+            Self::Caller(source) => source.source(),
             Self::ModuleMissing { source } | Self::Redis { source, .. } => Some(source),
             _ => None,
         }

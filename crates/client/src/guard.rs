@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::{self, Fetch, GuardCore, lock, now};
-use crate::{Bytes, Client, Codec, Durability, Error, GuardError, GuardOptions, Item, Options};
+use crate::{BoxError, Bytes, Client, Codec, Durability, Error, GuardOptions, Item, Options};
 
 /// Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. Clones share the
 /// rows that callers of the process load now, so make one guard per table and process.
@@ -74,13 +74,13 @@ impl<C: Codec> Guard<C> {
     /// value is cached, that is returned instead of the error.
     ///
     /// # Errors
-    /// [`GuardError::Caller`] with the error of `load`; [`Error::LoadFailed`] during a back-off; [`Error::Refused`] if the codec
+    /// [`Error::Caller`] with the error of `load`; [`Error::LoadFailed`] during a back-off; [`Error::Refused`] if the codec
     /// cannot encode the row. No error of the server.
-    pub fn get<E>(
+    pub fn get<E: Into<BoxError>>(
         &self,
         id: impl Item,
         load: impl FnOnce() -> Result<Option<C::Row>, E>,
-    ) -> Result<Option<C::Row>, GuardError<E>> {
+    ) -> Result<Option<C::Row>, Error> {
         self.read(id, None, load)
     }
 
@@ -88,24 +88,24 @@ impl<C: Codec> Guard<C> {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub fn get_with_ttl<E>(
+    pub fn get_with_ttl<E: Into<BoxError>>(
         &self,
         id: impl Item,
         ttl: Duration,
         load: impl FnOnce() -> Result<Option<C::Row>, E>,
-    ) -> Result<Option<C::Row>, GuardError<E>> {
+    ) -> Result<Option<C::Row>, Error> {
         self.read(id, Some(ttl), load)
     }
 
-    fn read<E>(
+    fn read<E: Into<BoxError>>(
         &self,
         id: impl Item,
         ttl: Option<Duration>,
         load: impl FnOnce() -> Result<Option<C::Row>, E>,
-    ) -> Result<Option<C::Row>, GuardError<E>> {
+    ) -> Result<Option<C::Row>, Error> {
         let id = id.item_bytes();
         let first = self.core.commands.fetch_one(&self.client, &id, Fetch::default());
-        now(self.core.get(&self.client, &id, ttl, first, || async { load() }))
+        now(self.core.get(&self.client, &id, ttl, first, || async { load().map_err(Error::caller) }))
     }
 
     /// Like [`Self::get`]; but if an old value is cached and `load` takes longer than `soft_timeout`, the old value is returned, and
@@ -113,18 +113,18 @@ impl<C: Codec> Guard<C> {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub fn get_with_soft_timeout<E: Send + 'static>(
+    pub fn get_with_soft_timeout<E: Into<BoxError>>(
         &self,
         id: impl Item,
         soft_timeout: Duration,
         load: impl FnOnce() -> Result<Option<C::Row>, E> + Send + 'static,
-    ) -> Result<Option<C::Row>, GuardError<E>>
+    ) -> Result<Option<C::Row>, Error>
     where
         C: 'static,
     {
         let id = id.item_bytes();
         let first = self.core.commands.fetch_one(&self.client, &id, Fetch::default());
-        let load = move || async move { load() };
+        let load = move || async move { load().map_err(Error::caller) };
         now(self.core.get_with_soft_timeout(&self.client, &id, soft_timeout, first, load))
     }
 
@@ -134,11 +134,11 @@ impl<C: Codec> Guard<C> {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub fn get_many<T: Item + Hash + Eq + Clone, E>(
+    pub fn get_many<T: Item + Hash + Eq + Clone, E: Into<BoxError>>(
         &self,
         ids: &[T],
         load_many: impl FnMut(&[T]) -> Result<HashMap<T, C::Row>, E>,
-    ) -> Result<Vec<Option<C::Row>>, GuardError<E>> {
+    ) -> Result<Vec<Option<C::Row>>, Error> {
         self.read_many(ids, None, load_many)
     }
 
@@ -146,25 +146,25 @@ impl<C: Codec> Guard<C> {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub fn get_many_with_ttl<T: Item + Hash + Eq + Clone, E>(
+    pub fn get_many_with_ttl<T: Item + Hash + Eq + Clone, E: Into<BoxError>>(
         &self,
         ids: &[T],
         ttl: Duration,
         load_many: impl FnMut(&[T]) -> Result<HashMap<T, C::Row>, E>,
-    ) -> Result<Vec<Option<C::Row>>, GuardError<E>> {
+    ) -> Result<Vec<Option<C::Row>>, Error> {
         self.read_many(ids, Some(ttl), load_many)
     }
 
-    fn read_many<T: Item + Hash + Eq + Clone, E>(
+    fn read_many<T: Item + Hash + Eq + Clone, E: Into<BoxError>>(
         &self,
         ids: &[T],
         ttl: Option<Duration>,
         mut load_many: impl FnMut(&[T]) -> Result<HashMap<T, C::Row>, E>,
-    ) -> Result<Vec<Option<C::Row>>, GuardError<E>> {
+    ) -> Result<Vec<Option<C::Row>>, Error> {
         let named = Named::of(ids);
         now(self.core.get_many(&self.client, &named.keys, ttl, |missing| {
             let asked = named.ids(&missing);
-            ready(load_many(&asked).map(|rows| in_order(&asked, rows)))
+            ready(load_many(&asked).map(|rows| in_order(&asked, rows)).map_err(Error::caller))
         }))
     }
 
@@ -206,19 +206,19 @@ impl<C: Codec> Guard<C> {
     /// inserts, changes or deletes the rows has to end inside of `write`, its outcome known.
     ///
     /// # Errors
-    /// The error of the announcement, and then `write` is not called; [`Error::Unconfirmed`]; [`GuardError::Caller`] with the
+    /// The error of the announcement, and then `write` is not called; [`Error::Unconfirmed`]; [`Error::Caller`] with the
     /// error of `write`.
-    pub fn changed<T: Item, R, E>(
+    pub fn changed<T: Item, R, E: Into<BoxError>>(
         &self,
         ids: impl IntoIterator<Item = T>,
         write: impl FnOnce() -> Result<R, E>,
-    ) -> Result<R, GuardError<E>> {
+    ) -> Result<R, Error> {
         let ids = bytes_of(ids);
         self.announce(&ids)?;
         let mut pending = Pending { guard: self, ids };
         let outcome = write();
         self.confirm(std::mem::take(&mut pending.ids))?;
-        outcome.map_err(GuardError::Caller)
+        outcome.map_err(Error::caller)
     }
 
     /// Deletes ids that never return from the filter, after their rows were deleted inside of [`Self::changed`]. The filter needs

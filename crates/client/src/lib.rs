@@ -21,12 +21,11 @@ mod sharded;
 pub mod sharding;
 pub mod slots;
 
-pub use crate::core::GuardError;
 pub use client::Client;
 #[cfg(feature = "json")]
 pub use codec::Json;
 pub use codec::{Bytes, Codec};
-pub use error::{Answers, Error};
+pub use error::{Answers, BoxError, Error};
 pub use filter::{Filter, plan};
 pub use guard::{Guard, fill_filter};
 pub use guard_options::{Durability, GuardOptions};

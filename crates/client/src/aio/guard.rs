@@ -10,7 +10,7 @@ use super::client::detach;
 use super::turns::Turns;
 use crate::core::{self, Commands, GuardCore, lock};
 use crate::guard::{Named, bytes_of, in_order};
-use crate::{Bytes, Codec, Durability, Error, GuardError, GuardOptions, Item, Options};
+use crate::{BoxError, Bytes, Codec, Durability, Error, GuardOptions, Item, Options};
 
 /// Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. Clones share the
 /// rows that callers of the process load now, so make one guard per table and process.
@@ -82,29 +82,38 @@ impl<C: Codec> Guard<C> {
     /// value is cached, that is returned instead of the error.
     ///
     /// # Errors
-    /// [`GuardError::Caller`] with the error of `load`; [`Error::LoadFailed`] during a back-off; [`Error::Refused`] if the codec
+    /// [`Error::Caller`] with the error of `load`; [`Error::LoadFailed`] during a back-off; [`Error::Refused`] if the codec
     /// cannot encode the row. No error of the server.
-    pub async fn get<E, L: Future<Output = Result<Option<C::Row>, E>>>(
+    pub async fn get<E: Into<BoxError>, L: Future<Output = Result<Option<C::Row>, E>>>(
         &self,
         id: impl Item,
         load: impl FnOnce() -> L,
-    ) -> Result<Option<C::Row>, GuardError<E>> {
-        let id = id.item_bytes();
-        self.core.get(&self.client, &id, None, self.turns.fetch(&id), load).await
+    ) -> Result<Option<C::Row>, Error> {
+        self.read(id, None, load).await
     }
 
     /// Like [`Self::get`], with a time to live that replaces the guard's.
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub async fn get_with_ttl<E, L: Future<Output = Result<Option<C::Row>, E>>>(
+    pub async fn get_with_ttl<E: Into<BoxError>, L: Future<Output = Result<Option<C::Row>, E>>>(
         &self,
         id: impl Item,
         ttl: Duration,
         load: impl FnOnce() -> L,
-    ) -> Result<Option<C::Row>, GuardError<E>> {
+    ) -> Result<Option<C::Row>, Error> {
+        self.read(id, Some(ttl), load).await
+    }
+
+    async fn read<E: Into<BoxError>, L: Future<Output = Result<Option<C::Row>, E>>>(
+        &self,
+        id: impl Item,
+        ttl: Option<Duration>,
+        load: impl FnOnce() -> L,
+    ) -> Result<Option<C::Row>, Error> {
         let id = id.item_bytes();
-        self.core.get(&self.client, &id, Some(ttl), self.turns.fetch(&id), load).await
+        let load = || async { load().await.map_err(Error::caller) };
+        self.core.get(&self.client, &id, ttl, self.turns.fetch(&id), load).await
     }
 
     /// Like [`Self::get`]; but if an old value is cached and `load` takes longer than `soft_timeout`, the old value is returned, and
@@ -117,13 +126,14 @@ impl<C: Codec> Guard<C> {
         id: impl Item,
         soft_timeout: Duration,
         load: impl FnOnce() -> L + Send + 'static,
-    ) -> Result<Option<C::Row>, GuardError<E>>
+    ) -> Result<Option<C::Row>, Error>
     where
         C: 'static,
-        E: Send + 'static,
+        E: Into<BoxError>,
         L: Future<Output = Result<Option<C::Row>, E>> + Send + 'static,
     {
         let id = id.item_bytes();
+        let load = || async { load().await.map_err(Error::caller) };
         self.core.get_with_soft_timeout(&self.client, &id, soft_timeout, self.turns.fetch(&id), load).await
     }
 
@@ -137,9 +147,10 @@ impl<C: Codec> Guard<C> {
         &self,
         ids: &[T],
         load_many: impl FnMut(Vec<T>) -> L,
-    ) -> Result<Vec<Option<C::Row>>, GuardError<E>>
+    ) -> Result<Vec<Option<C::Row>>, Error>
     where
         T: Item + Hash + Eq + Clone,
+        E: Into<BoxError>,
         L: Future<Output = Result<HashMap<T, C::Row>, E>>,
     {
         self.read_many(ids, None, load_many).await
@@ -154,9 +165,10 @@ impl<C: Codec> Guard<C> {
         ids: &[T],
         ttl: Duration,
         load_many: impl FnMut(Vec<T>) -> L,
-    ) -> Result<Vec<Option<C::Row>>, GuardError<E>>
+    ) -> Result<Vec<Option<C::Row>>, Error>
     where
         T: Item + Hash + Eq + Clone,
+        E: Into<BoxError>,
         L: Future<Output = Result<HashMap<T, C::Row>, E>>,
     {
         self.read_many(ids, Some(ttl), load_many).await
@@ -167,16 +179,17 @@ impl<C: Codec> Guard<C> {
         ids: &[T],
         ttl: Option<Duration>,
         mut load_many: impl FnMut(Vec<T>) -> L,
-    ) -> Result<Vec<Option<C::Row>>, GuardError<E>>
+    ) -> Result<Vec<Option<C::Row>>, Error>
     where
         T: Item + Hash + Eq + Clone,
+        E: Into<BoxError>,
         L: Future<Output = Result<HashMap<T, C::Row>, E>>,
     {
         let named = Named::of(ids);
         let load = |missing: Vec<Vec<u8>>| {
             let asked = named.ids(&missing);
             let loaded = load_many(asked.clone());
-            async move { Ok(in_order(&asked, loaded.await?)) }
+            async move { Ok(in_order(&asked, loaded.await.map_err(Error::caller)?)) }
         };
         self.core.get_many(&self.client, &named.keys, ttl, load).await
     }
@@ -222,19 +235,19 @@ impl<C: Codec> Guard<C> {
     /// not commit it after `write` was dropped.
     ///
     /// # Errors
-    /// The error of the announcement, and then `write` is not called; [`Error::Unconfirmed`]; [`GuardError::Caller`] with the
+    /// The error of the announcement, and then `write` is not called; [`Error::Unconfirmed`]; [`Error::Caller`] with the
     /// error of `write`.
-    pub async fn changed<T: Item, R, E, W: Future<Output = Result<R, E>>>(
+    pub async fn changed<T: Item, R, E: Into<BoxError>, W: Future<Output = Result<R, E>>>(
         &self,
         ids: impl IntoIterator<Item = T>,
         write: impl FnOnce() -> W,
-    ) -> Result<R, GuardError<E>> {
+    ) -> Result<R, Error> {
         let ids = bytes_of(ids);
         self.core.commands.announce(&self.client, &ids).await?;
         let mut pending = Pending { client: &self.client, commands: &self.core.commands, ids };
         let outcome = write().await;
         self.core.commands.confirm(&self.client, std::mem::take(&mut pending.ids)).await?;
-        outcome.map_err(GuardError::Caller)
+        outcome.map_err(Error::caller)
     }
 
     /// Deletes ids that never return from the filter, after their rows were deleted inside of [`Self::changed`]. The filter needs

@@ -21,7 +21,7 @@ pub use cluster::{Cluster, Node};
 pub use filter::{FilterCore, plan};
 #[cfg(feature = "tokio")]
 pub use guard::{BATCH, Commands, Fetched, Found, FoundOne, Leases};
-pub use guard::{Fetch, GuardCore, GuardError, Waiter, fill_filter, lock};
+pub use guard::{Fetch, GuardCore, Waiter, fill_filter, lock};
 pub use sharded::{ShardedCore, create as create_sharded};
 
 /// What the server sent for one command, or why nothing came. An error inside an array reply stays where it is.

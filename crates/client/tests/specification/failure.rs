@@ -42,6 +42,7 @@ impl From<String> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let names = match &error {
+            Error::Caller(source) => return Self::named("load", &source.to_string()),
             Error::ModuleMissing { .. } => vec!["ModuleMissing"],
             Error::FilterMissing { .. } => vec!["FilterMissing"],
             Error::FilterExists { .. } => vec!["FilterExists"],

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use bloomgate_client::{Bytes, Codec, Durability, Error, GuardError, GuardOptions, Item as _, Json as JsonCodec};
+use bloomgate_client::{Bytes, Codec, Durability, Error, GuardOptions, Item as _, Json as JsonCodec};
 
 use super::{Client, Guard, fill_filter as fill, function};
 use crate::calls::{Call, Called, Outcome, item_bytes};
@@ -78,14 +78,6 @@ fn ids(call: &Call) -> Result<Vec<Id>, Failure> {
     items(call.get("ids")?)?.iter().map(id).collect()
 }
 
-fn failure(error: GuardError<String>) -> Failure {
-    match error {
-        GuardError::Caller(message) => Failure::named("load", &message),
-        GuardError::Guard(error) => error.into(),
-        _ => Failure::Unknown("an error that this runner does not know".to_owned()),
-    }
-}
-
 fn row(json: Json) -> Option<Json> {
     (json != Json::Null).then_some(json)
 }
@@ -150,9 +142,9 @@ impl GuardOf {
             "announce" => Ok(wait!(guard.announce(ids)).map(|()| Json::Null)?),
             "confirm" => Ok(wait!(guard.confirm(ids)).map(|()| Json::Null)?),
             "forget" => Ok(wait!(guard.forget(ids)).map(|()| Json::Null)?),
-            _ => {
-                wait!(guard.changed(ids, || work!(wait!(function(called, None))))).map(|_| Json::Null).map_err(failure)
-            }
+            _ => wait!(guard.changed(ids, || work!(wait!(function(called, None)))))
+                .map(|_| Json::Null)
+                .map_err(Failure::from),
         }
     }
 
@@ -169,7 +161,7 @@ impl GuardOf {
             (None, Some(soft_timeout)) => wait!(guard.get_with_soft_timeout(id, soft_timeout, load)),
             (None, None) => wait!(guard.get(id, load)),
         };
-        found.map(Json::from).map_err(failure)
+        Ok(found.map(Json::from)?)
     }
 }
 
@@ -183,10 +175,10 @@ async fn get_many(guard: &Guard<Rows>, ids: &[Id], called: &Sender<Called>) -> O
                 let name = String::from_utf8_lossy(&id.item_bytes()).into_owned();
                 loaded.get(&name).map(|row| (id.clone(), row.clone()))
             };
-            Ok(missing.iter().filter_map(row).collect::<HashMap<_, _>>())
+            Ok::<_, String>(missing.iter().filter_map(row).collect::<HashMap<_, _>>())
         })
     }));
-    let rows = rows.map_err(failure)?;
+    let rows = rows?;
     let pair = |(id, row): (&Id, Option<Json>)| Json::List(vec![id.json.clone(), Json::from(row)]);
     Ok(Json::List(ids.iter().zip(rows).map(pair).collect()))
 }

@@ -1,6 +1,8 @@
 //! Methods that no case covers, on a real server: both halves have this file as a module, as process.rs.
 
-use bloomgate_client::{Error, GuardOptions, Insert, Options};
+use std::io;
+
+use bloomgate_client::{BoxError, Error, GuardOptions, Insert, Options};
 
 use super::{Client, Filter, Guard, ShardedFilter};
 
@@ -75,8 +77,14 @@ pub async fn counts(client: &Client) -> Result<(), Error> {
     wait!(Filter::new(client, "users").reserve(0.0001, 1000, &options))?;
     wait!(Filter::new(client, "users").add(17))?;
     let guard = Guard::new(client, "users", GuardOptions { beta: 0.0, ..GuardOptions::default() })?;
-    let failed = wait!(guard.get(17, || work!(Err("down"))));
-    assert!(failed.is_err());
+    // `?` converts a boxed error and that of the guard to the same type.
+    let failed = async {
+        wait!(guard.get(17, || work!(Err::<_, BoxError>(Box::new(io::Error::other("down"))))))?;
+        Ok::<_, BoxError>(())
+    };
+    let failed = failed.await.unwrap_err();
+    let Some(Error::Caller(cause)) = failed.downcast_ref() else { panic!("{failed:?}") };
+    assert!(cause.is::<io::Error>(), "{cause:?}");
     for _ in 0..2 {
         let row = wait!(guard.get(17, || work!(Ok::<_, Error>(Some(b"Ann".to_vec())))));
         assert_eq!(row.unwrap().as_deref(), Some(b"Ann".as_slice()));

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use super::leases::Lease;
-use super::{Fetch, GuardCore, GuardError, Io, Leases, lock};
+use super::{Fetch, GuardCore, Io, Leases, lock};
 use crate::{Codec, Error};
 
 /// The weight of the newest load in the average duration of loads.
@@ -18,14 +18,9 @@ pub struct Loaded<R> {
 
 impl<C: Codec> GuardCore<C> {
     /// Loads some rows, and takes the duration into the average.
-    pub(super) async fn timed<R, E>(
-        &self,
-        rows: usize,
-        load: impl Future<Output = Result<R, E>>,
-    ) -> Result<R, GuardError<E>> {
+    async fn timed<R>(&self, rows: usize, load: impl Future<Output = Result<R, Error>>) -> Result<R, Error> {
         let begun = Instant::now();
-        let loaded =
-            load.await.inspect_err(|_| self.commands.count("load failed", rows)).map_err(GuardError::Caller)?;
+        let loaded = load.await.inspect_err(|_| self.commands.count("load failed", rows))?;
         let took = begun.elapsed().as_secs_f64();
         let mut average = lock(&self.commands.load_time);
         let old = average.as_secs_f64();
@@ -35,24 +30,24 @@ impl<C: Codec> GuardCore<C> {
     }
 
     /// Loads rows without leases.
-    pub(super) async fn unguarded<R, E>(
+    pub(super) async fn unguarded<R>(
         &self,
         rows: usize,
-        load: impl Future<Output = Result<R, E>>,
-    ) -> Result<R, GuardError<E>> {
+        load: impl Future<Output = Result<R, Error>>,
+    ) -> Result<R, Error> {
         self.commands.count("unguarded", rows);
         self.timed(rows, load).await
     }
 
     /// Loads rows under leases, and fills them or gives the leases up. If all of them have old values in the cache
     /// (`has_values`), these are served when the load fails.
-    pub(super) async fn load_and_fill<I: Io, E>(
+    pub(super) async fn load_and_fill<I: Io>(
         &self,
         leases: Leases<I>,
-        load: impl Future<Output = Result<Vec<Option<C::Row>>, E>>,
+        load: impl Future<Output = Result<Vec<Option<C::Row>>, Error>>,
         ttl_ms: u64,
         has_values: bool,
-    ) -> Result<Loaded<C::Row>, GuardError<E>> {
+    ) -> Result<Loaded<C::Row>, Error> {
         let loaded = self.timed(leases.left.len(), load).await.and_then(|rows| {
             let fill = |((id, token), row): (&Lease, &Option<C::Row>)| self.fill_with(id, token, row.as_ref(), ttl_ms);
             let fills: Result<Vec<_>, Error> = leases.left.iter().zip(&rows).map(fill).collect();

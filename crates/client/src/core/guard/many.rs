@@ -5,8 +5,8 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use super::flights::Flight;
-use super::{BATCH, Fetch, Fetched, Found, GuardCore, GuardError, Io, Leases};
-use crate::Codec;
+use super::{BATCH, Fetch, Fetched, Found, GuardCore, Io, Leases};
+use crate::{Codec, Error};
 
 /// The rows of one call, by the bytes of their ids.
 struct Rows<R> {
@@ -27,13 +27,13 @@ struct Sorted {
 impl<C: Codec> GuardCore<C> {
     /// Reads rows. Ids with the same bytes are one row. `load` gets the ids that this caller has to load, and returns a row or
     /// nothing for each.
-    pub async fn get_many<E, L: Future<Output = Result<Vec<Option<C::Row>>, E>>>(
+    pub async fn get_many<L: Future<Output = Result<Vec<Option<C::Row>>, Error>>>(
         &self,
         io: &impl Io,
         ids: &[Vec<u8>],
         ttl: Option<Duration>,
         mut load: impl FnMut(Vec<Vec<u8>>) -> L,
-    ) -> Result<Vec<Option<C::Row>>, GuardError<E>> {
+    ) -> Result<Vec<Option<C::Row>>, Error> {
         let ttl_ms = self.options().ttl_ms(ttl)?;
         let deadline = self.deadline(1);
         let mut found = Rows { rows: HashMap::new(), unguarded: Vec::new() };
@@ -58,14 +58,14 @@ impl<C: Codec> GuardCore<C> {
     }
 
     /// Fetches rows, and loads those whose leases it gets. Returns the ids of the rows that other callers load.
-    async fn fetch_all<E, L: Future<Output = Result<Vec<Option<C::Row>>, E>>>(
+    async fn fetch_all<L: Future<Output = Result<Vec<Option<C::Row>>, Error>>>(
         &self,
         io: &impl Io,
         ids: Vec<Vec<u8>>,
         ttl_ms: u64,
         found: &mut Rows<C::Row>,
         load: &mut impl FnMut(Vec<Vec<u8>>) -> L,
-    ) -> Result<Vec<Vec<u8>>, GuardError<E>> {
+    ) -> Result<Vec<Vec<u8>>, Error> {
         let mut flights: HashMap<Vec<u8>, Flight> = ids.iter().map(|id| (id.clone(), self.flights.begin(id))).collect();
         let mut sorted = Sorted { has_values: true, ..Sorted::default() };
         let mut leases = Leases::new(&self.commands, io);
@@ -134,7 +134,7 @@ impl<C: Codec> GuardCore<C> {
     }
 
     /// Waits for a row that another caller loads, and loads it if that caller does not bring it.
-    async fn wait_for<E, L: Future<Output = Result<Vec<Option<C::Row>>, E>>>(
+    async fn wait_for<L: Future<Output = Result<Vec<Option<C::Row>>, Error>>>(
         &self,
         io: &impl Io,
         id: &[u8],
@@ -142,7 +142,7 @@ impl<C: Codec> GuardCore<C> {
         ttl_ms: u64,
         found: &mut Rows<C::Row>,
         load: &mut impl FnMut(Vec<Vec<u8>>) -> L,
-    ) -> Result<(), GuardError<E>> {
+    ) -> Result<(), Error> {
         let mut flight = self.flights.begin(id);
         match self.fetch_row(io, &mut flight, deadline, None).await? {
             None => found.unguarded.push(id.to_vec()),
@@ -158,7 +158,7 @@ impl<C: Codec> GuardCore<C> {
     }
 
     /// Loads rows under leases and fills them.
-    async fn load_leased<I: Io, E, L: Future<Output = Result<Vec<Option<C::Row>>, E>>>(
+    async fn load_leased<I: Io, L: Future<Output = Result<Vec<Option<C::Row>>, Error>>>(
         &self,
         leases: Leases<I>,
         has_values: bool,
@@ -166,7 +166,7 @@ impl<C: Codec> GuardCore<C> {
         ttl_ms: u64,
         found: &mut Rows<C::Row>,
         load: &mut impl FnMut(Vec<Vec<u8>>) -> L,
-    ) -> Result<(), GuardError<E>> {
+    ) -> Result<(), Error> {
         let ids = leases.ids();
         let asked = ids.clone();
         let loaded = self.load_and_fill(leases, async { load(asked).await }, ttl_ms, has_values).await;

@@ -30,40 +30,6 @@ pub const BATCH: usize = 500;
 /// Times to live are shortened by up to this share, at random: rows that are filled together do not expire together.
 const JITTER: f64 = 0.1;
 
-/// What a caller of the guard gets instead of a result.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum GuardError<E> {
-    /// The function that the caller passed has failed.
-    Caller(E),
-    /// The guard has failed.
-    Guard(Error),
-}
-
-impl<E> From<Error> for GuardError<E> {
-    fn from(error: Error) -> Self {
-        Self::Guard(error)
-    }
-}
-
-impl<E: std::fmt::Display> std::fmt::Display for GuardError<E> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
-        match self {
-            Self::Caller(error) => error.fmt(formatter),
-            Self::Guard(error) => error.fmt(formatter),
-        }
-    }
-}
-
-impl<E: std::error::Error + 'static> std::error::Error for GuardError<E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Caller(error) => Some(error),
-            Self::Guard(error) => Some(error),
-        }
-    }
-}
-
 /// What is known of a row. With a lease the caller has to load the row, and `value` is what may be served if that fails.
 struct Answer<R, I: Io> {
     /// The cached value, or `None` if there is no row.

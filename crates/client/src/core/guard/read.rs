@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::flights::Flight;
 use super::load::Loaded;
-use super::{Answer, Fetch, Fetched, FoundOne, GuardCore, GuardError, Io, milliseconds};
+use super::{Answer, Fetch, Fetched, FoundOne, GuardCore, Io, milliseconds};
 use crate::core::Slot;
 use crate::{Codec, Error};
 
@@ -18,14 +18,14 @@ const BACKGROUND_LOADS: usize = 64;
 
 impl<C: Codec> GuardCore<C> {
     /// Reads a row. `first` fetches it.
-    pub async fn get<I: Io, E, L: Future<Output = Result<Option<C::Row>, E>>>(
+    pub async fn get<I: Io, L: Future<Output = Result<Option<C::Row>, Error>>>(
         &self,
         io: &I,
         id: &[u8],
         ttl: Option<Duration>,
         first: impl Future<Output = FoundOne<I>>,
         load: impl FnOnce() -> L,
-    ) -> Result<Option<C::Row>, GuardError<E>> {
+    ) -> Result<Option<C::Row>, Error> {
         let ttl_ms = self.options().ttl_ms(ttl)?;
         let mut flight = self.flights.begin(id);
         let answer = self.fetch_row(io, &mut flight, self.deadline(self.options().attempts), Some(first.await)).await?;
@@ -40,11 +40,7 @@ impl<C: Codec> GuardCore<C> {
     }
 
     /// Returns the row of a load, and records in the flight what became of it.
-    fn finish<E>(
-        &self,
-        flight: &mut Flight<'_>,
-        loaded: Result<Loaded<C::Row>, GuardError<E>>,
-    ) -> Result<Option<C::Row>, GuardError<E>> {
+    fn finish(&self, flight: &mut Flight<'_>, loaded: Result<Loaded<C::Row>, Error>) -> Result<Option<C::Row>, Error> {
         let loaded = loaded.inspect_err(|_| flight.has_failed = !self.options().fail_safe.is_zero())?;
         flight.has_news = loaded.cached.first() == Some(&true);
         Ok(loaded.rows.into_iter().next().flatten())
@@ -52,18 +48,17 @@ impl<C: Codec> GuardCore<C> {
 
     /// Reads a row. If an old value is cached and the load takes longer than `soft_timeout`, that value is returned, and the load
     /// continues in the background.
-    pub async fn get_with_soft_timeout<I: Io, E, L>(
+    pub async fn get_with_soft_timeout<I: Io, L>(
         self: &Arc<Self>,
         io: &I,
         id: &[u8],
         soft_timeout: Duration,
         first: impl Future<Output = FoundOne<I>>,
         load: impl FnOnce() -> L + Send + 'static,
-    ) -> Result<Option<C::Row>, GuardError<E>>
+    ) -> Result<Option<C::Row>, Error>
     where
         C: 'static,
-        E: Send + 'static,
-        L: Future<Output = Result<Option<C::Row>, E>> + Send + 'static,
+        L: Future<Output = Result<Option<C::Row>, Error>> + Send + 'static,
     {
         let ttl_ms = self.options().ttl_ms(None)?;
         let mut flight = self.flights.begin(id);
@@ -98,7 +93,7 @@ impl<C: Codec> GuardCore<C> {
         if let Some(old) = self.old_value(io, &mut flight).await {
             return Ok(old);
         }
-        let lost = || Err(Error::LoadFailed { id: id.to_vec() }.into());
+        let lost = || Err(Error::LoadFailed { id: id.to_vec() });
         let loaded = io.join(&mut running, Duration::MAX).await.unwrap_or_else(lost);
         self.finish(&mut flight, loaded)
     }
