@@ -68,7 +68,7 @@ pub enum Error {
         /// The known answers of the earlier batches.
         answers: Answers,
     },
-    /// A row has no cached value, and its last load failed: the database is not queried for it before the back-off ends.
+    /// A row has no cached value, and its last load failed elsewhere: the database is not queried for it before the back-off ends.
     LoadFailed {
         /// The row.
         id: Vec<u8>,

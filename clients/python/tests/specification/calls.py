@@ -111,7 +111,7 @@ class Threads:
     """Calls in threads of their own."""
 
     name = "threads"
-    abilities = frozenset({"timeout", "share", "pause", "resp2", "resp3"})
+    abilities = frozenset({"timeout", "pool", "share", "pause", "resp2", "resp3"})
 
     def __init__(self, case: dict[str, Any], port: int, is_cluster: bool, options: dict[str, Any]) -> None:
         self.case, self.port, self.is_cluster, self.options = case, port, is_cluster, options

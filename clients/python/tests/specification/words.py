@@ -11,7 +11,7 @@ from typing import Any
 FOLDER = Path(__file__).parents[3] / "specification"
 
 MEMBERS = {"name", "servers", "needs", "client", "filter", "guard", "sharded", "setup", "steps"}
-NEEDS = {"cancel", "turns", "timeout", "share", "pause", "resp2", "resp3"}
+NEEDS = {"cancel", "turns", "timeout", "pool", "share", "pause", "resp2", "resp3"}
 SERVERS = {"scripted", "real", "cluster"}
 
 

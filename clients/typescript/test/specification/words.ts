@@ -28,7 +28,7 @@ export interface Case {
 }
 
 const MEMBERS = ["name", "servers", "needs", "client", "filter", "guard", "sharded", "setup", "steps"];
-const NEEDS = ["cancel", "turns", "timeout", "share", "pause", "resp2", "resp3"];
+const NEEDS = ["cancel", "turns", "timeout", "pool", "share", "pause", "resp2", "resp3"];
 const SERVERS = ["scripted", "real", "cluster"];
 
 export function known(what: string, names: Iterable<string>, allowed: readonly string[]): void {

@@ -79,10 +79,10 @@ impl<C: Codec> Guard<C> {
     /// begins when `load` is called; it returns `None` if there is no row.
     ///
     /// If the server fails, the database is queried and nothing is filled. If `load` fails, the lease is given up; if an old
-    /// value is cached, that is returned instead of the error.
+    /// value is cached, that is returned instead of the error. Callers of this process that waited for the row share the error.
     ///
     /// # Errors
-    /// [`Error::Caller`] with the error of `load`; [`Error::LoadFailed`] during a back-off; [`Error::Refused`] if the codec
+    /// [`Error::Caller`] with the error of `load`, this call's or another's; [`Error::LoadFailed`] during a back-off; [`Error::Refused`] if the codec
     /// cannot encode the row. No error of the server.
     pub async fn get<E: Into<BoxError>, L: Future<Output = Result<Option<C::Row>, E>>>(
         &self,
@@ -202,6 +202,7 @@ impl<C: Codec> Guard<C> {
     /// - `load failed`: rows whose load failed;
     /// - `stale served`, `soft timeout`: old values that were served because a load failed, or took too long;
     /// - `unguarded`: rows that were read from the database without a lease: the server failed, or another caller took too long;
+    /// - `shared`: answers and errors of another caller of this process, which callers that waited for the row share;
     /// - `undecodable`: cached values that the codec could not decode;
     /// - `errors`: replies that were errors or did not arrive.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {

@@ -107,7 +107,7 @@ impl Turns {
 /// so given up.
 fn deliver(seats: Vec<Seat>, answer: Result<Fetched, Error>, lease: Leases<Client>) {
     let others = match &answer {
-        Ok(Fetched::Stale(value, _)) => Ok(Fetched::Hit(value.clone())),
+        Ok(Fetched::Stale(value, _)) => Ok(Fetched::Hit(Arc::clone(value))),
         Ok(Fetched::Load(_)) => Ok(Fetched::Wait),
         other => other.clone(),
     };

@@ -42,7 +42,7 @@ impl From<String> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let names = match &error {
-            Error::Caller(source) => return Self::named("load", &source.to_string()),
+            Error::Caller(_) => vec!["load", "shared"],
             Error::ModuleMissing { .. } => vec!["ModuleMissing"],
             Error::FilterMissing { .. } => vec!["FilterMissing"],
             Error::FilterExists { .. } => vec!["FilterExists"],
@@ -63,12 +63,12 @@ impl From<Error> for Failure {
             Error::Unconfirmed { ids } => ids.iter().map(|id| plain(id)).collect(),
             _ => Vec::new(),
         };
-        Self::Call { names, message: format!("{error:?}"), answers: error.answers().to_vec(), ids }
+        Self::Call { names, message: error.to_string(), answers: error.answers().to_vec(), ids }
     }
 }
 
 /// The errors of the cases.
-pub const ERRORS: [&str; 16] = [
+pub const ERRORS: [&str; 17] = [
     "FilterMissing",
     "FilterExists",
     "FilterFull",
@@ -81,6 +81,7 @@ pub const ERRORS: [&str; 16] = [
     "Unconfirmed",
     "refused",
     "load",
+    "shared",
     "server",
     "connection",
     "cancelled",

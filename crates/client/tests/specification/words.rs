@@ -17,7 +17,7 @@ pub enum Item {
 }
 
 const MEMBERS: [&str; 9] = ["name", "servers", "needs", "client", "filter", "guard", "sharded", "setup", "steps"];
-const NEEDS: [&str; 7] = ["cancel", "turns", "timeout", "share", "pause", "resp2", "resp3"];
+const NEEDS: [&str; 8] = ["cancel", "turns", "timeout", "pool", "share", "pause", "resp2", "resp3"];
 const SERVERS: [&str; 3] = ["scripted", "real", "cluster"];
 
 /// Fails if a name is not allowed.

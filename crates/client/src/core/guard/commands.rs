@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 
-use super::flights::lock;
+use super::flights::{Outcome, lock};
 use super::leases::{Leases, Token};
 use super::{Io, Reply};
 use crate::core::{Slot, command, split};
@@ -26,8 +26,8 @@ const SLOW_LOAD: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fetched {
     Absent,
-    Hit(Vec<u8>),
-    Stale(Vec<u8>, Token),
+    Hit(Arc<[u8]>),
+    Stale(Arc<[u8]>, Token),
     Load(Token),
     Wait,
 }
@@ -38,8 +38,8 @@ impl Fetched {
         let parts: Vec<&[u8]> = parts.iter().map(|part| replies::bytes(part).unwrap_or_default()).collect();
         Ok(match parts.as_slice() {
             [b"absent"] => Self::Absent,
-            [b"hit", value] => Self::Hit(value.to_vec()),
-            [b"stale", value, token] => Self::Stale(value.to_vec(), token.to_vec()),
+            [b"hit", value] => Self::Hit((*value).into()),
+            [b"stale", value, token] => Self::Stale((*value).into(), token.to_vec()),
             [b"load", token] => Self::Load(token.to_vec()),
             [b"wait", _] => Self::Wait,
             _ => return Err(unexpected(reply)),
@@ -54,6 +54,15 @@ impl Fetched {
             Self::Stale(..) => "stale",
             Self::Load(_) => "load",
             Self::Wait => "wait",
+        }
+    }
+
+    /// Returns what a flight with this answer shares: the answer without its lease.
+    pub fn shared(&self) -> Outcome {
+        match self {
+            Self::Absent => Outcome::Found(Self::Absent),
+            Self::Hit(value) | Self::Stale(value, _) => Outcome::Found(Self::Hit(Arc::clone(value))),
+            Self::Load(_) | Self::Wait => Outcome::Nothing,
         }
     }
 

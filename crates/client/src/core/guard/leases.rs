@@ -62,13 +62,12 @@ impl<I: Io> Leases<I> {
         self.left.iter().map(|(id, _)| id.clone()).collect()
     }
 
-    /// Sends the commands that fill the rows, in the order of the leases. Returns whether each row is cached now. A lease whose
-    /// fill the server refuses, because it is out of memory for instance, is given up: nobody should wait until it ends.
-    pub async fn fill(mut self, fills: Vec<Cmd>) -> Vec<bool> {
+    /// Sends the commands that fill the rows, in the order of the leases. A lease whose fill the server refuses, because it
+    /// is out of memory for instance, is given up: nobody should wait until it ends.
+    pub async fn fill(mut self, fills: Vec<Cmd>) {
         let io = self.io.clone();
         let work = async move {
             let ids = self.ids();
-            let mut cached = Vec::with_capacity(fills.len());
             for part in fills.chunks(BATCH) {
                 let replies = self.io.ask(part.to_vec()).await;
                 let filled: Vec<_> = self.left.drain(..part.len().min(self.left.len())).zip(replies).collect();
@@ -79,7 +78,6 @@ impl<I: Io> Leases<I> {
                         Ok(_) => "filled",
                     };
                     self.commands.count(event, 1);
-                    cached.push(event == "filled");
                 }
                 let refused = filled.into_iter().filter(|(_, reply)| reply.is_err()).map(|(lease, _)| lease);
                 self.end(refused.collect()).await;
@@ -88,10 +86,8 @@ impl<I: Io> Leases<I> {
             for id in &ids {
                 failing.remove(id);
             }
-            drop(failing);
-            cached
         };
-        io.finish(work).await
+        io.finish(work).await;
     }
 
     /// Gives all of them up, so that other callers may load.

@@ -10,12 +10,6 @@ use crate::{Codec, Error};
 /// The weight of the newest load in the average duration of loads.
 const SMOOTHING: f64 = 0.2;
 
-/// Rows in the order of their leases, and whether each is cached now.
-pub struct Loaded<R> {
-    pub rows: Vec<Option<R>>,
-    pub cached: Vec<bool>,
-}
-
 impl<C: Codec> GuardCore<C> {
     /// Loads some rows, and takes the duration into the average.
     async fn timed<R>(&self, rows: usize, load: impl Future<Output = Result<R, Error>>) -> Result<R, Error> {
@@ -40,30 +34,33 @@ impl<C: Codec> GuardCore<C> {
     }
 
     /// Loads rows under leases, and fills them or gives the leases up. If all of them have old values in the cache
-    /// (`has_values`), these are served when the load fails.
+    /// (`has_values`), these are served when the load fails. Returns the rows in the order of their leases.
     pub(super) async fn load_and_fill<I: Io>(
         &self,
         leases: Leases<I>,
         load: impl Future<Output = Result<Vec<Option<C::Row>>, Error>>,
         ttl_ms: u64,
         has_values: bool,
-    ) -> Result<Loaded<C::Row>, Error> {
+    ) -> Result<Vec<Option<C::Row>>, Error> {
         let loaded = self.timed(leases.left.len(), load).await.and_then(|rows| {
             let fill = |((id, token), row): (&Lease, &Option<C::Row>)| self.fill_with(id, token, row.as_ref(), ttl_ms);
             let fills: Result<Vec<_>, Error> = leases.left.iter().zip(&rows).map(fill).collect();
             Ok((rows, fills?))
         });
         let error = match loaded {
-            Ok((rows, fills)) => return Ok(Loaded { rows, cached: leases.fill(fills).await }),
+            Ok((rows, fills)) => {
+                leases.fill(fills).await;
+                return Ok(rows);
+            }
             Err(error) => error,
         };
         let (io, ids) = (leases.io.clone(), leases.ids());
         leases.back_off().await;
         if has_values {
-            let cached = vec![false; ids.len()];
+            let count = ids.len();
             if let Some(rows) = self.old_values(&io, ids).await.into_iter().collect() {
-                self.commands.count("stale served", cached.len());
-                return Ok(Loaded { rows, cached });
+                self.commands.count("stale served", count);
+                return Ok(rows);
             }
         }
         Err(error)

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use super::flights::Flight;
+use super::flights::{Flight, Outcome};
 use super::{BATCH, Fetch, Fetched, Found, GuardCore, Io, Leases};
 use crate::{Codec, Error};
 
@@ -96,6 +96,11 @@ impl<C: Codec> GuardCore<C> {
         found: &mut Rows<C::Row>,
         sorted: &mut Sorted,
     ) -> (Leases<I>, Vec<Vec<u8>>) {
+        for id in ids {
+            if let Some(flight) = flights.get_mut(id) {
+                flight.ask();
+            }
+        }
         let how = Fetch { replace, ..Fetch::default() };
         let Found { answers, mut leases } = self.commands.fetch(io, ids.to_vec(), how).await;
         let mut unreadable = Vec::new();
@@ -109,6 +114,9 @@ impl<C: Codec> GuardCore<C> {
                 Ok(one) => one,
                 Err(_) => {
                     found.unguarded.push(id.clone());
+                    if let Some(flight) = flights.get_mut(id) {
+                        flight.outcome = Outcome::NoServer;
+                    }
                     continue;
                 }
             };
@@ -122,7 +130,7 @@ impl<C: Codec> GuardCore<C> {
                     unneeded.extend(leases.take(id));
                     found.rows.insert(id.clone(), value);
                     if let Some(flight) = flights.get_mut(id) {
-                        flight.has_news = true;
+                        flight.outcome = one.shared();
                     }
                 }
             }
@@ -170,17 +178,12 @@ impl<C: Codec> GuardCore<C> {
         let ids = leases.ids();
         let asked = ids.clone();
         let loaded = self.load_and_fill(leases, async { load(asked).await }, ttl_ms, has_values).await;
-        let loaded = loaded.inspect_err(|_| {
+        let rows = loaded.inspect_err(|error| {
             for flight in flights.values_mut() {
-                flight.has_failed = !self.options().fail_safe.is_zero();
+                flight.outcome = Outcome::Failed(error.clone());
             }
         })?;
-        for ((id, row), is_cached) in ids.into_iter().zip(loaded.rows).zip(loaded.cached) {
-            if let Some(flight) = flights.get_mut(&id) {
-                flight.has_news = is_cached;
-            }
-            found.rows.insert(id, row);
-        }
+        found.rows.extend(ids.into_iter().zip(rows));
         Ok(())
     }
 }

@@ -66,7 +66,7 @@ impl<C: Codec> GuardCore<C> {
             Fetched::Absent => (None, true),
             Fetched::Load(_) | Fetched::Wait => (None, false),
             Fetched::Hit(value) | Fetched::Stale(value, _) => {
-                let is_new = undecodable != Some(value.as_slice());
+                let is_new = undecodable != Some(value.as_ref());
                 let decoded = if is_new { self.codec.decode(value).ok() } else { None };
                 self.commands.count("undecodable", usize::from(is_new && decoded.is_none()));
                 let is_readable = decoded.is_some();

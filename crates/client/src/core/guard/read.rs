@@ -4,9 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::flights::Flight;
-use super::load::Loaded;
-use super::{Answer, Fetch, Fetched, FoundOne, GuardCore, Io, milliseconds};
+use super::flights::{Flight, Outcome};
+use super::{Answer, Fetch, Fetched, FoundOne, GuardCore, Io, Leases, milliseconds};
 use crate::core::Slot;
 use crate::{Codec, Error};
 
@@ -28,6 +27,7 @@ impl<C: Codec> GuardCore<C> {
     ) -> Result<Option<C::Row>, Error> {
         let ttl_ms = self.options().ttl_ms(ttl)?;
         let mut flight = self.flights.begin(id);
+        flight.ask();
         let answer = self.fetch_row(io, &mut flight, self.deadline(self.options().attempts), Some(first.await)).await?;
         let Some(Answer { value, lease, is_readable }) = answer else {
             drop(flight);
@@ -39,11 +39,14 @@ impl<C: Codec> GuardCore<C> {
         self.finish(&mut flight, loaded)
     }
 
-    /// Returns the row of a load, and records in the flight what became of it.
-    fn finish(&self, flight: &mut Flight<'_>, loaded: Result<Loaded<C::Row>, Error>) -> Result<Option<C::Row>, Error> {
-        let loaded = loaded.inspect_err(|_| flight.has_failed = !self.options().fail_safe.is_zero())?;
-        flight.has_news = loaded.cached.first() == Some(&true);
-        Ok(loaded.rows.into_iter().next().flatten())
+    /// Returns the row of a load, or its error, which the flight shares.
+    fn finish(
+        &self,
+        flight: &mut Flight<'_>,
+        loaded: Result<Vec<Option<C::Row>>, Error>,
+    ) -> Result<Option<C::Row>, Error> {
+        let rows = loaded.inspect_err(|error| flight.outcome = Outcome::Failed(error.clone()))?;
+        Ok(rows.into_iter().next().flatten())
     }
 
     /// Reads a row. If an old value is cached and the load takes longer than `soft_timeout`, that value is returned, and the load
@@ -62,6 +65,7 @@ impl<C: Codec> GuardCore<C> {
     {
         let ttl_ms = self.options().ttl_ms(None)?;
         let mut flight = self.flights.begin(id);
+        flight.ask();
         let answer = self.fetch_row(io, &mut flight, self.deadline(self.options().attempts), Some(first.await)).await?;
         let Some(Answer { value, lease, is_readable }) = answer else {
             drop(flight);
@@ -76,7 +80,7 @@ impl<C: Codec> GuardCore<C> {
         let Some(slot) = Slot::take(&self.background, BACKGROUND_LOADS) else {
             // Too many loads are running already.
             lease.back_off().await;
-            return match self.old_value(io, &mut flight).await {
+            return match self.old_value(io, id).await {
                 Some(old) => Ok(old),
                 None => self.unguarded(1, load).await.map(|rows| rows.into_iter().next().flatten()),
             };
@@ -90,7 +94,7 @@ impl<C: Codec> GuardCore<C> {
         if let Some(loaded) = io.join(&mut running, soft_timeout).await {
             return self.finish(&mut flight, loaded);
         }
-        if let Some(old) = self.old_value(io, &mut flight).await {
+        if let Some(old) = self.old_value(io, id).await {
             return Ok(old);
         }
         let lost = || Err(Error::LoadFailed { id: id.to_vec() });
@@ -99,9 +103,8 @@ impl<C: Codec> GuardCore<C> {
     }
 
     /// Returns the old value of a row that is being loaded, if one may be served.
-    async fn old_value(&self, io: &impl Io, flight: &mut Flight<'_>) -> Option<Option<C::Row>> {
-        let old = self.old_values(io, vec![flight.id.clone()]).await.pop().flatten();
-        flight.has_news |= old.is_some();
+    async fn old_value(&self, io: &impl Io, id: &[u8]) -> Option<Option<C::Row>> {
+        let old = self.old_values(io, vec![id.to_vec()]).await.pop().flatten();
         self.commands.count("soft timeout", usize::from(old.is_some()));
         old
     }
@@ -124,17 +127,20 @@ impl<C: Codec> GuardCore<C> {
         deadline: Instant,
         first: Option<FoundOne<I>>,
     ) -> Result<Option<Answer<C::Row, I>>, Error> {
-        let mut undecodable: Option<Vec<u8>> = None;
+        let mut undecodable: Option<Arc<[u8]>> = None;
         let mut replace = false;
         let mut waits = 0;
         let mut known = first;
         loop {
             let (found, lease) = match known.take() {
                 Some(found) => found,
-                None => self.commands.fetch_one(io, &flight.id, Fetch { replace, ..Fetch::default() }).await,
+                None => {
+                    flight.ask();
+                    self.commands.fetch_one(io, &flight.id, Fetch { replace, ..Fetch::default() }).await
+                }
             };
             let Ok(found) = found else {
-                flight.has_news = true;
+                flight.outcome = Outcome::NoServer;
                 return Ok(None);
             };
             if found != Fetched::Wait {
@@ -142,16 +148,18 @@ impl<C: Codec> GuardCore<C> {
                 if is_readable && replace {
                     // Another caller has replaced the value meanwhile. The new one is not due for a refresh.
                     lease.give_up().await;
-                    flight.has_news = true;
+                    flight.outcome = found.shared();
                     return Ok(Some(Answer { value, lease: None, is_readable }));
                 }
                 let lease = Some(lease).filter(|lease| !lease.left.is_empty());
                 if lease.is_some() || is_readable {
-                    flight.has_news = lease.is_none();
+                    if lease.is_none() {
+                        flight.outcome = found.shared();
+                    }
                     return Ok(Some(Answer { value, lease, is_readable }));
                 }
                 if let Fetched::Hit(value) = &found {
-                    undecodable = Some(value.clone());
+                    undecodable = Some(Arc::clone(value));
                 }
                 if !replace {
                     replace = true;
@@ -168,9 +176,9 @@ impl<C: Codec> GuardCore<C> {
         }
     }
 
-    /// Waits for the caller that holds the lease: in this process, or else inside the server. Returns what the server answers in
-    /// the latter case. A server that has a value cached makes nobody wait for another; then, and if half of the connections wait
-    /// in the server already, it pauses.
+    /// Waits for the caller that holds the lease: in this process, or else inside the server. Returns what another caller shares,
+    /// or what the server answers. A server that has a value cached makes nobody wait for another; then, and if half of the
+    /// connections wait in the server already, it pauses.
     async fn wait<I: Io>(
         &self,
         io: &I,
@@ -183,9 +191,13 @@ impl<C: Codec> GuardCore<C> {
         }
         if let Some(waiter) = flight.begin_wait() {
             io.wait(&waiter, left).await;
-            return match flight.end_wait() {
-                true => Err(Error::LoadFailed { id: flight.id.clone() }),
-                false => Ok(None),
+            let outcome = flight.end_wait();
+            let is_shared = matches!(outcome, Outcome::Found(_) | Outcome::Failed(_));
+            self.commands.count("shared", usize::from(is_shared));
+            return match outcome {
+                Outcome::Found(found) => Ok(Some((Ok(found), Leases::new(&self.commands, io)))),
+                Outcome::Failed(error) => Err(error),
+                Outcome::Nothing | Outcome::NoServer => Ok(None),
             };
         }
         let slot = if is_cached { None } else { io.take_slot() };
@@ -195,12 +207,14 @@ impl<C: Codec> GuardCore<C> {
         };
         let wait_ms = milliseconds(self.options().wait.min(left)).max(1);
         let begun = Instant::now();
+        flight.ask();
         let how = Fetch { wait: Some((wait_ms, slot)), ..Fetch::default() };
         let (found, lease) = self.commands.fetch_one(io, &flight.id, how).await;
         if matches!(found, Ok(Fetched::Wait)) && begun.elapsed() < Duration::from_millis(wait_ms) / 2 {
             // A caller that waits for a lease waits for all of wait_ms. Only a back-off is answered earlier.
-            flight.has_failed = true;
-            return Err(Error::LoadFailed { id: flight.id.clone() });
+            let error = Error::LoadFailed { id: flight.id.clone() };
+            flight.outcome = Outcome::Failed(error.clone());
+            return Err(error);
         }
         Ok(Some((found, lease)))
     }
