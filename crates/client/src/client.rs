@@ -1,6 +1,7 @@
 //! A pool of connections for threads.
 
 use std::future::ready;
+use std::io;
 use std::panic::resume_unwind;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, channel};
@@ -8,13 +9,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis::{
-    Cmd, Connection, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, Pipeline, RedisError, Value,
-};
+use redis::{Cmd, Connection, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError, Value};
 
 use crate::Error;
 use crate::core::{Cluster, Io, Node, Reply, Slot, Waiter, now, now_within, split};
 use crate::slots::Address;
+
+/// How long a call to the server may take by default.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A server, and the connections to it that all filters and guards of a process share. Clones share the connections, too.
 ///
@@ -25,7 +27,7 @@ use crate::slots::Address;
 /// use bloomgate_client::Client;
 ///
 /// # fn main() -> Result<(), bloomgate_client::Error> {
-/// let client = Client::open("redis://127.0.0.1/")?.with_connections(20).with_timeout(Duration::from_secs(5));
+/// let client = Client::open("redis://127.0.0.1/")?.with_connections(20).with_timeout(Duration::from_millis(300));
 /// # Ok(())
 /// # }
 /// ```
@@ -101,7 +103,7 @@ impl Drop for Place {
 
 impl Client {
     /// Makes a client of a server, for instance `redis://HOST:PORT/DATABASE`. It opens up to 100 connections when they are needed,
-    /// and has a timeout of 10 seconds.
+    /// and has a timeout of 1 second.
     ///
     /// # Errors
     /// The URL is invalid.
@@ -111,7 +113,7 @@ impl Client {
 
     /// Uses the settings of a client of redis-rs, for TLS certificates for instance.
     pub fn of(redis: redis::Client) -> Self {
-        let settings = Settings { redis, connections: 100, timeout: Duration::from_secs(10) };
+        let settings = Settings { redis, connections: 100, timeout: TIMEOUT };
         Self { settings: Arc::new(settings), pool: Arc::default(), cluster: None }
     }
 
@@ -133,8 +135,8 @@ impl Client {
         self
     }
 
-    /// Sets how long a command may take, and how long a caller waits for a free connection. It has to be longer than a guard's
-    /// `wait`.
+    /// Sets how long a call to the server may take: a second, with the time for a connection. Commands that wait in the server, for a
+    /// guard's `wait` or its durability, may take that much longer. Merges, and dumps of large filters, need more.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         Arc::make_mut(&mut self.settings).timeout = timeout;
@@ -142,8 +144,7 @@ impl Client {
     }
 
     /// Takes an idle connection from the pool, or a place in which one can be opened.
-    fn take(&self) -> Result<Place, RedisError> {
-        let deadline = Instant::now() + self.settings.timeout;
+    fn take(&self, begun: Instant) -> Result<Place, RedisError> {
         let mut state = self.pool.lock();
         loop {
             let connection = state.idle.pop();
@@ -151,19 +152,17 @@ impl Client {
                 state.open += usize::from(connection.is_none());
                 return Ok(Place { pool: Arc::clone(&self.pool), connection });
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = self.left(begun);
             if left.is_zero() {
-                return Err((ErrorKind::Io, "all connections are in use").into());
+                return Err(in_use());
             }
             state = self.pool.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    fn connect(&self) -> Result<Connection, RedisError> {
-        let connection = self.settings.redis.get_connection_with_timeout(self.settings.timeout)?;
-        connection.set_read_timeout(Some(self.settings.timeout))?;
-        connection.set_write_timeout(Some(self.settings.timeout))?;
-        Ok(connection)
+    /// Returns what is left of the time limit of a call.
+    fn left(&self, begun: Instant) -> Duration {
+        self.settings.timeout.saturating_sub(begun.elapsed())
     }
 
     /// Returns a client of one node, with the settings of this one.
@@ -173,13 +172,18 @@ impl Client {
         Ok(Self { settings, pool: Arc::default(), cluster: None })
     }
 
-    fn query(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
-        let mut place = self.take()?;
+    fn query(&self, commands: &Pipeline, wait: Option<Duration>) -> Result<Vec<Value>, RedisError> {
+        let begun = Instant::now();
+        let mut place = self.take(begun)?;
         // A connection with an error stays out of the pool: replies may still arrive on it.
         let mut connection = match place.connection.take() {
             Some(connection) => connection,
-            None => self.connect()?,
+            None => self.settings.redis.get_connection_with_timeout(self.left(begun))?,
         };
+        // No socket has a time limit of 0.
+        let left = self.left(begun).max(Duration::from_millis(1));
+        connection.set_write_timeout(Some(left))?;
+        connection.set_read_timeout(Some(left.saturating_add(wait.unwrap_or_default())))?;
         let result = commands.query(&mut connection);
         match &result {
             Ok(_) => place.connection = Some(connection),
@@ -221,6 +225,11 @@ pub(crate) fn at(redis: &redis::Client, (host, port): &Address) -> Result<redis:
     redis::Client::open(info.set_addr(address))
 }
 
+/// The error of a caller for whom no connection has become free in time.
+pub(crate) fn in_use() -> RedisError {
+    io::Error::new(io::ErrorKind::TimedOut, "all connections are in use").into()
+}
+
 /// Puts commands together, so that each gets a reply of its own, even if another one fails.
 pub(crate) fn pipeline(commands: Vec<Cmd>) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(commands.len());
@@ -240,14 +249,14 @@ pub(crate) fn replies(result: Result<Vec<Value>, RedisError>, count: usize) -> V
 }
 
 impl Node for Client {
-    async fn exchange(&self, commands: Vec<Cmd>, _waits: bool) -> Vec<Reply> {
+    async fn exchange(&self, commands: Vec<Cmd>, wait: Option<Duration>) -> Vec<Reply> {
         let count = commands.len();
-        replies(self.query(&pipeline(commands)), count)
+        replies(self.query(&pipeline(commands), wait), count)
     }
 
     /// Sends to each node in a thread of its own: a caller blocks until the reply.
-    async fn exchange_all(of_nodes: Vec<(Self, Vec<Cmd>)>, waits: bool) -> Vec<Vec<Reply>> {
-        let one = |(node, commands): (Self, Vec<Cmd>)| now(node.exchange(commands, waits));
+    async fn exchange_all(of_nodes: Vec<(Self, Vec<Cmd>)>, wait: Option<Duration>) -> Vec<Vec<Reply>> {
+        let one = |(node, commands): (Self, Vec<Cmd>)| now(node.exchange(commands, wait));
         if of_nodes.len() == 1 {
             return of_nodes.into_iter().map(one).collect();
         }
@@ -259,15 +268,15 @@ impl Node for Client {
 }
 
 impl Io for Client {
-    async fn ask(&self, commands: Vec<Cmd>) -> Vec<Reply> {
+    async fn ask(&self, commands: Vec<Cmd>, wait: Option<Duration>) -> Vec<Reply> {
         match &self.cluster {
-            Some(cluster) => cluster.ask(commands, false, |address| self.node(address)).await,
-            None => self.exchange(commands, false).await,
+            Some(cluster) => cluster.ask(commands, wait, |address| self.node(address)).await,
+            None => self.exchange(commands, wait).await,
         }
     }
 
     fn send(&self, commands: Vec<Cmd>) {
-        now(self.ask(commands));
+        now(self.ask(commands, None));
     }
 
     async fn sleep(&self, time: Duration) {
@@ -304,10 +313,6 @@ impl Io for Client {
         at_most: Duration,
     ) -> impl Future<Output = Option<T>> + Send {
         ready(running.recv_timeout(at_most).ok())
-    }
-
-    fn timeout(&self) -> Duration {
-        self.settings.timeout
     }
 
     fn is_cluster(&self) -> bool {

@@ -46,7 +46,7 @@ impl Guard {
     /// Makes a guard whose rows are bytes.
     ///
     /// # Errors
-    /// [`Error::Refused`]: the options are invalid, or the client's timeout is not longer than a wait.
+    /// [`Error::Refused`]: the options are invalid.
     pub fn new(client: &Client, filter: impl AsRef<[u8]>, options: GuardOptions) -> Result<Self, Error> {
         Self::with_codec(client, filter, Bytes, options)
     }
@@ -70,7 +70,8 @@ impl<C: Codec> Guard<C> {
     /// Returns a row, or `None` if there is none. `load` reads it from the database that has every commit, in a transaction that
     /// begins when `load` is called; it returns `None` if there is no row.
     ///
-    /// If the server fails, the database is queried and nothing is filled. If `load` fails, the lease is given up; if an old
+    /// If the server fails, the database is queried and nothing is filled; for two seconds after the server has not answered in
+    /// time, it is queried at once. If `load` fails, the lease is given up; if an old
     /// value is cached, that is returned instead of the error. Callers of this process that waited for the row share the error.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ pub struct GuardOptions {
     pub absent_ttl: Duration,
     /// How long one caller may take to load a row while the others wait: 3 s.
     pub lease: Duration,
-    /// How long the others wait for it, less than the client's timeout: 3 s. They wait for that long again until they have waited
+    /// How long the others wait for it: 3 s. They wait for that long again until they have waited
     /// `attempts` times; then they query the database themselves. With 0 they query it at once.
     pub wait: Duration,
     /// How often a caller waits: 3.
@@ -67,8 +67,8 @@ impl Default for GuardOptions {
 }
 
 impl GuardOptions {
-    /// Checks the options for a client with this timeout.
-    pub(crate) fn check(&self, timeout: Duration, is_cluster: bool) -> Result<(), Error> {
+    /// Checks the options, for a cluster or for one server.
+    pub(crate) fn check(&self, is_cluster: bool) -> Result<(), Error> {
         let ms = Duration::from_millis(1);
         let at_least = [("ttl", self.ttl, ms), ("absent_ttl", self.absent_ttl, ms), ("lease", self.lease, ms)];
         let others = [("wait", self.wait), ("fail_safe", self.fail_safe), ("patience", self.patience)];
@@ -86,8 +86,7 @@ impl GuardOptions {
             let text = "with a feed the follower announces changes: announce_to and durability have no effect";
             return Err(Error::Refused(text.to_owned()));
         }
-        self.durability.check(timeout, is_cluster)?;
-        check_timeout(timeout, self.wait)
+        self.durability.check(is_cluster)
     }
 
     /// Checks a time to live. It has to end: it bounds how long readers get an old row after a writer has died.
@@ -123,8 +122,8 @@ impl Durability {
         self.aof || self.replicas > 0
     }
 
-    /// Checks the options for a client with this timeout.
-    pub(crate) fn check(&self, timeout: Duration, is_cluster: bool) -> Result<(), Error> {
+    /// Checks the options, for a cluster or for one server.
+    pub(crate) fn check(&self, is_cluster: bool) -> Result<(), Error> {
         if !self.is_asked() {
             return Ok(());
         }
@@ -134,16 +133,8 @@ impl Durability {
         if self.timeout < Duration::from_millis(1) {
             return Err(Error::Refused("the timeout of durability is at least 1 ms".to_owned()));
         }
-        check_timeout(timeout, self.timeout)
+        Ok(())
     }
-}
-
-/// Refuses a client that would give up on a reply before the server sends it.
-fn check_timeout(timeout: Duration, longest: Duration) -> Result<(), Error> {
-    if timeout > longest {
-        return Ok(());
-    }
-    Err(Error::Refused(format!("the client's timeout of {timeout:?} has to be longer than {longest:?}")))
 }
 
 /// Returns whole milliseconds.

@@ -4,17 +4,17 @@ use std::future::pending;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, ErrorKind, IntoConnectionInfo, Pipeline, RedisError, Value};
+use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Pipeline, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time;
 
 use crate::Error;
-use crate::client::{at, pipeline, replies, seeds};
+use crate::client::{TIMEOUT, at, in_use, pipeline, replies, seeds};
 use crate::core::{Cluster, Io, Node, Reply, Slot, Waiter};
 use crate::slots::Address;
 
@@ -28,7 +28,7 @@ use crate::slots::Address;
 /// use bloomgate_client::aio::Client;
 ///
 /// # fn main() -> Result<(), bloomgate_client::Error> {
-/// let client = Client::open("redis://127.0.0.1/")?.with_connections(20).with_timeout(Duration::from_secs(5));
+/// let client = Client::open("redis://127.0.0.1/")?.with_connections(20).with_timeout(Duration::from_millis(300));
 /// # Ok(())
 /// # }
 /// ```
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Connections {
 
 impl Client {
     /// Makes a client of a server, for instance `redis://HOST:PORT/DATABASE`. It opens up to 100 connections when they are needed,
-    /// and has a timeout of 10 seconds.
+    /// and has a timeout of 1 second.
     ///
     /// # Errors
     /// The URL is invalid.
@@ -102,7 +102,7 @@ impl Client {
 
     /// Uses the settings of a client of redis-rs, for TLS certificates for instance.
     pub fn of(redis: redis::Client) -> Self {
-        let settings = Settings { redis, connections: 100, timeout: Duration::from_secs(10) };
+        let settings = Settings { redis, connections: 100, timeout: TIMEOUT };
         Self {
             connections: Arc::new(Connections::new(settings.connections)),
             settings: Arc::new(settings),
@@ -130,16 +130,21 @@ impl Client {
         self
     }
 
-    /// Sets how long a command may take, and how long a caller waits for a free connection. It has to be longer than a guard's
-    /// `wait`.
+    /// Sets how long a call to the server may take: a second, with the time for a connection. Commands that wait in the server, for a
+    /// guard's `wait` or its durability, may take that much longer. Merges, and dumps of large filters, need more.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         Arc::make_mut(&mut self.settings).timeout = timeout;
         self
     }
 
-    async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        let timeout = Some(self.settings.timeout);
+    /// Returns what is left of the time limit of a call.
+    fn left(&self, begun: Instant) -> Duration {
+        self.settings.timeout.saturating_sub(begun.elapsed())
+    }
+
+    async fn connect(&self, begun: Instant) -> Result<MultiplexedConnection, RedisError> {
+        let timeout = Some(self.left(begun));
         let config = AsyncConnectionConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout);
         self.settings.redis.get_multiplexed_async_connection_with_config(&config).await
     }
@@ -154,7 +159,7 @@ impl Client {
 
     /// Returns the shared connection, which is opened if it is not open. If an attempt fails while this call
     /// waits for it, this call fails, too: if all callers tried one after the other, the last would wait too long.
-    async fn shared(&self) -> Result<(u64, MultiplexedConnection), RedisError> {
+    async fn shared(&self, begun: Instant) -> Result<(u64, MultiplexedConnection), RedisError> {
         let connections = &self.connections;
         let known = connections.attempts.load(Ordering::SeqCst);
         let mut shared = connections.shared.lock().await;
@@ -165,7 +170,7 @@ impl Client {
         if let Some(error) = shared.failed.as_ref().filter(|_| ended > known) {
             return Err(error.clone());
         }
-        let attempt = self.connect().await;
+        let attempt = self.connect(begun).await;
         connections.attempts.store(ended + 1, Ordering::SeqCst);
         shared.failed = attempt.as_ref().err().cloned();
         Ok(shared.opened.insert((ended + 1, attempt?)).clone())
@@ -174,7 +179,9 @@ impl Client {
     /// Sends commands on the shared connection. After an error the next call opens another one: a connection that is lost or
     /// hangs does not recover.
     async fn query(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
-        let (number, mut connection) = self.shared().await?;
+        let begun = Instant::now();
+        let (number, mut connection) = self.shared(begun).await?;
+        connection.set_response_timeout(self.left(begun));
         let result = commands.query_async(&mut connection).await;
         if result.is_err() {
             let mut shared = self.connections.shared.lock().await;
@@ -188,15 +195,16 @@ impl Client {
     }
 
     /// Sends commands on a connection that nobody else uses meanwhile.
-    async fn query_alone(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
-        let in_use = || RedisError::from((ErrorKind::Io, "all connections are in use"));
+    async fn query_alone(&self, commands: &Pipeline, wait: Duration) -> Result<Vec<Value>, RedisError> {
+        let begun = Instant::now();
         let free = time::timeout(self.settings.timeout, self.connections.free.acquire()).await;
         let _permit = free.ok().and_then(Result::ok).ok_or_else(in_use)?;
         let idle = self.connections.idle().pop();
         let mut connection = match idle {
             Some(connection) => connection,
-            None => self.connect().await?,
+            None => self.connect(begun).await?,
         };
+        connection.set_response_timeout(self.left(begun).saturating_add(wait));
         let result = commands.query_async(&mut connection).await;
         match &result {
             Ok(_) => self.connections.idle().push(connection),
@@ -225,16 +233,19 @@ impl Drop for Abort {
 }
 
 impl Node for Client {
-    async fn exchange(&self, commands: Vec<Cmd>, waits: bool) -> Vec<Reply> {
+    async fn exchange(&self, commands: Vec<Cmd>, wait: Option<Duration>) -> Vec<Reply> {
         let (count, commands) = (commands.len(), pipeline(commands));
-        let result = if waits { self.query_alone(&commands).await } else { self.query(&commands).await };
+        let result = match wait {
+            Some(wait) => self.query_alone(&commands, wait).await,
+            None => self.query(&commands).await,
+        };
         replies(result, count)
     }
 
-    async fn exchange_all(of_nodes: Vec<(Self, Vec<Cmd>)>, waits: bool) -> Vec<Vec<Reply>> {
+    async fn exchange_all(of_nodes: Vec<(Self, Vec<Cmd>)>, wait: Option<Duration>) -> Vec<Vec<Reply>> {
         let mut tasks = Vec::new();
         for (node, commands) in of_nodes {
-            tasks.push(tokio::spawn(async move { node.exchange(commands, waits).await }));
+            tasks.push(tokio::spawn(async move { node.exchange(commands, wait).await }));
         }
         let mut replies = Vec::new();
         for task in tasks {
@@ -257,23 +268,16 @@ async fn ended<T>(task: JoinHandle<T>) -> T {
 }
 
 impl Io for Client {
-    async fn ask(&self, commands: Vec<Cmd>) -> Vec<Reply> {
+    async fn ask(&self, commands: Vec<Cmd>, wait: Option<Duration>) -> Vec<Reply> {
         match &self.cluster {
-            Some(cluster) => cluster.ask(commands, false, |address| self.node(address)).await,
-            None => self.exchange(commands, false).await,
-        }
-    }
-
-    async fn ask_and_wait(&self, commands: Vec<Cmd>) -> Vec<Reply> {
-        match &self.cluster {
-            Some(cluster) => cluster.ask(commands, true, |address| self.node(address)).await,
-            None => self.exchange(commands, true).await,
+            Some(cluster) => cluster.ask(commands, wait, |address| self.node(address)).await,
+            None => self.exchange(commands, wait).await,
         }
     }
 
     fn send(&self, commands: Vec<Cmd>) {
         let client = self.clone();
-        detach(async move { drop(client.ask(commands).await) });
+        detach(async move { drop(client.ask(commands, None).await) });
     }
 
     async fn finish<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
@@ -304,10 +308,6 @@ impl Io for Client {
         let ended = time::timeout(at_most, running).await;
         abort.0 = None;
         ended.ok()?.ok()
-    }
-
-    fn timeout(&self) -> Duration {
-        self.settings.timeout
     }
 
     fn is_cluster(&self) -> bool {

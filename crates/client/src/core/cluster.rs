@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use redis::{Arg, Cmd, ErrorKind, RedisError, ServerErrorKind};
 
@@ -15,11 +16,14 @@ const REDIRECTIONS: usize = 5;
 
 /// A client of one node.
 pub trait Node: Clone + Send + Sync + 'static {
-    /// Sends commands together on one connection. With `waits` nobody else uses it meanwhile.
-    fn exchange(&self, commands: Vec<Cmd>, waits: bool) -> impl Future<Output = Vec<Reply>> + Send;
+    /// Sends commands together on one connection, as [`Io::ask`](super::Io::ask).
+    fn exchange(&self, commands: Vec<Cmd>, wait: Option<Duration>) -> impl Future<Output = Vec<Reply>> + Send;
 
     /// Does the same for several nodes, in parallel.
-    fn exchange_all(of_nodes: Vec<(Self, Vec<Cmd>)>, waits: bool) -> impl Future<Output = Vec<Vec<Reply>>> + Send;
+    fn exchange_all(
+        of_nodes: Vec<(Self, Vec<Cmd>)>,
+        wait: Option<Duration>,
+    ) -> impl Future<Output = Vec<Vec<Reply>>> + Send;
 }
 
 /// The nodes of a cluster.
@@ -72,7 +76,7 @@ impl<N: Node> Cluster<N> {
         for address in known {
             let mut command = redis::cmd("CLUSTER");
             command.arg("SLOTS");
-            match self.node(&address, &open)?.exchange(vec![command], false).await.pop() {
+            match self.node(&address, &open)?.exchange(vec![command], None).await.pop() {
                 Some(Ok(reply)) => {
                     let unreadable = |_: Error| (ErrorKind::UnexpectedReturnType, "the reply to CLUSTER SLOTS");
                     let slots = Arc::new(Slots::read(&reply, &address.0).map_err(unreadable)?);
@@ -91,7 +95,7 @@ impl<N: Node> Cluster<N> {
     pub async fn ask(
         &self,
         commands: Vec<Cmd>,
-        waits: bool,
+        wait: Option<Duration>,
         open: impl Fn(&Address) -> Result<N, RedisError>,
     ) -> Vec<Reply> {
         let unserved = || RedisError::from((ErrorKind::Client, "the slot of the key has moved too often"));
@@ -99,7 +103,7 @@ impl<N: Node> Cluster<N> {
         let mut left: Vec<Unanswered> = commands.into_iter().enumerate().collect();
         for _ in 0..REDIRECTIONS {
             let mut answered = match self.slots(&open).await {
-                Ok(slots) => self.round(left, &slots, waits, &open).await,
+                Ok(slots) => self.round(left, &slots, wait, &open).await,
                 Err(error) => left.into_iter().map(|unanswered| (unanswered, Err(error.clone()))).collect(),
             };
             // In the order of the call: commands for one key stay in their order.
@@ -130,7 +134,7 @@ impl<N: Node> Cluster<N> {
         &self,
         commands: Vec<Unanswered>,
         slots: &Slots,
-        waits: bool,
+        wait: Option<Duration>,
         open: impl Fn(&Address) -> Result<N, RedisError>,
     ) -> Vec<(Unanswered, Reply)> {
         let mut answered = Vec::new();
@@ -156,14 +160,14 @@ impl<N: Node> Cluster<N> {
                 Err(error) => answered.extend(commands.into_iter().map(|one| (one, Err(error.clone())))),
             }
         }
-        let replies = N::exchange_all(exchanges, waits).await;
+        let replies = N::exchange_all(exchanges, wait).await;
         let sent = sent
             .into_iter()
             .flat_map(|(address, commands)| commands.into_iter().map(move |one| (address.0.clone(), one)));
         for ((host, unanswered), reply) in sent.zip(replies.into_iter().flatten()) {
             let reply = match reply {
                 Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
-                    self.follow(&error, &host, unanswered.1.clone(), waits, &open).await
+                    self.follow(&error, &host, unanswered.1.clone(), wait, &open).await
                 }
                 Err(error) => {
                     if !matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) {
@@ -185,14 +189,14 @@ impl<N: Node> Cluster<N> {
         ask: &RedisError,
         asked_host: &str,
         command: Cmd,
-        waits: bool,
+        wait: Option<Duration>,
         open: impl Fn(&Address) -> Result<N, RedisError>,
     ) -> Reply {
         let target = ask.redirect_node().and_then(|(address, _slot)| address.rsplit_once(':'));
         let target = target.and_then(|(host, port)| Some((known_host(host).unwrap_or(asked_host), port.parse().ok()?)));
         let Some((host, port)) = target else { return Err(ask.clone()) };
         let node = self.node(&(host.to_owned(), port), open)?;
-        let reply = node.exchange(vec![redis::cmd("ASKING"), command], waits).await.pop();
+        let reply = node.exchange(vec![redis::cmd("ASKING"), command], wait).await.pop();
         reply.unwrap_or_else(|| Err(ask.clone()))
     }
 }

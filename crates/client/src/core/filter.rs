@@ -130,7 +130,7 @@ impl FilterCore {
 
     /// Sends one command for each chunk, all together. Returns the first error, with the answers of all other commands.
     async fn window(&self, io: &impl Io, command: &Cmd, window: &[Chunk]) -> Result<Vec<bool>, Error> {
-        let replies = io.ask(window.iter().map(|chunk| with_items(command, chunk)).collect()).await;
+        let replies = io.ask(window.iter().map(|chunk| with_items(command, chunk)).collect(), None).await;
         let (answers, error) = collect(window, replies)?;
         match error {
             Some(error) => Err(Error::named(error, &self.key, answers)),

@@ -65,13 +65,10 @@ pub enum Batch {
 
 /// A way to reach a server. Clones share its connections.
 pub trait Io: Clone + Send + Sync + 'static {
-    /// Sends commands together on one connection, and returns their replies in order. No command is ever sent twice.
-    fn ask(&self, commands: Vec<Cmd>) -> impl Future<Output = Vec<Reply>> + Send;
-
-    /// Like [`Io::ask`], for commands that wait inside the server: no other caller's commands follow on the connection.
-    fn ask_and_wait(&self, commands: Vec<Cmd>) -> impl Future<Output = Vec<Reply>> + Send {
-        self.ask(commands)
-    }
+    /// Sends commands together on one connection, and returns their replies in order. No command is ever sent twice. `wait` is for
+    /// commands that wait inside the server for at most that time: they may take that much longer than others, and no other
+    /// caller's commands follow on the connection.
+    fn ask(&self, commands: Vec<Cmd>, wait: Option<Duration>) -> impl Future<Output = Vec<Reply>> + Send;
 
     /// Sends commands whose replies nobody needs. Does not block a task.
     fn send(&self, commands: Vec<Cmd>);
@@ -106,9 +103,6 @@ pub trait Io: Clone + Send + Sync + 'static {
         running: &mut Self::Running<T>,
         at_most: Duration,
     ) -> impl Future<Output = Option<T>> + Send;
-
-    /// How long a command may take.
-    fn timeout(&self) -> Duration;
 
     /// Whether the commands go to the nodes of a cluster.
     fn is_cluster(&self) -> bool;
@@ -153,7 +147,7 @@ pub fn now_within<T>(future: impl Future<Output = T>, at_most: Duration) -> Opti
 
 /// Sends one command.
 pub async fn one(io: &impl Io, command: Cmd) -> Reply {
-    let reply = io.ask(vec![command]).await.pop();
+    let reply = io.ask(vec![command], None).await.pop();
     reply.unwrap_or_else(|| Err((redis::ErrorKind::Client, "the connection returned no reply").into()))
 }
 

@@ -30,7 +30,7 @@ async fn read_count(io: &impl Io, name: &[u8]) -> Result<Option<u32>, Error> {
 async fn each<T: replies::Reply>(io: &impl Io, keys: &[Vec<u8>], make: impl Fn(&[u8]) -> Cmd) -> Result<Vec<T>, Error> {
     let mut results = Vec::with_capacity(keys.len());
     for part in keys.chunks(TOGETHER) {
-        let replies = io.ask(part.iter().map(|key| make(key)).collect()).await;
+        let replies = io.ask(part.iter().map(|key| make(key)).collect(), None).await;
         for (key, reply) in part.iter().zip(replies) {
             results.push(T::read(&reply.map_err(|error| Error::named(error, key, Vec::new()))?)?);
         }
@@ -66,7 +66,7 @@ pub async fn create(
         reserve
     };
     for part in keys.chunks(TOGETHER) {
-        let replies = io.ask(part.iter().map(|key| reserve(key)).collect()).await;
+        let replies = io.ask(part.iter().map(|key| reserve(key)).collect(), None).await;
         for (key, reply) in part.iter().zip(replies) {
             match reply.map_err(|error| Error::named(error, key, Vec::new())) {
                 Err(Error::FilterExists { .. }) if resume => (),
@@ -151,7 +151,7 @@ impl ShardedCore {
             if matches!(batch, Batch::Add) { Vec::new() } else { by_shard.keys().copied().collect() };
         commands.extend(checked.iter().map(|shard| command("EXISTS", &shard_key(&self.name, *shard))));
         commands.push(command("GET", &count_key(&self.name)));
-        let replies = io.ask(commands).await;
+        let replies = io.ask(commands, None).await;
         let (in_order_of_shards, error) = self.read(replies, &chunks, &checked);
         let mut answers = vec![None; items.len()];
         for (position, answer) in by_shard.into_values().flatten().zip(in_order_of_shards) {
@@ -266,7 +266,7 @@ impl ShardedCore {
                 merge.arg(shard_key(&self.name, *shard));
                 merge
             };
-            let replies = io.ask(part.iter().map(merge).collect()).await;
+            let replies = io.ask(part.iter().map(merge).collect(), None).await;
             for (shard, reply) in part.iter().zip(replies) {
                 reply.map_err(|error| Error::named(error, &shard_key(destination, *shard), Vec::new()))?;
             }

@@ -33,8 +33,8 @@ impl Half {
     /// The needs that it meets.
     fn abilities(self) -> &'static [&'static str] {
         match self {
-            Self::Threads => &["timeout", "pool", "share", "resp2", "resp3"],
-            Self::Tasks => &["timeout", "share", "resp2", "resp3", "cancel", "turns"],
+            Self::Threads => &["timeout", "pool", "share", "pause", "resp2", "resp3"],
+            Self::Tasks => &["timeout", "share", "pause", "resp2", "resp3", "cancel", "turns"],
         }
     }
 }

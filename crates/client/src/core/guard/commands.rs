@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Value};
+use redis::{Cmd, ErrorKind, RedisError, Value};
 
 use super::flights::{Outcome, lock};
 use super::leases::{Leases, Token};
@@ -21,6 +21,8 @@ use crate::{Error, GuardOptions};
 const ANY_AGE_MS: u64 = 1 << 61;
 /// Renewals of faster loads may come together: they are over soon.
 const SLOW_LOAD: Duration = Duration::from_millis(50);
+/// How long callers query the database at once after the server has not answered in time.
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// A reply of BF.FETCH.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,6 +113,8 @@ pub struct Commands {
     pub counts: Mutex<BTreeMap<&'static str, u64>>,
     /// How often in succession the load of each row has failed, and when it failed last.
     pub failing: Mutex<HashMap<Vec<u8>, (u32, Instant)>>,
+    /// Until when no fetch is sent, if the server did not answer in time.
+    paused_until: Mutex<Option<Instant>>,
 }
 
 impl Commands {
@@ -127,6 +131,7 @@ impl Commands {
             load_time: Mutex::default(),
             counts: Mutex::default(),
             failing: Mutex::default(),
+            paused_until: Mutex::default(),
         })
     }
 
@@ -175,6 +180,11 @@ impl Commands {
 
     /// Fetches rows, for a caller that is never cancelled.
     pub async fn find<I: Io>(self: Arc<Self>, io: I, ids: Vec<Vec<u8>>, how: Fetch) -> Found<I> {
+        if self.is_paused() {
+            let paused = || Err(Error::Refused("the server did not answer in time a moment ago".to_owned()));
+            let answers = ids.iter().map(|_| paused()).collect();
+            return Found { answers, leases: Leases::new(&self, &io) };
+        }
         let answers = self.ask(&io, &ids, &how).await;
         for answer in &answers {
             self.count(answer.as_ref().map_or("errors", Fetched::word), 1);
@@ -182,6 +192,33 @@ impl Commands {
         let token = |answer: &Result<Fetched, Error>| answer.as_ref().ok().and_then(Fetched::token).cloned();
         let left = ids.into_iter().zip(&answers).filter_map(|(id, answer)| Some((id, token(answer)?))).collect();
         Found { answers, leases: Leases { commands: self, io, left } }
+    }
+
+    /// Whether a fetch has to be left out. After a pause one caller fetches, while the pause goes on for the others.
+    fn is_paused(&self) -> bool {
+        let mut until = lock(&self.paused_until);
+        let now = Instant::now();
+        let is_paused = until.is_some_and(|until| now < until);
+        if until.is_some() && !is_paused {
+            *until = now.checked_add(PAUSE);
+        }
+        is_paused
+    }
+
+    /// Begins a pause if a reply did not arrive in time. Any answer ends it.
+    pub fn record(&self, replies: &[Reply]) {
+        if replies.iter().any(is_late) {
+            *lock(&self.paused_until) = Instant::now().checked_add(PAUSE);
+        } else if replies.iter().any(is_answer) {
+            *lock(&self.paused_until) = None;
+        }
+    }
+
+    /// Sends commands as [`Io::ask`] does, and records whether they were answered.
+    pub async fn send(&self, io: &impl Io, commands: Vec<Cmd>, wait: Option<Duration>) -> Vec<Reply> {
+        let replies = io.ask(commands, wait).await;
+        self.record(&replies);
+        replies
     }
 
     /// Fetches a row.
@@ -227,7 +264,7 @@ impl Commands {
             }
             fetch
         });
-        let replies = io.ask(commands.collect()).await;
+        let replies = self.send(io, commands.collect(), None).await;
         if replies.iter().any(is_unavailable) {
             self.has_batches.store(false, Ordering::Relaxed);
             return Vec::new();
@@ -277,7 +314,8 @@ impl Commands {
             commands.push(fetch);
         }
         let each = if how.replace { 2 } else { 1 };
-        let replies = if how.wait.is_some() { io.ask_and_wait(commands).await } else { io.ask(commands).await };
+        let wait = how.wait.as_ref().map(|(wait_ms, _)| Duration::from_millis(*wait_ms));
+        let replies = self.send(io, commands, wait).await;
         let replies = replies.into_iter().skip(each - 1).step_by(each);
         replies.map(|reply| Fetched::of(&reply?)).collect()
     }
@@ -299,6 +337,16 @@ impl Commands {
 /// Whether a command is new to an older module, or to the permissions of this client's user.
 pub fn is_unavailable(reply: &Reply) -> bool {
     reply.as_ref().is_err_and(|error| is_unknown_command(error) || error.code() == Some("NOPERM"))
+}
+
+/// Whether the reply took longer than the client's time limit.
+pub fn is_late(reply: &Reply) -> bool {
+    reply.as_ref().is_err_and(RedisError::is_timeout)
+}
+
+/// Whether the server has answered, if only with an error.
+fn is_answer(reply: &Reply) -> bool {
+    !matches!(reply, Err(error) if !matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension))
 }
 
 /// Returns an answer for each row of a command, which itself may have failed.

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use redis::{Cmd, Value};
 
-use super::commands::Commands;
+use super::commands::{Commands, is_late};
 use super::flights::lock;
-use super::{BATCH, Io};
+use super::{BATCH, Io, Reply};
 
 /// The back-off after the first failed load of a row. It doubles with each further failure.
 const BACKOFF_MS: u64 = 100;
@@ -69,7 +69,7 @@ impl<I: Io> Leases<I> {
         let work = async move {
             let ids = self.ids();
             for part in fills.chunks(BATCH) {
-                let replies = self.io.ask(part.to_vec()).await;
+                let replies = self.commands.send(&self.io, part.to_vec(), None).await;
                 let filled: Vec<_> = self.left.drain(..part.len().min(self.left.len())).zip(replies).collect();
                 for (_, reply) in &filled {
                     let event = match reply {
@@ -79,7 +79,9 @@ impl<I: Io> Leases<I> {
                     };
                     self.commands.count(event, 1);
                 }
-                let refused = filled.into_iter().filter(|(_, reply)| reply.is_err()).map(|(lease, _)| lease);
+                // A server that did not answer in time would not answer GIVEUP either.
+                let is_refused = |reply: &Reply| reply.is_err() && !is_late(reply);
+                let refused = filled.into_iter().filter(|(_, reply)| is_refused(reply)).map(|(lease, _)| lease);
                 self.end(refused.collect()).await;
             }
             let mut failing = lock(&self.commands.failing);
@@ -106,7 +108,8 @@ impl<I: Io> Leases<I> {
     /// Sends GIVEUP for some leases.
     async fn end(&self, leases: Vec<Lease>) {
         if !leases.is_empty() {
-            self.io.ask(leases.iter().map(|(id, token)| self.commands.give_up(id, token)).collect()).await;
+            let give_up = leases.iter().map(|(id, token)| self.commands.give_up(id, token));
+            self.commands.send(&self.io, give_up.collect(), None).await;
         }
     }
 
@@ -124,8 +127,12 @@ impl<I: Io> Leases<I> {
                 give_up.arg("BACKOFF").arg(self.commands.next_back_off_ms(id));
                 give_up
             };
-            let replies = self.io.ask(left.iter().map(back_off).collect()).await;
-            let refused = left.into_iter().zip(replies).filter(|(_, reply)| reply.is_err()).map(|(lease, _)| lease);
+            let replies = self.commands.send(&self.io, left.iter().map(back_off).collect(), None).await;
+            let refused = left
+                .into_iter()
+                .zip(replies)
+                .filter(|(_, reply)| reply.is_err() && !is_late(reply))
+                .map(|(lease, _)| lease);
             self.end(refused.collect()).await;
         };
         io.finish(work).await;

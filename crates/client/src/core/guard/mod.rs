@@ -50,7 +50,7 @@ pub struct GuardCore<C> {
 
 impl<C: Codec> GuardCore<C> {
     pub fn new(io: &impl Io, filter: &[u8], codec: C, options: GuardOptions) -> Result<Self, Error> {
-        options.check(io.timeout(), io.is_cluster())?;
+        options.check(io.is_cluster())?;
         let commands = Arc::new(Commands::new(filter, options)?);
         Ok(Self { commands, codec, flights: Flights::default(), background: Arc::default() })
     }

@@ -30,9 +30,9 @@ impl Durability {
 
     /// Sends writes, and waits until they are as safe as they have to be.
     async fn ask(&self, io: &impl Io, mut commands: Vec<Cmd>) -> (Vec<Reply>, Option<Error>) {
-        let Some(command) = self.command() else { return (io.ask(commands).await, None) };
+        let Some(command) = self.command() else { return (io.ask(commands, None).await, None) };
         commands.push(command);
-        let mut replies = io.ask_and_wait(commands).await;
+        let mut replies = io.ask(commands, Some(self.timeout)).await;
         let lost = self.take_error(&mut replies);
         (replies, lost)
     }
@@ -103,6 +103,7 @@ impl Commands {
                 each = 1;
                 (replies, lost) = durability.ask(io, self.changes(part, false)).await;
             }
+            self.record(&replies);
             // The answers of each filter, in the order of the ids.
             let answers: Vec<Reply> = replies.into_iter().flat_map(|reply| spread(reply, each)).collect();
             for position in 0..part.len() {
@@ -184,7 +185,7 @@ impl Filling {
         options: &Options,
         durability: &Durability,
     ) -> Result<Self, Error> {
-        durability.check(io.timeout(), io.is_cluster())?;
+        durability.check(io.is_cluster())?;
         let filter = FilterCore { key: filling_name(key)?, create: false };
         filter.reserve(io, rate, capacity, options).await?;
         Ok(Self { key: key.to_vec(), filter, durability: durability.clone() })
