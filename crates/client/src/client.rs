@@ -283,11 +283,8 @@ impl Io for Client {
         thread::sleep(time);
     }
 
-    fn finish<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> impl Future<Output = T> + Send {
-        work
+    async fn finish<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        Some(work.await)
     }
 
     async fn wait(&self, waiter: &Waiter, at_most: Duration) {

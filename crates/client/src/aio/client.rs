@@ -1,16 +1,15 @@
 //! The connections of a process, for tasks.
 
-use std::future::pending;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Pipeline, RedisError, Value};
+use redis::{AsyncConnectionConfig, Cmd, ErrorKind, IntoConnectionInfo, Pipeline, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::{AbortHandle, JoinError, JoinHandle};
 use tokio::time;
 
 use crate::Error;
@@ -245,25 +244,25 @@ impl Node for Client {
     async fn exchange_all(of_nodes: Vec<(Self, Vec<Cmd>)>, wait: Option<Duration>) -> Vec<Vec<Reply>> {
         let mut tasks = Vec::new();
         for (node, commands) in of_nodes {
-            tasks.push(tokio::spawn(async move { node.exchange(commands, wait).await }));
+            let count = commands.len();
+            tasks.push((count, tokio::spawn(async move { node.exchange(commands, wait).await })));
         }
         let mut replies = Vec::new();
-        for task in tasks {
-            replies.push(ended(task).await);
+        for (count, task) in tasks {
+            let lost = || Err((ErrorKind::Io, "the runtime has ended").into());
+            replies.push(ended(task).await.unwrap_or_else(|| (0..count).map(|_| lost()).collect()));
         }
         replies
     }
 }
 
-/// Waits until a task has ended. If it has panicked, so does the caller.
-async fn ended<T>(task: JoinHandle<T>) -> T {
-    match task.await {
-        Ok(result) => result,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => resume_unwind(panic),
-            // The runtime is shutting down, and this task with it.
-            Err(_) => pending().await,
-        },
+/// Waits until a task has ended. If it has panicked, so does the caller. Returns nothing if the runtime of the task has ended: the
+/// caller may run on another one.
+async fn ended<T>(task: JoinHandle<T>) -> Option<T> {
+    match task.await.map_err(JoinError::try_into_panic) {
+        Ok(result) => Some(result),
+        Err(Ok(panic)) => resume_unwind(panic),
+        Err(Err(_)) => None,
     }
 }
 
@@ -280,7 +279,7 @@ impl Io for Client {
         detach(async move { drop(client.ask(commands, None).await) });
     }
 
-    async fn finish<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+    async fn finish<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
         ended(tokio::spawn(work)).await
     }
 

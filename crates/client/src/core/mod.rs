@@ -73,11 +73,12 @@ pub trait Io: Clone + Send + Sync + 'static {
     /// Sends commands whose replies nobody needs. Does not block a task.
     fn send(&self, commands: Vec<Cmd>);
 
-    /// Runs work to its end. A task that is cancelled meanwhile does not interrupt the work, but its result is dropped.
+    /// Runs work to its end. A task that is cancelled meanwhile does not interrupt the work, but its result is dropped. Returns
+    /// nothing if the runtime of the work has ended before it.
     fn finish<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> impl Future<Output = T> + Send;
+    ) -> impl Future<Output = Option<T>> + Send;
 
     /// Pauses.
     fn sleep(&self, time: Duration) -> impl Future<Output = ()> + Send;

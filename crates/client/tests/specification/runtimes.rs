@@ -1,15 +1,18 @@
 //! What no case covers, because other languages have no runtimes that end: a guard outlives the runtime of its calls.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use std::thread;
 
-use bloomgate_client::GuardOptions;
-use bloomgate_client::aio::{Client, Guard};
+use bloomgate_client::aio::{Client, Filter, Guard};
+use bloomgate_client::{Error, GuardOptions};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::scripted::Scripted;
 use crate::steps::PATIENCE;
 
 /// Makes a guard. Nobody listens at its server, so every row comes from the database.
@@ -54,6 +57,46 @@ fn a_runtime_that_ends_lets_the_calls_of_another_go_on() {
     }));
     drop(ending);
     assert_eq!(lasting.block_on(second), b"Ann");
+}
+
+/// Runs a call on one runtime until something has happened, and on another after the first has ended.
+fn on_two_runtimes<T>(call: impl Future<Output = T>, until: impl Future) -> T {
+    let (mut call, mut until) = (pin!(call), pin!(until));
+    runtime().block_on(poll_fn(|context| {
+        assert!(call.as_mut().poll(context).is_pending());
+        until.as_mut().poll(context).map(drop)
+    }));
+    runtime().block_on(async { timeout(PATIENCE, call).await.expect("the call ends") })
+}
+
+#[test]
+fn a_call_ends_whose_commands_were_lost_with_their_runtime() {
+    let guard = guard();
+    let load =
+        |ids: Vec<u64>| async move { Ok::<_, String>(ids.into_iter().map(|id| (id, b"Ann".to_vec())).collect()) };
+    assert_eq!(on_two_runtimes(guard.get_many(&[17], load), ready(())).unwrap(), [Some(b"Ann".to_vec())]);
+    let unconfirmed = on_two_runtimes(guard.confirm([17]), ready(()));
+    assert!(matches!(&unconfirmed, Err(Error::Unconfirmed { ids }) if *ids == [b"17"]), "{unconfirmed:?}");
+}
+
+#[test]
+fn a_command_to_a_node_fails_if_its_runtime_ends() {
+    let server = Scripted::start();
+    let port = server.port;
+    let client = Client::cluster([format!("redis://127.0.0.1:{port}")]).unwrap();
+    let seen = Filter::new(&client.with_timeout(PATIENCE), "seen");
+    let (sender, arrived) = oneshot::channel();
+    let serving = thread::spawn(move || {
+        let slots = server.next(PATIENCE).unwrap();
+        let reply = serde_json::from_str(&format!(r#"[[0, 16383, ["127.0.0.1", {port}]]]"#)).unwrap();
+        slots.connection.answer(&slots, &reply).unwrap();
+        let add = server.next(PATIENCE).unwrap();
+        sender.send(add.shown()).unwrap();
+        server
+    });
+    let added = on_two_runtimes(seen.add("a"), arrived);
+    assert!(matches!(added, Err(Error::Redis { .. })), "{added:?}");
+    serving.join().unwrap();
 }
 
 #[test]

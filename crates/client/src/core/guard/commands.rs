@@ -82,6 +82,14 @@ pub struct Found<I: Io> {
     pub leases: Leases<I>,
 }
 
+impl<I: Io> Found<I> {
+    /// What a fetch of some rows has found that was not answered.
+    fn failed(commands: &Arc<Commands>, io: &I, count: usize, why: &str) -> Self {
+        let answers = (0..count).map(|_| Err(Error::UnexpectedReply(why.to_owned()))).collect();
+        Self { answers, leases: Leases::new(commands, io) }
+    }
+}
+
 /// The reply for one row, and the lease in it.
 pub type FoundOne<I> = (Result<Fetched, Error>, Leases<I>);
 
@@ -175,15 +183,15 @@ impl Commands {
 
     /// Fetches rows. If the caller is cancelled meanwhile, the replies are still read, and the leases in them are given up.
     pub async fn fetch<I: Io>(self: &Arc<Self>, io: &I, ids: Vec<Vec<u8>>, how: Fetch) -> Found<I> {
-        io.finish(Arc::clone(self).find(io.clone(), ids, how)).await
+        let count = ids.len();
+        let found = io.finish(Arc::clone(self).find(io.clone(), ids, how)).await;
+        found.unwrap_or_else(|| Found::failed(self, io, count, "the runtime ended during a fetch"))
     }
 
     /// Fetches rows, for a caller that is never cancelled.
     pub async fn find<I: Io>(self: Arc<Self>, io: I, ids: Vec<Vec<u8>>, how: Fetch) -> Found<I> {
         if self.is_paused() {
-            let paused = || Err(Error::Refused("the server did not answer in time a moment ago".to_owned()));
-            let answers = ids.iter().map(|_| paused()).collect();
-            return Found { answers, leases: Leases::new(&self, &io) };
+            return Found::failed(&self, &io, ids.len(), "the server did not answer in time a moment ago");
         }
         let answers = self.ask(&io, &ids, &how).await;
         for answer in &answers {

@@ -71,7 +71,8 @@ impl Commands {
     /// A writer's second call: repeated until the server has answered for every id, for up to `patience`. Goes on if the caller is
     /// cancelled.
     pub async fn confirm<I: Io>(self: &Arc<Self>, io: &I, ids: Vec<Vec<u8>>) -> Result<(), Error> {
-        io.finish(Arc::clone(self).confirm_all(io.clone(), ids)).await
+        let confirmed = io.finish(Arc::clone(self).confirm_all(io.clone(), ids.clone())).await;
+        confirmed.unwrap_or(Err(Error::Unconfirmed { ids }))
     }
 
     async fn confirm_all<I: Io>(self: Arc<Self>, io: I, ids: Vec<Vec<u8>>) -> Result<(), Error> {
