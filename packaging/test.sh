@@ -108,15 +108,19 @@ if have systemd-analyze && [ -e /lib/systemd/system/redis-server.service ]; then
   say "  packaging/debian/redis-server.service.d.conf: systemd accepts it"
 fi
 if have systemd-analyze; then
-  # The unit runs a program of the PATH, which need not be installed on this machine.
+  # The units run a program of the PATH, which need not be installed on this machine.
   units=$packages/units
   mkdir -p "$units"
-  sed "s|^ExecStart=bloomgate|ExecStart=$target/$profile/bloomgate|" 'packaging/bloomgate-follow@.service' >"$units/bloomgate-follow@.service"
-  SYSTEMD_UNIT_PATH=$units: systemd-analyze verify --man=no bloomgate-follow@shop.service || fail "systemd rejects the unit (see above)"
-  systemd-analyze security --offline=true --no-pager --threshold=20 "$units/bloomgate-follow@.service" >"$packages/units.log" ||
-    fail "the unit lost a part of its sandbox:" "$(grep -e ✗ -e → "$packages/units.log")"
+  for unit in packaging/*.service; do
+    sed "s|^ExecStart=bloomgate|ExecStart=$target/$profile/bloomgate|" "$unit" >"$units/${unit##*/}"
+  done
+  for unit in bloomgate-follow@shop.service bloomgate-web.service; do
+    SYSTEMD_UNIT_PATH=$units: systemd-analyze verify --man=no "$unit" || fail "systemd rejects $unit (see above)"
+    systemd-analyze security --offline=true --no-pager --threshold=20 "$units/${unit/shop/}" >"$packages/units.log" ||
+      fail "$unit lost a part of its sandbox:" "$(grep -e ✗ -e → "$packages/units.log")"
+    say "  $unit: systemd accepts it, and its sandbox"
+  done
   rm -r "$units"
-  say "  packaging/bloomgate-follow@.service: systemd accepts it, and its sandbox"
 fi
 if have lintian; then
   # The suppressed tags concern what packages from cargo-deb, outside the Debian archive, cannot have.
@@ -125,7 +129,7 @@ if have lintian; then
   say "  lintian: no errors"
 fi
 
-tar -tzf "$packages"/bloomgate-*.tar.gz | grep '/bloomgate-follow@\.service$' >/dev/null || fail "the archive has no unit"
+tar -tzf "$packages"/bloomgate-*.tar.gz | grep -c '/bloomgate-.*\.service$' | grep -qx 2 || fail "the archive lacks a unit"
 
 headline "Install the .rpm packages into a folder"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/bloomgate.XXXXXX")
