@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::cluster::three_nodes;
 use crate::running::{Ended, Running, collect, command, run, send, url};
 use crate::web::asking::Web;
-use testing::{Server, Stop, eventually, on_every_server, patience, tool};
+use testing::{Server, Stop, eventually, on_every_server, tool};
 
 fn samples(server: &Server, words: &[&str]) -> Vec<Value> {
     let url = url(server);
@@ -129,30 +129,33 @@ fn without_a_terminal_one_table_is_printed() {
 
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "needs `script` of util-linux, which makes a terminal")]
-fn q_restores_the_terminal() {
+fn q_and_signals_restore_the_terminal() {
     on_every_server(|program| {
         let server = filled(program);
-        let line = format!("{} watch --url {}; stty -a", tool().display(), url(&server));
-        let mut script = Command::new("script");
-        script.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("TERM", "xterm");
-        let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut keys = child.stdin.take().unwrap();
-        // Repeats until it exits, because it does not say when it begins to read keys.
-        let typist = thread::spawn(move || {
-            let often = patience().as_millis() as usize / 100;
-            for key in ["a", "m", "q"].into_iter().cycle().take(often) {
-                thread::sleep(Duration::from_millis(100));
-                if keys.write_all(key.as_bytes()).is_err() {
-                    return;
-                }
-            }
-        });
-        let output = child.wait_with_output().unwrap();
-        typist.join().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.contains("\u{1b}[?1049h") && text.contains("3 filters"), "{text}");
-        let after = text.rsplit("\u{1b}[?1049l").next().unwrap();
-        assert!(after.contains(" icanon") && after.contains(" echo "), "{text}");
+        for end in ["q", "TERM", "INT"] {
+            let watch = format!("exec {} watch --url {}", tool().display(), url(&server));
+            let line = format!("sh -c 'echo process $$; {watch}'; echo status $?; stty -a");
+            let mut script = Command::new("script");
+            script.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("TERM", "xterm");
+            let mut script = Running(script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+            let mut keys = script.0.stdin.take().unwrap();
+            let shown = collect(script.0.stdout.take().unwrap());
+            eventually("the first sample", || shown.lock().unwrap().contains("3 filters"));
+            let status = if end == "q" {
+                keys.write_all(b"amq").unwrap();
+                0
+            } else {
+                let process = shown.lock().unwrap().split_ascii_whitespace().nth(1).unwrap().parse().unwrap();
+                send(end, process);
+                if end == "TERM" { 143 } else { 130 }
+            };
+            eventually("it to end", || script.0.try_wait().unwrap().is_some());
+            eventually("the settings of the terminal", || shown.lock().unwrap().contains(" echo "));
+            let text = shown.lock().unwrap();
+            let (during, after) = text.rsplit_once("\u{1b}[?1049l").unwrap();
+            assert!(during.contains("\u{1b}[?1049h"), "{text}");
+            assert!(after.contains(&format!("status {status}")) && after.contains(" icanon"), "{end}: {text}");
+        }
     });
 }
 

@@ -1,7 +1,7 @@
-//! The terminal during live output: an alternate screen without echo and cursor. It is restored at every exit except by SIGKILL
-//! or SIGTERM.
+//! The terminal during live output: an alternate screen without echo and cursor. It is restored at every exit except by SIGKILL.
 
 use std::io::{self, Write, stdout};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -10,6 +10,9 @@ use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifier
 use crossterm::style::Print;
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::watch::sampler::{Order, Sample};
 use crate::watch::table;
@@ -32,6 +35,16 @@ pub(super) struct Screen;
 
 impl Screen {
     pub fn enter() -> Result<Self> {
+        // A thread of its own, because the main one may be waiting for a reply.
+        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            for signal in signals.forever() {
+                // Nothing is drawn any more: the process dies with this lock.
+                let mut out = stdout().lock();
+                restore(&mut out);
+                _ = emulate_default_handler(signal);
+            }
+        })?;
         terminal::enable_raw_mode()?;
         let screen = Self;
         execute!(stdout(), EnterAlternateScreen, Hide)?;
@@ -96,7 +109,11 @@ fn meaning(key: KeyEvent) -> Option<Request> {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        _ = execute!(stdout(), Show, LeaveAlternateScreen);
-        _ = terminal::disable_raw_mode();
+        restore(&mut stdout());
     }
+}
+
+fn restore(out: &mut impl Write) {
+    _ = execute!(out, Show, LeaveAlternateScreen);
+    _ = terminal::disable_raw_mode();
 }
