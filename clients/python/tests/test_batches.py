@@ -18,7 +18,7 @@ import bloomgate.asyncio
 from bloomgate import Filter, Guard, Unconfirmed
 from bloomgate.steps import background
 
-LEASE_MS = 1000 * 3600
+LEASE = 3600.0
 """Longer than any test waits: a lease that is not given up is noticed."""
 
 
@@ -41,7 +41,7 @@ def rows() -> Rows:
 @pytest.fixture
 async def guard(probe: redis.Redis, port: int) -> AsyncIterator[bloomgate.asyncio.Guard[bytes]]:
     async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
-        yield bloomgate.asyncio.Guard(client, "rows", lease_ms=LEASE_MS, beta=0)
+        yield bloomgate.asyncio.Guard(client, "rows", lease=LEASE, beta=0)
 
 
 class Commands:
@@ -126,7 +126,7 @@ async def test_tasks_that_are_cancelled_at_any_turn(probe: redis.Redis, port: in
         chance = random.Random(seed)
         before = probe.info("bf")
         async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
-            guard = bloomgate.asyncio.Guard(client, "rows", lease_ms=LEASE_MS)
+            guard = bloomgate.asyncio.Guard(client, "rows", lease=LEASE)
             ids = [10 * seed + chance.randrange(3) for _ in range(chance.randint(2, 8))]
             tasks = [asyncio.create_task(guard.get(id, chance.choice([never, at_once]))) for id in ids]
             for _ in range(chance.randrange(40)):

@@ -17,7 +17,7 @@ from server import PATIENCE, Server
 from bloomgate import Filter
 from bloomgate.asyncio import Guard, connect
 
-LEASE_MS = 1000 * 3600
+LEASE = 3600.0
 """Longer than any test waits: a lease that is not given up is noticed."""
 
 
@@ -96,7 +96,7 @@ async def test_cancelled_together_at_any_turn(
         chance = random.Random(seed)
         counters = Counters(probe)
         async with connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
-            guard = Guard(client, "rows", lease_ms=LEASE_MS)
+            guard = Guard(client, "rows", lease=LEASE)
             count = chance.randint(2, 5)
             if is_warm:
                 await asyncio.gather(*(client.ping() for _ in range(count)))
@@ -115,7 +115,7 @@ async def test_cancelled_while_one_loads_and_others_wait(probe: redis.Redis, cli
     for seed in range(60):
         chance = random.Random(seed)
         counters = Counters(probe)
-        guard = Guard(client, "rows", lease_ms=LEASE_MS)
+        guard = Guard(client, "rows", lease=LEASE)
         tasks = [asyncio.create_task(guard.get(seed, never)) for _ in range(chance.randint(2, 5))]
         await until_asked(guard, len(tasks))
         chance.shuffle(tasks)
@@ -125,7 +125,7 @@ async def test_cancelled_while_one_loads_and_others_wait(probe: redis.Redis, cli
 
 
 async def test_the_others_load_if_one_is_cancelled(probe: redis.Redis, client: redis.asyncio.Redis) -> None:
-    guard = Guard(client, "rows", lease_ms=LEASE_MS)
+    guard = Guard(client, "rows", lease=LEASE)
     loading = asyncio.create_task(guard.get(1, never))
     await until(lambda: guard.counts["load"])
     others = [asyncio.create_task(guard.get(1, at_once)) for _ in range(4)]
@@ -136,9 +136,9 @@ async def test_the_others_load_if_one_is_cancelled(probe: redis.Redis, client: r
 
 
 async def test_cancelled_while_another_process_loads(probe: redis.Redis, client: redis.asyncio.Redis) -> None:
-    word, token = probe.execute_command("BF.FETCH", "rows", 1, "{rows}:1", "LEASE", LEASE_MS)
+    word, token = probe.execute_command("BF.FETCH", "rows", 1, "{rows}:1", "LEASE", round(1000 * LEASE))
     assert word == b"load"
-    guard = Guard(client, "rows", lease_ms=LEASE_MS)
+    guard = Guard(client, "rows", lease=LEASE)
     tasks = [asyncio.create_task(guard.get(1, at_once)) for _ in range(3)]
     await until(lambda: probe.info("clients")["blocked_clients"])
     assert probe.info("clients")["blocked_clients"] == 1, "the others wait in the process"
@@ -153,7 +153,7 @@ async def test_many_rows_cancelled_at_any_turn(probe: redis.Redis, port: int) ->
         chance = random.Random(seed)
         counters = Counters(probe)
         async with connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
-            guard = Guard(client, "rows", lease_ms=LEASE_MS)
+            guard = Guard(client, "rows", lease=LEASE)
 
             async def load_many(ids: list[int], chance: random.Random = chance) -> dict[int, bytes]:
                 return {id: await chance.choice([never, at_once])() for id in ids}
@@ -173,7 +173,7 @@ def test_a_loop_that_ends(probe: redis.Redis, port: int) -> None:
     """`asyncio.run` cancels every task there is, those of the guard's own commands included."""
 
     async def main() -> None:
-        guard = Guard(connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE), "rows", lease_ms=LEASE_MS)
+        guard = Guard(connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE), "rows", lease=LEASE)
         tasks = [asyncio.create_task(guard.get(1, never)) for _ in range(5)]
         await until_asked(guard, len(tasks))
         left.extend(tasks)
@@ -190,7 +190,7 @@ async def test_a_server_that_does_not_answer_delays_no_cancellation(start: Calla
     probe = server.client()
     Filter(probe, "rows").insert([1], capacity=100)
     async with connect(f"redis://127.0.0.1:{server.port}", timeout=PATIENCE) as client:
-        guard = Guard(client, "rows", lease_ms=LEASE_MS)
+        guard = Guard(client, "rows", lease=LEASE)
         await client.ping()
         os.kill(server.process.pid, signal.SIGSTOP)
         task = asyncio.create_task(guard.get(1, at_once))

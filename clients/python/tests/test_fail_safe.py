@@ -21,8 +21,6 @@ KEY = "{rows}:1"
 OPTIONS: Any = {"ttl": 0.001, "fail_safe": 3600, "beta": 0}
 """Values are due at once, and stay in the cache for an hour."""
 
-LONG_MS = 1000 * PATIENCE
-
 
 class Database:
     """Rows whose loads a test can make fail or wait."""
@@ -78,12 +76,12 @@ def test_a_load_that_fails(filled: redis.Redis, database: Database) -> None:
     database.is_down = True
     assert guard.get(1, database.load) == b"old"
     assert guard.get_many([2], database.load_many) == {2: b"old"}
-    assert guard.counts["load failed"] == 2 and guard.counts["stale served"] == 2
+    assert guard.counts["load_failed"] == 2 and guard.counts["stale_served"] == 2
     with pytest.raises(OSError, match="down"):
         guard.get(3, database.load)
     with pytest.raises(OSError, match="down"):
         guard.get_many([1, 2, 4], lambda ids: database.load_many(ids))
-    assert guard.counts["load failed"] >= 4
+    assert guard.counts["load_failed"] >= 4
 
 
 def test_after_a_change_there_is_no_old_value(filled: redis.Redis, database: Database) -> None:
@@ -107,18 +105,18 @@ def test_a_change_during_a_load_that_fails(filled: redis.Redis, database: Databa
     filled.set(KEY, b"old", ex=3000)
     with pytest.raises(OSError, match="down"):
         guard.get_many([1, 2], change_and_fail)
-    assert guard.counts["stale served"] == 0
+    assert guard.counts["stale_served"] == 0
 
 
 def test_a_load_that_fails_after_its_lease(filled: redis.Redis, database: Database) -> None:
     """Another caller replaces the lease, as it does when a query has hung for longer than the lease."""
-    guard = Guard(filled, "rows", **OPTIONS, lease_ms=1)
+    guard = Guard(filled, "rows", **OPTIONS, lease=0.001)
 
     def fail_late() -> bytes:
         eventually("the lease to end", lambda: not filled.info("bf")["bf_bloom_leases"])
         raise OSError("timed out")
 
-    assert guard.get(1, fail_late) == b"old" and guard.counts["stale served"] == 1
+    assert guard.get(1, fail_late) == b"old" and guard.counts["stale_served"] == 1
 
 
 def test_a_value_that_is_renewed_early(filled: redis.Redis, database: Database) -> None:
@@ -128,15 +126,15 @@ def test_a_value_that_is_renewed_early(filled: redis.Redis, database: Database) 
     guard._steps.load_s = 1.0
     database.is_down = True
     assert guard.get(3, database.load) == b"one"
-    assert guard.counts["stale"] == 1 and guard.counts["stale served"] == 1
+    assert guard.counts["stale"] == 1 and guard.counts["stale_served"] == 1
 
 
 def test_a_load_that_takes_longer(filled: redis.Redis, database: Database) -> None:
-    guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0.01, lease_ms=LONG_MS)
+    guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0.01, lease=PATIENCE)
     database.goes_on.clear()
     assert guard.get(1, database.load) == b"old"
     assert guard.get_many([1, 2], database.load_many) == {1: b"old", 2: b"old"}
-    assert guard.counts["soft timeout"] == 2 and guard.counts["filled"] == 0
+    assert guard.counts["soft_timeout"] == 2 and guard.counts["filled"] == 0
     assert guard.get(1, database.load) == b"old" and database.loads == 2, "the lease is still held"
     database.goes_on.set()
     eventually("the loads to fill", lambda: guard.counts["filled"] == 2)
@@ -144,19 +142,19 @@ def test_a_load_that_takes_longer(filled: redis.Redis, database: Database) -> No
 
 
 def test_a_load_that_fails_in_the_background(filled: redis.Redis, database: Database) -> None:
-    guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0.01, lease_ms=LONG_MS)
+    guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0.01, lease=PATIENCE)
     database.is_down = True
     database.goes_on.clear()
     assert guard.get(1, database.load) == b"old"
     database.goes_on.set()
     eventually("the lease to be given up", lambda: not filled.info("bf")["bf_bloom_leases"])
-    assert guard.counts["load failed"] == 1 and filled.get(KEY) == b"old"
+    assert guard.counts["load_failed"] == 1 and filled.get(KEY) == b"old"
 
 
 def test_a_fast_load_within_the_soft_timeout(filled: redis.Redis, database: Database) -> None:
     guard = Guard(filled, "rows", **OPTIONS, soft_timeout=PATIENCE)
     assert guard.get(1, database.load) == b"one" and guard.get_many([2], database.load_many) == {2: b"one"}
-    assert guard.counts["soft timeout"] == 0 and guard.counts["filled"] == 2
+    assert guard.counts["soft_timeout"] == 0 and guard.counts["filled"] == 2
 
 
 def test_a_slow_load_without_an_old_value(filled: redis.Redis, database: Database) -> None:
@@ -183,11 +181,11 @@ def test_a_change_during_a_slow_load(filled: redis.Redis, database: Database, mo
     monkeypatch.setattr(guard._steps, "old_values", after_a_change)
     database.goes_on.clear()
     assert guard.get(1, database.load) == b"one"
-    assert guard.counts["soft timeout"] == 0 and guard.counts["lease lost"] == 1
+    assert guard.counts["soft_timeout"] == 0 and guard.counts["lease_lost"] == 1
 
 
 def test_too_many_loads_in_the_background(filled: redis.Redis, database: Database) -> None:
-    guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0.01, lease_ms=LONG_MS)
+    guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0.01, lease=PATIENCE)
     while guard._steps.background.take():
         pass
     assert guard.get(1, database.load) == b"old" and database.loads == 0
@@ -195,7 +193,7 @@ def test_too_many_loads_in_the_background(filled: redis.Redis, database: Databas
 
 @pytest.fixture
 async def aguard(filled: redis.Redis, aclient: redis.asyncio.Redis) -> bloomgate.asyncio.Guard[bytes]:
-    return bloomgate.asyncio.Guard(aclient, "rows", **OPTIONS, soft_timeout=0.01, lease_ms=LONG_MS)
+    return bloomgate.asyncio.Guard(aclient, "rows", **OPTIONS, soft_timeout=0.01, lease=PATIENCE)
 
 
 async def test_asyncio(aguard: bloomgate.asyncio.Guard[bytes], filled: redis.Redis, database: Database) -> None:
@@ -217,7 +215,7 @@ async def test_asyncio(aguard: bloomgate.asyncio.Guard[bytes], filled: redis.Red
 
 
 async def test_a_task_that_is_cancelled_within_the_soft_timeout(filled: redis.Redis, aclient: redis.asyncio.Redis) -> None:
-    guard = bloomgate.asyncio.Guard(aclient, "rows", **OPTIONS, soft_timeout=PATIENCE, lease_ms=LONG_MS)
+    guard = bloomgate.asyncio.Guard(aclient, "rows", **OPTIONS, soft_timeout=PATIENCE, lease=PATIENCE)
     loading = asyncio.Event()
 
     async def load() -> bytes:
@@ -309,7 +307,7 @@ CROWD = 200
 def test_a_crowd_of_threads_shares_the_error_of_one_load(port: int, options: Any) -> None:
     client = bloomgate.connect(f"redis://127.0.0.1:{port}", socket_timeout=PATIENCE, timeout=PATIENCE)
     Filter(client, "rows").insert(range(10), capacity=100)
-    guard: Guard[bytes] = Guard(client, "rows", lease_ms=LONG_MS, wait_ms=LONG_MS // 2, **options)
+    guard: Guard[bytes] = Guard(client, "rows", lease=PATIENCE, wait=PATIENCE / 2, **options)
     failures: list[BaseException] = []
     loads = 0
 
@@ -341,7 +339,7 @@ def waiting_for(guard: Any) -> int:
 
 
 async def test_a_crowd_of_tasks_shares_the_error_of_one_load(filled: redis.Redis, aclient: redis.asyncio.Redis) -> None:
-    guard = bloomgate.asyncio.Guard(aclient, "rows", lease_ms=LONG_MS, wait_ms=LONG_MS // 2)
+    guard = bloomgate.asyncio.Guard(aclient, "rows", lease=PATIENCE, wait=PATIENCE / 2)
     loads = 0
 
     async def load() -> bytes:

@@ -102,7 +102,7 @@ def test_a_refill_loses_no_row(pair: Pair, kind: str, stalls: bool, at: int) -> 
     rows, old = Rows(), pair.primary
     with bloomgate.connect(pair.url, timeout=10) as client:
         guard = Guard(
-            client, "rows", announce_to=["{rows}~filling"], replicas=1, replicas_timeout_ms=200, patience=0, wait_ms=100
+            client, "rows", announce_to=["{rows}~filling"], replicas=1, replicas_timeout=0.2, patience=0, wait=0.1
         )
 
         def insert(id: int) -> None:
@@ -121,7 +121,7 @@ def test_a_refill_loses_no_row(pair: Pair, kind: str, stalls: bool, at: int) -> 
                     yield id
 
         with pytest.raises((TimeoutError, redis.ConnectionError)):
-            fill(pair, kind, ids(), replicas=1, replicas_timeout_ms=200)
+            fill(pair, kind, ids(), replicas=1, replicas_timeout=0.2)
         with pytest.raises((TimeoutError, redis.ConnectionError)):
             insert(IDS + 2)
         if pair.primary is old:
@@ -130,7 +130,7 @@ def test_a_refill_loses_no_row(pair: Pair, kind: str, stalls: bool, at: int) -> 
         assert denied(pair.primary, existing) == 0
         pair.replicate()
         client.delete("{rows}~filling")
-        assert fill(pair, kind, iter(existing), replicas=1, replicas_timeout_ms=9000) == len(existing)
+        assert fill(pair, kind, iter(existing), replicas=1, replicas_timeout=9) == len(existing)
     pair.fail_over()
     assert denied(pair.primary, existing) == 0, "the new name had arrived"
     assert denied(pair.primary, [IDS + 3]) == 1
@@ -163,16 +163,16 @@ def test_items_of_other_clients_have_to_arrive_too(pair: Pair) -> None:
             yield 1
 
         with pytest.raises(TimeoutError, match="0 of 1 replica"):
-            fill_filter(client, "rows", ids(), 0.01, 100, replicas=1, replicas_timeout_ms=200)
+            fill_filter(client, "rows", ids(), 0.01, 100, replicas=1, replicas_timeout=0.2)
 
 
 def test_an_announcement_that_does_not_arrive_is_an_error(pair: Pair) -> None:
     with bloomgate.connect(pair.url, timeout=10) as client:
         Filter(client, "rows").reserve(0.01, 1000)
-        with Guard(client, "rows", replicas=1, replicas_timeout_ms=9000).changed(0):
+        with Guard(client, "rows", replicas=1, replicas_timeout=9).changed(0):
             pass
         pair.link.hold()
-        guard = Guard(client, "rows", replicas=1, replicas_timeout_ms=50, patience=0)
+        guard = Guard(client, "rows", replicas=1, replicas_timeout=0.05, patience=0)
         with pytest.raises(TimeoutError, match="0 of 1 replica"):
             guard.announce(1, 2)
         with pytest.raises(bloomgate.Unconfirmed) as failed:
@@ -199,7 +199,7 @@ def test_a_restart_that_loses_nothing(start: Start) -> None:
             fill_filter(client, "rows", range(10), 0.01, 100, aof=True)
         return
     assert fill_filter(client, "rows", range(IDS), 1e-6, 2 * IDS, aof=True) == IDS
-    guard, rows = Guard(client, "rows", aof=True, replicas_timeout_ms=5000), Rows()
+    guard, rows = Guard(client, "rows", aof=True, replicas_timeout=5), Rows()
     with guard.changed(IDS + 1):
         rows.save(IDS + 1, b"new")
     server.restart()
@@ -210,7 +210,7 @@ def test_an_old_primary_stops_answering(start: Start) -> None:
     """With min-replicas-to-write, a primary that nobody replicates refuses BF.FETCH, and rows come from the database."""
     pair = Pair(start, "min-replicas-to-write 1", "min-replicas-max-lag 1")
     old = pair.primary.client()
-    rows, guard = Rows(), Guard(old, "rows", wait_ms=0)
+    rows, guard = Rows(), Guard(old, "rows", wait=0)
     Filter(old, "rows").reserve(0.01, 1000)
     with guard.changed(1):
         rows.save(1, b"one")

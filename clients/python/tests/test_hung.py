@@ -23,7 +23,6 @@ import bloomgate.asyncio
 from bloomgate import Filter, Guard, guard_commands
 
 SHORT_S = 0.2
-LONG_MS = 1000 * PATIENCE
 
 
 @contextmanager
@@ -126,7 +125,7 @@ def test_a_fill_that_is_not_answered_is_not_given_up_as_well(server: Server) -> 
 
 def leased(server: Server) -> tuple[redis.Redis, bytes]:
     other = redis.Redis(port=server.port)
-    word, token = other.execute_command("BF.FETCH", "rows", 1, "{rows}:1", "LEASE", LONG_MS)
+    word, token = other.execute_command("BF.FETCH", "rows", 1, "{rows}:1", "LEASE", 1000 * PATIENCE)
     assert word == b"load"
     return other, bytes(token)
 
@@ -149,7 +148,7 @@ def test_a_wait_may_take_longer(server: Server, rows: Rows, library: str, protoc
         "valkey": lambda: valkey.Valkey(**options),
     }[library]()
     with client:
-        guard: Guard[bytes] = Guard(client, "rows", wait_ms=LONG_MS)
+        guard: Guard[bytes] = Guard(client, "rows", wait=PATIENCE)
         timer = fill_later(server)
         assert guard.get(1, rows.loader(1)) == b"one" and rows.queries == 0 and guard.counts["errors"] == 0
         timer.join()
@@ -165,7 +164,7 @@ async def test_a_task_may_wait_longer(server: Server, rows: Rows, library: str, 
         "valkey": lambda: valkey.asyncio.Valkey(**options),
     }[library]()
     async with client:
-        guard = bloomgate.asyncio.Guard(client, "rows", wait_ms=LONG_MS)
+        guard = bloomgate.asyncio.Guard(client, "rows", wait=PATIENCE)
         timer = fill_later(server)
         assert await guard.get(1, rows.aloader(1)) == b"one" and rows.queries == 0 and guard.counts["errors"] == 0
         timer.join()
@@ -174,7 +173,7 @@ async def test_a_task_may_wait_longer(server: Server, rows: Rows, library: str, 
 def test_a_wait_for_replicas_may_take_longer(server: Server, start: Start) -> None:
     replica = start()
     with bloomgate.connect(url(server), timeout=SHORT_S) as client, redis.Redis(port=replica.port) as other:
-        guard: Guard[bytes] = Guard(client, "rows", replicas=1, replicas_timeout_ms=LONG_MS)
+        guard: Guard[bytes] = Guard(client, "rows", replicas=1, replicas_timeout=PATIENCE)
         timer = threading.Timer(5 * SHORT_S, other.replicaof, ("127.0.0.1", server.port))
         timer.start()
         with guard.changed(1):
@@ -185,7 +184,7 @@ def test_a_wait_for_replicas_may_take_longer(server: Server, start: Start) -> No
 def test_a_server_that_hangs_during_a_wait(server: Server, rows: Rows) -> None:
     """The wait ends, its connection is not used again, and its slot is free again."""
     with bloomgate.connect(url(server), timeout=SHORT_S) as client:
-        guard: Guard[bytes] = Guard(client, "rows", wait_ms=10)
+        guard: Guard[bytes] = Guard(client, "rows", wait=0.01)
         leased(server)
         free = guard._steps.slots._free
         with hung(server):
@@ -200,7 +199,7 @@ def test_a_server_that_hangs_during_a_wait(server: Server, rows: Rows) -> None:
 
 def test_a_pause_that_begins_before_a_wait_gives_its_slot_back(server: Server, rows: Rows) -> None:
     with bloomgate.connect(url(server), timeout=SHORT_S) as client:
-        guard: Guard[bytes] = Guard(client, "rows", wait_ms=LONG_MS)
+        guard: Guard[bytes] = Guard(client, "rows", wait=PATIENCE)
         free = guard._steps.slots._free
         leased(server)
         take = guard._steps.slots.take
@@ -223,9 +222,8 @@ def test_the_time_limit_of_connect() -> None:
 
 def test_the_time_limit_of_a_clusters_client(cluster: redis.RedisCluster) -> None:
     """It has none for waits."""
-    wait_ms = 1000 * PATIENCE
     with pytest.raises(ValueError, match="socket_timeout of a cluster's client"):
-        Guard(cluster, "rows", wait_ms=wait_ms)
+        Guard(cluster, "rows", wait=PATIENCE)
     with pytest.raises(ValueError, match="socket_timeout of a cluster's client"):
-        bloomgate.asyncio.Guard(redis.asyncio.RedisCluster("127.0.0.1", 1, socket_timeout=PATIENCE), "rows", wait_ms=wait_ms)
-    Guard(cluster, "rows", wait_ms=wait_ms - 1)
+        bloomgate.asyncio.Guard(redis.asyncio.RedisCluster("127.0.0.1", 1, socket_timeout=PATIENCE), "rows", wait=PATIENCE)
+    Guard(cluster, "rows", wait=PATIENCE - 0.001)

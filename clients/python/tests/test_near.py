@@ -60,7 +60,7 @@ def test_values_are_served_from_memory(filled: redis.Redis) -> None:
     for _ in range(3):
         assert guard.get(1, fails) == b"one" and guard.get(100, fails) is None
         assert guard.get_many([1, 2, 3], fails) == {1: b"one", 2: b"one", 3: b"one"}
-    assert guard.counts == {"hit": 3, "absent": 3, "near hit": 9}
+    assert guard.counts == {"hit": 3, "absent": 3, "near_hit": 9}
     filled.set(KEY, b"two")
     assert guard.get(1, fails) == b"one", "it is as old as that"
 
@@ -99,7 +99,7 @@ def test_values_are_not_shared(filled: redis.Redis) -> None:
     guard = untracked(filled, NearCache(100, HOUR), codec=Json())
     guard.get(1, fails).append(2)
     guard.get(1, fails).append(3)
-    assert guard.get(1, fails) == [1] and guard.counts["near hit"] == 2
+    assert guard.get(1, fails) == [1] and guard.counts["near_hit"] == 2
 
 
 def test_own_changes_are_dropped_at_once(filled: redis.Redis) -> None:
@@ -155,7 +155,7 @@ CHANGES: list[Any] = [
 @pytest.mark.parametrize("change", CHANGES, ids=["changed", "del", "set", "expired", "flushall"])
 def test_changes_of_others_are_dropped(filled: redis.Redis, change: Any) -> None:
     guard = tracked(filled)
-    assert guard.get(1, fails) == b"one" and guard.get(1, fails) == b"one" and guard.counts["near hit"] == 1
+    assert guard.get(1, fails) == b"one" and guard.get(1, fails) == b"one" and guard.counts["near_hit"] == 1
     change(redis.Redis(port=port_of(filled)))
     near = guard._steps.near
     assert near is not None
@@ -244,7 +244,7 @@ def test_values_from_before_the_tracking_are_dropped(filled: redis.Redis, monkey
     assert near is not None
     assert guard.get(1, fails) == b"one" and len(near) == 1
     filled.set(KEY, b"two")
-    assert guard.get(1, fails) == b"two" and not guard.counts["near hit"], "nothing is served before changes are reported"
+    assert guard.get(1, fails) == b"two" and not guard.counts["near_hit"], "nothing is served before changes are reported"
     near.end(near.begin([KEY.encode()]), {KEY.encode(): b"one"})
     may_connect.set()
     eventually("the value of before to be dropped", lambda: guard._steps.has_reports() and not len(near))
@@ -264,10 +264,10 @@ def test_a_user_that_may_not_track(filled: redis.Redis, caplog: pytest.LogCaptur
     guard: Guard[bytes] = Guard(client, "rows", near=NearCache(100, HOUR))
     assert guard.get(1, fails) == b"one"
     eventually("the line", lambda: "the near cache serves nothing until" in caplog.text and "NoPermission" in caplog.text)
-    assert guard.get(1, fails) == b"one" and guard.get_many([1], fails) == {1: b"one"} and not guard.counts["near hit"]
+    assert guard.get(1, fails) == b"one" and guard.get_many([1], fails) == {1: b"one"} and not guard.counts["near_hit"]
     filled.execute_command("ACL", "SETUSER", "limited", "+client|tracking")
     eventually("the reports", guard._steps.has_reports)
-    eventually("the value to be kept", lambda: guard.get(1, fails) == b"one" and guard.counts["near hit"])
+    eventually("the value to be kept", lambda: guard.get(1, fails) == b"one" and guard.counts["near_hit"])
     filled.execute_command("ACL", "DELUSER", "limited")
 
 
@@ -365,7 +365,7 @@ async def test_asyncio(filled: redis.Redis) -> None:
         for _ in range(3):
             assert await guard.get(1, fails) == b"one"
             assert await guard.get_many([1, 2], fails) == {1: b"one", 2: b"one"}
-        assert guard.counts["near hit"] == 7 and guard.counts["hit"] == 2
+        assert guard.counts["near_hit"] == 7 and guard.counts["hit"] == 2
         filled.set(KEY, b"two")
         await until(lambda: near.get(KEY.encode()) is None)
         assert await guard.get(1, fails) == b"two"

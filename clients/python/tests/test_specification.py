@@ -135,7 +135,7 @@ def test_the_table_of_options() -> None:
     def shown(name: str, value: Any) -> str:
         if name == "prefix":
             return "the filter's"
-        unit = " ms" if name.endswith("_ms") else " s" if name in ("ttl", "absent_ttl", "fail_safe", "patience") else ""
+        unit = " s" if name.endswith(("ttl", "lease", "wait", "fail_safe", "patience", "replicas_timeout")) else ""
         return ("none" if value in (None, ()) else str(value).lower() if isinstance(value, bool) else f"{value:g}") + unit
 
     options = {field.name: shown(field.name, field.default) for field in dataclasses.fields(GuardOptions)}
@@ -146,6 +146,6 @@ def test_the_table_of_options() -> None:
         name
         for line in events.splitlines()
         if line.startswith("| `")
-        for name in re.findall(r"`([a-z ]+)`", line.split("|")[1])
+        for name in re.findall(r"`([a-z_]+)`", line.split("|")[1])
     ]
     assert len(names) == 15 and all(f"`{name}`" in " ".join(section.split()) for name in names)

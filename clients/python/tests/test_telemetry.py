@@ -66,7 +66,7 @@ def test_threads(client: redis.Redis, protocol: int, spans: InMemorySpanExporter
     with pytest.raises(OSError, match="down"):
         guard.get(4, fails)
     assert events(name) == dict(guard.counts)
-    assert events(name) == {"load": 4, "filled": 3, "hit": 1, "absent": 2, "load failed": 1}
+    assert events(name) == {"load": 4, "filled": 3, "hit": 1, "absent": 2, "load_failed": 1}
     found = spans.get_finished_spans()
     assert [(span.name, dict(span.attributes or {})) for span in found] == [
         ("bloomgate.load", {"bloomgate.filter": name, "bloomgate.rows": rows}) for rows in (1, 2, 1)

@@ -49,7 +49,7 @@ def guards_of(client: redis.Redis, count: int, version: str = "v2", **options: A
     """Guards of several processes."""
     port = client.connection_pool.connection_kwargs["port"]
     clients = [redis.Redis(port=port, socket_timeout=PATIENCE) for _ in range(count)]
-    options = {"wait_ms": 1000 * PATIENCE // 4, "lease_ms": 1000 * PATIENCE, "codec": Versioned(version), **options}
+    options = {"wait": PATIENCE / 4, "lease": PATIENCE, "codec": Versioned(version), **options}
     return [Guard(one, "rows", **options) for one in clients]
 
 
@@ -151,7 +151,7 @@ def test_a_change_meanwhile_keeps_the_old_row_out(cached: redis.Redis) -> None:
         return "read before the change"
 
     assert one.get(1, load) == "read before the change"
-    assert one.counts["lease lost"] == 1 and cached.get(KEY) is None
+    assert one.counts["lease_lost"] == 1 and cached.get(KEY) is None
     assert other.get(1, lambda: "new") == "new"
 
 
@@ -167,7 +167,7 @@ def test_a_caller_that_has_waited_for_it(client: redis.Redis) -> None:
 
     port = client.connection_pool.connection_kwargs["port"]
     two = bloomgate.connect(f"redis://127.0.0.1:{port}", max_connections=2, socket_timeout=PATIENCE)
-    guard: Guard[str] = Guard(two, "rows", codec=Versioned("v2"), wait_ms=1000 * PATIENCE // 2)
+    guard: Guard[str] = Guard(two, "rows", codec=Versioned("v2"), wait=1 * PATIENCE // 2)
     tokens = {id: lease(id) for id in (1, 2, 3)}
     threads, found = run_all([lambda: guard.get(1, lambda: "new")])
     eventually("the first to wait", lambda: client.info("clients")["blocked_clients"] == 1)
@@ -218,7 +218,7 @@ def test_a_client_that_must_not_set_times_to_live(client: redis.Redis) -> None:
     client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+bf.fetch", "+bf.fill", "+@connection")
     port = client.connection_pool.connection_kwargs["port"]
     limited = redis.Redis(port=port, username="reader", password="any", socket_timeout=PATIENCE)
-    guard: Guard[str] = Guard(limited, "rows", codec=Versioned("v2"), wait_ms=10)
+    guard: Guard[str] = Guard(limited, "rows", codec=Versioned("v2"), wait=0.01)
     assert guard.get(1, lambda: "new") == "new" and guard.counts["unguarded"] == 1
     assert guard.get(2, lambda: "new") == "new" and guard.counts["unguarded"] == 1
     assert client.get("{rows}:2") == NEW

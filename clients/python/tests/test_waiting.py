@@ -202,14 +202,14 @@ def blocked(probe: redis.Redis) -> int:
     return int(probe.info("clients")["blocked_clients"])
 
 
-WAIT_MS = 1000 * PATIENCE // 2
+WAIT = PATIENCE / 2
 
 
 @pytest.mark.parametrize("connections", [1, 2, 4])
 def test_threads_that_wait_leave_connections_to_others(probe: redis.Redis, port: int, connections: int) -> None:
     url = f"redis://127.0.0.1:{port}"
     client = bloomgate.connect(url, max_connections=connections, socket_timeout=PATIENCE, timeout=PATIENCE / 4)
-    guard, rows = Guard(client, "rows", wait_ms=WAIT_MS), Rows()
+    guard, rows = Guard(client, "rows", wait=WAIT), Rows()
     tokens = {id: lease(probe, id) for id in range(10)}
     found: dict[int, Any] = {}
     threads = [threading.Thread(target=lambda id=id: found.update({id: guard.get(id, rows.loader(id))})) for id in tokens]
@@ -233,7 +233,7 @@ async def test_tasks_that_wait_leave_connections_to_others(probe: redis.Redis, p
     url = f"redis://127.0.0.1:{port}"
     options: Any = {"max_connections": connections, "socket_timeout": PATIENCE, "timeout": PATIENCE / 4}
     async with bloomgate.asyncio.connect(url, **options) as client:
-        guard, rows = bloomgate.asyncio.Guard(client, "rows", wait_ms=WAIT_MS), Rows()
+        guard, rows = bloomgate.asyncio.Guard(client, "rows", wait=WAIT), Rows()
         tokens = {id: lease(probe, id) for id in range(10)}
         tasks = {id: asyncio.create_task(guard.get(id, rows.aloader(id))) for id in tokens}
         while guard.counts["wait"] < 10 or blocked(probe) != connections // 2:
@@ -254,7 +254,7 @@ async def test_two_processes_that_wait_for_each_other(probe: redis.Redis, port: 
     url = f"redis://127.0.0.1:{port}"
     options: Any = {"max_connections": 2, "socket_timeout": PATIENCE, "timeout": PATIENCE / 4}
     async with bloomgate.asyncio.connect(url, **options) as one, bloomgate.asyncio.connect(url, **options) as other:
-        guards = [bloomgate.asyncio.Guard(client, "rows", wait_ms=WAIT_MS) for client in (one, other)]
+        guards = [bloomgate.asyncio.Guard(client, "rows", wait=WAIT) for client in (one, other)]
         everybody_waits = asyncio.Event()
         queries = 0
 

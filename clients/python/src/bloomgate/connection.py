@@ -35,7 +35,7 @@ def connect(url: str, *, timeout: float = TIMEOUT_S, **chosen: Any) -> redis.Red
     item was in, and a guard whose BF.FETCH arrives twice waits for a lease of its own.
 
     A command raises if its reply takes longer than `timeout` seconds (1). Where the server withholds a reply because the
-    command waits (a guard's `wait_ms` and `replicas_timeout_ms`), the time limit is that much longer. Connecting takes at most
+    command waits (a guard's `wait` and `replicas_timeout`), the time limit is that much longer. Connecting takes at most
     `timeout`, too. If all `max_connections` (100) are in use, a caller waits for one for as long; redis-py would raise at once.
     Other options are those of redis-py's connections."""
     pool = redis.BlockingConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **options(timeout, chosen))

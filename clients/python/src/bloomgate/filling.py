@@ -12,7 +12,7 @@ from .replication import Durability
 from .steps import Ask, Call, Steps
 from .words import Words
 
-TIMEOUT_MS = 3000
+TIMEOUT_S = 3.0
 """How long a batch may take to reach the replicas, or the disk."""
 
 
@@ -21,7 +21,7 @@ class FillingSteps:
 
     def __init__(self, client: object, key: Key, durability: Durability) -> None:
         durability.check_client(client)
-        check_socket_timeout(client, durability.timeout_ms if durability.calls() else 0)
+        check_socket_timeout(client, durability.timeout if durability.calls() else 0)
         self.key = item_bytes(key)
         self.name = filling_name(self.key)
         self.durability = durability

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from .codec import Bytes, Codec, V
-from .filling import TIMEOUT_MS, FillingSteps
+from .filling import TIMEOUT_S, FillingSteps
 from .guard_commands import PAUSED
 from .guard_many import ManyRows
 from .guard_steps import GuardSteps
@@ -31,17 +31,17 @@ R = TypeVar("R")
 class Guard(Generic[V]):
     """Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row.
 
-    Times to live, in seconds: `ttl` of a cached row; `absent_ttl` of the knowledge that there is no row.
+    Every time is in seconds. Times to live: `ttl` of a cached row; `absent_ttl` of the knowledge that there is no row.
 
-    Waiting: `lease_ms` is how long one caller may take to load a row while the others wait. They wait for up to `wait_ms`,
-    and for that long again until they have waited `attempts` times; then they ask the database themselves. With `wait_ms=0`
-    they ask it at once. The client's time limit for a command is that much longer where it waits (the socket_timeout of a
-    cluster's client is not, and has to be longer than `wait_ms`). After a command has taken longer, callers ask the database
+    Waiting: `lease` is how long one caller may take to load a row while the others wait. They wait for up to `wait`, and for
+    that long again until they have waited `attempts` times; then they ask the database themselves. With `wait=0` they ask it
+    at once. The client's time limit for a command is that much longer where it waits (the socket_timeout of a
+    cluster's client is not, and has to be longer than `wait`). After a command has taken longer, callers ask the database
     at once for two seconds.
 
-    Outages: `fail_safe` is how many seconds a value stays in the cache after its `ttl`. One caller refreshes such a value;
+    Outages: `fail_safe` is how long a value stays in the cache after its `ttl`. One caller refreshes such a value;
     the others get it meanwhile, and everybody gets it where the load fails. Then nobody asks the database for the row before
-    a back-off has passed; callers without an old value get LoadFailed. If a load takes longer than `soft_timeout` seconds and
+    a back-off has passed; callers without an old value get LoadFailed. If a load takes longer than `soft_timeout` and
     there is an old value, that is served, and the load continues in a thread of its own.
 
     Renewal: `beta` multiplies how long before its end a value is renewed; 1 suits most, 0 turns early renewal off. Times to
@@ -49,8 +49,8 @@ class Guard(Generic[V]):
 
     `near` keeps values in this process as well; see NearCache.
 
-    Writing: `confirm` is repeated for up to `patience` seconds. `replicas`: how many replicas must have a change before it
-    counts (WAIT), within `replicas_timeout_ms`; `aof`: whether it must be in the append-only file on disk (WAITAOF).
+    Writing: `confirm` is repeated for up to `patience`. `replicas`: how many replicas must have a change before it
+    counts (WAIT), within `replicas_timeout`; `aof`: whether it must be in the append-only file on disk (WAITAOF).
     `announce_to`: filters that are being filled, to which each id is announced first.
 
     Feed: `feed=True` is for a table that `bloomgate follow` follows (docs/feed.md). The writers need no guard then: `changed`,
@@ -72,7 +72,7 @@ class Guard(Generic[V]):
 
     def __init__(self, client: Client, filter: Key, *, codec: Any = None, **options: Unpack[GuardWords]) -> None:
         chosen = GuardOptions(**options)
-        check_socket_timeout(client, chosen.longest_wait_ms)
+        check_socket_timeout(client, chosen.longest_wait)
         self.client = client
         self._error = client_error(client)
         chosen_codec: Any = codec or Bytes()
@@ -166,7 +166,7 @@ def fill_filter(
     capacity: int,
     *,
     replicas: int = 0,
-    replicas_timeout_ms: int = TIMEOUT_MS,
+    replicas_timeout: float = TIMEOUT_S,
     aof: bool = False,
     **words: Unpack[Words],
 ) -> int:
@@ -175,13 +175,13 @@ def fill_filter(
 
     A filter that lost ids denies their rows. To make it survive a failover, pass as `replicas` the number of all replicas
     that may be promoted; to make it survive a restart, pass `aof=True`. Each batch, and the new name, must then have reached
-    them within `replicas_timeout_ms`; otherwise this raises TimeoutError.
+    them within `replicas_timeout` seconds; otherwise this raises TimeoutError.
 
     If this raises, `{key}~filling` may be left: delete it and begin again. As long as it exists, FilterExists is raised,
     because another client may be filling it."""
     refuse_single(ids)
     error = client_error(client)
-    steps = FillingSteps(client, key, Durability(replicas, replicas_timeout_ms, aof))
+    steps = FillingSteps(client, key, Durability(replicas, replicas_timeout, aof))
     drive(client, error, steps.begin(rate, capacity, words))
     new = sum(drive(client, error, steps.add(window)) for window in windows(ids))
     drive(client, error, steps.finish())

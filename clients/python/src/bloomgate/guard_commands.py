@@ -77,6 +77,7 @@ class GuardCommands(Generic[V]):
         self.prefix = cache_prefix(self.filter) if options.prefix is None else item_bytes(options.prefix)
         self.codec = codec
         self.options = options
+        self.lease_ms = milliseconds("lease", options.lease)
         self.counts: Counter[str] = Counter()
         self.telemetry = Telemetry(self.filter)
         self.near = options.near
@@ -104,7 +105,7 @@ class GuardCommands(Generic[V]):
     def fetch_options(self, stale_ms: int) -> list[Word]:
         stale: list[Word] = ["STALE", stale_ms] if stale_ms else []
         feed: list[Word] = ["WHILE", self.feed.heartbeat, "UNLESS", self.feed.in_flight] if self.feed is not None else []
-        return ["LEASE", self.options.lease_ms, *stale, *feed]
+        return ["LEASE", self.lease_ms, *stale, *feed]
 
     def fetch(
         self,
@@ -165,7 +166,7 @@ class GuardCommands(Generic[V]):
         answer = self.read(Fetched("hit", value=value))
         if not answer.is_readable:
             return None
-        self.count("near hit")
+        self.count("near_hit")
         return answer
 
     def is_own(self, id: bytes) -> bool:
@@ -296,7 +297,7 @@ class GuardCommands(Generic[V]):
             if isinstance(outcome, Exception):
                 self.failed(outcome)
             else:
-                self.count("filled" if outcome else "lease lost")
+                self.count("filled" if outcome else "lease_lost")
         if (given_up := refused(outcomes)) and not self.is_struck:
             yield self.give_up(given_up)
 

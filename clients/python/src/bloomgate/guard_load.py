@@ -47,7 +47,7 @@ class GuardLoads(GuardCommands[V]):
             with self.telemetry.load(rows):
                 loaded = yield Do(load)
         except Exception:
-            self.count("load failed", rows)
+            self.count("load_failed", rows)
             raise
         self.load_s += (time.monotonic() - begun - self.load_s) * (SMOOTHING if self.load_s else 1)
         return loaded
@@ -78,7 +78,7 @@ class GuardLoads(GuardCommands[V]):
             yield from self.back_off(tokens)
         old = yield from self.old_values(tokens)
         if len(old) == len(tokens):
-            self.count("soft timeout", len(old))
+            self.count("soft_timeout", len(old))
             return old
         if running is None:
             self.count("unguarded", len(tokens))
@@ -112,7 +112,7 @@ class GuardLoads(GuardCommands[V]):
             yield from self.back_off(left)
             old = (yield from self.old_values(tokens)) if has_values else {}
             if len(old) == len(tokens):
-                self.count("stale served", len(old))
+                self.count("stale_served", len(old))
                 self.grumble.about("rows could not be loaded, and their old values were served", error)
                 return old
             for flight in flights.values():

@@ -35,7 +35,7 @@ class ManyRows(Generic[V]):
         self.old: set[bytes] = set()
 
     def get(self) -> Steps[dict[Any, V | None]]:
-        deadline = time.monotonic() + self.guard.options.wait_ms / 1000
+        deadline = time.monotonic() + self.guard.options.wait
         for id in self.first:
             if (near := self.guard.near_answer(id)) is not None:
                 self.rows[id] = near.value

@@ -29,7 +29,7 @@ class GuardSteps(GuardLoads[V]):
         self, filter: Key, codec: Codec[V], options: GuardOptions, slots: Slots, make_event: Callable[[], Event]
     ) -> None:
         super().__init__(filter, codec, options)
-        self.durability = Durability(options.replicas, options.replicas_timeout_ms, options.aof)
+        self.durability = Durability(options.replicas, options.replicas_timeout, options.aof)
         self.slots = slots
         self.flights = Flights(make_event)
         self.is_checked = False
@@ -50,7 +50,7 @@ class GuardSteps(GuardLoads[V]):
         ttl_ms = milliseconds("ttl", self.options.ttl if ttl is None else ttl)
         if found is None and (near := self.near_answer(key)) is not None:
             return near.value
-        deadline = time.monotonic() + self.options.attempts * self.options.wait_ms / 1000
+        deadline = time.monotonic() + self.options.attempts * self.options.wait
         with self.flights.flight(key) as flight:
             answer = yield from self.fetch_row(flight, deadline, found)
             if answer is not None and answer.token:
@@ -122,13 +122,13 @@ class GuardSteps(GuardLoads[V]):
         elif is_cached or not self.slots.take():
             yield Sleep(min(REPEAT_S, left_s))
         else:
-            wait_ms = max(1, min(self.options.wait_ms, int(left_s * 1000)))
+            wait_ms = max(1, int(1000 * min(self.options.wait, left_s)))
             begun = time.monotonic()
             self.flights.ask(flight)
             [found] = yield from self.fetch([flight.id], wait_ms=wait_ms, finished=self.slots.give_back)
             result: Fetched | Exception = found
             if isinstance(result, Fetched) and result.word == "wait" and time.monotonic() - begun < wait_ms / 2000:
-                # A caller that waits for a lease waits for all of wait_ms. Only a back-off is answered earlier.
+                # A caller that waits for a lease waits for all of that. Only a back-off is answered earlier.
                 flight.error = LoadFailed(flight.id)
                 raise flight.error
             return result

@@ -19,8 +19,8 @@ class GuardWords(TypedDict, total=False):
 
     ttl: float
     absent_ttl: float
-    lease_ms: int
-    wait_ms: int
+    lease: float
+    wait: float
     attempts: int
     fail_safe: float
     soft_timeout: float | None
@@ -31,7 +31,7 @@ class GuardWords(TypedDict, total=False):
     prefix: Key | None
     announce_to: Sequence[Key]
     replicas: int
-    replicas_timeout_ms: int
+    replicas_timeout: float
     aof: bool
 
 
@@ -41,8 +41,8 @@ class GuardOptions:
 
     ttl: float = 60.0
     absent_ttl: float = 10.0
-    lease_ms: int = 3000
-    wait_ms: int = 3000
+    lease: float = 3.0
+    wait: float = 3.0
     attempts: int = 3
     fail_safe: float = 0.0
     soft_timeout: float | None = None
@@ -53,26 +53,18 @@ class GuardOptions:
     prefix: Key | None = None
     announce_to: Sequence[Key] = ()
     replicas: int = 0
-    replicas_timeout_ms: int = 1000
+    replicas_timeout: float = 1.0
     aof: bool = False
 
     def __post_init__(self) -> None:
         refuse_single(self.announce_to)
-        milliseconds("ttl", self.ttl)
-        milliseconds("absent_ttl", self.absent_ttl)
-        for name, least in [
-            ("lease_ms", 1),
-            ("wait_ms", 0),
-            ("attempts", 1),
-            ("replicas", 0),
-            ("replicas_timeout_ms", 1),
-        ]:
-            check_whole(name, getattr(self, name), least)
-        if not self.patience >= 0:
-            raise ValueError(f"patience is 0 seconds or more, not {self.patience!r}")
-        for name, number in [("fail_safe", self.fail_safe), ("soft_timeout", self.soft_timeout or 0), ("beta", self.beta)]:
-            if not 0 <= number <= MOST_SECONDS:
+        for name in ("ttl", "absent_ttl", "lease", "replicas_timeout"):
+            milliseconds(name, getattr(self, name))
+        for name in ("wait", "fail_safe", "soft_timeout", "beta", "patience"):
+            if not 0 <= (number := getattr(self, name) or 0) <= MOST_SECONDS:
                 raise ValueError(f"{name} is from 0 to {MOST_SECONDS}, not {number!r}")
+        check_whole("attempts", self.attempts, 1)
+        check_whole("replicas", self.replicas, 0)
         if self.feed and (self.announce_to or self.replicas or self.aof):
             raise ValueError("with feed=True the follower announces changes: announce_to, replicas and aof have no effect")
 
@@ -82,19 +74,18 @@ class GuardOptions:
         return round(self.fail_safe * 1000)
 
     @property
-    def longest_wait_ms(self) -> int:
+    def longest_wait(self) -> float:
         """The longest time for which the server holds back a reply."""
-        return max(self.wait_ms, self.replicas_timeout_ms if self.replicas or self.aof else 0)
+        return max(self.wait, self.replicas_timeout if self.replicas or self.aof else 0)
 
 
 def check_whole(name: str, value: object, least: int) -> None:
-    most = MOST_SECONDS * 1000
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"{name} is a whole number from {least} to {most}, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST_SECONDS:
+        raise ValueError(f"{name} is a whole number from {least} to {MOST_SECONDS}, not {value!r}")
 
 
 def milliseconds(name: str, seconds: float) -> int:
-    """Converts a time to live. It has to end: it bounds how long readers get an old row after a writer has died."""
+    """Converts a time that has to end. A time to live bounds how long readers get an old row after a writer has died."""
     if not 0 < seconds <= MOST_SECONDS:
         raise ValueError(f"{name} is more than 0 and at most {MOST_SECONDS} seconds, not {seconds!r}")
     return max(1, round(seconds * 1000))
@@ -182,13 +173,13 @@ def filling_name(filter: bytes) -> bytes:
     return in_slot_of(filter) + b"~filling"
 
 
-def check_socket_timeout(client: object, longest_wait_ms: int) -> None:
+def check_socket_timeout(client: object, longest_wait: float) -> None:
     """Refuses a cluster's client that would give up on a reply before the server sends it. Other clients wait longer for
     commands that wait in the server."""
     kwargs = getattr(getattr(client, "nodes_manager", client), "connection_kwargs", None) or {}
     timeout = kwargs.get("socket_timeout")
-    if isinstance(timeout, (int, float)) and timeout * 1000 <= longest_wait_ms:
+    if isinstance(timeout, (int, float)) and timeout <= longest_wait:
         raise ValueError(
-            f"the socket_timeout of a cluster's client, {timeout} s here, has to be longer than wait_ms and"
-            f" replicas_timeout_ms ({longest_wait_ms} ms)"
+            f"the socket_timeout of a cluster's client, {timeout} s here, has to be longer than wait and"
+            f" replicas_timeout ({longest_wait} s)"
         )

@@ -18,7 +18,7 @@ class Durability:
     disk, that of the primary included."""
 
     replicas: int = 0
-    timeout_ms: int = 1000
+    timeout: float = 1.0
     aof: bool = False
 
     def check_client(self, client: object) -> None:
@@ -28,14 +28,15 @@ class Durability:
     def calls(self) -> list[Call[Any]]:
         """Returns the command to send after writes, **on the same connection**: WAIT and WAITAOF wait for the writes of the
         connection that they arrive on, and on another one answer at once."""
+        timeout_ms = max(1, round(self.timeout * 1000))
         if self.aof:
-            return [Call(["WAITAOF", 1, self.replicas, self.timeout_ms])]
-        return [Call(["WAIT", self.replicas, self.timeout_ms])] if self.replicas else []
+            return [Call(["WAITAOF", 1, self.replicas, timeout_ms])]
+        return [Call(["WAIT", self.replicas, timeout_ms])] if self.replicas else []
 
     @property
     def wait_s(self) -> float:
         """How long the server may withhold the reply to `calls`."""
-        return self.timeout_ms / 1000 if self.calls() else 0.0
+        return self.timeout if self.calls() else 0.0
 
     def take_error(self, outcomes: list[Any]) -> Exception | None:
         """Takes the outcome of `calls` off the end of the outcomes. Returns what is wrong with it."""

@@ -32,6 +32,11 @@ class LoadError(Exception):
     """What a function of an actor raises if the case says so."""
 
 
+def in_seconds(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns options of a case by the names of this package, whose times are all in seconds."""
+    return {name.removesuffix("_ms"): value / 1000 if name.endswith("_ms") else value for name, value in options.items()}
+
+
 def as_value(value: Any, is_json: bool) -> Any:
     """Returns the guard's value that a case names."""
     if value is None or is_json:
@@ -99,6 +104,7 @@ class Process:
             codec = options.pop("codec", None)
             if codec not in (None, "json"):
                 raise SpecificationError(f"unknown codec {codec}")
+            options = in_seconds(options)
             self.objects["guard"] = self.module.Guard(self.client, codec=Json() if codec else None, **options)
         return self.objects["guard"]
 
@@ -271,7 +277,7 @@ def perform(process: Process, call: Call, function: Callable[..., Any]) -> Any:
     if call.name == "plan":
         return process.module.plan(process.client, **given)
     if call.name == "fill_filter":
-        return process.module.fill_filter(process.client, ids=item_list(given.pop("ids")), **given)
+        return process.module.fill_filter(process.client, ids=item_list(given.pop("ids")), **in_seconds(given))
     kind, _, method = call.name.partition(".")
     if method not in METHODS.get(kind, set()):
         raise SpecificationError(f"unknown call {call.name}")

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ..codec import Bytes, Codec, V
-from ..filling import TIMEOUT_MS, FillingSteps
+from ..filling import TIMEOUT_S, FillingSteps
 from ..guard_many import ManyRows
 from ..guard_steps import GuardSteps
 from ..guard_words import Fetched, GuardOptions, GuardWords, check_socket_timeout, milliseconds
@@ -46,7 +46,7 @@ class Guard(Generic[V]):
 
     def __init__(self, client: AsyncClient, filter: Key, *, codec: Any = None, **options: Unpack[GuardWords]) -> None:
         chosen = GuardOptions(**options)
-        check_socket_timeout(client, chosen.longest_wait_ms)
+        check_socket_timeout(client, chosen.longest_wait)
         self.client = client
         self._error = client_error(client, is_async=True)
         chosen_codec: Any = codec or Bytes()
@@ -139,7 +139,7 @@ async def fill_filter(
     capacity: int,
     *,
     replicas: int = 0,
-    replicas_timeout_ms: int = TIMEOUT_MS,
+    replicas_timeout: float = TIMEOUT_S,
     aof: bool = False,
     **words: Unpack[Words],
 ) -> int:
@@ -148,13 +148,13 @@ async def fill_filter(
 
     A filter that lost ids denies their rows. To make it survive a failover, pass as `replicas` the number of all replicas
     that may be promoted; to make it survive a restart, pass `aof=True`. Each batch, and the new name, must then have reached
-    them within `replicas_timeout_ms`; otherwise this raises TimeoutError.
+    them within `replicas_timeout` seconds; otherwise this raises TimeoutError.
 
     If this raises, `{key}~filling` may be left: delete it and begin again. As long as it exists, FilterExists is raised,
     because another client may be filling it."""
     refuse_single(ids)
     error = client_error(client, is_async=True)
-    steps = FillingSteps(client, key, Durability(replicas, replicas_timeout_ms, aof))
+    steps = FillingSteps(client, key, Durability(replicas, replicas_timeout, aof))
     await adrive(client, error, steps.begin(rate, capacity, words))
     new = 0
     async for window in async_windows(ids):
