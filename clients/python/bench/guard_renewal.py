@@ -50,7 +50,7 @@ async def measure(url: str, jitter: float, beta: float) -> Points:
             if point < len(points[name]):
                 points[name][point] += 1 / POINT_S
 
-        async def load() -> bytes:
+        async def load(_: Any = None) -> bytes:
             count("queries")
             await asyncio.sleep(LOAD_S)
             return b"row"

@@ -39,7 +39,7 @@ async def run(options: argparse.Namespace, seed: int) -> tuple[float, float, flo
                 left -= 1
                 exists = chance.random() * 100 >= options.absent
                 id = chance.randrange(options.rows) if exists else options.rows + chance.randrange(10**9)
-                await guard.get(id, lambda: table.load(id))
+                await guard.get(id, table.load)
 
         begun, worked = time.perf_counter(), time.process_time()
         await asyncio.gather(*(work(random.Random(f"{seed} {number}")) for number in range(options.tasks)))

@@ -53,7 +53,7 @@ class Guarded:
         if transaction.get_connection(self.using).in_atomic_block:
             # A transaction sees rows that nobody else may see yet, or a snapshot older than the lease: fill nothing.
             return self._load(id)
-        return self.guard.get(str(id), lambda: self._load(id))
+        return self.guard.get(str(id), lambda _: self._load(id))
 
     def changing(self, *ids: Any, using: str | None = None) -> None:
         """To call inside a transaction on the database `using`, for changes that send no signals, such as QuerySet.update and

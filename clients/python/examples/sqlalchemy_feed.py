@@ -36,7 +36,7 @@ class Users:
         self.guard: Guard[dict[str, Any]] = Guard(bloomgate.connect(redis_url), "{users}", codec=Json(), feed=True)
 
     def get(self, id: int) -> dict[str, Any] | None:
-        return self.guard.get(id, lambda: self.load(id))
+        return self.guard.get(id, self.load)
 
     def load(self, id: int) -> dict[str, Any] | None:
         """Asks the database, in a transaction that begins now."""

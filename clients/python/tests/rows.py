@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 
@@ -31,14 +30,8 @@ class Rows:
         time.sleep(self.delay)
         return self._rows.get(id)
 
-    def loader(self, id: Any) -> Callable[[], bytes | None]:
-        return lambda: self.load(id)
-
-    def aloader(self, id: Any) -> Callable[[], Awaitable[bytes | None]]:
-        async def load() -> bytes | None:
-            return self.load(id)
-
-        return load
+    async def aload(self, id: Any) -> bytes | None:
+        return self.load(id)
 
     def load_many(self, ids: list[Any]) -> dict[Any, bytes]:
         with self._lock:

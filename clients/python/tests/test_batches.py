@@ -63,21 +63,21 @@ async def test_the_fetches_of_one_turn(guard: bloomgate.asyncio.Guard[bytes], pr
     commands = Commands(probe)
     ids = [*range(100), *range(5000, 5300)]
     wanted = [b"%d" % id if id < 1000 else None for id in ids]
-    assert await asyncio.gather(*(guard.get(id, rows.aloader(id)) for id in ids)) == wanted
+    assert await asyncio.gather(*(guard.get(id, rows.aload) for id in ids)) == wanted
     assert commands.executed() == {"BF.MFETCH": 1, "BF.FILL": 100}
     commands = Commands(probe)
-    assert await asyncio.gather(*(guard.get(id, rows.aloader(id)) for id in ids)) == wanted
-    assert await guard.get(1, rows.aloader(1)) == b"1"
+    assert await asyncio.gather(*(guard.get(id, rows.aload) for id in ids)) == wanted
+    assert await guard.get(1, rows.aload) == b"1"
     assert commands.executed() == {"BF.MFETCH": 1, "BF.FETCH": 1} and rows.queries == 100
     commands = Commands(probe)
-    assert await asyncio.gather(*(guard.get(id, rows.aloader(id)) for id in range(5000, 6200))) == [None] * 1200
+    assert await asyncio.gather(*(guard.get(id, rows.aload) for id in range(5000, 6200))) == [None] * 1200
     assert commands.executed() == {"BF.MFETCH": 3}
 
 
 async def test_one_row_for_many_tasks(guard: bloomgate.asyncio.Guard[bytes], probe: redis.Redis, rows: Rows) -> None:
     loads = 0
 
-    async def load() -> bytes:
+    async def load(_: Any) -> bytes:
         nonlocal loads
         loads += 1
         await asyncio.sleep(0.01)
@@ -96,7 +96,7 @@ async def test_a_crowd_for_one_row(guard: bloomgate.asyncio.Guard[bytes], probe:
     """Those that wait share one answer. Were each to fetch, the process would do little else for seconds."""
     crowd = 10_000
 
-    async def load() -> bytes:
+    async def load(_: Any) -> bytes:
         while sum(len(row.waiting) for row in guard._steps.flights._rows.values()) < crowd - 1:
             await asyncio.sleep(0)
         return b"row"
@@ -108,18 +108,18 @@ async def test_a_crowd_for_one_row(guard: bloomgate.asyncio.Guard[bytes], probe:
 
 async def test_an_error_for_one_row(guard: bloomgate.asyncio.Guard[bytes], probe: redis.Redis, rows: Rows) -> None:
     probe.lpush("{rows}:3", 1)
-    assert await asyncio.gather(*(guard.get(id, rows.aloader(id)) for id in range(10))) == [b"%d" % id for id in range(10)]
+    assert await asyncio.gather(*(guard.get(id, rows.aload) for id in range(10))) == [b"%d" % id for id in range(10)]
     assert guard.counts["errors"] == 1 and guard.counts["unguarded"] == 1 and guard.counts["filled"] == 9
     assert await guard.get_many(range(10), rows.aload_many) == {id: b"%d" % id for id in range(10)}
     assert guard.counts["errors"] == 2
 
 
 async def test_tasks_that_are_cancelled_at_any_turn(probe: redis.Redis, port: int) -> None:
-    async def never() -> bytes:
+    async def never(_: Any) -> bytes:
         await asyncio.sleep(3600)
         return b"never"
 
-    async def at_once() -> bytes:
+    async def at_once(_: Any) -> bytes:
         return b"row"
 
     for seed in range(60):
@@ -156,7 +156,7 @@ async def test_a_client_that_fails_by_itself(guard: bloomgate.asyncio.Guard[byte
         raise RuntimeError("a bug")
 
     guard.client.execute_command = guard.client.pipeline = fail  # type: ignore[method-assign]
-    found = await asyncio.gather(*(guard.get(id, rows.aloader(id)) for id in (1, 2)), return_exceptions=True)
+    found = await asyncio.gather(*(guard.get(id, rows.aload) for id in (1, 2)), return_exceptions=True)
     assert [str(one) for one in found] == ["a bug"] * 2
 
 
@@ -220,6 +220,6 @@ async def test_a_cluster(cluster_ports: list[int], cluster: object, rows: Rows) 
         guard = bloomgate.asyncio.Guard(client, "rows")
         async with guard.changed(1, 2):
             pass
-        assert await asyncio.gather(*(guard.get(id, rows.aloader(id)) for id in range(5))) == [b"%d" % id for id in range(5)]
+        assert await asyncio.gather(*(guard.get(id, rows.aload) for id in range(5))) == [b"%d" % id for id in range(5)]
         assert await guard.get_many([1, 2, 1000], rows.aload_many) == {1: b"1", 2: b"2", 1000: None}
         assert guard.counts["errors"] == 0 and rows.queries == 5

@@ -70,12 +70,12 @@ async def until_asked(guard: Guard[bytes], count: int) -> None:
     await until(lambda: guard.counts["load"] + guard.counts["wait"] == count)
 
 
-async def never() -> bytes:
+async def never(_: Any = None) -> bytes:
     await asyncio.sleep(3600)
     return b"never"
 
 
-async def at_once() -> bytes:
+async def at_once(_: Any = None) -> bytes:
     return b"row"
 
 
@@ -90,7 +90,7 @@ async def cancel_together(tasks: list[asyncio.Task[Any]]) -> None:
 @pytest.mark.parametrize("load", [never, at_once])
 @pytest.mark.parametrize("is_warm", [False, True], ids=["new-connections", "open-connections"])
 async def test_cancelled_together_at_any_turn(
-    probe: redis.Redis, port: int, load: Callable[[], Awaitable[bytes]], is_warm: bool
+    probe: redis.Redis, port: int, load: Callable[[Any], Awaitable[bytes]], is_warm: bool
 ) -> None:
     for seed in range(60):
         chance = random.Random(seed)

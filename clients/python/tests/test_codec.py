@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+from rows import Rows
 from server import free_port
 
 import bloomgate.asyncio
@@ -36,7 +37,7 @@ def test_json_converts_what_it_is_told_to() -> None:
 
 
 def by_get(guard: Guard[Any]) -> Any:
-    return guard.get(1, lambda: dict(ROW))
+    return guard.get(1, lambda _: dict(ROW))
 
 
 def by_get_many(guard: Guard[Any]) -> Any:
@@ -58,7 +59,7 @@ def test_every_caller_gets_what_is_cached(filled: redis.Redis, read: Callable[[G
 async def test_tasks_get_what_is_cached(filled: redis.Redis, aclient: redis.asyncio.Redis) -> None:
     guard: bloomgate.asyncio.Guard[Any] = bloomgate.asyncio.Guard(aclient, "rows", codec=Json(default=str))
 
-    async def load() -> Any:
+    async def load(_: Any) -> Any:
         return dict(ROW)
 
     async def load_many(ids: list[int]) -> Any:
@@ -73,6 +74,6 @@ async def test_one_text_is_not_several_ids(filled: redis.Redis, aclient: redis.a
         with pytest.raises(TypeError, match="should be an iterable"):
             Guard(filled, "rows").get_many(text, lambda ids: {})  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="should be an iterable"):
-            await bloomgate.asyncio.Guard(aclient, "rows").get_many(text, None)  # type: ignore[arg-type]
+            await bloomgate.asyncio.Guard(aclient, "rows").get_many(text, Rows().aload_many)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="should be an iterable"):
             Guard(filled, "rows", announce_to=text)  # type: ignore[arg-type]

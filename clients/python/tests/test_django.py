@@ -125,7 +125,7 @@ class Reader:
 
     def read(self) -> None:
         # This thread may be inside a transaction, which the other process is not.
-        self.articles.guard.get(str(self.id), lambda: self.articles._load(self.id))
+        self.articles.guard.get(str(self.id), lambda _: self.articles._load(self.id))
 
     def __call__(self, execute: Any, sql: str, *words: Any) -> Any:
         if not sql.startswith(("INSERT", "UPDATE", "DELETE")):
@@ -172,7 +172,7 @@ def test_another_database(articles: Guarded) -> None:
     with transaction.atomic(using="other"):
         article.title = "two"
         article.save(using="other")
-        assert title(other.guard.get(str(article.id), lambda: None)) is None, "nothing is confirmed before the commit"
+        assert title(other.guard.get(str(article.id), lambda _: None)) is None, "nothing is confirmed before the commit"
         other.changing(article.id)
         with pytest.raises(RuntimeError, match="atomic"):
             articles.changing(article.id)

@@ -32,7 +32,7 @@ class Database:
         self.goes_on.set()
         self.row = b"one"
 
-    def load(self) -> bytes:
+    def load(self, _: Any = None) -> bytes:
         self.loads += 1
         assert self.goes_on.wait(PATIENCE)
         if self.is_down:
@@ -42,7 +42,7 @@ class Database:
     def load_many(self, ids: list[int]) -> dict[int, bytes]:
         return dict.fromkeys(ids, self.load())
 
-    async def aload(self) -> bytes:
+    async def aload(self, _: Any = None) -> bytes:
         return await asyncio.to_thread(self.load)
 
     async def aload_many(self, ids: list[int]) -> dict[int, bytes]:
@@ -112,7 +112,7 @@ def test_a_load_that_fails_after_its_lease(filled: redis.Redis, database: Databa
     """Another caller replaces the lease, as it does when a query has hung for longer than the lease."""
     guard = Guard(filled, "rows", **OPTIONS, lease=0.001)
 
-    def fail_late() -> bytes:
+    def fail_late(_: Any) -> bytes:
         eventually("the lease to end", lambda: not filled.info("bf")["bf_bloom_leases"])
         raise OSError("timed out")
 
@@ -218,7 +218,7 @@ async def test_a_task_that_is_cancelled_within_the_soft_timeout(filled: redis.Re
     guard = bloomgate.asyncio.Guard(aclient, "rows", **OPTIONS, soft_timeout=PATIENCE, lease=PATIENCE)
     loading = asyncio.Event()
 
-    async def load() -> bytes:
+    async def load(_: Any) -> bytes:
         loading.set()
         await asyncio.sleep(3600)
         return b"never"
@@ -311,7 +311,7 @@ def test_a_crowd_of_threads_shares_the_error_of_one_load(port: int, options: Any
     failures: list[BaseException] = []
     loads = 0
 
-    def load() -> bytes:
+    def load(_: Any) -> bytes:
         nonlocal loads
         loads += 1
         eventually("all others to wait", lambda: waiting_for(guard) == CROWD - 1)
@@ -342,7 +342,7 @@ async def test_a_crowd_of_tasks_shares_the_error_of_one_load(filled: redis.Redis
     guard = bloomgate.asyncio.Guard(aclient, "rows", lease=PATIENCE, wait=PATIENCE / 2)
     loads = 0
 
-    async def load() -> bytes:
+    async def load(_: Any) -> bytes:
         nonlocal loads
         loads += 1
         await asyncio.sleep(0)
@@ -351,7 +351,7 @@ async def test_a_crowd_of_tasks_shares_the_error_of_one_load(filled: redis.Redis
     found = await asyncio.gather(*(guard.get(3, load) for _ in range(CROWD)), return_exceptions=True)
     assert loads == 1 and [str(one) for one in found] == ["the database is down"] * CROWD
 
-    async def again() -> bytes:
+    async def again(_: Any) -> bytes:
         return b"row"
 
     assert await guard.get(3, again) == b"row", "the next call loads again"

@@ -214,17 +214,17 @@ def test_an_old_primary_stops_answering(start: Start) -> None:
     Filter(old, "rows").reserve(0.01, 1000)
     with guard.changed(1):
         rows.save(1, b"one")
-    assert [guard.get(1, rows.loader(1)) for _ in range(2)] == [b"one"] * 2 and rows.queries == 1
+    assert [guard.get(1, rows.load) for _ in range(2)] == [b"one"] * 2 and rows.queries == 1
     pair.link.hold()
     rows.save(1, b"written at the new primary")
 
     def is_refused() -> bool:
         before = guard.counts["errors"]
-        found = guard.get(1, rows.loader(1))
+        found = guard.get(1, rows.load)
         return guard.counts["errors"] > before and found == b"written at the new primary"
 
     eventually("the old primary to refuse", is_refused)
-    assert guard.get(2, rows.loader(2)) is None and guard.counts["absent"] == 0
+    assert guard.get(2, rows.load) is None and guard.counts["absent"] == 0
     pair.close()
 
 
@@ -242,21 +242,21 @@ def test_a_missing_setting_is_logged_once(pair: Pair, caplog: pytest.LogCaptureF
         with guard.changed(1):
             rows.save(1, b"one")
         for _ in range(3):
-            assert guard.get(1, rows.loader(1)) == b"one" and guard.get_many([1], rows.load_many) == {1: b"one"}
+            assert guard.get(1, rows.load) == b"one" and guard.get_many([1], rows.load_many) == {1: b"one"}
         [warning] = warnings(caplog)
         assert "the server has 1 replica(s) and min-replicas-to-write is 0" in warning
 
     async def read() -> None:
         async with bloomgate.asyncio.connect(pair.url, timeout=10) as aclient:
             for _ in range(2):
-                assert await bloomgate.asyncio.Guard(aclient, "rows").get(1, rows.aloader(1)) == b"one"
+                assert await bloomgate.asyncio.Guard(aclient, "rows").get(1, rows.aload) == b"one"
 
     caplog.clear()
     asyncio.run(read())
     assert len(warnings(caplog)) == 2, "one for each guard"
     caplog.clear()
     client.config_set("min-replicas-to-write", 1)
-    assert Guard(client, "rows").get(1, rows.loader(1)) == b"one"
+    assert Guard(client, "rows").get(1, rows.load) == b"one"
     assert not warnings(caplog)
 
 
@@ -265,11 +265,11 @@ def test_a_setting_that_cannot_be_checked(pair: Pair, caplog: pytest.LogCaptureF
     client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+bf.fetch", "+bf.fill", "+@connection")
     limited = pair.primary.client(username="reader", password="any")
     with caplog.at_level(logging.INFO):
-        assert Guard(limited, "rows").get(1, rows.loader(1)) is None
+        assert Guard(limited, "rows").get(1, rows.load) is None
     [line] = warnings(caplog)
     assert "could not be checked" in line and caplog.records[-1].levelno == logging.INFO
 
 
 def test_a_server_without_replicas_needs_no_setting(client: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
-    assert Guard(client, "rows").get(1, lambda: b"one") == b"one"
+    assert Guard(client, "rows").get(1, lambda _: b"one") == b"one"
     assert not warnings(caplog)

@@ -98,34 +98,34 @@ def test_the_keys_beside_a_filter(client: redis.Redis, rows: Rows, filter: str, 
     Filter(client, filter).insert([1], capacity=100)
     guard = Guard(client, filter, feed=True, wait=0.001, attempts=1)
     prefix = heartbeat.removesuffix("feed")
-    assert guard.get(50, rows.loader(50)) is None and rows.queries == 1, "without a heartbeat nothing is absent"
+    assert guard.get(50, rows.load) is None and rows.queries == 1, "without a heartbeat nothing is absent"
     client.set(heartbeat, "alive")
-    assert guard.get(51, rows.loader(51)) is None and rows.queries == 1
+    assert guard.get(51, rows.load) is None and rows.queries == 1
     assert guard.get_many([52, 53], rows.load_many) == {52: None, 53: None} and rows.queries == 1
     client.hset(heartbeat + ":open", prefix + "1", "position")
-    assert guard.get(1, rows.loader(1)) == b"one" and client.get(prefix + "1") is None, "nothing is filled meanwhile"
+    assert guard.get(1, rows.load) == b"one" and client.get(prefix + "1") is None, "nothing is filled meanwhile"
     assert guard.counts["wait"] >= 1 and guard.counts["unguarded"] == 1
 
 
 def test_every_fetch_has_the_conditions(client: redis.Redis, follower: Follower, port: int, rows: Rows) -> None:
-    def fails() -> bytes:
+    def fails(_: Any) -> bytes:
         raise OSError
 
     with commands(port) as seen:
         guard: Guard[Any] = Guard(client, "rows", feed=True, codec=Json(), fail_safe=3600, near=NearCache(10, 3600))
-        assert guard.get(1, lambda: [1]) == [1]
+        assert guard.get(1, lambda _: [1]) == [1]
         make_due(client)
         assert guard.get(1, fails) == [1], "an old value is fetched again"
         assert guard.get_many([2, 3], lambda ids: {id: [2] for id in ids}) == {2: [2], 3: [2]}
         client.set(KEY, b"no JSON")
-        assert guard.get(1, lambda: [1]) == [1]
+        assert guard.get(1, lambda _: [1]) == [1]
         client.set("{rows}:2", b"no JSON")
         assert guard.get_many([2, 3], lambda ids: {id: [2] for id in ids}) == {2: [2], 3: [2]}
         make_due(client)
-        Guard(client, "rows", feed=True, soft_timeout=0, fail_safe=3600).get(1, lambda: b"[1]")
+        Guard(client, "rows", feed=True, soft_timeout=0, fail_safe=3600).get(1, lambda _: b"[1]")
         follower.announces(4)
         with ThreadPoolExecutor() as pool:
-            waiting = pool.submit(guard.get, 4, lambda: [4])
+            waiting = pool.submit(guard.get, 4, lambda _: [4])
             eventually("a waiting reader", lambda: follower.waiting(1))
             follower.releases(4)
             assert waiting.result() == [4]
@@ -139,7 +139,7 @@ def test_every_fetch_has_the_conditions(client: redis.Redis, follower: Follower,
 def test_a_write_in_flight_is_waited_for(client: redis.Redis, follower: Follower, rows: Rows) -> None:
     guard = Guard(client, "rows", feed=True, wait=PATIENCE - 1)
     readers: list[Callable[[], Any]] = [
-        lambda: {1: guard.get(1, rows.loader(1))},
+        lambda: {1: guard.get(1, rows.load)},
         lambda: guard.get_many([1], rows.load_many),
         lambda: guard.get_many([1, 2], rows.load_many),
     ]
@@ -167,7 +167,7 @@ async def test_a_write_in_flight_is_waited_for_under_asyncio(
     guard = bloomgate.asyncio.Guard(aclient, "rows", feed=True, wait=PATIENCE - 1)
     follower.client.set(KEY, b"one")
     follower.announces(1)
-    readers = [asyncio.create_task(guard.get(1, rows.aloader(1))) for _ in range(5)]
+    readers = [asyncio.create_task(guard.get(1, rows.aload)) for _ in range(5)]
     both = asyncio.create_task(guard.get_many([1, 2], rows.aload_many))
     while not await asyncio.to_thread(follower.waiting, 1):
         await asyncio.sleep(0.001)
@@ -175,7 +175,7 @@ async def test_a_write_in_flight_is_waited_for_under_asyncio(
     assert not any(reader.done() for reader in [*readers, both])
     await asyncio.to_thread(follower.releases, 1)
     assert await asyncio.gather(*readers) == [b"new"] * 5 and (await both) == {1: b"new", 2: b"two"}
-    assert await guard.get(50, rows.aloader(50)) is None
+    assert await guard.get(50, rows.aload) is None
     assert follower.client.get(KEY) == b"new" and rows.queries == 2, "each row was loaded once"
 
 
@@ -184,7 +184,7 @@ def test_a_write_that_stays_in_flight(client: redis.Redis, follower: Follower, r
     guard = Guard(client, "rows", feed=True, wait=0.02, attempts=2)
     client.set(KEY, b"an old value")
     follower.client.hset(IN_FLIGHT, "*", "a TRUNCATE")
-    assert guard.get(1, rows.loader(1)) == b"one"
+    assert guard.get(1, rows.load) == b"one"
     assert guard.get_many([1, 2, 50], rows.load_many) == {1: b"one", 2: b"two", 50: None}
     assert guard.counts["unguarded"] == 4 and guard.counts["filled"] == 0
 
@@ -193,10 +193,10 @@ def test_an_old_value_is_not_served_during_a_write(client: redis.Redis, follower
     """Neither if the load fails, nor if it takes long."""
     options: Any = {"feed": True, "fail_safe": 3600, "beta": 0}
     guard = Guard(client, "rows", **options)
-    assert guard.get(1, lambda: b"old") == b"old"
+    assert guard.get(1, lambda _: b"old") == b"old"
     make_due(client)
 
-    def fails() -> bytes:
+    def fails(_: Any) -> bytes:
         follower.announces(1)
         raise OSError("the database is down")
 
@@ -204,11 +204,11 @@ def test_an_old_value_is_not_served_during_a_write(client: redis.Redis, follower
         guard.get(1, fails)
     follower.releases(1)
     guard = Guard(client, "rows", soft_timeout=0.001, **options)
-    assert guard.get(1, lambda: b"old") == b"old"
+    assert guard.get(1, lambda _: b"old") == b"old"
     make_due(client)
     goes_on = threading.Event()
 
-    def load() -> bytes:
+    def load(_: Any) -> bytes:
         follower.announces(1)
         assert goes_on.wait(PATIENCE)
         return b"new"
@@ -253,7 +253,7 @@ def test_the_follower_invalidates_the_near_cache(client: redis.Redis, follower: 
     rows.save(1, b"new")
     follower.releases(1)
     eventually("the change", lambda: near.get(KEY.encode()) is None)
-    assert guard.get(1, rows.loader(1)) == b"new" and guard.get(2, rows.loader(2)) == b"two"
+    assert guard.get(1, rows.load) == b"new" and guard.get(2, rows.load) == b"two"
     assert rows.queries == 3 and guard.counts["near_hit"] >= 1
     follower.beats()
     assert near.get(b"{rows}:2") == b"two", "a heartbeat drops no value"
@@ -272,14 +272,14 @@ async def test_ids_that_would_name_the_followers_keys(
         client.set(key, "the follower's")
     before = client.dump(key)
     guard = Guard(client, "rows", feed=True)
-    assert guard.get(id, rows.loader(id)) == b"row"
+    assert guard.get(id, rows.load) == b"row"
     assert guard.get_many([id, 1, "none"], rows.load_many) == {id: b"row", 1: b"one", "none": None}
     assert guard.get_many([id], rows.load_many) == {id: b"row"}
     tasks = bloomgate.asyncio.Guard(aclient, "rows", feed=True)
-    assert await asyncio.gather(*(tasks.get(one, rows.aloader(one)) for one in (id, 1))) == [b"row", b"one"]
+    assert await asyncio.gather(*(tasks.get(one, rows.aload) for one in (id, 1))) == [b"row", b"one"]
     assert client.dump(key) == before
     client.delete(key)
-    assert guard.get(id, rows.loader(id)) == b"row" and not client.exists(key), "nothing is filled there"
+    assert guard.get(id, rows.load) == b"row" and not client.exists(key), "nothing is filled there"
 
 
 @pytest.mark.parametrize("options", [{"announce_to": ["more"]}, {"replicas": 1}, {"aof": True}])
@@ -296,9 +296,9 @@ def test_a_filter_that_shares_its_slot_with_no_other_key(client: redis.Redis) ->
 def test_a_cluster(cluster: redis.RedisCluster, rows: Rows) -> None:
     Filter(cluster, "rows").insert([1, 2], capacity=100)
     guard = Guard(cluster, "rows", feed=True, wait=0.02, attempts=1)
-    assert guard.get(50, rows.loader(50)) is None and rows.queries == 1
+    assert guard.get(50, rows.load) is None and rows.queries == 1
     cluster.set(HEARTBEAT, "alive")
-    assert guard.get(51, rows.loader(51)) is None and rows.queries == 1
+    assert guard.get(51, rows.load) is None and rows.queries == 1
     assert guard.get_many([1, 2, 52], rows.load_many) == {1: b"one", 2: b"two", 52: None}
     cluster.hset(IN_FLIGHT, KEY, "position")
-    assert guard.get(1, lambda: b"new") == b"new" and guard.get_many([1, 2], lambda ids: {}) == {1: None, 2: b"two"}
+    assert guard.get(1, lambda _: b"new") == b"new" and guard.get_many([1, 2], lambda ids: {}) == {1: None, 2: b"two"}

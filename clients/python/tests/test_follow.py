@@ -55,13 +55,13 @@ class Readers:
         return dict(self.database.execute(f"SELECT id, name FROM {self.table} WHERE id = ANY(%s)", (ids,)).fetchall())
 
     def get(self, id: int) -> Any:
-        return self.guard.get(id, lambda: self.load(id))
+        return self.guard.get(id, self.load)
 
     def get_many(self, ids: list[int]) -> Any:
         return self.guard.get_many(ids, self.load_many)
 
     async def aget(self, id: int) -> Any:
-        async def load() -> Any:
+        async def load(_: Any) -> Any:
             return self.load(id)
 
         return await self.guard.get(id, load)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,8 +39,8 @@ def write(guard: Guard[bytes], rows: Rows, id: Any, body: bytes) -> None:
 def test_a_row_is_read_once_and_a_missing_one_not_at_all(guard: Guard[bytes], rows: Rows) -> None:
     write(guard, rows, 1, b"one")
     for _ in range(3):
-        assert guard.get(1, rows.loader(1)) == b"one"
-        assert guard.get(2, rows.loader(2)) is None
+        assert guard.get(1, rows.load) == b"one"
+        assert guard.get(2, rows.load) is None
     assert rows.queries == 1
     assert guard.counts == {"absent": 3, "load": 1, "filled": 1, "hit": 2}
 
@@ -47,18 +48,18 @@ def test_a_row_is_read_once_and_a_missing_one_not_at_all(guard: Guard[bytes], ro
 def test_a_false_positive_is_looked_up_once(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:
     Filter(client, "rows").add(3)
     for _ in range(3):
-        assert guard.get(3, rows.loader(3)) is None
+        assert guard.get(3, rows.load) is None
     assert rows.queries == 1
     write(guard, rows, 3, b"three")
-    assert guard.get(3, rows.loader(3)) == b"three"
+    assert guard.get(3, rows.load) == b"three"
 
 
 @pytest.mark.parametrize("id", [b"\x00\xff}{\r\n", "ünï", 17, b""])
 def test_ids_and_values_of_any_bytes(guard: Guard[bytes], rows: Rows, id: Any) -> None:
     write(guard, rows, id, b"\xff\x00")
-    assert [guard.get(id, rows.loader(id)) for _ in range(2)] == [b"\xff\x00"] * 2
+    assert [guard.get(id, rows.load) for _ in range(2)] == [b"\xff\x00"] * 2
     write(guard, rows, id, b"")
-    assert [guard.get(id, rows.loader(id)) for _ in range(2)] == [b""] * 2
+    assert [guard.get(id, rows.load) for _ in range(2)] == [b""] * 2
     assert rows.queries == 2
 
 
@@ -66,7 +67,7 @@ def test_many_readers_load_a_row_once(guard: Guard[bytes], rows: Rows) -> None:
     write(guard, rows, 1, b"one")
     rows.delay = 0.2
     found: list[bytes | None] = []
-    threads = [threading.Thread(target=lambda: found.append(guard.get(1, rows.loader(1)))) for _ in range(20)]
+    threads = [threading.Thread(target=lambda: found.append(guard.get(1, rows.load))) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -77,38 +78,57 @@ def test_many_readers_load_a_row_once(guard: Guard[bytes], rows: Rows) -> None:
 def test_a_change_voids_what_was_read_before(guard: Guard[bytes], rows: Rows) -> None:
     write(guard, rows, 1, b"one")
 
-    def load_while_it_is_changed() -> bytes | None:
+    def load_while_it_is_changed(_: Any) -> bytes | None:
         row = rows.load(1)
         write(guard, rows, 1, b"another")
         return row
 
     assert guard.get(1, load_while_it_is_changed) == b"one"
     assert guard.counts["lease_lost"] == 1
-    assert guard.get(1, rows.loader(1)) == b"another", "what was read before was not filled"
+    assert guard.get(1, rows.load) == b"another", "what was read before was not filled"
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, StopIteration])
 def test_a_failed_load_gives_the_lease_up(guard: Guard[bytes], rows: Rows, error: type[BaseException]) -> None:
     write(guard, rows, 1, b"one")
 
-    def fails() -> bytes:
+    def fails(_: Any) -> bytes:
         raise error
 
     with pytest.raises(RuntimeError if error is StopIteration else error):
         guard.get(1, fails)
     begun = time.monotonic()
-    assert guard.get(1, rows.loader(1)) == b"one"
+    assert guard.get(1, rows.load) == b"one"
     assert guard.counts["wait"] == 0 and guard.counts["load"] == 2, "the next caller may load at once"
     assert time.monotonic() - begun < PATIENCE
+
+
+def test_a_loader_of_the_call_or_of_the_guard(client: redis.Redis) -> None:
+    """It gets the id as it was passed."""
+    Filter(client, "rows").insert(range(10), capacity=100)
+    guard = Guard(client, "rows", load=lambda id: repr(id).encode(), load_many=lambda ids: {id: b"many" for id in ids})
+    assert guard.get(1) == b"1" and guard.get("2") == b"'2'" and guard.get(3, lambda id: b"%d of the call" % id) == b"3 of the call"
+    assert guard.get_many([4, "5"]) == {4: b"many", "5": b"many"}
+
+    @guard.cached
+    def find(id: int) -> bytes | None:
+        """Finds a row."""
+        return b"found %d" % id
+
+    assert find(6) == b"found 6" and guard.get(6) == b"found 6" and find.__doc__ == "Finds a row."
+    without = Guard(client, "rows")
+    for call in (lambda: without.get(1), lambda: without.get_many([1])):
+        with pytest.raises(TypeError, match="there is no loader"):
+            call()
 
 
 def test_a_value_that_is_not_bytes(guard: Guard[bytes], rows: Rows) -> None:
     write(guard, rows, 1, b"one")
     with pytest.raises(TypeError, match="codec"):
-        guard.get(1, lambda: "one")  # type: ignore[arg-type, return-value]
-    assert guard.get(1, rows.loader(1)) == b"one"
+        guard.get(1, lambda _: "one")  # type: ignore[arg-type, return-value]
+    assert guard.get(1, rows.load) == b"one"
     with pytest.raises(TypeError):
-        guard.get(None, rows.loader(1))  # type: ignore[arg-type]
+        guard.get(None, rows.load)  # type: ignore[type-var]
 
 
 def test_a_codec(client: redis.Redis) -> None:
@@ -116,10 +136,10 @@ def test_a_codec(client: redis.Redis) -> None:
     guard: Guard[Any] = Guard(client, "rows", codec=Json())
     with guard.changed(1, 2):
         pass
-    assert guard.get(1, lambda: {"name": "Änn"}) == {"name": "Änn"}
-    assert guard.get(1, lambda: None) == {"name": "Änn"}
+    assert guard.get(1, lambda _: {"name": "Änn"}) == {"name": "Änn"}
+    assert guard.get(1, lambda _: None) == {"name": "Änn"}
     client.set("{rows}:2", b"no JSON")
-    assert guard.get(2, lambda: [2]) == [2] and client.get("{rows}:2") == b"[2]", "test_undecodable.py has more"
+    assert guard.get(2, lambda _: [2]) == [2] and client.get("{rows}:2") == b"[2]", "test_undecodable.py has more"
     assert guard.get_many([2, 1], lambda ids: {id: [id] for id in ids}) == {2: [2], 1: {"name": "Änn"}}
 
 
@@ -127,7 +147,7 @@ def test_a_time_to_live_of_one_row(client: redis.Redis, rows: Rows) -> None:
     Filter(client, "rows").reserve(0.01, 1000)
     guard = Guard(client, "rows", ttl=1000)
     write(guard, rows, 1, b"one")
-    assert guard.get(1, rows.loader(1), ttl=10_000) == b"one"
+    assert guard.get(1, rows.load, ttl=10_000) == b"one"
     assert client.pttl("{rows}:1") > 1_000_000
 
 
@@ -136,14 +156,14 @@ def test_a_lease_that_is_not_ended(client: redis.Redis, rows: Rows) -> None:
     guard = Guard(client, "rows", wait=0.001, attempts=2, lease=60)
     write(guard, rows, 1, b"one")
 
-    def load_while_others_ask() -> bytes | None:
-        assert guard.get(1, rows.loader(1)) == b"one"
+    def load_while_others_ask(_: Any) -> bytes | None:
+        assert guard.get(1, rows.load) == b"one"
         assert guard.get_many([1], rows.load_many) == {1: b"one"}
         return rows.load(1)
 
     assert guard.get(1, load_while_others_ask) == b"one"
     assert guard.counts["wait"] >= 3 and guard.counts["unguarded"] == 2 and guard.counts["filled"] == 1
-    assert Guard(client, "rows", wait=0).get(1, rows.loader(1)) == b"one"
+    assert Guard(client, "rows", wait=0).get(1, rows.load) == b"one"
 
 
 def test_many_rows(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:
@@ -188,11 +208,11 @@ def test_many_rows_that_others_load(guard: Guard[bytes], rows: Rows) -> None:
 
 def test_a_deleted_row(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:
     write(guard, rows, 1, b"one")
-    assert guard.get(1, rows.loader(1)) == b"one"
+    assert guard.get(1, rows.load) == b"one"
     with guard.changed(1):
         rows.delete(1)
     guard.forget(1)
-    assert guard.get(1, rows.loader(1)) is None and rows.queries == 1
+    assert guard.get(1, rows.load) is None and rows.queries == 1
     Filter(client, "plain").insert([1])
     with pytest.raises(redis.ResponseError, match="cannot delete"):
         Guard(client, "plain").forget(1)
@@ -201,21 +221,21 @@ def test_a_deleted_row(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> 
 def test_a_failed_transaction_is_confirmed(guard: Guard[bytes], rows: Rows) -> None:
     write(guard, rows, 1, b"one")
     with pytest.raises(OSError, match="disk"), guard.changed(1):
-        guard.get(1, rows.loader(1))
+        guard.get(1, rows.load)
         raise OSError("disk")
-    assert guard.get(1, rows.loader(1)) == b"one" and rows.queries == 2
+    assert guard.get(1, rows.load) == b"one" and rows.queries == 2
 
 
 def test_a_missing_filter(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:
     client.delete("rows")
     rows.save(1, b"one")
     for _ in range(2):
-        assert guard.get(1, rows.loader(1)) == b"one", "nothing is absent"
-        assert guard.get(2, rows.loader(2)) is None
+        assert guard.get(1, rows.load) == b"one", "nothing is absent"
+        assert guard.get(2, rows.load) is None
     assert rows.queries == 3
     with guard.changed(1):
         rows.save(1, b"two")
-    assert guard.get(1, rows.loader(1)) == b"two"
+    assert guard.get(1, rows.load) == b"two"
     assert not client.exists("rows"), "an announcement does not create a filter"
 
 
@@ -238,11 +258,11 @@ def test_names_of_cache_keys(client: redis.Redis, rows: Rows) -> None:
                 Guard(client, name)
             continue
         write(Guard(client, name), rows, 1, b"one")
-        Guard(client, name).get(1, rows.loader(1))
+        Guard(client, name).get(1, rows.load)
         assert client.get(key) == b"one"
     guard = Guard(client, "a}b", prefix="rows/")
     write(guard, rows, 1, b"one")
-    guard.get(1, rows.loader(1))
+    guard.get(1, rows.load)
     assert client.get("rows/1") == b"one"
 
 
@@ -269,13 +289,13 @@ def test_invalid_options(client: redis.Redis, rows: Rows, options: Any, error: s
     with pytest.raises(ValueError, match=error):
         Guard(client, "rows", **options)
     with pytest.raises(TypeError):
-        Guard(client, "rows", colour="red")  # type: ignore[call-arg]
+        Guard(client, "rows", colour="red")  # type: ignore[call-overload]
 
 
 def test_an_invalid_time_to_live_of_one_row(guard: Guard[bytes], rows: Rows) -> None:
     for ttl in (0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="ttl is more than 0 and at most"):
-            guard.get(1, rows.loader(1), ttl=ttl)
+            guard.get(1, rows.load, ttl=ttl)
         with pytest.raises(ValueError, match="ttl is more than 0 and at most"):
             guard.get_many([1], rows.load_many, ttl=ttl)
     assert rows.queries == 0
@@ -285,7 +305,7 @@ def test_a_full_server_delays_nobody(guard: Guard[bytes], rows: Rows, client: re
     write(guard, rows, 1, b"one")
     client.config_set("maxmemory", 1)
     for _ in range(3):
-        assert guard.get(1, rows.loader(1)) == b"one"
+        assert guard.get(1, rows.load) == b"one"
         assert guard.get_many([1], rows.load_many) == {1: b"one"}
     assert rows.queries == 6 and guard.counts["wait"] == 0 and guard.counts["errors"] == 6
 
@@ -293,7 +313,7 @@ def test_a_full_server_delays_nobody(guard: Guard[bytes], rows: Rows, client: re
 def test_without_a_server_rows_are_read_and_none_is_written(rows: Rows) -> None:
     rows.save(1, b"one")
     guard = Guard(bloomgate.connect(f"redis://localhost:{free_port()}"), "rows", patience=0.3)
-    assert guard.get(1, rows.loader(1)) == b"one"
+    assert guard.get(1, rows.load) == b"one"
     assert guard.get_many([1, 2], rows.load_many) == {1: b"one", 2: None}
     with pytest.raises(redis.ConnectionError), guard.changed(1):
         rows.save(1, b"another")
@@ -325,7 +345,7 @@ def test_a_server_that_dies_between_the_two_calls(start: Start, rows: Rows) -> N
         eventually("a confirmation that fails and is repeated", lambda: guard.counts["errors"])
         server.start()
         writer.join()
-        assert guard.get(1, rows.loader(1)) == b"one" and guard.get(2, rows.loader(2)) is None
+        assert guard.get(1, rows.load) == b"one" and guard.get(2, rows.load) is None
 
 
 def test_a_server_that_dies_while_a_row_is_loaded(start: Start, rows: Rows) -> None:
@@ -335,15 +355,15 @@ def test_a_server_that_dies_while_a_row_is_loaded(start: Start, rows: Rows) -> N
         rows.save(1, b"one")
         guard = Guard(client, "rows")
 
-        def load_and_kill(load: Callable[[], Any]) -> Any:
+        def kill_and_load(load: Callable[[Any], Any], ids: Any) -> Any:
             server.process.kill()
             server.process.wait()
-            return load()
+            return load(ids)
 
-        assert guard.get(1, lambda: load_and_kill(rows.loader(1))) == b"one"
+        assert guard.get(1, partial(kill_and_load, rows.load)) == b"one"
         server.start()
         Filter(client, "rows").insert([1], capacity=100)
-        assert guard.get_many([1], lambda ids: load_and_kill(lambda: rows.load_many(ids))) == {1: b"one"}
+        assert guard.get_many([1], partial(kill_and_load, rows.load_many)) == {1: b"one"}
         server.start()
 
 
@@ -369,9 +389,9 @@ def test_a_cluster(cluster: redis.RedisCluster, rows: Rows) -> None:
     with guard.changed(*range(10)):
         for id in range(10):
             rows.save(id, b"%d" % id)
-    assert guard.get(1, rows.loader(1)) == b"1" and guard.get(1000, rows.loader(1000)) is None
+    assert guard.get(1, rows.load) == b"1" and guard.get(1000, rows.load) is None
     assert guard.get_many(range(5), rows.load_many) == {id: b"%d" % id for id in range(5)}
     guard.forget(9)
-    assert guard.get(9, rows.loader(9)) is None
+    assert guard.get(9, rows.load) is None
     with pytest.raises(ValueError, match="replicas"):
         Guard(cluster, "rows", replicas=1)

@@ -65,26 +65,26 @@ def url(server: Server) -> str:
 def test_one_caller_waits_for_a_hung_server(server: Server, rows: Rows) -> None:
     with bloomgate.connect(url(server), timeout=SHORT_S) as client:
         guard: Guard[bytes] = Guard(client, "rows")
-        assert guard.get(1, rows.loader(1)) == b"1"
+        assert guard.get(1, rows.load) == b"1"
         with hung(server):
             for _ in range(20):
-                assert guard.get(1, rows.loader(1)) == b"1"
+                assert guard.get(1, rows.load) == b"1"
                 assert guard.get_many([1, 2], rows.load_many) == {1: b"1", 2: b"2"}
             assert guard.counts["errors"] == 1 and guard.counts["unguarded"] == 60
         guard._steps.paused_until = 0.0  # the pause has ended
-        eventually("the answer", lambda: guard.get(1, rows.loader(1)) and guard.counts["hit"])
+        eventually("the answer", lambda: guard.get(1, rows.load) and guard.counts["hit"])
         before = rows.queries
-        assert guard.get(1, rows.loader(1)) == b"1" and rows.queries == before
+        assert guard.get(1, rows.load) == b"1" and rows.queries == before
 
 
 @pytest.mark.usefixtures("long_pause")
 async def test_one_turn_waits_for_a_hung_server(server: Server, rows: Rows) -> None:
     async with bloomgate.asyncio.connect(url(server), timeout=SHORT_S) as client:
         guard = bloomgate.asyncio.Guard(client, "rows")
-        assert await guard.get(1, rows.aloader(1)) == b"1"
+        assert await guard.get(1, rows.aload) == b"1"
         with hung(server):
             for _ in range(20):
-                assert await asyncio.gather(*(guard.get(1, rows.aloader(1)) for _ in range(5))) == [b"1"] * 5
+                assert await asyncio.gather(*(guard.get(1, rows.aload) for _ in range(5))) == [b"1"] * 5
                 assert await guard.get_many([1, 2], rows.aload_many) == {1: b"1", 2: b"2"}
             assert guard.counts["errors"] == 1
 
@@ -93,7 +93,7 @@ def test_after_a_pause_one_caller_tries(server: Server, rows: Rows, monkeypatch:
     with bloomgate.connect(url(server), timeout=SHORT_S) as client:
         guard: Guard[bytes] = Guard(client, "rows")
         with hung(server):
-            guard.get(1, rows.loader(1))
+            guard.get(1, rows.load)
             guard._steps.paused_until = 0.0
             assert not guard._steps.is_paused() and guard._steps.is_paused(), "the pause goes on for the others"
 
@@ -112,7 +112,7 @@ def test_a_fill_that_is_not_answered_is_not_given_up_as_well(server: Server) -> 
         client.execute_command = record  # type: ignore[method-assign]
         process: Any = server.process
 
-        def load() -> bytes:
+        def load(_: Any) -> bytes:
             os.kill(process.pid, signal.SIGSTOP)
             return b"1"
 
@@ -150,7 +150,7 @@ def test_a_wait_may_take_longer(server: Server, rows: Rows, library: str, protoc
     with client:
         guard: Guard[bytes] = Guard(client, "rows", wait=PATIENCE)
         timer = fill_later(server)
-        assert guard.get(1, rows.loader(1)) == b"one" and rows.queries == 0 and guard.counts["errors"] == 0
+        assert guard.get(1, rows.load) == b"one" and rows.queries == 0 and guard.counts["errors"] == 0
         timer.join()
 
 
@@ -166,7 +166,7 @@ async def test_a_task_may_wait_longer(server: Server, rows: Rows, library: str, 
     async with client:
         guard = bloomgate.asyncio.Guard(client, "rows", wait=PATIENCE)
         timer = fill_later(server)
-        assert await guard.get(1, rows.aloader(1)) == b"one" and rows.queries == 0 and guard.counts["errors"] == 0
+        assert await guard.get(1, rows.aload) == b"one" and rows.queries == 0 and guard.counts["errors"] == 0
         timer.join()
 
 
@@ -194,7 +194,7 @@ def test_a_server_that_hangs_during_a_wait(server: Server, rows: Rows) -> None:
         assert guard._steps.slots._free == free
         guard._steps.paused_until = 0.0
         eventually("the server", lambda: client.ping())
-        assert guard.get(2, rows.loader(2)) == b"2"
+        assert guard.get(2, rows.load) == b"2"
 
 
 def test_a_pause_that_begins_before_a_wait_gives_its_slot_back(server: Server, rows: Rows) -> None:
@@ -209,7 +209,7 @@ def test_a_pause_that_begins_before_a_wait_gives_its_slot_back(server: Server, r
             return take()
 
         guard._steps.slots.take = take_and_pause  # type: ignore[method-assign]
-        assert guard.get(1, rows.loader(1)) == b"1" and rows.queries == 1
+        assert guard.get(1, rows.load) == b"1" and rows.queries == 1
         assert guard._steps.slots._free == free
 
 

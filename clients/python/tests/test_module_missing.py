@@ -91,7 +91,7 @@ def test_the_guard_asks_the_database(bare: redis.Redis, caplog: pytest.LogCaptur
     rows = Rows()
     rows.save(1, b"one")
     guard = Guard(bare, "rows")
-    assert guard.get(1, rows.loader(1)) == b"one" and guard.get_many([1, 2], rows.load_many) == {1: b"one", 2: None}
+    assert guard.get(1, rows.load) == b"one" and guard.get_many([1, 2], rows.load_many) == {1: b"one", 2: None}
     [line] = [record.getMessage() for record in caplog.records if record.name == "bloomgate"]
     assert SAID in line
 

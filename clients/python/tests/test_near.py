@@ -70,10 +70,10 @@ def test_absences_and_loads_are_not_kept(filled: redis.Redis) -> None:
     near = NearCache(100, HOUR)
     guard, rows = untracked(filled, near), Rows()
     filled.delete(KEY)
-    assert guard.get(1, rows.loader(1)) is None and guard.get(100, fails) is None and len(near) == 0
+    assert guard.get(1, rows.load) is None and guard.get(100, fails) is None and len(near) == 0
     filled.delete("{rows}:2")
     rows.save(2, b"two")
-    assert guard.get(2, rows.loader(2)) == b"two" and len(near) == 0
+    assert guard.get(2, rows.load) == b"two" and len(near) == 0
     assert guard.get(2, fails) == b"two" and len(near) == 1
 
 
@@ -106,9 +106,9 @@ def test_own_changes_are_dropped_at_once(filled: redis.Redis) -> None:
     guard = untracked(filled, NearCache(100, HOUR))
     assert guard.get(1, fails) == b"one" and guard.get(2, fails) == b"one"
     with guard.changed(1):
-        assert guard.get(1, lambda: b"read before the commit") == b"read before the commit"
+        assert guard.get(1, lambda _: b"read before the commit") == b"read before the commit"
         assert guard.get(1, fails) == b"read before the commit"
-    assert guard.get(1, lambda: b"new") == b"new" and guard.get(2, fails) == b"one"
+    assert guard.get(1, lambda _: b"new") == b"new" and guard.get(2, fails) == b"one"
     filled.config_set("min-replicas-to-write", 1)
     try:
         with pytest.raises(redis.ResponseError, match="replicas"):
@@ -372,7 +372,7 @@ async def test_asyncio(filled: redis.Redis) -> None:
         async with guard.changed(1):
             pass
 
-        async def load() -> bytes:
+        async def load(_: Any) -> bytes:
             return b"three"
 
         assert await guard.get(1, load) == b"three"

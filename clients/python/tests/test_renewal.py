@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
+from typing import Any
 
 import pytest
 import redis
@@ -32,9 +33,9 @@ def test_loads_are_timed(client: redis.Redis, rows: Rows, monkeypatch: pytest.Mo
         now[0] += seconds
         return b"row"
 
-    guard.get(1, lambda: take(2))
+    guard.get(1, lambda _: take(2))
     assert guard._steps.load_s == 2
-    guard.get(2, lambda: take(1))
+    guard.get(2, lambda _: take(1))
     assert guard._steps.load_s == pytest.approx(1.8)
     guard.get_many([3, 4], lambda ids: {id: take(0.4) for id in ids})
     assert guard._steps.load_s == pytest.approx(1.6)
@@ -76,17 +77,17 @@ def test_batches_of_slow_loads(client: redis.Redis, rows: Rows) -> None:
 def test_one_caller_renews(client: redis.Redis, rows: Rows) -> None:
     guard = Guard(client, "rows", beta=1e9)
     rows.delay = 0.001
-    guard.get(1, rows.loader(1))
+    guard.get(1, rows.load)
 
-    def load_while_others_read() -> bytes | None:
-        assert guard.get(1, rows.loader(1)) == b"1"
+    def load_while_others_read(_: Any) -> bytes | None:
+        assert guard.get(1, rows.load) == b"1"
         return b"new"
 
     assert guard.get(1, load_while_others_read) == b"new"
     assert guard.counts["hit"] == 1 and guard.counts["stale"] == 1 and rows.queries == 1
     never = Guard(client, "rows", beta=0)
-    never.get(2, rows.loader(2))
-    assert [never.get(2, rows.loader(2)) for _ in range(50)] == [b"2"] * 50 and never.counts["hit"] == 50
+    never.get(2, rows.load)
+    assert [never.get(2, rows.load) for _ in range(50)] == [b"2"] * 50 and never.counts["hit"] == 50
 
 
 def test_rows_that_are_filled_together_expire_apart(client: redis.Redis, rows: Rows) -> None:

@@ -61,7 +61,7 @@ def test_threads(client: redis.Redis, protocol: int, spans: InMemorySpanExporter
     name = f"rows{protocol}"
     Filter(client, name).insert(range(10), capacity=100)
     guard = Guard(client, name)
-    assert guard.get(1, lambda: b"one") == b"one" and guard.get(1, fails) == b"one" and guard.get(100, fails) is None
+    assert guard.get(1, lambda _: b"one") == b"one" and guard.get(1, fails) == b"one" and guard.get(100, fails) is None
     assert guard.get_many([2, 3, 100], lambda ids: dict.fromkeys(ids, b"row")) == {2: b"row", 3: b"row", 100: None}
     with pytest.raises(OSError, match="down"):
         guard.get(4, fails)
@@ -80,7 +80,7 @@ async def test_asyncio(client: redis.Redis, aclient: redis.asyncio.Redis, spans:
     guard = bloomgate.asyncio.Guard(aclient, "tasks")
     tracer = trace.get_tracer("test")
 
-    async def load() -> bytes:
+    async def load(_: Any) -> bytes:
         with tracer.start_as_current_span("query"):
             return b"one"
 
@@ -100,7 +100,7 @@ from bloomgate import Filter, Guard
 client = redis.Redis(port={port})
 Filter(client, "rows").insert([1], capacity=100)
 guard = Guard(client, "rows")
-assert guard.get(1, lambda: b"one") == b"one"
+assert guard.get(1, lambda _: b"one") == b"one"
 print(dict(guard.counts))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -77,12 +77,12 @@ def join(threads: list[threading.Thread]) -> None:
 
 def test_it_is_replaced(cached: redis.Redis) -> None:
     [guard] = guards_of(cached, 1)
-    assert guard.get(1, lambda: "new") == "new"
+    assert guard.get(1, lambda _: "new") == "new"
     assert cached.get(KEY) == NEW and 0 < cached.pttl(KEY) <= 60_000
-    assert guard.get(1, lambda: "not asked") == "new"
+    assert guard.get(1, lambda _: "not asked") == "new"
     assert guard.counts["undecodable"] == 1 and guard.counts["unguarded"] == 0
-    assert guard.get(2, lambda: None) is None
-    assert cached.get("{rows}:2") is None and guard.get(2, lambda: "not asked") is None
+    assert guard.get(2, lambda _: None) is None
+    assert cached.get("{rows}:2") is None and guard.get(2, lambda _: "not asked") is None
 
 
 def test_many_processes_load_it_once(cached: redis.Redis) -> None:
@@ -90,7 +90,7 @@ def test_many_processes_load_it_once(cached: redis.Redis) -> None:
     loads: list[str] = []
     everybody_has_asked = threading.Event()
 
-    def load() -> str:
+    def load(_: Any) -> str:
         loads.append("new")
         everybody_has_asked.wait(PATIENCE)
         return "new"
@@ -123,13 +123,13 @@ def test_many_rows_at_once(cached: redis.Redis) -> None:
 def test_a_load_that_fails_leaves_it_to_the_next(cached: redis.Redis) -> None:
     one, other = guards_of(cached, 2)
 
-    def fails() -> str:
+    def fails(_: Any) -> str:
         raise OSError("the database is down")
 
     with pytest.raises(OSError, match="down"):
         one.get(1, fails)
     assert cached.get(KEY) == OLD
-    assert other.get(1, lambda: "new") == "new" and other.counts["unguarded"] == 0
+    assert other.get(1, lambda _: "new") == "new" and other.counts["unguarded"] == 0
     assert one.get(1, fails) == "new"
 
 
@@ -138,21 +138,21 @@ def test_a_process_that_dies_with_the_lease(cached: redis.Redis) -> None:
     word, _, _ = cached.execute_command("BF.FETCH", "rows", 1, KEY, "LEASE", 300, "STALE", 1 << 61)
     assert word == b"stale"
     [guard] = guards_of(cached, 1)
-    assert guard.get(1, lambda: "new") == "new"
+    assert guard.get(1, lambda _: "new") == "new"
     assert cached.get(KEY) == NEW and guard.counts["unguarded"] == 0
 
 
 def test_a_change_meanwhile_keeps_the_old_row_out(cached: redis.Redis) -> None:
     one, other = guards_of(cached, 2)
 
-    def load() -> str:
+    def load(_: Any) -> str:
         with other.changed(1):
             pass
         return "read before the change"
 
     assert one.get(1, load) == "read before the change"
     assert one.counts["lease_lost"] == 1 and cached.get(KEY) is None
-    assert other.get(1, lambda: "new") == "new"
+    assert other.get(1, lambda _: "new") == "new"
 
 
 def test_a_caller_that_has_waited_for_it(client: redis.Redis) -> None:
@@ -169,12 +169,12 @@ def test_a_caller_that_has_waited_for_it(client: redis.Redis) -> None:
     two = bloomgate.connect(f"redis://127.0.0.1:{port}", max_connections=2, socket_timeout=PATIENCE)
     guard: Guard[str] = Guard(two, "rows", codec=Versioned("v2"), wait=1 * PATIENCE // 2)
     tokens = {id: lease(id) for id in (1, 2, 3)}
-    threads, found = run_all([lambda: guard.get(1, lambda: "new")])
+    threads, found = run_all([lambda: guard.get(1, lambda _: "new")])
     eventually("the first to wait", lambda: client.info("clients")["blocked_clients"] == 1)
     client.execute_command("BF.FILL", "rows", 1, KEY, tokens[1], "VALUE", OLD, "EX", 60)
     join(threads)
     assert found == ["new"] and client.get(KEY) == NEW
-    others, found = run_all([lambda id=id: guard.get(id, lambda: "not asked") for id in (2, 3)])
+    others, found = run_all([lambda id=id: guard.get(id, lambda _: "not asked") for id in (2, 3)])
     before = guard.counts["wait"]
     eventually("the others to ask again", lambda: guard.counts["wait"] > before + 4)
     assert client.info("clients")["blocked_clients"] == 1
@@ -194,7 +194,7 @@ def test_two_versions_at_once_load_one_at_a_time(cached: redis.Redis) -> None:
     loading = 0
     most = 0
 
-    def load() -> str:
+    def load(_: Any) -> str:
         nonlocal loading, most
         with lock:
             loading += 1
@@ -219,8 +219,8 @@ def test_a_client_that_must_not_set_times_to_live(client: redis.Redis) -> None:
     port = client.connection_pool.connection_kwargs["port"]
     limited = redis.Redis(port=port, username="reader", password="any", socket_timeout=PATIENCE)
     guard: Guard[str] = Guard(limited, "rows", codec=Versioned("v2"), wait=0.01)
-    assert guard.get(1, lambda: "new") == "new" and guard.counts["unguarded"] == 1
-    assert guard.get(2, lambda: "new") == "new" and guard.counts["unguarded"] == 1
+    assert guard.get(1, lambda _: "new") == "new" and guard.counts["unguarded"] == 1
+    assert guard.get(2, lambda _: "new") == "new" and guard.counts["unguarded"] == 1
     assert client.get("{rows}:2") == NEW
     client.execute_command("ACL", "DELUSER", "reader")
 
@@ -230,7 +230,7 @@ async def test_under_asyncio(cached: redis.Redis) -> None:
     async with redis.asyncio.Redis(port=port, socket_timeout=PATIENCE) as client:
         guard: bloomgate.asyncio.Guard[str] = bloomgate.asyncio.Guard(client, "rows", codec=Versioned("v2"))
 
-        async def load() -> str:
+        async def load(_: Any) -> str:
             return "new"
 
         async def load_many(ids: list[int]) -> dict[int, str]:

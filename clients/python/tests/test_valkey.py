@@ -47,9 +47,9 @@ def test_a_sharded_filter_and_the_guard(vclient: valkey.Valkey) -> None:
     guard = Guard(vclient, "rows")
     with guard.changed(1):
         rows.save(1, b"one")
-    assert [guard.get(1, rows.loader(1)) for _ in range(2)] == [b"one"] * 2
+    assert [guard.get(1, rows.load) for _ in range(2)] == [b"one"] * 2
     gone = Guard(valkey.Valkey(port=free_port(), retry=Retry(NoBackoff(), 0)), "rows")
-    assert gone.get(1, rows.loader(1)) == b"one"
+    assert gone.get(1, rows.load) == b"one"
 
 
 def test_a_cluster(cluster_ports: list[int], cluster: object) -> None:

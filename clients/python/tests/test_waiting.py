@@ -212,13 +212,13 @@ def test_threads_that_wait_leave_connections_to_others(probe: redis.Redis, port:
     guard, rows = Guard(client, "rows", wait=WAIT), Rows()
     tokens = {id: lease(probe, id) for id in range(10)}
     found: dict[int, Any] = {}
-    threads = [threading.Thread(target=lambda id=id: found.update({id: guard.get(id, rows.loader(id))})) for id in tokens]
+    threads = [threading.Thread(target=lambda id=id: found.update({id: guard.get(id, rows.load)})) for id in tokens]
     for thread in threads:
         thread.start()
     eventually("everybody to wait", lambda: guard.counts["wait"] >= 10 and blocked(probe) == connections // 2)
     with guard.changed(50):
         rows.save(50, b"fifty")
-    assert guard.get(50, rows.loader(50)) == b"fifty" and guard.get_many([50, 500], rows.load_many) == {50: b"fifty", 500: None}
+    assert guard.get(50, rows.load) == b"fifty" and guard.get_many([50, 500], rows.load_many) == {50: b"fifty", 500: None}
     for id, token in tokens.items():
         probe.execute_command("BF.FILL", "rows", id, f"{{rows}}:{id}", token, "VALUE", id)
     for thread in threads:
@@ -235,12 +235,12 @@ async def test_tasks_that_wait_leave_connections_to_others(probe: redis.Redis, p
     async with bloomgate.asyncio.connect(url, **options) as client:
         guard, rows = bloomgate.asyncio.Guard(client, "rows", wait=WAIT), Rows()
         tokens = {id: lease(probe, id) for id in range(10)}
-        tasks = {id: asyncio.create_task(guard.get(id, rows.aloader(id))) for id in tokens}
+        tasks = {id: asyncio.create_task(guard.get(id, rows.aload)) for id in tokens}
         while guard.counts["wait"] < 10 or blocked(probe) != connections // 2:
             await asyncio.sleep(0.001)
         async with guard.changed(50):
             rows.save(50, b"fifty")
-        assert await guard.get(50, rows.aloader(50)) == b"fifty"
+        assert await guard.get(50, rows.aload) == b"fifty"
         assert await guard.get_many([50, 500], rows.aload_many) == {50: b"fifty", 500: None}
         assert not any(task.done() for task in tasks.values())
         for id, token in tokens.items():
@@ -258,7 +258,7 @@ async def test_two_processes_that_wait_for_each_other(probe: redis.Redis, port: 
         everybody_waits = asyncio.Event()
         queries = 0
 
-        async def load() -> bytes:
+        async def load(_: Any) -> bytes:
             nonlocal queries
             queries += 1
             await everybody_waits.wait()
@@ -286,7 +286,7 @@ async def test_more_tasks_than_connections(probe: redis.Redis, port: int) -> Non
             async with guard.changed(id):
                 rows.save(id, b"changed")
 
-        reads = [guard.get(id % 50, rows.aloader(id % 50)) for id in range(500)]
+        reads = [guard.get(id % 50, rows.aload) for id in range(500)]
         found = await asyncio.gather(*reads, *(change(id) for id in range(50, 100)))
         assert found[:500] == [b"%d" % (id % 50) for id in range(500)]
         assert rows.queries == 50 and guard.counts["errors"] == 0 and guard.counts["unguarded"] == 0
@@ -302,7 +302,7 @@ def test_more_threads_than_connections(probe: redis.Redis, port: int) -> None:
     def work(number: int) -> None:
         try:
             for id in range(50):
-                assert guard.get(id, rows.loader(id)) == b"%d" % id
+                assert guard.get(id, rows.load) == b"%d" % id
             with guard.changed(50 + number):
                 rows.save(50 + number, b"changed")
         except BaseException as failure:

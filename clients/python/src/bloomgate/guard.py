@@ -6,13 +6,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from .codec import Bytes, Codec, V
 from .filling import TIMEOUT_S, FillingSteps
 from .guard_commands import PAUSED
 from .guard_many import ManyRows
-from .guard_steps import GuardSteps
+from .guard_steps import GuardSteps, chosen
 from .guard_words import Fetched, GuardOptions, GuardWords, check_socket_timeout, milliseconds
 from .items import Item, Key, item_bytes, refuse_single, windows
 from .replication import Durability
@@ -59,49 +60,78 @@ class Guard(Generic[V]):
     `aof` are refused. The follower's `cache-key` must be `prefix`, followed by its `item`.
 
     `prefix` of the cache keys is by default `{filter}:`. `codec` converts rows to bytes and back; by default they are bytes.
+    `load` and `load_many` are the loaders of calls that bring none of their own.
 
     `counts` has the guard's events by name; clients/python/README.md lists them."""
 
     @overload
     def __init__(
-        self: Guard[bytes], client: Client, filter: Key, *, codec: None = None, **options: Unpack[GuardWords]
+        self: Guard[bytes],
+        client: Client,
+        filter: Key,
+        *,
+        codec: None = None,
+        load: Callable[[Any], bytes | None] | None = None,
+        load_many: Callable[[list[Any]], Mapping[Any, bytes]] | None = None,
+        **options: Unpack[GuardWords],
     ) -> None: ...
 
     @overload
-    def __init__(self, client: Client, filter: Key, *, codec: Codec[V], **options: Unpack[GuardWords]) -> None: ...
+    def __init__(
+        self,
+        client: Client,
+        filter: Key,
+        *,
+        codec: Codec[V],
+        load: Callable[[Any], V | None] | None = None,
+        load_many: Callable[[list[Any]], Mapping[Any, V]] | None = None,
+        **options: Unpack[GuardWords],
+    ) -> None: ...
 
-    def __init__(self, client: Client, filter: Key, *, codec: Any = None, **options: Unpack[GuardWords]) -> None:
-        chosen = GuardOptions(**options)
-        check_socket_timeout(client, chosen.longest_wait)
+    def __init__(
+        self,
+        client: Client,
+        filter: Key,
+        *,
+        codec: Any = None,
+        load: Any = None,
+        load_many: Any = None,
+        **options: Unpack[GuardWords],
+    ) -> None:
+        words = GuardOptions(**options)
+        check_socket_timeout(client, words.longest_wait)
         self.client = client
         self._error = client_error(client)
         chosen_codec: Any = codec or Bytes()
-        self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, chosen, slots_of(client), threading.Event)
+        self._load, self._load_many = load, load_many
+        self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, words, slots_of(client), threading.Event)
         self._steps.durability.check_client(client)
         self._tracking: Tracking | None = None
-        if chosen.near is not None:
-            self._tracking = tracking = Tracking(client, chosen.near, self._steps.prefix)
+        if words.near is not None:
+            self._tracking = tracking = Tracking(client, words.near, self._steps.prefix)
             self._steps.has_reports = lambda: tracking.is_active
 
     @property
     def counts(self) -> Counter[str]:
         return self._steps.counts
 
-    def get(self, id: Item, load: Callable[[], V | None], ttl: float | None = None) -> V | None:
-        """Returns a row, or None if there is none. `load` reads it from the database that has every commit, in a transaction
-        that begins when `load` is called; it returns None if there is no row. `ttl`, in seconds, replaces the guard's.
+    def get(self, id: Id, load: Callable[[Id], V | None] | None = None, ttl: float | None = None) -> V | None:
+        """Returns a row, or None if there is none. `load`, by default the guard's, gets the id. It reads the row from the
+        database that has every commit, in a transaction that begins when `load` is called, and returns None if there is no
+        row. `ttl`, in seconds, replaces the guard's.
 
         If the server fails, the database is asked and nothing is filled: errors of the server are logged, not raised. What
         `load` raises is raised, after the lease was given up, in all callers of this process that waited for it; but if an old
         value is cached, that is served instead."""
         steps = self._steps
         key = item_bytes(id)
+        load = chosen(load, self._load)
         if steps.near is not None or steps.is_own(key):
-            return self._run(steps.get(key, load, ttl))
+            return self._run(steps.get(key, partial(load, id), ttl))
         if ttl is not None:
             milliseconds("ttl", ttl)
         if steps.is_struck and steps.is_paused():
-            return self._run(steps.get(key, load, ttl, PAUSED))
+            return self._run(steps.get(key, partial(load, id), ttl, PAUSED))
         [found] = ask(self.client, self._error, Ask([steps.fetch_call(key)]))
         steps.record([found])
         if isinstance(found, Fetched) and steps.is_checked:
@@ -111,15 +141,24 @@ class Guard(Generic[V]):
             if found.word == "hit":
                 with suppress(Exception):
                     return steps.codec.decode(found.value)
-        return self._run(steps.get(key, load, ttl, found))
+        return self._run(steps.get(key, partial(load, id), ttl, found))
 
     def get_many(
-        self, ids: Iterable[Id], load_many: Callable[[list[Id]], Mapping[Id, V]], ttl: float | None = None
+        self, ids: Iterable[Id], load_many: Callable[[list[Id]], Mapping[Id, V]] | None = None, ttl: float | None = None
     ) -> dict[Id, V | None]:
-        """Returns rows by id, fetched together: each id as it was passed, with its row or None. `load_many` gets the ids
-        that this caller has to load, and returns a mapping without those that have no row. It is called once, and again for
-        rows that other callers were loading and did not bring."""
-        return self._run(ManyRows(self._steps, ids, load_many, ttl).get())
+        """Returns rows by id, fetched together: each id as it was passed, with its row or None. `load_many`, by default the
+        guard's, gets the ids that this caller has to load, and returns a mapping without those that have no row. It is called
+        once, and again for rows that other callers were loading and did not bring."""
+        return self._run(ManyRows(self._steps, ids, chosen(load_many, self._load_many), ttl).get())
+
+    def cached(self, load: Callable[[Id], V | None]) -> Callable[[Id], V | None]:
+        """Decorates a function that loads a row by its id: a call of it becomes `get`."""
+
+        @wraps(load)
+        def get(id: Id) -> V | None:
+            return self.get(id, load)
+
+        return get
 
     def announce(self, *ids: Item) -> None:
         """A writer's first call, before the commit. If it raises, do not commit. With `feed=True` it does nothing."""

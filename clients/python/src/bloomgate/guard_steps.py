@@ -17,9 +17,19 @@ from .steps import Ask, Call, Event, Sleep, Steps, Wait
 from .waiting import Flight, Flights, Slots
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 REPEAT_S = 0.1
 """The pause before a confirmation is repeated, and before a row is fetched again that nobody can wait for."""
+
+
+def chosen(of_call: T | None, of_guard: T | None) -> T:
+    """Returns the loader of a call."""
+    if of_call is not None:
+        return of_call
+    if of_guard is None:
+        raise TypeError("there is no loader: pass one to this call or to the guard")
+    return of_guard
 
 
 class GuardSteps(GuardLoads[V]):

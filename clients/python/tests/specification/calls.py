@@ -89,7 +89,7 @@ class Process:
 
     def outcome(self, argument: tuple[Any, ...], value: Any) -> Any:
         """Returns what an actor's function returns: a row, or from `load_many` the rows by the ids as it got them."""
-        if not argument:
+        if not argument or not isinstance(argument[0], list):
             return as_value(value, self.is_json)
         return {id: as_value(value[str(id)], self.is_json) for id in argument[0] if str(id) in value}
 
