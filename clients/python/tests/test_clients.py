@@ -1,4 +1,5 @@
-"""Which clients the classes accept: those for threads and those of asyncio are not mistaken for each other."""
+"""Which clients the classes accept: those for threads and those of asyncio are not mistaken for each other. Type checkers see
+that, and the types of methods."""
 
 from __future__ import annotations
 
@@ -76,6 +77,14 @@ bloomgate.ShardedFilter(tasks, "links")  # refused
 bloomgate.asyncio.Guard(threads, "users")  # refused
 bloomgate.asyncio.Guard(cluster, "users")  # refused
 bloomgate.asyncio.Filter(threads, "seen")  # refused
+found: bool = bloomgate.Filter(threads, "seen").add("a")
+found = bloomgate.Filter(threads, "seen").add(1.5)  # refused
+found = bloomgate.Filter(threads, "seen").reserve(0.01, 100, colour="red")  # refused
+items: str = bloomgate.Filter(threads, "seen").card()  # refused
+async def main() -> None:
+    found: bool = await bloomgate.asyncio.Filter(tasks, "seen").add("a")
+    items: str = await bloomgate.asyncio.ShardedFilter(tasks, "links").card()  # refused
+    found = bloomgate.asyncio.Filter(tasks, "seen").add("a")  # refused
 """
 
 

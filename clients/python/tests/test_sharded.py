@@ -14,7 +14,7 @@ from server import PATIENCE
 
 import bloomgate.asyncio
 from bloomgate import BloomgateError, FilterExists, FilterFull, FilterMissing, ShardedFilter, ShardMissing, ShardsChanged
-from bloomgate.sharding import shard_capacity, shard_key, shard_of
+from bloomgate.sharded import shard_capacity, shard_key, shard_of
 
 
 @pytest.fixture

@@ -1,23 +1,47 @@
-"""A filter at one key, for threads."""
+"""A filter at one key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from . import dump
-from .errors import BadDump, BloomgateError
-from .filter_steps import FilterSteps, plan_steps, plan_words
-from .insert import insert_words
-from .items import Item, Key, Window, refuse_single, windows
-from .replies import Info, Plan, Stats
-from .steps import Client, Steps, client_error, drive
-from .words import Words
+from .errors import BadDump, BloomgateError, FilterExists, named
+from .flavours import Batches, ThreadBatches, many, method, single
+from .items import Item, Key, Window, item_bytes, refuse_single
+from .replies import Info, Plan, Stats, booleans, parse_info, parse_plan, parse_stats, text
+from .steps import Ask, Call, Client, Steps, client_error, drive, same
+from .words import Word, Words, creation_words, insert_words
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 T = TypeVar("T")
+
+LONG_S = 60.0
+"""How much longer commands may take that read or write a whole filter, or a record of up to 512 MiB."""
+
+
+def nothing(_reply: Any) -> None:
+    """Reads the reply of commands that answer OK."""
+
+
+def plan_words(rate: float, capacity: int, items: int | None, tightening: float | None, words: Words) -> list[Word]:
+    # As text, because a cluster's client looks for a subcommand here.
+    command: list[Word] = ["BF.PLAN", str(rate), capacity, *creation_words(words)]
+    if tightening is not None:
+        command += ["TIGHTENING", tightening]
+    if items is not None:
+        command += ["ITEMS", items]
+    return command
+
+
+def plan_steps(command: Sequence[Word]) -> Steps[Plan]:
+    [found] = yield Ask([Call(command, parse_plan, keyless=True)])
+    if isinstance(found, Exception):
+        raise found
+    result: Plan = found
+    return result
 
 
 def plan(
@@ -33,72 +57,49 @@ def plan(
     return drive(client, client_error(client), plan_steps(plan_words(rate, capacity, items, tightening, words)))
 
 
-class Filter:
-    """A filter in a server.
+class FilterMethods(Batches):
+    """What a filter does, in threads and in tasks."""
 
-    With `create=False`, an add to a missing filter raises FilterMissing instead of creating one from the server's
-    configuration.
-
-    Every method raises FilterMissing, FilterFull, FilterLoading, FilterExists or ModuleMissing where these apply, and
-    otherwise the client library's errors (`redis.RedisError`). Items are bytes, str (as UTF-8) or int (in decimal); anything
-    else raises TypeError. A client that repeats a command after a lost connection may report that an item was in, because the
-    first attempt added it. If that matters, use `bloomgate.connect`."""
-
-    def __init__(self, client: Client, key: Key, *, create: bool = True) -> None:
-        self.client = client
-        self._error = client_error(client)
-        self._steps = FilterSteps(key, create)
+    def __init__(self, key: Key, create: bool) -> None:
+        if not isinstance(key, (bytes, str)):
+            raise TypeError(f"a key is bytes or str, not {type(key).__name__}")
+        self.key = key
+        self.create = create
 
     def __repr__(self) -> str:
         return f"Filter({self.key!r})"
 
-    @property
-    def key(self) -> Key:
-        return self._steps.key
-
-    def reserve(self, rate: float, capacity: int, *, exist_ok: bool = False, **words: Unpack[Words]) -> bool:
+    @method
+    def reserve(self, rate: float, capacity: int, *, exist_ok: bool = False, **words: Unpack[Words]) -> Steps[bool]:
         """Creates the filter. `rate` is the false positive rate, between 0 and 1; `capacity` is the number of items for which
         it has room before it grows. Returns True; with `exist_ok`, False if the filter exists, which is left unchanged."""
-        return self._run(self._steps.reserve(rate, capacity, exist_ok, words))
+        try:
+            yield from self._one(nothing, "BF.RESERVE", rate, capacity, *creation_words(words))
+        except FilterExists:
+            if not exist_ok:
+                raise
+            # The reply is the same for a key of another type: this raises then.
+            yield from self._one(parse_info, "BF.INFO")
+            return False
+        return True
 
-    def add(self, item: Item) -> bool:
+    @method
+    def add(self, item: Item) -> Steps[bool]:
         """Adds an item. Returns True if it is certainly new, False if it was in or is a false positive."""
-        return self._run(self._steps.add(item))
+        return single(self._add_window([[item_bytes(item)]]))
 
-    def add_many(self, items: Iterable[Item]) -> list[bool]:
-        """Adds any number of items, 500 or 1 MiB per command and 16 commands together. Returns the answers in the order of the
-        items. A BloomgateError carries the answers so far."""
-        return self._many(items, self._steps.add_window)
-
-    def add_each(self, items: Iterable[Item]) -> Iterator[bool]:
-        """Like `add_many`, but returns an iterator of the answers, for batches that do not fit into memory. Items are read as
-        the answers are consumed, some 8000 ahead: items whose answers are not consumed are not added."""
-        return self._each(items, self._steps.add_window)
-
-    def exists(self, item: Item) -> bool:
+    @method
+    def exists(self, item: Item) -> Steps[bool]:
         """Returns False if the item is certainly not in the filter, True if it is or is a false positive. A missing filter has
         no items."""
-        return self._run(self._steps.exists(item))
+        return self._one(bool, "BF.EXISTS", item_bytes(item))
 
-    def __contains__(self, item: Item) -> bool:
-        return self.exists(item)
-
-    def exists_many(self, items: Iterable[Item]) -> list[bool]:
-        """Looks up any number of items."""
-        return self._many(items, self._steps.exists_window)
-
-    def exists_each(self, items: Iterable[Item]) -> Iterator[bool]:
-        """Like `exists_many`, but returns an iterator of the answers."""
-        return self._each(items, self._steps.exists_window)
-
-    def delete(self, item: Item) -> bool:
+    @method
+    def delete(self, item: Item) -> Steps[bool]:
         """Deletes an item from a filter with `hash="siphash"` or `counting`. Returns whether it was found."""
-        return self._run(self._steps.delete(item))
+        return self._one(bool, "BF.DEL", item_bytes(item))
 
-    def delete_many(self, items: Iterable[Item]) -> list[bool]:
-        """Deletes any number of items."""
-        return self._many(items, self._steps.delete_window)
-
+    @method
     def insert(
         self,
         items: Iterable[Item] = (),
@@ -111,100 +112,181 @@ class Filter:
         seed32: bytes | None = None,
         sync: bool = False,
         **words: Unpack[Words],
-    ) -> list[bool]:
+    ) -> Steps[list[bool]]:
         """BF.INSERT: adds items, and creates a missing filter with these options. `tightening` and `seed32` (32 bytes) select
         valkey-bloom's layout. With `sync`, items that were not new are replicated, too, so that a later WAIT confirms them.
         Without items it only creates the filter, which needs `seed`, `seed32`, `tightening` or `validate_scale_to`."""
-        before = insert_words(capacity, rate, nocreate, tightening, validate_scale_to, seed32, sync, words)
+        before = [self.key, *insert_words(capacity, rate, nocreate, tightening, validate_scale_to, seed32, sync, words)]
         refuse_single(items)
         items = list(items)
         if not items:
-            return self._run(self._steps.insert(before, [[]]))
-        return self._many(items, lambda window: self._steps.insert(before, window))
+            return self._batch(["BF.INSERT", *before], [[]])
+        return many(items, lambda window: self._batch(["BF.INSERT", *before, "ITEMS"], window))
 
-    def count(self, item: Item) -> int:
+    @method
+    def count(self, item: Item) -> Steps[int]:
         """Returns how often the item is in a filter with `counting`, at most 15."""
-        return self._run(self._steps.count(item))
+        return self._one(int, "BF.COUNT", item_bytes(item))
 
-    def card(self) -> int:
+    @method
+    def card(self) -> Steps[int]:
         """Returns the number of items; 0 if there is no filter."""
-        return self._run(self._steps.card())
+        return self._one(int, "BF.CARD")
 
-    def info(self) -> Info:
+    @method
+    def info(self) -> Steps[Info]:
         """Returns the filter's capacity, size and number of items (BF.INFO)."""
-        return self._run(self._steps.info())
+        return self._one(parse_info, "BF.INFO")
 
-    def stats(self) -> Stats:
+    @method
+    def stats(self) -> Steps[Stats]:
         """Returns the filter's kind, fill and current error rate (BF.STATS). The server reads at most 1 MiB of each layer."""
-        return self._run(self._steps.stats())
+        return self._one(parse_stats, "BF.STATS")
 
-    def debug(self) -> list[str]:
+    @method
+    def debug(self) -> Steps[list[str]]:
         """Returns lines with the sizes of the filter and of each layer (BF.DEBUG)."""
-        return self._run(self._steps.debug())
+        return self._one(lambda reply: [text(line) for line in reply], "BF.DEBUG")
 
-    def merge(self, *sources: Key) -> None:
+    @method
+    def merge(self, *sources: Key) -> Steps[None]:
         """Adds the items of the sources to this filter (BF.MERGE). If it is missing, it is created with the options of the
         first source. All need the same rate, capacity, expansion, hash and seed."""
-        self._run(self._steps.merge(sources))
+        if not sources:
+            raise ValueError("merge needs a source")
+        return self._one(nothing, "BF.MERGE", *sources, wait_s=LONG_S)
 
-    def rotate(self) -> int:
+    @method
+    def rotate(self) -> Steps[int]:
         """Begins the next bucket of a filter that forgets. Returns how many items were dropped with the oldest."""
-        return self._run(self._steps.rotate())
+        return self._one(int, "BF.ROTATE")
 
-    def clear(self) -> None:
+    @method
+    def clear(self) -> Steps[None]:
         """Empties the filter, and keeps its options."""
-        self._run(self._steps.clear())
+        return self._one(nothing, "BF.CLEAR")
 
-    def drop(self) -> bool:
+    @method
+    def drop(self) -> Steps[bool]:
         """Deletes the key. Returns whether it existed."""
-        return self._run(self._steps.drop())
+        return self._one(bool, "UNLINK")
 
-    def dump(self, file: BinaryIO) -> int:
+    @method
+    def dump(self, file: BinaryIO) -> Steps[int]:
         """Writes the filter to a file, record by record (BF.SCANDUMP), in a few MiB of memory. Returns the bytes of data. Items
         that are added meanwhile may be missing. Does not work for valkey-bloom's layout."""
         file.write(dump.MAGIC)
         iterator, total = 0, 0
         while True:
-            iterator, data = self._run(self._steps.record(iterator))
+            reply = yield from self._one(same, "BF.SCANDUMP", iterator, wait_s=LONG_S)
+            iterator, data = int(reply[0]), bytes(reply[1])
             dump.write_record(file, iterator, data if iterator else b"")
             if iterator == 0:
                 return total
             total += len(data)
 
-    def load(self, file: BinaryIO, *, replace: bool = False) -> int:
+    @method
+    def load(self, file: BinaryIO, *, replace: bool = False) -> Steps[int]:
         """Creates the filter from a file of `dump`. Raises FilterExists if the key exists, unless `replace` deletes it first.
         Nobody can use the filter before the last record. If loading fails, deletes the key. Returns the bytes of data."""
         records = dump.read_records(file)
         record = next(records, None)
         if record is None:
             raise BadDump("the file has no records")
-        self._run(self._steps.begin_load(replace))
+        if (yield from self._one(bool, "EXISTS")):
+            if not replace:
+                raise FilterExists(f"{self.key!r}: there is a key already")
+            yield from self._one(nothing, "UNLINK")
         total = 0
         try:
             while record is not None:
-                self._run(self._steps.load_record(*record))
+                yield from self._load_record(*record)
                 total += len(record[1])
                 record = next(records, None)
             # If the last records are missing, the filter is still being loaded.
-            self._run(self._steps.info())
+            yield from self._one(parse_info, "BF.INFO")
         except BaseException:
-            self._run(self._steps.abandon_load())
+            # What a failed load has left would only answer that it is still being loaded.
+            yield Ask([Call(["UNLINK", self.key], nothing)])
             raise
         return total
 
-    def _run(self, steps: Steps[T]) -> T:
-        return drive(self.client, self._error, steps)
-
-    def _each(self, items: Iterable[Item], steps: Callable[[Window], Steps[list[bool]]]) -> Iterator[bool]:
-        refuse_single(items)
-        return (answer for window in windows(items) for answer in self._run(steps(window)))
-
-    def _many(self, items: Iterable[Item], steps: Callable[[Window], Steps[list[bool]]]) -> list[bool]:
-        answers: list[bool] = []
+    def _load_record(self, iterator: int, data: bytes) -> Steps[None]:
         try:
-            for window in windows(items):
-                answers += self._run(steps(window))
-        except BloomgateError as error:
-            error.answers = [*answers, *error.answers]
+            yield from self._one(nothing, "BF.LOADCHUNK", iterator, data, wait_s=LONG_S)
+        except BloomgateError:
             raise
-        return answers
+        except Exception as error:
+            if type(error).__name__ == "ResponseError":
+                raise BadDump(f"{self.key!r}: {error}") from error
+            raise
+
+    def _one(self, parse: Callable[[Any], T], *words: Word, wait_s: float = 0.0) -> Steps[T]:
+        """Sends a command whose first argument is the key."""
+        [found] = yield Ask([Call([words[0], self.key, *words[1:]], parse)], wait_s=wait_s)
+        if isinstance(found, Exception):
+            raise named(found, self.key)
+        result: T = found
+        return result
+
+    def _add_window(self, window: Window) -> Steps[list[bool]]:
+        if self.create:
+            return self._batch(["BF.MADD", self.key], window)
+        return self._batch(["BF.INSERT", self.key, "NOCREATE", "ITEMS"], window)
+
+    def _exists_window(self, window: Window) -> Steps[list[bool]]:
+        return self._batch(["BF.MEXISTS", self.key], window)
+
+    def _delete_window(self, window: Window) -> Steps[list[bool]]:
+        return self._batch(["BF.MDEL", self.key], window)
+
+    def _batch(self, command: list[Word], window: Window) -> Steps[list[bool]]:
+        """Sends one command per chunk, all together. Raises the first error, with the answers of all other commands."""
+        found = yield Ask([Call([*command, *chunk], same) for chunk in window])
+        answers, trouble = collect(window, found)
+        if trouble is not None:
+            raise with_answers(trouble, self.key, answers)
+        return [bool(answer) for answer in answers]
+
+
+def collect(window: Window, found: list[Any]) -> tuple[list[bool | None], Exception | None]:
+    """Returns the answers of a batch in order, and its first error. A command that failed midway answers a shorter array,
+    whose last element is the error."""
+    answers: list[bool | None] = []
+    trouble: Exception | None = None
+    for chunk, reply in zip(window, found, strict=True):
+        if isinstance(reply, Exception):
+            trouble = trouble or reply
+            answers += [None] * len(chunk)
+            continue
+        if reply and isinstance(reply[-1], Exception):
+            trouble = trouble or reply[-1]
+        parsed = booleans(reply)
+        answers += parsed + [None] * (len(chunk) - len(parsed))
+    return answers, trouble
+
+
+def with_answers(trouble: Exception, key: object, answers: list[bool | None]) -> Exception:
+    error = named(trouble, key)
+    if isinstance(error, BloomgateError):
+        error.answers = answers
+    return error
+
+
+class Filter(FilterMethods, ThreadBatches):
+    """A filter in a server.
+
+    With `create=False`, an add to a missing filter raises FilterMissing instead of creating one from the server's
+    configuration.
+
+    Every method raises FilterMissing, FilterFull, FilterLoading, FilterExists or ModuleMissing where these apply, and
+    otherwise the client library's errors (`redis.RedisError`). Items are bytes, str (as UTF-8) or int (in decimal); anything
+    else raises TypeError. A client that repeats a command after a lost connection may report that an item was in, because the
+    first attempt added it. If that matters, use `bloomgate.connect`."""
+
+    def __init__(self, client: Client, key: Key, *, create: bool = True) -> None:
+        ThreadBatches.__init__(self, client)
+        FilterMethods.__init__(self, key, create)
+
+    def __contains__(self, item: Item) -> bool:
+        return self.exists(item)

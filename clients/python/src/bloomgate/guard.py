@@ -1,4 +1,4 @@
-"""The guard in front of a database, for threads. docs/guard.md has the protocol, and docs/guard-proof.md its reasons."""
+"""The guard in front of a database. docs/guard.md has the protocol, and docs/guard-proof.md its reasons."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from .codec import Bytes, Codec, V
-from .filling import TIMEOUT_S, FillingSteps
+from .filling import TIMEOUT_S, fill_steps
+from .flavours import Prepared, Threads, method
 from .guard_commands import PAUSED
 from .guard_many import ManyRows
 from .guard_steps import GuardSteps, chosen
 from .guard_words import Fetched, GuardOptions, GuardWords, check_socket_timeout, milliseconds
-from .items import Item, Key, item_bytes, refuse_single, windows
+from .items import Item, Key, item_bytes
 from .replication import Durability
-from .steps import Ask, Client, Steps, ask, client_error, drive
+from .steps import Ask, Client, Event, Steps, ask, client_error, drive
 from .tracking import Tracking
 from .waiting import slots_of
 from .words import Words
@@ -29,7 +30,63 @@ Id = TypeVar("Id", bound=bytes | str | int)
 R = TypeVar("R")
 
 
-class Guard(Generic[V]):
+class GuardMethods(Prepared, Generic[V]):
+    """What a guard does, in threads and in tasks."""
+
+    def __init__(
+        self,
+        client: object,
+        filter: Key,
+        codec: Any,
+        load: Any,
+        load_many: Any,
+        options: GuardOptions,
+        make_event: Callable[[], Event],
+    ) -> None:
+        check_socket_timeout(client, options.longest_wait)
+        self._load, self._load_many = load, load_many
+        chosen_codec: Any = codec or Bytes()
+        self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, options, slots_of(client), make_event)
+        self._steps.durability.check_client(client)
+        self._tracking: Tracking | None = None
+        if options.near is not None:
+            self._tracking = tracking = Tracking(client, options.near, self._steps.prefix)
+            self._steps.has_reports = lambda: tracking.is_active
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The guard's events by name."""
+        return self._steps.counts
+
+    @method
+    def announce(self, *ids: Item) -> Steps[None]:
+        """A writer's first call, before the commit. If it raises, do not commit. With `feed=True` it does nothing."""
+        return self._steps.announce(ids)
+
+    @method
+    def confirm(self, *ids: Item) -> Steps[None]:
+        """A writer's second call, after the commit. It is repeated for up to `patience` seconds until the server answers;
+        then it raises Unconfirmed.
+
+        If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that
+        lands after this call leaves the old row cached.
+
+        With `feed=True` it does nothing."""
+        return self._steps.confirm(ids)
+
+    @method
+    def forget(self, *ids: Item) -> Steps[None]:
+        """Deletes ids that never return from the filter, after their rows were deleted inside of `changed`. The filter needs
+        `hash="siphash"`. With `feed=True` it does nothing: the follower deletes the ids of deleted rows."""
+        return self._steps.forget(ids)
+
+    def _prepared(self, steps: Steps[R]) -> Steps[R]:
+        if self._tracking is not None:
+            self._tracking.start()
+        return self._steps.checked(steps)
+
+
+class Guard(GuardMethods[V], Threads):
     """Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row.
 
     Every time is in seconds. Times to live: `ttl` of a cached row; `absent_ttl` of the knowledge that there is no row.
@@ -98,22 +155,8 @@ class Guard(Generic[V]):
         load_many: Any = None,
         **options: Unpack[GuardWords],
     ) -> None:
-        words = GuardOptions(**options)
-        check_socket_timeout(client, words.longest_wait)
-        self.client = client
-        self._error = client_error(client)
-        chosen_codec: Any = codec or Bytes()
-        self._load, self._load_many = load, load_many
-        self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, words, slots_of(client), threading.Event)
-        self._steps.durability.check_client(client)
-        self._tracking: Tracking | None = None
-        if words.near is not None:
-            self._tracking = tracking = Tracking(client, words.near, self._steps.prefix)
-            self._steps.has_reports = lambda: tracking.is_active
-
-    @property
-    def counts(self) -> Counter[str]:
-        return self._steps.counts
+        Threads.__init__(self, client)
+        GuardMethods.__init__(self, client, filter, codec, load, load_many, GuardOptions(**options), threading.Event)
 
     def get(self, id: Id, load: Callable[[Id], V | None] | None = None, ttl: float | None = None) -> V | None:
         """Returns a row, or None if there is none. `load`, by default the guard's, gets the id. It reads the row from the
@@ -160,20 +203,6 @@ class Guard(Generic[V]):
 
         return get
 
-    def announce(self, *ids: Item) -> None:
-        """A writer's first call, before the commit. If it raises, do not commit. With `feed=True` it does nothing."""
-        self._run(self._steps.announce(ids))
-
-    def confirm(self, *ids: Item) -> None:
-        """A writer's second call, after the commit. It is repeated for up to `patience` seconds until the server answers;
-        then it raises Unconfirmed.
-
-        If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that
-        lands after this call leaves the old row cached.
-
-        With `feed=True` it does nothing."""
-        self._run(self._steps.confirm(ids))
-
     @contextmanager
     def changed(self, *ids: Item) -> Iterator[None]:
         """Announces ids, and confirms them at the end of the `with` block, whatever happens in it. The transaction that
@@ -185,16 +214,6 @@ class Guard(Generic[V]):
             yield
         finally:
             self.confirm(*ids)
-
-    def forget(self, *ids: Item) -> None:
-        """Deletes ids that never return from the filter, after their rows were deleted inside of `changed`. The filter needs
-        `hash="siphash"`. With `feed=True` it does nothing: the follower deletes the ids of deleted rows."""
-        self._run(self._steps.forget(ids))
-
-    def _run(self, steps: Steps[R]) -> R:
-        if self._tracking is not None:
-            self._tracking.start_thread()
-        return drive(self.client, self._error, self._steps.checked(steps))
 
 
 def fill_filter(
@@ -218,10 +237,5 @@ def fill_filter(
 
     If this raises, `{key}~filling` may be left: delete it and begin again. As long as it exists, FilterExists is raised,
     because another client may be filling it."""
-    refuse_single(ids)
-    error = client_error(client)
-    steps = FillingSteps(client, key, Durability(replicas, replicas_timeout, aof))
-    drive(client, error, steps.begin(rate, capacity, words))
-    new = sum(drive(client, error, steps.add(window)) for window in windows(ids))
-    drive(client, error, steps.finish())
-    return new
+    durability = Durability(replicas, replicas_timeout, aof)
+    return drive(client, client_error(client), fill_steps(client, key, ids, rate, capacity, durability, words))

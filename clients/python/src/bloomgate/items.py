@@ -7,6 +7,9 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 Item = bytes | bytearray | memoryview | str | int
 """An item of a filter: bytes, a str that is encoded as UTF-8, or an int that is written in decimal."""
 
+Items = Iterable[Item] | AsyncIterable[Item]
+"""Items of a batch. Only tasks take asynchronous iterables."""
+
 Key = bytes | str
 
 COMMAND_ITEMS = 500
@@ -20,6 +23,7 @@ WINDOW_COMMANDS = 16
 
 Chunk = list[bytes]
 Window = list[Chunk]
+Windows = Iterator[Window] | AsyncIterator[Window]
 
 
 def item_bytes(item: Item) -> bytes:
@@ -41,7 +45,7 @@ def refuse_single(items: object) -> None:
         raise TypeError(f"items is one {type(items).__name__}; it should be an iterable of items, such as a list")
 
 
-class Windows:
+class Collected:
     """Collects items into chunks, one per command, and chunks into windows, which are sent together."""
 
     def __init__(self) -> None:
@@ -68,7 +72,7 @@ class Windows:
 def windows(items: Iterable[Item]) -> Iterator[Window]:
     """Splits items into windows. Reads no further ahead than one window."""
     refuse_single(items)
-    collected = Windows()
+    collected = Collected()
     for item in items:
         if collected.put(item):
             yield collected.take()
@@ -76,15 +80,21 @@ def windows(items: Iterable[Item]) -> Iterator[Window]:
         yield collected.take()
 
 
-async def async_windows(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncIterator[Window]:
+async def async_windows(items: Items) -> AsyncIterator[Window]:
     """Like `windows`, for iterables of both kinds."""
     if not isinstance(items, AsyncIterable):
         for window in windows(items):
             yield window
         return
-    collected = Windows()
+    collected = Collected()
     async for item in items:
         if collected.put(item):
             yield collected.take()
     if collected.window:
         yield collected.take()
+
+
+def windows_of(items: Items) -> Windows:
+    """Splits items of either kind."""
+    refuse_single(items)
+    return async_windows(items) if isinstance(items, AsyncIterable) else windows(items)

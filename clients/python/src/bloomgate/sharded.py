@@ -1,24 +1,318 @@
-"""A filter in many shards, each in a slot of its own, so that the nodes of a cluster share its memory and its load."""
+"""A filter in many shards, each in a slot of its own, so that the nodes of a cluster share its memory and its load.
+docs/sharding.md has the contract."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import BloomgateError
-from .items import Item, Key, Window, item_bytes, refuse_single, windows
-from .replies import Info
-from .sharded_steps import ShardedSteps, create_steps
-from .steps import Client, Steps, client_error, drive
-from .words import Words
+from .errors import BloomgateError, FilterExists, FilterMissing, ShardMissing, ShardsChanged, named
+from .filter import LONG_S, collect, nothing, with_answers
+from .flavours import Batches, ThreadBatches, method, single
+from .items import Item, Key, Window, item_bytes, windows
+from .replies import Info, parse_info
+from .steps import Ask, Call, Client, Steps, client_error, drive, same
+from .words import Word, Words, creation_words
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+R = TypeVar("R")
 T = TypeVar("T")
 
+MOST_SHARDS = 16384
 
-class ShardedFilter:
+
+def shard_of(item: bytes, shards: int) -> int:
+    """Returns the shard of an item: the CRC-32 of its bytes (ISO 3309, as in zlib) modulo the number of shards."""
+    return zlib.crc32(item) % shards
+
+
+def shard_key(name: Key, shard: int) -> bytes:
+    return b"%b:{%d}" % (item_bytes(name), shard)
+
+
+def count_key(name: Key) -> bytes:
+    return b"%b:shards" % item_bytes(name)
+
+
+def shard_capacity(capacity: int, shards: int) -> int:
+    """Returns the capacity of one shard: its part and four standard deviations, so that chance fills none before the others."""
+    part = capacity / shards
+    return math.ceil(part + 4 * math.sqrt(part))
+
+
+def check_shards(shards: int) -> int:
+    if isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= MOST_SHARDS:
+        raise ValueError(f"a sharded filter has 1 to {MOST_SHARDS} shards, not {shards!r}")
+    return shards
+
+
+TOGETHER = 256
+"""The most shards that get a small command each together."""
+
+
+def in_order(order: list[int], answers: Sequence[T]) -> list[T]:
+    """Returns the answers by position: `order` has the position of each."""
+    return [answer for _, answer in sorted(zip(order, answers, strict=True), key=lambda pair: pair[0])]
+
+
+def first_error(found: Sequence[Any], keys: Sequence[bytes]) -> None:
+    for key, outcome in zip(keys, found, strict=True):
+        if isinstance(outcome, Exception):
+            raise named(outcome, key)
+
+
+def read_count(name: Key) -> Steps[int | None]:
+    """Returns the number of shards, or None if there is no such sharded filter."""
+    [found] = yield Ask([Call(["GET", count_key(name)])])
+    if isinstance(found, Exception):
+        raise found
+    if found is None:
+        return None
+    try:
+        return check_shards(int(found))
+    except ValueError:
+        raise BloomgateError(f"{count_key(name)!r} holds {found!r}, which is no number of shards") from None
+
+
+def create_steps(name: Key, rate: float, capacity: int, shards: int, resume: bool, words: Words) -> Steps[None]:
+    check_shards(shards)
+    reserve: list[Word] = [rate, shard_capacity(capacity, shards), *creation_words(words)]
+    [new] = yield Ask([Call(["SET", count_key(name), shards, "NX"], bool)])
+    if isinstance(new, Exception):
+        raise new
+    if not new:
+        there = yield from read_count(name)
+        if not resume or there != shards:
+            raise FilterExists(f"{name!r}: there is a sharded filter of {there} shards")
+    keys = [shard_key(name, shard) for shard in range(shards)]
+    for start in range(0, shards, TOGETHER):
+        part = keys[start : start + TOGETHER]
+        found = yield Ask([Call(["BF.RESERVE", key, *reserve], nothing) for key in part])
+        if resume:
+            found = [None if isinstance(one, Exception) and "item exists" in str(one) else one for one in found]
+        first_error(found, part)
+
+
+class ShardedMethods(Batches):
+    """What a sharded filter does, in threads and in tasks. Its number of shards is 0 until it is open."""
+
+    def __init__(self, name: Key, shards: int = 0) -> None:
+        self.name = name
+        self.shards = shards
+
+    def __repr__(self) -> str:
+        return f"ShardedFilter({self.name!r}, shards={self.shards})"
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The keys of the shards in order."""
+        return [shard_key(self.name, shard) for shard in range(self.shards)]
+
+    def _prepared(self, steps: Steps[R]) -> Steps[R]:
+        """Opens the filter before its first operation, which has not begun yet."""
+        if not self.shards:
+            yield from self._open()
+        return (yield from steps)
+
+    def _open(self) -> Steps[None]:
+        """Reads the number of shards, and checks that none is missing."""
+        found = yield from read_count(self.name)
+        if found is None:
+            raise FilterMissing(f"{self.name!r}: there is no such sharded filter")
+        self.shards = found
+        yield from self._verify()
+
+    def _verify(self) -> Steps[None]:
+        there = yield from self._each_shard(lambda key: Call(["EXISTS", key], bool))
+        missing = [key for key, is_there in zip(self.keys, there, strict=True) if not is_there]
+        if missing:
+            raise ShardMissing(f"{len(missing)} of {self.shards} shards are missing, the first is {missing[0]!r}")
+
+    def _each_shard(self, call: Callable[[bytes], Call[T]]) -> Steps[list[T]]:
+        """Sends one command for every shard."""
+        results: list[T] = []
+        keys = self.keys
+        for start in range(0, len(keys), TOGETHER):
+            part = keys[start : start + TOGETHER]
+            found = yield Ask([call(key) for key in part])
+            first_error(found, part)
+            results += found
+        return results
+
+    def _add_window(self, window: Window) -> Steps[list[bool]]:
+        return self._batch(["BF.INSERT"], ["NOCREATE", "ITEMS"], window, False)
+
+    def _exists_window(self, window: Window) -> Steps[list[bool]]:
+        return self._batch(["BF.MEXISTS"], [], window, True)
+
+    def _delete_window(self, window: Window) -> Steps[list[bool]]:
+        return self._batch(["BF.MDEL"], [], window, True)
+
+    def _batch(self, before: list[Word], after: list[Word], window: Window, look: bool) -> Steps[list[bool]]:
+        """Sends each item to its shard, to all shards in parallel. `look` checks that the shards exist, for commands that do
+        not fail without them. The number of shards is read again with every batch."""
+        items = [item for chunk in window for item in chunk]
+        groups: dict[int, list[int]] = {}
+        for position, item in enumerate(items):
+            groups.setdefault(shard_of(item, self.shards), []).append(position)
+        calls: list[Call[Any]] = []
+        chunks: Window = []
+        for shard, positions in groups.items():
+            key = shard_key(self.name, shard)
+            for part in windows(items[position] for position in positions):
+                for chunk in part:
+                    chunks.append(chunk)
+                    calls.append(Call([*before, key, *after, *chunk]))
+        guards = [Call(["EXISTS", shard_key(self.name, shard)], bool) for shard in groups] if look else []
+        found = yield Ask([*calls, *guards, Call(["GET", count_key(self.name)], same)])
+        order = [position for positions in groups.values() for position in positions]
+        try:
+            return in_order(order, self._read_batch(found, chunks, list(groups), look))
+        except BloomgateError as error:
+            error.answers = in_order(order, error.answers or [None] * len(order))
+            raise
+
+    def _read_batch(self, found: list[Any], chunks: Window, shards: list[int], look: bool) -> list[bool]:
+        *replies, count = found
+        presence = replies[len(chunks) :] if look else []
+        for shard, is_there in zip(shards, presence, strict=look):
+            key = shard_key(self.name, shard)
+            if isinstance(is_there, Exception):
+                raise is_there
+            if not is_there:
+                raise ShardMissing(f"{key!r}: this shard is missing")
+        answers, trouble = collect(chunks, replies[: len(chunks)])
+        if trouble is not None:
+            error = with_answers(trouble, self.name, answers)
+            if isinstance(error, FilterMissing):
+                missing = ShardMissing(f"{self.name!r}: a shard is missing")
+                missing.answers = error.answers
+                raise missing from trouble
+            raise error
+        if isinstance(count, Exception):
+            raise count
+        if count is None or int(count) != self.shards:
+            raise ShardsChanged(f"{self.name!r} was opened with {self.shards} shards and has {count!r} now: open it again")
+        return [bool(answer) for answer in answers]
+
+    @method
+    def add(self, item: Item) -> Steps[bool]:
+        """Adds an item. Returns True if it is certainly new."""
+        return single(self._add_window([[item_bytes(item)]]))
+
+    @method
+    def exists(self, item: Item) -> Steps[bool]:
+        """Returns False if the item is certainly not in the filter."""
+        return single(self._exists_window([[item_bytes(item)]]))
+
+    @method
+    def card(self) -> Steps[int]:
+        """Returns the number of items in all shards."""
+        # A missing key has the card 0.
+        yield from self._verify()
+        return sum((yield from self._each_shard(lambda key: Call(["BF.CARD", key], int))))
+
+    @method
+    def infos(self) -> Steps[list[Info]]:
+        """Returns BF.INFO of each shard in order."""
+        return self._infos()
+
+    @method
+    def info(self) -> Steps[Info]:
+        """Returns the sums over all shards; `layers` and `expansion` are those of the shard with the most layers."""
+        infos = yield from self._infos()
+        deepest = max(infos, key=lambda info: info.layers)
+        return Info(
+            capacity=sum(info.capacity for info in infos),
+            size_bytes=sum(info.size_bytes for info in infos),
+            layers=deepest.layers,
+            items=sum(info.items for info in infos),
+            expansion=deepest.expansion,
+        )
+
+    def _infos(self) -> Steps[list[Info]]:
+        return self._each_shard(lambda key: Call(["BF.INFO", key], parse_info))
+
+    @method
+    def verify(self) -> Steps[None]:
+        """Raises ShardMissing if a shard is missing."""
+        return self._verify()
+
+    @method
+    def reopen(self) -> Steps[None]:
+        """Reads the number of shards again."""
+        return self._open()
+
+    @method
+    def clear(self) -> Steps[None]:
+        """Empties all shards."""
+        yield from self._each_shard(lambda key: Call(["BF.CLEAR", key], nothing))
+
+    @method
+    def drop(self) -> Steps[None]:
+        """Deletes all shards and their number."""
+        # The number first: without it the filter cannot be opened.
+        [found] = yield Ask([Call(["UNLINK", count_key(self.name)], nothing)])
+        first_error([found], [count_key(self.name)])
+        yield from self._each_shard(lambda key: Call(["UNLINK", key], nothing))
+
+    @method
+    def merge_into(self, destination: Key) -> Steps[None]:
+        """Adds this filter's items to the sharded filter `destination`, which is created if it is missing. Raises ValueError if
+        it has another number of shards. Both need the same rate, capacity and seed."""
+        yield from self._verify()
+        [new] = yield Ask([Call(["SET", count_key(destination), self.shards, "NX"], bool)])
+        if isinstance(new, Exception):
+            raise new
+        if not new:
+            other = ShardedMethods(destination)
+            yield from other._open()
+            if other.shards != self.shards:
+                raise ValueError(f"{destination!r} has {other.shards} shards, {self.name!r} has {self.shards}")
+        for start in range(0, self.shards, TOGETHER):
+            part = [(shard_key(destination, i), shard_key(self.name, i)) for i in range(self.shards)[start : start + TOGETHER]]
+            found = yield Ask([Call(["BF.MERGE", to, origin], nothing) for to, origin in part], wait_s=LONG_S)
+            first_error(found, [to for to, _ in part])
+
+    @method
+    def double(self) -> Steps[None]:
+        """Doubles the number of shards by copying each (BF.SCANDUMP). No item is denied. Nobody may add meanwhile: an item that
+        is added to a shard after it was copied would be denied. The copies keep the items of both halves, so the shards are
+        as full as before, and the new room is for new items."""
+        # Copies of an interrupted attempt are made again: nobody uses them before the number is set.
+        yield from self._verify()
+        for shard in range(self.shards):
+            source, copy = shard_key(self.name, shard), shard_key(self.name, shard + self.shards)
+            yield from run(["UNLINK", copy])
+            iterator = 0
+            while True:
+                record = yield from run(["BF.SCANDUMP", source, iterator])
+                iterator, data = int(record[0]), bytes(record[1])
+                if iterator == 0:
+                    break
+                yield from run(["BF.LOADCHUNK", copy, iterator, data])
+        yield from run(["SET", count_key(self.name), 2 * self.shards])
+        self.shards *= 2
+
+
+def run(words: list[Word]) -> Steps[Any]:
+    [found] = yield Ask([Call(words)], wait_s=LONG_S)
+    if isinstance(found, Exception):
+        raise named(found, words[1])
+    return found
+
+
+def opened() -> Steps[None]:
+    """Does nothing: a filter is opened before its first operation."""
+    return
+    yield
+
+
+class ShardedFilter(ShardedMethods, ThreadBatches):
     """A sharded filter that exists. It is opened by `open`, or by the first call, which then raises FilterMissing if there is none
     with this name, and ShardMissing if one of its shards is missing, as does every call that needs that shard. It works with the
     clients of clusters and of single servers. A batch goes to all shards in parallel.
@@ -26,15 +320,14 @@ class ShardedFilter:
     Every call also reads the number of shards, and raises ShardsChanged if it was doubled: then open the filter again."""
 
     def __init__(self, client: Client, name: Key) -> None:
-        self.client = client
-        self._error = client_error(client)
-        self._steps = ShardedSteps(name, 0)
+        ThreadBatches.__init__(self, client)
+        ShardedMethods.__init__(self, name)
 
     @classmethod
     def open(cls, client: Client, name: Key) -> ShardedFilter:
         """Opens a sharded filter that exists."""
         filter = cls(client, name)
-        filter.reopen()
+        filter._run(opened())
         return filter
 
     @classmethod
@@ -48,116 +341,5 @@ class ShardedFilter:
         drive(client, client_error(client), create_steps(name, rate, capacity, shards, resume, words))
         return cls.open(client, name)
 
-    def __repr__(self) -> str:
-        return f"ShardedFilter({self.name!r}, shards={self.shards})"
-
-    @property
-    def name(self) -> Key:
-        return self._steps.name
-
-    @property
-    def shards(self) -> int:
-        """The number of shards; 0 before the filter is opened."""
-        return self._steps.shards
-
-    @property
-    def keys(self) -> list[bytes]:
-        """The keys of the shards in order."""
-        return self._steps.keys
-
-    def add(self, item: Item) -> bool:
-        """Adds an item. Returns True if it is certainly new."""
-        [answer] = self._run(self._steps.add_window([[item_bytes(item)]]))
-        return answer
-
-    def add_many(self, items: Iterable[Item]) -> list[bool]:
-        """Adds any number of items. Returns the answers in the order of the items."""
-        return self._many(items, self._steps.add_window)
-
-    def add_each(self, items: Iterable[Item]) -> Iterator[bool]:
-        """Like `add_many`, but returns an iterator of the answers. Items whose answers are not consumed are not added."""
-        return self._each(items, self._steps.add_window)
-
-    def exists(self, item: Item) -> bool:
-        """Returns False if the item is certainly not in the filter."""
-        [answer] = self._run(self._steps.exists_window([[item_bytes(item)]]))
-        return answer
-
     def __contains__(self, item: Item) -> bool:
         return self.exists(item)
-
-    def exists_many(self, items: Iterable[Item]) -> list[bool]:
-        """Looks up any number of items."""
-        return self._many(items, self._steps.exists_window)
-
-    def exists_each(self, items: Iterable[Item]) -> Iterator[bool]:
-        """Like `exists_many`, but returns an iterator of the answers."""
-        return self._each(items, self._steps.exists_window)
-
-    def delete_many(self, items: Iterable[Item]) -> list[bool]:
-        """Deletes items; the shards need `hash="siphash"` or `counting`."""
-        return self._many(items, self._steps.delete_window)
-
-    def card(self) -> int:
-        """Returns the number of items in all shards."""
-        return self._run(self._steps.card())
-
-    def infos(self) -> list[Info]:
-        """Returns BF.INFO of each shard in order."""
-        return self._run(self._steps.infos())
-
-    def info(self) -> Info:
-        """Returns the sums over all shards; `layers` and `expansion` are those of the shard with the most layers."""
-        infos = self.infos()
-        deepest = max(infos, key=lambda info: info.layers)
-        return Info(
-            capacity=sum(info.capacity for info in infos),
-            size_bytes=sum(info.size_bytes for info in infos),
-            layers=deepest.layers,
-            items=sum(info.items for info in infos),
-            expansion=deepest.expansion,
-        )
-
-    def verify(self) -> None:
-        """Raises ShardMissing if a shard is missing."""
-        self._run(self._steps.verify())
-
-    def reopen(self) -> None:
-        """Reads the number of shards again."""
-        drive(self.client, self._error, self._steps.open())
-
-    def clear(self) -> None:
-        """Empties all shards."""
-        self._run(self._steps.clear())
-
-    def drop(self) -> None:
-        """Deletes all shards and their number."""
-        self._run(self._steps.drop())
-
-    def merge_into(self, destination: Key) -> None:
-        """Adds this filter's items to the sharded filter `destination`, which is created if it is missing. Raises ValueError if
-        it has another number of shards. Both need the same rate, capacity and seed."""
-        self._run(self._steps.merge_into(destination))
-
-    def double(self) -> None:
-        """Doubles the number of shards by copying each (BF.SCANDUMP). No item is denied. Nobody may add meanwhile: an item that
-        is added to a shard after it was copied would be denied. The copies keep the items of both halves, so the shards are
-        as full as before, and the new room is for new items."""
-        self._run(self._steps.double())
-
-    def _run(self, steps: Steps[T]) -> T:
-        return drive(self.client, self._error, self._steps.opened(steps))
-
-    def _each(self, items: Iterable[Item], steps: Callable[[Window], Steps[list[bool]]]) -> Iterator[bool]:
-        refuse_single(items)
-        return (answer for window in windows(items) for answer in self._run(steps(window)))
-
-    def _many(self, items: Iterable[Item], steps: Callable[[Window], Steps[list[bool]]]) -> list[bool]:
-        answers: list[bool] = []
-        try:
-            for window in windows(items):
-                answers += self._run(steps(window))
-        except BloomgateError as error:
-            error.answers = [*answers, *error.answers]
-            raise
-        return answers

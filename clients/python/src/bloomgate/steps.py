@@ -9,13 +9,14 @@ import importlib
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from .errors import ModuleMissing
+from .items import Window, Windows
 from .replies import text
 from .words import Word
 
@@ -146,6 +147,14 @@ class Join:
 
 Step = Ask | Sleep | Wait | Do | Start | Join
 Steps = Generator[Step, Any, R]
+
+
+def next_window(source: Windows) -> Steps[Window | None]:
+    """Returns the next window of a batch, or None after the last."""
+    if isinstance(source, AsyncIterator):
+        window: Window | None = yield Do(lambda: anext(source, None))
+        return window
+    return next(source, None)
 
 
 def client_error(client: object, *, is_async: bool = False) -> type[Exception]:

@@ -35,12 +35,20 @@ class Tracking:
         if is_cluster(client):
             raise ValueError("a near cache needs a plain client: the nodes of a cluster report changes separately")
         self._pool: Any = client.connection_pool  # type: ignore[attr-defined]
+        self._is_async = hasattr(client, "__aenter__")
         self._grumble = Grumble()
         self._pause_s = RETRY_S
         self._near = weakref.ref(near)
         self._prefix = prefix
         self._follower: object = None
         self.is_active = False
+
+    def start(self) -> None:
+        """Follows changes from now on, in a thread or a task as the client is for."""
+        if self._is_async:
+            self.start_task()
+        else:
+            self.start_thread()
 
     def start_thread(self) -> None:
         """Starts a thread that follows changes, once in each process."""

@@ -22,7 +22,7 @@ from server import PATIENCE
 
 import bloomgate
 import bloomgate.asyncio
-from bloomgate import guard_words, items, sharding
+from bloomgate import guard_words, items, sharded
 from bloomgate.codec import Json
 
 from .words import SpecificationError, item_list, known, one_item
@@ -253,9 +253,9 @@ class Tasks(Threads):
 
 PURE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "item_bytes": lambda given: items.item_bytes(one_item(given["item"])),
-    "shard_of": lambda given: sharding.shard_of(items.item_bytes(one_item(given["item"])), given["shards"]),
-    "shard_capacity": lambda given: sharding.shard_capacity(given["capacity"], given["shards"]),
-    "shard_key": lambda given: sharding.shard_key(given["name"], given["shard"]),
+    "shard_of": lambda given: sharded.shard_of(items.item_bytes(one_item(given["item"])), given["shards"]),
+    "shard_capacity": lambda given: sharded.shard_capacity(given["capacity"], given["shards"]),
+    "shard_key": lambda given: sharded.shard_key(given["name"], given["shard"]),
     "cache_prefix": lambda given: guard_words.cache_prefix(given["filter"].encode()),
     "filling_name": lambda given: guard_words.filling_name(given["filter"].encode()),
 }

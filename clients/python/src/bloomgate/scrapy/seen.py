@@ -21,7 +21,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 
-from ..asyncio.filter import Filter as AsyncFilter
+from ..asyncio import Filter as AsyncFilter
 from ..connection import aconnect, connect
 from ..errors import BloomgateError
 from ..filter import Filter

@@ -1,35 +1,94 @@
-"""The guard in front of a database, for asyncio. The methods are those of `bloomgate.Guard`, which documents them; `load` and
-`load_many` are coroutine functions."""
+"""The package for asyncio, on `redis.asyncio`. Its methods are those of `bloomgate`, to be awaited; errors, codecs and replies
+are the same."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from ..codec import Bytes, Codec, V
-from ..filling import TIMEOUT_S, FillingSteps
-from ..guard_many import ManyRows
-from ..guard_steps import GuardSteps, chosen
-from ..guard_words import Fetched, GuardOptions, GuardWords, check_socket_timeout, milliseconds
-from ..items import Item, Key, async_windows, item_bytes, refuse_single
-from ..replication import Durability
-from ..steps import AsyncClient, Signal, Steps, adrive, client_error
-from ..tracking import Tracking
-from ..waiting import slots_of
-from ..words import Words
-from .batches import Batches
+from .codec import Codec, V
+from .connection import aconnect as connect
+from .filling import TIMEOUT_S, fill_steps
+from .filter import FilterMethods, plan_steps, plan_words
+from .flavours import TaskBatches, Tasks
+from .guard import GuardMethods, Id
+from .guard_many import ManyRows
+from .guard_steps import chosen
+from .guard_words import Fetched, GuardOptions, GuardWords, milliseconds
+from .items import Item, Items, Key, item_bytes
+from .replication import Durability
+from .replies import Plan
+from .sharded import ShardedMethods, create_steps, opened
+from .steps import AsyncClient, Signal, adrive, client_error
+from .turns import Turns
+from .words import Words
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Id = TypeVar("Id", bound=bytes | str | int)
-R = TypeVar("R")
+__all__ = ["Filter", "Guard", "ShardedFilter", "connect", "fill_filter", "plan"]
 
 
-class Guard(Generic[V]):
+async def plan(
+    client: AsyncClient,
+    rate: float,
+    capacity: int,
+    *,
+    items: int | None = None,
+    tightening: float | None = None,
+    **words: Unpack[Words],
+) -> Plan:
+    """Returns the size of a filter with these options once it has `items` items (BF.PLAN). Creates nothing."""
+    return await adrive(
+        client, client_error(client, is_async=True), plan_steps(plan_words(rate, capacity, items, tightening, words))
+    )
+
+
+class Filter(FilterMethods, TaskBatches):
+    """A filter in a server; see `bloomgate.Filter`. Batches also take asynchronous iterables."""
+
+    def __init__(self, client: AsyncClient, key: Key, *, create: bool = True) -> None:
+        TaskBatches.__init__(self, client)
+        FilterMethods.__init__(self, key, create)
+
+
+class ShardedFilter(ShardedMethods, TaskBatches):
+    """A filter in many shards; see `bloomgate.ShardedFilter`. Batches also take asynchronous iterables."""
+
+    def __init__(self, client: AsyncClient, name: Key) -> None:
+        TaskBatches.__init__(self, client)
+        ShardedMethods.__init__(self, name)
+
+    @classmethod
+    async def open(cls, client: AsyncClient, name: Key) -> ShardedFilter:
+        """Opens a sharded filter that exists."""
+        filter = cls(client, name)
+        await filter._run(opened())
+        return filter
+
+    @classmethod
+    async def create(
+        cls,
+        client: AsyncClient,
+        name: Key,
+        rate: float,
+        capacity: int,
+        shards: int,
+        *,
+        resume: bool = False,
+        **words: Unpack[Words],
+    ) -> ShardedFilter:
+        """Creates a filter for `capacity` items in 1 to 16384 shards. Each has room for its part and four standard deviations.
+        Filters that are to be merged need the same `seed`. Raises FilterExists if there is one with this name; `resume`
+        completes a creation that was interrupted. Do not use `resume` to replace a lost shard: the new shard would deny the
+        items of the lost one."""
+        await adrive(client, client_error(client, is_async=True), create_steps(name, rate, capacity, shards, resume, words))
+        return await cls.open(client, name)
+
+
+class Guard(GuardMethods[V], Tasks):
     """Rows of a database by id, with a filter and a cache in front of them; `bloomgate.Guard` documents the options.
 
     A load that takes longer than `soft_timeout` continues in a task of its own.
@@ -71,23 +130,9 @@ class Guard(Generic[V]):
         load_many: Any = None,
         **options: Unpack[GuardWords],
     ) -> None:
-        words = GuardOptions(**options)
-        check_socket_timeout(client, words.longest_wait)
-        self.client = client
-        self._error = client_error(client, is_async=True)
-        chosen_codec: Any = codec or Bytes()
-        self._load, self._load_many = load, load_many
-        self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, words, slots_of(client), Signal)
-        self._steps.durability.check_client(client)
-        self._batches = Batches(client, self._error, self._steps)
-        self._tracking: Tracking | None = None
-        if words.near is not None:
-            self._tracking = tracking = Tracking(client, words.near, self._steps.prefix)
-            self._steps.has_reports = lambda: tracking.is_active
-
-    @property
-    def counts(self) -> Counter[str]:
-        return self._steps.counts
+        Tasks.__init__(self, client)
+        GuardMethods.__init__(self, client, filter, codec, load, load_many, GuardOptions(**options), Signal)
+        self._turns = Turns(client, self._error, self._steps)
 
     async def get(self, id: Id, load: Callable[[Id], Awaitable[V | None]] | None = None, ttl: float | None = None) -> V | None:
         """Returns a row, or None if there is none. `load`, by default the guard's, gets the id. It reads the row from the
@@ -102,10 +147,10 @@ class Guard(Generic[V]):
         if ttl is not None:
             milliseconds("ttl", ttl)
         if self._tracking is not None:
-            self._tracking.start_task()
+            self._tracking.start()
             if (near := self._steps.near_answer(key)) is not None:
                 return near.value
-        found = await self._batches.fetch(key)
+        found = await self._turns.fetch(key)
         if isinstance(found, Fetched) and self._steps.is_checked:
             # Nearly all calls end here.
             if found.word == "absent":
@@ -132,20 +177,6 @@ class Guard(Generic[V]):
 
         return get
 
-    async def announce(self, *ids: Item) -> None:
-        """A writer's first call, before the commit. If it raises, do not commit. With `feed=True` it does nothing."""
-        await self._run(self._steps.announce(ids))
-
-    async def confirm(self, *ids: Item) -> None:
-        """A writer's second call, after the commit. It is repeated for up to `patience` seconds until the server answers;
-        then it raises Unconfirmed.
-
-        If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that
-        lands after this call leaves the old row cached.
-
-        With `feed=True` it does nothing."""
-        await self._run(self._steps.confirm(ids))
-
     @asynccontextmanager
     async def changed(self, *ids: Item) -> AsyncIterator[None]:
         """Announces ids, and confirms them at the end of the `async with` block, whatever happens in it. The transaction
@@ -158,21 +189,11 @@ class Guard(Generic[V]):
         finally:
             await self.confirm(*ids)
 
-    async def forget(self, *ids: Item) -> None:
-        """Deletes ids that never return from the filter, after their rows were deleted inside of `changed`. The filter needs
-        `hash="siphash"`. With `feed=True` it does nothing: the follower deletes the ids of deleted rows."""
-        await self._run(self._steps.forget(ids))
-
-    async def _run(self, steps: Steps[R]) -> R:
-        if self._tracking is not None:
-            self._tracking.start_task()
-        return await adrive(self.client, self._error, self._steps.checked(steps))
-
 
 async def fill_filter(
     client: AsyncClient,
     key: Key,
-    ids: Iterable[Item] | AsyncIterable[Item],
+    ids: Items,
     rate: float,
     capacity: int,
     *,
@@ -190,12 +211,6 @@ async def fill_filter(
 
     If this raises, `{key}~filling` may be left: delete it and begin again. As long as it exists, FilterExists is raised,
     because another client may be filling it."""
-    refuse_single(ids)
-    error = client_error(client, is_async=True)
-    steps = FillingSteps(client, key, Durability(replicas, replicas_timeout, aof))
-    await adrive(client, error, steps.begin(rate, capacity, words))
-    new = 0
-    async for window in async_windows(ids):
-        new += await adrive(client, error, steps.add(window))
-    await adrive(client, error, steps.finish())
-    return new
+    durability = Durability(replicas, replicas_timeout, aof)
+    steps = fill_steps(client, key, ids, rate, capacity, durability, words)
+    return await adrive(client, client_error(client, is_async=True), steps)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ..guard_commands import BATCH, GuardCommands
-from ..guard_words import Fetched
-from ..steps import SETTLE_S, AsyncClient, aask, adrive, keep
+from .guard_commands import BATCH, GuardCommands
+from .guard_words import Fetched
+from .steps import SETTLE_S, AsyncClient, aask, adrive, keep
 
 Seat = asyncio.Future[Any]
 """Where a task waits for the answer for its row: a Fetched, or the exception in its place."""
@@ -22,8 +22,8 @@ class Batch:
         self.sent: asyncio.Task[None] | None = None
 
 
-class Batches:
-    """The fetches of one guard."""
+class Turns:
+    """The fetches of one guard, turn by turn."""
 
     def __init__(self, client: AsyncClient, error: type[Exception], commands: GuardCommands[Any]) -> None:
         self.client = client
