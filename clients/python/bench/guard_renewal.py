@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from bloomgate import asyncio as bloom
-from bloomgate import guard_commands
+from bloomgate import guard_steps
 
 ROWS = 100
 TTL_S = 10.0
@@ -37,7 +37,7 @@ PANELS = [
 
 async def measure(url: str, jitter: float, beta: float) -> Points:
     """Returns queries per second, and lookups per second that took longer than half a load, by time."""
-    guard_commands.JITTER = jitter
+    guard_steps.JITTER = jitter
     points: Points = {name: [0.0] * round(SECONDS / POINT_S) for name in ("queries", "waits")}
     async with bloom.connect(url) as client:
         await client.unlink("bench", *[f"{{bench}}:{id}" for id in range(ROWS)])
@@ -50,7 +50,7 @@ async def measure(url: str, jitter: float, beta: float) -> Points:
             if point < len(points[name]):
                 points[name][point] += 1 / POINT_S
 
-        async def load(_: Any = None) -> bytes:
+        async def load(_: object = None) -> bytes:
             count("queries")
             await asyncio.sleep(LOAD_S)
             return b"row"

@@ -20,7 +20,7 @@ from rows import Rows
 from server import PATIENCE, Server, eventually
 
 import bloomgate.asyncio
-from bloomgate import Filter, Guard, guard_commands
+from bloomgate import Filter, Guard, guard_steps
 
 SHORT_S = 0.2
 
@@ -54,7 +54,7 @@ def rows() -> Rows:
 
 @pytest.fixture
 def long_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard_commands, "PAUSE_S", PATIENCE)
+    monkeypatch.setattr(guard_steps, "PAUSE_S", PATIENCE)
 
 
 def url(server: Server) -> str:

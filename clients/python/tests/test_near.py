@@ -20,8 +20,8 @@ from rows import Rows
 from server import PATIENCE, eventually
 
 import bloomgate.asyncio
-from bloomgate import Filter, Guard, Json, NearCache, tracking
-from bloomgate.tracking import Tracking
+from bloomgate import Filter, Guard, Json, NearCache
+from bloomgate.near import Tracking
 
 KEY = "{rows}:1"
 HOUR = 3600.0
@@ -252,8 +252,8 @@ def test_values_from_before_the_tracking_are_dropped(filled: redis.Redis, monkey
 
 @pytest.fixture
 def retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "RETRY_S", 0.01)
-    monkeypatch.setattr(tracking, "MOST_RETRY_S", 0.02)
+    monkeypatch.setattr("bloomgate.near.RETRY_S", 0.01)
+    monkeypatch.setattr("bloomgate.near.MOST_RETRY_S", 0.02)
 
 
 @pytest.mark.usefixtures("retries")

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from .codec import Bytes, Codec, V
 from .filling import TIMEOUT_S, fill_steps
 from .flavours import Prepared, Threads, method
-from .guard_commands import PAUSED
 from .guard_many import ManyRows
-from .guard_steps import GuardSteps, chosen
+from .guard_steps import PAUSED, GuardSteps, chosen
 from .guard_words import Fetched, GuardOptions, GuardWords, check_socket_timeout, milliseconds
 from .items import Item, Key, item_bytes
+from .near import Tracking
 from .replication import Durability
 from .steps import Ask, Client, Event, Steps, ask, client_error, drive
-from .tracking import Tracking
 from .waiting import slots_of
 from .words import Words
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic
 
 from .codec import V
-from .guard_commands import BATCH
-from .guard_steps import GuardSteps
+from .guard_steps import BATCH, GuardSteps
 from .guard_words import Fetched, milliseconds
 from .items import Item, item_bytes, refuse_single
 from .steps import Steps

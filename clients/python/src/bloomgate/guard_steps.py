@@ -1,26 +1,95 @@
-"""The guard's protocol (docs/guard.md): reading one row, and writing. For `bloomgate.Guard` and `bloomgate.asyncio.Guard`."""
+"""The guard's protocol (docs/guard.md), for `bloomgate.Guard` and `bloomgate.asyncio.Guard`: reading one row, writing, loading
+rows under leases, and the commands that these send."""
 
 from __future__ import annotations
 
+import math
+import random
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from .codec import Codec, V
-from .errors import LoadFailed, Unconfirmed
-from .guard_commands import BATCH, Answer, is_unavailable, nothing_to_undo, spread
-from .guard_load import GuardLoads
-from .guard_words import Fetched, GuardOptions, milliseconds
+from .errors import LoadFailed, ModuleMissing, Unconfirmed
+from .guard_words import FeedKeys, Fetched, GuardOptions, cache_prefix, milliseconds, parse_fetch, parse_fill, parse_mfetch
 from .items import Item, Key, item_bytes
+from .log import Grumble
 from .replication import Durability, check_replicas
-from .steps import Ask, Call, Event, Sleep, Steps, Wait
+from .steps import Ask, Call, Do, Event, Join, Sleep, Start, Steps, Wait
+from .telemetry import Telemetry
 from .waiting import Flight, Flights, Slots
+from .words import Word
 
 R = TypeVar("R")
 T = TypeVar("T")
 
+BATCH = 500
+"""The most ids that are sent together."""
+
+ANY_AGE_MS = 1 << 61
+"""The longest STALE that BF.FETCH accepts. Every value with a time to live has less than this left."""
+
+JITTER = 0.1
+"""Times to live are shortened by up to this share, at random: rows that are filled together do not expire together."""
+
+SLOW_LOAD_S = 0.05
+"""Renewals of faster loads may come together: they are over soon."""
+
+PAUSE_S = 2.0
+"""How long callers go to the database at once after the server has not answered in time."""
+
 REPEAT_S = 0.1
 """The pause before a confirmation is repeated, and before a row is fetched again that nobody can wait for."""
+
+SMOOTHING = 0.2
+"""The weight of the newest load in the average duration of loads."""
+
+BACKOFF_MS = 100
+"""The back-off after the first failed load of a row. It doubles with each further failure."""
+
+MOST_BACKOFF_MS = 10_000
+"""The longest back-off."""
+
+MOST_FAILING = 10_000
+"""The most rows whose failed loads are counted. Beyond that, the row that has not failed for the longest time is forgotten."""
+
+BACKGROUND_LOADS = 64
+"""The most loads of a guard that continue in the background after their `soft_timeout`."""
+
+
+class Paused(Exception):
+    """The answer to a fetch that is not sent, because the server has not answered in time a moment ago."""
+
+
+PAUSED = Paused()
+
+
+def nothing_to_undo(_found: list[Any]) -> Sequence[Call[Any]]:
+    """The `undo` of commands that have to reach the server, whatever becomes of the task that sends them."""
+    return ()
+
+
+def is_unavailable(outcome: Any) -> bool:
+    """Whether a command is new to an older module, or to the permissions of this client's user."""
+    return isinstance(outcome, ModuleMissing) or type(outcome).__name__ == "NoPermissionError"
+
+
+def spread(outcome: Any, count: int) -> list[Any]:
+    """Returns an answer for each row of a command, which itself may have failed."""
+    return outcome if isinstance(outcome, list) else [outcome] * count
+
+
+@dataclass(frozen=True)
+class Answer(Generic[V]):
+    """What is known of a row: the cached value, or None if there is no row. With a `token` the caller has to load the row,
+    and `value` is what may be served if that fails. `is_readable` is False where no value is cached, or none that the codec
+    can decode."""
+
+    value: V | None
+    token: bytes = b""
+    is_readable: bool = True
 
 
 def chosen(of_call: T | None, of_guard: T | None) -> T:
@@ -32,13 +101,30 @@ def chosen(of_call: T | None, of_guard: T | None) -> T:
     return of_guard
 
 
-class GuardSteps(GuardLoads[V]):
+class GuardSteps(Generic[V]):
     """Readers and writers of one table."""
 
     def __init__(
         self, filter: Key, codec: Codec[V], options: GuardOptions, slots: Slots, make_event: Callable[[], Event]
     ) -> None:
-        super().__init__(filter, codec, options)
+        self.filter = item_bytes(filter)
+        self.prefix = cache_prefix(self.filter) if options.prefix is None else item_bytes(options.prefix)
+        self.codec = codec
+        self.options = options
+        self.lease_ms = milliseconds("lease", options.lease)
+        self.counts: Counter[str] = Counter()
+        self.telemetry = Telemetry(self.filter)
+        self.near = options.near
+        self.has_reports: Callable[[], bool] = lambda: False
+        self.feed = FeedKeys(self.filter) if options.feed else None
+        self.grumble = Grumble()
+        self.has_answered = False
+        self.has_batches = True
+        self.is_struck = False
+        self.paused_until = 0.0
+        self.load_s = 0.0
+        self.failing: OrderedDict[bytes, int] = OrderedDict()
+        self.background = Slots(BACKGROUND_LOADS)
         self.durability = Durability(options.replicas, options.replicas_timeout, options.aof)
         self.slots = slots
         self.flights = Flights(make_event)
@@ -213,3 +299,353 @@ class GuardSteps(GuardLoads[V]):
             for answer in errors:
                 if isinstance(answer, Exception):
                     raise answer
+
+    def timed(self, load: Callable[[], Any], rows: int) -> Steps[Any]:
+        """Calls a function that loads rows, and takes its duration into the average."""
+        begun = time.monotonic()
+        try:
+            with self.telemetry.load(rows):
+                loaded = yield Do(load)
+        except Exception:
+            self.count("load_failed", rows)
+            raise
+        self.load_s += (time.monotonic() - begun - self.load_s) * (SMOOTHING if self.load_s else 1)
+        return loaded
+
+    def load_rows(
+        self,
+        tokens: Mapping[bytes, bytes],
+        flights: Mapping[bytes, Flight],
+        load: Callable[[], Steps[dict[bytes, V | None]]],
+        ttl_ms: int,
+        has_values: bool,
+    ) -> Steps[dict[bytes, V | None]]:
+        """Loads rows under leases, and fills them or gives the leases up. If all of them have old values in the cache
+        (`has_values`), these are served when the load fails or takes longer than `soft_timeout`. In the latter case the load
+        continues in the background."""
+        steps = self.load_and_fill(tokens, flights, load, ttl_ms, has_values)
+        soft_timeout = self.options.soft_timeout
+        if soft_timeout is None or not has_values:
+            return (yield from steps)
+        running = None
+        if self.background.take():
+            running = yield Start(self.in_background(steps), soft_timeout)
+            if running.done():
+                rows: dict[bytes, V | None] = yield Join(running)
+                return rows
+        else:
+            # Too many loads are running already.
+            yield from self.back_off(tokens)
+        old = yield from self.old_values(tokens)
+        if len(old) == len(tokens):
+            self.count("soft_timeout", len(old))
+            return old
+        if running is None:
+            self.count("unguarded", len(tokens))
+            return self.decode_rows(self.encode_rows((yield from load())))
+        rows = yield Join(running)
+        return rows
+
+    def in_background(self, steps: Steps[R]) -> Steps[R]:
+        try:
+            return (yield from steps)
+        finally:
+            self.background.give_back()
+
+    def load_and_fill(
+        self,
+        tokens: Mapping[bytes, bytes],
+        flights: Mapping[bytes, Flight],
+        load: Callable[[], Steps[dict[bytes, V | None]]],
+        ttl_ms: int,
+        has_values: bool,
+    ) -> Steps[dict[bytes, V | None]]:
+        left = dict(tokens)
+        try:
+            encoded = self.encode_rows((yield from load()))
+            rows = self.decode_rows(encoded)
+            fills = {id: self.fill_with(id, token, encoded[id], ttl_ms) for id, token in tokens.items()}
+            while left:
+                part = {id: left.pop(id) for id in list(left)[:BATCH]}
+                yield from self.send_fills(part, [fills[id] for id in part])
+        except Exception as error:
+            yield from self.back_off(left)
+            old = (yield from self.old_values(tokens)) if has_values else {}
+            if len(old) == len(tokens):
+                self.count("stale_served", len(old))
+                self.grumble.about("rows could not be loaded, and their old values were served", error)
+                return old
+            for flight in flights.values():
+                flight.error = error
+            raise
+        except BaseException:
+            if left:
+                yield self.give_up(left)
+            raise
+        for id in tokens:
+            self.failing.pop(id, None)
+        return rows
+
+    def old_values(self, ids: Mapping[bytes, bytes]) -> Steps[dict[bytes, V | None]]:
+        """Fetches values that may be served though they are old. The values that were fetched before a load do not qualify: a
+        row may have been changed during the load, and then its value has been deleted."""
+        found = yield from self.fetch(list(ids), stale_ms=0)
+        pairs = zip(ids, found, strict=True)
+        answers = {id: self.read(one) for id, one in pairs if isinstance(one, Fetched) and one.word != "wait"}
+        if unneeded := {id: answer.token for id, answer in answers.items() if answer.token}:
+            yield self.give_up(unneeded)
+        return {id: answer.value for id, answer in answers.items() if answer.is_readable}
+
+    def back_off(self, tokens: Mapping[bytes, bytes]) -> Generator[Ask, Any, None]:
+        """Ends the leases of rows whose load has failed. With `fail_safe`, nobody gets another lease for them before a
+        back-off has passed. It doubles with each failure. A server that does not know BACKOFF ends the leases only."""
+        if not self.options.fail_safe_ms:
+            yield self.give_up(tokens)
+            return
+        calls = [self.fill(id, token, "GIVEUP", "BACKOFF", self.next_backoff_ms(id)) for id, token in tokens.items()]
+        outcomes = yield Ask(calls, nothing_to_undo)
+        pairs = zip(tokens.items(), outcomes, strict=True)
+        refused = [(lease, outcome) for lease, outcome in pairs if isinstance(outcome, Exception)]
+        if refused:
+            self.grumble.about("the server has refused a back-off", refused[0][1])
+            yield self.give_up(dict(lease for lease, _ in refused))
+
+    def next_backoff_ms(self, id: bytes) -> int:
+        """Counts a failed load of a row, and returns how long nobody may try again."""
+        failures = self.failing.pop(id, 0)
+        self.failing[id] = failures + 1
+        if len(self.failing) > MOST_FAILING:
+            self.failing.popitem(last=False)
+        return int(min(MOST_BACKOFF_MS, BACKOFF_MS << min(failures, 16)))
+
+    def words(self, command: str, id: bytes, *rest: Word) -> list[Word]:
+        return [command, self.filter, id, self.prefix + id, *rest]
+
+    def stale_ms(self) -> int:
+        """Returns the STALE of a fetch: one caller refreshes a value with less than this to live.
+
+        A value with less than `fail_safe` left is due. Before that, it is renewed with a probability that grows as its end
+        approaches, and the earlier the longer loads take: Vattani, Chierichetti and Lowenstein, "Optimal Probabilistic Cache
+        Stampede Prevention", VLDB 2015, figure 3."""
+        early_s = self.load_s * self.options.beta * -math.log(1 - random.random())
+        return min(ANY_AGE_MS, self.options.fail_safe_ms + round(early_s * 1000))
+
+    def fetch_options(self, stale_ms: int) -> list[Word]:
+        stale: list[Word] = ["STALE", stale_ms] if stale_ms else []
+        feed: list[Word] = ["WHILE", self.feed.heartbeat, "UNLESS", self.feed.in_flight] if self.feed is not None else []
+        return ["LEASE", self.lease_ms, *stale, *feed]
+
+    def fetch(
+        self,
+        ids: Sequence[bytes],
+        replace: bool = False,
+        wait_ms: int = 0,
+        finished: Callable[[], None] | None = None,
+        stale_ms: int | None = None,
+    ) -> Generator[Ask, Any, list[Any]]:
+        """Fetches rows: returns a Fetched or an exception for each. If the caller is cancelled before it gets the replies,
+        the leases in them are given up.
+
+        Several rows are one BF.MFETCH, or a few. Callers that wait, and `replace`, need BF.FETCH. `stale_ms` replaces the
+        guard's.
+
+        `replace` is for rows whose cached value could not be decoded: it asks for the lease to replace the value. STALE with
+        the longest time gives one caller a token for any value with a time to live; a value without one, which is never
+        stale, gets one first. Deleting the value instead would not be safe: every caller that has seen it would delete what
+        the first of them has filled since.
+
+        An id whose cache key would be one of the follower's own keys is not sent: those keys hold no rows, and a fill would
+        overwrite them. Such a row is read from the database."""
+        answers: list[Any] = []
+        own = [id for id in ids if self.is_own(id)]
+        if own:
+            others = [id for id in ids if id not in own]
+            if others:
+                answers = yield from self.fetch(others, replace, wait_ms, finished, stale_ms)
+            by_id = dict(zip(others, answers, strict=True))
+            refused = ValueError(f"the cache key of {own[0]!r} is a key of the follower")
+            self.failed(refused)
+            return [by_id.get(id, refused) for id in ids]
+        if self.is_struck and self.is_paused():
+            if finished is not None:
+                finished()
+            return [PAUSED] * len(ids)
+        marks = self.near.begin(self.prefix + id for id in ids) if self.near is not None else {}
+        try:
+            if self.has_batches and len(ids) > 1 and not replace:
+                answers = yield from self.fetch_together(ids, stale_ms)
+            if not answers:
+                each_ms = ANY_AGE_MS if replace else stale_ms
+                answers = yield from self.fetch_each(ids, replace, wait_ms, finished, each_ms)
+        finally:
+            if self.near is not None:
+                # Not what is filled: the server reports that as a change.
+                found = zip(marks, answers, strict=False)
+                hits = {key: one.value for key, one in found if isinstance(one, Fetched) and one.word == "hit"}
+                self.near.end(marks, hits)
+        self.record(answers)
+        return answers
+
+    def near_answer(self, id: bytes) -> Answer[V] | None:
+        """Returns what the near cache has of a row. Nothing if no changes are reported."""
+        value = self.near.get(self.prefix + id) if self.near is not None and self.has_reports() else None
+        if value is None:
+            return None
+        answer = self.read(Fetched("hit", value=value))
+        if not answer.is_readable:
+            return None
+        self.count("near_hit")
+        return answer
+
+    def is_own(self, id: bytes) -> bool:
+        """Whether the id's cache key would be one of the follower's own keys."""
+        return self.feed is not None and self.feed.own(self.prefix + id)
+
+    def is_paused(self) -> bool:
+        """Whether a fetch has to be left out, after the server has not answered one in time. After a pause, one caller
+        fetches, while the pause goes on for the others."""
+        now = time.monotonic()
+        if now < self.paused_until:
+            return True
+        self.paused_until = now + PAUSE_S
+        return False
+
+    def record(self, answers: Sequence[Fetched | Exception]) -> None:
+        """Counts the answers of a fetch."""
+        words: dict[str, int] = {}
+        for answer in answers:
+            if isinstance(answer, Exception):
+                self.failed(answer)
+            else:
+                self.has_answered = True
+                self.is_struck = False
+                words[answer.word] = words.get(answer.word, 0) + 1
+        for word, number in words.items():
+            self.count(word, number)
+
+    def count(self, event: str, number: int = 1) -> None:
+        self.counts[event] += number
+        self.telemetry.event(event, number)
+
+    def fetch_together(self, ids: Sequence[bytes], stale_ms: int | None) -> Generator[Ask, Any, list[Any]]:
+        """Sends one BF.MFETCH, or a few. Returns nothing if this client cannot use the command."""
+        groups = [(stale_ms, ids)] if stale_ms is not None else self.stale_groups(ids)
+        order = [id for _, group in groups for id in group]
+        calls = []
+        for group_ms, group in groups:
+            pairs = [word for id in group for word in (id, self.prefix + id)]
+            words = ["BF.MFETCH", self.filter, *self.fetch_options(group_ms), "ITEMS", *pairs]
+            calls.append(Call(words, parse_mfetch))
+
+        def answers(found: list[Any]) -> list[Any]:
+            pairs = zip(groups, found, strict=True)
+            return [answer for (_, group), one in pairs for answer in spread(one, len(group))]
+
+        found = yield Ask(calls, lambda found: self.unneeded(order, answers(found)))
+        if any(is_unavailable(one) for one in found):
+            self.has_batches = False
+            return []
+        by_id = dict(zip(order, answers(found), strict=True))
+        return [by_id[id] for id in ids]
+
+    def stale_groups(self, ids: Sequence[bytes]) -> list[tuple[int, Sequence[bytes]]]:
+        """Returns rows by the STALE of their fetch. If all rows of a batch shared what is drawn for their renewal, a large
+        number would renew all that expire soon, at once. So slow loads are drawn for each row, and rows with similar numbers
+        are fetched together."""
+        if self.load_s * self.options.beta < SLOW_LOAD_S:
+            return [(self.stale_ms(), ids)]
+        groups: dict[int, tuple[list[int], list[bytes]]] = {}
+        for id in ids:
+            drawn_ms = self.stale_ms()
+            drawn, group = groups.setdefault((drawn_ms - self.options.fail_safe_ms).bit_length(), ([], []))
+            drawn.append(drawn_ms)
+            group.append(id)
+        return [(sum(drawn) // len(drawn), group) for drawn, group in groups.values()]
+
+    def fetch_call(self, id: bytes, stale_ms: int | None = None, wait: Sequence[Word] = ()) -> Call[Fetched]:
+        """Returns the BF.FETCH of a row."""
+        options = self.fetch_options(self.stale_ms() if stale_ms is None else stale_ms)
+        return Call(self.words("BF.FETCH", id, *options, *wait), parse_fetch)
+
+    def fetch_each(
+        self, ids: Sequence[bytes], replace: bool, wait_ms: int, finished: Callable[[], None] | None, stale_ms: int | None
+    ) -> Generator[Ask, Any, list[Any]]:
+        """Sends a BF.FETCH for each row, all together."""
+        calls: list[Call[Any]] = []
+        wait: list[Word] = ["WAIT", wait_ms] if wait_ms else []
+        for id in ids:
+            if replace:
+                calls.append(Call(["PEXPIRE", self.prefix + id, milliseconds("ttl", self.options.ttl), "NX"]))
+            calls.append(self.fetch_call(id, stale_ms, wait))
+
+        def fetched(found: list[Any]) -> list[Any]:
+            return [one for call, one in zip(calls, found, strict=True) if call.parse is parse_fetch]
+
+        ask = Ask(calls, lambda found: self.unneeded(ids, fetched(found)), finished, wait_ms / 1000)
+        return fetched((yield ask))
+
+    def unneeded(self, ids: Sequence[bytes], answers: list[Any]) -> Sequence[Call[Any]]:
+        """Returns the commands that give up the leases in some answers."""
+        pairs = zip(ids, answers, strict=True)
+        return self.give_up({id: one.token for id, one in pairs if isinstance(one, Fetched) and one.token}).calls
+
+    def fill(self, id: bytes, token: bytes, *rest: Word) -> Call[bool]:
+        return Call(self.words("BF.FILL", id, token, *rest), parse_fill)
+
+    def encode_rows(self, rows: Mapping[bytes, V | None]) -> dict[bytes, bytes | None]:
+        """Returns loaded rows as they are cached."""
+        return {id: None if row is None else self.codec.encode(row) for id, row in rows.items()}
+
+    def decode_rows(self, encoded: Mapping[bytes, bytes | None]) -> dict[bytes, V | None]:
+        """Returns loaded rows as callers get them: as everybody gets them who finds them in the cache."""
+        return {id: None if data is None else self.codec.decode(data) for id, data in encoded.items()}
+
+    def fill_with(self, id: bytes, token: bytes, data: bytes | None, ttl_ms: int) -> Call[bool]:
+        share = 1 - JITTER * random.random()
+        if data is None:
+            absent_ms = max(1, round(milliseconds("absent_ttl", self.options.absent_ttl) * share))
+            return self.fill(id, token, "NONE", "PX", absent_ms)
+        fresh_ms = max(1, round(ttl_ms * share))
+        return self.fill(id, token, "VALUE", data, "PX", fresh_ms + self.options.fail_safe_ms)
+
+    def give_up(self, tokens: Mapping[bytes, bytes]) -> Ask:
+        """Ends leases, so that other callers may load."""
+        return Ask([self.fill(id, token, "GIVEUP") for id, token in tokens.items()], nothing_to_undo)
+
+    def send_fills(self, tokens: Mapping[bytes, bytes], fills: Sequence[Call[bool]]) -> Generator[Ask, Any, None]:
+        """Sends the fills of some leases together. Gives up what the server refuses, because it is out of memory for instance:
+        nobody should wait until those leases end."""
+
+        def refused(outcomes: list[Any]) -> dict[bytes, bytes]:
+            pairs = zip(tokens.items(), outcomes, strict=True)
+            return dict(lease for lease, outcome in pairs if isinstance(outcome, Exception))
+
+        outcomes = yield Ask(fills, lambda outcomes: self.give_up(refused(outcomes)).calls)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                self.failed(outcome)
+            else:
+                self.count("filled" if outcome else "lease_lost")
+        if (given_up := refused(outcomes)) and not self.is_struck:
+            yield self.give_up(given_up)
+
+    def read(self, found: Fetched, undecodable: bytes | None = None) -> Answer[V]:
+        """Decodes the value of a reply other than `wait`. `undecodable` is a value that the codec has failed on already."""
+        if found.word == "absent":
+            return Answer(None)
+        if found.word == "load":
+            return Answer(None, found.token, is_readable=False)
+        if found.value != undecodable:
+            try:
+                return Answer(self.codec.decode(found.value), found.token)
+            except Exception as error:
+                self.count("undecodable")
+                self.grumble.about("a cached value could not be decoded, and is replaced", error)
+        return Answer(None, found.token, is_readable=False)
+
+    def failed(self, error: Exception) -> None:
+        self.count("errors")
+        self.is_struck = type(error).__name__ == "TimeoutError"
+        if self.is_struck:
+            self.paused_until = time.monotonic() + PAUSE_S
+        self.grumble.about("the server could not be asked", error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from .guard_commands import BATCH, GuardCommands
+from .guard_steps import BATCH, GuardSteps
 from .guard_words import Fetched
 from .steps import SETTLE_S, AsyncClient, aask, adrive, keep
 
@@ -25,7 +25,7 @@ class Batch:
 class Turns:
     """The fetches of one guard, turn by turn."""
 
-    def __init__(self, client: AsyncClient, error: type[Exception], commands: GuardCommands[Any]) -> None:
+    def __init__(self, client: AsyncClient, error: type[Exception], commands: GuardSteps[Any]) -> None:
         self.client = client
         self.error = error
         self.commands = commands
