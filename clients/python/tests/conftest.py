@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[3]
 sys.path += [str(ROOT / "tests" / "clients" / "python"), str(ROOT / "clients" / "python" / "examples")]
 
 from cluster import Start, cluster_of_three  # noqa: E402
+from rows import Rows  # noqa: E402
 from server import PATIENCE, Server  # noqa: E402
+
+from bloomgate import Filter  # noqa: E402
 
 
 @contextmanager
@@ -75,10 +78,24 @@ def client(port: int, protocol: int) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
+def probe(port: int) -> redis.Redis:
+    """A client of another process, and a filter of 1000 ids."""
+    client = redis.Redis(port=port, socket_timeout=PATIENCE)
+    Filter(client, "rows").insert(range(1000), capacity=1000, rate=1e-9)
+    return client
+
+
+@pytest.fixture
 async def aclient(port: int) -> AsyncIterator[redis.asyncio.Redis]:
     """A client of redis.asyncio."""
     async with redis.asyncio.Redis(port=port, socket_timeout=PATIENCE) as client:
         yield client
+
+
+@pytest.fixture
+def rows() -> Rows:
+    """An empty table."""
+    return Rows()
 
 
 @pytest.fixture(scope="session")

@@ -23,14 +23,6 @@ LEASE = 3600.0
 
 
 @pytest.fixture
-def probe(port: int) -> redis.Redis:
-    """A client of another process, and a filter of 1000 ids."""
-    client = redis.Redis(port=port, socket_timeout=PATIENCE)
-    Filter(client, "rows").insert(range(1000), capacity=1000, rate=1e-9)
-    return client
-
-
-@pytest.fixture
 def rows() -> Rows:
     rows = Rows()
     for id in range(1000):

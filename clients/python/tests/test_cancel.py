@@ -22,15 +22,6 @@ LEASE = 3600.0
 
 
 @pytest.fixture
-def probe(port: int) -> redis.Redis:
-    """A client of another process, and a filter of 1000 ids."""
-    client = redis.Redis(port=port, socket_timeout=PATIENCE)
-    Filter(client, "rows").reserve(0.0001, 1000)
-    Filter(client, "rows").add_many(range(1000))
-    return client
-
-
-@pytest.fixture
 async def client(port: int) -> AsyncIterator[redis.asyncio.Redis]:
     async with connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
         yield client

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
-from rows import Rows
 from server import PATIENCE, eventually
 
 import bloomgate

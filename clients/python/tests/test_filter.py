@@ -40,11 +40,6 @@ def test_anything_else_is_no_item(filter: Filter, item: Any) -> None:
     assert filter.card() == 0
 
 
-def test_text_that_utf_8_cannot_say(filter: Filter) -> None:
-    with pytest.raises(UnicodeEncodeError):
-        filter.add("\ud800")
-
-
 def test_one_item_is_no_batch(filter: Filter) -> None:
     for method in (filter.add_many, filter.exists_many, filter.add_each, filter.delete_many):
         with pytest.raises(TypeError):

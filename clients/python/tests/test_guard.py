@@ -21,11 +21,6 @@ from bloomgate import Filter, Guard, Json, Unconfirmed, fill_filter
 
 
 @pytest.fixture
-def rows() -> Rows:
-    return Rows()
-
-
-@pytest.fixture
 def guard(client: redis.Redis) -> Guard[bytes]:
     Filter(client, "rows").reserve(0.0001, 1000, hash="siphash")
     return Guard(client, "rows")
@@ -61,31 +56,6 @@ def test_ids_and_values_of_any_bytes(guard: Guard[bytes], rows: Rows, id: Any) -
     write(guard, rows, id, b"")
     assert [guard.get(id, rows.load) for _ in range(2)] == [b""] * 2
     assert rows.queries == 2
-
-
-def test_many_readers_load_a_row_once(guard: Guard[bytes], rows: Rows) -> None:
-    write(guard, rows, 1, b"one")
-    rows.delay = 0.2
-    found: list[bytes | None] = []
-    threads = [threading.Thread(target=lambda: found.append(guard.get(1, rows.load))) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [b"one"] * 20 and rows.queries == 1
-
-
-def test_a_change_voids_what_was_read_before(guard: Guard[bytes], rows: Rows) -> None:
-    write(guard, rows, 1, b"one")
-
-    def load_while_it_is_changed(_: Any) -> bytes | None:
-        row = rows.load(1)
-        write(guard, rows, 1, b"another")
-        return row
-
-    assert guard.get(1, load_while_it_is_changed) == b"one"
-    assert guard.counts["lease_lost"] == 1
-    assert guard.get(1, rows.load) == b"another", "what was read before was not filled"
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, StopIteration])
@@ -216,14 +186,6 @@ def test_a_deleted_row(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> 
     Filter(client, "plain").insert([1])
     with pytest.raises(redis.ResponseError, match="cannot delete"):
         Guard(client, "plain").forget(1)
-
-
-def test_a_failed_transaction_is_confirmed(guard: Guard[bytes], rows: Rows) -> None:
-    write(guard, rows, 1, b"one")
-    with pytest.raises(OSError, match="disk"), guard.changed(1):
-        guard.get(1, rows.load)
-        raise OSError("disk")
-    assert guard.get(1, rows.load) == b"one" and rows.queries == 2
 
 
 def test_a_missing_filter(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import redis.asyncio
 from rows import Rows
 from server import free_port
 
-from bloomgate import Json, Unconfirmed
+from bloomgate import Unconfirmed
 from bloomgate.asyncio import Filter, Guard, connect, fill_filter
 
 
@@ -18,11 +17,6 @@ from bloomgate.asyncio import Filter, Guard, connect, fill_filter
 async def guard(aclient: redis.asyncio.Redis) -> Guard[bytes]:
     await Filter(aclient, "rows").reserve(0.0001, 1000, hash="siphash")
     return Guard(aclient, "rows")
-
-
-@pytest.fixture
-def rows() -> Rows:
-    return Rows()
 
 
 async def write(guard: Guard[bytes], rows: Rows, id: Any, body: bytes) -> None:
@@ -60,50 +54,6 @@ async def test_a_loader_of_the_call_or_of_the_guard(aclient: redis.asyncio.Redis
         await Guard(aclient, "rows").get(1)
 
 
-async def test_many_tasks_load_a_row_once(guard: Guard[bytes], rows: Rows) -> None:
-    await write(guard, rows, 1, b"one")
-
-    async def load(_: Any) -> bytes | None:
-        await asyncio.sleep(0.2)
-        return rows.load(1)
-
-    assert await asyncio.gather(*(guard.get(1, load) for _ in range(20))) == [b"one"] * 20
-    assert rows.queries == 1
-
-
-async def test_a_load_that_is_cancelled_gives_up(guard: Guard[bytes], rows: Rows) -> None:
-    await write(guard, rows, 1, b"one")
-    loading = asyncio.Event()
-
-    async def load(_: Any) -> bytes | None:
-        loading.set()
-        await asyncio.sleep(3600)
-        return None
-
-    task = asyncio.create_task(guard.get(1, load))
-    await loading.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await guard.get(1, rows.aload) == b"one"
-    assert guard.counts["load"] == 2 and guard.counts["wait"] == 0
-
-
-async def test_a_load_that_fails(guard: Guard[bytes], rows: Rows) -> None:
-    await write(guard, rows, 1, b"one")
-
-    async def fails(*_: Any) -> Any:
-        raise OSError("down")
-
-    for _ in range(2):
-        with pytest.raises(OSError, match="down"):
-            await guard.get(1, fails)
-        with pytest.raises(OSError, match="down"):
-            await guard.get_many([1], fails)
-    assert await guard.get(1, rows.aload) == b"one"
-    assert guard.counts["wait"] == 0
-
-
 async def test_without_a_server(rows: Rows) -> None:
     rows.save(1, b"one")
     async with connect(f"redis://localhost:{free_port()}") as client:
@@ -129,14 +79,3 @@ async def test_a_cluster(cluster_ports: list[int], cluster: object, rows: Rows) 
             Guard(client, "rows", replicas=1)
         with pytest.raises(ValueError, match="replicas"):
             await fill_filter(client, "other", [1], 0.01, 100, aof=True)
-
-
-async def test_a_codec_and_a_filter_that_is_filled(aclient: redis.asyncio.Redis) -> None:
-    assert await fill_filter(aclient, "rows", range(2000), 1e-12, 2000) == 2000
-    guard: Guard[Any] = Guard(aclient, "rows", codec=Json())
-
-    async def load(_: Any) -> Any:
-        return {"id": 7}
-
-    assert [await guard.get(7, load) for _ in range(2)] == [{"id": 7}] * 2
-    assert guard.counts["hit"] == 1
