@@ -10,102 +10,80 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bloomgate_filter::kinds::Contents;
 
 /// A number that goes up and down.
-struct Gauge(AtomicU64);
+pub struct Gauge(AtomicU64);
 
 impl Gauge {
-    const fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-
     #[inline]
     fn add(&self, number: u64) {
         self.0.fetch_add(number, Ordering::Relaxed);
-    }
-
-    /// [`add`](Self::add) for a number that only the thread of the commands changes, which needs no atomic addition.
-    #[inline]
-    fn count(&self, number: u64) {
-        self.0.store(self.get().wrapping_add(number), Ordering::Relaxed);
     }
 
     fn subtract(&self, number: u64) {
         self.0.fetch_sub(number, Ordering::Relaxed);
     }
 
-    fn get(&self) -> u64 {
+    /// Adds a number that only the thread of the commands changes, which needs no atomic addition.
+    #[inline]
+    pub fn count(&self, number: u64) {
+        self.0.store(self.get().wrapping_add(number), Ordering::Relaxed);
+    }
+
+    /// The number.
+    pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-static BYTES: Gauge = Gauge::new();
-static OBJECTS: Gauge = Gauge::new();
-static LAYERS: Gauge = Gauge::new();
-static ITEMS: Gauge = Gauge::new();
-static CAPACITY: Gauge = Gauge::new();
-static PENDING: Gauge = Gauge::new();
-static ADDS: Gauge = Gauge::new();
-static NEW_ITEMS: Gauge = Gauge::new();
-static LOOKUPS: Gauge = Gauge::new();
-static POSITIVES: Gauge = Gauge::new();
-static FETCHES_ABSENT: Gauge = Gauge::new();
-static FETCHES_HIT: Gauge = Gauge::new();
-static FETCHES_STALE: Gauge = Gauge::new();
-static FETCHES_LOAD: Gauge = Gauge::new();
-static FETCHES_WAIT: Gauge = Gauge::new();
-static FETCHES_HELD: Gauge = Gauge::new();
-static FETCHES_UNGUARDED: Gauge = Gauge::new();
-static BACKOFFS: Gauge = Gauge::new();
-static BATCHES: Gauge = Gauge::new();
-static FILLS: Gauge = Gauge::new();
-static FILLS_REFUSED: Gauge = Gauge::new();
-static DEFRAG_HITS: Gauge = Gauge::new();
-static DEFRAG_MISSES: Gauge = Gauge::new();
+/// Defines the numbers, and the fields of INFO in this order.
+macro_rules! gauges {
+    ($($(#[$note:meta])* $name:ident $field:literal;)*) => {
+        $($(#[$note])* pub static $name: Gauge = Gauge(AtomicU64::new(0));)*
 
-/// The fields of the section, in its order.
-static FIELDS: [(&CStr, &Gauge); 23] = [
-    (c"bloom_total_memory_bytes", &BYTES),
-    (c"bloom_num_objects", &OBJECTS),
-    (c"bloom_num_filters_across_objects", &LAYERS),
-    (c"bloom_num_items_across_objects", &ITEMS),
-    (c"bloom_capacity_across_objects", &CAPACITY),
-    (c"bloom_pending_bytes", &PENDING),
-    (c"bloom_adds", &ADDS),
-    (c"bloom_new_items", &NEW_ITEMS),
-    (c"bloom_lookups", &LOOKUPS),
-    (c"bloom_positives", &POSITIVES),
-    (c"bloom_defrag_hits", &DEFRAG_HITS),
-    (c"bloom_defrag_misses", &DEFRAG_MISSES),
-    (c"bloom_fetches_absent", &FETCHES_ABSENT),
-    (c"bloom_fetches_hit", &FETCHES_HIT),
-    (c"bloom_fetches_stale", &FETCHES_STALE),
-    (c"bloom_fetches_load", &FETCHES_LOAD),
-    (c"bloom_fetches_wait", &FETCHES_WAIT),
-    (c"bloom_fetches_held", &FETCHES_HELD),
-    (c"bloom_fetches_unguarded", &FETCHES_UNGUARDED),
-    (c"bloom_batches", &BATCHES),
-    (c"bloom_fills", &FILLS),
-    (c"bloom_fills_refused", &FILLS_REFUSED),
-    (c"bloom_backoffs", &BACKOFFS),
-];
-
-/// The fields of the section `bf` of INFO with their values, in its order. Allocates nothing.
-pub fn fields() -> impl Iterator<Item = (&'static CStr, u64)> {
-    FIELDS.iter().map(|(name, gauge)| (*name, gauge.get()))
+        /// The fields of the section `bf` of INFO with their values. Allocates nothing.
+        pub fn fields() -> impl Iterator<Item = (&'static CStr, u64)> {
+            [$(($field, &$name)),*].into_iter().map(|(field, gauge)| (field, gauge.get()))
+        }
+    };
 }
 
-/// The size of all filters in bytes.
-pub fn bytes() -> u64 {
-    BYTES.get()
-}
-
-/// The memory of the pending adds of all filters, in bytes.
-pub fn pending_bytes() -> u64 {
-    PENDING.get()
-}
-
-/// The number of filters.
-pub fn objects() -> u64 {
-    OBJECTS.get()
+gauges! {
+    /// The size of all filters in bytes.
+    BYTES c"bloom_total_memory_bytes";
+    /// The number of filters.
+    OBJECTS c"bloom_num_objects";
+    LAYERS c"bloom_num_filters_across_objects";
+    ITEMS c"bloom_num_items_across_objects";
+    CAPACITY c"bloom_capacity_across_objects";
+    /// The memory of the pending adds of all filters, in bytes.
+    PENDING c"bloom_pending_bytes";
+    /// Items that commands added or tried to add, and those that were new.
+    ADDS c"bloom_adds";
+    NEW_ITEMS c"bloom_new_items";
+    LOOKUPS c"bloom_lookups";
+    POSITIVES c"bloom_positives";
+    /// Blocks that the server's defragmenter was offered, and has moved or not.
+    DEFRAG_HITS c"bloom_defrag_hits";
+    DEFRAG_MISSES c"bloom_defrag_misses";
+    /// The replies of BF.FETCH: there is no row.
+    FETCHES_ABSENT c"bloom_fetches_absent";
+    /// The cache has the value.
+    FETCHES_HIT c"bloom_fetches_hit";
+    /// The cache has the value, and the caller must refresh it.
+    FETCHES_STALE c"bloom_fetches_stale";
+    /// The caller must load the value.
+    FETCHES_LOAD c"bloom_fetches_load";
+    /// The caller must come again.
+    FETCHES_WAIT c"bloom_fetches_wait";
+    /// The cache key has a write in flight. Counted in addition to the reply.
+    FETCHES_HELD c"bloom_fetches_held";
+    /// The filter or the key of WHILE was missing. Counted in addition to the reply.
+    FETCHES_UNGUARDED c"bloom_fetches_unguarded";
+    /// Commands with pairs of items and cache keys.
+    BATCHES c"bloom_batches";
+    /// BF.FILLs that were accepted, those whose token was not that of a lease, and those that began a back-off.
+    FILLS c"bloom_fills";
+    FILLS_REFUSED c"bloom_fills_refused";
+    BACKOFFS c"bloom_backoffs";
 }
 
 /// Adds a filter to the totals.
@@ -148,7 +126,7 @@ fn size_changed(before: &Contents, after: &Contents) {
     PENDING.add(after.pending_bytes.wrapping_sub(before.pending_bytes));
 }
 
-/// Counts items that a command added or tried to add, and those that were new.
+/// Counts the items of a command that adds, and those that were new.
 #[inline]
 pub fn items_added(items: usize, new: usize) {
     ADDS.count(items as u64);
@@ -160,63 +138,4 @@ pub fn items_added(items: usize, new: usize) {
 pub fn items_looked_up(items: usize, positive: u32) {
     LOOKUPS.count(items as u64);
     POSITIVES.count(positive.into());
-}
-
-/// The replies of BF.FETCH.
-#[derive(Clone, Copy)]
-pub enum Fetched {
-    /// There is no row.
-    Absent,
-    /// The cache has the value.
-    Hit,
-    /// The cache has the value, and the caller must refresh it.
-    Stale,
-    /// The caller must load the value.
-    Load,
-    /// The caller must come again.
-    Wait,
-    /// The cache key has a write in flight. Counted in addition to the reply.
-    Held,
-    /// The filter or the key of WHILE was missing. Counted in addition to the reply.
-    Unguarded,
-}
-
-/// Counts a reply of BF.FETCH.
-#[inline]
-pub fn fetched(answer: Fetched) {
-    let gauge = match answer {
-        Fetched::Absent => &FETCHES_ABSENT,
-        Fetched::Hit => &FETCHES_HIT,
-        Fetched::Stale => &FETCHES_STALE,
-        Fetched::Load => &FETCHES_LOAD,
-        Fetched::Wait => &FETCHES_WAIT,
-        Fetched::Held => &FETCHES_HELD,
-        Fetched::Unguarded => &FETCHES_UNGUARDED,
-    };
-    gauge.count(1);
-}
-
-/// Counts a command with pairs of items and cache keys.
-pub fn batch() {
-    BATCHES.count(1);
-}
-
-/// Counts a BF.FILL that was accepted.
-pub fn filled() {
-    FILLS.count(1);
-}
-
-/// Counts a BF.FILL that began a back-off.
-pub fn backed_off() {
-    BACKOFFS.count(1);
-}
-
-/// Counts a BF.FILL whose token was not that of a lease.
-pub fn fill_refused() {
-    FILLS_REFUSED.count(1);
-}
-
-/// Counts a block that was offered to the server's defragmenter, which has moved it or not.
-pub fn block_was_offered(has_moved: bool) {
-    if has_moved { &DEFRAG_HITS } else { &DEFRAG_MISSES }.count(1);
 }

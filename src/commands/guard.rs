@@ -17,7 +17,7 @@ use crate::context::{CommandClock, Context, OK};
 use crate::guard::{self, Answer, Asker, Guarded, Pause, Question, Standing, Token};
 use crate::keys::cache_key::{self, CacheKey, Cached, Held, WritesInFlight};
 use crate::keys::{Keyspace, ReadKey};
-use crate::metrics::{self, Fetched};
+use crate::metrics;
 use crate::reply::{self, Refusal};
 use crate::server::role;
 
@@ -137,7 +137,7 @@ pub fn look_behind(
             reply::array(context, 2);
             reply::bytes(context, b"load");
             reply_token(context, token);
-            metrics::fetched(Fetched::Load);
+            metrics::FETCHES_LOAD.count(1);
             Ok(Look::Replied(Some(stamp)))
         }
         (Standing::Free, Some(value)) => {
@@ -147,7 +147,7 @@ pub fn look_behind(
             drop(value);
             let (token, stamp) = row.grant(options.lease);
             reply_token(context, token);
-            metrics::fetched(Fetched::Stale);
+            metrics::FETCHES_STALE.count(1);
             Ok(Look::Replied(Some(stamp)))
         }
         (Standing::Leased(_) | Standing::BackedOff(_), Some(value)) => Ok(reply_hit(context, value.bytes())),
@@ -184,7 +184,7 @@ fn ask_filter(
         instance = Some(stored.instance);
     }
     if is_new {
-        metrics::fetched(Fetched::Unguarded);
+        metrics::FETCHES_UNGUARDED.count(1);
         say_unguarded(context, question.filter, missing);
     }
     Ok(Membership::Unguarded(instance))
@@ -201,7 +201,7 @@ pub fn say_unguarded(context: Context, filter: Arg<'_>, missing: Option<Arg<'_>>
 fn reply_absent(context: Context) -> Look {
     reply::array(context, 1);
     reply::bytes(context, b"absent");
-    metrics::fetched(Fetched::Absent);
+    metrics::FETCHES_ABSENT.count(1);
     Look::Replied(None)
 }
 
@@ -209,7 +209,7 @@ fn reply_hit(context: Context, value: &[u8]) -> Look {
     reply::array(context, 2);
     reply::bytes(context, b"hit");
     reply::bytes(context, value);
-    metrics::fetched(Fetched::Hit);
+    metrics::FETCHES_HIT.count(1);
     Look::Replied(None)
 }
 
@@ -218,14 +218,14 @@ pub fn reply_wait(context: Context, pause: Pause) {
     let milliseconds = match pause {
         Pause::Leased(left) => left,
         Pause::Held => {
-            metrics::fetched(Fetched::Held);
+            metrics::FETCHES_HELD.count(1);
             1
         }
     };
     reply::array(context, 2);
     reply::bytes(context, b"wait");
     reply::integer(context, milliseconds);
-    metrics::fetched(Fetched::Wait);
+    metrics::FETCHES_WAIT.count(1);
 }
 
 fn reply_token(context: Context, token: Token) {
@@ -242,7 +242,7 @@ pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
     if !role::is_primary() {
         return Err(Refusal::Replica);
     }
-    metrics::batch();
+    metrics::BATCHES.count(1);
     let key = |index: Option<usize>| index.map(|index| args.arg(index)).transpose();
     let (while_key, unless_key) = (key(options.while_key)?, key(options.unless_key)?);
     let asked = Asked { filter, missing: while_key.filter(|name| !cache_key::exists(keys, *name)), unless_key };
@@ -336,7 +336,7 @@ impl Asked<'_> {
                 return Ok(found);
             }
         }
-        (0..free.len()).for_each(|_| metrics::fetched(Fetched::Unguarded));
+        metrics::FETCHES_UNGUARDED.count(free.len().into());
         if !free.is_empty() {
             say_unguarded(context, self.filter, self.missing);
         }
@@ -359,7 +359,7 @@ pub fn fill(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(),
         (Some(token), Fill::GiveUp(0)) => row.give_up(token),
         (Some(_), Fill::GiveUp(time)) => {
             row.back_off(time);
-            metrics::backed_off();
+            metrics::BACKOFFS.count(1);
             true
         }
         _ if CacheKey::peek(keys, name) == Held::Other => return Err(Refusal::WrongType),
@@ -377,10 +377,10 @@ pub fn fill(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(),
         }
     };
     if done {
-        metrics::filled();
+        metrics::FILLS.count(1);
         reply::ok(context);
     } else {
-        metrics::fill_refused();
+        metrics::FILLS_REFUSED.count(1);
         reply::null(context);
     }
     Ok(())
@@ -432,7 +432,7 @@ pub fn mchanged(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result
     let mut items: Vec<Arg<'_>> = Vec::new();
     let asked_bytes = size_of_val(pairs) as u64 / 2;
     items.try_reserve_exact(pairs.len() / 2).map_err(|_| Error::OutOfMemory { asked_bytes })?;
-    metrics::batch();
+    metrics::BATCHES.count(1);
     let mut has_propagated = false;
     for pair in pairs.chunks_exact(2) {
         if let [item, name] = pair {

@@ -498,7 +498,7 @@ unsafe impl Mover for Defragmenter {
     fn moved(&mut self, block: NonNull<u8>) -> Option<NonNull<u8>> {
         // SAFETY: the context is that of the call; the block is one of the server's allocator, and the caller gives it up.
         let moved = NonNull::new(unsafe { api::move_block(self.0, block.as_ptr().cast()) }.cast());
-        metrics::block_was_offered(moved.is_some());
+        if moved.is_some() { &metrics::DEFRAG_HITS } else { &metrics::DEFRAG_MISSES }.count(1);
         moved
     }
 

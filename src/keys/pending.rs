@@ -39,7 +39,7 @@ pub fn start_timer(context: Context) {
 }
 
 fn start_timer_in(context: Context, period: raw::mstime_t) {
-    if metrics::pending_bytes() == 0 || TIMER_RUNS.swap(true, Relaxed) {
+    if metrics::PENDING.get() == 0 || TIMER_RUNS.swap(true, Relaxed) {
         return;
     }
     api::create_timer(context, period, Some(tick));

@@ -91,7 +91,7 @@ impl Ceiling for ServerCeiling {
         if asked_bytes <= UNCHECKED_BYTES {
             return u64::MAX;
         }
-        Memory::now(self.context).map_or(u64::MAX, |memory| memory.room(metrics::bytes(), metrics::objects()))
+        Memory::now(self.context).map_or(u64::MAX, |memory| memory.room(metrics::BYTES.get(), metrics::OBJECTS.get()))
     }
 
     fn layers_max(&self) -> usize {
