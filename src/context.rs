@@ -1,7 +1,7 @@
 //! The context of a command: where the command comes from, its client's protocol, its time, the server's state and its log.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_int};
 use std::fmt::{self, Display, Write};
 
 use bloomgate_filter::kinds::Origin;
@@ -170,11 +170,6 @@ impl Text {
         text
     }
 
-    /// The text with the NUL byte after it, for as long as the value lives.
-    pub const fn as_ptr(&self) -> *const c_char {
-        self.bytes.as_ptr().cast()
-    }
-
     /// The text with the NUL byte after it.
     pub fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
@@ -209,8 +204,7 @@ mod tests {
     fn a_text_ends_with_nul_and_has_none_inside() {
         let text = Text::of(format_args!("{} of {:?}\0{}", 1, 0.5, "bytes"));
         assert_eq!(text.as_str(), "1 of 0.5?bytes");
-        // SAFETY: the text lives and ends with NUL.
-        assert_eq!(unsafe { CStr::from_ptr(text.as_ptr()) }.to_bytes(), text.bytes());
+        assert_eq!(text.as_c_str().to_bytes(), text.bytes());
         assert_eq!(Text::of("").bytes(), b"");
     }
 

@@ -104,7 +104,6 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     }
     freeing::register();
     keys::begin_generations(context);
-    ceiling::count_databases(context);
     ceiling::maxmemory_changed(context);
     events::register_information(context);
     events::subscribe(context);

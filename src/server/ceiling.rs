@@ -8,14 +8,12 @@
 //! With overcommit an allocation of 100 GiB succeeds on a machine with 24, and the server is killed when it uses the pages. So the
 //! ceiling is checked before memory is requested.
 
-use std::ffi::{c_char, c_int};
+use std::fmt::Display;
 use std::fs::File;
-use std::io::Read;
-use std::os::fd::FromRawFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::io::Read as _;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bloomgate_filter::{CLIENT_LAYERS_MAX, Ceiling};
-use redis_module::raw;
 
 use super::{freeing, role};
 use crate::context::{Context, Text};
@@ -30,8 +28,8 @@ const UNCHECKED_BYTES: u64 = 64 * 1024;
 /// 100 KB, and the next command needs its own.
 const SPARE_BYTES: u64 = 1024 * 1024;
 
-/// The number of databases. It does not change while the server runs.
-static DATABASES: AtomicU32 = AtomicU32::new(16);
+/// The databases whose keys are counted, from the first on: as many as a server has by default.
+const DATABASES: u32 = 16;
 
 /// The server's `maxmemory`; 0: no limit.
 static MAXMEMORY: AtomicU64 = AtomicU64::new(0);
@@ -119,38 +117,6 @@ fn wait_for_freed_memory(context: Context, asked_bytes: u64) {
     }
 }
 
-/// Reads the number of databases from the server when the module is loaded. If CONFIG was renamed, uses the server's default of 16.
-pub fn count_databases(context: Context) {
-    // SAFETY: the arguments are those that the format announces: two C strings. The reply is checked; its elements live as
-    // long as it does, and it is freed once.
-    unsafe {
-        let (Some(call), Some(length), Some(element), Some(text), Some(free)) = (
-            raw::RedisModule_Call,
-            raw::RedisModule_CallReplyLength,
-            raw::RedisModule_CallReplyArrayElement,
-            raw::RedisModule_CallReplyStringPtr,
-            raw::RedisModule_FreeCallReply,
-        ) else {
-            return;
-        };
-        // A cluster has another setting for this, whose name ends with `databases`, too.
-        let settings = call(context.raw, c"CONFIG".as_ptr(), c"cc".as_ptr(), c"GET".as_ptr(), c"*databases".as_ptr());
-        if settings.is_null() {
-            return;
-        }
-        let number = |index| {
-            let (setting, mut bytes) = (element(settings, index), 0);
-            let text = if setting.is_null() { std::ptr::null() } else { text(setting, &raw mut bytes) };
-            let text = (!text.is_null()).then(|| std::slice::from_raw_parts(text.cast::<u8>(), bytes));
-            std::str::from_utf8(text?).ok()?.parse::<u32>().ok()
-        };
-        if let Some(most) = (1..length(settings)).step_by(2).filter_map(number).max() {
-            DATABASES.store(most, Relaxed);
-        }
-        free(settings);
-    }
-}
-
 /// The server's memory in bytes, from INFO.
 #[derive(Clone, Copy)]
 struct Memory {
@@ -206,7 +172,7 @@ impl Memory {
         if self.maxmemory == 0 {
             // Memory that was reserved and not touched yet is not available, though the system counts it.
             let promised = self.used.saturating_sub(self.resident);
-            let left = available_bytes().unwrap_or(u64::MAX).saturating_sub(promised);
+            let left = available_bytes("", self.resident).unwrap_or(u64::MAX).saturating_sub(promised);
             return left.min(self.machine.saturating_sub(self.used));
         }
         // The other keys' data. The rest of the used memory stays: the filters, and the server's own tables and buffers.
@@ -232,11 +198,11 @@ fn part(number: u64, share: u64, whole: u64) -> u64 {
     u64::try_from(part).unwrap_or(number)
 }
 
-/// Counts the keys of all databases, and those with a time to live.
+/// Counts the keys, and those with a time to live.
 fn keyspace(context: Context) -> Eviction {
     let (mut keys, mut expires) = (0u64, 0u64);
     let information = Information::of(context, c"keyspace");
-    for number in 0..DATABASES.load(Relaxed) {
+    for number in 0..DATABASES {
         let name = Text::of(format_args!("db{number}"));
         let line = information.as_ref().and_then(|information| information.text(name.as_c_str())).unwrap_or_default();
         let field = |name| line.split(',').find_map(|field| field.strip_prefix(name))?.parse::<u64>().ok();
@@ -246,111 +212,47 @@ fn keyspace(context: Context) -> Eviction {
     Eviction::Volatile { keys, expires }
 }
 
-// How much memory this process has available: on the machine, and in its control groups. Allocates nothing, because memory may have
-// run out.
-//
-// Only Linux reports both. On other systems the caller uses the size of the machine.
-
-/// The files of a control group, by the version of the hierarchy that it is in.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Files {
-    /// Where the hierarchy is mounted.
-    mount: &'static str,
-    limit: &'static str,
-    usage: &'static str,
-    /// The line of `memory.stat` with the cached files that the system drops before it kills a process.
-    cached: &'static str,
+/// The bytes that are available to this process, of which this many are resident: what the machine has left or, if that is less, the
+/// limit of the control group less the resident memory. `None` if the system reports neither: only Linux does. Another process in the
+/// group, and the limits of the groups around it, are not taken into account.
+fn available_bytes(root: &str, resident: u64) -> Option<u64> {
+    let mut buffer = [0; 4096];
+    let left = read(format_args!("{root}/proc/meminfo"), &mut buffer).and_then(|text| {
+        let kibibytes = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?.split_whitespace().next()?;
+        kibibytes.parse::<u64>().ok()?.checked_mul(1024)
+    });
+    let limit = group_limit(root).map(|limit| limit.saturating_sub(resident));
+    left.into_iter().chain(limit).min()
 }
 
-const VERSION_2: Files =
-    Files { mount: "/sys/fs/cgroup", limit: "memory.max", usage: "memory.current", cached: "inactive_file " };
-const VERSION_1: Files = Files {
-    mount: "/sys/fs/cgroup/memory",
-    limit: "memory.limit_in_bytes",
-    usage: "memory.usage_in_bytes",
-    cached: "total_inactive_file ",
-};
-
-/// The bytes that the machine and each control group of this process have available, whichever is least; `None` if the system does
-/// not report them.
-fn available_bytes() -> Option<u64> {
-    available_bytes_under("")
-}
-
-/// [`available_bytes`] with the system's files under another root.
-fn available_bytes_under(root: &str) -> Option<u64> {
-    let mut buffer = [0; 8192];
-    let machine = read(&Text::of(format_args!("{root}/proc/meminfo")), &mut buffer).and_then(available_in);
-    let groups = read(&Text::of(format_args!("{root}/proc/self/cgroup")), &mut buffer).unwrap_or_default();
-    let left = groups
-        .lines()
-        .filter_map(group)
-        .flat_map(|(files, group)| levels(group).filter_map(move |level| left_of(root, files, level)));
-    machine.into_iter().chain(left).min()
-}
-
-/// The available bytes of /proc/meminfo: without swapping, and with cached files that the system can drop.
-fn available_in(meminfo: &str) -> Option<u64> {
-    let kibibytes = number_after(meminfo, "MemAvailable:")?;
-    kibibytes.checked_mul(1024)
-}
-
-/// The group that limits memory, and its files, from a line of /proc/self/cgroup.
-fn group(line: &str) -> Option<(Files, &str)> {
-    let mut fields = line.splitn(3, ':');
-    let (number, controllers, group) = (fields.next()?, fields.next()?, fields.next()?);
-    if number == "0" && controllers.is_empty() {
-        Some((VERSION_2, group))
-    } else if controllers.split(',').any(|controller| controller == "memory") {
-        Some((VERSION_1, group))
-    } else {
-        None
-    }
-}
-
-/// A group and its parents: `/a/b`, `/a` and the root, an empty string.
-fn levels(group: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(group.trim_end_matches('/')), |level| Some(level.rsplit_once('/')?.0))
-}
-
-/// The bytes that a group has available under its limit; `None` without a limit.
-fn left_of(root: &str, files: Files, group: &str) -> Option<u64> {
-    let mut buffer = [0; 8192];
-    let Files { mount, limit, usage, cached } = files;
-    let mut read = |file: &str, find: fn(&str, &str) -> Option<u64>, name: &str| {
-        find(read(&Text::of(format_args!("{root}{mount}{group}/{file}")), &mut buffer)?, name)
-    };
-    let limit = read(limit, |text, _| text.trim().parse().ok(), "")?;
-    let usage = read(usage, |text, _| text.trim().parse().ok(), "").unwrap_or(0);
-    let cached = read("memory.stat", number_after, cached).unwrap_or(0);
-    Some(limit.saturating_sub(usage.saturating_sub(cached)))
-}
-
-/// The number after a name at the beginning of a line.
-fn number_after(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
-}
-
-/// Reads as much of a file as fits the buffer. `File::open` would copy a long path to the heap.
-fn read<'a>(path: &Text, buffer: &'a mut [u8]) -> Option<&'a str> {
-    unsafe extern "C" {
-        fn open(path: *const c_char, flags: c_int, ...) -> c_int;
-    }
-    const READ_ONLY: c_int = 0;
-    // SAFETY: the path ends with NUL. The descriptor is checked, and nothing else has it.
-    let mut file = unsafe {
-        let descriptor = open(path.as_ptr(), READ_ONLY);
-        if descriptor < 0 {
-            return None;
+/// The limit of this process's control group, in version 2 of the hierarchy or in version 1. In a container the group's own files may
+/// be at the root.
+fn group_limit(root: &str) -> Option<u64> {
+    let (mut groups, mut buffer) = ([0; 4096], [0; 64]);
+    let groups = read(format_args!("{root}/proc/self/cgroup"), &mut groups)?;
+    let (mount, file, group) = groups.lines().find_map(|line| {
+        let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+        match controllers {
+            "" => Some(("", "memory.max", group)),
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                Some(("/memory", "memory.limit_in_bytes", group))
+            }
+            _ => None,
         }
-        File::from_raw_fd(descriptor)
-    };
+    })?;
+    [group, ""].iter().find_map(|group| {
+        read(format_args!("{root}/sys/fs/cgroup{mount}{group}/{file}"), &mut buffer)?.trim().parse().ok()
+    })
+}
+
+/// Reads as much of a file as fits the buffer. Allocates nothing, because memory may have run out: the standard library copies longer
+/// paths to the heap.
+fn read(path: impl Display, buffer: &mut [u8]) -> Option<&str> {
+    let path = Some(Text::of(path)).filter(|path| path.bytes().len() < 384)?;
+    let mut file = File::open(path.as_str()).ok()?;
     let mut length = 0;
-    while let Some(room) = buffer.get_mut(length..).filter(|room| !room.is_empty()) {
-        match file.read(room).ok()? {
-            0 => break,
-            more => length += more,
-        }
+    while let Some(more) = file.read(buffer.get_mut(length..)?).ok().filter(|more| *more > 0) {
+        length += more;
     }
     std::str::from_utf8(buffer.get(..length)?).ok()
 }
@@ -409,7 +311,7 @@ mod tests {
             machine: u64::MAX,
             eviction: Eviction::Nothing,
         };
-        let Some(left) = available_bytes() else {
+        let Some(left) = available_bytes("", 0) else {
             eprintln!("SKIPPED: the system does not say what is available");
             return;
         };
@@ -419,85 +321,47 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// The available bytes according to these files.
-    fn left_in(files: &[(&str, &str)]) -> Option<u64> {
+    /// The bytes that are available to a process with 1 GiB of resident memory, according to these files.
+    fn available(files: &[(&str, &str)]) -> Option<u64> {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        available_bytes_under(root.path().to_str().unwrap())
+        available_bytes(root.path().to_str().unwrap(), GIB)
     }
 
     const MEMINFO: (&str, &str) =
         ("proc/meminfo", "MemTotal:       25165824 kB\nMemFree:         1048576 kB\nMemAvailable:    8388608 kB\n");
 
     #[test]
-    fn without_groups_the_available_bytes_are_those_of_meminfo() {
-        assert_eq!(left_in(&[MEMINFO]), Some(8 * GIB));
-        assert_eq!(left_in(&[]), None);
-        assert_eq!(left_in(&[("proc/meminfo", "MemTotal: 25165824 kB\n")]), None, "a kernel before 3.14");
+    fn without_a_limit_what_the_machine_has_left_is_available() {
+        assert_eq!(available(&[MEMINFO]), Some(8 * GIB));
+        assert_eq!(available(&[]), None);
+        assert_eq!(available(&[("proc/meminfo", "MemTotal: 25165824 kB\n")]), None, "a kernel before 3.14");
+        let unlimited = ("sys/fs/cgroup/system.slice/redis/memory.max", "max\n");
+        assert_eq!(available(&[MEMINFO, ("proc/self/cgroup", "0::/system.slice/redis\n"), unlimited]), Some(8 * GIB));
     }
 
     #[test]
-    fn a_group_has_its_limit_less_its_usage_without_cached_files() {
-        let unlimited = [
-            MEMINFO,
-            ("proc/self/cgroup", "0::/system.slice/redis\n"),
-            ("sys/fs/cgroup/system.slice/redis/memory.max", "max\n"),
-            ("sys/fs/cgroup/system.slice/redis/memory.current", "1073741824\n"),
-        ];
-        assert_eq!(left_in(&unlimited), Some(8 * GIB));
-        let limited = [
-            MEMINFO,
-            ("proc/self/cgroup", "0::/system.slice/redis\n"),
-            ("sys/fs/cgroup/system.slice/redis/memory.max", "4294967296\n"),
-            ("sys/fs/cgroup/system.slice/redis/memory.current", "3221225472\n"),
-            (
-                "sys/fs/cgroup/system.slice/redis/memory.stat",
-                "anon 1\nfile 2\ninactive_file 1073741824\nactive_file 3\n",
-            ),
-        ];
-        assert_eq!(left_in(&limited), Some(2 * GIB));
-        let overdrawn =
-            [&limited[..3], &[("sys/fs/cgroup/system.slice/redis/memory.current", "5000000000\n")]].concat();
-        assert_eq!(left_in(&overdrawn), Some(0));
-        let tight_parent = [&limited[..], &[("sys/fs/cgroup/system.slice/memory.max", "1000\n")]].concat();
-        assert_eq!(left_in(&tight_parent), Some(1000), "the limits of parents apply");
-    }
-
-    #[test]
-    fn version_1_has_other_files() {
-        let files = [
-            MEMINFO,
-            ("proc/self/cgroup", "8:pids:/\n4:cpu,memory:/docker/1\n0::/\n"),
-            ("sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "4294967296\n"),
-            ("sys/fs/cgroup/memory/docker/1/memory.usage_in_bytes", "3221225472\n"),
-            ("sys/fs/cgroup/memory/docker/1/memory.stat", "inactive_file 5\ntotal_inactive_file 1073741824\n"),
-            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
-        ];
-        assert_eq!(left_in(&files), Some(2 * GIB));
-    }
-
-    #[test]
-    fn lines_of_both_control_group_versions_are_read() {
-        assert_eq!(group("0::/system.slice/redis"), Some((VERSION_2, "/system.slice/redis")));
-        assert_eq!(group("4:cpu,memory:/docker/1"), Some((VERSION_1, "/docker/1")));
-        assert_eq!(group("8:pids:/"), None);
-        assert_eq!(group(""), None);
-    }
-
-    #[test]
-    fn a_group_is_followed_by_its_parents() {
-        assert_eq!(levels("/system.slice/redis").collect::<Vec<_>>(), ["/system.slice/redis", "/system.slice", ""]);
-        assert_eq!(levels("/").collect::<Vec<_>>(), [""]);
+    fn a_group_has_its_limit_less_the_resident_memory() {
+        for (groups, limit) in [
+            ("0::/system.slice/redis\n", "sys/fs/cgroup/system.slice/redis/memory.max"),
+            ("0::/../redis\n", "sys/fs/cgroup/memory.max"),
+            ("8:pids:/\n4:cpu,memory:/docker/1\n0::/\n", "sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes"),
+            ("4:memory:/docker/1\n", "sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        ] {
+            let files = |bytes| [MEMINFO, ("proc/self/cgroup", groups), (limit, bytes)];
+            assert_eq!(available(&files("4294967296\n")), Some(3 * GIB), "{limit}");
+            assert_eq!(available(&files("1000\n")), Some(0), "{limit}");
+            assert_eq!(available(&files("9223372036854771712\n")), Some(8 * GIB), "{limit}");
+        }
     }
 
     #[test]
     fn a_long_file_is_read_until_the_buffer_is_full() {
-        let mut buffer = [0; 4];
-        assert_eq!(read(&Text::of("/proc/self/cgroup/none"), &mut buffer), None);
-        assert_eq!(read(&Text::of(concat!(env!("CARGO_MANIFEST_DIR"), "/clippy.toml")), &mut buffer), Some("allo"));
+        assert_eq!(read("/proc/self/cgroup/none", &mut [0; 4]), None);
+        assert_eq!(read(concat!(env!("CARGO_MANIFEST_DIR"), "/clippy.toml"), &mut [0; 4]), Some("allo"));
     }
 }
