@@ -150,9 +150,7 @@ pub fn max_filter_bytes() -> u64 {
 }
 
 /// Applies the arguments of `loadmodule`: they become the defaults of the settings that are registered next.
-///
-/// # Errors
-/// A line for the log that says which argument is wrong, and why.
+/// The error is a line for the log that says which argument is wrong, and why.
 pub fn take_load_words(context: Context, words: Args<'_>) -> Result<(), String> {
     let LoadTime { rate, initial_size, expansion, without_effect } = load_time::parse(words.words())?;
     if let Some(rate) = rate {
@@ -172,9 +170,7 @@ pub fn take_load_words(context: Context, words: Args<'_>) -> Result<(), String> 
 }
 
 /// Registers the settings, with their present values as defaults, and loads those of redis.conf.
-///
-/// # Errors
-/// A line for the log.
+/// The error is a line for the log.
 pub fn register(context: Context) -> Result<(), String> {
     let default = raw::REDISMODULE_CONFIG_DEFAULT;
     let registered = FRACTIONS.iter().all(|named| Fraction::register(named, context, default))

@@ -49,9 +49,7 @@ impl Drop for Information {
 const SERVER_MIN: c_int = 0x0007_0000;
 
 /// Checks that the server is supported.
-///
-/// # Errors
-/// A line for the log.
+/// The error is a line for the log.
 pub fn check_version() -> Result<(), String> {
     new_enough(server_version())
 }

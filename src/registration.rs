@@ -199,9 +199,7 @@ pub fn add_category(context: Context) -> bool {
 }
 
 /// Registers a command.
-///
-/// # Errors
-/// A line for the log.
+/// The error is a line for the log.
 pub fn register(context: Context, command: &Command, has_category: bool) -> Result<(), String> {
     let refused = |what: &str| format!("the server refuses {what} of {}", command.name.to_string_lossy());
     let flags = match command.access {

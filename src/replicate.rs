@@ -33,9 +33,6 @@ pub struct NewItems<'a> {
 
 impl<'a> NewItems<'a> {
     /// An empty list with room for this many items. Every item that is added must be propagated, so the room is reserved first.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     #[inline]
     pub fn with_room(items: usize) -> Result<Self, Error> {
         if items <= 1 { Ok(Self::none()) } else { Self::with_list(items) }

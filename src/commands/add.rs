@@ -59,10 +59,6 @@ impl Created {
 }
 
 /// Creates a filter.
-///
-/// # Errors
-/// [`Refusal::Filter`] if there is no memory for it; [`Refusal::ScaleTo`] and [`Refusal::ScaleToRate`] if it could not grow to the
-/// size that VALIDATESCALETO demands.
 pub fn create(context: Context, creation: &Creation, clock: &CommandClock) -> Result<Created, Refusal> {
     let Creation { spec, asked_rate, scale_to, expires } = creation;
     let rate = spec.rate();
@@ -91,9 +87,7 @@ pub fn create(context: Context, creation: &Creation, clock: &CommandClock) -> Re
 
 /// Begins the bucket that is due before a client's command writes to a ring, and propagates the turn before the command's own effect.
 /// Returns whether a bucket began.
-///
-/// # Errors
-/// [`Refusal::Filter`] if there is no memory for it. The filter is unchanged then.
+/// If there is no memory for it, the filter is unchanged.
 #[inline]
 fn turn_and_propagate(
     context: Context,
@@ -112,9 +106,7 @@ fn turn_and_propagate(
 }
 
 /// Begins the bucket that is due. Returns the turn, which must be propagated.
-///
-/// # Errors
-/// [`Refusal::Filter`] if there is no memory for it. The filter is unchanged then.
+/// If there is no memory for it, the filter is unchanged.
 #[cold]
 fn turn_if_due(context: Context, filter: &mut Filter, clock: &CommandClock) -> Result<Option<Turn>, Refusal> {
     let Some(windowed) = filter.windowed_mut().filter(|_| !context.must_obey()) else { return Ok(None) };
@@ -137,9 +129,6 @@ pub fn free_retired(windowed: &mut WindowedFilter) {
 }
 
 /// The filter that BF.ADD and BF.MADD create if the key is missing; `None` if they may not create one.
-///
-/// # Errors
-/// None in practice: the defaults agree with each other.
 pub fn usual_creation(context: Context) -> Result<Option<Creation>, Refusal> {
     if !config::auto_creates() && !context.must_obey() {
         return Ok(None);
@@ -162,11 +151,7 @@ pub struct Adding<'a> {
 }
 
 /// Adds items to the filter at the key of a command, replies, and propagates the effect. Calls `creation` if the key is missing.
-///
-/// # Errors
-/// [`Refusal::NotFound`] for a missing key without a creation, the errors of [`create`], and for an array that is announced those of
-/// [`Filter::guards`]. Nothing has changed then. An item that
-/// the filter refuses is an error inside the reply.
+/// If the command is refused, nothing has changed. An item that the filter refuses is an error inside the reply.
 pub fn add_items(
     context: Context,
     args: &Args<'_>,

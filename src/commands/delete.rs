@@ -15,10 +15,7 @@ use crate::server::ceiling::ServerCeiling;
 /// Deletes items from the filter at the key of a command, replies, and propagates the items that were found. In a missing filter
 /// none is found. A bucket that is due begins with the next add: a delete needs none, and must not be refused for lack of the
 /// memory that a bucket takes.
-///
-/// # Errors
-/// [`Refusal::WrongType`], [`Refusal::StillLoading`], and [`Refusal::Filter`] for a filter that cannot delete. The filter is
-/// unchanged then. An item that a filter refuses is an error inside the reply.
+/// If the filter cannot delete, it is unchanged. An item that it refuses is an error inside the reply.
 pub fn delete_items(context: Context, args: &Args<'_>, keys: &mut Keyspace, form: ReplyForm) -> Result<(), Refusal> {
     let (name, items) = (args.arg(1)?, args.rest(2)?);
     let mut key = WriteKey::open(keys, name)?;

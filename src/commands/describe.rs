@@ -84,8 +84,6 @@ fn all_fields(context: Context, filter: &Filter, style: InfoStyle) -> Result<(),
     Ok(())
 }
 
-/// # Errors
-/// [`Refusal::InfoFieldMissing`] for a field that this filter does not have.
 fn content(context: Context, filter: &Filter, field: Field) -> Result<Content, Refusal> {
     filter.info(field, &CommandClock::default(), &ServerCeiling::of(context)).ok_or(Refusal::InfoFieldMissing)
 }

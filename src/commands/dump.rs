@@ -62,9 +62,6 @@ fn take_mark(instance: u64) -> DumpMark {
 }
 
 /// Stores the mark of a value, unless it is empty.
-///
-/// # Errors
-/// [`Error::OutOfMemory`].
 fn put_mark(instance: u64, mark: DumpMark) -> Result<(), Error> {
     if mark.is_empty() {
         return Ok(());

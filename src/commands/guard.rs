@@ -414,9 +414,7 @@ pub fn changed(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<
 
 /// Deletes the value of a cache key, and voids its tokens and its NONE. Wakes everyone who waits for the cache key, with a lease or
 /// without. Returns whether a DEL was propagated: it is not if the key holds a value of another type, which stays.
-///
-/// # Errors
-/// [`Refusal::NotWritable`]. Nothing has changed then.
+/// If the key is not writable, nothing has changed.
 pub fn void(context: Context, keys: &mut Keyspace, name: Arg<'_>) -> Result<bool, Refusal> {
     let held = cache_key::delete(keys, name, true)?;
     guard::changed(context, name);

@@ -136,9 +136,6 @@ impl Changes {
     }
 
     /// The stamp of a new token for a row.
-    ///
-    /// # Errors
-    /// If memory is refused.
     pub fn grant(&mut self, row: &Row) -> Result<Stamp, Error> {
         if self.buckets.is_none() {
             self.buckets = Some(Blocks::zeroed(self.size)?);

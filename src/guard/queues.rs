@@ -82,9 +82,7 @@ impl<Q> Default for Queues<Q> {
 
 impl<Q> Queues<Q> {
     /// Puts a waiter at the end of the queue of a row's cache key. Returns its ticket.
-    ///
-    /// # Errors
-    /// The question, if memory is refused. Nothing has changed.
+    /// Returns the question if memory is refused. Nothing has changed then.
     pub fn join(&mut self, row: &Row, waiter: WaiterId, question: Q, is_held: bool) -> Result<u64, Q> {
         let (cache_key, asks) = (row.key, [row.filter, row.item]);
         let Ok(line) = self.reserve(cache_key) else { return Err(question) };

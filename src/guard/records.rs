@@ -88,9 +88,7 @@ impl Records {
     }
 
     /// Inserts a record, in place of the one that the cache key had.
-    ///
-    /// # Errors
-    /// If memory is refused. The cache key has no record then.
+    /// If memory is refused, the cache key has no record.
     pub fn insert(&mut self, record: Record) -> Result<(), OutOfMemory> {
         self.remove(record.row.key);
         let Self { all, places, .. } = self;

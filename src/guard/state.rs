@@ -218,9 +218,7 @@ impl<Q> Guard<Q> {
     }
 
     /// Puts a waiter into the queue of a row's cache key, until `deadline`. Only one that is not held is served when there is no lease.
-    ///
-    /// # Errors
-    /// The question, if memory is refused. Nothing has changed.
+    /// Returns the question if memory is refused. Nothing has changed then.
     pub fn join(
         &mut self,
         row: &Row,
@@ -450,9 +448,6 @@ pub struct Alarm {
 
 impl Alarm {
     /// Adds an entry.
-    ///
-    /// # Errors
-    /// If memory is refused.
     pub fn push(&mut self, at: Instant, due: Due) -> Result<(), TryReserveError> {
         self.entries.try_reserve(1)?;
         self.entries.push(Reverse((at, due)));

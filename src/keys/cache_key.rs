@@ -62,9 +62,6 @@ pub enum Cached<'a> {
 impl<'a> Cached<'a> {
     /// The value for a caller, read in place; `None` if the key is missing. Reading a number or a short string makes the server store
     /// it in another form, which is 16 to 30 bytes larger.
-    ///
-    /// # Errors
-    /// [`Refusal::WrongType`].
     #[inline]
     pub fn open(keys: &'a mut Keyspace, name: Arg<'_>) -> Result<Option<Self>, Refusal> {
         let key = CacheKey::open(keys, name);
@@ -77,9 +74,6 @@ impl<'a> Cached<'a> {
 
     /// The value for a waiter, which is served outside of commands: by GET, which changes nothing in the keyspace; `None` if the key is
     /// missing, or its slot is no longer here. With the time to live only if `expires`.
-    ///
-    /// # Errors
-    /// [`Refusal::WrongType`].
     pub fn get(keys: &'a mut Keyspace, name: Arg<'_>, expires: bool) -> Result<Option<Self>, Refusal> {
         let context = keys.context();
         let Some(reply) = Reply::to_get(context, name) else { return Ok(None) };
@@ -111,9 +105,6 @@ impl<'a> Cached<'a> {
 
 /// Deletes a cache key that holds a string, and raises the event. Returns what the key held. With `always`, a DEL is replicated even
 /// if the key was missing.
-///
-/// # Errors
-/// [`Refusal::NotWritable`].
 pub fn delete(keys: &mut Keyspace, name: Arg<'_>, always: bool) -> Result<Held, Refusal> {
     let mut key = CacheKey(OpenKey::open_for_writing(keys, name)?);
     let held = key.held();
@@ -159,9 +150,6 @@ pub struct WritesInFlight<'a> {
 
 impl<'a> WritesInFlight<'a> {
     /// Opens the hash. A missing one holds nothing.
-    ///
-    /// # Errors
-    /// [`Refusal::WrongType`].
     pub fn open(keys: &'a mut Keyspace, name: Arg<'_>) -> Result<Self, Refusal> {
         let hash = OpenKey::open(keys, name);
         match hash.raw_type() {

@@ -58,9 +58,7 @@ pub(super) fn raw_type_of(value: &Value) -> *mut raw::RedisModuleType {
 }
 
 /// Registers the types.
-///
-/// # Errors
-/// A line for the log.
+/// The error is a line for the log.
 pub fn register(context: Context) -> Result<(), String> {
     TYPES.iter().try_for_each(|own| register_type(context, own))
 }
@@ -435,9 +433,6 @@ impl Record {
     const COPIES_MAX: u64 = 8;
 
     /// The record of a filter; `None` if it is small, or would be copied too often.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     fn of(filter: &ValkeyBloomFilter) -> Result<Option<Self>, format::Error> {
         let length = load::length(filter);
         let (_, copied) = filter.layers().iter().fold((0u64, 0u64), |(before, copied), layer| {

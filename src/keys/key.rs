@@ -55,9 +55,6 @@ impl<'a> OpenKey<'a> {
     }
 
     /// Opens a key for reading and writing, while no other one is open.
-    ///
-    /// # Errors
-    /// [`Refusal::NotWritable`].
     #[inline]
     pub fn open_for_writing(keys: &'a mut Keyspace, name: Arg<'_>) -> Result<Self, Refusal> {
         Self::open_in(keys, name, WRITE)
@@ -144,9 +141,6 @@ impl<'a> OpenKey<'a> {
     }
 
     /// A pointer to the value of ours that the key holds; `None` if the key is missing.
-    ///
-    /// # Errors
-    /// [`Refusal::WrongType`].
     #[inline]
     fn stored(&self) -> Result<Option<*mut Stored>, Refusal> {
         if self.raw.is_null() {
@@ -183,9 +177,6 @@ impl<'a> ReadKey<'a> {
     }
 
     /// The value; `None` if the key is missing.
-    ///
-    /// # Errors
-    /// [`Refusal::WrongType`].
     #[inline]
     pub fn stored(&self) -> Result<Option<&Stored>, Refusal> {
         // SAFETY: the key holds the value as long as nothing writes to the key. Until this key is closed nothing can: it borrows
@@ -194,9 +185,6 @@ impl<'a> ReadKey<'a> {
     }
 
     /// The filter; `None` if the key is missing.
-    ///
-    /// # Errors
-    /// [`Refusal::WrongType`], [`Refusal::StillLoading`].
     #[inline]
     pub fn filter(&self) -> Result<Option<&Filter>, Refusal> {
         self.stored()?.map(|stored| filter_of(&stored.value)).transpose()
@@ -204,9 +192,6 @@ impl<'a> ReadKey<'a> {
 }
 
 /// The filter that a value is.
-///
-/// # Errors
-/// [`Refusal::StillLoading`].
 #[inline]
 pub fn filter_of(value: &Value) -> Result<&Filter, Refusal> {
     match value {
@@ -224,9 +209,6 @@ pub struct WriteKey<'a> {
 
 impl<'a> WriteKey<'a> {
     /// Opens a key.
-    ///
-    /// # Errors
-    /// [`Refusal::NotWritable`].
     #[inline]
     pub fn open(keys: &'a mut Keyspace, name: Arg<'a>) -> Result<Self, Refusal> {
         let context = keys.0;
@@ -235,9 +217,6 @@ impl<'a> WriteKey<'a> {
 
     /// Opens a key of a database by its name, outside of a command, and passes it to `work`. The key's access time does not change, so
     /// that the server evicts it no later.
-    ///
-    /// # Errors
-    /// [`Refusal::NotWritable`].
     pub fn with_named<T>(
         keys: &mut Keyspace,
         database: c_int,
@@ -252,17 +231,11 @@ impl<'a> WriteKey<'a> {
     }
 
     /// Whether the key holds a value of ours.
-    ///
-    /// # Errors
-    /// [`Refusal::WrongType`].
     pub fn exists(&self) -> Result<bool, Refusal> {
         Ok(self.key.stored()?.is_some())
     }
 
     /// The value, open for writing; `None` if the key is missing.
-    ///
-    /// # Errors
-    /// [`Refusal::WrongType`].
     #[inline(always)]
     pub fn writer(&mut self) -> Result<Option<Writer<'_>>, Refusal> {
         let (context, name) = (self.context, self.name);
@@ -292,9 +265,6 @@ impl<'a> WriteKey<'a> {
 
     /// Turns an arriving filter into a filter. If the filter is of another type, it is put into the `reserved` memory, and the key
     /// is a new one to the server. The time to live stays.
-    ///
-    /// # Errors
-    /// As [`writer`](Self::writer).
     pub fn complete(&mut self, reserved: Reserved) -> Result<(), Refusal> {
         // SAFETY: as in `writer`; the reference is not used after `install`.
         let Some(stored) = self.key.stored()?.and_then(|stored| unsafe { stored.as_mut() }) else { return Ok(()) };
@@ -312,9 +282,7 @@ impl<'a> WriteKey<'a> {
 
     /// Turns an arriving filter of RedisBloom's layout into a filter, however many chunks have arrived: RedisBloom uses a filter from
     /// its header on.
-    ///
-    /// # Errors
-    /// [`Refusal::StillLoading`] for one of ours; as [`complete`](Self::complete).
+    /// One of ours is refused.
     pub fn put_into_use(&mut self) -> Result<(), Refusal> {
         if let Some(writer) = self.writer()?
             && let Value::Arriving(arrival) = &*writer

@@ -62,9 +62,6 @@ impl Stored {
     }
 
     /// Boxes a value for the server, which must get it: INFO's totals include it.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     pub fn boxed(value: Value) -> Result<Box<Self>, Error> {
         Ok(Self::reserve()?.put(value))
     }
@@ -81,9 +78,6 @@ impl Stored {
     }
 
     /// Reserves memory for a value to come.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     pub fn reserve() -> Result<Reserved, Error> {
         try_box(MaybeUninit::uninit()).map(Reserved)
     }

@@ -95,9 +95,7 @@ pub fn wait() {
 }
 
 /// Hands a value over to the thread.
-///
-/// # Errors
-/// The value, if there is no memory for its entry, or no thread.
+/// Returns the value if there is no memory for its entry, or no thread.
 fn hand_over(garbage: Box<dyn Send>) -> Result<(), Box<dyn Send>> {
     let mut queue = Queue::lock();
     if queue.garbage.try_reserve(1).is_err() || !(queue.has_thread || start_thread(run)) {
