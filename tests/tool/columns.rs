@@ -56,6 +56,7 @@ fn dedup_and_load_extract_the_same_items() {
             (tsv.as_bytes(), vec!["--tsv", "--column", "2"]),
             (tsv.as_bytes(), vec!["--tsv", "--column", "y"]),
             (tsv.as_bytes(), vec!["--tsv", "--column", "1"]),
+            (b"\nx\ty\n\r\n1\t2\n\n", vec!["--tsv", "--column", "y"]),
             (nul, vec!["-z"]),
             (nul, vec!["--zero-terminated"]),
         ]

@@ -13,9 +13,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 use bloomgate_filter::format::Arrival;
 use bloomgate_filter::format::records::{DumpMark, GENERATIONS};
 use bloomgate_filter::hash::{HashBatch, Hasher};
-use bloomgate_filter::kinds::{Defaults, HashName, LayoutName, Origin, Spec};
+use bloomgate_filter::kinds::{Origin, Spec};
 use bloomgate_filter::words::{Creation, Refusal, reserve};
-use bloomgate_filter::{BATCH, CLIENT_LAYERS_MAX, Ceiling, Error, Filter, Moment, Scaling};
+use bloomgate_filter::{BATCH, CLIENT_LAYERS_MAX, Ceiling, Error, Filter, Moment};
 use clap::ValueEnum;
 use indicatif::{BinaryBytes, HumanCount, HumanDuration};
 use serde_json::json;
@@ -23,7 +23,7 @@ use serde_json::json;
 use crate::archive::{Archive, Contents, Head, How, Listing, Output, Row};
 use crate::input::{self, BytesRead, size_bytes};
 use crate::names::counted;
-use crate::numbers::{count_in_digits, rate_in_digits, reason};
+use crate::numbers::{count_in_digits, defaults, rate_in_digits, reason};
 use crate::progress::Bar;
 use crate::server::usage;
 
@@ -174,18 +174,7 @@ impl Arguments {
         words.extend(self.counting.then(|| "COUNTING".to_owned()));
         let mut entropy = [0; 32];
         getrandom::fill(&mut entropy).map_err(|error| anyhow!("no random bytes for the seed: {error}"))?;
-        let defaults = Defaults {
-            rate: 0.01,
-            capacity: 100,
-            scaling: Scaling::from_expansion(2),
-            layout: LayoutName::Native,
-            hash: HashName::Murmur3,
-            tightening: 0.5,
-            entropy,
-            has_random_seeds: true,
-            must_obey: false,
-        };
-        reserve::parse(&words, &defaults)
+        reserve::parse(&words, &defaults(entropy, true))
             .map_err(|refusal| usage(format!("invalid filter: {}", reason(&refusal, &words))))
     }
 

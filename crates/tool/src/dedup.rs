@@ -10,13 +10,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result};
-use indicatif::{HumanCount, ProgressBar};
+use indicatif::HumanCount;
 use redis::{Value, cmd};
 use serde_json::json;
 
 use crate::exit::{self, Signals};
 use crate::input::BytesRead;
 use crate::names::counted;
+use crate::progress::Bar;
 use crate::server::{Options, Server};
 use crate::stream::reader::{LINES_AT_ONCE, Reading};
 use crate::stream::{Answer, Answered, Batch, Column, Field, Flow, Lines};
@@ -151,7 +152,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let mut output = Output::new(arguments)?;
     let flow = Flow::new(&mut server, &target, question);
     let result = pass(flow, &reading.start(BytesRead::default()), &mut output);
-    output.progress.finish_and_clear();
+    output.progress.finish();
     let result = match result {
         // The reader of the output exited (`| head`).
         Err(error) if is_broken_pipe(&error) => Ok(()),
@@ -283,8 +284,6 @@ fn is_broken_pipe(error: &Error) -> bool {
 const OUTPUT_BUFFER_BYTES: usize = 1 << 16;
 /// The longest time that a line waits in the buffer while input keeps arriving.
 const OUTPUT_DELAY: Duration = Duration::from_millis(200);
-/// A terminal shows the progress after this time.
-const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
 /// A file that counts what was written to it.
 struct Counted {
@@ -321,7 +320,7 @@ struct Output {
     unknown: u64,
     /// Printed lines for which it is unknown whether they were new.
     passed_on: HashSet<Vec<u8>>,
-    progress: ProgressBar,
+    progress: Bar,
     started: Instant,
 }
 
@@ -343,7 +342,7 @@ impl Output {
             bad: 0,
             unknown: 0,
             passed_on: HashSet::new(),
-            progress: ProgressBar::hidden(),
+            progress: Bar::new(None),
             started: Instant::now(),
         })
     }
@@ -447,18 +446,15 @@ impl Output {
     }
 
     /// Shows the progress on a terminal, unless the lines are printed there.
-    fn show(&mut self) {
-        if self.progress.is_hidden() {
-            let is_seen = io::stderr().is_terminal() && !io::stdout().is_terminal();
-            if !is_seen || self.started.elapsed() < PROGRESS_DELAY {
-                return;
-            }
-            self.progress = ProgressBar::new_spinner();
+    fn show(&self) {
+        if io::stdout().is_terminal() {
+            return;
         }
-        let (lines, new) = (counted(self.lines, "line"), HumanCount(self.new));
-        let rate = HumanCount(self.lines / self.started.elapsed().as_secs().max(1));
-        self.progress.set_message(format!("{lines}, {new} of them new, {rate} a second"));
-        self.progress.tick();
+        self.progress.set(self.lines, || {
+            let (lines, new) = (counted(self.lines, "line"), HumanCount(self.new));
+            let rate = HumanCount(self.lines / self.started.elapsed().as_secs().max(1));
+            format!("{lines}, {new} of them new, {rate} a second")
+        });
     }
 
     /// Prints the summary to the error output.

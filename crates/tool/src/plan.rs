@@ -4,8 +4,6 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
-use bloomgate_filter::kinds::{Defaults, HashName, LayoutName};
-use bloomgate_filter::{Scaling, words};
 use indicatif::{BinaryBytes, HumanCount};
 use redis::Cmd;
 use serde_json::json;
@@ -136,28 +134,15 @@ impl Arguments {
 
 /// Computes the plan with the filter crate and the module's defaults.
 fn compute(words: &[String]) -> Result<Plan> {
-    let defaults = Defaults {
-        rate: 0.01,
-        capacity: 100,
-        scaling: Scaling::from_expansion(2),
-        layout: LayoutName::Native,
-        hash: HashName::Murmur3,
-        tightening: 0.5,
-        entropy: [0; 32],
-        has_random_seeds: false,
-        must_obey: false,
-    };
-    let refused = |refusal: words::Refusal| usage(numbers::reason(&refusal, words));
-    let parsed = words::plan::parse(words, &defaults).map_err(refused)?;
-    let plan = parsed.spec.plan(parsed.items).map_err(|error| refused(error.into()))?;
-    let names = parsed.spec.names();
+    let (spec, plan) = numbers::plan(words).map_err(|refusal| usage(numbers::reason(&refusal, words)))?;
+    let names = spec.names();
     let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
     let layers = plan.layers.iter();
     Ok(Plan {
         kind: text(names.kind),
         layout: text(names.layout),
         hash: text(names.hash),
-        rate: parsed.spec.rate(),
+        rate: spec.rate(),
         capacity: plan.capacity,
         size_bytes: plan.size_bytes,
         layers: layers

@@ -5,14 +5,13 @@ mod checkpoint;
 mod rows;
 mod source;
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, bail, ensure};
-use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{BinaryBytes, HumanCount};
 use redis::{Value, cmd, from_redis_value};
 use serde_json::json;
 
@@ -23,10 +22,12 @@ use crate::load::checkpoint::{Checkpoint, Keys};
 use crate::load::rows::{Position, Rows};
 use crate::load::source::{Items, Skipped, Source};
 use crate::names::counted;
+use crate::progress::{Bar, Pace, Total};
 use crate::report::print;
 use crate::server::usage;
 use crate::server::{Lost, Options, RECONNECT_TIMEOUT, Server};
-use crate::stream::{Answer, Answered, Column, Flow};
+use crate::stream::reader::Reading;
+use crate::stream::{Answer, Answered, Column, Field, Flow};
 use crate::target::{Creation, Question, Target};
 
 /// A checkpoint is written after this time or this many rows.
@@ -136,9 +137,13 @@ impl Arguments {
         }
         let path = self.file.clone().unwrap_or_default();
         let end = if self.zero_terminated { 0 } else { b'\n' };
-        let Some(column) = &self.column else { return Ok(Source::Lines { path, end }) };
-        let (delimiter, column) = (if self.tsv { b'\t' } else { b',' }, Column::of(column, self.header)?);
-        Ok(Source::Columns { path, delimiter, column, skip_bad: self.skip_bad })
+        let delimiter = if self.tsv { b'\t' } else { b',' };
+        let field = match &self.column {
+            Some(column) => Field::Column { delimiter, column: Column::of(column, self.header)? },
+            None => Field::Line,
+        };
+        let reading = Reading { files: vec![path.clone()], field, end, skip_bad: self.skip_bad };
+        Ok(Source::File { path, reading })
     }
 }
 
@@ -236,10 +241,9 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 
 /// Counts the items of the source, for a filter without a given capacity.
 fn count_items(source: &Source) -> Result<u64> {
-    let spinner = ProgressBar::new_spinner().with_message("counting the items");
-    spinner.enable_steady_tick(Duration::from_millis(100));
+    let spinner = Bar::spinner("counting the items");
     let count = source.count();
-    spinner.finish_and_clear();
+    spinner.finish();
     Ok(count?.max(1))
 }
 
@@ -464,136 +468,5 @@ impl Load<'_> {
             BinaryBytes(bytes)
         ))?;
         Ok(())
-    }
-}
-
-// The speed and the remaining time of a load: a progress bar on a terminal, occasional lines elsewhere.
-
-/// The interval of lines if the output is not a terminal.
-const LINE_INTERVAL: Duration = Duration::from_secs(5);
-
-/// The speed is not known before this time has passed.
-const MEASURED: Duration = Duration::from_secs(2);
-
-/// The progress of a load.
-pub struct Pace {
-    bar: ProgressBar,
-    started: Instant,
-    /// Rows loaded by an earlier run.
-    before: u64,
-    next_line: Option<Instant>,
-    total: Total,
-    /// When the first rows of this run were loaded, and the position then.
-    first: Option<(Instant, u64)>,
-}
-
-/// How the total is known.
-pub enum Total {
-    Rows(u64),
-    Bytes(u64, BytesRead),
-    Unknown,
-}
-
-impl Pace {
-    /// Creates the progress of a load that starts after `before` rows.
-    pub fn new(total: Total, before: u64) -> Self {
-        let is_terminal = std::io::stderr().is_terminal();
-        let (length, template) = match &total {
-            Total::Rows(length) | Total::Bytes(length, _) => (Some(*length), "{bar:32} {percent:>3}%  {msg}"),
-            Total::Unknown => (None, "{spinner} {msg}"),
-        };
-        let bar = if is_terminal { ProgressBar::no_length() } else { ProgressBar::hidden() };
-        if let Some(length) = length {
-            bar.set_length(length);
-        }
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
-        let started = Instant::now();
-        Self { bar, started, before, next_line: (!is_terminal).then(|| started + LINE_INTERVAL), total, first: None }
-    }
-
-    /// Shows the number of loaded rows.
-    pub fn show(&mut self, rows: u64) {
-        let now = Instant::now();
-        let position = match &self.total {
-            Total::Rows(_) => rows,
-            Total::Bytes(_, read) => read.load(Ordering::Relaxed),
-            Total::Unknown => 0,
-        };
-        // What an earlier run has loaded is passed over faster than the rest, so it is no measure of the time left.
-        let (begin, before) = *self.first.get_or_insert((now, position));
-        if self.next_line.is_some_and(|next| now < next) {
-            return;
-        }
-        let rate = HumanCount(self.rate(rows));
-        let left = self.bar.length().and_then(|length| {
-            time_left(now - begin, position.saturating_sub(before), length.saturating_sub(position))
-        });
-        let left = left.map(|left| format!(", {left} left")).unwrap_or_default();
-        let message = format!("{}, {rate} a second{left}", counted(rows, "row"));
-        if let Some(next) = &mut self.next_line {
-            *next = now + LINE_INTERVAL;
-            let share = self.bar.length().filter(|length| *length > 0);
-            let share = share.map(|length| format!("{:>3}%  ", (position.saturating_mul(100) / length).min(100)));
-            eprintln!("{}{message}", share.unwrap_or_default());
-            return;
-        }
-        self.bar.set_message(message);
-        self.bar.set_position(position);
-    }
-
-    /// Returns the rows per second of this run.
-    pub fn rate(&self, rows: u64) -> u64 {
-        let milliseconds = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
-        rows.saturating_sub(self.before).saturating_mul(1000) / milliseconds
-    }
-
-    /// Returns the time since the start.
-    pub fn elapsed(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    /// Removes the bar from the screen.
-    pub fn finish(&self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-/// Returns the time for the rest at the speed so far, as people read it: `40 s`, `12 min`, `3 h`. `None` before there is a speed, and if
-/// nothing is left.
-fn time_left(passed: Duration, done: u64, rest: u64) -> Option<String> {
-    if done == 0 || rest == 0 || passed < MEASURED {
-        return None;
-    }
-    let seconds = (passed.as_secs_f64() * rest as f64 / done as f64).ceil();
-    Some(match seconds {
-        ..100.0 => format!("{seconds} s"),
-        ..6000.0 => format!("{:.0} min", seconds / 60.0),
-        _ => format!("{:.0} h", seconds / 3600.0),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_left_is_that_of_this_runs_speed() {
-        let left = |seconds, done, rest| time_left(Duration::from_secs(seconds), done, rest);
-        assert_eq!(left(10, 100, 200).as_deref(), Some("20 s"));
-        assert_eq!(left(10, 3, 1).as_deref(), Some("4 s"));
-        assert_eq!(left(60, 1, 10).as_deref(), Some("10 min"));
-        assert_eq!(left(3600, 1, 5).as_deref(), Some("5 h"));
-        assert_eq!([left(0, 100, 200), left(10, 0, 200), left(10, 100, 0)], [None, None, None]);
-    }
-
-    #[test]
-    fn rows_of_an_earlier_run_do_not_count() {
-        let mut pace = Pace::new(Total::Rows(1000), 900);
-        pace.show(900);
-        assert_eq!(pace.first.unwrap().1, 900);
-        pace.show(950);
-        assert_eq!(pace.first.unwrap().1, 900);
     }
 }

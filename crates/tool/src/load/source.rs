@@ -1,6 +1,5 @@
 //! The sources of `load`, and the thread that reads them.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +8,12 @@ use std::time::UNIX_EPOCH;
 use std::{fs, thread};
 
 use anyhow::{Context, Result, anyhow};
-use csv::{ByteRecord, ReaderBuilder};
 use serde_json::{Value, json};
 
-use crate::input::{self, BytesRead};
+use crate::input::BytesRead;
 use crate::load::rows::{self, Position, Rows, Sink};
-use crate::stream::reader::without_end;
-use crate::stream::{Batch, Column};
+use crate::stream::reader::Reading;
+use crate::stream::{Batch, Field};
 
 /// The maximum number of items and bytes in a batch.
 const ITEMS_AT_ONCE: usize = 1024;
@@ -29,10 +27,8 @@ pub type Skipped = Arc<AtomicU64>;
 /// A source of rows.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A file with one item per line, and the byte that ends a line.
-    Lines { path: PathBuf, end: u8 },
-    /// A file with columns, and their delimiter.
-    Columns { path: PathBuf, delimiter: u8, column: Column, skip_bad: bool },
+    /// A file, and which part of a line is the item.
+    File { path: PathBuf, reading: Reading },
     /// A SQLite database file.
     Sqlite { path: PathBuf, rows: Rows },
     /// A PostgreSQL server.
@@ -83,10 +79,7 @@ impl Source {
 
     fn read(&self, from: &Position, bytes_read: &BytesRead, skipped: &Skipped, sink: &mut Sink) -> Result<()> {
         match self {
-            Self::Lines { path, end } => lines(path, *end, bytes_read, sink),
-            Self::Columns { path, delimiter, column, skip_bad } => {
-                columns(path, *delimiter, column, skip_bad.then_some(skipped), bytes_read, sink)
-            }
+            Self::File { reading, .. } => read_file(reading, bytes_read, skipped, sink),
             Self::Sqlite { path, rows } => rows::read_sqlite(path, rows, sink),
             Self::Postgres { url, rows, is_ordered } => rows::read_postgres(url, rows, *is_ordered, from, sink),
         }
@@ -97,7 +90,7 @@ impl Source {
         match self {
             Self::Sqlite { path, rows } => return rows::count_sqlite(path, rows),
             Self::Postgres { url, rows, .. } => return rows::count_postgres(url, rows),
-            Self::Lines { .. } | Self::Columns { .. } => {}
+            Self::File { .. } => {}
         }
         let mut count = 0;
         self.read(&Position::default(), &BytesRead::default(), &Skipped::default(), &mut |item| {
@@ -110,7 +103,7 @@ impl Source {
     /// Returns the size of a file for the progress, if it is known.
     pub fn size_bytes(&self) -> Option<u64> {
         match self {
-            Self::Lines { path, .. } | Self::Columns { path, .. } => {
+            Self::File { path, .. } => {
                 fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
             }
             _ => None,
@@ -119,16 +112,13 @@ impl Source {
 
     /// Whether a second read returns the same rows in the same order.
     pub const fn is_ordered(&self) -> bool {
-        matches!(
-            self,
-            Self::Lines { .. } | Self::Columns { .. } | Self::Sqlite { .. } | Self::Postgres { is_ordered: true, .. }
-        )
+        matches!(self, Self::File { .. } | Self::Sqlite { .. } | Self::Postgres { is_ordered: true, .. })
     }
 
     /// Whether it can be read only once, such as the standard input or a pipe.
     pub fn is_stream(&self) -> bool {
         match self {
-            Self::Lines { path, .. } | Self::Columns { path, .. } => {
+            Self::File { path, .. } => {
                 let is_stream = |metadata: fs::Metadata| !metadata.is_file() && !metadata.is_dir();
                 path == Path::new("-") || fs::metadata(path).is_ok_and(is_stream)
             }
@@ -139,9 +129,8 @@ impl Source {
     /// Returns a value that differs for another source and after a change. Changes in a PostgreSQL database are not detected.
     pub fn fingerprint(&self) -> Result<Value> {
         Ok(match self {
-            Self::Lines { path, end } => json!(["lines", end, state(path)?]),
-            Self::Columns { path, delimiter, column, skip_bad } => {
-                json!(["columns", delimiter, format!("{column:?}"), skip_bad, state(path)?])
+            Self::File { path, reading: Reading { field, end, skip_bad, .. } } => {
+                json!(["file", format!("{field:?}"), end, skip_bad, state(path)?])
             }
             Self::Sqlite { path, rows } => {
                 let mut log = path.clone().into_os_string();
@@ -194,63 +183,14 @@ impl Gathering {
     }
 }
 
-// Files of lines, and of columns: CSV (RFC 4180) and TSV, plain or compressed.
-
-/// Bytes per read.
-const BUFFER_BYTES: usize = 1 << 17;
-
-/// Reads the lines of a file without their ends: the byte `end`, and a carriage return before a line feed. Empty lines have no
-/// item.
-pub fn lines(path: &Path, end: u8, bytes_read: &BytesRead, sink: &mut Sink) -> Result<()> {
-    let mut reader = BufReader::with_capacity(BUFFER_BYTES, input::open(path, bytes_read)?);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if reader.read_until(end, &mut line).with_context(|| format!("cannot read {}", path.display()))? == 0 {
-            return Ok(());
-        }
-        let item = without_end(line.strip_suffix(&[end]).unwrap_or(&line), end);
-        sink(Some(item).filter(|item| !item.is_empty()))?;
-    }
-}
-
-/// Reads a column of a file. Lines without it are counted in `skipped`, or an error without that counter. Quotes have no meaning in
-/// tab-separated columns.
-pub fn columns(
-    path: &Path,
-    delimiter: u8,
-    column: &Column,
-    skipped: Option<&AtomicU64>,
-    bytes_read: &BytesRead,
-    sink: &mut Sink,
-) -> Result<()> {
-    let source = input::open(path, bytes_read)?;
-    let mut reader = ReaderBuilder::new()
-        .delimiter(delimiter)
-        .quoting(delimiter != b'\t')
-        .has_headers(column.has_header())
-        .flexible(true)
-        .buffer_capacity(BUFFER_BYTES)
-        .from_reader(source);
-    let cannot_read = || format!("cannot read {}", path.display());
-    let place = match column {
-        Column::Place { place, .. } => *place,
-        Column::Name(_) => {
-            column.place(reader.byte_headers().with_context(cannot_read)?.iter()).with_context(cannot_read)?
-        }
-    };
-    let mut record = ByteRecord::new();
-    while reader.read_byte_record(&mut record).with_context(cannot_read)? {
-        match (record.get(place), skipped) {
-            (Some(item), _) => sink(Some(item))?,
-            (None, Some(skipped)) => {
-                skipped.fetch_add(1, Ordering::Relaxed);
-                sink(None)?;
-            }
-            (None, None) => {
-                let line = record.position().map_or(0, csv::Position::line);
-                return Err(anyhow!("line {line}: there is no column {}", place + 1)).with_context(cannot_read);
-            }
+/// Reads the items of a file. Lines without the column are counted in `skipped`, if they are not an error. Empty lines have no item.
+fn read_file(reading: &Reading, bytes_read: &BytesRead, skipped: &Skipped, sink: &mut Sink) -> Result<()> {
+    let is_lines = matches!(reading.field, Field::Line);
+    for lines in reading.clone().start(bytes_read.clone()) {
+        let lines = lines?;
+        skipped.fetch_add(lines.bad, Ordering::Relaxed);
+        for item in lines.items() {
+            sink(Some(item).filter(|item| !is_lines || !item.is_empty()))?;
         }
     }
     Ok(())

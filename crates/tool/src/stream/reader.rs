@@ -141,7 +141,7 @@ struct Splitter<'a> {
 }
 
 /// Removes the carriage return before a line feed from a line whose end byte is already removed.
-pub fn without_end(line: &[u8], end: u8) -> &[u8] {
+fn without_end(line: &[u8], end: u8) -> &[u8] {
     if end == b'\n' { line.strip_suffix(b"\r").unwrap_or(line) } else { line }
 }
 
@@ -217,6 +217,11 @@ impl<'a> Splitter<'a> {
             let end = line_end + 1;
             self.line += 1;
             let bytes = without_end(text.get(start..line_end).unwrap_or_default(), self.reading.end);
+            if bytes.is_empty() && matches!(self.reading.field, Field::Column { .. }) {
+                // As in CSV, a blank line is no record.
+                start = end;
+                continue;
+            }
             if let Field::Column { delimiter, column } = &self.reading.field
                 && self.place.is_none()
             {

@@ -1,34 +1,17 @@
 //! The sizing calculator: computes what BF.PLAN replies, without a server. The query becomes the arguments of BF.PLAN, which
 //! the filter crate parses, so both refuse the same values.
 
-use bloomgate_filter::Scaling;
 use bloomgate_filter::kinds::plan::Plan;
-use bloomgate_filter::kinds::{Defaults, HashName, LayoutName};
-use bloomgate_filter::words::{Refusal, plan};
+use bloomgate_filter::words::Refusal;
 use serde_json::{Value, json};
 
 use super::query::Query;
-use crate::numbers::{count_in_digits, rate_in_digits};
+use crate::numbers::{self, count_in_digits, rate_in_digits};
 
 /// The number of points in a curve.
 const CURVE_POINTS: u32 = 64;
 /// A curve over rates has the powers of ten from 0.1 to 1e-6, with three points between each two.
 const RATE_POINTS: u32 = 21;
-
-/// The module's defaults without any configuration.
-fn defaults() -> Defaults {
-    Defaults {
-        rate: 0.01,
-        capacity: 100,
-        scaling: Scaling::from_expansion(2),
-        layout: LayoutName::Native,
-        hash: HashName::Murmur3,
-        tightening: 0.5,
-        entropy: [0; 32],
-        has_random_seeds: false,
-        must_obey: false,
-    }
-}
 
 /// The requested filter.
 struct Request {
@@ -116,8 +99,7 @@ impl Request {
         if let Some(items) = items {
             words.extend(["ITEMS", items]);
         }
-        let plan::Asked { spec, items } = plan::parse(&words, &defaults())?;
-        Ok((spec, spec.plan(items)?))
+        numbers::plan(&words)
     }
 
     /// Returns the command that creates the filter.
