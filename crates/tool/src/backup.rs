@@ -12,7 +12,9 @@ use indicatif::{BinaryBytes, HumanCount};
 use redis::{Pipeline, Value, from_redis_value};
 use serde_json::json;
 
-use crate::archive::{Archive, Contents, DUMP_PART_BYTES, Head, How, Listing, Output, Row};
+use crate::archive::catalogue::{Listing, Row};
+use crate::archive::file::{Archive, Output};
+use crate::archive::{Contents, DUMP_PART_BYTES, Head, How};
 use crate::keys::{ask_of_each, contents, for_each_key_like, is_filter};
 use crate::names::counted;
 use crate::progress::Bar;

@@ -20,7 +20,9 @@ use clap::ValueEnum;
 use indicatif::{BinaryBytes, HumanCount, HumanDuration};
 use serde_json::json;
 
-use crate::archive::{Archive, Contents, Head, How, Listing, Output, Row};
+use crate::archive::catalogue::{Listing, Row};
+use crate::archive::file::{Archive, Output};
+use crate::archive::{Contents, Head, How};
 use crate::input::{self, BytesRead, size_bytes};
 use crate::names::counted;
 use crate::numbers::{count_in_digits, defaults, rate_in_digits, reason};

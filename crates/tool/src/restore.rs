@@ -13,7 +13,9 @@ use indicatif::{BinaryBytes, HumanCount, HumanDuration};
 use redis::{Pipeline, Value, cmd, from_redis_value};
 use serde_json::json;
 
-use crate::archive::{Catalogue, Contents, Entry, Event, How, Input, Listing, Reader, Row};
+use crate::archive::catalogue::{Catalogue, Entry, Listing, Row};
+use crate::archive::file::Input;
+use crate::archive::{Contents, Event, How, Reader};
 use crate::exit::Signals;
 use crate::keys::{ask_of_each, contents, is_filter};
 use crate::names::counted;

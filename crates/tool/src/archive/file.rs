@@ -11,7 +11,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::archive::{Catalogue, Writer};
+use crate::archive::Writer;
+use crate::archive::catalogue::Catalogue;
 use crate::server::usage;
 
 const BUFFER_BYTES: usize = 1 << 18;

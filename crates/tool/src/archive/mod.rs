@@ -23,15 +23,12 @@
 //! part is the number of shards in decimal digits, and all shards precede it. `compression` is 0 for none, or 1 for a zstd frame.
 //! A time to live of 2^64 - 1 means none. No body is longer than 64 MiB.
 
-mod catalogue;
-mod file;
+pub mod catalogue;
+pub mod file;
 
 use std::io::{self, Read, Write};
 
 use anyhow::{Result, anyhow, bail, ensure};
-
-pub use crate::archive::catalogue::{Catalogue, Entry, Listing, Row};
-pub use crate::archive::file::{Archive, Input, Output};
 
 pub const MAGIC: &[u8; 8] = b"\x89bgate\r\n";
 const VERSION: u32 = 1;

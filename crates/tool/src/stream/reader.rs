@@ -330,7 +330,7 @@ impl<'a> Splitter<'a> {
 
 #[cfg(test)]
 mod tests {
-    use crate::stream::Column;
+    use crate::stream::field::Column;
 
     use super::*;
 
