@@ -4,10 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
+use testing::{Builder, Connection, Reply, Server, integer, ok, on_every_server, on_servers_with};
 
-use crate::cluster::three_nodes;
-use crate::running::{Ended, command, run, url};
-use testing::{Connection, Reply, Server, integer, ok, on_every_server, on_servers_with};
+use crate::running::{Ended, command, run, run_with, send, start, three_nodes, url, with_servers};
 
 /// A filter of every kind: its key, and the arguments of BF.RESERVE or, with ITEMS, of BF.INSERT.
 const KINDS: [(&str, &str); 14] = [
@@ -58,7 +57,7 @@ impl Zoo {
     }
 }
 
-/// Returns a temporary folder.
+/// A temporary folder with files.
 pub struct Files(TempDir);
 
 impl Files {
@@ -68,6 +67,12 @@ impl Files {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
+    }
+
+    /// Writes a file, and returns its path.
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        fs::write(self.path(name), bytes).unwrap();
+        self.path(name).display().to_string()
     }
 
     pub fn names(&self) -> Vec<String> {
@@ -166,11 +171,7 @@ fn the_copy_of_a_changing_filter_has_every_earlier_item() {
             client.run(&format!("BF.RESERVE {key} {words}"));
             client.batched(&[b"BF.MADD", key.as_bytes()], &items);
         }
-        let child = command(["backup", "--url", &url(&server), "--all", "-o", file.to_str().unwrap()])
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
+        let child = start(["backup", "--url", &url(&server), "--all", "-o", file.to_str().unwrap()]);
         for number in 0..20 {
             for key in ["grows", "large", "windowed"] {
                 let more: Vec<String> = (0..500).map(|item| format!("meanwhile {number} {item}")).collect();
@@ -314,4 +315,398 @@ fn filters_move_between_redisbloom_itself_and_bloomgate() {
             assert_eq!(keys(&mut there), 3);
         });
     }
+}
+
+// `restore`: damaged files, existing keys, servers that refuse a filter or are killed.
+
+#[test]
+fn selected_filters_are_renamed_and_read_from_a_pipe() {
+    with_servers(|server| {
+        let mut client = server.connect();
+        client.run("BF.MADD one a b");
+        client.run("BF.MADD a=b c");
+        client.run("BF.ADD three d");
+        let piped = run(["backup", "--url", &url(&server), "one", "a=b", "one", "-o", "-"]).success();
+        assert!(piped.stderr.contains("2 filters in the standard output"), "{piped:?}");
+        let words = ["restore", "--url", &url(&server), "-", "--key", "one=uno", "--key", "a=b=c", "--json"];
+        let json: serde_json::Value = serde_json::from_str(&run_with(words, piped.stdout).success().text()).unwrap();
+        assert_eq!(json["filters"][0]["key"], "uno");
+        assert_eq!(json["filters"][0]["items"], 2);
+        assert_eq!(client.run("BF.EXISTS uno b"), integer(1));
+        assert_eq!(client.run("BF.EXISTS c c"), integer(1));
+        assert_eq!(keys(&mut client), 5);
+    });
+}
+
+#[test]
+fn existing_keys_are_refused_before_anything_is_written() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file) = (server.connect(), files.path("file"));
+        client.run("BF.MADD one a");
+        client.run("BF.MADD two b");
+        backup(&server, &["--all"], &file).success();
+        client.run("DEL one");
+        client.run("BF.ADD two c");
+        restore(&server, &[], &file).refused("the server already has `two`");
+        assert_eq!(keys(&mut client), 1);
+        // A value of another type is never replaced.
+        client.run("SET one 1");
+        restore(&server, &["--replace"], &file).refused("the key `one` on the server has type ");
+        assert_eq!(client.run("BF.EXISTS two c"), integer(1));
+        client.run("DEL one");
+        restore(&server, &["--replace"], &file).success();
+        assert_eq!(client.run("BF.EXISTS two c"), integer(0));
+        assert_eq!(client.run("BF.EXISTS one a"), integer(1));
+        // A temporary key of a run that was killed or is still running.
+        client.run("DEL one two");
+        client.run("BF.ADD {one}:restoring x");
+        restore(&server, &[], &file).refused("another restore is going on");
+        restore(&server, &["--replace"], &file).success();
+        assert_eq!(keys(&mut client), 2);
+    });
+}
+
+#[test]
+fn a_damaged_file_changes_nothing_on_the_server() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file, torn) = (server.connect(), files.path("file"), files.path("torn"));
+        client.run("BF.MADD one a b c");
+        client.run("BF.INSERT two TIGHTENING 0.5 ITEMS 1");
+        client.run("BF.INSERT three LAYOUT redisbloom ITEMS 1");
+        for words in [vec!["--all"], vec!["--all", "--compress"]] {
+            backup(&server, &words, &file).success();
+            client.run("FLUSHALL");
+            let bytes = fs::read(&file).unwrap();
+            for position in (0..bytes.len()).step_by(bytes.len() / 40 + 1) {
+                let mut damaged = bytes.clone();
+                damaged[position] ^= 0x10;
+                fs::write(&torn, &damaged).unwrap();
+                let ended = restore(&server, &["--replace"], &torn).refused("torn: ");
+                assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+                fs::write(&torn, &bytes[..position]).unwrap();
+                restore(&server, &["--replace"], &torn).refused("torn: ");
+            }
+            fs::write(&torn, [&*bytes, b"\0"].concat()).unwrap();
+            restore(&server, &[], &torn).refused("data follows its end");
+            assert_eq!(keys(&mut client), 0);
+            restore(&server, &[], &file).success();
+        }
+        fs::write(&torn, b"REDIS0011").unwrap();
+        restore(&server, &[], &torn).refused("not a file of `bloomgate backup`");
+        let mut later = fs::read(&file).unwrap();
+        later[8] = 2;
+        let checksum = crc32fast::hash(&later[..12]);
+        later[12..16].copy_from_slice(&checksum.to_le_bytes());
+        fs::write(&torn, later).unwrap();
+        restore(&server, &["--replace"], &torn).refused("format version 2");
+        restore(&server, &[], &files.path("none")).refused("cannot read");
+        restore(&server, &["--key", "four"], &file).refused("has no filter `four`");
+        assert_eq!(keys(&mut client), 3);
+    });
+}
+
+/// A server without room for the filter refuses it at its first record or in the middle.
+#[test]
+fn nothing_is_left_of_a_refused_filter() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file) = (server.connect(), files.path("file"));
+        client.run("BF.ADD before a");
+        client.run("BF.RESERVE large 0.01 1000000 NONSCALING");
+        client.run("BF.ADD large a");
+        backup(&server, &["before", "large"], &file).success();
+        let small = Server::with(program).line("bf.max-filter-bytes 100000").start();
+        restore(&small, &[], &file).refused("1 of 2 filters restored before an error: cannot restore `large`");
+        let mut there = small.connect();
+        assert_eq!((keys(&mut there), there.run("BF.CARD before")), (1, integer(1)));
+        let bare = Server::with(program).without_module().start();
+        restore(&bare, &[], &file).refused("has not loaded the module: start it with");
+        assert_eq!(keys(&mut bare.connect()), 0);
+    });
+}
+
+#[test]
+fn nothing_is_left_of_a_filter_whose_restore_a_signal_ends() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file) = (server.connect(), files.path("file"));
+        // A hundred records.
+        client.run("BF.RESERVE large 0.01 84000000 NONSCALING");
+        backup(&server, &["large"], &file).success();
+        client.run("FLUSHALL");
+        client.run("CLIENT PAUSE 100000 WRITE");
+        let child = start(["restore", "--url", &url(&server), file.to_str().unwrap()]);
+        testing::eventually("the first record", || client.run("CLIENT LIST").text().contains("cmd=bf.loadchunk"));
+        send("TERM", child.id());
+        client.run("CLIENT UNPAUSE");
+        Ended::from(child.wait_with_output().unwrap()).interrupted("TERM", "cannot restore `large`: interrupted");
+        assert_eq!(keys(&mut client), 0);
+    });
+}
+
+/// The server or the tool is killed during a restore: the key then holds the complete filter or nothing.
+#[test]
+fn a_kill_leaves_no_partial_filter() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file) = (server.connect(), files.path("file"));
+        // A hundred records that are not all zeros.
+        client.run("BF.RESERVE large 0.01 84000000 NONSCALING");
+        client.batched(&[b"BF.MADD", b"large"], &(0..20_000).map(|number| number.to_string()).collect::<Vec<_>>());
+        backup(&server, &["large"], &file).success();
+        let digest = client.run("DEBUG DIGEST-VALUE large").elements()[0].text();
+        for kills_server in [false, true] {
+            let builder = |builder: Builder| builder.line("appendonly yes");
+            let mut other = builder(Server::with(program)).start();
+            let mut child = command(["restore", "--url", &url(&other), file.to_str().unwrap()])
+                .stderr(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut there = other.connect();
+            testing::eventually("the filter to come", || there.run("DBSIZE") != integer(0));
+            if kills_server {
+                other.stop(testing::Stop::Kill);
+                let ended = Ended::from(child.wait_with_output().unwrap());
+                assert!(ended.status == Some(0) || ended.status == Some(1), "{ended:?}");
+                other.start_again();
+            } else {
+                _ = child.kill();
+                child.wait().unwrap();
+            }
+            let mut there = other.connect();
+            if there.run("EXISTS large") == integer(1) {
+                assert_eq!(there.run("DEBUG DIGEST-VALUE large").elements()[0].text(), digest);
+            } else {
+                // The temporary key expires, and is recognised as such.
+                assert!((1..=600).contains(&there.run("TTL {large}:restoring").number()));
+                restore(&other, &[], &file).refused("another restore");
+            }
+            restore(&other, &["--replace"], &file).success();
+            assert_eq!(there.run("DEBUG DIGEST-VALUE large").elements()[0].text(), digest);
+            assert_eq!(keys(&mut there), 1);
+        }
+    });
+}
+
+// `backup` and `restore` of sharded filters: one command copies the whole filter.
+
+const COUNT: usize = 5000;
+
+fn lines() -> String {
+    (0..COUNT).map(|number| format!("{number}\n")).collect()
+}
+
+/// Creates the filter `name` and adds all lines.
+fn fill(reach: &[&str], name: &str, shards: &str) {
+    run([&["shards"], reach, &["create", name, "1e-9", "10000", "--shards", shards]].concat()).success();
+    run_with([&["dedup", "--key", name, "--shards"], reach].concat(), lines()).success();
+}
+
+/// Asserts that the filter can be opened and has all lines.
+#[track_caller]
+fn is_whole(reach: &[&str], name: &str) {
+    let words = [&["dedup", "--key", name, "--shards", "--seen", "--dry-run"], reach].concat();
+    assert!(run_with(words, lines()).success().text() == lines(), "{name}");
+}
+
+#[test]
+fn a_sharded_filter_is_backed_up_whole_by_name_and_by_pattern() {
+    on_every_server(|program| {
+        let (nodes, files) = (three_nodes(program), Files::new());
+        let (url, file) = (url(&nodes[0]), files.path("file").display().to_string());
+        let reach = ["--cluster", "--url", &url];
+        for words in [vec!["seen"], vec!["--match", "seen:*"], vec!["--all"]] {
+            fill(&reach, "seen", "6");
+            let backed = run([&["backup", "-o", &file], &words[..], &reach].concat()).success().text();
+            assert!(backed.contains("seen is complete: 6 shards") && backed.contains("6 filters in"), "{backed}");
+            let mut clients = nodes.each_ref().map(Server::connect);
+            clients.iter_mut().for_each(|client| assert_eq!(client.run("FLUSHALL"), ok()));
+            let restored = run([&["restore", &file], &reach[..]].concat()).success().text();
+            assert!(restored.contains("seen is complete: 6 shards"), "{restored}");
+            is_whole(&reach, "seen");
+            assert_eq!(clients.iter_mut().map(keys).sum::<usize>(), 7);
+            clients.iter_mut().for_each(|client| assert_eq!(client.run("FLUSHALL"), ok()));
+        }
+    });
+}
+
+#[test]
+fn a_sharded_filter_is_selected_renamed_and_listed_as_one() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file, url) = (server.connect(), files.path("file"), url(&server));
+        let reach = ["--url", &*url];
+        fill(&reach, "seen", "3");
+        client.run("BF.ADD plain a");
+        client.run("SET clock:shards 5");
+        client.run("SET other:shards text");
+        client.run("EXPIRE seen:shards 100000");
+        backup(&server, &["--all", "--verify"], &file).success();
+        let listed = run(["restore", "--dry-run", "--json", file.to_str().unwrap()]).success().text();
+        let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        assert_eq!(listed["sharded"], serde_json::json!([{ "name": "seen", "shards": 3 }]));
+        assert_eq!(listed["filters"].as_array().unwrap().len(), 4);
+        restore(&server, &["--key", "seen=old=er"], &file).success();
+        is_whole(&reach, "old=er");
+        assert!((99_000..=100_000).contains(&client.run("TTL old=er:shards").number()));
+        restore(&server, &["--key", "seen"], &file).refused("`seen:{0}`");
+        restore(&server, &["--key", "seen:shards"], &file).refused("has no filter `seen:shards`");
+        // A single shard is restored like any other filter.
+        restore(&server, &["--key", "seen:{1}=one"], &file).success();
+        assert_eq!(client.run("BF.CARD one"), client.run("BF.CARD seen:{1}"));
+        restore(&server, &["--replace"], &file).success();
+        is_whole(&reach, "seen");
+    });
+}
+
+#[test]
+fn a_filter_with_a_different_number_of_shards_is_not_replaced() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file, url) = (server.connect(), files.path("file"), url(&server));
+        let reach = ["--url", &*url];
+        fill(&reach, "seen", "2");
+        backup(&server, &["seen"], &file).success();
+        run([&["shards"], &reach[..], &["double", "seen"]].concat()).success();
+        let cards = |client: &mut Connection| {
+            (0..4).map(|shard| client.run(&format!("BF.CARD seen:{{{shard}}}"))).collect::<Vec<_>>()
+        };
+        let before = cards(&mut client);
+        restore(&server, &["--replace"], &file).refused("`seen:shards` on the server holds `4`, the file has 2 shards");
+        assert_eq!(cards(&mut client), before);
+        is_whole(&reach, "seen");
+        restore(&server, &["--key", "seen=old"], &file).success();
+        is_whole(&reach, "old");
+    });
+}
+
+#[test]
+fn an_incomplete_sharded_filter_is_refused_or_reported() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file, url) = (server.connect(), files.path("file"), url(&server));
+        let reach = ["--url", &*url];
+        fill(&reach, "seen", "3");
+        client.run("DEL seen:{1}");
+        backup(&server, &["seen"], &file)
+            .refused("the sharded filter `seen` is incomplete: its shard `seen:{1}` is missing");
+        assert!(files.names().is_empty());
+        let all = backup(&server, &["--all"], &file).success();
+        assert!(all.stderr.contains("skipped `seen:shards`, because the sharded filter is incomplete"), "{all:?}");
+        assert!(all.text().contains("2 filters in") && !all.text().contains("is complete"), "{all:?}");
+        client.run("SET seen:{1} text");
+        backup(&server, &["seen"], &file).refused("its shard `seen:{1}` has type ");
+        client.run("SET seen:shards 0");
+        backup(&server, &["seen"], &file).refused("the key `seen:shards` holds `0`, not a number of shards");
+        client.run("DEL seen:shards");
+        backup(&server, &["seen"], &file).refused("there is no key `seen`, and no sharded filter of that name");
+        // If a filter has the same name, that filter is meant.
+        fill(&reach, "two", "2");
+        client.run("BF.ADD two a");
+        let text = backup(&server, &["two"], &file).success().text();
+        assert!(text.contains("1 filter in"), "{text}");
+        assert_eq!(client.run("BF.CARD two"), integer(1));
+    });
+}
+
+// Sources without items replace nothing, unless `--allow-empty` is given.
+
+#[test]
+fn a_load_without_items_keeps_the_existing_filter() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, url) = (server.connect(), url(&server));
+        client.run("BF.MADD seen a b c");
+        let path = |name: &str| files.path(name).display().to_string();
+        fs::write(path("empty"), "").unwrap();
+        fs::write(path("blank"), "\n\r\n\n").unwrap();
+        fs::write(path("header.csv"), "id,name\n").unwrap();
+        let database = rusqlite::Connection::open(path("data.db")).unwrap();
+        database.execute_batch("CREATE TABLE rows (id); INSERT INTO rows VALUES (NULL)").unwrap();
+        let (empty, blank, header, data) = (path("empty"), path("blank"), path("header.csv"), path("data.db"));
+        let sources = [
+            vec![&*empty],
+            vec![&blank],
+            vec!["-"],
+            vec![&header, "--column", "name"],
+            vec!["--sqlite", &data, "--table", "rows", "--column", "id"],
+            vec![&empty, "--resume"],
+        ];
+        let load = |source: &[&str], more: &[&str]| {
+            let words = ["load", "--url", &url, "--key", "seen", "--create", "0.01", "100"];
+            run_with([&words, source, more].concat(), "")
+        };
+        for source in &sources {
+            load(source, &[]).refused("the source has no items: `seen` is unchanged");
+            assert_eq!(client.run("BF.CARD seen"), integer(3), "{source:?}");
+            assert_eq!(client.run("DBSIZE"), integer(1), "{source:?}");
+        }
+        // A load in place replaces nothing.
+        run_with(["load", "--url", &url, "-", "--key", "seen", "--in-place"], "").success();
+        for source in &sources {
+            client.run("BF.ADD seen a");
+            load(source, &["--allow-empty"]).success();
+            assert_eq!(client.run("BF.CARD seen"), integer(0), "{source:?}");
+            assert_eq!(client.run("DBSIZE"), integer(1), "{source:?}");
+        }
+    });
+}
+
+#[test]
+fn a_backup_without_filters_keeps_the_existing_file() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file) = (server.connect(), files.path("file"));
+        client.run("BF.MADD seen a b c");
+        backup(&server, &["--all"], &file).success();
+        let before = fs::read(&file).unwrap();
+        backup(&server, &["--match", "nothing:*"], &file).refused("no filter was found, so no file was written");
+        client.run("FLUSHALL");
+        backup(&server, &["--all"], &file).refused("use --allow-empty");
+        assert_eq!((fs::read(&file).unwrap() == before, files.names().len()), (true, 1));
+        let text = backup(&server, &["--all", "--allow-empty"], &file).success().text();
+        assert!(text.starts_with("0 filters in "), "{text}");
+        restore(&server, &[], &file).refused("has no filters");
+        restore(&server, &["--allow-empty"], &file).success();
+        run(["restore", "--dry-run", file.to_str().unwrap()]).success();
+    });
+}
+
+#[test]
+fn an_empty_filter_does_not_replace_one_with_items() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file) = (server.connect(), files.path("file"));
+        client.run("BF.RESERVE seen 0.01 100");
+        client.run("BF.MADD other a b");
+        backup(&server, &["--all"], &file).success();
+        // An empty filter may be replaced, and one with items by one with fewer.
+        client.run("BF.ADD other c");
+        restore(&server, &["--replace"], &file).success();
+        assert_eq!(client.run("BF.CARD other"), integer(2));
+        client.run("BF.MADD seen a b c");
+        client.run("BF.ADD other c");
+        restore(&server, &["--replace"], &file).refused("`seen` is empty in the file and has 3");
+        // The error is found before anything is written.
+        assert_eq!([client.run("BF.CARD seen"), client.run("BF.CARD other")], [integer(3), integer(3)]);
+        restore(&server, &["--replace", "--allow-empty"], &file).success();
+        assert_eq!(client.run("BF.CARD seen"), integer(0));
+    });
+}
+
+#[test]
+fn a_build_without_lines_keeps_the_existing_file() {
+    let files = Files::new();
+    let out = files.path("out").display().to_string();
+    let words = ["build", "0.01", "100", "-o", &out];
+    run_with(words, "a\n").success();
+    let before = fs::read(&out).unwrap();
+    for input in ["", "\n\n"] {
+        run_with(words, input).refused("the input has no lines, so no file was written");
+        assert_eq!((fs::read(&out).unwrap() == before, files.names().len()), (true, 1));
+    }
+    run_with([&words[..], &["--allow-empty"]].concat(), "").success();
+    assert!(fs::read(&out).unwrap() != before);
 }

@@ -6,8 +6,8 @@ use std::process::Stdio;
 
 use flate2::{Compression, write::GzEncoder};
 
-use crate::running::{Running, command, run, run_with, send, url};
-use testing::{Server, eventually, integer, on_every_server};
+use crate::running::{Running, command, run, run_with, send, url, with_servers};
+use testing::{eventually, integer};
 
 /// Options of `build` after the rate and the capacity, and the same options of BF.RESERVE.
 const SPECS: [(&str, &str, &str); 8] = [
@@ -32,8 +32,7 @@ fn items() -> Vec<String> {
 
 #[test]
 fn a_built_filter_equals_a_servers() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let (folder, items) = (tempfile::tempdir().unwrap(), items());
         let path = |name: &str| folder.path().join(name).display().to_string();
@@ -67,8 +66,7 @@ fn a_built_filter_equals_a_servers() {
 
 #[test]
 fn the_standard_input_is_built_with_a_random_seed() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let built = run_with(["build", "0.5", "10", "-o", "-"], "a\r\n\nb").success();
         assert!(
             built.stderr.contains("with a rate of 0.25") && built.stderr.contains("2 lines, 2 of them new"),

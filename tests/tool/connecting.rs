@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use crate::running::{Ended, command, run, url};
+use crate::running::{Ended, command, run, url, with_servers};
 use testing::{Server, on_every_server, on_servers_with};
 
 #[test]
@@ -35,8 +35,7 @@ fn a_server_is_reached_by_url_by_port_and_by_socket() {
 
 #[test]
 fn a_password_comes_from_options_url_or_environment_and_is_never_printed() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         server.connect().run("ACL SETUSER reader on >s3cret-pass ~* +@all");
         let port = server.port.to_string();
         run(["survey", "-p", &port, "--user", "reader", "--pass", "s3cret-pass"]).success();

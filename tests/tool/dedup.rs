@@ -5,9 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 use std::thread;
 
-use flate2::{Compression, write::GzEncoder};
-
-use crate::running::{Ended, collect, command, run, run_with, send, url};
+use crate::backup::Files;
+use crate::running::{Ended, collect, command, run, run_with, send, start, url, with_servers};
 use testing::{Rng, Server, Stop, eventually, on_every_server};
 
 /// Options for a filter without false positives among some thousand lines.
@@ -42,8 +41,7 @@ fn first_of_each(text: &[u8]) -> Vec<u8> {
 
 #[test]
 fn each_line_is_printed_once_and_in_order() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let url = url(&server);
         let text = binary_lines(60_000);
         let once = first_of_each(&text);
@@ -71,8 +69,7 @@ fn each_line_is_printed_once_and_in_order() {
 
 #[test]
 fn a_filter_of_any_kind_is_created() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let url = url(&server);
         for (key, kind) in [("window", "WINDOW 60 HASH siphash"), ("valkey", "TIGHTENING 0.5")] {
             let create = ["--create", "0.001", "100", "--"];
@@ -88,15 +85,9 @@ fn a_filter_of_any_kind_is_created() {
 
 #[test]
 fn a_closed_output_is_not_an_error() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let url = url(&server);
-        let mut child = command(words(&url, "seen", &EXACT))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = start(words(&url, "seen", &EXACT));
         let mut stdin = child.stdin.take().unwrap();
         let writer = thread::spawn(move || {
             let text: String = (0..100_000).map(|number| format!("{number} and some more\n")).collect();
@@ -113,8 +104,7 @@ fn a_closed_output_is_not_an_error() {
 
 #[test]
 fn a_line_is_printed_while_the_input_pauses() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let url = url(&server);
         let mut child =
             command(words(&url, "seen", &EXACT)).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -131,25 +121,15 @@ fn a_line_is_printed_while_the_input_pauses() {
     });
 }
 
+/// `input` tests compressed files.
 #[test]
-fn files_are_read_in_order_and_decompressed() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let url = url(&server);
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name).display().to_string();
-        let (plain, gzip, zstandard) = (path("plain"), path("packed"), path("other"));
-        std::fs::write(&plain, "a\nb").unwrap();
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(b"b\nc\n").unwrap();
-        std::fs::write(&gzip, encoder.finish().unwrap()).unwrap();
-        // RFC 8878: a frame of a single segment, its size in a byte, and one raw block, the last.
-        let text = b"c\nd\n";
-        let header = [0x28, 0xb5, 0x2f, 0xfd, 0x20, text.len() as u8, (text.len() as u8) << 3 | 1, 0, 0];
-        std::fs::write(&zstandard, [&header[..], text].concat()).unwrap();
+fn files_are_read_in_order() {
+    with_servers(|server| {
+        let (url, files) = (url(&server), Files::new());
+        let (one, other) = (files.write("one", "a\nb"), files.write("other", "b\nc\n"));
         let mut all = words(&url, "seen", &EXACT);
-        all.extend([&*plain, &gzip, "-", &zstandard]);
-        assert_eq!(run_with(&all, "x\na\n").success().text(), "a\nb\nc\nx\nd\n");
+        all.extend([&*one, "-", &other]);
+        assert_eq!(run_with(&all, "x\na\n").success().text(), "a\nb\nx\nc\n");
         all.push("/nowhere/file");
         assert_eq!(run(&all).refused("cannot read /nowhere/file").text(), "");
     });
@@ -157,8 +137,7 @@ fn files_are_read_in_order_and_decompressed() {
 
 #[test]
 fn a_json_field_is_the_item_and_the_whole_line_is_printed() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let url = url(&server);
         let tsv = [&EXACT[..], &["--tsv", "--column", "2"]].concat();
         let text = "1\ta\tx\r\n2\tb\n3\ta\n\tb\ty\n5\tc";
@@ -190,12 +169,7 @@ fn a_server_that_is_killed_loses_no_line() {
     on_every_server(|program| {
         let mut server = Server::with(program).line("appendonly yes").start();
         let url = url(&server);
-        let mut child = command(words(&url, "seen", &EXACT))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = start(words(&url, "seen", &EXACT));
         let mut stdin = child.stdin.take().unwrap();
         let count = 60_000;
         let writer = thread::spawn(move || {
@@ -230,8 +204,7 @@ fn a_server_that_is_killed_loses_no_line() {
 
 #[test]
 fn a_full_filter_is_an_error() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let url = url(&server);
         server.connect().run("BF.RESERVE small 1e-12 1000 NONSCALING");
         let text: String = (0..50_000).map(|number| format!("{number}\n")).collect();
@@ -244,8 +217,7 @@ fn a_full_filter_is_an_error() {
 
 #[test]
 fn a_missing_filter_is_an_error_without_create() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let url = url(&server);
         run_with(words(&url, "seen", &[]), "a\n").refused("no filter `seen`: create it with --create RATE CAPACITY");
         assert_eq!(server.connect().run("EXISTS seen").number(), 0);
@@ -270,8 +242,7 @@ fn a_missing_filter_is_an_error_without_create() {
 
 #[test]
 fn a_sharded_filter_is_used_as_one_filter() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let url = url(&server);
         let mut client = server.connect();
         run_with(words(&url, "many", &["--shards"]), "a\n").refused("its key `many:shards` is missing");
@@ -299,16 +270,10 @@ fn a_sharded_filter_is_used_as_one_filter() {
 
 #[test]
 fn an_interrupted_run_prints_what_it_sent() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let url = url(&server);
         for signal in ["INT", "TERM"] {
-            let mut child = command(words(&url, signal, &EXACT))
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
+            let mut child = start(words(&url, signal, &EXACT));
             let mut stdin = child.stdin.take().unwrap();
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
             stdin.write_all(b"one\ntwo\n").unwrap();
@@ -327,15 +292,9 @@ fn an_interrupted_run_prints_what_it_sent() {
 /// A server that hangs keeps its connections.
 #[test]
 fn a_server_that_hangs_is_reported_and_loses_no_line() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let url = url(&server);
-        let mut child = command(words(&url, "seen", &EXACT))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = start(words(&url, "seen", &EXACT));
         let errors = collect(child.stderr.take().unwrap());
         let mut stdin = child.stdin.take().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -354,8 +313,7 @@ fn a_server_that_hangs_is_reported_and_loses_no_line() {
 /// The limit of the file's size is that of a disk: a part of the lines is written.
 #[test]
 fn lines_that_a_full_disk_costs_are_counted() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let url = url(&server);
         let folder = tempfile::tempdir().unwrap();
         let (input, output) = (folder.path().join("in"), folder.path().join("out"));

@@ -1,28 +1,14 @@
 //! `load`: fills a filter from files, SQLite and PostgreSQL, and replaces the existing one.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 
 use std::io::Write;
 
-use crate::running::{Ended, command, run, run_with, send, url};
+use crate::backup::Files;
+use crate::running::{Ended, run, run_with, send, start, url, with_servers};
 use testing::database::Database;
 use testing::{Connection, Server, Stop, eventually, nil, on_every_server};
-
-/// Creates a folder with files.
-struct Files(tempfile::TempDir);
-
-impl Files {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
-        let path: PathBuf = self.0.path().join(name);
-        std::fs::write(&path, bytes).unwrap();
-        path.display().to_string()
-    }
-}
 
 fn load(server: &Server, more: &[&str]) -> Ended {
     run(words(server, more))
@@ -47,8 +33,7 @@ fn is_alone(client: &mut Connection, key: &str) {
 
 #[test]
 fn a_load_replaces_the_existing_filter() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let files = Files::new();
         let path = files.write("lines", "a\nb\r\n\nc d\nlast");
@@ -72,8 +57,7 @@ fn a_load_replaces_the_existing_filter() {
 
 #[test]
 fn a_failed_load_keeps_the_existing_filter() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let files = Files::new();
         let path = files.write("table.csv", "id,name\n1,a\n2\n3,c\n");
@@ -125,8 +109,7 @@ fn options(client: &mut Connection, key: &str) -> Vec<String> {
 
 #[test]
 fn the_new_filter_has_the_kind_of_the_existing_one() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let files = Files::new();
         let path = files.write("lines", "a\nb\nc\n");
@@ -175,8 +158,7 @@ fn the_new_filter_has_the_kind_of_the_existing_one() {
 /// A load that keeps all options keeps the seed, so the old filter merges with the new one.
 #[test]
 fn the_new_filter_has_the_seed_of_the_existing_one() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let files = Files::new();
         let path = files.write("lines", "new\n");
@@ -200,8 +182,7 @@ fn a_loaded_blacklist_allows_deletes() {
     };
     let reserve = after("client.execute_command(\"BF.RESERVE\", ").replace(['"', ',', '_'], "");
     let command = after("`bloomgate load ");
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let files = Files::new();
         let path = files.write("addresses.gz", "win@example.com\noffer@example.com\n");
@@ -216,8 +197,7 @@ fn a_loaded_blacklist_allows_deletes() {
 
 #[test]
 fn columns_are_read_as_csv_and_tsv() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let files = Files::new();
         let csv = files.write("t.csv", "\u{feff}id,\"full name\"\r\n1,\"a, \"\"b\"\"\nc\"\r\n2,\r\n3,d\r\n");
@@ -235,8 +215,7 @@ fn columns_are_read_as_csv_and_tsv() {
 
 #[test]
 fn sqlite_tables_and_queries_are_loaded() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let files = Files::new();
         let path = files.write("data.db", "");
@@ -282,8 +261,7 @@ fn postgresql_tables_and_queries_are_loaded() {
         )
         .unwrap();
     let url = database.url();
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let create = ["--postgres", &url, "--key", "rows", "--create", "1e-9"];
         for more in [&[][..], &["--resume"]] {
@@ -316,7 +294,7 @@ fn postgresql_tables_and_queries_are_loaded() {
 
 /// Starts a load of this many numbers, and waits for its first checkpoint.
 fn begun(server: &Server, words: &[String]) -> Child {
-    let child = command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = start(words);
     let mut client = server.connect();
     eventually("a checkpoint", || {
         let checkpoint = client.run("GET {seen}:loading:checkpoint");
@@ -354,8 +332,7 @@ fn are_all_in(server: &Server) {
 
 #[test]
 fn an_interrupted_load_resumes() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let files = Files::new();
         let path = numbers(&files);
         let words = words(&server, &[&path, "--key", "seen", "--create", "0.001", "1000000", "--resume"]);
@@ -377,8 +354,7 @@ fn a_resumed_postgresql_load_counts_each_row_once() {
     let rows = format!("CREATE TABLE thrice AS SELECT id / 3 AS id FROM generate_series(0, {COUNT} - 1) AS id");
     session.batch_execute(&format!("{rows}; CREATE INDEX ON thrice (id)")).unwrap();
     let url = database.url();
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let table = ["--postgres", &url, "--table", "thrice", "--column", "id", "--key", "seen"];
         let words = words(&server, &[&table[..], &["--create", "1e-9", "1000000", "--resume"]].concat());
         interrupted(&server, &words);
@@ -408,7 +384,7 @@ fn begun_from_pipe(server: &Server, words: &[&str]) -> Child {
     let mut client = server.connect();
     let before = client.run("GET {seen}:loading:checkpoint");
     let words = self::words(server, &[&["-", "--key", "seen"], words].concat());
-    let child = command(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = start(words);
     eventually("it has begun", || {
         client.run("GET {seen}:loading:checkpoint") != before && client.run("EXISTS {seen}:loading").number() == 1
     });
@@ -424,8 +400,7 @@ fn ended_after(mut child: Child, input: &str) -> Ended {
 
 #[test]
 fn the_later_of_two_loads_wins() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let create = ["--create", "1e-9", "10000"];
         let first = begun_from_pipe(&server, &create);
@@ -443,8 +418,7 @@ fn the_later_of_two_loads_wins() {
 
 #[test]
 fn a_load_that_cannot_stop_an_earlier_one_does_not_begin() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let first = begun_from_pipe(&server, &["--create", "1e-9", "100"]);
         client.run("ACL SETUSER default -client|kill");
@@ -458,8 +432,7 @@ fn a_load_that_cannot_stop_an_earlier_one_does_not_begin() {
 
 #[test]
 fn a_signal_ends_a_load_and_deletes_its_filter() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         client.run("BF.ADD seen old");
         for signal in ["INT", "TERM"] {
@@ -476,8 +449,7 @@ fn a_signal_ends_a_load_and_deletes_its_filter() {
 
 #[test]
 fn a_load_that_was_interrupted_by_a_signal_resumes() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let files = Files::new();
         let path = numbers(&files);
@@ -499,8 +471,7 @@ fn a_load_that_was_interrupted_by_a_signal_resumes() {
 
 #[test]
 fn what_a_killed_load_leaves_behind_expires() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let mut child = begun_from_pipe(&server, &["--create", "1e-9", "100"]);
         child.kill().unwrap();
@@ -514,8 +485,7 @@ fn what_a_killed_load_leaves_behind_expires() {
 /// The lines before the bad one are many batches, whose replies must not be taken for those of the commands that tidy up.
 #[test]
 fn a_load_that_fails_late_leaves_nothing() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let files = Files::new();
         let lines: String = (0..50_000).map(|number| format!("{number},x\n")).collect();
@@ -551,8 +521,7 @@ fn the_examples_in_the_help_are_valid_command_lines() {
 
 #[test]
 fn shards_are_filled_in_place() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         client.run("SET many:shards 3");
         for shard in 0..3 {

@@ -6,23 +6,16 @@
 
 mod backup;
 mod build;
-mod cluster;
-mod columns;
+mod command_line;
 mod connecting;
 mod dedup;
-mod empty;
-mod exit_status;
 mod follow;
 mod input;
 mod load;
-mod missing_module;
 mod names;
-mod pages;
 mod permissions;
 mod plan;
-mod restore;
 mod running;
-mod sharded_backup;
 mod shards;
 mod watch;
 mod web;

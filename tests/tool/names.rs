@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::backup::{Files, backup};
-use crate::running::{run, url};
+use crate::running::{run, url, with_servers};
 use crate::web::asking::{Web, hex};
 use crate::web::metrics;
 use testing::{Connection, Server, on_every_server};
@@ -22,8 +22,7 @@ fn fill(client: &mut Connection) -> Vec<Vec<u8>> {
 
 #[test]
 fn tables_and_json_cut_a_long_name_and_append_its_digest() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let keys = fill(&mut client);
         let (files, url) = (Files::new(), url(&server));

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::running::{run, run_with, url};
-use testing::{Server, on_every_server};
+use crate::running::{run, run_with, url, with_servers};
 
 /// Options of the tool, and the same options of BF.PLAN and BF.RESERVE.
 const FILTERS: [(&str, &str); 7] = [
@@ -23,8 +22,7 @@ fn plan(words: &str, more: &[&str]) -> Value {
 
 #[test]
 fn a_plan_without_a_server_equals_bf_plan_and_the_created_filter() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         for (words, command) in FILTERS {
             let offline = plan(words, &[]);
@@ -47,8 +45,7 @@ fn a_plan_without_a_server_equals_bf_plan_and_the_created_filter() {
 
 #[test]
 fn a_grown_filter_has_the_planned_layers() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let planned = plan("0.01 100 --items 3000", &[]);
         client.run("BF.RESERVE k 0.01 100");
@@ -67,8 +64,7 @@ fn a_grown_filter_has_the_planned_layers() {
 
 #[test]
 fn a_named_server_plans_with_its_own_settings() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         server.connect().run("CONFIG SET bf.layout redisbloom");
         assert_eq!(plan("0.01 1000", &["--port", &server.port.to_string()])["layout"], "redisbloom");
         assert_eq!(plan("0.01 1000", &[])["layout"], "native");
@@ -104,8 +100,7 @@ fn a_rate_that_no_filter_can_have_is_replaced_aloud() {
         let ended = run(["plan", if more[0] == "--layout" { "0.25" } else { "0.5" }, "1000", more[0], more[1]]);
         assert_eq!(ended.success().stderr, "");
     }
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let url = url(&server);
         for words in [
             vec!["load", "-", "--key", "a", "--create", "50%", "10"],
@@ -131,8 +126,7 @@ fn counts_and_rates_are_accepted_in_every_usual_form() {
     let out = folder.path().join("out").display().to_string();
     let built = run_with(["build", "1%", "1e6", "--nonscaling", "-o", &out, "--json"], "a\n").success().text();
     assert_eq!(serde_json::from_str::<Value>(&built).unwrap()["filters"][0]["capacity"], 1_000_000);
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let url = url(&server);
         for (key, words) in [

@@ -3,13 +3,15 @@
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use testing::{Server, eventually, tool};
+use testing::{Builder, Server, eventually, free_port, ok, on_every_server, tool};
 
 /// The result of a run.
 #[derive(Debug)]
@@ -108,9 +110,19 @@ pub fn run<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Ended {
     command(words).output().unwrap().into()
 }
 
+/// Starts the tool with these arguments and pipes for its three streams.
+pub fn start<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Child {
+    command(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Runs a test with a new server of each kind.
+pub fn with_servers(test: impl Fn(Server)) {
+    on_every_server(|program| test(Server::start(program)));
+}
+
 /// Runs the tool with this standard input.
 pub fn run_with<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: impl Into<Vec<u8>>) -> Ended {
-    let mut child = command(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = start(words);
     let (mut stdin, input) = (child.stdin.take().unwrap(), input.into());
     // A program that exits early does not read all of it.
     let writer = thread::spawn(move || _ = stdin.write_all(&input));
@@ -122,7 +134,7 @@ pub fn run_with<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: impl
 /// Runs the tool with a standard input that arrives slowly and does not end before a flag is set.
 pub fn run_while<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: &str, flag: &AtomicBool) -> Ended {
     const PIECES: usize = 100;
-    let mut child = command(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = start(words);
     let mut stdin = child.stdin.take().unwrap();
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -158,4 +170,29 @@ pub fn collect(mut source: impl Read + Send + 'static) -> Arc<Mutex<String>> {
 /// Returns the URL of a server.
 pub fn url(server: &Server) -> String {
     format!("redis://127.0.0.1:{}", server.port)
+}
+
+// A cluster of three nodes, each with a third of the slots.
+
+/// Starts the nodes, and waits until they know each other.
+pub fn three_nodes(program: &Path) -> [Server; 3] {
+    let bus = [0; 3].map(|_| free_port());
+    let node = |bus: u16| -> Builder {
+        Server::with(program).line("cluster-enabled yes").line(&format!("cluster-port {bus}"))
+    };
+    let nodes = bus.map(|bus| node(bus).start());
+    let mut clients = nodes.each_ref().map(Server::connect);
+    for (client, slots) in clients.iter_mut().zip(["0 5460", "5461 10922", "10923 16383"]) {
+        assert_eq!(client.run(&format!("CLUSTER ADDSLOTSRANGE {slots}")), ok());
+    }
+    for (node, bus) in nodes.iter().zip(bus).skip(1) {
+        assert_eq!(clients[0].run(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", node.port)), ok());
+    }
+    for client in &mut clients {
+        eventually("the nodes to know each other", || {
+            let info = client.run("CLUSTER INFO").text();
+            info.contains("cluster_state:ok") && info.contains("cluster_slots_ok:16384")
+        });
+    }
+    nodes
 }

@@ -1,7 +1,6 @@
 //! `shards`: a sharded filter in a cluster of six nodes, while slots move and a primary is killed.
 
 use std::collections::HashMap;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
@@ -9,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::running::{Ended, command, run, run_while, run_with, send, url};
+use crate::running::{Ended, run, run_while, run_with, send, start, url};
 use testing::nodes::{Cluster, id, slot};
 use testing::{Connection, Server, eventually, figures, integer, ok, on_every_server};
 
@@ -199,7 +198,7 @@ fn a_signal_undoes_a_copy() {
         let mut there = to.connect();
         there.run("CLIENT PAUSE 100000 WRITE");
         let words = ["shards", "copy", "many", "--to", &to_url, "--url", &from_url];
-        let child = command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let child = start(words);
         // It has read what it needs to begin, and waits to take the name.
         eventually("the claim", || there.run("CLIENT LIST").text().contains("cmd=set"));
         send("STOP", from.process_id());

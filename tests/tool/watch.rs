@@ -6,11 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
+use testing::{Server, Stop, eventually, on_every_server, patience, tool};
 
-use crate::cluster::three_nodes;
-use crate::running::{Ended, Running, collect, command, run, send, url};
+use crate::running::{Ended, Running, collect, command, run, send, start, three_nodes, url};
 use crate::web::asking::Web;
-use testing::{Server, Stop, eventually, on_every_server, tool};
 
 fn samples(server: &Server, words: &[&str]) -> Vec<Value> {
     let url = url(server);
@@ -211,7 +210,7 @@ fn a_server_that_hangs_is_reported() {
         let server = filled(program);
         let url = url(&server);
         let words = ["watch", "--json", "--interval", "0.1", "--url", &url];
-        let mut watch = Running(command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let mut watch = Running(start(words));
         let samples = collect(watch.0.stdout.take().unwrap());
         let errors = collect(watch.0.stderr.take().unwrap());
         eventually("samples", || samples.lock().unwrap().lines().count() > 1);
@@ -228,7 +227,7 @@ fn it_continues_after_a_server_restart() {
         let mut server = filled(program);
         let url = url(&server);
         let words = ["watch", "--json", "--interval", "0.1", "--url", &url];
-        let mut watch = Running(command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let mut watch = Running(start(words));
         let samples = collect(watch.0.stdout.take().unwrap());
         let errors = collect(watch.0.stderr.take().unwrap());
         eventually("samples", || samples.lock().unwrap().lines().count() > 1);

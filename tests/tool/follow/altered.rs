@@ -3,7 +3,7 @@
 use postgres::Client;
 
 use super::synchronous::{FOLLOWER, answer, cache, open_keys};
-use super::{MODES, USERS, USERS_TABLE, World, soon};
+use super::{USERS, USERS_TABLE, World, in_both_modes, soon};
 use crate::running::run;
 use testing::{Connection, integer, nil, on_every_server};
 
@@ -31,76 +31,72 @@ fn catch_up(world: &World, client: &mut Connection, id: u64) {
 
 #[test]
 fn rows_that_ddl_has_rewritten_are_not_denied_and_old_values_are_deleted() {
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-            let (mut client, mut session) = (world.server.connect(), world.session());
-            session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 20) id").unwrap();
-            catch_up(&world, &mut client, 30);
-            assert_eq!(version(&mut client, &mut session, 1), "1", "{mode}");
-            session.batch_execute("ALTER TABLE users ALTER COLUMN version TYPE int USING version + 100").unwrap();
-            soon(|| version(&mut client, &mut session, 1) == "101");
-            world.wait_for_heartbeat();
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 20) id").unwrap();
+        catch_up(&world, &mut client, 30);
+        assert_eq!(version(&mut client, &mut session, 1), "1", "{mode}");
+        session.batch_execute("ALTER TABLE users ALTER COLUMN version TYPE int USING version + 100").unwrap();
+        soon(|| version(&mut client, &mut session, 1) == "101");
+        world.wait_for_heartbeat();
 
-            // The deleted item belongs to another row afterwards.
-            session
-                .batch_execute(
-                    "BEGIN; DELETE FROM users WHERE id = 20;
-                     ALTER TABLE users ALTER COLUMN id TYPE bigint USING id + 4; COMMIT",
-                )
-                .unwrap();
-            soon(|| has(&mut client, 34));
-            catch_up(&world, &mut client, 1000);
-            soon(|| answer(&mut client, 3000) == "absent");
-            for id in (5..=23).chain([34]) {
-                assert_ne!(answer(&mut client, id), "absent", "{mode}, {id}");
-            }
-            follower.end();
-
-            // While no follower runs.
-            world.demand("");
-            session.batch_execute("DELETE FROM users WHERE id = 10").unwrap();
-            session.batch_execute("ALTER TABLE users ALTER COLUMN id TYPE bigint USING id + 5").unwrap();
-            let mut follower = world.follow_with_heartbeat();
-            follower.says("filling {users} from public.users: the table or its configuration was altered");
-            catch_up(&world, &mut client, 2000);
-            assert!(has(&mut client, 10) && has(&mut client, 39), "{mode}");
-            follower.end();
+        // The deleted item belongs to another row afterwards.
+        session
+            .batch_execute(
+                "BEGIN; DELETE FROM users WHERE id = 20;
+                 ALTER TABLE users ALTER COLUMN id TYPE bigint USING id + 4; COMMIT",
+            )
+            .unwrap();
+        soon(|| has(&mut client, 34));
+        catch_up(&world, &mut client, 1000);
+        soon(|| answer(&mut client, 3000) == "absent");
+        for id in (5..=23).chain([34]) {
+            assert_ne!(answer(&mut client, id), "absent", "{mode}, {id}");
         }
+        follower.end();
+
+        // While no follower runs.
+        world.demand("");
+        session.batch_execute("DELETE FROM users WHERE id = 10").unwrap();
+        session.batch_execute("ALTER TABLE users ALTER COLUMN id TYPE bigint USING id + 5").unwrap();
+        let mut follower = world.follow_with_heartbeat();
+        follower.says("filling {users} from public.users: the table or its configuration was altered");
+        catch_up(&world, &mut client, 2000);
+        assert!(has(&mut client, 10) && has(&mut client, 39), "{mode}");
+        follower.end();
     });
 }
 
 #[test]
 fn a_fill_that_waits_for_ddl_has_the_new_rows() {
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-            let (mut client, mut session) = (world.server.connect(), world.session());
-            session.batch_execute("CREATE TABLE others (id int); INSERT INTO users VALUES (1, 1), (2, 1)").unwrap();
-            follower.end();
-            world.demand("");
-            client.run("DEL {users}");
-            let mut other = world.session();
-            other.batch_execute("BEGIN; INSERT INTO others VALUES (1)").unwrap();
-            let mut follower = world.follow();
-            follower.says("waiting for running transactions");
-            session.batch_execute("BEGIN; ALTER TABLE users ALTER COLUMN id TYPE bigint USING id + 100").unwrap();
-            other.batch_execute("COMMIT").unwrap();
-            let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'users'::regclass";
-            // In synchronous mode, the fill waits for the lock for a second, and then for the transaction that has it.
-            soon(|| {
-                other.query_one(waits, &[]).unwrap().get::<_, i64>(0) == 1
-                    || follower.log().matches("waiting for running transactions").count() > 1
-            });
-            session.batch_execute("COMMIT").unwrap();
-            if mode == "synchronous" {
-                world.demand(FOLLOWER);
-            }
-            world.wait_for_heartbeat();
-            soon(|| answer(&mut client, 3) == "absent");
-            assert!(has(&mut client, 101) && has(&mut client, 102), "{mode}");
-            follower.end();
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute("CREATE TABLE others (id int); INSERT INTO users VALUES (1, 1), (2, 1)").unwrap();
+        follower.end();
+        world.demand("");
+        client.run("DEL {users}");
+        let mut other = world.session();
+        other.batch_execute("BEGIN; INSERT INTO others VALUES (1)").unwrap();
+        let mut follower = world.follow();
+        follower.says("waiting for running transactions");
+        session.batch_execute("BEGIN; ALTER TABLE users ALTER COLUMN id TYPE bigint USING id + 100").unwrap();
+        other.batch_execute("COMMIT").unwrap();
+        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'users'::regclass";
+        // In synchronous mode, the fill waits for the lock for a second, and then for the transaction that has it.
+        soon(|| {
+            other.query_one(waits, &[]).unwrap().get::<_, i64>(0) == 1
+                || follower.log().matches("waiting for running transactions").count() > 1
+        });
+        session.batch_execute("COMMIT").unwrap();
+        if mode == "synchronous" {
+            world.demand(FOLLOWER);
         }
+        world.wait_for_heartbeat();
+        soon(|| answer(&mut client, 3) == "absent");
+        assert!(has(&mut client, 101) && has(&mut client, 102), "{mode}");
+        follower.end();
     });
 }
 
@@ -123,25 +119,23 @@ fn a_follower_starts_while_the_commit_of_ddl_waits_for_it() {
 
 #[test]
 fn ddl_ends_leases() {
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-            let (mut client, mut session) = (world.server.connect(), world.session());
-            session.batch_execute("INSERT INTO users VALUES (1, 1), (2, 1)").unwrap();
-            catch_up(&world, &mut client, 30);
-            cache(&mut client, &mut session, 1);
-            let lease = client.run("BF.FETCH {users} 2 {users}:2 LEASE 600000");
-            let [word, token] = lease.elements() else { panic!("{lease:?}") };
-            assert_eq!(word.text(), "load", "{mode}");
-            session.batch_execute("ALTER TABLE users ADD COLUMN note text DEFAULT 'x'").unwrap();
-            soon(|| client.run("GET {users}:1") == nil(2) && open_keys(&mut client) == 0);
-            // A reader that has read the row before.
-            client.call(&["BF.FILL", "{users}", "2", "{users}:2", &token.text(), "VALUE", "1", "EX", "600"]);
-            world.wait_for_heartbeat();
-            assert_eq!(client.run("GET {users}:2"), nil(2), "{mode}");
-            follower.says("public.users was altered: filling {users} again");
-            follower.end();
-        }
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute("INSERT INTO users VALUES (1, 1), (2, 1)").unwrap();
+        catch_up(&world, &mut client, 30);
+        cache(&mut client, &mut session, 1);
+        let lease = client.run("BF.FETCH {users} 2 {users}:2 LEASE 600000");
+        let [word, token] = lease.elements() else { panic!("{lease:?}") };
+        assert_eq!(word.text(), "load", "{mode}");
+        session.batch_execute("ALTER TABLE users ADD COLUMN note text DEFAULT 'x'").unwrap();
+        soon(|| client.run("GET {users}:1") == nil(2) && open_keys(&mut client) == 0);
+        // A reader that has read the row before.
+        client.call(&["BF.FILL", "{users}", "2", "{users}:2", &token.text(), "VALUE", "1", "EX", "600"]);
+        world.wait_for_heartbeat();
+        assert_eq!(client.run("GET {users}:2"), nil(2), "{mode}");
+        follower.says("public.users was altered: filling {users} again");
+        follower.end();
     });
 }
 
@@ -151,71 +145,65 @@ fn a_weaker_replica_identity_ends_the_heartbeat_and_deletes_every_value_that_may
         ALTER TABLE users REPLICA IDENTITY FULL;
         CREATE PUBLICATION bloomgate FOR TABLE users";
     let table = USERS_TABLE.replace("\"{users}:{id}\"", "[\"{users}:{id}\", \"{users}:mail:{mail}\"]");
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, SCHEMA, &table);
-            let (mut client, mut session) = (world.server.connect(), world.session());
-            session.batch_execute("INSERT INTO users VALUES (1, 1, 'a'), (2, 1, 'b'), (3, 1, 'c')").unwrap();
-            catch_up(&world, &mut client, 30);
-            session.batch_execute("ALTER TABLE users REPLICA IDENTITY DEFAULT").unwrap();
-            for change in ["UPDATE users SET mail = 'd' WHERE id = 1", "DELETE FROM users WHERE id = 2"] {
-                client.run("MSET {users}:mail:a 1 {users}:mail:b 1");
-                session.batch_execute(change).unwrap();
-                soon(|| client.run("EXISTS {users}:mail:a {users}:mail:b") == integer(0));
-            }
-            follower.says("no heartbeat: cache-key of public.users: `{users}:mail:{mail}`: the column mail does not");
-            soon(|| client.run("EXISTS {users}:feed") == integer(0));
-            // COMMITs return all the same.
-            session.batch_execute("INSERT INTO users VALUES (4, 1, 'd')").unwrap();
-            assert_ne!(answer(&mut client, 4), "absent", "{mode}");
-            session.batch_execute("ALTER TABLE users REPLICA IDENTITY FULL").unwrap();
-            catch_up(&world, &mut client, 31);
-            assert!(has(&mut client, 3) && has(&mut client, 4), "{mode}");
-            client.run("MSET {users}:mail:c 1 {users}:mail:other 1");
-            session.batch_execute("UPDATE users SET mail = 'e' WHERE id = 3").unwrap();
-            soon(|| client.run("EXISTS {users}:mail:c") == integer(0));
-            assert_eq!(client.run("EXISTS {users}:mail:other"), integer(1), "{mode}");
-            // A column of a template that is gone for a while.
-            session
-                .batch_execute("ALTER TABLE users RENAME mail TO post; INSERT INTO users VALUES (5, 1, 'f')")
-                .unwrap();
-            follower.says("no heartbeat: cache-key of public.users: `{users}:mail:{mail}`: there is no column mail");
-            session.batch_execute("ALTER TABLE users RENAME post TO mail").unwrap();
-            catch_up(&world, &mut client, 32);
-            assert!(has(&mut client, 5), "{mode}");
-            assert!(!follower.log().contains("trying again"), "{}", follower.log());
-            follower.end();
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, SCHEMA, &table);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute("INSERT INTO users VALUES (1, 1, 'a'), (2, 1, 'b'), (3, 1, 'c')").unwrap();
+        catch_up(&world, &mut client, 30);
+        session.batch_execute("ALTER TABLE users REPLICA IDENTITY DEFAULT").unwrap();
+        for change in ["UPDATE users SET mail = 'd' WHERE id = 1", "DELETE FROM users WHERE id = 2"] {
+            client.run("MSET {users}:mail:a 1 {users}:mail:b 1");
+            session.batch_execute(change).unwrap();
+            soon(|| client.run("EXISTS {users}:mail:a {users}:mail:b") == integer(0));
         }
+        follower.says("no heartbeat: cache-key of public.users: `{users}:mail:{mail}`: the column mail does not");
+        soon(|| client.run("EXISTS {users}:feed") == integer(0));
+        // COMMITs return all the same.
+        session.batch_execute("INSERT INTO users VALUES (4, 1, 'd')").unwrap();
+        assert_ne!(answer(&mut client, 4), "absent", "{mode}");
+        session.batch_execute("ALTER TABLE users REPLICA IDENTITY FULL").unwrap();
+        catch_up(&world, &mut client, 31);
+        assert!(has(&mut client, 3) && has(&mut client, 4), "{mode}");
+        client.run("MSET {users}:mail:c 1 {users}:mail:other 1");
+        session.batch_execute("UPDATE users SET mail = 'e' WHERE id = 3").unwrap();
+        soon(|| client.run("EXISTS {users}:mail:c") == integer(0));
+        assert_eq!(client.run("EXISTS {users}:mail:other"), integer(1), "{mode}");
+        // A column of a template that is gone for a while.
+        session.batch_execute("ALTER TABLE users RENAME mail TO post; INSERT INTO users VALUES (5, 1, 'f')").unwrap();
+        follower.says("no heartbeat: cache-key of public.users: `{users}:mail:{mail}`: there is no column mail");
+        session.batch_execute("ALTER TABLE users RENAME post TO mail").unwrap();
+        catch_up(&world, &mut client, 32);
+        assert!(has(&mut client, 5), "{mode}");
+        assert!(!follower.log().contains("trying again"), "{}", follower.log());
+        follower.end();
     });
 }
 
 #[test]
 fn a_table_that_leaves_its_publication_has_no_heartbeat_until_it_is_filled_again() {
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-            let (mut client, mut session) = (world.server.connect(), world.session());
-            session.batch_execute("ALTER PUBLICATION bloomgate DROP TABLE users").unwrap();
-            follower.says("no heartbeat: the publication bloomgate lacks the table users");
-            session.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-            assert_eq!(client.run("EXISTS {users}:feed"), integer(0), "{mode}");
-            session.batch_execute("ALTER PUBLICATION bloomgate ADD TABLE users WHERE (id > 1)").unwrap();
-            follower.says("no heartbeat: the publication bloomgate leaves out rows of the table users");
-            // Two changes at once, between which a row is missing in the log.
-            session.batch_execute("ALTER PUBLICATION bloomgate SET TABLE users").unwrap();
-            catch_up(&world, &mut client, 30);
-            assert!(has(&mut client, 1), "{mode}");
-            session
-                .batch_execute(
-                    "BEGIN; ALTER PUBLICATION bloomgate DROP TABLE users; INSERT INTO users VALUES (2, 1);
-                     ALTER PUBLICATION bloomgate ADD TABLE users; COMMIT",
-                )
-                .unwrap();
-            soon(|| has(&mut client, 2));
-            follower.end();
-            world.demand("");
-            session.batch_execute("ALTER PUBLICATION bloomgate SET TABLE users WHERE (id > 1)").unwrap();
-            run([std::ffi::OsStr::new("follow"), world.path().as_os_str()]).refused("remove its WHERE clause");
-        }
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute("ALTER PUBLICATION bloomgate DROP TABLE users").unwrap();
+        follower.says("no heartbeat: the publication bloomgate lacks the table users");
+        session.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        assert_eq!(client.run("EXISTS {users}:feed"), integer(0), "{mode}");
+        session.batch_execute("ALTER PUBLICATION bloomgate ADD TABLE users WHERE (id > 1)").unwrap();
+        follower.says("no heartbeat: the publication bloomgate leaves out rows of the table users");
+        // Two changes at once, between which a row is missing in the log.
+        session.batch_execute("ALTER PUBLICATION bloomgate SET TABLE users").unwrap();
+        catch_up(&world, &mut client, 30);
+        assert!(has(&mut client, 1), "{mode}");
+        session
+            .batch_execute(
+                "BEGIN; ALTER PUBLICATION bloomgate DROP TABLE users; INSERT INTO users VALUES (2, 1);
+                 ALTER PUBLICATION bloomgate ADD TABLE users; COMMIT",
+            )
+            .unwrap();
+        soon(|| has(&mut client, 2));
+        follower.end();
+        world.demand("");
+        session.batch_execute("ALTER PUBLICATION bloomgate SET TABLE users WHERE (id > 1)").unwrap();
+        run([std::ffi::OsStr::new("follow"), world.path().as_os_str()]).refused("remove its WHERE clause");
     });
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use postgres::Client;
 
-use super::{MODES, USERS, USERS_TABLE, World, soon};
+use super::{USERS, USERS_TABLE, World, in_both_modes, soon};
 use crate::running::run;
 use testing::{Connection, Reply, bulk, integer, nil, on_every_server};
 
@@ -298,62 +298,58 @@ fn what_cannot_be_followed_is_refused_in_one_line() {
 
 #[test]
 fn an_open_transaction_ends_no_heartbeat() {
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-            let (mut client, mut session) = (world.server.connect(), world.session());
-            let text = "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'background writer'";
-            let writer: String = session.query_one(text, &[]).unwrap().get(0);
-            // It would flush the log after 15 s, and autovacuum later.
-            session.batch_execute("ALTER SYSTEM SET autovacuum = off").unwrap();
-            session.batch_execute("SELECT pg_reload_conf()").unwrap();
-            let signal = |signal: &str| Command::new("kill").args([signal, writer.as_str()]).status().unwrap();
-            assert!(signal("-STOP").success());
-            session.batch_execute("BEGIN; INSERT INTO users VALUES (1, 1)").unwrap();
-            let end: String = session.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).unwrap().get(0);
-            let mut has_passed = |beat: Reply| {
-                let text = format!("SELECT $1::text::pg_lsn >= '{end}'");
-                beat != nil(2) && session.query_one(&text, &[&beat.text()]).unwrap().get(0)
-            };
-            soon(|| has_passed(client.run("GET {users}:feed")));
-            assert!(signal("-CONT").success());
-            session.batch_execute("COMMIT").unwrap();
-            soon(|| client.run("BF.EXISTS {users} 1") == integer(1));
-            follower.end();
-        }
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        let text = "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'background writer'";
+        let writer: String = session.query_one(text, &[]).unwrap().get(0);
+        // It would flush the log after 15 s, and autovacuum later.
+        session.batch_execute("ALTER SYSTEM SET autovacuum = off").unwrap();
+        session.batch_execute("SELECT pg_reload_conf()").unwrap();
+        let signal = |signal: &str| Command::new("kill").args([signal, writer.as_str()]).status().unwrap();
+        assert!(signal("-STOP").success());
+        session.batch_execute("BEGIN; INSERT INTO users VALUES (1, 1)").unwrap();
+        let end: String = session.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).unwrap().get(0);
+        let mut has_passed = |beat: Reply| {
+            let text = format!("SELECT $1::text::pg_lsn >= '{end}'");
+            beat != nil(2) && session.query_one(&text, &[&beat.text()]).unwrap().get(0)
+        };
+        soon(|| has_passed(client.run("GET {users}:feed")));
+        assert!(signal("-CONT").success());
+        session.batch_execute("COMMIT").unwrap();
+        soon(|| client.run("BF.EXISTS {users} 1") == integer(1));
+        follower.end();
     });
 }
 
 #[test]
 fn a_large_transaction_does_not_hold_the_server_up() {
     const ROWS: usize = 50_000;
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-            let mut monitor = TcpStream::connect(("127.0.0.1", world.server.port)).unwrap();
-            monitor.write_all(b"MONITOR\r\n").unwrap();
-            let insert = format!("INSERT INTO users SELECT id, 1 FROM generate_series(1, {ROWS}) id");
-            world.session().batch_execute(&insert).unwrap();
-            // The number of commands with a thousand rows each, and the most of them in one transaction of the server.
-            let (mut commands, mut most, mut together) = (0, 0, 0);
-            for line in BufReader::new(monitor).lines() {
-                let line = line.unwrap().to_ascii_lowercase();
-                if line.contains("\"exec\"") {
-                    together = 0;
-                    if commands >= ROWS / 1000 {
-                        break;
-                    }
-                }
-                if line.contains("\"bf.mchanged\"") {
-                    commands += 1;
-                    together += 1;
-                    most = most.max(together);
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+        let mut monitor = TcpStream::connect(("127.0.0.1", world.server.port)).unwrap();
+        monitor.write_all(b"MONITOR\r\n").unwrap();
+        let insert = format!("INSERT INTO users SELECT id, 1 FROM generate_series(1, {ROWS}) id");
+        world.session().batch_execute(&insert).unwrap();
+        // The number of commands with a thousand rows each, and the most of them in one transaction of the server.
+        let (mut commands, mut most, mut together) = (0, 0, 0);
+        for line in BufReader::new(monitor).lines() {
+            let line = line.unwrap().to_ascii_lowercase();
+            if line.contains("\"exec\"") {
+                together = 0;
+                if commands >= ROWS / 1000 {
+                    break;
                 }
             }
-            assert!(most <= 10, "{mode}: {most} of {commands} commands at once");
-            let mut client = world.server.connect();
-            soon(|| client.run(&format!("BF.EXISTS {{users}} {ROWS}")) == integer(1));
-            follower.end();
+            if line.contains("\"bf.mchanged\"") {
+                commands += 1;
+                together += 1;
+                most = most.max(together);
+            }
         }
+        assert!(most <= 10, "{mode}: {most} of {commands} commands at once");
+        let mut client = world.server.connect();
+        soon(|| client.run(&format!("BF.EXISTS {{users}} {ROWS}")) == integer(1));
+        follower.end();
     });
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::synchronous::{answer, open_keys};
-use super::{MODES, USERS, USERS_TABLE, World, soon};
+use super::{USERS, USERS_TABLE, World, in_both_modes, soon};
 use crate::running::run;
 use crate::web::{asking, metrics};
 use testing::{Reply, eventually, free_port, integer, nil, on_every_server, servers};
@@ -111,31 +111,29 @@ fn a_reader_with_an_old_row_cannot_fill_it_in_during_a_fill() {
 #[test]
 fn a_full_filter_is_filled_again_until_the_rows_fit() {
     let table = USERS_TABLE.replace("0.000001 100000 HASH siphash", "1e-12 100 NONSCALING");
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, USERS, &table);
-            let (mut client, mut session) = (world.server.connect(), world.session());
-            let insert = |from, to| format!("INSERT INTO users SELECT id, 1 FROM generate_series({from}, {to}) id");
-            session.batch_execute(&insert(1, 60)).unwrap();
-            soon(|| client.run("BF.EXISTS {users} 60") == integer(1) && open_keys(&mut client) == 0);
-            // Items of deleted rows fill the filter.
-            session.batch_execute(&format!("DELETE FROM users; {}", insert(61, 120))).unwrap();
-            if mode == "synchronous" {
-                assert_ne!(answer(&mut client, 120), "absent");
-            }
-            soon(|| client.run("BF.EXISTS {users} 120") == integer(1) && answer(&mut client, 1) == "absent");
-            // More rows than the filter can have.
-            session.batch_execute(&insert(121, 400)).unwrap();
-            if mode == "synchronous" {
-                assert_ne!(answer(&mut client, 400), "absent");
-            }
-            soon(|| client.run("EXISTS {users}:feed") == integer(0));
-            follower.says("non scaling filter is full; trying again");
-            assert_ne!(answer(&mut client, 400), "absent", "{mode}");
-            session.batch_execute("DELETE FROM users WHERE id > 100").unwrap();
-            soon(|| answer(&mut client, 401) == "absent" && client.run("BF.EXISTS {users} 100") == integer(1));
-            follower.end();
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, USERS, &table);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        let insert = |from, to| format!("INSERT INTO users SELECT id, 1 FROM generate_series({from}, {to}) id");
+        session.batch_execute(&insert(1, 60)).unwrap();
+        soon(|| client.run("BF.EXISTS {users} 60") == integer(1) && open_keys(&mut client) == 0);
+        // Items of deleted rows fill the filter.
+        session.batch_execute(&format!("DELETE FROM users; {}", insert(61, 120))).unwrap();
+        if mode == "synchronous" {
+            assert_ne!(answer(&mut client, 120), "absent");
         }
+        soon(|| client.run("BF.EXISTS {users} 120") == integer(1) && answer(&mut client, 1) == "absent");
+        // More rows than the filter can have.
+        session.batch_execute(&insert(121, 400)).unwrap();
+        if mode == "synchronous" {
+            assert_ne!(answer(&mut client, 400), "absent");
+        }
+        soon(|| client.run("EXISTS {users}:feed") == integer(0));
+        follower.says("non scaling filter is full; trying again");
+        assert_ne!(answer(&mut client, 400), "absent", "{mode}");
+        session.batch_execute("DELETE FROM users WHERE id > 100").unwrap();
+        soon(|| answer(&mut client, 401) == "absent" && client.run("BF.EXISTS {users} 100") == integer(1));
+        follower.end();
     });
 }
 
@@ -173,17 +171,15 @@ fn a_filter_without_room_for_deleted_items_is_replaced_while_it_serves() {
 
 #[test]
 fn a_filter_that_was_deleted_is_filled_again_before_a_row_changes() {
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-            let mut client = world.server.connect();
-            world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-            soon(|| client.run("BF.EXISTS {users} 1") == integer(1) && answer(&mut client, 2) == "absent");
-            client.run("DEL {users}");
-            soon(|| client.run("BF.EXISTS {users} 1") == integer(1) && answer(&mut client, 2) == "absent");
-            follower.says("the filter {users} is missing");
-            follower.end();
-        }
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+        let mut client = world.server.connect();
+        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        soon(|| client.run("BF.EXISTS {users} 1") == integer(1) && answer(&mut client, 2) == "absent");
+        client.run("DEL {users}");
+        soon(|| client.run("BF.EXISTS {users} 1") == integer(1) && answer(&mut client, 2) == "absent");
+        follower.says("the filter {users} is missing");
+        follower.end();
     });
 }
 

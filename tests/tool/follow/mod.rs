@@ -2,17 +2,11 @@
 
 mod altered;
 mod chaos;
-mod dark;
-mod demand;
-mod durable;
-mod encrypted;
+mod connections;
 mod eventual;
 mod fills;
-mod history;
-mod partitions;
-mod restarts;
-mod several;
-mod slots;
+mod postgresql;
+mod servers;
 mod synchronous;
 mod tables;
 
@@ -24,12 +18,17 @@ use std::thread::{self, JoinHandle};
 
 use postgres::Client;
 use tempfile::TempDir;
+use testing::database::Database;
+use testing::{Builder, Server, eventually, integer, on_every_server};
 
 use crate::running::{Running, command};
-use testing::database::Database;
-use testing::{Builder, Server, eventually, integer};
 
 const MODES: [&str; 2] = ["eventual", "synchronous"];
+
+/// Runs a test in both modes on every server.
+fn in_both_modes(test: impl Fn(&'static str, &Path)) {
+    on_every_server(|program| MODES.into_iter().for_each(|mode| test(mode, program)));
+}
 
 const USERS: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
     CREATE PUBLICATION bloomgate FOR TABLE users";

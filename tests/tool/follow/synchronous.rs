@@ -5,7 +5,7 @@ use std::thread;
 
 use postgres::Client;
 
-use super::{Follower, MODES, USERS, USERS_TABLE, World, soon};
+use super::{Follower, USERS, USERS_TABLE, World, in_both_modes, soon};
 use crate::running::run;
 use testing::{Builder, Connection, Reply, Server, bulk, integer, nil, on_every_server};
 
@@ -499,30 +499,28 @@ fn a_follower_with_an_old_epoch_writes_nothing() {
 
 #[test]
 fn a_commit_that_the_server_refuses_waits_and_says_why() {
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-            let mut client = world.server.connect();
-            client.run("CONFIG SET maxmemory 1");
-            let text = "INSERT INTO users VALUES (1, 1)";
-            let is_told = || follower.says("OOM command not allowed");
-            let free = || assert_eq!(world.server.connect().run("CONFIG SET maxmemory 0").text(), "OK");
-            if mode == "synchronous" {
-                world.while_waiting(&[text], is_told, free);
-                assert_ne!(answer(&mut client, 1), "absent");
-            } else {
-                let mut session = world.session();
-                session.batch_execute(text).unwrap();
-                let end: String = session.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).unwrap().get(0);
-                is_told();
-                follower.says("trying again");
-                let text = format!("SELECT confirmed_flush_lsn < '{end}' FROM pg_replication_slots");
-                assert!(session.query_one(&text, &[]).unwrap().get::<_, bool>(0), "it is not confirmed");
-                free();
-                soon(|| client.run("BF.EXISTS {users} 1") == integer(1));
-            }
-            follower.end();
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+        let mut client = world.server.connect();
+        client.run("CONFIG SET maxmemory 1");
+        let text = "INSERT INTO users VALUES (1, 1)";
+        let is_told = || follower.says("OOM command not allowed");
+        let free = || assert_eq!(world.server.connect().run("CONFIG SET maxmemory 0").text(), "OK");
+        if mode == "synchronous" {
+            world.while_waiting(&[text], is_told, free);
+            assert_ne!(answer(&mut client, 1), "absent");
+        } else {
+            let mut session = world.session();
+            session.batch_execute(text).unwrap();
+            let end: String = session.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).unwrap().get(0);
+            is_told();
+            follower.says("trying again");
+            let text = format!("SELECT confirmed_flush_lsn < '{end}' FROM pg_replication_slots");
+            assert!(session.query_one(&text, &[]).unwrap().get::<_, bool>(0), "it is not confirmed");
+            free();
+            soon(|| client.run("BF.EXISTS {users} 1") == integer(1));
         }
+        follower.end();
     });
 }
 

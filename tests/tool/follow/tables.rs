@@ -1,9 +1,10 @@
 //! Tables at the edges: keys that do not identify a row, names in quotes, rows that the follower may not see.
 
-use super::synchronous::{FOLLOWER, WITH_GHOST, answer, open_keys};
-use super::{MODES, USERS, USERS_TABLE, World, soon};
+use testing::{Connection, integer, nil, on_every_server};
+
+use crate::follow::synchronous::{FOLLOWER, WITH_GHOST, answer, cache, open_keys};
+use crate::follow::{USERS, USERS_TABLE, World, in_both_modes, soon};
 use crate::running::run;
-use testing::{Connection, integer, on_every_server};
 
 fn refused(world: &World, part: &str) {
     run([std::ffi::OsStr::new("follow"), world.path().as_os_str()]).refused(part);
@@ -18,37 +19,35 @@ fn a_deferrable_key_deletes_no_item() {
     const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY DEFERRABLE, version int NOT NULL);
         ALTER TABLE users REPLICA IDENTITY FULL;
         CREATE PUBLICATION bloomgate FOR TABLE users";
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, SCHEMA, USERS_TABLE);
-            let (mut client, mut session) = (world.server.connect(), world.session());
-            session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 5) id").unwrap();
-            // Rows 2 to 5 are written before the rows that had these keys.
-            session.batch_execute("UPDATE users SET id = id + 1; INSERT INTO users VALUES (100, 1)").unwrap();
-            soon(|| has(&mut client, 100) && open_keys(&mut client) == 0);
-            let missing: Vec<_> = (2..=6).filter(|id| !has(&mut client, *id)).collect();
-            assert!(missing.is_empty(), "{mode}: {missing:?}");
-            follower.says("items of deleted rows stay in {users}: other rows might have the same item");
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, SCHEMA, USERS_TABLE);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 5) id").unwrap();
+        // Rows 2 to 5 are written before the rows that had these keys.
+        session.batch_execute("UPDATE users SET id = id + 1; INSERT INTO users VALUES (100, 1)").unwrap();
+        soon(|| has(&mut client, 100) && open_keys(&mut client) == 0);
+        let missing: Vec<_> = (2..=6).filter(|id| !has(&mut client, *id)).collect();
+        assert!(missing.is_empty(), "{mode}: {missing:?}");
+        follower.says("items of deleted rows stay in {users}: other rows might have the same item");
 
-            // The key becomes an ordinary one, and back.
-            let make = |kind: &str| {
-                format!(
-                    "ALTER TABLE users DROP CONSTRAINT users_pkey; ALTER TABLE users ADD PRIMARY KEY (id) {kind}; \
-                     INSERT INTO users VALUES (101, 1)"
-                )
-            };
-            session.batch_execute(&make("")).unwrap();
-            soon(|| has(&mut client, 101) && client.run("EXISTS {users}:feed") == integer(1));
-            session.batch_execute("DELETE FROM users WHERE id = 101").unwrap();
-            soon(|| !has(&mut client, 101));
-            session.batch_execute(&make("DEFERRABLE")).unwrap();
-            soon(|| follower.log().matches("other rows might").count() == 2);
-            soon(|| client.run("EXISTS {users}:feed") == integer(1));
-            session.batch_execute("UPDATE users SET id = id + 1; INSERT INTO users VALUES (200, 1)").unwrap();
-            soon(|| has(&mut client, 200) && open_keys(&mut client) == 0);
-            assert!((3..=7).all(|id| has(&mut client, id)), "{mode}");
-            follower.end();
-        }
+        // The key becomes an ordinary one, and back.
+        let make = |kind: &str| {
+            format!(
+                "ALTER TABLE users DROP CONSTRAINT users_pkey; ALTER TABLE users ADD PRIMARY KEY (id) {kind}; \
+                 INSERT INTO users VALUES (101, 1)"
+            )
+        };
+        session.batch_execute(&make("")).unwrap();
+        soon(|| has(&mut client, 101) && client.run("EXISTS {users}:feed") == integer(1));
+        session.batch_execute("DELETE FROM users WHERE id = 101").unwrap();
+        soon(|| !has(&mut client, 101));
+        session.batch_execute(&make("DEFERRABLE")).unwrap();
+        soon(|| follower.log().matches("other rows might").count() == 2);
+        soon(|| client.run("EXISTS {users}:feed") == integer(1));
+        session.batch_execute("UPDATE users SET id = id + 1; INSERT INTO users VALUES (200, 1)").unwrap();
+        soon(|| has(&mut client, 200) && open_keys(&mut client) == 0);
+        assert!((3..=7).all(|id| has(&mut client, id)), "{mode}");
+        follower.end();
     });
 }
 
@@ -64,16 +63,14 @@ fn a_key_with_a_generated_column_deletes_no_item_that_another_row_has() {
                 EXECUTE 'ALTER PUBLICATION bloomgate SET (publish_generated_columns = stored)';
             END IF;
         END $$";
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, SCHEMA, USERS_TABLE);
-            let (mut client, mut session) = (world.server.connect(), world.session());
-            session.batch_execute("INSERT INTO users VALUES (1, 1), (1, 2)").unwrap();
-            session.batch_execute("DELETE FROM users WHERE version = 1; INSERT INTO users VALUES (100, 1)").unwrap();
-            soon(|| has(&mut client, 100) && open_keys(&mut client) == 0);
-            assert!(has(&mut client, 1), "{mode}");
-            follower.end();
-        }
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, SCHEMA, USERS_TABLE);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute("INSERT INTO users VALUES (1, 1), (1, 2)").unwrap();
+        session.batch_execute("DELETE FROM users WHERE version = 1; INSERT INTO users VALUES (100, 1)").unwrap();
+        soon(|| has(&mut client, 100) && open_keys(&mut client) == 0);
+        assert!(has(&mut client, 1), "{mode}");
+        follower.end();
     });
 }
 
@@ -125,49 +122,44 @@ fn rows_that_a_policy_hides_from_the_follower_are_never_denied() {
         CREATE PUBLICATION bloomgate FOR TABLE users;
         CREATE ROLE gate LOGIN REPLICATION;
         GRANT SELECT ON users TO gate";
-    on_every_server(|program| {
-        for mode in MODES {
-            let world = World::with_mode(mode, program, SCHEMA, USERS_TABLE);
-            let text = std::fs::read_to_string(world.path()).unwrap().replace("guard@", "gate@");
-            std::fs::write(world.path(), text).unwrap();
-            let (mut client, mut session) = (world.server.connect(), world.session());
+    in_both_modes(|mode, program| {
+        let world = World::with_mode(mode, program, SCHEMA, USERS_TABLE);
+        let text = std::fs::read_to_string(world.path()).unwrap().replace("guard@", "gate@");
+        std::fs::write(world.path(), text).unwrap();
+        let (mut client, mut session) = (world.server.connect(), world.session());
 
-            // The policies begin between the look at the catalogue and the fill.
-            world.follow_with_heartbeat().end();
-            world.demand("");
-            client.run("DEL {users}");
-            let mut other = world.session();
-            other.batch_execute("BEGIN; ALTER TABLE users ENABLE ROW LEVEL SECURITY").unwrap();
-            let mut follower = world.follow();
-            // In synchronous mode, the fill begins with the next record of the log. An idle PostgreSQL writes one every 15 s.
-            soon(|| {
-                session.batch_execute("SELECT pg_logical_emit_message(false, 'probe', '')").unwrap();
-                follower.log().contains("waiting for running transactions")
-            });
-            other.batch_execute("COMMIT").unwrap();
-            follower.says("row-level security");
-            assert!(!follower.log().contains("has 0 rows"), "{mode}: {}", follower.log());
-            _ = follower.running.0.kill();
-            drop(follower);
+        // The policies begin between the look at the catalogue and the fill.
+        world.follow_with_heartbeat().end();
+        world.demand("");
+        client.run("DEL {users}");
+        let mut other = world.session();
+        other.batch_execute("BEGIN; ALTER TABLE users ENABLE ROW LEVEL SECURITY").unwrap();
+        let mut follower = world.follow();
+        // In synchronous mode, the fill begins with the next record of the log. An idle PostgreSQL writes one every 15 s.
+        soon(|| {
+            session.batch_execute("SELECT pg_logical_emit_message(false, 'probe', '')").unwrap();
+            follower.log().contains("waiting for running transactions")
+        });
+        other.batch_execute("COMMIT").unwrap();
+        follower.says("row-level security");
+        assert!(!follower.log().contains("has 0 rows"), "{mode}: {}", follower.log());
+        _ = follower.running.0.kill();
+        drop(follower);
 
-            refused(
-                &world,
-                "row-level security hides rows of public.users from the role gate: ALTER ROLE gate BYPASSRLS",
-            );
-            session.batch_execute("ALTER ROLE gate BYPASSRLS").unwrap();
-            let mut follower = world.follow_with_heartbeat();
-            assert!(has(&mut client, 1), "{mode}");
-            session.batch_execute("ALTER ROLE gate NOBYPASSRLS").unwrap();
-            follower.says("no heartbeat: row-level security hides rows of public.users");
-            soon(|| client.run("EXISTS {users}:feed") == integer(0));
-            // COMMITs return all the same.
-            session.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
-            assert_ne!(answer(&mut client, 2), "absent", "{mode}");
-            session.batch_execute("ALTER ROLE gate BYPASSRLS").unwrap();
-            world.wait_for_heartbeat();
-            assert!(has(&mut client, 1) && has(&mut client, 2), "{mode}");
-            follower.end();
-        }
+        refused(&world, "row-level security hides rows of public.users from the role gate: ALTER ROLE gate BYPASSRLS");
+        session.batch_execute("ALTER ROLE gate BYPASSRLS").unwrap();
+        let mut follower = world.follow_with_heartbeat();
+        assert!(has(&mut client, 1), "{mode}");
+        session.batch_execute("ALTER ROLE gate NOBYPASSRLS").unwrap();
+        follower.says("no heartbeat: row-level security hides rows of public.users");
+        soon(|| client.run("EXISTS {users}:feed") == integer(0));
+        // COMMITs return all the same.
+        session.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
+        assert_ne!(answer(&mut client, 2), "absent", "{mode}");
+        session.batch_execute("ALTER ROLE gate BYPASSRLS").unwrap();
+        world.wait_for_heartbeat();
+        assert!(has(&mut client, 1) && has(&mut client, 2), "{mode}");
+        follower.end();
     });
 }
 
@@ -215,83 +207,76 @@ fn a_row_cannot_have_a_key_that_the_follower_needs() {
 
 #[test]
 fn a_column_whose_new_type_allows_the_keys_of_the_follower_ends_the_heartbeat() {
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-            let (mut client, mut session) = (world.server.connect(), world.session());
-            session
-                .batch_execute(
-                    "ALTER TABLE users ALTER COLUMN id TYPE text; INSERT INTO users VALUES ('feed:open', 1), ('x', 1)",
-                )
-                .unwrap();
-            follower
-                .says("no heartbeat: cache-key of public.users: `{users}:{id}`: a row could have the key {users}:feed");
-            soon(|| client.run("EXISTS {users}:feed") == integer(0));
-            // Any change deletes every value of the table, and no key of the follower.
-            client.run("SET {users}:x 1");
-            session.batch_execute("UPDATE users SET version = 2").unwrap();
-            soon(|| client.run("EXISTS {users}:x") == integer(0) && open_keys(&mut client) == 0);
-            assert_eq!(client.run("EXISTS {users}:feed:position {users}:feed:epoch"), integer(2), "{mode}");
-            session
-                .batch_execute("DELETE FROM users; ALTER TABLE users ALTER COLUMN id TYPE bigint USING id::bigint; INSERT INTO users VALUES (1, 1)")
-                .unwrap();
-            world.wait_for_heartbeat();
-            assert!(has(&mut client, 1), "{mode}");
-            assert!(!follower.log().contains("trying again"), "{}", follower.log());
-            follower.end();
-        }
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session
+            .batch_execute(
+                "ALTER TABLE users ALTER COLUMN id TYPE text; INSERT INTO users VALUES ('feed:open', 1), ('x', 1)",
+            )
+            .unwrap();
+        follower.says("no heartbeat: cache-key of public.users: `{users}:{id}`: a row could have the key {users}:feed");
+        soon(|| client.run("EXISTS {users}:feed") == integer(0));
+        // Any change deletes every value of the table, and no key of the follower.
+        client.run("SET {users}:x 1");
+        session.batch_execute("UPDATE users SET version = 2").unwrap();
+        soon(|| client.run("EXISTS {users}:x") == integer(0) && open_keys(&mut client) == 0);
+        assert_eq!(client.run("EXISTS {users}:feed:position {users}:feed:epoch"), integer(2), "{mode}");
+        session
+            .batch_execute("DELETE FROM users; ALTER TABLE users ALTER COLUMN id TYPE bigint USING id::bigint; INSERT INTO users VALUES (1, 1)")
+            .unwrap();
+        world.wait_for_heartbeat();
+        assert!(has(&mut client, 1), "{mode}");
+        assert!(!follower.log().contains("trying again"), "{}", follower.log());
+        follower.end();
     });
 }
 
 #[test]
 fn only_keys_that_a_row_can_have_are_deleted() {
-    on_every_server(|program| {
-        for mode in MODES {
-            let world = World::with_mode(mode, program, USERS, USERS_TABLE);
-            let (mut client, mut session) = (world.server.connect(), world.session());
-            let values = ["{users}:1", "{users}:2"];
-            let others = ["{users}:1:logins", "{users}:count", "{users}:", "users:1"];
-            let mut cache = || {
-                for key in values.iter().chain(&others) {
-                    client.call(&["SET", key, "x"]);
-                }
-            };
-            let are_deleted = || {
-                let mut client = world.server.connect();
-                soon(|| values.iter().all(|key| client.call(&["EXISTS", key]) == integer(0)));
-                let kept: Vec<_> = others.iter().filter(|key| client.call(&["EXISTS", key]) == integer(1)).collect();
-                assert_eq!(kept.len(), others.len(), "{mode}: {kept:?}");
-            };
-            cache();
-            let mut follower = world.follow_with_heartbeat();
-            are_deleted();
-            for statement in ["ALTER TABLE users ADD COLUMN note text", "TRUNCATE users"] {
-                cache();
-                session.batch_execute(statement).unwrap();
-                are_deleted();
+    in_both_modes(|mode, program| {
+        let world = World::with_mode(mode, program, USERS, USERS_TABLE);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        let values = ["{users}:1", "{users}:2"];
+        let others = ["{users}:1:logins", "{users}:count", "{users}:", "users:1"];
+        let mut cache = || {
+            for key in values.iter().chain(&others) {
+                client.call(&["SET", key, "x"]);
             }
-            follower.end();
+        };
+        let are_deleted = || {
+            let mut client = world.server.connect();
+            soon(|| values.iter().all(|key| client.call(&["EXISTS", key]) == integer(0)));
+            let kept: Vec<_> = others.iter().filter(|key| client.call(&["EXISTS", key]) == integer(1)).collect();
+            assert_eq!(kept.len(), others.len(), "{mode}: {kept:?}");
+        };
+        cache();
+        let mut follower = world.follow_with_heartbeat();
+        are_deleted();
+        for statement in ["ALTER TABLE users ADD COLUMN note text", "TRUNCATE users"] {
+            cache();
+            session.batch_execute(statement).unwrap();
+            are_deleted();
         }
+        follower.end();
     });
 }
 
 #[test]
 fn a_table_from_which_others_inherit_is_refused() {
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-            let (mut client, mut session) = (world.server.connect(), world.session());
-            session.batch_execute("CREATE TABLE admins () INHERITS (users); INSERT INTO admins VALUES (1, 1)").unwrap();
-            follower.says("no heartbeat: admins inherits from public.users, so SELECT finds its rows there");
-            soon(|| client.run("EXISTS {users}:feed") == integer(0));
-            assert_ne!(answer(&mut client, 1), "absent", "{mode}");
-            follower.end();
-            world.demand("");
-            refused(&world, "admins inherits from public.users");
-            session.batch_execute("DROP TABLE admins").unwrap();
-            let mut follower = world.follow_with_heartbeat();
-            follower.end();
-        }
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute("CREATE TABLE admins () INHERITS (users); INSERT INTO admins VALUES (1, 1)").unwrap();
+        follower.says("no heartbeat: admins inherits from public.users, so SELECT finds its rows there");
+        soon(|| client.run("EXISTS {users}:feed") == integer(0));
+        assert_ne!(answer(&mut client, 1), "absent", "{mode}");
+        follower.end();
+        world.demand("");
+        refused(&world, "admins inherits from public.users");
+        session.batch_execute("DROP TABLE admins").unwrap();
+        let mut follower = world.follow_with_heartbeat();
+        follower.end();
     });
 }
 
@@ -331,19 +316,17 @@ fn a_row_whose_cache_keys_are_null_is_in_the_filter() {
         ALTER TABLE users REPLICA IDENTITY FULL;
         CREATE PUBLICATION bloomgate FOR TABLE users";
     let table = USERS_TABLE.replace("{users}:{id}", "{users}:mail:{mail}");
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, SCHEMA, &table);
-            let (mut client, mut session) = (world.server.connect(), world.session());
-            session.batch_execute("INSERT INTO users VALUES (1, 1, NULL), (2, 1, NULL), (3, 1, 'a')").unwrap();
-            soon(|| has(&mut client, 1) && has(&mut client, 2) && has(&mut client, 3) && open_keys(&mut client) == 0);
-            session.batch_execute("DELETE FROM users WHERE id = 2").unwrap();
-            soon(|| !has(&mut client, 2) && open_keys(&mut client) == 0);
-            session.batch_execute("UPDATE users SET mail = NULL WHERE id = 3; DELETE FROM users WHERE id = 3").unwrap();
-            soon(|| !has(&mut client, 3) && open_keys(&mut client) == 0);
-            assert!(has(&mut client, 1), "{mode}");
-            follower.end();
-        }
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, SCHEMA, &table);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute("INSERT INTO users VALUES (1, 1, NULL), (2, 1, NULL), (3, 1, 'a')").unwrap();
+        soon(|| has(&mut client, 1) && has(&mut client, 2) && has(&mut client, 3) && open_keys(&mut client) == 0);
+        session.batch_execute("DELETE FROM users WHERE id = 2").unwrap();
+        soon(|| !has(&mut client, 2) && open_keys(&mut client) == 0);
+        session.batch_execute("UPDATE users SET mail = NULL WHERE id = 3; DELETE FROM users WHERE id = 3").unwrap();
+        soon(|| !has(&mut client, 3) && open_keys(&mut client) == 0);
+        assert!(has(&mut client, 1), "{mode}");
+        follower.end();
     });
 }
 
@@ -377,36 +360,32 @@ fn a_journal_keeps_the_item_of_a_row_whose_cache_keys_are_null() {
 
 #[test]
 fn changed_templates_fill_the_filter_again() {
-    on_every_server(|program| {
-        for mode in MODES {
-            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-            let mut client = world.server.connect();
-            world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-            soon(|| has(&mut client, 1) && open_keys(&mut client) == 0);
-            let mut table = USERS_TABLE.to_owned();
-            for (from, to) in [
-                ("\"{id}\"", "\"u{id}\""),
-                ("{users}:{id}", "{users}:number:{id}"),
-                ("0.000001 100000", "0.000001 200000"),
-            ] {
-                follower.end();
-                world.demand("");
-                client.run("SET {users}:number:1 old");
-                table = table.replace(from, to);
-                world.configure(&table);
-                follower = world.follow_with_heartbeat();
-                follower.says("filling {users} from public.users: the table or its configuration was altered");
-                follower.says("{users} has 1 row");
-                assert_eq!(client.run("BF.EXISTS {users} u1"), integer(1), "{mode}");
-            }
-            assert_eq!(client.run("EXISTS {users}:number:1"), integer(0), "{mode}");
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+        let mut client = world.server.connect();
+        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        soon(|| has(&mut client, 1) && open_keys(&mut client) == 0);
+        let mut table = USERS_TABLE.to_owned();
+        for (from, to) in
+            [("\"{id}\"", "\"u{id}\""), ("{users}:{id}", "{users}:number:{id}"), ("0.000001 100000", "0.000001 200000")]
+        {
             follower.end();
             world.demand("");
-            // As it is, it fits.
-            let mut follower = world.follow_with_heartbeat();
-            follower.says("continues at");
-            follower.end();
+            client.run("SET {users}:number:1 old");
+            table = table.replace(from, to);
+            world.configure(&table);
+            follower = world.follow_with_heartbeat();
+            follower.says("filling {users} from public.users: the table or its configuration was altered");
+            follower.says("{users} has 1 row");
+            assert_eq!(client.run("BF.EXISTS {users} u1"), integer(1), "{mode}");
         }
+        assert_eq!(client.run("EXISTS {users}:number:1"), integer(0), "{mode}");
+        follower.end();
+        world.demand("");
+        // As it is, it fits.
+        let mut follower = world.follow_with_heartbeat();
+        follower.says("continues at");
+        follower.end();
     });
 }
 
@@ -432,5 +411,84 @@ fn a_table_is_followed_through_any_kind_of_publication() {
         }
         session.batch_execute("CREATE SCHEMA empty; DROP PUBLICATION bloomgate; CREATE PUBLICATION bloomgate FOR TABLES IN SCHEMA empty").unwrap();
         refused(&world, "the publication bloomgate lacks the table users");
+    });
+}
+
+// Partitioned tables, followed by their name.
+
+const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL) PARTITION BY RANGE (id);
+    CREATE TABLE low PARTITION OF users FOR VALUES FROM (0) TO (1000);
+    CREATE TABLE high PARTITION OF users FOR VALUES FROM (1000) TO (100000) PARTITION BY HASH (id);
+    CREATE TABLE high0 PARTITION OF high FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+    CREATE TABLE high1 PARTITION OF high FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+    CREATE PUBLICATION bloomgate FOR TABLE users WITH (publish_via_partition_root = true);
+    INSERT INTO users SELECT id, 1 FROM generate_series(990, 1010) id";
+
+#[test]
+fn a_partitioned_table_is_followed_by_its_name() {
+    in_both_modes(|mode, program| {
+        let (world, mut follower) = World::started(mode, program, SCHEMA, USERS_TABLE);
+        follower.says("{users} has 21 rows");
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        // Partitions of both levels, a row that moves, and a statement that names a partition.
+        session.batch_execute("INSERT INTO low VALUES (1, 1); INSERT INTO users VALUES (500, 1), (2001, 1)").unwrap();
+        session.batch_execute("UPDATE users SET id = 3000 WHERE id = 500").unwrap();
+        for id in [1, 2001, 3000] {
+            soon(|| client.run(&format!("BF.EXISTS {{users}} {id}")) == integer(1));
+        }
+        soon(|| answer(&mut client, 500) == "absent" && open_keys(&mut client) == 0);
+        cache(&mut client, &mut session, 1);
+        session.batch_execute("DELETE FROM low WHERE id = 1").unwrap();
+        soon(|| answer(&mut client, 1) == "absent");
+        assert_eq!(client.run("GET {users}:1"), nil(2));
+
+        // A partition arrives with rows, others leave with theirs.
+        session
+            .batch_execute(
+                "CREATE TABLE more (id bigint PRIMARY KEY, version int NOT NULL); INSERT INTO more VALUES (200000, 1);
+                 ALTER TABLE users ATTACH PARTITION more FOR VALUES FROM (200000) TO (300000)",
+            )
+            .unwrap();
+        soon(|| client.run("BF.EXISTS {users} 200000") == integer(1));
+        cache(&mut client, &mut session, 995);
+        session.batch_execute("ALTER TABLE users DETACH PARTITION low").unwrap();
+        soon(|| client.run("GET {users}:995") == nil(2) && answer(&mut client, 995) == "absent");
+        assert_ne!(answer(&mut client, 200_000), "absent", "{mode}");
+        cache(&mut client, &mut session, 200_000);
+        session.batch_execute("TRUNCATE more").unwrap();
+        soon(|| client.run("GET {users}:200000") == nil(2) && answer(&mut client, 200_000) == "absent");
+        session.batch_execute("TRUNCATE users; INSERT INTO users VALUES (1500, 1)").unwrap();
+        soon(|| answer(&mut client, 1001) == "absent" && client.run("BF.EXISTS {users} 1500") == integer(1));
+        follower.end();
+    });
+}
+
+#[test]
+fn partitions_whose_changes_are_not_in_the_log_are_refused() {
+    on_every_server(|program| {
+        let table = USERS_TABLE.replace("\"{users}:{id}\"", "\"{users}:{version}\"");
+        let world = World::with_mode("synchronous", program, SCHEMA, &table);
+        let mut session = world.session();
+        let mut execute = |statement: &str| session.batch_execute(statement).unwrap();
+        let refused = |part: &str| run([std::ffi::OsStr::new("follow"), world.path().as_os_str()]).refused(part);
+        execute("ALTER TABLE users REPLICA IDENTITY FULL");
+        refused("public.users is partitioned: only its primary key can be in templates");
+        world.configure(USERS_TABLE);
+        execute("ALTER PUBLICATION bloomgate SET (publish_via_partition_root = false)");
+        refused("ALTER PUBLICATION bloomgate SET (publish_via_partition_root = true)");
+        execute("ALTER PUBLICATION bloomgate SET (publish_via_partition_root = true)");
+        world.configure(&USERS_TABLE.replace("public.users", "low"));
+        refused("shows its changes as those of a table that it is a partition of");
+        world.configure(USERS_TABLE);
+
+        let mut follower = world.follow_with_heartbeat();
+        execute("CREATE UNLOGGED TABLE loose PARTITION OF users FOR VALUES FROM (300000) TO (400000)");
+        follower.says("no heartbeat: the partition loose is foreign, unlogged or temporary");
+        execute("DROP TABLE loose; ALTER TABLE low REPLICA IDENTITY NOTHING");
+        follower.says("no heartbeat: the partition low has another replica identity");
+        execute("ALTER TABLE low REPLICA IDENTITY FULL; INSERT INTO users VALUES (1, 1)");
+        let mut client = world.server.connect();
+        soon(|| client.run("BF.EXISTS {users} 1") == integer(1) && answer(&mut client, 2) == "absent");
+        follower.end();
     });
 }

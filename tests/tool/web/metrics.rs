@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::asking::Web;
 use super::{NAMES, fill, is_sampled};
-use testing::{Server, on_every_server};
+use crate::running::with_servers;
+use testing::Server;
 
 /// Returns all metrics as Prometheus gets them.
 pub fn of(web: &Web) -> String {
@@ -77,8 +78,7 @@ fn labels(text: &str) -> (BTreeMap<String, String>, &str) {
 
 #[test]
 fn metrics_equal_the_servers_figures() {
-    on_every_server(|program| {
-        let server = Server::start(program);
+    with_servers(|server| {
         let mut client = server.connect();
         let keys = fill(&mut client);
         client.run("BF.FETCH kind:0 nobody cache:1");

@@ -1,15 +1,16 @@
 //! Readers. They compare each answer with the COMMITs that had returned when they asked.
 
-use std::io;
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::SeqCst;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use postgres::Client;
-
-use super::rows::Answer;
-use super::{MAX_LAG, Mode, Run, connect};
 use testing::{Connection, Reply};
+
+use crate::follow::chaos::{MAX_LAG, Mode, Run, connect};
 
 pub const READERS: u64 = 4;
 /// A time to live is rounded to milliseconds.
@@ -132,5 +133,202 @@ fn open(run: &Run) -> Connection {
             Err(error) if run.is_given_up() => panic!("no server: {error}"),
             Err(_) => thread::sleep(Duration::from_millis(10)),
         }
+    }
+}
+
+// The history of each row: its changes as the writers know them, and the answers of readers. It decides which answers break a promise.
+
+/// Changes of a row that are kept at least. Older ones are dropped once they are older than [`KEPT_FOR`].
+const KEPT: usize = 100;
+const KEPT_FOR: Duration = Duration::from_secs(60);
+/// Answers of a row that are kept.
+const ANSWERS: usize = 200;
+
+/// What became of a change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Outcome {
+    /// Its COMMIT has not returned yet.
+    Sent,
+    Returned(Instant),
+    /// PostgreSQL was stopped during the COMMIT, and the change is visible since.
+    Visible,
+    RolledBack,
+}
+
+/// A change of a row by a transaction.
+#[derive(Debug)]
+struct Change {
+    /// The number of the transaction, which is the row's version if it then exists.
+    version: i32,
+    exists: bool,
+    statement: &'static str,
+    sent: Instant,
+    outcome: Outcome,
+}
+
+/// What a reader was told, or did.
+#[derive(Clone, Copy, Debug)]
+pub enum Answer {
+    Absent,
+    Hit(i32),
+    Load,
+    Wait,
+    /// It loaded this version and filled it in; the reply to BF.FILL was OK or not.
+    Filled(Option<i32>, bool),
+}
+
+#[derive(Default)]
+struct Row {
+    changes: VecDeque<Change>,
+    /// Whether the row exists for its writer.
+    exists: bool,
+    /// The reader, when it asked, when the answer had come, and the answer.
+    answers: VecDeque<(u64, Instant, Instant, Answer)>,
+}
+
+/// All rows.
+pub struct Rows {
+    begin: Instant,
+    version: AtomicI32,
+    rows: Vec<Mutex<Row>>,
+}
+
+impl Row {
+    /// The last change whose COMMIT had returned at that moment.
+    fn returned_at(&self, moment: Instant) -> Option<&Change> {
+        self.changes.iter().rev().find(|change| matches!(change.outcome, Outcome::Returned(at) if at <= moment))
+    }
+
+    fn last(&mut self, version: i32) -> &mut Change {
+        self.changes.back_mut().filter(|change| change.version == version).expect("the row's last change")
+    }
+
+    /// Returns why an answer is wrong if it must show every COMMIT that had returned at `moment`.
+    fn objection(&self, moment: Instant, answer: Answer) -> Option<String> {
+        let base = self.returned_at(moment);
+        let (version, existed) = base.map_or((0, false), |change| (change.version, change.exists));
+        match answer {
+            Answer::Absent if existed => {
+                let is_deleted = |change: &&Change| {
+                    change.version > version && !change.exists && change.outcome != Outcome::RolledBack
+                };
+                let deleted = self.changes.iter().find(is_deleted);
+                deleted.is_none().then(|| format!("absent, although version {version} was committed"))
+            }
+            Answer::Hit(cached) if cached < version || (cached == version && !existed) => {
+                let what = if existed { "was committed" } else { "had deleted the row" };
+                Some(format!("cached in version {cached}, although version {version} {what}"))
+            }
+            Answer::Hit(cached) => {
+                let found = self.changes.iter().find(|change| change.version == cached);
+                let is_true = found.is_some_and(|change| change.exists && change.outcome != Outcome::RolledBack);
+                (!is_true).then(|| format!("cached in version {cached}, which no transaction has committed"))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Rows {
+    pub fn new(count: usize) -> Self {
+        let rows = (0..count).map(|_| Mutex::default()).collect();
+        Self { begin: Instant::now(), version: AtomicI32::new(1), rows }
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Returns a number for a transaction.
+    pub fn next_version(&self) -> i32 {
+        self.version.fetch_add(1, SeqCst)
+    }
+
+    pub fn exists(&self, id: usize) -> bool {
+        self.rows[id].lock().unwrap().exists
+    }
+
+    /// Notes a transaction before it is sent.
+    pub fn send(&self, version: i32, statement: &'static str, changes: &[(usize, bool)]) {
+        let sent = Instant::now();
+        for &(id, exists) in changes {
+            let mut row = self.rows[id].lock().unwrap();
+            // The second one must remain a base for every moment that readers ask about.
+            while row.changes.len() > KEPT
+                && matches!(row.changes[1].outcome, Outcome::Returned(at) if at.elapsed() > KEPT_FOR)
+            {
+                row.changes.pop_front();
+            }
+            row.changes.push_back(Change { version, exists, statement, sent, outcome: Outcome::Sent });
+        }
+    }
+
+    /// Notes that the COMMIT or ROLLBACK of a transaction has returned.
+    pub fn end(&self, version: i32, changes: &[(usize, bool)], is_committed: bool) {
+        let returned = Instant::now();
+        for &(id, exists) in changes {
+            let mut row = self.rows[id].lock().unwrap();
+            if is_committed {
+                row.exists = exists;
+            }
+            row.last(version).outcome = if is_committed { Outcome::Returned(returned) } else { Outcome::RolledBack };
+        }
+    }
+
+    /// Notes what a transaction whose end is unknown has become: `found` is the version in the database.
+    pub fn resolve(&self, version: i32, id: usize, found: Option<i32>) {
+        let mut row = self.rows[id].lock().unwrap();
+        row.exists = found.is_some();
+        let change = row.last(version);
+        let is_visible = if change.exists { found == Some(version) } else { found.is_none() };
+        change.outcome = if is_visible { Outcome::Visible } else { Outcome::RolledBack };
+    }
+
+    /// Notes an answer to a reader that asked at `asked`. If it must show every COMMIT that had returned at `moment` and does not,
+    /// returns why, with the history of the row.
+    pub fn answer(
+        &self,
+        reader: u64,
+        id: usize,
+        asked: Instant,
+        moment: Option<Instant>,
+        answer: Answer,
+    ) -> Option<String> {
+        let mut row = self.rows[id].lock().unwrap();
+        if row.answers.len() == ANSWERS {
+            row.answers.pop_front();
+        }
+        row.answers.push_back((reader, asked, Instant::now(), answer));
+        let objection = row.objection(moment?, answer)?;
+        let moment = self.at(moment?);
+        Some(format!("row {id} is {objection} by {moment}\n{}", self.history(&row)))
+    }
+
+    /// Seconds since the beginning.
+    pub fn at(&self, moment: Instant) -> String {
+        format!("{:.6}", moment.saturating_duration_since(self.begin).as_secs_f64())
+    }
+
+    fn history(&self, row: &Row) -> String {
+        let mut lines: Vec<(Instant, String)> = Vec::new();
+        for change in &row.changes {
+            let effect = if change.exists { "exists" } else { "deleted" };
+            let text = format!("version {} is sent ({}: {effect})", change.version, change.statement);
+            lines.push((change.sent, text));
+            match change.outcome {
+                Outcome::Returned(at) => lines.push((at, format!("version {} has returned", change.version))),
+                other => lines.push((change.sent, format!("version {} was {other:?}", change.version))),
+            }
+        }
+        for (reader, asked, answered, answer) in &row.answers {
+            let text = match answer {
+                Answer::Filled(version, is_accepted) => format!("filled in {version:?}, accepted: {is_accepted}"),
+                other => format!("{other:?}"),
+            };
+            lines.push((*answered, format!("reader {reader}, which asked at {}: {text}", self.at(*asked))));
+        }
+        lines.sort_by_key(|(at, _)| *at);
+        let skipped = lines.len().saturating_sub(150);
+        lines[skipped..].iter().map(|(at, text)| format!("{:>14} {text}\n", self.at(*at))).collect()
     }
 }

@@ -1,11 +1,12 @@
 //! Several tables in synchronous mode, on one server and in a cluster that has their filters on different nodes.
 
-use super::synchronous::{FOLLOWER, WITH_GHOST};
-use super::{USERS_TABLE, World, permissions, soon};
-use crate::cluster::three_nodes;
 use testing::database::Database;
 use testing::nodes::slot;
-use testing::{Reply, Server, integer, on_every_server};
+use testing::{Reply, Server, Stop, follow, integer, on_every_server};
+
+use crate::follow::synchronous::{FOLLOWER, WITH_GHOST, open_keys, pause};
+use crate::follow::{USERS, USERS_TABLE, World, permissions, soon};
+use crate::running::{run, three_nodes};
 
 const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
     CREATE TABLE members (team int, name int, PRIMARY KEY (team, name));
@@ -92,5 +93,65 @@ fn the_filters_of_two_tables_are_on_different_nodes_of_a_cluster() {
         let world = World { mode: "synchronous", database, server, folder: tempfile::tempdir().unwrap() };
         world.configure(&format!("cluster = true\n{USERS_TABLE}{MEMBERS_TABLE}"));
         follow_both(&world, |key, line| clients[node_of(key)].run(line));
+    });
+}
+
+// `wait` and `waitaof`: nothing is confirmed to PostgreSQL that a failover or a restart of the server could lose.
+
+#[test]
+fn a_commit_waits_for_the_replicas() {
+    on_every_server(|program| {
+        let tables = format!("wait = 1\n{USERS_TABLE}");
+        let mut world = World::with_server("synchronous", Server::with(program), USERS, &tables);
+        let mut client = world.server.connect();
+        client.run("ACL SETUSER follower +wait");
+        let first = world.follow();
+        first.says("waiting for the server's replicas");
+        let replica = Server::start(program);
+        let mut replica_client = replica.connect();
+        follow(&mut replica_client, &world.server);
+        first.says("no heartbeat: synchronous_standby_names = ''");
+        world.demand(FOLLOWER);
+        world.wait_for_heartbeat();
+        // Once this COMMIT returns, the follower has nothing else to wait for.
+        world.session().batch_execute("INSERT INTO users VALUES (0, 1)").unwrap();
+
+        pause(&replica, "-STOP");
+        let mut next = None;
+        let announced = || {
+            soon(|| open_keys(&mut client) == 1);
+            // The next follower finds the position, and does not know whether the replica has it.
+            drop(first);
+            next.insert(world.follow()).says("waiting for the server's replicas");
+            world.wait_for_waiting_commits(1);
+        };
+        world.while_waiting(&["INSERT INTO users VALUES (1, 1)"], announced, || pause(&replica, "-CONT"));
+        drop(next);
+        world.server.stop(Stop::Kill);
+        assert_eq!(replica_client.run("REPLICAOF NO ONE").text(), "OK");
+        assert_eq!(replica_client.run("BF.EXISTS {users} 1"), integer(1));
+    });
+}
+
+#[test]
+fn the_append_only_file_is_required() {
+    on_every_server(|program| {
+        let tables = format!("waitaof = true\n{USERS_TABLE}");
+        let world = World::new(program, USERS, &tables);
+        let mut client = world.server.connect();
+        let has_waitaof = !client.run("ACL SETUSER follower +waitaof").is_error();
+        let path = world.path();
+        let words = ["follow", path.to_str().unwrap()];
+        if !has_waitaof {
+            run(words).refused("has no WAITAOF, which waitaof = true needs");
+            return;
+        }
+        run(words).refused("waitaof = true needs an append-only file");
+        client.run("CONFIG SET appendonly yes");
+        let mut follower = world.following();
+        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        soon(|| client.run("BF.EXISTS {users} 1") == integer(1));
+        assert!(client.info("cmdstat_waitaof").starts_with("calls="), "it waits for the file");
+        follower.end();
     });
 }

@@ -1,0 +1,148 @@
+//! The exit status: 2 for invalid values, before a server is contacted; 1 for failures.
+
+use testing::{Server, eventually, on_every_server};
+
+use crate::backup::Files;
+use crate::running::{Ended, Running, collect, command, run, run_with, start, url, with_servers};
+
+/// Command lines and their error messages. Nothing listens on port 1.
+const MISUSED: [(&str, &str); 26] = [
+    ("survey --url http://nowhere", "a server's URL must have the form"),
+    ("survey --beside http://nowhere -p 1", "a server's URL must have the form"),
+    ("survey --insecure -p 1", "--insecure needs --tls"),
+    ("survey -p x", "invalid value 'x'"),
+    ("load - --key a --create 2 5", "--create: `2` is not a rate"),
+    ("load - --key a --create x 5", "--create: `x` is not a rate"),
+    ("load - --key a --create 0.1 0", "--create: it must be at least 1"),
+    ("load - --key a --create 0.1 many", "--create: `many` is not a whole number"),
+    ("load - --key a --create 0.1", "use --create RATE CAPACITY"),
+    ("load - --key a --create 0.1 5 --resume", "the source can be read only once"),
+    ("load a --column 0 --key a --create 0.1 5", "--column: columns are numbered from 1"),
+    ("load --sqlite a --column b --key a --create 0.1 5", "say which rows to load"),
+    ("load --postgres a://b --query x --key a --create 0.1 5", "a PostgreSQL server has the form"),
+    ("load --postgres postgres://b --query x --resume --key a --create 0.1 5", "--resume needs a --table"),
+    ("dedup --key a --create 1 5", "--create: `1` is not a rate"),
+    ("dedup --key a --create 0.1 1.5", "--create: `1.5` is not a whole number"),
+    ("dedup --key a --json /a~2", "`/a~2` is not a JSON Pointer"),
+    ("dedup -", "--key <KEY>"),
+    ("shards create a 1.5 100 --shards 2", "`1.5` is not a rate"),
+    ("shards create a 0.1 0 --shards 2", "it must be at least 1"),
+    ("backup a --verify -o -", "--verify reads the file back"),
+    ("build 1.5 10 -o -", "invalid filter: error rate must be in the range"),
+    ("build 0.01 many -o -", "invalid filter: bad capacity"),
+    ("plan 2 1000", "error rate must be in the range"),
+    ("plan 0.01 0 --url redis://127.0.0.1:1", "the capacity must be at least 1"),
+    ("plan 0.01 1000 --rolling --window 5", "ROLLING"),
+];
+
+#[test]
+fn invalid_values_exit_with_status_2_before_a_server_is_contacted() {
+    for (line, part) in MISUSED {
+        let mut words: Vec<_> = line.split(' ').collect();
+        if ["load", "dedup", "shards"].contains(&words[0]) {
+            words.extend(["-p", "1"]);
+        }
+        let ended = run(&words).misused(part);
+        assert!(!ended.stderr.contains("cannot reach"), "{line}: {ended:?}");
+    }
+}
+
+#[test]
+fn failures_exit_with_status_1() {
+    run(["survey", "-p", "1"]).refused("cannot reach");
+    run(["load", "/nowhere", "--key", "a", "--create", "0.1", "-p", "1"]).refused("cannot reach");
+    with_servers(|server| {
+        let url = url(&server);
+        run(["load", "/nowhere", "--key", "a", "--create", "0.1", "--url", &url]).refused("cannot read /nowhere");
+        run_with(["dedup", "--key", "a", "--url", &url], "a\n").refused("there is no filter `a`");
+    });
+}
+
+// Manual pages and completions.
+
+#[test]
+fn every_subcommand_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    run([std::ffi::OsStr::new("man"), folder.path().as_os_str()]).success();
+    let help = run(["--help"]).success().text();
+    let words = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let mut pages = 0;
+    for word in words.filter_map(|line| line.split_whitespace().next()).filter(|word| *word != "help") {
+        let page = std::fs::read_to_string(folder.path().join(format!("bloomgate-{word}.1"))).unwrap();
+        assert!(page.contains(".SH NAME") && page.contains("\\-\\-url"), "{word}: {page}");
+        pages += 1;
+    }
+    assert!(pages > 3, "{help}");
+}
+
+#[test]
+fn without_a_folder_the_manual_page_is_printed_and_no_file_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let ended = Ended::from(command(["man"]).current_dir(folder.path()).output().unwrap()).success();
+    assert!(ended.text().contains(".SH NAME") && ended.text().contains("bloomgate"), "{}", ended.text());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_page_of_a_subcommand_is_printed_and_no_folder_is_created() {
+    let folder = tempfile::tempdir().unwrap();
+    let man = |what: &str| Ended::from(command(["man", what]).current_dir(folder.path()).output().unwrap());
+    let page = man("load").success().text();
+    assert!(
+        page.contains(".TH bloomgate-load") && page.contains("\\-\\-resume") && page.contains("\\-\\-url"),
+        "{page}"
+    );
+    man("laod").misused("there is no subcommand and no folder laod");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn completions_cover_every_option() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(["completions", shell]).success().text();
+        assert!(script.contains("survey") && script.contains("cacert"), "{shell}: {script}");
+    }
+}
+
+// A server without the module: subcommands that only read report that, instead of a server without filters.
+
+const MESSAGE: &str = "has not loaded the module: start it with redis-server --loadmodule";
+
+#[test]
+fn watch_survey_and_backup_say_that_the_module_is_missing() {
+    on_every_server(|program| {
+        let (bare, server, files) =
+            (Server::with(program).without_module().start(), Server::start(program), Files::new());
+        bare.connect().run("SET text 1");
+        server.connect().run("BF.ADD seen a");
+        let (file, with, without) = (files.path("file").display().to_string(), url(&server), url(&bare));
+        for words in [
+            vec!["watch"],
+            vec!["watch", "--json"],
+            vec!["survey"],
+            vec!["backup", "--all", "--allow-empty", "-o", &file],
+            vec!["backup", "seen", "-o", &file],
+        ] {
+            run(words.iter().copied().chain(["--url", &without])).refused(MESSAGE);
+        }
+        assert!(files.names().is_empty());
+        let ended = run(["survey", "--url", &with, "--beside", &without]).refused(MESSAGE);
+        assert!(ended.stderr.contains(&without.replace("redis://", "")), "{ended:?}");
+        // A user without permission for COMMAND can still run these subcommands.
+        server.connect().run("ACL SETUSER few on >few ~* +@all -command");
+        let few = with.replace("redis://", "redis://few:few@");
+        run(["watch", "--url", &few]).success();
+        run(["survey", "--url", &few]).success();
+    });
+}
+
+#[test]
+fn web_prints_the_message_to_its_error_output() {
+    let bare = Server::with(&testing::servers()[0]).without_module().start();
+    let words = ["web", "--url", &url(&bare), "--listen", "0", "--interval", "0.1"];
+    let mut web = Running(start(words));
+    let errors = collect(web.0.stderr.take().unwrap());
+    eventually("the message", || errors.lock().unwrap().contains('\n'));
+    let errors = errors.lock().unwrap();
+    assert!(errors.starts_with("bloomgate: ") && errors.contains(MESSAGE), "{errors}");
+}
