@@ -102,7 +102,7 @@ impl Drop for Place {
 }
 
 impl Client {
-    /// Makes a client of a server, for instance `redis://HOST:PORT/DATABASE`. It opens up to 100 connections when they are needed,
+    /// Makes a client of a server, for instance `redis://HOST:PORT/DATABASE`, or `rediss://...` with the feature `tls`. It opens up to 100 connections when they are needed,
     /// and has a timeout of 1 second.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl Client {
         Ok(Self::of(redis::Client::open(server)?))
     }
 
-    /// Uses the settings of a client of redis-rs, for TLS certificates for instance.
+    /// Uses the settings of a client of [redis-rs](crate::redis), for TLS certificates for instance.
     pub fn of(redis: redis::Client) -> Self {
         let settings = Settings { redis, connections: 100, timeout: TIMEOUT };
         Self { settings: Arc::new(settings), pool: Arc::default(), cluster: None }
@@ -178,7 +178,11 @@ impl Client {
         // A connection with an error stays out of the pool: replies may still arrive on it.
         let mut connection = match place.connection.take() {
             Some(connection) => connection,
-            None => self.settings.redis.get_connection_with_timeout(self.left(begun))?,
+            None => {
+                #[cfg(feature = "tls")]
+                choose_provider(&self.settings.redis);
+                self.settings.redis.get_connection_with_timeout(self.left(begun))?
+            }
         };
         // No socket has a time limit of 0.
         let left = self.left(begun).max(Duration::from_millis(1));
@@ -192,6 +196,16 @@ impl Client {
             Err(_) => {}
         }
         result
+    }
+}
+
+/// Chooses the cryptography of rustls, unless the program has: rustls panics if the program contains several providers, or none.
+#[cfg(feature = "tls")]
+pub(crate) fn choose_provider(redis: &redis::Client) {
+    let is_tls = matches!(redis.get_connection_info().addr(), ConnectionAddr::TcpTls { .. });
+    if is_tls && rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Another thread may have chosen one meanwhile.
+        _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
 

@@ -31,5 +31,6 @@ pub use guard::{Guard, fill_filter};
 pub use guard_options::{Durability, GuardOptions};
 pub use item::Item;
 pub use options::{Insert, Options};
+pub use redis;
 pub use replies::{Bucket, Info, Layer, Plan, Stats};
 pub use sharded::ShardedFilter;

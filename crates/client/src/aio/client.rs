@@ -13,6 +13,8 @@ use tokio::task::{AbortHandle, JoinError, JoinHandle};
 use tokio::time;
 
 use crate::Error;
+#[cfg(feature = "tls")]
+use crate::client::choose_provider;
 use crate::client::{TIMEOUT, at, in_use, pipeline, replies, seeds};
 use crate::core::{Cluster, Io, Node, Reply, Slot, Waiter};
 use crate::slots::Address;
@@ -90,7 +92,7 @@ impl std::fmt::Debug for Connections {
 }
 
 impl Client {
-    /// Makes a client of a server, for instance `redis://HOST:PORT/DATABASE`. It opens up to 100 connections when they are needed,
+    /// Makes a client of a server, for instance `redis://HOST:PORT/DATABASE`, or `rediss://...` with the feature `tls`. It opens up to 100 connections when they are needed,
     /// and has a timeout of 1 second.
     ///
     /// # Errors
@@ -99,7 +101,7 @@ impl Client {
         Ok(Self::of(redis::Client::open(server)?))
     }
 
-    /// Uses the settings of a client of redis-rs, for TLS certificates for instance.
+    /// Uses the settings of a client of [redis-rs](crate::redis), for TLS certificates for instance.
     pub fn of(redis: redis::Client) -> Self {
         let settings = Settings { redis, connections: 100, timeout: TIMEOUT };
         Self {
@@ -143,6 +145,8 @@ impl Client {
     }
 
     async fn connect(&self, begun: Instant) -> Result<MultiplexedConnection, RedisError> {
+        #[cfg(feature = "tls")]
+        choose_provider(&self.settings.redis);
         let timeout = Some(self.left(begun));
         let config = AsyncConnectionConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout);
         self.settings.redis.get_multiplexed_async_connection_with_config(&config).await
@@ -169,7 +173,7 @@ impl Client {
         if let Some(error) = shared.failed.as_ref().filter(|_| ended > known) {
             return Err(error.clone());
         }
-        let attempt = self.connect(begun).await;
+        let attempt = Box::pin(self.connect(begun)).await;
         connections.attempts.store(ended + 1, Ordering::SeqCst);
         shared.failed = attempt.as_ref().err().cloned();
         Ok(shared.opened.insert((ended + 1, attempt?)).clone())
@@ -201,7 +205,7 @@ impl Client {
         let idle = self.connections.idle().pop();
         let mut connection = match idle {
             Some(connection) => connection,
-            None => self.connect(begun).await?,
+            None => Box::pin(self.connect(begun)).await?,
         };
         connection.set_response_timeout(self.left(begun).saturating_add(wait));
         let result = commands.query_async(&mut connection).await;
@@ -269,7 +273,8 @@ async fn ended<T>(task: JoinHandle<T>) -> Option<T> {
 impl Io for Client {
     async fn ask(&self, commands: Vec<Cmd>, wait: Option<Duration>) -> Vec<Reply> {
         match &self.cluster {
-            Some(cluster) => cluster.ask(commands, wait, |address| self.node(address)).await,
+            // On the heap, as is the future that connects: nested in those of a program, they reach the compiler's limit of depth.
+            Some(cluster) => Box::pin(cluster.ask(commands, wait, |address| self.node(address))).await,
             None => self.exchange(commands, wait).await,
         }
     }
