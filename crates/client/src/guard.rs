@@ -172,10 +172,10 @@ impl<C: Codec> Guard<C> {
     /// Returns how often each event has happened:
     ///
     /// - `absent`, `hit`, `stale`, `load`, `wait`: replies of BF.FETCH, one for each row;
-    /// - `filled`, `lease lost`: loaded rows that were cached, and those that were not, because the row changed or another caller
+    /// - `filled`, `lease_lost`: loaded rows that were cached, and those that were not, because the row changed or another caller
     ///   filled it during the load;
-    /// - `load failed`: rows whose load failed;
-    /// - `stale served`, `soft timeout`: old values that were served because a load failed, or took too long;
+    /// - `load_failed`: rows whose load failed;
+    /// - `stale_served`, `soft_timeout`: old values that were served because a load failed, or took too long;
     /// - `unguarded`: rows that were read from the database without a lease: the server failed, or another caller took too long;
     /// - `shared`: answers and errors of another caller of this process, which callers that waited for the row share;
     /// - `undecodable`: cached values that the codec could not decode;

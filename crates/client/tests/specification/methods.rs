@@ -91,6 +91,6 @@ pub async fn counts(client: &Client) -> Result<(), Error> {
     }
     assert_eq!(wait!(guard.get(18, || work!(Ok::<_, Error>(None)))).unwrap(), None);
     let counts: Vec<_> = guard.counts().into_iter().collect();
-    assert_eq!(counts, [("absent", 1), ("filled", 1), ("hit", 1), ("load", 2), ("load failed", 1)]);
+    assert_eq!(counts, [("absent", 1), ("filled", 1), ("hit", 1), ("load", 2), ("load_failed", 1)]);
     Ok(())
 }

@@ -74,7 +74,7 @@ impl<I: Io> Leases<I> {
                 for (_, reply) in &filled {
                     let event = match reply {
                         Err(_) => "errors",
-                        Ok(Value::Nil) => "lease lost",
+                        Ok(Value::Nil) => "lease_lost",
                         Ok(_) => "filled",
                     };
                     self.commands.count(event, 1);

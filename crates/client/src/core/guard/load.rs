@@ -14,7 +14,7 @@ impl<C: Codec> GuardCore<C> {
     /// Loads some rows, and takes the duration into the average.
     async fn timed<R>(&self, rows: usize, load: impl Future<Output = Result<R, Error>>) -> Result<R, Error> {
         let begun = Instant::now();
-        let loaded = load.await.inspect_err(|_| self.commands.count("load failed", rows))?;
+        let loaded = load.await.inspect_err(|_| self.commands.count("load_failed", rows))?;
         let took = begun.elapsed().as_secs_f64();
         let mut average = lock(&self.commands.load_time);
         let old = average.as_secs_f64();
@@ -59,7 +59,7 @@ impl<C: Codec> GuardCore<C> {
         if has_values {
             let count = ids.len();
             if let Some(rows) = self.old_values(&io, ids).await.into_iter().collect() {
-                self.commands.count("stale served", count);
+                self.commands.count("stale_served", count);
                 return Ok(rows);
             }
         }

@@ -105,7 +105,7 @@ impl<C: Codec> GuardCore<C> {
     /// Returns the old value of a row that is being loaded, if one may be served.
     async fn old_value(&self, io: &impl Io, id: &[u8]) -> Option<Option<C::Row>> {
         let old = self.old_values(io, vec![id.to_vec()]).await.pop().flatten();
-        self.commands.count("soft timeout", usize::from(old.is_some()));
+        self.commands.count("soft_timeout", usize::from(old.is_some()));
         old
     }
 
