@@ -86,7 +86,7 @@ impl Way {
 
 /// Reads a page through the guard.
 pub fn read(guard: &Guard, pages: &Pages, url: &str) -> Result<Option<String>> {
-    let title = guard.get(url, || pages.title(url).map(|title| title.map(String::into_bytes)))?;
+    let title = guard.get(url, |url| pages.title(url).map(|title| title.map(String::into_bytes)))?;
     Ok(title.map(String::from_utf8).transpose()?)
 }
 

@@ -32,7 +32,7 @@ fn main() -> Result<()> {
     let guard = Guard::new(&client, "bench", GuardOptions::default())?;
     let connections = (0..callers).map(|_| server.get_connection());
     let mut connections: Vec<_> = connections.collect::<redis::RedisResult<_>>()?;
-    let never = || Err(io::Error::other("a row was not cached"));
+    let never = |_| Err(io::Error::other("a row was not cached"));
     for _ in 0..rounds {
         let hits = rate((0..callers).map(|_| |id: u64| Ok(guard.get(id, never)?)), lookups)?;
         let gets = rate(connections.iter_mut().map(|one| |id: u64| Ok(one.get(format!("{{bench}}:{id}"))?)), lookups)?;

@@ -20,7 +20,7 @@ use crate::{BoxError, Bytes, Client, Codec, Durability, Error, GuardOptions, Ite
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let client = Client::open("redis://127.0.0.1/")?;
 /// let users = Guard::new(&client, "users", GuardOptions::default())?;
-/// let row = users.get(17, || load(17))?;
+/// let row = users.get(17, load)?;
 /// users.changed([17], || save(17))?;
 /// # Ok(())
 /// # }
@@ -67,7 +67,7 @@ impl<C: Codec> Guard<C> {
         Ok(Self { client: client.clone(), core })
     }
 
-    /// Returns a row, or `None` if there is none. `load` reads it from the database that has every commit, in a transaction that
+    /// Returns a row, or `None` if there is none. `load` gets the id, and reads the row from the database that has every commit, in a transaction that
     /// begins when `load` is called; it returns `None` if there is no row.
     ///
     /// If the server fails, the database is queried and nothing is filled; for two seconds after the server has not answered in
@@ -77,10 +77,10 @@ impl<C: Codec> Guard<C> {
     /// # Errors
     /// [`Error::Caller`] with the error of `load`, this call's or another's; [`Error::LoadFailed`] during a back-off; [`Error::Refused`] if the codec
     /// cannot encode the row. No error of the server.
-    pub fn get<E: Into<BoxError>>(
+    pub fn get<T: Item, E: Into<BoxError>>(
         &self,
-        id: impl Item,
-        load: impl FnOnce() -> Result<Option<C::Row>, E>,
+        id: T,
+        load: impl FnOnce(T) -> Result<Option<C::Row>, E>,
     ) -> Result<Option<C::Row>, Error> {
         self.read(id, None, load)
     }
@@ -89,24 +89,24 @@ impl<C: Codec> Guard<C> {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub fn get_with_ttl<E: Into<BoxError>>(
+    pub fn get_with_ttl<T: Item, E: Into<BoxError>>(
         &self,
-        id: impl Item,
+        id: T,
         ttl: Duration,
-        load: impl FnOnce() -> Result<Option<C::Row>, E>,
+        load: impl FnOnce(T) -> Result<Option<C::Row>, E>,
     ) -> Result<Option<C::Row>, Error> {
         self.read(id, Some(ttl), load)
     }
 
-    fn read<E: Into<BoxError>>(
+    fn read<T: Item, E: Into<BoxError>>(
         &self,
-        id: impl Item,
+        id: T,
         ttl: Option<Duration>,
-        load: impl FnOnce() -> Result<Option<C::Row>, E>,
+        load: impl FnOnce(T) -> Result<Option<C::Row>, E>,
     ) -> Result<Option<C::Row>, Error> {
-        let id = id.item_bytes();
-        let first = self.core.commands.fetch_one(&self.client, &id, Fetch::default());
-        now(self.core.get(&self.client, &id, ttl, first, || async { load().map_err(Error::caller) }))
+        let key = id.item_bytes().into_owned();
+        let first = self.core.commands.fetch_one(&self.client, &key, Fetch::default());
+        now(self.core.get(&self.client, &key, ttl, first, || async { load(id).map_err(Error::caller) }))
     }
 
     /// Like [`Self::get`]; but if an old value is cached and `load` takes longer than `soft_timeout`, the old value is returned, and
@@ -114,19 +114,19 @@ impl<C: Codec> Guard<C> {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub fn get_with_soft_timeout<E: Into<BoxError>>(
+    pub fn get_with_soft_timeout<T: Item + Send + 'static, E: Into<BoxError>>(
         &self,
-        id: impl Item,
+        id: T,
         soft_timeout: Duration,
-        load: impl FnOnce() -> Result<Option<C::Row>, E> + Send + 'static,
+        load: impl FnOnce(T) -> Result<Option<C::Row>, E> + Send + 'static,
     ) -> Result<Option<C::Row>, Error>
     where
         C: 'static,
     {
-        let id = id.item_bytes();
-        let first = self.core.commands.fetch_one(&self.client, &id, Fetch::default());
-        let load = move || async move { load().map_err(Error::caller) };
-        now(self.core.get_with_soft_timeout(&self.client, &id, soft_timeout, first, load))
+        let key = id.item_bytes().into_owned();
+        let first = self.core.commands.fetch_one(&self.client, &key, Fetch::default());
+        let load = move || async move { load(id).map_err(Error::caller) };
+        now(self.core.get_with_soft_timeout(&self.client, &key, soft_timeout, first, load))
     }
 
     /// Returns rows, fetched together: a row or `None` for each id, in the order of the ids. `load_many` gets the ids that this

@@ -27,7 +27,7 @@ use crate::{BoxError, Bytes, Codec, Durability, Error, GuardOptions, Item, Optio
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let client = Client::open("redis://127.0.0.1/")?;
 /// let users = Guard::new(&client, "users", GuardOptions::default())?;
-/// let row = users.get(17, || load(17)).await?;
+/// let row = users.get(17, load).await?;
 /// users.changed([17], || save(17)).await?;
 /// # Ok(())
 /// # }
@@ -75,7 +75,7 @@ impl<C: Codec> Guard<C> {
         Ok(Self { client: client.clone(), turns: Turns::new(client, &core.commands), core })
     }
 
-    /// Returns a row, or `None` if there is none. `load` reads it from the database that has every commit, in a transaction that
+    /// Returns a row, or `None` if there is none. `load` gets the id, and reads the row from the database that has every commit, in a transaction that
     /// begins when `load` is called; it returns `None` if there is no row.
     ///
     /// If the server fails, the database is queried and nothing is filled; for two seconds after the server has not answered in
@@ -85,10 +85,10 @@ impl<C: Codec> Guard<C> {
     /// # Errors
     /// [`Error::Caller`] with the error of `load`, this call's or another's; [`Error::LoadFailed`] during a back-off; [`Error::Refused`] if the codec
     /// cannot encode the row. No error of the server.
-    pub async fn get<E: Into<BoxError>, L: Future<Output = Result<Option<C::Row>, E>>>(
+    pub async fn get<T: Item, E: Into<BoxError>, L: Future<Output = Result<Option<C::Row>, E>>>(
         &self,
-        id: impl Item,
-        load: impl FnOnce() -> L,
+        id: T,
+        load: impl FnOnce(T) -> L,
     ) -> Result<Option<C::Row>, Error> {
         self.read(id, None, load).await
     }
@@ -97,24 +97,24 @@ impl<C: Codec> Guard<C> {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub async fn get_with_ttl<E: Into<BoxError>, L: Future<Output = Result<Option<C::Row>, E>>>(
+    pub async fn get_with_ttl<T: Item, E: Into<BoxError>, L: Future<Output = Result<Option<C::Row>, E>>>(
         &self,
-        id: impl Item,
+        id: T,
         ttl: Duration,
-        load: impl FnOnce() -> L,
+        load: impl FnOnce(T) -> L,
     ) -> Result<Option<C::Row>, Error> {
         self.read(id, Some(ttl), load).await
     }
 
-    async fn read<E: Into<BoxError>, L: Future<Output = Result<Option<C::Row>, E>>>(
+    async fn read<T: Item, E: Into<BoxError>, L: Future<Output = Result<Option<C::Row>, E>>>(
         &self,
-        id: impl Item,
+        id: T,
         ttl: Option<Duration>,
-        load: impl FnOnce() -> L,
+        load: impl FnOnce(T) -> L,
     ) -> Result<Option<C::Row>, Error> {
-        let id = id.item_bytes();
-        let load = || async { load().await.map_err(Error::caller) };
-        self.core.get(&self.client, &id, ttl, self.turns.fetch(&id), load).await
+        let key = id.item_bytes().into_owned();
+        let load = || async { load(id).await.map_err(Error::caller) };
+        self.core.get(&self.client, &key, ttl, self.turns.fetch(&key), load).await
     }
 
     /// Like [`Self::get`]; but if an old value is cached and `load` takes longer than `soft_timeout`, the old value is returned, and
@@ -122,20 +122,21 @@ impl<C: Codec> Guard<C> {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub async fn get_with_soft_timeout<E, L>(
+    pub async fn get_with_soft_timeout<T, E, L>(
         &self,
-        id: impl Item,
+        id: T,
         soft_timeout: Duration,
-        load: impl FnOnce() -> L + Send + 'static,
+        load: impl FnOnce(T) -> L + Send + 'static,
     ) -> Result<Option<C::Row>, Error>
     where
         C: 'static,
+        T: Item + Send + 'static,
         E: Into<BoxError>,
         L: Future<Output = Result<Option<C::Row>, E>> + Send + 'static,
     {
-        let id = id.item_bytes();
-        let load = || async { load().await.map_err(Error::caller) };
-        self.core.get_with_soft_timeout(&self.client, &id, soft_timeout, self.turns.fetch(&id), load).await
+        let key = id.item_bytes().into_owned();
+        let load = || async { load(id).await.map_err(Error::caller) };
+        self.core.get_with_soft_timeout(&self.client, &key, soft_timeout, self.turns.fetch(&key), load).await
     }
 
     /// Returns rows, fetched together: a row or `None` for each id, in the order of the ids. `load_many` gets the ids that this

@@ -13,7 +13,7 @@
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = Client::open("redis://127.0.0.1/")?;
 //! let users = Guard::new(&client, "users", GuardOptions::default())?;
-//! let row = users.get(17, || select(17)).await?;
+//! let row = users.get(17, select).await?;
 //! users.changed([17], || update(17, "Zoë")).await?;
 //! # Ok(())
 //! # }

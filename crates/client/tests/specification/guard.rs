@@ -151,7 +151,7 @@ impl GuardOf {
     async fn get(&self, guard: &Guard<Rows>, call: &Call, called: &Sender<Called>) -> Outcome {
         let id = item_bytes(&crate::words::item(call.get("id")?)?)?;
         let called = called.clone();
-        let load = move || work!(wait!(function(&called, None)).map(row));
+        let load = move |_| work!(wait!(function(&called, None)).map(row));
         let found = match (call.arguments.get("ttl"), self.soft_timeout) {
             (Some(_), _) => {
                 // No time is less than 0.

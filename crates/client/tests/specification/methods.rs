@@ -79,17 +79,17 @@ pub async fn counts(client: &Client) -> Result<(), Error> {
     let guard = Guard::new(client, "users", GuardOptions { beta: 0.0, ..GuardOptions::default() })?;
     // `?` converts a boxed error and that of the guard to the same type.
     let failed = async {
-        wait!(guard.get(17, || work!(Err::<_, BoxError>(Box::new(io::Error::other("down"))))))?;
+        wait!(guard.get(17, |_| work!(Err::<_, BoxError>(Box::new(io::Error::other("down"))))))?;
         Ok::<_, BoxError>(())
     };
     let failed = failed.await.unwrap_err();
     let Some(Error::Caller(cause)) = failed.downcast_ref() else { panic!("{failed:?}") };
     assert!(cause.is::<io::Error>(), "{cause:?}");
     for _ in 0..2 {
-        let row = wait!(guard.get(17, || work!(Ok::<_, Error>(Some(b"Ann".to_vec())))));
+        let row = wait!(guard.get(17, |_| work!(Ok::<_, Error>(Some(b"Ann".to_vec())))));
         assert_eq!(row.unwrap().as_deref(), Some(b"Ann".as_slice()));
     }
-    assert_eq!(wait!(guard.get(18, || work!(Ok::<_, Error>(None)))).unwrap(), None);
+    assert_eq!(wait!(guard.get(18, |_| work!(Ok::<_, Error>(None)))).unwrap(), None);
     let counts: Vec<_> = guard.counts().into_iter().collect();
     assert_eq!(counts, [("absent", 1), ("filled", 1), ("hit", 1), ("load", 2), ("load_failed", 1)]);
     Ok(())

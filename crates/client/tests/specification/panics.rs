@@ -34,7 +34,7 @@ fn panics(call: impl FnOnce(&Guard) + Send, exchange: &[(&str, &str)]) {
 #[test]
 fn a_load_that_panics_gives_its_lease_up() {
     panics(
-        |guard| drop(guard.get(17, || -> Result<_, String> { panic!("a bug") })),
+        |guard| drop(guard.get(17, |_| -> Result<_, String> { panic!("a bug") })),
         &[
             (r#"["BF.FETCH", "users", "17", "{users}:17", "LEASE", "3000"]"#, r#"["load", {"token": "a"}]"#),
             (r#"["BF.FILL", "users", "17", "{users}:17", {"token": "a"}, "GIVEUP"]"#, r#"{"ok": "OK"}"#),

@@ -26,7 +26,7 @@ fn runtime() -> Runtime {
 }
 
 async fn row(guard: &Guard) -> Vec<u8> {
-    let row = guard.get(17, || async { Ok::<_, String>(Some(b"Ann".to_vec())) });
+    let row = guard.get(17, |_| async { Ok::<_, String>(Some(b"Ann".to_vec())) });
     timeout(PATIENCE, row).await.expect("the call ends").unwrap().unwrap()
 }
 
@@ -45,7 +45,7 @@ fn a_runtime_that_ends_before_a_fetch_is_sent_leaves_later_calls_unharmed() {
 #[test]
 fn a_runtime_that_ends_lets_the_calls_of_another_go_on() {
     let guard = guard();
-    let (mut first, mut second) = (Box::pin(guard.get(17, || async { Ok::<_, String>(None) })), pin!(row(&guard)));
+    let (mut first, mut second) = (Box::pin(guard.get(17, |_| async { Ok::<_, String>(None) })), pin!(row(&guard)));
     let (ending, lasting) = (runtime(), runtime());
     ending.block_on(poll_fn(|context| {
         assert!(first.as_mut().poll(context).is_pending());
@@ -102,7 +102,7 @@ fn a_command_to_a_node_fails_if_its_runtime_ends() {
 #[test]
 fn a_call_without_a_runtime_panics_and_leaves_later_calls_unharmed() {
     let guard = guard();
-    let mut call = Box::pin(guard.get(17, || async { Ok::<_, String>(None) }));
+    let mut call = Box::pin(guard.get(17, |_| async { Ok::<_, String>(None) }));
     let poll = || call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
     assert!(catch_unwind(AssertUnwindSafe(poll)).is_err());
     assert_eq!(runtime().block_on(row(&guard)), b"Ann");
