@@ -8,6 +8,7 @@ mod calls;
 mod cluster;
 mod failure;
 mod json;
+mod logs;
 mod page;
 mod panics;
 mod pool;

@@ -23,6 +23,8 @@ const ANY_AGE_MS: u64 = 1 << 61;
 const SLOW_LOAD: Duration = Duration::from_millis(50);
 /// How long callers query the database at once after the server has not answered in time.
 const PAUSE: Duration = Duration::from_secs(2);
+/// How often a guard logs each kind of trouble at most: not once for each call.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// A reply of BF.FETCH.
 #[derive(Debug, Clone, PartialEq)]
@@ -123,6 +125,8 @@ pub struct Commands {
     pub failing: Mutex<HashMap<Vec<u8>, (u32, Instant)>>,
     /// Until when no fetch is sent, if the server did not answer in time.
     paused_until: Mutex<Option<Instant>>,
+    /// When each kind of trouble was logged last.
+    warned: Mutex<HashMap<&'static str, Instant>>,
 }
 
 impl Commands {
@@ -140,6 +144,7 @@ impl Commands {
             counts: Mutex::default(),
             failing: Mutex::default(),
             paused_until: Mutex::default(),
+            warned: Mutex::default(),
         })
     }
 
@@ -213,8 +218,21 @@ impl Commands {
         is_paused
     }
 
-    /// Begins a pause if a reply did not arrive in time. Any answer ends it.
+    /// Logs trouble that the guard goes on after.
+    pub fn warn(&self, what: &'static str, error: &dyn std::fmt::Display) {
+        let mut warned = lock(&self.warned);
+        if warned.get(what).is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+            warned.insert(what, Instant::now());
+            drop(warned);
+            log::warn!("the guard of {}: {what}: {error}", self.filter.escape_ascii());
+        }
+    }
+
+    /// Logs a failed command. Begins a pause if its reply did not arrive in time; any answer ends it.
     pub fn record(&self, replies: &[Reply]) {
+        if let Some(error) = replies.iter().find_map(|reply| reply.as_ref().err()) {
+            self.warn("a command failed", error);
+        }
         if replies.iter().any(is_late) {
             *lock(&self.paused_until) = Instant::now().checked_add(PAUSE);
         } else if replies.iter().any(is_answer) {

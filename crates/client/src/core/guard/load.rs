@@ -60,6 +60,7 @@ impl<C: Codec> GuardCore<C> {
             let count = ids.len();
             if let Some(rows) = self.old_values(&io, ids).await.into_iter().collect() {
                 self.commands.count("stale_served", count);
+                self.commands.warn("a load failed, and old values were served", &error);
                 return Ok(rows);
             }
         }

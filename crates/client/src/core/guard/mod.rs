@@ -67,7 +67,8 @@ impl<C: Codec> GuardCore<C> {
             Fetched::Load(_) | Fetched::Wait => (None, false),
             Fetched::Hit(value) | Fetched::Stale(value, _) => {
                 let is_new = undecodable != Some(value.as_ref());
-                let decoded = if is_new { self.codec.decode(value).ok() } else { None };
+                let warn = |error: &String| self.commands.warn("a cached value cannot be decoded", error);
+                let decoded = if is_new { self.codec.decode(value).inspect_err(warn).ok() } else { None };
                 self.commands.count("undecodable", usize::from(is_new && decoded.is_none()));
                 let is_readable = decoded.is_some();
                 (decoded, is_readable)
