@@ -2,7 +2,7 @@
 
 import type { Outcome } from "./ask.js";
 import { asError } from "./errors.js";
-import { type Fetched, WAIT } from "./fetched.js";
+import { type Fetched, withoutToken } from "./fetched.js";
 import { BATCH, type GuardCommands } from "./guard-commands.js";
 import type { Row } from "./rows.js";
 
@@ -83,7 +83,7 @@ export class Batches {
         seat.take(answer);
         continue;
       }
-      const shared: Fetched = answer.token === undefined ? answer : answer.value ? { word: "hit", value: answer.value } : WAIT;
+      const shared = withoutToken(answer);
       this.#commands.count(shared.word);
       seat.take(shared);
     }

@@ -43,13 +43,12 @@ export class TimeoutError extends BloomgateError {}
 /** The client has lost its connection, and has not made another yet. */
 export class Disconnected extends BloomgateError {}
 
-/** A row has no cached value, and its last load failed: the database is not asked for it again before the back-off ends. The
- * cause is that load's error, if it was thrown in this process. */
+/** A row has no cached value, and its last load failed: the database is not asked for it again before the back-off ends. */
 export class LoadFailed extends BloomgateError {
   readonly id: Uint8Array;
 
-  constructor(id: Uint8Array, options?: ErrorOptions) {
-    super(`the row ${keyText(id)} has no cached value, and its last load has failed`, options);
+  constructor(id: Uint8Array) {
+    super(`the row ${keyText(id)} has no cached value, and its last load has failed`);
     this.id = id;
   }
 }

@@ -14,6 +14,12 @@ export interface Fetched {
 export const ABSENT: Fetched = { word: "absent" };
 export const WAIT: Fetched = { word: "wait" };
 
+/** Returns an answer as those get it that do not load. */
+export function withoutToken(found: Fetched): Fetched {
+  if (found.token === undefined) return found;
+  return found.value === undefined ? WAIT : { word: "hit", value: found.value };
+}
+
 export function parseFetch(reply: Reply): Fetched {
   if (reply instanceof Error) throw reply;
   const [first, second, third] = array(reply);

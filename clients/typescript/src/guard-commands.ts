@@ -49,6 +49,8 @@ export interface Counts {
   unguarded: number;
   /** Rows that the near cache had. */
   nearHit: number;
+  /** Answers and errors that other callers of the process got, and that waiting callers share. */
+  shared: number;
   /** Cached values that the codec could not decode. */
   undecodable: number;
   /** Commands that the server did not answer, or refused. */
@@ -112,7 +114,7 @@ export class GuardCommands<V> {
     this.tracking = this.near && new Tracking(this.link.connection, this.near, this.prefix, this.warnings);
     this.counts = {
       ...{ absent: 0, hit: 0, stale: 0, load: 0, wait: 0, filled: 0, leaseLost: 0, loadFailed: 0, staleServed: 0 },
-      ...{ softTimeout: 0, unguarded: 0, nearHit: 0, undecodable: 0, errors: 0 },
+      ...{ softTimeout: 0, unguarded: 0, nearHit: 0, shared: 0, undecodable: 0, errors: 0 },
     };
   }
 
@@ -306,16 +308,15 @@ export class GuardCommands<V> {
     if (leases.length > 0) await this.link.ask(leases.map((lease) => this.fill(lease, "GIVEUP")));
   }
 
-  /** Sends the fills of some leases together, and returns the leases whose rows are cached now. Gives up what the server refuses,
-   * because it is out of memory for instance: nobody should wait until those leases end. */
-  async sendFills(leases: readonly Lease[], fills: readonly Call<boolean>[]): Promise<Lease[]> {
+  /** Sends the fills of some leases together. Gives up what the server refuses, because it is out of memory for instance: nobody
+   * should wait until those leases end. */
+  async sendFills(leases: readonly Lease[], fills: readonly Call<boolean>[]): Promise<void> {
     const outcomes = await this.link.ask(fills);
     for (const outcome of outcomes) {
       if (outcome instanceof Error) this.failed(outcome);
       else this.count(outcome ? "filled" : "leaseLost");
     }
     await this.giveUp(leases.filter((_, index) => outcomes[index] instanceof Error));
-    return leases.filter((_, index) => outcomes[index] === true);
   }
 
   /** Decodes the value of a reply other than `wait`. `undecodable` is a value that the codec has failed on already. */

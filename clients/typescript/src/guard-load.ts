@@ -1,7 +1,7 @@
 /** Loading rows under leases: filling them, and what happens when the database fails or is slow. */
 
 import { asError } from "./errors.js";
-import type { Flight } from "./flights.js";
+import { Failure, type Flight } from "./flights.js";
 import { BATCH, GuardCommands, type Lease } from "./guard-commands.js";
 import { settledBy, settles } from "./promises.js";
 import type { Row } from "./rows.js";
@@ -76,7 +76,6 @@ export class GuardLoads<V> extends GuardCommands<V> {
       const old = await this.#oldValues(rows);
       if (old.size === rows.length) {
         this.count("softTimeout", old.size);
-        for (const flight of loading.flights.values()) flight.hasNews = true;
         return old;
       }
       if (running !== undefined) return await running;
@@ -108,11 +107,7 @@ export class GuardLoads<V> extends GuardCommands<V> {
         const part = left.slice(0, BATCH);
         left = left.slice(BATCH);
         // If the signal aborts, what the server refuses is given up all the same.
-        const filling = this.sendFills(part, fills.slice(start, start + BATCH));
-        for (const { row } of await settledBy(filling, undefined, signal)) {
-          const flight = flights.get(row.id);
-          if (flight !== undefined) flight.hasNews = true;
-        }
+        await settledBy(this.sendFills(part, fills.slice(start, start + BATCH)), undefined, signal);
       }
       for (const { row } of leases) this.failing.delete(row.id);
       return rows;
@@ -128,9 +123,7 @@ export class GuardLoads<V> extends GuardCommands<V> {
         this.warnings.about("rows could not be loaded, and their old values were served", asError(error));
         return old;
       }
-      if (this.options.failSafeMs > 0) {
-        for (const flight of flights.values()) flight.error = asError(error);
-      }
+      for (const flight of flights.values()) flight.outcome = new Failure(error);
       throw error;
     }
   }

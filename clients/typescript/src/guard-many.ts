@@ -1,7 +1,7 @@
 /** Reading many rows at once through the guard. */
 
 import type { Outcome } from "./ask.js";
-import type { Fetched } from "./fetched.js";
+import { type Fetched, withoutToken } from "./fetched.js";
 import type { Flight } from "./flights.js";
 import { BATCH, type Lease } from "./guard-commands.js";
 import type { GuardSteps } from "./guard-steps.js";
@@ -110,19 +110,21 @@ export class ManyRows<Id extends Item, V> {
     if (rows.length === 0) return [];
     const unreadable: Row[] = [];
     const unneeded: Lease[] = [];
+    for (const row of rows) this.#guard.flights.ask(flights.get(row.id) as Flight);
     const found = await this.#guard.fetch(rows, { replace, signal: this.#signal });
     for (const [index, row] of rows.entries()) {
-      const one: Outcome<Fetched> | undefined = found[index];
-      if (one === undefined || one instanceof Error) {
+      const one: Outcome<Fetched> = found[index] ?? new Error("no answer");
+      const flight = flights.get(row.id) as Flight;
+      if (one instanceof Error) {
         this.#unguarded.push(row);
+        flight.outcome = one;
       } else if (one.word === "wait") {
         waiting.push(row);
       } else {
         const { value, token, isReadable } = this.#guard.read(one);
         if (isReadable && (replace || !token)) {
           this.#rows.set(row.id, value);
-          const flight = flights.get(row.id);
-          if (flight !== undefined) flight.hasNews = true;
+          flight.outcome = withoutToken(one);
           // Another caller has replaced the value meanwhile. The new one is not due for a refresh.
           if (token) unneeded.push({ row, token });
         } else if (token) {

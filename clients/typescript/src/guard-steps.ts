@@ -5,8 +5,8 @@ import type { Codec } from "./codec.js";
 import type { Client, Reply } from "./connection.js";
 import { Durability } from "./durability.js";
 import { isUnavailable, LoadFailed, Unconfirmed } from "./errors.js";
-import type { Fetched } from "./fetched.js";
-import { type Flight, Flights } from "./flights.js";
+import { type Fetched, withoutToken } from "./fetched.js";
+import { Failure, type Flight, Flights } from "./flights.js";
 import { type Answer, BATCH, spread } from "./guard-commands.js";
 import { GuardLoads } from "./guard-load.js";
 import type { CheckedOptions } from "./guard-options.js";
@@ -80,9 +80,12 @@ export class GuardSteps<V> extends GuardLoads<V> {
     let undecodable: Buffer | undefined;
     let replace = false;
     for (let waits = 0; ; ) {
-      found ??= (await this.fetch([row], { replace, signal }))[0];
-      if (found === undefined || found instanceof Error) {
-        flight.hasNews = true;
+      if (found === undefined) {
+        this.flights.ask(flight);
+        found = (await this.fetch([row], { replace, signal }))[0] ?? new Error("no answer");
+      }
+      if (found instanceof Error) {
+        flight.outcome = found;
         return undefined;
       }
       if (found.word !== "wait") {
@@ -93,7 +96,7 @@ export class GuardSteps<V> extends GuardLoads<V> {
           answer = { value: answer.value, isReadable: true };
         }
         if (answer.token || answer.isReadable) {
-          flight.hasNews = !answer.token;
+          if (!answer.token) flight.outcome = withoutToken(found);
           return answer;
         }
         undecodable = found.value;
@@ -111,9 +114,9 @@ export class GuardSteps<V> extends GuardLoads<V> {
     }
   }
 
-  /** Waits for the caller that holds the lease: in this process, or else inside the server. Resolves with what the server answers
-   * in the latter case. A server that has a value cached makes nobody wait for another; then, and if all waiting connections are
-   * in use, it pauses. */
+  /** Waits for the caller that holds the lease: in this process, or else inside the server. Resolves with what another caller
+   * shares, or what the server answers. A server that has a value cached makes nobody wait for another; then, and if all waiting
+   * connections are in use, it pauses. */
   async #wait(
     row: Row,
     flight: Flight,
@@ -126,21 +129,27 @@ export class GuardSteps<V> extends GuardLoads<V> {
     if (woken !== undefined) {
       await settles(woken, leftMs, signal);
       this.flights.endWait(flight);
-      if (flight.error !== undefined) throw new LoadFailed(Buffer.from(row.id, "latin1"), { cause: flight.error });
-    } else if (isCached || !this.waiting.take()) {
-      await pause(Math.min(REPEAT_MS, leftMs), signal);
-    } else {
-      const waitMs = Math.max(1, Math.min(this.options.waitMs, Math.floor(leftMs)));
-      const begun = performance.now();
-      const found = await this.fetchWaiting(row, waitMs, signal);
-      if (!(found instanceof Error) && found.word === "wait" && performance.now() - begun < waitMs / 2) {
-        // A caller that waits for a lease waits for all of waitMs. Only a back-off is answered earlier.
-        flight.error = new LoadFailed(Buffer.from(row.id, "latin1"));
-        throw flight.error;
-      }
-      return found;
+      const { given } = flight;
+      if (given === undefined) return undefined;
+      this.count("shared");
+      if (given instanceof Failure) throw given.error;
+      return given;
     }
-    return undefined;
+    if (isCached || !this.waiting.take()) {
+      await pause(Math.min(REPEAT_MS, leftMs), signal);
+      return undefined;
+    }
+    const waitMs = Math.max(1, Math.min(this.options.waitMs, Math.floor(leftMs)));
+    const begun = performance.now();
+    this.flights.ask(flight);
+    const found = await this.fetchWaiting(row, waitMs, signal);
+    if (!(found instanceof Error) && found.word === "wait" && performance.now() - begun < waitMs / 2) {
+      // A caller that waits for a lease waits for all of waitMs. Only a back-off is answered earlier.
+      const error = new LoadFailed(Buffer.from(row.id, "latin1"));
+      flight.outcome = new Failure(error);
+      throw error;
+    }
+    return found;
   }
 
   /** A writer's first call: throws the first error. With a feed, the follower makes the writers' calls. */

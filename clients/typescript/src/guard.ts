@@ -53,7 +53,8 @@ export class Guard<V = Uint8Array> {
    * begins when `load` is called; it returns null or undefined if there is no row.
    *
    * If the server fails, the database is asked and nothing is filled: errors of the server are reported as warnings, not thrown.
-   * What `load` throws is thrown, after the lease was given up; but if an old value is cached, that is served instead. */
+   * What `load` throws is thrown, after the lease was given up, in all callers of this process that waited for it; but if an old
+   * value is cached, that is served instead. */
   async get(id: Item, load: Load<V>, options: GetOptions = {}): Promise<V | null> {
     const { signal } = options;
     signal?.throwIfAborted();

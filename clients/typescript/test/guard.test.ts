@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { Flights } from "../src/flights.js";
 import { type Client, Filter, Guard, type GuardOptions, Json, LoadFailed, TimeoutError, Unconfirmed } from "../src/index.js";
 import { LIBRARIES, openClient } from "./clients.js";
 import { Cleanup, eventually, freePort, PATIENCE_MS, type Server, startServer } from "./server.js";
@@ -23,6 +24,25 @@ function deferred<T = void>() {
 }
 
 const row = Buffer.from("row");
+
+test("an answer is shared with the flights that began before it was asked for", () => {
+  const flights = new Flights();
+  const asking = flights.begin("1");
+  const early = flights.begin("1");
+  flights.ask(asking);
+  const late = flights.begin("1");
+  flights.ask(early);
+  flights.beginWait(early);
+  flights.beginWait(late);
+  asking.outcome = { word: "hit", value: row };
+  flights.end(asking);
+  assert.equal(early.given, asking.outcome);
+  assert.deepEqual([late.given, late.isActive], [undefined, false]);
+  // The answer is as old as before when it is handed on.
+  early.outcome = early.given;
+  flights.end(early);
+  assert.deepEqual([late.given, late.isActive], [undefined, true]);
+});
 
 for (const library of LIBRARIES) {
   describe(library, () => {
@@ -82,6 +102,36 @@ for (const library of LIBRARIES) {
       assert.deepEqual(new Set((await Promise.all([...together, ...later])).map(String)), new Set(["row"]));
       assert.equal(loads, 1);
       assert.equal(guard.counts.unguarded, 0);
+    });
+
+    test("callers of one row that came later share one answer, or the error of the load", async () => {
+      const guard = guarded();
+      const crowd = async (id: number, load: () => Promise<Buffer>) => {
+        const before = guard.counts.wait;
+        const first = guard.get(id, load);
+        await eventually("the load", () => guard.counts.load === id);
+        await server.probe.configResetStat();
+        const others = Array.from({ length: 1000 }, () => guard.get(id, () => assert.fail("one load is enough")));
+        await eventually("the others to wait", () => guard.counts.wait - before === 1000);
+        return [first, ...others];
+      };
+      const good = deferred<Buffer>();
+      const fine = await crowd(1, () => good.promise);
+      good.resolve(row);
+      assert.deepEqual(new Set((await Promise.all(fine)).map(String)), new Set(["row"]));
+      assert.equal(await calls("bf.fetch"), 2, "one told the crowd to wait, and one has its answer");
+      assert.equal(guard.counts.shared, 999);
+
+      const bad = deferred<Buffer>();
+      const error = new Error("the database is down");
+      const failed = await crowd(2, () => bad.promise);
+      bad.reject(error);
+      for (const outcome of await Promise.allSettled(failed)) {
+        assert.equal(outcome.status === "rejected" && outcome.reason, error);
+      }
+      assert.equal(await calls("bf.fetch"), 1);
+      assert.equal(guard.counts.shared, 1999);
+      assert.deepEqual(await guard.get(2, () => row), row, "the next call loads again");
     });
 
     test("any number of calls share a signal without a warning", async (context) => {

