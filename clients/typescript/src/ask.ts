@@ -1,11 +1,12 @@
 /** Sends commands and reads their replies: what all parts of the package have in common. */
 
-import { type Client, type Connection, connectionOf, type Reply } from "./connection.js";
-import { asError, ModuleMissing, TimeoutError } from "./errors.js";
+import { type Client, type Connection, connectionOf, type Replaceable, type Reply, replaceables } from "./connection.js";
+import { asError, isReply, ModuleMissing, TimeoutError } from "./errors.js";
+import { Pause } from "./pause.js";
 import type { Word } from "./words.js";
 
-/** How long a reply may take by default. */
-export const TIMEOUT_MS = 10_000;
+/** How long a command may take by default. */
+export const TIMEOUT_MS = 1000;
 
 /** A command and the function that reads its reply. */
 export interface Call<T> {
@@ -34,6 +35,8 @@ export interface AskOptions<T> {
   /** Returns the commands that undo the outcomes. They are sent if the caller does not get the outcomes, because it was aborted
    * or the replies came too late. */
   undo?: ((outcomes: Outcome<T>[]) => Call<unknown>[]) | undefined;
+  /** For how long the server may withhold the replies, beyond the time limit. */
+  waitMs?: number;
   signal?: AbortSignal | undefined;
   /** Is called when the replies have arrived, or can no longer arrive. */
   finished?: ((outcomes: Outcome<unknown>[]) => void) | undefined;
@@ -43,37 +46,65 @@ export interface AskOptions<T> {
 export class Link {
   readonly connection: Connection;
   readonly timeoutMs: number;
+  readonly pause: Pause;
+  readonly #replaceable: Replaceable | undefined;
 
-  constructor(client: Client, timeoutMs = TIMEOUT_MS) {
-    if (!(timeoutMs > 0)) throw new RangeError(`timeoutMs is more than 0, not ${timeoutMs}`);
+  constructor(client: Client, timeoutMs?: number, pause = new Pause(), replaceable = replaceables.get(client)) {
     this.connection = connectionOf(client);
-    this.timeoutMs = timeoutMs;
+    this.timeoutMs = timeoutMs ?? replaceable?.timeoutMs ?? TIMEOUT_MS;
+    if (!(this.timeoutMs > 0)) throw new RangeError(`timeoutMs is more than 0, not ${timeoutMs}`);
+    this.pause = pause;
+    this.#replaceable = replaceable;
   }
 
-  /** Sends commands together on one connection. Resolves with the outcome of each; rejects only if the signal aborts. */
+  /** Sends commands together on one connection. Resolves with the outcome of each; rejects only if the signal aborts. The time
+   * limit is that of the next reply. */
   ask<T>(calls: readonly Call<T>[], options: AskOptions<T> = {}): Promise<Outcome<T>[]> {
-    const { undo, signal, finished } = options;
+    const { undo, waitMs = 0, signal, finished } = options;
     if (signal?.aborted) {
       finished?.([]);
       return Promise.reject(signal.reason);
     }
-    const sent = Promise.all(calls.map((one) => this.#send(one)));
+    const replaceable = this.#replaceable;
+    const replaced = replaceable?.count ?? 0;
+    if (replaceable !== undefined && waitMs > 0) replaceable.patient++;
     return new Promise((resolve, reject) => {
       let isLate = false;
+      let last: NodeJS.Immediate | undefined;
+      const send = async (one: Call<T>) => {
+        const outcome = await this.#send(one);
+        if (!isLate) {
+          clearImmediate(last);
+          timer.refresh();
+        }
+        return outcome;
+      };
+      const sent = Promise.all(calls.map(send));
       const leave = () => {
         isLate = true;
+        if (replaceable !== undefined && waitMs > 0) replaceable.patient--;
         clearTimeout(timer);
+        clearImmediate(last);
         signal?.removeEventListener("abort", abort);
       };
       const abort = () => {
         leave();
         reject(signal?.reason);
       };
-      const timer = setTimeout(() => {
+      const timeLimit = () => {
         leave();
         const error = new TimeoutError(`the server has not answered ${String(calls[0]?.words[0])} in time`);
         resolve(calls.map(() => error));
-      }, this.timeoutMs);
+        this.pause.begin();
+        replaceable?.replace(replaced);
+      };
+      // What arrived while the process was busy is read before an immediate runs.
+      const timer = setTimeout(
+        () => {
+          last = setImmediate(timeLimit);
+        },
+        Math.min(this.timeoutMs + waitMs, 0x7fffffff),
+      );
       signal?.addEventListener("abort", abort);
       void sent.then((outcomes) => {
         finished?.(outcomes);
@@ -82,6 +113,7 @@ export class Link {
           if (undoing.length > 0) void this.ask(undoing);
           return;
         }
+        if (outcomes.some((one) => !(one instanceof Error) || isReply(one))) this.pause.end();
         leave();
         resolve(outcomes);
       });
@@ -89,8 +121,8 @@ export class Link {
   }
 
   /** Sends one command. Returns its reply, or throws its error. */
-  async one<T>(call: Call<T>): Promise<T> {
-    const [outcome] = (await this.ask([call])) as [Outcome<T>];
+  async one<T>(call: Call<T>, waitMs = 0): Promise<T> {
+    const [outcome] = (await this.ask([call], { waitMs })) as [Outcome<T>];
     if (outcome instanceof Error) throw outcome;
     return outcome;
   }

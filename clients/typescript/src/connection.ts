@@ -1,8 +1,10 @@
 /** What this package needs of a client, and the adapters of node-redis and ioredis. Clients are recognised by their methods, so
  * that neither library has to be installed for the other. */
 
+import { TimeoutError } from "./errors.js";
 import { type IoredisClient, ioredisConnection, isIoredis } from "./ioredis.js";
 import { isNodeRedis, type NodeRedisClient, nodeRedisConnection } from "./node-redis.js";
+import { settledBy } from "./promises.js";
 import type { Changed, ChangeReports } from "./reports.js";
 import type { Word } from "./words.js";
 
@@ -29,6 +31,50 @@ export interface Connection {
 
 /** A client of node-redis (`createClient`, `createCluster`), of ioredis (`Redis`, `Cluster`), or another Connection. */
 export type Client = NodeRedisClient | IoredisClient | Connection;
+
+/** A connection that is replaced once a command has taken too long. What else waits for a reply on it fails then. */
+export class Replaceable {
+  /** How long a command may take. */
+  readonly timeoutMs: number;
+  /** How often the connection was replaced. */
+  count = 0;
+  /** How many commands with a longer time limit wait for a reply, such as the records of a dump: others may wait behind them. */
+  patient = 0;
+  readonly #replace: () => void;
+
+  constructor(timeoutMs: number, replace: () => void) {
+    if (!(timeoutMs > 0)) throw new RangeError(`timeoutMs is more than 0, not ${timeoutMs}`);
+    this.timeoutMs = timeoutMs;
+    this.#replace = replace;
+  }
+
+  /** Replaces the connection, unless that has happened since `count` was read: a new one has no part in the delay. */
+  replace(count: number): void {
+    if (count !== this.count || this.patient > 0) return;
+    this.count++;
+    this.#replace();
+  }
+}
+
+/** The clients that `connect` has made. A user's own client keeps its connection. */
+export const replaceables = new WeakMap<object, Replaceable>();
+
+/** Waits until a new client is connected. Closes it and throws TimeoutError if that takes longer than a command may take. */
+export async function openReplaceable(
+  client: object,
+  timeoutMs: number,
+  connecting: Promise<unknown>,
+  { replace, close }: { replace(): void; close(): void },
+): Promise<void> {
+  replaceables.set(client, new Replaceable(timeoutMs, replace));
+  try {
+    await settledBy(connecting, timeoutMs, undefined);
+  } catch (error) {
+    if (error !== undefined) throw error;
+    close();
+    throw new TimeoutError("the server has accepted no connection in time");
+  }
+}
 
 const connections = new WeakMap<object, Connection>();
 

@@ -25,6 +25,11 @@ export class Durability {
     return this.#aof || this.#replicas > 0;
   }
 
+  /** For how long the server may withhold the reply to a write. */
+  get waitMs(): number {
+    return this.isAsked ? this.#timeoutMs : 0;
+  }
+
   checkConnection(connection: Connection): void {
     if (this.isAsked && connection.isCluster) {
       throw new RangeError("replicas and aof need a plain client: that of a cluster cannot send WAIT to a certain node");

@@ -1,6 +1,6 @@
 /** Filling the filter of a guard: under another name, until every id is in it and is safe. */
 
-import { call, Link, type Outcome, same, TIMEOUT_MS } from "./ask.js";
+import { call, Link, type Outcome, same } from "./ask.js";
 import type { Client, Reply } from "./connection.js";
 import { Durability } from "./durability.js";
 import { named } from "./errors.js";
@@ -38,7 +38,7 @@ export async function fillFilter(
   refuseSingle(ids);
   const { replicas = 0, replicasTimeoutMs = 3000, aof = false, ...creation } = options;
   const durability = new Durability(replicas, replicasTimeoutMs, aof);
-  const main = new Link(client, TIMEOUT_MS + replicasTimeoutMs);
+  const main = new Link(client);
   durability.checkConnection(main.connection);
   const name = fillingName(keyWord(key));
   await new Filter(client, name).reserve(rate, capacity, creation);
@@ -88,6 +88,6 @@ class Filling {
 
   #ask(commands: readonly Word[][]): Promise<Outcome<Reply>[]> {
     const calls = [...commands.map((words) => call(words, same)), ...this.#durability.calls(this.#name)];
-    return this.#link.ask(calls);
+    return this.#link.ask(calls, { waitMs: this.#durability.waitMs });
   }
 }

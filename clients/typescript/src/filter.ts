@@ -36,11 +36,15 @@ export async function plan(
   return new Link(client).one({ words, parse: parsePlan, key: undefined });
 }
 
+/** Commands that read or write large parts of a filter, and how much longer they may take than others. */
+const LARGE: readonly string[] = ["BF.LOADCHUNK", "BF.MERGE", "BF.SCANDUMP"];
+export const LARGE_MS = 10_000;
+
 /** How a filter is used. */
 export interface FilterOptions {
   /** With false, an add to a missing filter throws FilterMissing instead of creating one from the server's configuration. */
   create?: boolean | undefined;
-  /** How long a reply of the server may take: 10000. */
+  /** How long a command may take: that of `connect`, or 1000. */
   timeoutMs?: number | undefined;
 }
 
@@ -254,7 +258,7 @@ export class Filter {
   /** Sends a command whose first argument is the key. */
   async #one<T>(parse: (reply: Reply) => T, command: string, ...words: Word[]): Promise<T> {
     try {
-      return await this.#link.one(call([command, this.#name, ...words], parse));
+      return await this.#link.one(call([command, this.#name, ...words], parse), LARGE.includes(command) ? LARGE_MS : 0);
     } catch (error) {
       throw error instanceof Error ? named(error, this.key) : error;
     }

@@ -3,7 +3,7 @@
 import { type Call, call, Link, type Outcome } from "./ask.js";
 import type { Codec } from "./codec.js";
 import type { Client } from "./connection.js";
-import { asError, isUnavailable } from "./errors.js";
+import { asError, isUnavailable, TimeoutError } from "./errors.js";
 import { type Fetched, parseFetch, parseFill, parseMfetch } from "./fetched.js";
 import { type CheckedOptions, milliseconds } from "./guard-options.js";
 import { type Key, keyBytes } from "./items.js";
@@ -26,6 +26,9 @@ const JITTER = 0.1;
 
 /** Renewals of faster loads may come together: they are over soon. */
 const SLOW_LOAD_MS = 50;
+
+/** The answer to a fetch that is not sent, because the server has not answered in time a moment ago. */
+const PAUSED = new Error("the server has not answered in time a moment ago");
 
 /** What a guard has done, by event. */
 export interface Counts {
@@ -164,6 +167,7 @@ export class GuardCommands<V> {
       this.failed(refused);
       return rows.map((row) => byId.get(row.id) ?? refused);
     }
+    if (this.link.pause.holds()) return rows.map(() => PAUSED);
     return this.#keepNear(rows, async () => {
       if (this.hasBatches && rows.length > 1 && !how.replace) {
         const together = await this.#fetchTogether(rows, how);
@@ -175,10 +179,14 @@ export class GuardCommands<V> {
 
   /** Fetches a row on a reserved connection, where the caller waits inside the server. */
   async fetchWaiting(row: Row, waitMs: number, signal: AbortSignal | undefined): Promise<Outcome<Fetched>> {
+    if (this.link.pause.holds()) {
+      this.waiting.release();
+      return PAUSED;
+    }
     const words = ["BF.FETCH", this.filter, row.item, row.cacheKey, ...this.#fetchWords(this.#staleMs())];
     const calls = [call([...words, "WAIT", String(waitMs)], parseFetch)];
     const undo = (found: Outcome<Fetched>[]) => this.#unneeded([row], found);
-    const [answer] = await this.#keepNear([row], () => this.waiting.ask(calls, { undo, signal }));
+    const [answer] = await this.#keepNear([row], () => this.waiting.ask(calls, { undo, waitMs, signal }));
     return answer ?? new Error("no answer");
   }
 
@@ -309,14 +317,15 @@ export class GuardCommands<V> {
   }
 
   /** Sends the fills of some leases together. Gives up what the server refuses, because it is out of memory for instance: nobody
-   * should wait until those leases end. */
+   * should wait until those leases end. A server that does not answer is not asked again. */
   async sendFills(leases: readonly Lease[], fills: readonly Call<boolean>[]): Promise<void> {
     const outcomes = await this.link.ask(fills);
     for (const outcome of outcomes) {
       if (outcome instanceof Error) this.failed(outcome);
       else this.count(outcome ? "filled" : "leaseLost");
     }
-    await this.giveUp(leases.filter((_, index) => outcomes[index] instanceof Error));
+    const isRefused = (outcome: unknown) => outcome instanceof Error && !(outcome instanceof TimeoutError);
+    await this.giveUp(leases.filter((_, index) => isRefused(outcomes[index])));
   }
 
   /** Decodes the value of a reply other than `wait`. `undecodable` is a value that the codec has failed on already. */

@@ -1,6 +1,5 @@
 /** The guard's options. */
 
-import { TIMEOUT_MS } from "./ask.js";
 import type { Key } from "./items.js";
 import type { NearCache } from "./near.js";
 import type { Telemetry } from "./telemetry.js";
@@ -43,7 +42,8 @@ export interface GuardOptions {
   replicas?: number | undefined;
   /** How long the replicas, or the disk, may take: 1000. */
   replicasTimeoutMs?: number | undefined;
-  /** How long a reply of the server may take: 10000, and longer than `waitMs` and `replicasTimeoutMs`. */
+  /** How long a command may take: that of `connect`, or 1000. Where a command waits in the server, by `waitMs` or
+   * `replicasTimeoutMs`, it may take that much longer. */
   timeoutMs?: number | undefined;
   /** How many connections of this guard may wait inside the server at a time: 16. They are opened when they are needed, and
    * closed a second later. */
@@ -60,11 +60,13 @@ export interface GuardOptions {
 type Defined = { [Name in keyof GuardOptions]: Exclude<GuardOptions[Name], undefined> };
 
 /** The options with their defaults, checked. */
-export interface CheckedOptions extends Omit<Required<Defined>, "near" | "prefix" | "softTimeout" | "telemetry" | "warn"> {
+export interface CheckedOptions
+  extends Omit<Required<Defined>, "near" | "prefix" | "softTimeout" | "telemetry" | "timeoutMs" | "warn"> {
   readonly near: NearCache | undefined;
   readonly prefix: Key | undefined;
   readonly softTimeout: number | undefined;
   readonly telemetry: Telemetry | undefined;
+  readonly timeoutMs: number | undefined;
   readonly warn: ((message: string) => void) | undefined;
   /** How long a value stays in the cache after it was fresh. */
   readonly failSafeMs: number;
@@ -88,7 +90,7 @@ export function checkOptions(options: GuardOptions): CheckedOptions {
     replicas: 0,
     replicasTimeoutMs: 1000,
     aof: false,
-    timeoutMs: TIMEOUT_MS,
+    timeoutMs: undefined,
     waitingConnections: 16,
     telemetry: undefined,
     warn: undefined,
@@ -102,7 +104,6 @@ export function checkOptions(options: GuardOptions): CheckedOptions {
     ["attempts", 1],
     ["replicas", 0],
     ["replicasTimeoutMs", 1],
-    ["timeoutMs", 1],
     ["waitingConnections", 1],
   ] as const) {
     checkWhole(name, chosen[name], least);
@@ -114,12 +115,6 @@ export function checkOptions(options: GuardOptions): CheckedOptions {
   }
   if (chosen.feed && (chosen.announceTo.length > 0 || chosen.replicas || chosen.aof)) {
     throw new RangeError("with feed the follower announces changes: announceTo, replicas and aof have no effect");
-  }
-  const longestWaitMs = Math.max(chosen.waitMs, chosen.replicas || chosen.aof ? chosen.replicasTimeoutMs : 0);
-  if (chosen.timeoutMs <= longestWaitMs) {
-    throw new RangeError(
-      `timeoutMs (${chosen.timeoutMs}) has to be longer than waitMs and replicasTimeoutMs (${longestWaitMs})`,
-    );
   }
   return { ...chosen, failSafeMs: Math.round(chosen.failSafe * 1000) };
 }

@@ -208,7 +208,7 @@ export class GuardSteps<V> extends GuardLoads<V> {
       if (!this.durability.isAsked) return await this.link.ask(calls);
       // WAIT blocks its connection until the replicas have the change.
       await this.waiting.reserve();
-      return await this.waiting.ask(calls);
+      return await this.waiting.ask(calls, { waitMs: this.durability.waitMs });
     } finally {
       this.near?.drop(rows.map((row) => row.cacheKey));
     }

@@ -17,6 +17,7 @@ export interface IoredisClient {
   on(event: string, listener: (...args: any[]) => void): unknown;
   disconnect(): void;
   readonly status: string;
+  readonly stream?: { readonly destroyed: boolean };
 }
 
 interface Duplicated extends IoredisClient {
@@ -58,9 +59,10 @@ class ClientConnection implements Connection {
   }
 
   async command(words: readonly Word[]): Promise<Reply> {
-    const { status } = this.#client;
-    // A client with `lazyConnect` connects for its first command.
-    if (status !== "ready" && status !== "wait" && status !== "end") await this.#readiness.wait();
+    const { status, stream } = this.#client;
+    // A client with `lazyConnect` connects for its first command. One whose connection was destroyed is "ready" a little longer.
+    const isReady = status === "ready" && !stream?.destroyed;
+    if (!isReady && status !== "wait" && status !== "end") await this.#readiness.wait();
     return (await this.#client.callBuffer(...words)) as Reply;
   }
 

@@ -3,7 +3,7 @@
 import { type Call, call, Link, nothing, type Outcome, same } from "./ask.js";
 import type { Client, Reply } from "./connection.js";
 import { BloomgateError, FilterExists, FilterMissing, named, ShardMissing, ShardsChanged } from "./errors.js";
-import { collect, each, type Items, many } from "./filter.js";
+import { collect, each, type Items, LARGE_MS, many } from "./filter.js";
 import { type Item, itemBytes, type Key, keyText, type Window, windows } from "./items.js";
 import { array, type Info, number, parseInfo, text } from "./replies.js";
 import { checkShards, countKey, shardCapacity, shardKey, shardOf } from "./sharding.js";
@@ -206,7 +206,7 @@ export class ShardedFilter {
   }
 
   async #run(...words: Word[]): Promise<Reply> {
-    const [outcome] = await this.#link.ask([call(words, same)]);
+    const [outcome] = await this.#link.ask([call(words, same)], { waitMs: LARGE_MS });
     if (outcome instanceof Error) throw named(outcome, words[1] ?? "");
     return outcome ?? null;
   }

@@ -2,6 +2,7 @@
  * they would block all other commands. */
 
 import { type AskOptions, type Call, Link, type Outcome } from "./ask.js";
+import { Replaceable } from "./connection.js";
 import { asError, isReply, TimeoutError } from "./errors.js";
 import { settledBy } from "./promises.js";
 
@@ -41,9 +42,10 @@ export class WaitingConnections {
     } catch (error) {
       opening.then(
         (late) => this.#giveBack(late, true),
-        () => this.#release(),
+        () => this.release(),
       );
       if (options.signal?.aborted) throw error;
+      if (error === undefined) this.#main.pause.begin();
       const trouble = asError(error ?? new TimeoutError("the server has accepted no connection in time"));
       return calls.map(() => trouble);
     }
@@ -58,9 +60,13 @@ export class WaitingConnections {
 
   async #open(): Promise<Link> {
     const idle = this.#idle.pop();
-    if (idle === undefined) return new Link(await this.#main.connection.duplicate(), this.#main.timeoutMs);
-    clearTimeout(idle.timer);
-    return idle.link;
+    if (idle !== undefined) {
+      clearTimeout(idle.timer);
+      return idle.link;
+    }
+    const { connection, timeoutMs, pause } = this.#main;
+    const other = await connection.duplicate();
+    return new Link(other, timeoutMs, pause, new Replaceable(timeoutMs, () => other.close()));
   }
 
   #giveBack(link: Link, isSound: boolean): void {
@@ -77,10 +83,11 @@ export class WaitingConnections {
     } else {
       link.connection.close();
     }
-    this.#release();
+    this.release();
   }
 
-  #release(): void {
+  /** Ends a reservation. */
+  release(): void {
     const next = this.#queue.shift();
     if (next === undefined) this.#free++;
     else next();

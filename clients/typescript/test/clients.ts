@@ -5,7 +5,9 @@ import { createCluster } from "redis";
 import { connect as connectIoredis } from "../src/connect-ioredis.js";
 import { connect as connectRedis } from "../src/connect-redis.js";
 import type { Client } from "../src/index.js";
-import type { Context } from "./server.js";
+import { type Context, PATIENCE_MS } from "./server.js";
+
+export { connectIoredis, connectRedis };
 
 export type Library = "redis" | "ioredis";
 
@@ -21,11 +23,11 @@ export async function openClient(
 ): Promise<Client> {
   const url = `redis://${user}127.0.0.1:${port}`;
   if (library === "redis") {
-    const client = await connectRedis(url, { RESP: protocol });
+    const client = await connectRedis(url, { RESP: protocol, timeoutMs: PATIENCE_MS });
     context.after(() => client.isOpen && client.destroy());
     return client;
   }
-  const client = await connectIoredis(url, { protocol });
+  const client = await connectIoredis(url, { protocol, timeoutMs: PATIENCE_MS });
   context.after(() => client.disconnect());
   return client;
 }

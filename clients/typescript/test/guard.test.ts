@@ -6,8 +6,9 @@ import { after, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Flights } from "../src/flights.js";
 import { type Client, Filter, Guard, type GuardOptions, Json, LoadFailed, TimeoutError, Unconfirmed } from "../src/index.js";
-import { LIBRARIES, openClient } from "./clients.js";
+import { connectIoredis, connectRedis, LIBRARIES, openClient } from "./clients.js";
 import { Cleanup, eventually, freePort, PATIENCE_MS, type Server, startServer } from "./server.js";
+import { ScriptedServer } from "./specification/scripted.js";
 
 /** Longer than any test waits: a lease that is not given up is noticed. */
 const LEASE_MS = 3_600_000;
@@ -307,8 +308,6 @@ for (const library of LIBRARIES) {
         { softTimeout: Number.NaN },
         { beta: -1 },
         { patience: Number.NaN },
-        { waitMs: 200_000 },
-        { replicas: 1, replicasTimeoutMs: 200_000 },
         { feed: true, replicas: 1 },
         { waitingConnections: 0 },
       ] satisfies GuardOptions[]) {
@@ -385,7 +384,6 @@ for (const library of LIBRARIES) {
       const patient = new Guard(client, "rows", {
         replicas: 1,
         replicasTimeoutMs: PATIENCE_MS,
-        timeoutMs: 2 * PATIENCE_MS,
         warn: (message) => warnings.push(message),
       });
       assert.equal(await patient.changed(1, () => "committed"), "committed");
@@ -396,6 +394,36 @@ for (const library of LIBRARIES) {
     test("no server at all", async () => {
       const port = await freePort();
       await assert.rejects(openClient({ after() {} }, library, port));
+    });
+
+    test("a server that accepts connections and says nothing", async (context) => {
+      const server = new ScriptedServer();
+      server.answersNothing = true;
+      context.after(() => server.close());
+      const url = `redis://127.0.0.1:${await server.start()}`;
+      await assert.rejects((library === "redis" ? connectRedis : connectIoredis)(url, { timeoutMs: 100 }), TimeoutError);
+    });
+
+    test("a connection is not replaced while a filter is merged on it", async (context) => {
+      const server = new ScriptedServer();
+      context.after(() => server.close());
+      const client = await openClient(context, library, await server.start());
+      const merged = new Filter(client, "all").merge("some");
+      const merge = await server.next(null);
+      const guard = new Guard(client, "rows", { timeoutMs: 100, warn: () => {} });
+      assert.deepEqual(await guard.get(1, () => row), row);
+      server.answer(merge, { ok: "OK" });
+      await merged;
+    });
+
+    test("a reply that arrived while the process was busy is in time", async (context) => {
+      const server = await startServer(context);
+      const client = await openClient(context, library, server.port);
+      const answer = new Filter(client, "rows", { timeoutMs: 100 }).exists(1);
+      // node-redis sends commands at the end of a turn.
+      await new Promise(setImmediate);
+      for (const begun = performance.now(); performance.now() - begun < 1000; );
+      assert.equal(await answer, false);
     });
   });
 }

@@ -57,6 +57,7 @@ export class Connection {
       if (earlier !== undefined) this.#server.violations.push(`${arrival} came behind the unanswered ${earlier}`);
       this.#unanswered.push(arrival);
       const command = String(words[0]).toUpperCase();
+      if (this.#server.answersNothing) continue;
       if (AUTOMATIC.includes(command)) this.answer(arrival, this.#automatic(command, words));
       else this.#server.arrive(arrival);
     }
@@ -118,6 +119,7 @@ export class ScriptedServer {
   readonly #connections: Connection[] = [];
   readonly #arrived: Arrival[] = [];
   #wake = () => {};
+  answersNothing = false;
   /** What is wrong with commands that have arrived, whatever the case expects. */
   readonly violations: string[] = [];
 
