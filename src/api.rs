@@ -99,6 +99,7 @@ macro_rules! unsafe_functions {
         /// # Safety
         /// Each pointer must be one of the server's that it takes here, and live for as long as the server uses it.
         #[inline(always)]
+        #[allow(clippy::too_many_arguments, reason = "the server's functions have that many")]
         pub unsafe fn $name($($argument: $type),*) $(-> $result)? {
             // SAFETY: the caller's promise.
             unsafe { call!($raw($($passed),*) $(, $absent)?) }
@@ -240,7 +241,7 @@ unsafe_functions! {
         );
 
     // Replies to the module's calls.
-    reply_type(reply: *mut CallReply) -> c_int, or raw::REDISMODULE_REPLY_ERROR as c_int =>
+    reply_type(reply: *mut CallReply) -> c_int, or -1 =>
         RedisModule_CallReplyType(reply);
     reply_string(reply: *mut CallReply, length: &mut usize) -> *const c_char, or null() =>
         RedisModule_CallReplyStringPtr(reply, length);

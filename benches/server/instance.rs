@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::info::{self, CommandStatistics};
 use super::machine;
-use testing::{Connection, Reply, Resident, Server, Stop};
+use testing::{Connection, Reply, Server, Stop};
 
 /// A server process, which is stopped when this is dropped, and its folder removed.
 pub struct Instance {
@@ -35,23 +35,17 @@ impl Drop for Instance {
 }
 
 impl Instance {
-    /// Starts a server with or without a module. `before` is a command line that runs the server's program, such as
+    /// Starts a server with a module. `before` is a command line that runs the server's program, such as
     /// another tool.
-    pub fn start(before: &[&str], program: &str, module: Option<&Path>) -> Result<Self> {
-        let found = |module: &Path| {
-            module.canonicalize().with_context(|| format!("there is no module at {}", module.display()))
-        };
-        let module = module.map(found).transpose()?;
+    pub fn start(before: &[&str], program: &str, module: &Path) -> Result<Self> {
+        let module = module.canonicalize().with_context(|| format!("there is no module at {}", module.display()))?;
         machine::output_of(program, &["--version"]).with_context(|| format!("cannot start {program}"))?;
         let wrapper = tempfile::Builder::new().prefix("wrapper-").tempdir()?;
         // The wrapper has the program's name, because servers inspect that name.
         let path = wrapper.path().join(Path::new(program).file_name().context("a program")?);
         fs::write(&path, format!("#!/bin/sh\nexec {} '{program}' \"$@\"\n", before.join(" ")))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-        let mut server = Server::with(&path).without_module();
-        if let Some(module) = module {
-            server = server.line(&format!("loadmodule {}", module.display()));
-        }
+        let server = Server::with(&path).without_module().line(&format!("loadmodule {}", module.display()));
         match server.try_start() {
             Ok(server) => Ok(Self { server, _wrapper: wrapper }),
             Err(log) => bail!("the server exited during startup: {}", info::exit_reason(&log)),
@@ -106,18 +100,6 @@ impl Instance {
         let statistics =
             info::command_statistics(&text, command).with_context(|| format!("{command} was not called"))?;
         Ok((statistics, outcome))
-    }
-
-    /// The peak resident memory in bytes, if the system reports it.
-    pub fn peak_bytes(&self) -> Option<u64> {
-        u64::try_from(Resident::of(&self.server)?.peak).ok()
-    }
-
-    /// The process ids of its children, such as the one that saves.
-    pub fn children(&self) -> Vec<u32> {
-        let own = self.process_id();
-        let text = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
-        text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
     }
 
     /// The path of its snapshot.

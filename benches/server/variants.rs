@@ -125,12 +125,6 @@ impl Bench {
         self.start_under(index, false, &["valgrind", "--tool=callgrind", "--toggle-collect=call", COUNTS_FILE])
     }
 
-    /// Starts a variant's server without the module, on the servers' processor.
-    pub fn start_plain(&self, index: usize) -> Result<Instance> {
-        let variant = self.variants.get(index).context("a variant")?;
-        Instance::start(&self.chosen(false), &variant.server, None)
-    }
-
     /// The command line before a server's program that chooses its processors.
     fn chosen(&self, spread: bool) -> Vec<&str> {
         let processors = self.processors.as_ref().map(|found| if spread { &found.all } else { &found.server });
@@ -140,7 +134,7 @@ impl Bench {
     fn start_under(&self, index: usize, spread: bool, before: &[&str]) -> Result<Running> {
         let variant = self.variants.get(index).context("a variant")?.clone();
         let processors = self.chosen(spread);
-        let server = Instance::start(&[&processors, before].concat(), &variant.server, Some(&variant.module))?;
+        let server = Instance::start(&[&processors, before].concat(), &variant.server, &variant.module)?;
         if !variant.is_ours {
             // valkey-bloom's ceiling is 128 MB by default; other modules do not have this setting.
             let _ = server.call(&["CONFIG", "SET", "bf.bloom-memory-usage-limit", "68719476736"]);

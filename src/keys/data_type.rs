@@ -408,9 +408,11 @@ impl Rewriting {
     /// Emits a filter as one command.
     fn whole(&self, filter: &ValkeyBloomFilter) -> Result<(), format::Error> {
         // SAFETY: the file and the key are those that the server passed; the record's string lives until the call returns.
-        match Record::of(filter)? {
-            Some(record) => unsafe { api::emit_string(self.io, c"BF.LOAD", self.key, record.string) },
-            None => unsafe { api::emit_bytes(self.io, c"BF.LOAD", self.key, &load::encode(filter)?) },
+        unsafe {
+            match Record::of(filter)? {
+                Some(record) => api::emit_string(self.io, c"BF.LOAD", self.key, record.string),
+                None => api::emit_bytes(self.io, c"BF.LOAD", self.key, &load::encode(filter)?),
+            }
         }
         Ok(())
     }

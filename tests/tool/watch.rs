@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use testing::{Server, Stop, eventually, on_every_server, patience, tool};
+use testing::{Server, Stop, eventually, on_every_server, tool};
 
 use crate::running::{Ended, Running, collect, command, run, send, start, three_nodes, url};
 use crate::web::asking::Web;

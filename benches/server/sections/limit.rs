@@ -2,6 +2,7 @@
 //! save, to load and to synchronise with a replica, and whether the copies equal the original.
 
 use std::fs;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,6 @@ use crate::items::Set;
 use crate::load::{self, MANY, PIPELINE_MANY, PIPELINE_ONE};
 use crate::machine;
 use crate::results::Results;
-use crate::sections::disk;
 use crate::statistics::part_of;
 use crate::table::{Cell, Table};
 use crate::variants::{Bench, Growth, KEY, RATE};
@@ -102,7 +102,7 @@ fn measure_copies(bench: &Bench, server: &mut Instance, items: u64, results: &mu
         eprintln!("bench: limit, rdbcompression {value}");
         server.call(&["CONFIG", "SET", "rdbcompression", value])?;
         let mut column = save(server)?.to_vec();
-        disk::forget_cache();
+        forget_cache();
         column.push(Cell::Number(server.start_again()?, 3));
         server.call(&["CONFIG", "SET", "rdbcompression", value])?;
         let loaded = identity(server, items, asked)?;
@@ -135,7 +135,7 @@ fn measure_copies(bench: &Bench, server: &mut Instance, items: u64, results: &mu
     if !has_replica {
         table.note("The machine has too little memory for the filter of a replica, so nothing was synchronised.");
     }
-    table.note(disk::note());
+    table.note(cache_note());
     results.table(&table)?;
     ensure!(are_equal, "a copy differs from the filter");
     Ok(())
@@ -233,5 +233,21 @@ impl Identity {
     fn cells(&self, original: &Self) -> [Cell; 3] {
         let missing = self.members.all - self.members.ones;
         [missing.into(), self.absent.ones.into(), u64::from(self.digest == original.digest).into()]
+    }
+}
+
+/// Makes the system drop what it has cached of the disk, if this program may (root on Linux).
+fn forget_cache() -> bool {
+    let _ = Command::new("sync").output();
+    fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
+}
+
+/// What a reader must know about the reading times.
+fn cache_note() -> &'static str {
+    if forget_cache() {
+        "The system's cache of the disk was emptied before loading and before reading."
+    } else {
+        "The system's cache of the disk could not be emptied (that needs root on Linux): loading and reading are from \
+         memory."
     }
 }

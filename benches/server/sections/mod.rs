@@ -3,7 +3,6 @@
 mod chain;
 mod clients;
 mod commands;
-mod disk;
 mod feed;
 mod huge_pages;
 mod instructions;
