@@ -378,10 +378,17 @@ const fn expected(hashes: &[ItemHash], depth: u32, hash: ItemHash) -> usize {
 /// Returns the place of a hash in a list; if it is absent, the place where it would be inserted.
 #[inline]
 fn position(hashes: &[ItemHash], depth: u32, hash: ItemHash) -> Result<usize, usize> {
-    let (below, from) = hashes.split_at(expected(hashes, depth, hash));
-    let lower = below.iter().rev().take_while(|other| **other >= hash).count();
-    let higher = from.iter().take_while(|other| **other < hash).count();
-    let place = below.len() - lower + higher;
+    let mut place = expected(hashes, depth, hash);
+    while place > 0 && hashes.get(place - 1).is_some_and(|other| other.h1 >= hash.h1) {
+        place -= 1;
+    }
+    while hashes.get(place).is_some_and(|other| other.h1 < hash.h1) {
+        place += 1;
+    }
+    // Few hashes share their h1.
+    while hashes.get(place).is_some_and(|other| *other < hash) {
+        place += 1;
+    }
     if hashes.get(place) == Some(&hash) { Ok(place) } else { Err(place) }
 }
 
