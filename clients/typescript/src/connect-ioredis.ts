@@ -3,6 +3,7 @@
 import { Redis, type RedisOptions } from "ioredis";
 import { TIMEOUT_MS } from "./ask.js";
 import { openReplaceable } from "./connection.js";
+import { defined } from "./words.js";
 
 /** The options of ioredis, and `timeoutMs`: how long a command of this package, and connecting, may take (1000). */
 export type ConnectOptions = RedisOptions & { timeoutMs?: number | undefined };
@@ -23,7 +24,7 @@ export async function connect(url: string, options: ConnectOptions = {}): Promis
     connectTimeout: timeoutMs,
     enableOfflineQueue: false,
     maxRetriesPerRequest: 0,
-    ...rest,
+    ...defined(rest),
     lazyConnect: true,
     retryStrategy: (times) => (isConnected ? retryStrategy?.(times) : null),
   } as RedisOptions & { replyMapping: "legacy" });

@@ -3,6 +3,7 @@
 import { createClient, type RedisClientOptions } from "redis";
 import { TIMEOUT_MS } from "./ask.js";
 import { openReplaceable } from "./connection.js";
+import { defined } from "./words.js";
 
 /** The options of node-redis, and `timeoutMs`: how long a command of this package, and connecting, may take (1000). */
 export type ConnectOptions = Omit<RedisClientOptions, "RESP" | "url"> & { RESP?: 2 | 3; timeoutMs?: number | undefined };
@@ -19,11 +20,11 @@ export async function connect(url: string, options: ConnectOptions = {}): Promis
   const { reconnectStrategy = (retries: number) => Math.min(50 * 2 ** retries, 2000) } = socket ?? {};
   const client = createClient({
     disableOfflineQueue: true,
-    ...rest,
+    ...defined(rest),
     url,
     socket: {
       connectTimeout: timeoutMs,
-      ...socket,
+      ...defined(socket ?? {}),
       reconnectStrategy: (retries, cause) => {
         if (!isConnected) return cause;
         return typeof reconnectStrategy === "function" ? reconnectStrategy(retries, cause) : reconnectStrategy;

@@ -3,6 +3,7 @@
 import type { Key } from "./items.js";
 import type { NearCache } from "./near.js";
 import type { Telemetry } from "./telemetry.js";
+import { defined } from "./words.js";
 
 /** The longest time that the guard accepts, some 317 years. */
 const MOST_SECONDS = 10_000_000_000;
@@ -146,7 +147,7 @@ function definedOnly(options: GuardOptions): Defined {
   for (const name of Object.keys(options)) {
     if (!NAMES.includes(name)) throw new TypeError(`there is no option "${name}": ${NAMES.join(", ")}`);
   }
-  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+  return defined(options) as Defined;
 }
 
 function checkWhole(name: string, value: number, least: number): void {

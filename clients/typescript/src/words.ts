@@ -45,6 +45,11 @@ export interface InsertOptions extends CreationOptions {
   sync?: boolean | undefined;
 }
 
+/** Returns the options that are given: undefined stands for the default. */
+export function defined<T extends object>(options: T): T {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as T;
+}
+
 const FLAGS = new Set(["nonscaling", "rolling", "sliding", "counting"]);
 const VALUES = new Set(["expansion", "seed", "layout", "hash", "window", "buckets", "ex", "px"]);
 

@@ -396,6 +396,23 @@ for (const library of LIBRARIES) {
       await assert.rejects(openClient({ after() {} }, library, port));
     });
 
+    test("an option of connect that is undefined is the default", async (context) => {
+      const server = await startServer(context);
+      if (library === "redis") {
+        const socket = { connectTimeout: undefined, reconnectStrategy: undefined };
+        const client = await connectRedis(server.url, { disableOfflineQueue: undefined, socket } as object);
+        context.after(() => client.destroy());
+        assert.deepEqual([client.options.disableOfflineQueue, client.options.socket?.connectTimeout], [true, 1000]);
+      } else {
+        const kin = { autoResendUnfulfilledCommands: undefined, connectTimeout: undefined, enableOfflineQueue: undefined };
+        const client = await connectIoredis(server.url, { maxRetriesPerRequest: undefined, ...kin } as object);
+        context.after(() => client.disconnect());
+        const { maxRetriesPerRequest, autoResendUnfulfilledCommands, connectTimeout, enableOfflineQueue } = client.options;
+        const found = [maxRetriesPerRequest, autoResendUnfulfilledCommands, connectTimeout, enableOfflineQueue];
+        assert.deepEqual(found, [0, false, 1000, false]);
+      }
+    });
+
     test("a server that accepts connections and says nothing", async (context) => {
       const server = new ScriptedServer();
       server.answersNothing = true;
