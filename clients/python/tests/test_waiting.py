@@ -143,6 +143,38 @@ def test_flights_under_any_interleaving() -> None:
     assert shared > 100
 
 
+def test_an_answer_that_is_handed_on_stays_as_old_as_it_was() -> None:
+    """A caller that began after the answer was asked for may know of a change that the answer does not have."""
+    flights = Flights(threading.Event)
+    first, second = flights.begin(ID), flights.begin(ID)
+    flights.ask(first)
+    third = flights.begin(ID)
+    flights.ask(second)
+    assert flights.begin_wait(second) and flights.begin_wait(third)
+    first.found = ABSENT
+    flights.end(first)
+    assert second.given is ABSENT
+    second.found = second.given
+    flights.end(second)
+    assert third.active and third.given is None
+
+
+def test_an_answer_is_not_given_twice() -> None:
+    """A caller that could not decode what it was given waits again, and learns nothing if that takes too long."""
+    flights = Flights(threading.Event)
+    first, second = flights.begin(ID), flights.begin(ID)
+    flights.ask(first)
+    flights.begin_wait(second)
+    first.found = ABSENT
+    flights.end(first)
+    other = flights.begin(ID)
+    flights.begin_wait(second)
+    flights.end_wait(second)
+    assert second.given is None
+    flights.end(second)
+    flights.end(other)
+
+
 def test_flights_of_threads() -> None:
     """Many threads for few rows: none waits for ever, and nothing is left."""
     flights = Flights(threading.Event)

@@ -142,7 +142,8 @@ class Flights:
                 elif isinstance(flight.found, Fetched):
                     if other.number > flight.asked:
                         break
-                    other.given = flight.found
+                    # It stays as old as it is if the other one hands it on.
+                    other.given, other.asked = flight.found, flight.asked
                 elif flight.found is None:
                     break
                 self._resume(other)
@@ -159,6 +160,7 @@ class Flights:
             if row.active == 1:
                 return None
             flight.active = False
+            flight.given = None
             row.active -= 1
             flight.event = self._make_event()
             row.waiting[flight] = None

@@ -33,11 +33,14 @@ pub enum Outcome {
     NoServer,
 }
 
+/// What a flight shares, and the number of the fetch that it answers.
+type Shared = (Outcome, u64);
+
 /// A caller that waits in the process.
 #[derive(Debug, Default)]
 pub struct Waiter {
     /// What another flight shares, once this one was resumed, and what wakes it.
-    state: Mutex<(Option<Outcome>, Option<Waker>)>,
+    state: Mutex<(Option<Shared>, Option<Waker>)>,
 }
 
 impl Waiter {
@@ -54,9 +57,9 @@ impl Waiter {
         .await;
     }
 
-    fn resume(&self, outcome: Outcome) {
+    fn resume(&self, outcome: Outcome, asked: u64) {
         let mut state = lock(&self.state);
-        state.0 = Some(outcome);
+        state.0 = Some((outcome, asked));
         let waker = state.1.take();
         drop(state);
         if let Some(waker) = waker {
@@ -75,10 +78,10 @@ struct Row {
 impl Row {
     /// Resumes the flight that began first. It is active from now on, though its caller may be cancelled before it notices: then
     /// the end of the flight resumes the next one.
-    fn resume_first(&mut self, outcome: Outcome) {
+    fn resume_first(&mut self, outcome: Outcome, asked: u64) {
         if let Some((_, waiter)) = self.waiting.pop_first() {
             self.active += 1;
-            waiter.resume(outcome);
+            waiter.resume(outcome, asked);
         }
     }
 }
@@ -133,14 +136,17 @@ impl Flight<'_> {
         Some(waiter)
     }
 
-    /// Makes a flight active again that was resumed or has waited for long enough. Returns what another flight shares.
+    /// Makes a flight active again that was resumed or has waited for long enough. Returns what another flight shares, which stays
+    /// as old as it is if this one hands it on.
     pub fn end_wait(&mut self) -> Outcome {
         let mut rows = lock(&self.flights.rows);
         let (Some(waiter), Some(row)) = (self.waiter.take(), rows.get_mut(&self.id)) else { return Outcome::Nothing };
         if row.waiting.remove(&self.number).is_some() {
             row.active += 1;
         }
-        lock(&waiter.state).0.take().unwrap_or_default()
+        let (outcome, asked) = lock(&waiter.state).0.take().unwrap_or((Outcome::Nothing, self.asked));
+        self.asked = asked;
+        outcome
     }
 }
 
@@ -159,13 +165,36 @@ impl Drop for Flight<'_> {
             Outcome::Failed(_) | Outcome::NoServer => u64::MAX,
         };
         while row.waiting.first_key_value().is_some_and(|(number, _)| *number < end) {
-            row.resume_first(self.outcome.clone());
+            row.resume_first(self.outcome.clone(), self.asked);
         }
         if row.active == 0 {
-            row.resume_first(Outcome::Nothing);
+            row.resume_first(Outcome::Nothing, 0);
         }
         if row.active == 0 {
             rows.remove(&self.id);
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// A caller that began after the answer was asked for may know of a change that the answer does not have.
+    #[test]
+    fn an_answer_that_is_handed_on_stays_as_old_as_it_was() {
+        let flights = Flights::default();
+        let (mut first, mut second) = (flights.begin(b"row"), flights.begin(b"row"));
+        first.ask();
+        let mut third = flights.begin(b"row");
+        second.ask();
+        assert!(second.begin_wait().is_some() && third.begin_wait().is_some());
+        first.outcome = Outcome::Found(Fetched::Absent);
+        drop(first);
+        second.outcome = second.end_wait();
+        assert!(matches!(second.outcome, Outcome::Found(Fetched::Absent)));
+        drop(second);
+        assert!(matches!(third.end_wait(), Outcome::Nothing));
     }
 }
