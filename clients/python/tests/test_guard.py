@@ -337,6 +337,10 @@ def test_replicas(start: Start, rows: Rows) -> None:
         with pytest.raises(TimeoutError, match="0 of 1"), guard.changed(1):
             rows.save(1, b"never")
         assert rows.load(1) is None
+        with pytest.raises(Unconfirmed):
+            guard.confirm(1)
+        assert guard.get(2, rows.load) is None
+        assert guard.counts["absent"] == 1, "late replicas are no reason to leave the server alone"
         mirror = start(f"replicaof 127.0.0.1 {primary.port}").client()
         while mirror.info("replication")["master_link_status"] != "up":
             time.sleep(0.01)

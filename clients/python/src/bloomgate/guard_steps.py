@@ -645,7 +645,8 @@ class GuardSteps(Generic[V]):
 
     def failed(self, error: Exception) -> None:
         self.count("errors")
-        self.is_struck = type(error).__name__ == "TimeoutError"
+        # Python's own TimeoutError says that replicas are late: the server has answered.
+        self.is_struck = type(error).__name__ == "TimeoutError" and not isinstance(error, TimeoutError)
         if self.is_struck:
             self.paused_until = time.monotonic() + PAUSE_S
         self.grumble.about("the server could not be asked", error)
