@@ -16,6 +16,7 @@
 #[path = "../../crates/filter/tests/corpus/inputs.rs"]
 mod corpus;
 
+mod architecture;
 mod beyond;
 mod chaos;
 mod configuration;
