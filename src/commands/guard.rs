@@ -14,7 +14,7 @@ use super::dispatch::{Run, dispatch, handler};
 use crate::api;
 use crate::args::{Arg, Args};
 use crate::context::{CommandClock, Context, OK};
-use crate::guard::{self, Answer, Asker, Guarded, Pause, Question, Standing, Token};
+use crate::guard::{self, Answer, Asker, Guarded, Pause, Question, RowState, Token};
 use crate::keys::cache_key::{self, CacheKey, Cached, Held, WritesInFlight};
 use crate::keys::{Keyspace, ReadKey};
 use crate::metrics;
@@ -102,12 +102,12 @@ fn look(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: As
         return Ok(Look::Paused(Pause::Held));
     }
     let membership = ask_filter(context, keys, question, asker)?;
-    look_behind(context, keys, question, membership, asker)
+    ask_cache(context, keys, question, membership, asker)
 }
 
 /// Asks the cache and the guard about an item for which the filter has answered, and replies unless the caller has to wait. A value
 /// that is not to be refreshed needs no guard: there is no NONE beside it.
-pub fn look_behind(
+pub fn ask_cache(
     context: Context,
     keys: &mut Keyspace,
     question: Question<'_>,
@@ -130,9 +130,9 @@ pub fn look_behind(
         return Ok(reply_hit(context, value.bytes()));
     }
     let row = Guarded::new(context, filter, instance, [item, cache_key]);
-    match (row.standing(asker, denies), value) {
-        (Standing::NoRow, _) => Ok(reply_absent(context)),
-        (Standing::Free, None) => {
+    match (row.row_state(asker, denies), value) {
+        (RowState::NoRow, _) => Ok(reply_absent(context)),
+        (RowState::Free, None) => {
             let (token, stamp) = row.grant(options.lease);
             reply::array(context, 2);
             reply::bytes(context, b"load");
@@ -140,7 +140,7 @@ pub fn look_behind(
             metrics::FETCHES_LOAD.count(1);
             Ok(Look::Replied(Some(stamp)))
         }
-        (Standing::Free, Some(value)) => {
+        (RowState::Free, Some(value)) => {
             reply::array(context, 3);
             reply::bytes(context, b"stale");
             reply::bytes(context, value.bytes());
@@ -150,9 +150,9 @@ pub fn look_behind(
             metrics::FETCHES_STALE.count(1);
             Ok(Look::Replied(Some(stamp)))
         }
-        (Standing::Leased(_) | Standing::BackedOff(_), Some(value)) => Ok(reply_hit(context, value.bytes())),
-        (Standing::Leased(left), None) => Ok(Look::Paused(Pause::Leased(left))),
-        (Standing::BackedOff(left), None) => {
+        (RowState::Leased(_) | RowState::BackedOff(_), Some(value)) => Ok(reply_hit(context, value.bytes())),
+        (RowState::Leased(left), None) => Ok(Look::Paused(Pause::Leased(left))),
+        (RowState::BackedOff(left), None) => {
             reply_wait(context, Pause::Leased(left));
             Ok(Look::Replied(None))
         }
@@ -259,7 +259,7 @@ pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
                 None => Ok(Look::Paused(Pause::Held)),
                 Some(membership) => {
                     let question = question(&args, options, [item, cache_key])?;
-                    look_behind(context, keys, question, membership, Asker::Caller)
+                    ask_cache(context, keys, question, membership, Asker::Caller)
                 }
             });
             match look {

@@ -33,7 +33,7 @@ use crate::context::{Context, LogLevel, OK};
 use crate::information::valkey_version;
 use crate::keys::Keyspace;
 use crate::server::role;
-pub use state::{Asker, Standing};
+pub use state::{Asker, RowState};
 
 /// The guard's state, with the questions of the waiters.
 type Guard = state::Guard<Asked>;
@@ -133,9 +133,9 @@ impl Guarded {
     }
 
     /// Decides what BF.FETCH may do about the row. With `denies`, a NONE applies; without, it is ignored.
-    pub fn standing(&self, asker: Asker, denies: bool) -> Standing {
+    pub fn row_state(&self, asker: Asker, denies: bool) -> RowState {
         let now = now();
-        act(self.context, |guard| guard.standing(&self.row, asker, denies, now))
+        act(self.context, |guard| guard.row_state(&self.row, asker, denies, now))
     }
 
     /// Grants the lease for a number of milliseconds. Returns the token, and its stamp. BF.FILL will refuse it if memory is short,

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use super::changes::{KeyId, Row, Stamp};
 use super::queues::WaiterId;
-use super::records::{Instant, Known};
-use super::state::{Asker, Due, Guard, Standing, TOKENS_LIVE};
+use super::records::{Instant, RecordKind};
+use super::state::{Asker, Due, Guard, RowState, TOKENS_LIVE};
 
 const KEYS: usize = 3;
 const FILTERS: usize = 2;
@@ -114,11 +114,11 @@ impl World {
     }
 
     fn lease(&self, key: KeyId) -> Option<Stamp> {
-        self.guard.record(key, self.now).filter(|record| record.known() == Known::Lease).map(|record| record.stamp)
+        self.guard.record(key, self.now).filter(|record| record.kind() == RecordKind::Lease).map(|record| record.stamp)
     }
 
     fn is_backed_off(&self, key: usize) -> bool {
-        self.guard.record(key_id(key), self.now).is_some_and(|record| record.known() == Known::BackOff)
+        self.guard.record(key_id(key), self.now).is_some_and(|record| record.kind() == RecordKind::BackOff)
     }
 
     /// BF.FETCH, as `commands/fetch.rs` does it: nothing if the caller has to wait, else the stamp if it grants a lease.
@@ -130,21 +130,21 @@ impl World {
         if self.values[question.key] {
             return Some(None);
         }
-        match self.guard.standing(&row, asker, denies, self.now) {
-            Standing::NoRow => {
+        match self.guard.row_state(&row, asker, denies, self.now) {
+            RowState::NoRow => {
                 assert!(denies, "a NONE is no answer without the key of WHILE");
                 Some(None)
             }
-            Standing::Leased(left) => {
+            RowState::Leased(left) => {
                 assert!(left > 0);
                 None
             }
-            Standing::BackedOff(left) => {
+            RowState::BackedOff(left) => {
                 assert!(left > 0 && self.backs_off[question.key] == self.now + left, "{left} ms are left");
                 self.answers[3] += 1;
                 Some(None)
             }
-            Standing::Free => {
+            RowState::Free => {
                 assert!(self.backs_off[question.key] <= self.now, "a lease during a back-off");
                 assert_eq!(self.lease(row.key), None, "another lease");
                 let times = self.some_time();
@@ -220,8 +220,8 @@ impl World {
                 self.guard.note_no_row(row, times, MAX);
                 self.changed_key(key);
                 self.evicted();
-                let expected = if row.is_unguarded() { Standing::Free } else { Standing::NoRow };
-                assert_eq!(self.guard.standing(&row, Asker::Waiter, true, self.now), expected);
+                let expected = if row.is_unguarded() { RowState::Free } else { RowState::NoRow };
+                assert_eq!(self.guard.row_state(&row, Asker::Waiter, true, self.now), expected);
             }
         }
     }
@@ -503,7 +503,7 @@ fn a_caller_that_finds_waiters_and_no_lease_schedules_them() {
     // As if memory for the entry was refused.
     assert_eq!(guard.take_due(0), Some(Due::Serve(row(0).key)));
     assert_eq!(guard.take_due(0), None);
-    assert_eq!(guard.standing(&row(0), Asker::Caller, true, 0), Standing::Leased(1));
+    assert_eq!(guard.row_state(&row(0), Asker::Caller, true, 0), RowState::Leased(1));
     assert_eq!(guard.take_due(0), Some(Due::Serve(row(0).key)));
 }
 
@@ -539,10 +539,10 @@ fn a_none_outlives_the_tokens() {
     guard.note_no_row(row(0), (0, 10 * TOKENS_LIVE), MAX);
     for hour in 1..10 {
         while guard.take_due(hour * TOKENS_LIVE).is_some() {}
-        assert_eq!(guard.standing(&row(0), Asker::Caller, true, hour * TOKENS_LIVE), Standing::NoRow);
+        assert_eq!(guard.row_state(&row(0), Asker::Caller, true, hour * TOKENS_LIVE), RowState::NoRow);
     }
     guard.filter_changed(row(0).item);
-    assert_eq!(guard.standing(&row(0), Asker::Caller, true, 9 * TOKENS_LIVE), Standing::Free);
+    assert_eq!(guard.row_state(&row(0), Asker::Caller, true, 9 * TOKENS_LIVE), RowState::Free);
 }
 
 #[test]

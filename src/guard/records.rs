@@ -14,7 +14,7 @@ pub struct OutOfMemory;
 
 /// What a record says of its cache key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum RecordKind {
     /// A caller loads its value.
     Lease,
     /// The item has no row.
@@ -37,27 +37,27 @@ const _: () = assert!(size_of::<Record>() == 56);
 
 impl Record {
     /// An end beyond the range, in a hundred million years, is the end of the range.
-    pub fn new(row: Row, known: Known, stamp: Stamp, end: Instant) -> Self {
-        Self { row, stamp, end: end.min(Instant::MAX >> 2) << 2 | known as u64 }
+    pub fn new(row: Row, kind: RecordKind, stamp: Stamp, end: Instant) -> Self {
+        Self { row, stamp, end: end.min(Instant::MAX >> 2) << 2 | kind as u64 }
     }
 
     pub const fn end(&self) -> Instant {
         self.end >> 2
     }
 
-    pub const fn known(&self) -> Known {
+    pub const fn kind(&self) -> RecordKind {
         match self.end & 3 {
-            0 => Known::Lease,
-            1 => Known::NoRow,
-            _ => Known::BackOff,
+            0 => RecordKind::Lease,
+            1 => RecordKind::NoRow,
+            _ => RecordKind::BackOff,
         }
     }
 
     /// Whether it has not expired, and nothing has changed since. A back-off depends on no row.
     pub fn counts(&self, changes: &Changes, now: Instant) -> bool {
-        let is_current = match self.known() {
-            Known::Lease | Known::NoRow => changes.is_safe(&self.row, self.stamp),
-            Known::BackOff => changes.is_known(self.stamp),
+        let is_current = match self.kind() {
+            RecordKind::Lease | RecordKind::NoRow => changes.is_safe(&self.row, self.stamp),
+            RecordKind::BackOff => changes.is_known(self.stamp),
         };
         self.end() > now && is_current
     }
@@ -147,15 +147,15 @@ mod tests {
     use super::*;
 
     fn record(number: u64, end: Instant) -> Record {
-        Record::new(Row::of(KeyId([number, 0])), Known::Lease, 1, end)
+        Record::new(Row::of(KeyId([number, 0])), RecordKind::Lease, 1, end)
     }
 
     #[test]
     fn a_record_keeps_its_kind_and_its_end() {
-        for known in [Known::Lease, Known::NoRow, Known::BackOff] {
-            let record = Record::new(Row::of(KeyId([1, 2])), known, 7, 1_000_000);
-            assert_eq!((record.known(), record.end(), record.stamp), (known, 1_000_000, 7));
-            assert_eq!(Record::new(record.row, known, 7, Instant::MAX).end(), Instant::MAX >> 2);
+        for kind in [RecordKind::Lease, RecordKind::NoRow, RecordKind::BackOff] {
+            let record = Record::new(Row::of(KeyId([1, 2])), kind, 7, 1_000_000);
+            assert_eq!((record.kind(), record.end(), record.stamp), (kind, 1_000_000, 7));
+            assert_eq!(Record::new(record.row, kind, 7, Instant::MAX).end(), Instant::MAX >> 2);
         }
     }
 

@@ -14,7 +14,7 @@ use std::collections::{BinaryHeap, TryReserveError};
 use super::changes::{Changes, KeyId, Row, Stamp, What};
 use super::queues::{Left, Queues, WaiterId};
 pub use super::records::Instant;
-use super::records::{Known, Record, Records};
+use super::records::{Record, RecordKind, Records};
 
 /// Records are swept this often, in milliseconds, and this many at a time.
 const SWEEP_EVERY: Instant = 1000;
@@ -27,7 +27,7 @@ pub const TOKENS_LIVE: Instant = 60 * 60 * 1000;
 
 /// What BF.FETCH may do about a cache key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum RowState {
     /// There is no record that counts: the caller may take the lease.
     Free,
     /// The item has no row.
@@ -93,29 +93,29 @@ impl<Q> Guard<Q> {
     /// The numbers of leases, of NONEs and of waiting clients. Visits every record.
     pub fn counts(&self, now: Instant) -> (u64, u64, u64) {
         let count = |known| {
-            self.records.iter().filter(|record| record.known() == known && record.counts(&self.changes, now)).count()
+            self.records.iter().filter(|record| record.kind() == known && record.counts(&self.changes, now)).count()
                 as u64
         };
-        (count(Known::Lease), count(Known::NoRow), self.queues.waiting() as u64)
+        (count(RecordKind::Lease), count(RecordKind::NoRow), self.queues.waiting() as u64)
     }
 
     /// Decides what BF.FETCH may do about a row. With `denies`, a NONE applies; without, it is ignored. A lease or a back-off is for
     /// every item of its cache key, a NONE for its own. A new caller does not overtake the waiters that are not held.
-    pub fn standing(&mut self, row: &Row, asker: Asker, denies: bool, now: Instant) -> Standing {
+    pub fn row_state(&mut self, row: &Row, asker: Asker, denies: bool, now: Instant) -> RowState {
         if let Some(record) = self.records.get(row.key).filter(|record| record.counts(&self.changes, now)) {
             let left = record.end() - now;
-            match record.known() {
-                Known::Lease => return Standing::Leased(left),
-                Known::BackOff => return Standing::BackedOff(left),
-                Known::NoRow if denies && record.row == *row => return Standing::NoRow,
-                Known::NoRow => {}
+            match record.kind() {
+                RecordKind::Lease => return RowState::Leased(left),
+                RecordKind::BackOff => return RowState::BackedOff(left),
+                RecordKind::NoRow if denies && record.row == *row => return RowState::NoRow,
+                RecordKind::NoRow => {}
             }
         }
         if asker == Asker::Caller && self.queues.has_ready(row.key) {
             self.serve_soon(row.key);
-            return Standing::Leased(1);
+            return RowState::Leased(1);
         }
-        Standing::Free
+        RowState::Free
     }
 
     /// In how many milliseconds the lease of a cache key expires; 1 if there is none.
@@ -129,7 +129,7 @@ impl<Q> Guard<Q> {
     pub fn grant(&mut self, row: Row, (now, end): (Instant, Instant), max: usize) -> Stamp {
         let Ok(stamp) = self.changes.grant(&row) else { return 0 };
         self.last_token = stamp;
-        self.note(Record::new(row, Known::Lease, stamp, end), now, max);
+        self.note(Record::new(row, RecordKind::Lease, stamp, end), now, max);
         if self.queues.has(row.key) {
             // If memory is refused, the waiters wait until WAIT expires.
             _ = self.alarm.push(end, Due::Serve(row.key));
@@ -149,7 +149,7 @@ impl<Q> Guard<Q> {
 
     /// Ends the lease of a cache key if a token has it, and schedules its waiters. Returns whether it had not expired.
     pub fn give_up(&mut self, key: KeyId, stamp: Stamp, now: Instant) -> bool {
-        let is_its = |record: &&Record| record.known() == Known::Lease && record.stamp == stamp;
+        let is_its = |record: &&Record| record.kind() == RecordKind::Lease && record.stamp == stamp;
         let Some(end) = self.records.get(key).filter(is_its).map(Record::end) else { return false };
         self.records.remove(key);
         self.serve_soon(key);
@@ -162,14 +162,14 @@ impl<Q> Guard<Q> {
     pub fn note_no_row(&mut self, row: Row, (now, end): (Instant, Instant), max: usize) {
         self.row_changed(row.key);
         if !row.is_unguarded() {
-            self.note(Record::new(row, Known::NoRow, self.changes.last(), end), now, max);
+            self.note(Record::new(row, RecordKind::NoRow, self.changes.last(), end), now, max);
         }
     }
 
-    /// Ends the lease of a cache key, whoever has it, and lets [`standing`](Self::standing) grant none from `now` until `end`.
+    /// Ends the lease of a cache key, whoever has it, and lets [`row_state`](Self::row_state) grant none from `now` until `end`.
     /// Schedules its waiters. Of more than `max` records, some are evicted. If memory is refused, the next caller loads.
     pub fn back_off(&mut self, key: KeyId, (now, end): (Instant, Instant), max: usize) {
-        self.note(Record::new(Row::of(key), Known::BackOff, self.changes.last(), end), now, max);
+        self.note(Record::new(Row::of(key), RecordKind::BackOff, self.changes.last(), end), now, max);
         self.serve_soon(key);
     }
 
@@ -307,7 +307,7 @@ impl<Q> Guard<Q> {
 
     /// When the lease of a cache key expires, whether its token is safe or not; nothing if there is none that has not expired.
     fn lease_end(&self, key: KeyId, now: Instant) -> Option<Instant> {
-        self.records.get(key).filter(|record| record.known() == Known::Lease && record.end() > now).map(Record::end)
+        self.records.get(key).filter(|record| record.kind() == RecordKind::Lease && record.end() > now).map(Record::end)
     }
 
     /// Inserts a record, in place of the one that the cache key had. Of more than `max`, some are evicted: those that no longer count

@@ -77,7 +77,7 @@ impl<R: Rules> Chain<R> {
         first: &LayerDescription<R::Geometry>,
         ceiling: &impl Ceiling,
     ) -> Result<Self, Error> {
-        let mut filter = Self::hollow(rules);
+        let mut filter = Self::without_layers(rules);
         filter.push_layer(first, ceiling)?;
         Ok(filter)
     }
@@ -110,7 +110,7 @@ impl<R: Rules> Chain<R> {
     }
 
     /// Creates a filter without layers, to stand in for one that was moved out. It contains nothing and refuses every add.
-    pub(crate) const fn hollow(rules: R) -> Self {
+    pub(crate) const fn without_layers(rules: R) -> Self {
         Self { rules, layers: Layers::NONE, beside: None }
     }
 

@@ -234,7 +234,7 @@ impl BloomFilter {
 
     /// Creates a filter without layers, to stand in for one that was moved out. It contains nothing and refuses every add.
     pub(crate) const fn nothing() -> Self {
-        Self::hollow(NativeSpec::NOTHING)
+        Self::without_layers(NativeSpec::NOTHING)
     }
 
     /// Its definition.
@@ -265,7 +265,7 @@ impl BloomFilter {
     /// As [`merge`](Self::merge); [`Error::Unsound`] for no filters.
     pub fn union_of(filters: &[&Self], origin: Origin, ceiling: &impl Ceiling) -> Result<Self, Error> {
         let first = filters.first().ok_or(Error::Unsound)?;
-        let mut union = Self::hollow(first.spec());
+        let mut union = Self::without_layers(first.spec());
         union.merge(filters, origin, ceiling)?;
         Ok(union)
     }

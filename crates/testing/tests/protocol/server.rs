@@ -8,8 +8,8 @@
 //! their replies with a real server.
 
 use crate::guard::changes::{KeyId, Row, Stamp};
-use crate::guard::records::Known;
-use crate::guard::state::{Asker, Due, Guard, Standing};
+use crate::guard::records::RecordKind;
+use crate::guard::state::{Asker, Due, Guard, RowState};
 use crate::world::Rule;
 
 /// The number of commits to the row so far.
@@ -211,12 +211,12 @@ impl Server {
         }
         let row = row(key, self.instance());
         let denies = trusts_filter || self.lacks(Rule::WhileCoversNones);
-        let standing = session.guard.standing(&row, asker, denies, NOW);
-        if standing == Standing::NoRow {
+        let row_state = session.guard.row_state(&row, asker, denies, NOW);
+        if row_state == RowState::NoRow {
             return Answer::Absent;
         }
-        let is_leased = matches!(standing, Standing::Leased(_)) && !self.lacks(Rule::OneLoader);
-        let backs_off = matches!(standing, Standing::BackedOff(_)) && !self.lacks(Rule::KeepBackOff);
+        let is_leased = matches!(row_state, RowState::Leased(_)) && !self.lacks(Rule::OneLoader);
+        let backs_off = matches!(row_state, RowState::BackedOff(_)) && !self.lacks(Rule::KeepBackOff);
         if is_leased || backs_off {
             return value.map_or(Answer::Wait, Answer::Hit);
         }
@@ -604,10 +604,10 @@ impl Server {
             slot.record = guard.record(key_id(key), now).map(|record| {
                 let of = Some(record.row.instance as u8).filter(|instance| *instance > 0);
                 let has_it = |reader: &usize| self.tokens[*reader].is_some() && stamps[*reader] == record.stamp;
-                match record.known() {
-                    Known::Lease => Record::Lease((0..READERS).find(has_it).map(|reader| reader as ReaderId), of),
-                    Known::NoRow => Record::NoRow(of),
-                    Known::BackOff => Record::BackOff,
+                match record.kind() {
+                    RecordKind::Lease => Record::Lease((0..READERS).find(has_it).map(|reader| reader as ReaderId), of),
+                    RecordKind::NoRow => Record::NoRow(of),
+                    RecordKind::BackOff => Record::BackOff,
                 }
             });
             slot.is_due = false;
