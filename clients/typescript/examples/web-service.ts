@@ -73,7 +73,7 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
   if (request.method === "GET") {
     const left = new AbortController();
     response.once("close", () => left.abort());
-    const user = await users.get(key, () => findUser(key), { signal: left.signal });
+    const user = await users.get(key, findUser, { signal: left.signal });
     return user === null ? send(response, 404) : send(response, 200, user);
   }
   if (request.method === "PUT") {

@@ -20,7 +20,7 @@ import type { Word } from "./words.js";
 const REPEAT_MS = 100;
 
 /** Reads a row. It returns null or undefined if there is none. */
-export type Load<V> = (signal: AbortSignal | undefined) => Promise<V | null | undefined> | V | null | undefined;
+type Load<V> = (signal: AbortSignal | undefined) => Promise<V | null | undefined> | V | null | undefined;
 
 /** Readers and writers of one table. */
 export class GuardSteps<V> extends GuardLoads<V> {

@@ -8,9 +8,12 @@ import { Unconfirmed } from "./errors.js";
 import type { Counts } from "./guard-commands.js";
 import { type LoadMany, ManyRows } from "./guard-many.js";
 import { checkOptions, type GuardOptions, milliseconds } from "./guard-options.js";
-import { GuardSteps, type Load } from "./guard-steps.js";
+import { GuardSteps } from "./guard-steps.js";
 import type { Item, Key } from "./items.js";
 import { allowListeners } from "./promises.js";
+
+/** Reads the row with an id from the database. */
+export type Load<Id, V> = (id: Id, signal: AbortSignal | undefined) => Promise<V | null | undefined> | V | null | undefined;
 
 /** How one call reads. */
 export interface GetOptions {
@@ -49,13 +52,13 @@ export class Guard<V = Uint8Array> {
     return this.#steps.counts;
   }
 
-  /** Returns a row, or null if there is none. `load` reads it from the database that has every commit, in a transaction that
+  /** Returns a row, or null if there is none. `load` gets the id, and reads the row from the database that has every commit, in a transaction that
    * begins when `load` is called; it returns null or undefined if there is no row.
    *
    * If the server fails, the database is asked and nothing is filled: errors of the server are reported as warnings, not thrown.
    * What `load` throws is thrown, after the lease was given up, in all callers of this process that waited for it; but if an old
    * value is cached, that is served instead. */
-  async get(id: Item, load: Load<V>, options: GetOptions = {}): Promise<V | null> {
+  async get<Id extends Item>(id: Id, load: Load<Id, V>, options: GetOptions = {}): Promise<V | null> {
     const { signal } = options;
     signal?.throwIfAborted();
     allowListeners(signal);
@@ -67,7 +70,7 @@ export class Guard<V = Uint8Array> {
     const found = await this.#batches.fetch(row, signal);
     this.#check();
     if (!(found instanceof Error) && found.word === "absent") return null;
-    return steps.get(row, load, ttlMs, signal, found);
+    return steps.get(row, (aborted) => load(id, aborted), ttlMs, signal, found);
   }
 
   /** Returns rows by id, fetched together: each id as it was passed, with its row or null. `loadMany` gets the ids that this caller

@@ -20,11 +20,10 @@ export {
 } from "./errors.js";
 export { type FillOptions, fillFilter } from "./filling.js";
 export { Filter, type FilterOptions, type Items, plan } from "./filter.js";
-export { type GetOptions, Guard } from "./guard.js";
+export { type GetOptions, Guard, type Load } from "./guard.js";
 export type { Counts } from "./guard-commands.js";
 export type { LoadMany } from "./guard-many.js";
 export type { GuardOptions } from "./guard-options.js";
-export type { Load } from "./guard-steps.js";
 export type { IoredisClient } from "./ioredis.js";
 export type { Item, Key } from "./items.js";
 export { NearCache } from "./near.js";

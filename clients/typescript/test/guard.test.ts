@@ -153,16 +153,16 @@ for (const library of LIBRARIES) {
     test("an aborted load gives its lease up, and another caller loads", async () => {
       const guard = guarded();
       const controller = new AbortController();
-      const seen = deferred<AbortSignal | undefined>();
+      const seen = deferred<[id: number, signal: AbortSignal | undefined]>();
       const first = guard.get(
         1,
-        (signal) => {
-          seen.resolve(signal);
+        (...given) => {
+          seen.resolve(given);
           return new Promise<Buffer>(() => {});
         },
         { signal: controller.signal },
       );
-      assert.equal(await seen.promise, controller.signal);
+      assert.deepEqual(await seen.promise, [1, controller.signal]);
       const second = guard.get(1, () => row);
       await eventually("the second to wait", () => guard.counts.wait);
       const reason = new Error("the request was cancelled");

@@ -58,7 +58,7 @@ test("events are counted, and loads are spans", async (context) => {
     }),
     error,
   );
-  assert.deepEqual(Object.fromEntries(recorded.events), { load: 4, filled: 3, hit: 1, absent: 2, "load failed": 1 });
+  assert.deepEqual(Object.fromEntries(recorded.events), { load: 4, filled: 3, hit: 1, absent: 2, load_failed: 1 });
   const attributes = (rows: number) => ({ "bloomgate.filter": "rows", "bloomgate.rows": rows });
   assert.deepEqual(recorded.spans, [
     ["bloomgate.load", attributes(1)],
