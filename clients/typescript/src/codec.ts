@@ -18,10 +18,15 @@ export class Bytes implements Codec<Uint8Array> {
   }
 }
 
-/** Converts values that JSON can represent, in UTF-8. */
+function finite(_: string, value: unknown): unknown {
+  if (typeof value === "number" && !Number.isFinite(value)) throw new RangeError(`JSON cannot represent ${value}`);
+  return value;
+}
+
+/** Converts values that JSON can represent, in UTF-8. Refuses numbers that are not finite, which JSON.stringify turns into null. */
 export class Json<V> implements Codec<V> {
   encode(value: V): Uint8Array {
-    const text = JSON.stringify(value) as string | undefined;
+    const text = JSON.stringify(value, finite) as string | undefined;
     if (text === undefined) throw new TypeError(`JSON cannot represent ${typeof value}`);
     return Buffer.from(text);
   }

@@ -284,6 +284,7 @@ for (const library of LIBRARIES) {
     });
 
     test("a codec", async () => {
+      assert.throws(() => new Json().encode({ mean: Number.NaN }), /JSON cannot represent NaN/);
       const guard = new Guard(client, "rows", { codec: new Json<{ name: string }>(), warn: () => {} });
       assert.deepEqual(await guard.get(1, () => ({ name: "Änn" })), { name: "Änn" });
       assert.deepEqual(await guard.get(1, () => assert.fail("the row is cached")), { name: "Änn" });
