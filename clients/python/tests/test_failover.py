@@ -17,7 +17,7 @@ from server import Server, eventually, version
 import bloomgate
 import bloomgate.asyncio
 from bloomgate import Filter, Guard, fill_filter
-from bloomgate.filling import FillingSteps
+from bloomgate.filling import fill_steps
 from bloomgate.steps import Ask
 
 WINDOW = 8000
@@ -185,8 +185,9 @@ def test_wait_is_sent_on_the_connection_of_the_write(options: Any, last: list[An
     """On another connection, which has written nothing, WAIT answers at once: it has to be in the same pipeline."""
     guard = Guard(redis.Redis(), "rows", **options)
     announcing = next(guard._steps.announce([1]))
-    filling = next(FillingSteps(redis.Redis(), "rows", guard._steps.durability).add([[b"1"]]))
-    for step, first in ((announcing, "BF.CHANGED"), (filling, "BF.INSERT")):
+    filling = fill_steps(redis.Redis(), "rows", [1], 0.01, 100, guard._steps.durability, {})
+    next(filling)
+    for step, first in ((announcing, "BF.CHANGED"), (filling.send([None]), "BF.INSERT")):
         assert isinstance(step, Ask) and [step.calls[0].words[0], step.calls[-1].words] == [first, last]
 
 
