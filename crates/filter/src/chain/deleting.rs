@@ -3,8 +3,8 @@
 use super::Chain;
 use super::adding::{Added, Origin, Removed};
 use super::beside::{Deleted, ENTRY_BYTES};
+use super::hash_set::HashSet;
 use super::lookup::exact_hashes;
-use super::ordered_set::HashSet;
 use super::pending::CellsReader;
 use super::rules::{HashOf, Rules};
 use crate::error::Error;

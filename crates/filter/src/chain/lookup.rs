@@ -65,8 +65,9 @@ impl<R: Rules> Chain<R> {
     pub fn contains_batch(&self, hashes: &HashBatch<HashOf<R>>) -> Mask {
         let Some(table) = self.deleted() else { return self.has_cells_batch(hashes) };
         let exact = exact_hashes::<R>(hashes);
-        let present = self.has_cells_then(hashes, |maybe| table.prefetch(&exact, maybe));
-        present - table.contains_batch(&exact, present)
+        let mut lookup = table.lookup(&exact);
+        let present = self.has_cells_then(hashes, |maybe| lookup.fetch(maybe));
+        present - lookup.present(present)
     }
 
     /// Returns the items of a batch that may have been added, even if they have been deleted.

@@ -6,9 +6,9 @@
 mod adding;
 mod beside;
 mod deleting;
+mod hash_set;
 mod layer;
 mod lookup;
-mod ordered_set;
 mod pending;
 mod rules;
 mod union;
@@ -16,9 +16,9 @@ mod union;
 pub(crate) use adding::WhenFull;
 pub use adding::{Added, Changes, Origin, Outcome, Removed};
 pub use beside::{Deleted, DeletedSlot};
+pub use hash_set::{HashSet, Lookup};
 pub(crate) use layer::Probes;
 pub use layer::{Contents, Layer};
-pub use ordered_set::HashSet;
 pub(crate) use pending::{CellsReader, Whole};
 pub use rules::{ChainSpec, HashOf, LAYERS_MAX, Reach, Rules};
 pub(crate) use rules::{check_layer, reach};
@@ -233,7 +233,7 @@ impl<R: Rules> Chain<R> {
     }
 
     /// Lets the mover move its memory, except pending adds, starting at place number `first`: the layers, oldest first, then
-    /// the segments of the table of deleted items. Returns the place to continue with if the mover stops before the last.
+    /// the parts of the table of deleted items. Returns the place to continue with if the mover stops before the last.
     pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if first == 0 {
             self.layers.relocate_list(mover);
@@ -255,7 +255,7 @@ impl<R: Rules> Chain<R> {
 
     /// The number of places that [`relocate`](Self::relocate) visits.
     pub(crate) fn places(&self) -> usize {
-        self.layers.len() + self.table().map_or(0, |deleted| deleted.hashes.segment_count())
+        self.layers.len() + self.table().map_or(0, |deleted| deleted.hashes.part_count())
     }
 
     /// Returns the stored cells of a layer without items, for a reader that fills them in.

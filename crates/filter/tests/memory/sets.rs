@@ -28,22 +28,29 @@ fn sorted(set: &HashSet) -> Vec<ItemHash> {
     all
 }
 
-/// The first list, every growth of it, the first splits and those that double the directory: wherever the next insert must grow
-/// the set because its segment is full.
+/// The first table, every doubling, the first splits and those that double the directory: wherever the next insert must grow
+/// the set because its part is full.
 #[test]
-fn a_set_that_cannot_grow_refuses_and_is_unchanged() {
+fn a_part_that_cannot_grow_fills_up_and_then_refuses() {
     let mut total = 0;
     let mut set = HashSet::new();
-    for next in 0..3000 {
+    for next in 0..30_000 {
         let (grown, asked) = under(Fault::None, || set.insert(hash(next)));
         assert_eq!(grown, Ok(true));
         if asked.requests == 0 {
             continue;
         }
+        // Unchanged, and full without any memory.
         let mut full = set_of(next);
         let bytes = full.allocated_bytes();
-        let number = next;
-        let refused = under(Fault::From(1), || full.insert(hash(number))).0.unwrap_err();
+        let mut number = next;
+        let refused = loop {
+            match under(Fault::From(1), || full.insert(hash(number))).0 {
+                Ok(is_new) => assert!(is_new),
+                Err(error) => break error,
+            }
+            number += 1;
+        };
         assert!(refused.asked_bytes() > Some(0), "{refused:?}");
         assert_eq!((full.len(), full.allocated_bytes()), (number, bytes));
         total += with_every_fault(&format!("an insert into a set of {number}"), || {

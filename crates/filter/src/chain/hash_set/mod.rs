@@ -1,0 +1,364 @@
+//! An exact set of 128-bit hashes, with 16.1 bytes per slot and nothing else per hash.
+//!
+//! Up to 16 hashes are a sorted list. Larger sets use extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible
+//! hashing, a fast access method for dynamic files, 1979): the top bits of `h1` select an element of a directory, which refers
+//! to a part, which is a table of at most 62 KiB ([`part`]). A full part gets a larger table, up to that size, or is split in
+//! two by the next bit of `h1`. So growth never touches more than one part and, now and then, the directory: 4 bytes for about
+//! 2000 hashes.
+//!
+//! The division into parts depends on past removals, but what is written or compared does not: sets are equal if they hold the
+//! same hashes, and [`for_each_sorted_run`](HashSet::for_each_sorted_run) divides them at fixed places.
+
+mod growth;
+mod order;
+mod part;
+#[cfg(test)]
+mod tests;
+
+use part::{ENTRIES_MAX, NO_LINE, NONE, Part, is_suspect};
+
+use crate::cells::arch::TagLine;
+use crate::cells::{Mover, relocate_elements};
+use crate::error::Error;
+use crate::hash::ItemHash;
+use crate::mask::{BATCH, Mask};
+use crate::memory::reserve;
+
+/// The longest short list. The smallest table takes half a KiB.
+const FEW_MAX: usize = 16;
+
+/// An exact set of hashes. It cannot hold the hash 0, 0, which an item has with a probability of 2^-128.
+///
+/// ```
+/// use bloomgate_filter::chain::HashSet;
+/// use bloomgate_filter::hash::ItemHash;
+///
+/// let mut deleted = HashSet::new();
+/// let hash = ItemHash::keyed(b"an item", [7; 16]);
+/// assert_eq!(deleted.insert(hash), Ok(true));
+/// assert_eq!(deleted.insert(hash), Ok(false), "present");
+/// assert!(deleted.contains(hash));
+/// assert!(deleted.remove(hash) && deleted.is_empty());
+/// ```
+#[derive(Default)]
+pub struct HashSet {
+    /// The short list: all hashes in ascending order while they are few, empty if there are parts.
+    few: Vec<ItemHash>,
+    /// In the order of their creation.
+    parts: Vec<Part>,
+    /// For each value of the top `depth` bits of `h1`, the index of its part; empty if there are no parts. A part with a
+    /// smaller depth has several consecutive elements.
+    directory: Vec<u32>,
+    depth: u32,
+    len: u64,
+    /// The size of the tables of all parts, in bytes.
+    tables_bytes: u64,
+}
+
+impl HashSet {
+    /// The number of hashes in a sorted run.
+    pub const RUN: usize = 4096;
+
+    /// The empty set, without memory.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { few: Vec::new(), parts: Vec::new(), directory: Vec::new(), depth: 0, len: 0, tables_bytes: 0 }
+    }
+
+    /// The number of hashes in it.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it is empty.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The number of bytes requested from the allocator for tables, the list of parts and the directory. Visits no part.
+    #[must_use]
+    pub const fn allocated_bytes(&self) -> u64 {
+        let few = self.few.capacity() * size_of::<ItemHash>();
+        let lists = self.parts.capacity() * size_of::<Part>() + self.directory.capacity() * size_of::<u32>();
+        self.tables_bytes + (few + lists) as u64
+    }
+
+    /// The number of its parts.
+    #[must_use]
+    pub const fn part_count(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Whether a hash is in it.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, hash: ItemHash) -> bool {
+        self.part_of(hash).map_or_else(|| self.is_one_of_few(hash), |part| part.contains(hash))
+    }
+
+    /// Returns the hashes of the mask `wanted` that are in it. Prefetches the tag lines of all of them before it reads the
+    /// first, then the entries of those whose tag matches.
+    #[inline]
+    #[must_use]
+    pub fn contains_batch(&self, hashes: &[ItemHash], wanted: Mask) -> Mask {
+        self.lookup(hashes).present(wanted)
+    }
+
+    /// Starts a lookup of a batch in two steps.
+    #[inline]
+    #[must_use]
+    pub const fn lookup<'a>(&'a self, hashes: &'a [ItemHash]) -> Lookup<'a> {
+        Lookup { set: self, hashes, fetched: Mask::NONE, lines: [&NO_LINE; BATCH] }
+    }
+
+    /// Returns the hashes of the mask `wanted` that are in it, looked up one by one.
+    fn are_in(&self, hashes: &[ItemHash], wanted: Mask) -> Mask {
+        wanted.each_of(hashes).fold(Mask::NONE, |present, (item, hash)| present | item.only_if(self.contains(hash)))
+    }
+
+    /// Whether a hash is in the short list. Compares all of them without a branch that could be mispredicted.
+    fn is_one_of_few(&self, hash: ItemHash) -> bool {
+        self.few.iter().fold(false, |found, few| found | (*few == hash))
+    }
+
+    /// Adds a hash. Returns whether it was absent. A part that cannot grow takes hashes until fifteen sixteenths of its slots
+    /// are used. Callers that limit the set use [`capacity_in`](Self::capacity_in).
+    ///
+    /// # Errors
+    /// [`Error::NoRoomForDeleted`] if more than 3720 hashes share the 20 top bits of `h1`; [`Error::OutOfMemory`];
+    /// [`Error::Unsound`] for the hash 0, 0. The set is unchanged.
+    pub fn insert(&mut self, hash: ItemHash) -> Result<bool, Error> {
+        if hash == NONE {
+            return Err(Error::Unsound);
+        }
+        if self.contains(hash) {
+            return Ok(false);
+        }
+        let is_new = if self.parts.is_empty() && self.few.len() < FEW_MAX {
+            self.insert_into_few(hash)?
+        } else {
+            self.make_room(hash)?;
+            self.part_of_mut(hash).is_some_and(|part| part.put(hash))
+        };
+        self.len += u64::from(is_new);
+        Ok(is_new)
+    }
+
+    /// Adds an absent hash to the short list.
+    fn insert_into_few(&mut self, hash: ItemHash) -> Result<bool, Error> {
+        if self.few.len() == self.few.capacity() {
+            self.lengthen()?;
+        }
+        let (Ok(place) | Err(place)) = self.few.binary_search(&hash);
+        self.few.insert(place, hash);
+        Ok(true)
+    }
+
+    /// Removes a hash. Returns whether it was present. A part keeps its table until it is empty; the empty set has no memory.
+    pub fn remove(&mut self, hash: ItemHash) -> bool {
+        if let Some(part) = self.part_of_mut(hash) {
+            let before = part.allocated_bytes();
+            if !part.take(hash) {
+                return false;
+            }
+            let given_back = before - part.allocated_bytes();
+            self.tables_bytes -= given_back;
+        } else if let Ok(place) = self.few.binary_search(&hash) {
+            self.few.remove(place);
+        } else {
+            return false;
+        }
+        self.len -= 1;
+        if self.is_empty() {
+            self.clear();
+        }
+        true
+    }
+
+    /// Removes all hashes and frees the memory.
+    pub fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Returns an equal set.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn try_clone(&self) -> Result<Self, Error> {
+        let (mut few, mut parts, mut directory) = (Vec::new(), Vec::new(), Vec::new());
+        reserve(&mut few, self.few.len())?;
+        reserve(&mut parts, self.parts.len())?;
+        reserve(&mut directory, self.directory.len())?;
+        few.extend_from_slice(&self.few);
+        directory.extend_from_slice(&self.directory);
+        for part in &self.parts {
+            parts.push(part.try_clone()?);
+        }
+        // The tables of the copy may need other padding.
+        let tables_bytes = parts.iter().map(Part::allocated_bytes).sum();
+        Ok(Self { few, parts, directory, tables_bytes, ..*self })
+    }
+
+    /// Lets the mover move the parts, starting at number `first`. Returns the number of the part to continue with if the mover
+    /// stops before the last. If the set grows in between, the caller can continue there: new parts are appended.
+    pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
+        if first == 0 {
+            relocate_elements(&mut self.few, mover);
+            relocate_elements(&mut self.parts, mover);
+            relocate_elements(&mut self.directory, mover);
+        }
+        let count = self.parts.len();
+        for (index, part) in self.parts.iter_mut().enumerate().skip(first) {
+            part.relocate(mover);
+            if index + 1 < count && mover.has_done_enough() {
+                return Some(index + 1);
+            }
+        }
+        None
+    }
+
+    /// Passes all hashes in ascending order to `f`, in runs of [`RUN`](Self::RUN) and a last one that may be shorter, whatever
+    /// the parts of the set are. Sorts a copy of each part on the stack (122 KiB in all), so that a save needs no memory.
+    ///
+    /// # Errors
+    /// Those of `f`, which ends the iteration.
+    pub fn for_each_sorted_run<E>(&self, mut f: impl FnMut(&[ItemHash]) -> Result<(), E>) -> Result<(), E> {
+        if !self.few.is_empty() {
+            return f(&self.few);
+        }
+        let (mut copy, mut run, mut length) = ([NONE; ENTRIES_MAX], [NONE; Self::RUN], 0);
+        for part in self.parts_in_order() {
+            let sorted = copy.get_mut(..part.entries()).unwrap_or_default();
+            sorted.iter_mut().zip(part.hashes()).for_each(|(to, from)| *to = from);
+            sorted.sort_unstable();
+            let mut rest = &*sorted;
+            while !rest.is_empty() {
+                let free = run.get_mut(length..).unwrap_or_default();
+                let (taken, left) = rest.split_at(rest.len().min(free.len()));
+                free.iter_mut().zip(taken).for_each(|(to, from)| *to = *from);
+                length += taken.len();
+                rest = left;
+                if length == Self::RUN {
+                    f(&run)?;
+                    length = 0;
+                }
+            }
+        }
+        match run.get(..length) {
+            Some(last @ [_, ..]) => f(last),
+            _ => Ok(()),
+        }
+    }
+
+    /// Appends a run of ascending hashes, all above the existing ones, for a reader. Looks up the last existing hash, which
+    /// takes a few microseconds per call.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for a hash that is not above the one before it, [`Error::OutOfMemory`], [`Error::NoRoomForDeleted`]
+    /// for hashes that no set can hold together. The set is unchanged.
+    pub fn extend_sorted(&mut self, run: &[ItemHash]) -> Result<(), Error> {
+        // The forbidden hash is below all others.
+        let of_parts = || self.parts_in_order().rev().find_map(|part| part.hashes().max());
+        let last = self.few.last().copied().or_else(of_parts).unwrap_or(NONE);
+        if run.first().is_some_and(|first| *first <= last) || !run.is_sorted_by(|one, next| one < next) {
+            return Err(Error::Unsound);
+        }
+        for (index, hash) in run.iter().enumerate() {
+            if let Err(error) = self.insert(*hash) {
+                run.iter().take(index).for_each(|hash| _ = self.remove(*hash));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the parts in the order of their hashes.
+    fn parts_in_order(&self) -> impl DoubleEndedIterator<Item = &Part> {
+        let place = |(place, number): (usize, &u32)| {
+            let part = usize::try_from(*number).ok().and_then(|number| self.parts.get(number))?;
+            // The first of its consecutive elements.
+            place.is_multiple_of(1 << self.depth.saturating_sub(part.depth)).then_some(part)
+        };
+        self.directory.iter().enumerate().filter_map(place)
+    }
+
+    /// Returns the index of the part to which a hash belongs.
+    #[inline]
+    fn number_of(&self, hash: ItemHash) -> Option<usize> {
+        self.directory.get(place(hash, self.depth)).and_then(|number| usize::try_from(*number).ok())
+    }
+
+    #[inline]
+    fn part_of(&self, hash: ItemHash) -> Option<&Part> {
+        self.parts.get(self.number_of(hash)?)
+    }
+
+    fn part_of_mut(&mut self, hash: ItemHash) -> Option<&mut Part> {
+        let number = self.number_of(hash)?;
+        self.parts.get_mut(number)
+    }
+}
+
+/// A lookup of a batch, in two steps so that the caller can work while the tag lines are loaded.
+pub struct Lookup<'a> {
+    set: &'a HashSet,
+    hashes: &'a [ItemHash],
+    fetched: Mask,
+    lines: [&'a TagLine; BATCH],
+}
+
+impl Lookup<'_> {
+    /// Prefetches the tag lines of the hashes of the mask `wanted`.
+    #[inline]
+    pub fn fetch(&mut self, wanted: Mask) {
+        for (item, hash) in (wanted - self.fetched).each_of(self.hashes) {
+            let line = self.set.part_of(hash).map_or(&NO_LINE, |part| part.fetch(hash));
+            if let Some(place) = self.lines.get_mut(item.lowest()) {
+                *place = line;
+            }
+        }
+        self.fetched |= wanted;
+    }
+
+    /// Returns the hashes of the mask `wanted` that are in the set. Prefetches the tag lines that were not prefetched yet.
+    #[inline]
+    #[must_use]
+    pub fn present(mut self, wanted: Mask) -> Mask {
+        let set = self.set;
+        if set.parts.is_empty() {
+            return set.are_in(self.hashes, if set.is_empty() { Mask::NONE } else { wanted });
+        }
+        self.fetch(wanted);
+        let mut suspects = Mask::NONE;
+        for ((item, hash), (_, line)) in wanted.each_of(self.hashes).zip(wanted.each_of(&self.lines)) {
+            suspects |= item.only_if(is_suspect(line, hash));
+        }
+        for (_, hash) in suspects.each_of(self.hashes) {
+            set.part_of(hash).into_iter().for_each(|part| part.prefetch_entry(hash));
+        }
+        set.are_in(self.hashes, suspects)
+    }
+}
+
+/// Returns a hash's index in a directory of 2^`depth` elements, `depth` at most 20: the top bits of `h1`.
+#[inline]
+const fn place(hash: ItemHash, depth: u32) -> usize {
+    // Two shifts, because a shift by 64 would be none.
+    (hash.h1 >> 1 >> (63 - depth)) as usize
+}
+
+/// Equal as sets. Looks up every hash of one in the other.
+impl PartialEq for HashSet {
+    fn eq(&self, other: &Self) -> bool {
+        let mut hashes = self.few.iter().copied().chain(self.parts.iter().flat_map(Part::hashes));
+        self.len == other.len && hashes.all(|hash| other.contains(hash))
+    }
+}
+
+impl std::fmt::Debug for HashSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HashSet").field("len", &self.len).field("parts", &self.parts.len()).finish_non_exhaustive()
+    }
+}
