@@ -103,10 +103,11 @@ fn keys_that_expire_are_room() {
         let evicted = client.info_number("evicted_keys");
         sizes_of_a_refusal(&client.run("BF.RESERVE large 0.01 40000000"));
         assert!(client.info_number("evicted_keys") <= evicted + 5);
-        // The room is never more than with a policy that may take any key.
+        // The room is never more than with a policy that may take any key, but for what the server itself uses in between.
         let room = available(client);
         client.run("CONFIG SET maxmemory-policy allkeys-lru");
-        assert!(room <= available(client));
+        let most = available(client) + (1 << 20);
+        assert!(room <= most, "{room} of {most}");
     });
 }
 
