@@ -166,8 +166,8 @@ impl<Q> Guard<Q> {
         }
     }
 
-    /// Ends the lease of a cache key, whoever has it, and lets [`row_state`](Self::row_state) grant none from `now` until `end`.
-    /// Schedules its waiters. Of more than `max` records, some are evicted. If memory is refused, the next caller loads.
+    /// Ends the lease of a cache key, whoever holds it. Until `end`, [`row_state`](Self::row_state) grants no other. Schedules its
+    /// waiters. Of more than `max` records, some are evicted. If memory is refused, the next caller loads.
     pub fn back_off(&mut self, key: KeyId, (now, end): (Instant, Instant), max: usize) {
         self.note(Record::new(Row::of(key), RecordKind::BackOff, self.changes.last(), end), now, max);
         self.serve_soon(key);

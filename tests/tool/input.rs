@@ -166,7 +166,7 @@ fn dedup_and_load_extract_the_same_items() {
             let items = server.connect().run(&format!("BF.CARD {key}")).number();
             let new = run([&["dedup"], &reach[..], &words, &["--verbose", &path]].concat()).success();
             assert!(new.stderr.contains(", 0 of them new"), "{words:?}: {new:?}");
-            // An empty filter has as many new items as were loaded.
+            // In an empty filter, every loaded item is new.
             let fresh = format!("fresh:{number}");
             let reach = ["--url", &*url, "--key", &fresh];
             let new = run([&["dedup"], &reach[..], &words, &EXACT, &["--summary-json", &path]].concat()).success();

@@ -403,7 +403,7 @@ impl<S: RingRules> Ring<S> {
         self.turn_at(slot, if self.spec.forgets() == Forgets::Rolling { Moment(0) } else { begin }, now)
     }
 
-    /// A bucket takes at least as many items as the fullest live one took.
+    /// Returns a turn whose bucket has room for at least as many items as the fullest live one has.
     fn turn_at(&self, slot: u64, begin: Moment, now: Moment) -> Turn {
         let most = match self.spec.forgets() {
             Forgets::Rolling => None,

@@ -382,7 +382,7 @@ fn a_held_caller_is_answered_when_its_time_is_over() {
         client.run("HSET {f}:open * x");
         assert_held(&client.run(&format!("{UNLESS} WAIT 20")));
         assert_eq!(client.info_number("bf_bloom_fetches_held"), 1);
-        // CLIENT UNBLOCK, and a client that goes away.
+        // CLIENT UNBLOCK, and a client that disconnects.
         let mut waiter = server.connect();
         let id = waiter.run("CLIENT ID").number();
         waiter.send(&format!("{UNLESS} WAIT {LONG}").split(' ').collect::<Vec<_>>()).unwrap();

@@ -429,7 +429,7 @@ fn a_filter_that_goes_takes_its_adds_with_it() {
             assert!(!client.run(end).is_error(), "{end}");
             eventually("the key to go", || client.gauge("num_objects") == 0);
             assert_gone(client);
-            // Another one in its place.
+            // A new filter under the same key.
             client.run("DEL k");
             reserve(client, "k");
             assert_eq!(add(client, "k", 0..100), 100, "{end}");

@@ -695,7 +695,7 @@ fn the_operator_sees_it() {
             }
             let stats = client.run(&format!("BF.STATS {release}"));
             assert_eq!(stats.field("Hash").text(), "murmur2-either-seed");
-            // Of 50,000 names, as many are found as the estimate says: half of them under either hash.
+            // The rate over 50,000 absent names is the estimated one. Each of the two hashes contributes half of it.
             let strangers: Vec<String> = (0..50_000).map(|number| format!("stranger:{number}")).collect();
             let found = client.batched(&[b"BF.MEXISTS", release.as_bytes()], &strangers);
             let measured = found.iter().filter(|found| **found).count() as f64 / 50_000.0;

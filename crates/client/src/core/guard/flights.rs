@@ -177,7 +177,6 @@ impl Drop for Flight<'_> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
