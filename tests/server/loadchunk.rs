@@ -134,6 +134,24 @@ fn a_filter_is_live_with_its_last_record_and_not_before() {
     });
 }
 
+/// Even a byte that is no header: RedisBloom checks the key first.
+#[test]
+fn a_header_is_refused_by_a_live_filter_of_another_layout() {
+    with_client(|_, client| {
+        client.run("BF.RESERVE redisbloom 0.01 100 LAYOUT redisbloom");
+        client.run("BF.INSERT valkey-bloom TIGHTENING 0.5 ITEMS x");
+        let header = next_record(client, "redisbloom", 0).unwrap().1;
+        for key in ["redisbloom", "valkey-bloom"] {
+            let before = digest(client, key);
+            for data in [&b"x"[..], &header, b""] {
+                let refused = load_record(client, key, &(1, data.to_vec()));
+                assert_eq!(refused, error("ERR received bad data"), "{key}, {} bytes", data.len());
+            }
+            assert_eq!(digest(client, key), before, "{key}");
+        }
+    });
+}
+
 #[test]
 fn what_does_not_fit_is_refused_and_the_stream_can_go_on() {
     on_every_server(|program| {
