@@ -290,11 +290,7 @@ fn a_part_of_a_filter_that_is_given_up_leaves_no_trace() {
                 assert_not_live(&mut client, "k");
                 assert!(!client.run(end).is_error());
                 eventually("the part to be gone", || client.run("TYPE k") != simple("bloomgate"));
-                for name in
-                    ["num_objects", "num_filters_across_objects", "num_items_across_objects", "total_memory_bytes"]
-                {
-                    eventually(name, || client.gauge(name) == 0);
-                }
+                client.assert_no_filters();
                 client.run("DEL k");
             }
         }

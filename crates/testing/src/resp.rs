@@ -263,6 +263,19 @@ impl Connection {
         self.info_number(&format!("bf_bloom_{name}"))
     }
 
+    /// Waits until INFO counts no filter and nothing of one.
+    pub fn assert_no_filters(&mut self) {
+        for name in [
+            "num_objects",
+            "num_filters_across_objects",
+            "num_items_across_objects",
+            "capacity_across_objects",
+            "total_memory_bytes",
+        ] {
+            eventually(&format!("{name} to be 0"), || self.gauge(name) == 0);
+        }
+    }
+
     /// The maximum number of bytes for the alignment of a bit array of this size: jemalloc aligns small blocks to cache
     /// lines, libc's malloc does not, and neither aligns large blocks to pages.
     pub fn alignment_bytes(&mut self, size: i64) -> i64 {

@@ -322,7 +322,10 @@ impl Pair {
     /// may be pending.
     pub fn start(program: &Path, pend_from: Option<u64>) -> Self {
         let server = |line: &str| {
-            let mut builder = Server::with(program).line("appendonly yes").line("auto-aof-rewrite-percentage 0");
+            let mut builder = Server::with(program)
+                .line("appendonly yes")
+                .line("appendfsync always")
+                .line("auto-aof-rewrite-percentage 0");
             if let Some(bytes) = pend_from {
                 let (faults, module) = (fault_module(), module());
                 let modules = format!("loadmodule {} PEND {bytes} {}", faults.display(), module.display());

@@ -378,23 +378,7 @@ fn any_rate_and_capacity_is_sized_by_redisblooms_rule() {
     });
 }
 
-// The counters after a refused payload, and RedisBloom's other types, which stop the start of a server.
-
-#[test]
-fn a_refused_payload_leaves_no_trace_in_the_counters() {
-    with_client(|server, client| {
-        restore(server, "k", &filters(TODAY)[0].payload);
-        client.run("DEL k");
-        let mut model = filters(TODAY)[0].model();
-        model.layers.last_mut().unwrap().bits += 1;
-        let payload = model.payload(4);
-        let words: [&[u8]; 4] = [b"RESTORE", b"k", b"0", &payload];
-        assert!(client.call(&words).is_error());
-        for name in ["num_objects", "num_items_across_objects", "capacity_across_objects", "total_memory_bytes"] {
-            assert_eq!(client.gauge(name), 0, "{name}");
-        }
-    });
-}
+// RedisBloom's other types, which stop the start of a server.
 
 /// A snapshot with one key, `k`, of a module's type.
 fn snapshot_of(type_name: &str) -> Vec<u8> {

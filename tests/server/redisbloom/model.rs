@@ -2,7 +2,9 @@
 //! tests ask a server and this model the same questions. Not a line here is the module's.
 
 use super::golden::{Golden, NARROW, RELEASES, TODAY, filters, items};
-use testing::with_fixed_checksum;
+use testing::{FOOTER, with_fixed_checksum};
+
+use Field::{Double, Text, Uint};
 
 pub const FORCE_64: u64 = 4;
 pub const NO_SCALING: u64 = 8;
@@ -61,6 +63,28 @@ impl Layer {
         }
     }
 
+    fn of_fields(fields: &[Field]) -> Self {
+        let [Uint(entries), Double(error), Uint(hashes), Double(bits_per_entry), size @ .., Text(bytes), Uint(items)] =
+            fields
+        else {
+            panic!("no layer: {fields:?}")
+        };
+        let (bits, log2_bits) = match size {
+            [Uint(bits), Uint(log2_bits)] => (*bits, *log2_bits as u8),
+            _ => ((*entries as f64 * bits_per_entry) as u64, 0),
+        };
+        Self {
+            entries: *entries,
+            error: *error,
+            hashes: *hashes,
+            bits_per_entry: *bits_per_entry,
+            bits,
+            log2_bits,
+            bytes: bytes.clone(),
+            items: *items,
+        }
+    }
+
     /// What positions are taken modulo.
     pub fn modulus(&self) -> u64 {
         if self.log2_bits > 0 { 1 << self.log2_bits } else { self.bits }
@@ -85,12 +109,26 @@ impl Model {
 
     /// The filter in a DUMP payload, and the version of its encoding.
     pub fn of_payload(payload: &[u8]) -> (u64, Self) {
-        read_payload(payload)
+        let (type_number, fields) = fields_of_payload(payload).expect("a module's value");
+        let encoding = type_number & 0x3ff;
+        let [Uint(items), Uint(count), rest @ ..] = &fields[..] else { panic!("no filter: {fields:?}") };
+        let (options, rest) = match rest {
+            [Uint(options), rest @ ..] if encoding >= 2 => (*options, rest),
+            rest => (0, rest),
+        };
+        let (growth, rest) = match rest {
+            [Uint(growth), rest @ ..] if encoding >= 4 => (*growth, rest),
+            rest => (2, rest),
+        };
+        let layers: Vec<Layer> = rest.chunks(if encoding == 0 { 6 } else { 8 }).map(Layer::of_fields).collect();
+        assert_eq!(layers.len() as u64, *count);
+        let either_seeds = options & FORCE_64 != 0 && (encoding < 4 || options & EITHER_SEEDS != 0);
+        (encoding, Self { items: *items, options, growth, layers, either_seeds })
     }
 
     /// A DUMP payload in one of the encodings 0 to 4, strings as they are.
     pub fn payload(&self, encoding: u64) -> Vec<u8> {
-        write_payload(self, encoding)
+        payload_of("MBbloom--", encoding, &fields_of(self, encoding))
     }
 
     /// The filter as it is saved today: no powers of two any more, except where nothing says which hash it has.
@@ -446,15 +484,15 @@ fn write_value(bytes: &mut Vec<u8>, type_number: u64, fields: &[Field]) {
     write_length(bytes, type_number);
     for field in fields {
         match field {
-            Field::Uint(number) => {
+            Uint(number) => {
                 bytes.push(2);
                 write_length(bytes, *number);
             }
-            Field::Double(number) => {
+            Double(number) => {
                 bytes.push(4);
                 bytes.extend(number.to_le_bytes());
             }
-            Field::Text(text) => {
+            Text(text) => {
                 bytes.push(5);
                 write_length(bytes, text.len() as u64);
                 bytes.extend(text);
@@ -466,26 +504,22 @@ fn write_value(bytes: &mut Vec<u8>, type_number: u64, fields: &[Field]) {
 
 /// The fields of a filter in one of the encodings 0 to 4.
 pub fn fields_of(model: &Model, encoding: u64) -> Vec<Field> {
-    let mut fields = vec![Field::Uint(model.items), Field::Uint(model.layers.len() as u64)];
+    let mut fields = vec![Uint(model.items), Uint(model.layers.len() as u64)];
     if encoding >= 2 {
-        fields.push(Field::Uint(model.options));
+        fields.push(Uint(model.options));
     }
     if encoding >= 4 {
-        fields.push(Field::Uint(model.growth));
+        fields.push(Uint(model.growth));
     }
     for layer in &model.layers {
-        fields.extend([Field::Uint(layer.entries), Field::Double(layer.error)]);
-        fields.extend([Field::Uint(layer.hashes), Field::Double(layer.bits_per_entry)]);
+        fields.extend([Uint(layer.entries), Double(layer.error)]);
+        fields.extend([Uint(layer.hashes), Double(layer.bits_per_entry)]);
         if encoding >= 1 {
-            fields.extend([Field::Uint(layer.bits), Field::Uint(u64::from(layer.log2_bits))]);
+            fields.extend([Uint(layer.bits), Uint(u64::from(layer.log2_bits))]);
         }
-        fields.extend([Field::Text(layer.bytes.clone()), Field::Uint(layer.items)]);
+        fields.extend([Text(layer.bytes.clone()), Uint(layer.items)]);
     }
     fields
-}
-
-pub fn write_payload(model: &Model, encoding: u64) -> Vec<u8> {
-    payload_of("MBbloom--", encoding, &fields_of(model, encoding))
 }
 
 fn write_length(bytes: &mut Vec<u8>, number: u64) {
@@ -503,103 +537,69 @@ fn write_length(bytes: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// The filter in a payload, and the version of its encoding.
-pub fn read_payload(payload: &[u8]) -> (u64, Model) {
-    assert_eq!(payload[0], 7, "a module's value");
-    let mut reader = Reader { rest: &payload[1..payload.len() - 10] };
-    let encoding = reader.length() & 0x3ff;
-    let items = reader.uint();
-    let count = reader.uint();
-    let options = if encoding >= 2 { reader.uint() } else { 0 };
-    let growth = if encoding >= 4 { reader.uint() } else { 2 };
-    let layers = (0..count).map(|_| reader.layer(encoding)).collect();
-    assert_eq!(reader.rest, [0], "the mark at the end");
-    let either_seeds = options & FORCE_64 != 0 && (encoding < 4 || options & EITHER_SEEDS != 0);
-    (encoding, Model { items, options, growth, layers, either_seeds })
+/// The number of a module's type, with the version of its encoding, and the fields of a payload; `None` if they are not whole.
+pub fn fields_of_payload(payload: &[u8]) -> Option<(u64, Vec<Field>)> {
+    let mut rest = payload.get(1..payload.len().checked_sub(FOOTER)?)?;
+    let type_number = read_length(&mut rest)?;
+    let mut fields = Vec::new();
+    loop {
+        fields.push(match read_length(&mut rest)? {
+            0 => return rest.is_empty().then_some((type_number, fields)),
+            2 => Uint(read_length(&mut rest)?),
+            4 => Double(f64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?)),
+            5 if rest.first() == Some(&0xc3) => {
+                take(&mut rest, 1)?;
+                let (packed, length) = (read_length(&mut rest)?, read_length(&mut rest)?);
+                let text = unpack(take(&mut rest, usize::try_from(packed).ok()?)?)?;
+                if text.len() as u64 != length {
+                    return None;
+                }
+                Text(text)
+            }
+            5 => {
+                let length = usize::try_from(read_length(&mut rest)?).ok()?;
+                Text(take(&mut rest, length)?.to_vec())
+            }
+            _ => return None,
+        });
+    }
 }
 
-struct Reader<'a> {
-    rest: &'a [u8],
+/// Takes the next bytes.
+pub fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+    let (taken, after) = rest.split_at_checked(count)?;
+    *rest = after;
+    Some(taken)
 }
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> &'a [u8] {
-        let (taken, rest) = self.rest.split_at(count);
-        self.rest = rest;
-        taken
-    }
-
-    fn number(&mut self, count: usize) -> u64 {
-        self.take(count).iter().fold(0, |number, &byte| (number << 8) | u64::from(byte))
-    }
-
-    fn length(&mut self) -> u64 {
-        let first = self.number(1);
-        match first >> 6 {
-            0 => first,
-            1 => (first & 0x3f) << 8 | self.number(1),
-            _ if first == 0x80 => self.number(4),
-            _ if first == 0x81 => self.number(8),
-            _ => panic!("not a length: {first:#x}"),
-        }
-    }
-
-    fn opcode(&mut self, expected: u64) {
-        assert_eq!(self.length(), expected, "the kind of the next field");
-    }
-
-    fn uint(&mut self) -> u64 {
-        self.opcode(2);
-        self.length()
-    }
-
-    fn double(&mut self) -> f64 {
-        self.opcode(4);
-        f64::from_le_bytes(self.take(8).try_into().expect("eight bytes"))
-    }
-
-    fn text(&mut self) -> Vec<u8> {
-        self.opcode(5);
-        if self.rest[0] != 0xc3 {
-            let length = self.length() as usize;
-            return self.take(length).to_vec();
-        }
-        self.take(1);
-        let packed = self.length() as usize;
-        let length = self.length() as usize;
-        let text = unpack(self.take(packed));
-        assert_eq!(text.len(), length);
-        text
-    }
-
-    fn layer(&mut self, encoding: u64) -> Layer {
-        let (entries, error, hashes, bits_per_entry) = (self.uint(), self.double(), self.uint(), self.double());
-        let (mut bits, mut log2_bits) = ((entries as f64 * bits_per_entry) as u64, 0);
-        if encoding >= 1 {
-            bits = self.uint();
-            log2_bits = self.uint() as u8;
-        }
-        let bytes = self.text();
-        Layer { entries, error, hashes, bits_per_entry, bits, log2_bits, bytes, items: self.uint() }
+fn read_length(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = |count| Some(take(rest, count)?.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)));
+    let first = number(1)?;
+    match first {
+        0..0x40 => Some(first),
+        0x40..0x80 => Some((first & 0x3f) << 8 | number(1)?),
+        0x80 => number(4),
+        0x81 => number(8),
+        _ => None,
     }
 }
 
 /// LZF (Marc Lehmann), in which the servers save strings that shrink.
-fn unpack(mut packed: &[u8]) -> Vec<u8> {
+fn unpack(mut packed: &[u8]) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     while let [control, rest @ ..] = packed {
         let control = usize::from(*control);
         if control < 32 {
-            text.extend(&rest[..=control]);
+            text.extend(rest.get(..=control)?);
             packed = &rest[control + 1..];
             continue;
         }
-        let (more, rest) = if control >> 5 == 7 { (usize::from(rest[0]), &rest[1..]) } else { (0, rest) };
-        let begin = text.len() - ((control & 31) << 8) - usize::from(rest[0]) - 1;
+        let (more, rest) = if control >> 5 == 7 { (usize::from(*rest.first()?), &rest[1..]) } else { (0, rest) };
+        let begin = text.len().checked_sub(((control & 31) << 8) + usize::from(*rest.first()?) + 1)?;
         for place in begin..begin + (control >> 5) + more + 2 {
             text.push(text[place]);
         }
         packed = &rest[1..];
     }
-    text
+    Some(text)
 }

@@ -1,11 +1,10 @@
-//! The reliability of one server: kills, full disks, torn files, leaks, an attacker, untrusted bytes, faults of other modules,
-//! extreme sizes, and everyday operations. `BLOOMGATE_EFFORT` (default 1) multiplies the work. Every test prints its figures.
+//! The reliability of one server: full disks, torn files, leaks, an attacker, untrusted bytes, extreme sizes, and everyday
+//! operations. `BLOOMGATE_EFFORT` (default 1) multiplies the work. Every test prints its figures.
 
 mod defragmentation;
 mod disk;
 mod faults;
 mod hostile;
-mod kill;
 mod operations;
 mod sizes;
 

@@ -1,10 +1,9 @@
-//! A filter under an operator's commands: MEMORY USAGE is exact, and the module stays loaded under its name. And faults of other
-//! modules.
+//! A filter under an operator's commands: MEMORY USAGE is exact, and the module stays loaded under its name.
 
 use std::fs;
 use std::path::Path;
 
-use testing::{Connection, Server, Stop, array, eventually, integer, module, ok, on_every_server, simple, with_client};
+use testing::{Connection, Server, array, eventually, integer, module, ok, on_every_server, simple};
 
 /// Returns the size that jemalloc allocates for a request: four size classes for each power of two from 64 bytes on.
 fn size_class(bytes: i64) -> i64 {
@@ -129,62 +128,5 @@ fn the_module_cannot_be_unloaded_nor_loaded_twice() {
         let ours = modules.elements().iter().filter(|module| module.field("name").text() == "bf");
         assert_eq!(ours.count(), 1, "{modules:?}");
         eprintln!("2 unloads and 2 loads refused");
-    });
-}
-
-// Faults of other modules that only commands can show. Those of payloads and records are in `crates/filter/tests/corpus/cases.rs`.
-// Their inputs go through a server in `hostile.rs`.
-
-#[test]
-fn redisbloom_reserve_of_exabytes() {
-    with_client(|_, client| {
-        for layout in ["", " LAYOUT redisbloom"] {
-            assert!(client.run(&format!("BF.RESERVE k 0.01 1000000000000000000{layout}")).is_error());
-        }
-        assert!(client.run("BF.INSERT k CAPACITY 1000000000000000000 TIGHTENING 0.5").is_error());
-        assert_eq!(client.run("EXISTS k"), integer(0));
-        assert!(client.info_number("used_memory_peak") < 64 << 20);
-    });
-}
-
-#[test]
-fn redisbloom_filters_with_a_rate_near_1_have_bits_and_hashes() {
-    with_client(|_, client| {
-        for line in [
-            "BF.RESERVE k 0.999999999999 1",
-            "BF.RESERVE k 0.999999999999 1 LAYOUT redisbloom",
-            "BF.INSERT k ERROR 0.999999999999 CAPACITY 1 TIGHTENING 0.999999999999",
-        ] {
-            assert!(!client.run(line).is_error(), "{line}");
-            for item in 0..10 {
-                client.run(&format!("BF.ADD k {item}"));
-                assert_eq!(client.run(&format!("BF.EXISTS k {item}")), integer(1), "{line}");
-            }
-            for layer in &client.run("BF.DEBUG k").elements()[1..] {
-                let text = layer.text();
-                assert!(!text.contains("bits:0 ") && !text.contains("hashes:0 "), "{text}");
-            }
-            client.run("DEL k");
-        }
-    });
-}
-
-#[test]
-fn valkey_bloom_a_server_starts_with_a_filter_above_the_limit() {
-    on_every_server(|program| {
-        let mut server = Server::with(program).line("bf.max-filter-bytes 1000000").start();
-        let mut client = server.connect();
-        client.run("CONFIG SET bf.max-filter-bytes 0");
-        let lines = ["native 0.01 1000000", "redisbloom 0.01 1000000 LAYOUT redisbloom"];
-        lines.iter().for_each(|line| assert_eq!(client.run(&format!("BF.RESERVE {line}")), ok()));
-        client.run("BF.INSERT valkey CAPACITY 1000000 TIGHTENING 0.5 ITEMS a");
-        server.restart(Stop::Save);
-        let mut client = server.connect();
-        assert_eq!(client.run("CONFIG GET bf.max-filter-bytes").elements()[1].text(), "1000000");
-        for key in ["native", "redisbloom", "valkey"] {
-            assert!(client.run(&format!("MEMORY USAGE {key}")).number() > 1_000_000, "{key}");
-        }
-        assert_eq!(client.run("BF.EXISTS valkey a"), integer(1));
-        assert!(client.run("BF.RESERVE k 0.01 1000000").is_error(), "a client is bound");
     });
 }

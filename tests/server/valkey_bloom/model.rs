@@ -13,16 +13,14 @@ use serde_json::Value;
 
 use crate::golden::{self, Source};
 use crate::growth;
-use testing::{Builder, Connection, Reply, Server, Version, dump, integer, ok, simple, value_of, with_fixed_checksum};
+use crate::redisbloom::model::{Field, payload_of};
+use testing::{Builder, Connection, Reply, Server, Version, dump, integer, ok, simple, value_of};
 
 /// The seed of filters that were made without a random one.
 pub const FIXED_SEED: [u8; 32] = [
     0x59, 0x0f, 0xf5, 0x22, 0xea, 0x78, 0x11, 0xda, 0xa7, 0x14, 0xd8, 0x09, 0x3b, 0x3e, 0x7b, 0xd9, 0x1d, 0x89, 0x8a,
     0x73, 0x3e, 0x98, 0x88, 0x87, 0x30, 0x7f, 0x97, 0xcd, 0x28, 0x07, 0x33, 0x83,
 ];
-
-/// `bloomfltr` as a module type's number: nine letters of six bits, and encoding version 1 in the lowest ten bits.
-const TYPE_NUMBER: u64 = 0x6e5a_2899_f96d_ac01;
 
 /// A filter: sub-filters, oldest first.
 #[derive(Clone)]
@@ -43,14 +41,6 @@ pub struct Layer {
     pub items: i64,
     pub hashes: u32,
     pub bits: Vec<u8>,
-}
-
-/// What a snapshot or a DUMP holds of a filter, value by value.
-#[derive(Clone)]
-pub enum Field {
-    Integer(u64),
-    Double(f64),
-    Text(Vec<u8>),
 }
 
 impl Model {
@@ -177,16 +167,16 @@ impl Model {
     /// What a snapshot holds: five values for the filter, two for each sub-filter, three for the last.
     pub fn fields(&self) -> Vec<Field> {
         let mut fields = vec![
-            Field::Integer(self.layers.len() as u64),
-            Field::Integer(u64::from(self.expansion)),
+            Field::Uint(self.layers.len() as u64),
+            Field::Uint(u64::from(self.expansion)),
             Field::Double(self.rate),
             Field::Double(self.tightening),
-            Field::Integer(u64::from(self.is_seed_random)),
+            Field::Uint(u64::from(self.is_seed_random)),
         ];
         for (number, layer) in self.layers.iter().enumerate() {
-            fields.push(Field::Integer(layer.capacity as u64));
+            fields.push(Field::Uint(layer.capacity as u64));
             if number + 1 == self.layers.len() {
-                fields.push(Field::Integer(layer.items as u64));
+                fields.push(Field::Uint(layer.items as u64));
             }
             fields.push(Field::Text(self.bitmap(layer)));
         }
@@ -195,7 +185,7 @@ impl Model {
 
     /// A DUMP without compression.
     pub fn dump(&self) -> Vec<u8> {
-        dump_of(&self.fields())
+        payload_of("bloomfltr", 1, &self.fields())
     }
 }
 
@@ -209,49 +199,6 @@ impl Layer {
 
 fn bytes_of_bits(capacity: i64, rate: f64) -> u64 {
     (capacity as f64 * rate.ln() / (-8.0 * std::f64::consts::LN_2.powi(2))).ceil() as u64
-}
-
-/// A DUMP payload with these values, version 10 and the right checksum.
-pub fn dump_of(fields: &[Field]) -> Vec<u8> {
-    let mut bytes = vec![7, 0x81];
-    bytes.extend(TYPE_NUMBER.to_be_bytes());
-    for field in fields {
-        match field {
-            Field::Integer(number) => {
-                bytes.push(2);
-                write_length(&mut bytes, *number);
-            }
-            Field::Double(number) => {
-                bytes.push(4);
-                bytes.extend(number.to_le_bytes());
-            }
-            Field::Text(text) => {
-                bytes.push(5);
-                write_length(&mut bytes, text.len() as u64);
-                bytes.extend(text);
-            }
-        }
-    }
-    bytes.push(0);
-    bytes.extend([10, 0]);
-    bytes.extend([0; 8]);
-    with_fixed_checksum(bytes)
-}
-
-/// A length as snapshots have it.
-fn write_length(bytes: &mut Vec<u8>, length: u64) {
-    match length {
-        0..64 => bytes.push(length as u8),
-        64..16_384 => bytes.extend((0x4000 | length as u16).to_be_bytes()),
-        16_384..0x1_0000_0000 => {
-            bytes.push(0x80);
-            bytes.extend((length as u32).to_be_bytes());
-        }
-        _ => {
-            bytes.push(0x81);
-            bytes.extend(length.to_be_bytes());
-        }
-    }
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
