@@ -1,8 +1,8 @@
 //! What the three commands answer, word by word, in both protocols.
 
 use super::{
-    FETCH, INVENTED, LONG, UNLESS, absent, fill, hit, lasting, load, token, wait_of, wait_with, waiters, with_filter,
-    word,
+    FETCH, INVENTED, LONG, UNLESS, WHILE, absent, fill, hit, lasting, load, token, wait_of, wait_with, waiters,
+    with_filter, word,
 };
 use testing::{
     Connection, Reply, Server, array, bulk, error, eventually, in_both_protocols, nil, ok, on_every_server, with_client,
@@ -259,9 +259,6 @@ fn transactions_scripts_and_functions_do_not_wait() {
 
 // WHILE and UNLESS of BF.FETCH: keys that someone else keeps, on which the answers depend.
 
-/// BF.FETCH that is never told `absent` without the heartbeat.
-const WHILE: &str = "BF.FETCH {f} 42 {f}:42 WHILE {f}:feed";
-
 /// What a reply says to whoever must come again because of UNLESS.
 fn assert_held(reply: &Reply) {
     assert_eq!(wait_of(reply), 1, "{reply:?}");
@@ -422,76 +419,5 @@ fn clients_are_held_by_the_hash_that_they_name() {
         client.run("DEL {f}:open");
         client.run("BF.CHANGED {f} 42 {f}:42");
         token(&clients[0].receive().unwrap());
-    });
-}
-
-#[test]
-fn the_keys_of_while_and_unless_are_keys_of_the_command() {
-    with_client(|server, client| {
-        with_filter(client);
-        let keys = |client: &mut Connection, line: &str| {
-            let keys = client.run(&format!("COMMAND GETKEYSANDFLAGS {line}"));
-            let key = |key: &Reply| {
-                let flags: Vec<String> = key.elements()[1].elements().iter().map(Reply::text).collect();
-                format!("{} {}", key.elements()[0].text(), flags.join(" "))
-            };
-            keys.elements().iter().map(key).collect::<Vec<_>>().join(", ")
-        };
-        // The second is the cache key, whose lease may be granted.
-        let flags = |place| if place == 1 { "RW access update" } else { "RO access" };
-        let reads = |names: &[&str]| {
-            names
-                .iter()
-                .enumerate()
-                .map(|(place, name)| format!("{name} {}", flags(place)))
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
-        for (line, names) in [
-            ("BF.FETCH a i b WHILE w", &["a", "b", "w"] as &[&str]),
-            ("BF.FETCH a i b LEASE 5 UNLESS u WAIT 7", &["a", "b", "u"]),
-            ("BF.FETCH a i b UNLESS u STALE 1 while w", &["a", "b", "w", "u"]),
-            ("BF.FETCH a i b WHILE UNLESS UNLESS WHILE", &["a", "b", "UNLESS", "WHILE"]),
-            ("BF.FETCH WHILE UNLESS WHILE UNLESS u", &["WHILE", "WHILE", "u"]),
-        ] {
-            assert_eq!(keys(client, line), reads(names), "{line}");
-        }
-        let mut login = |rules: &str| {
-            let mut user = server.connect();
-            assert_eq!(client.run(&format!("ACL SETUSER reader reset on nopass +@all {rules}")), ok());
-            assert_eq!(user.run("AUTH reader x"), ok());
-            user
-        };
-        let denied = |reply: &Reply| reply.is_error() && reply.error_text().starts_with("NOPERM");
-        for (line, name) in [(WHILE, "{f}:feed"), (UNLESS, "{f}:open")] {
-            let read = "%R~{f} ~{f}:42";
-            assert!(denied(&login(read).run(line)), "{line}");
-            assert!(denied(&login(&format!("{read} %W~{name}")).run(line)), "{line}");
-            assert!(!denied(&login(&format!("{read} %R~{name}")).run(line)), "{line}");
-        }
-        // A key that is named like an option hides no other.
-        let both = "BF.FETCH {f} 42 {f}:42 WHILE UNLESS UNLESS {f}:open";
-        assert!(denied(&login("%R~{f} ~{f}:42 %R~UNLESS").run(both)));
-        assert!(!denied(&login("%R~{f} ~{f}:42 %R~UNLESS %R~{f}:open").run(both)));
-    });
-}
-
-#[test]
-fn in_a_cluster_the_keys_of_while_and_unless_lie_in_the_same_slot() {
-    on_every_server(|program| {
-        let server = Server::with(program).line("cluster-enabled yes").start();
-        let mut client = server.connect();
-        assert_eq!(client.run("CLUSTER ADDSLOTSRANGE 0 16383"), ok());
-        eventually("the cluster to be up", || !client.run("GET x").is_error());
-        with_filter(&mut client);
-        let lease = load(&mut client, &format!("{WHILE} UNLESS {{f}}:open"));
-        assert_eq!(fill(&mut client, &lease, "VALUE v"), ok());
-        for line in [
-            "BF.FETCH {f} 42 {f}:42 WHILE elsewhere",
-            "BF.FETCH {f} 42 {f}:42 UNLESS elsewhere",
-            "BF.FETCH {f} 42 {f}:42 WHILE {f}:feed UNLESS elsewhere",
-        ] {
-            assert!(client.run(line).error_text().starts_with("CROSSSLOT"), "{line}");
-        }
     });
 }

@@ -2,10 +2,10 @@
 
 use super::{FETCH, absent, fill, hit, load, token, wait_of, with_filter, word};
 use testing::{
-    Connection, Reply, Server, array, bulk, error, in_both_protocols, integer, lines, nil, ok, on_every_server,
+    Connection, Reply, Server, array, error, in_both_protocols, integer, lines, nil, ok, on_every_server,
     with_append_only_client, with_client,
 };
-use testing::{catch_up, digest, eventually, follow};
+use testing::{catch_up, digest, follow};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -61,21 +61,6 @@ fn an_item_that_is_refused_is_an_error_in_its_place() {
 }
 
 #[test]
-fn a_batch_of_changes_renews_items_in_a_ring() {
-    with_client(|_, client| {
-        assert_eq!(client.run("BF.RESERVE {f} 0.0001 1000 WINDOW 3600 BUCKETS 3"), ok());
-        let line = "BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43";
-        assert_eq!(client.run(line), array([integer(1), integer(1)]));
-        client.run("BF.ROTATE {f}");
-        assert_eq!(client.run(line), array([integer(0), integer(0)]));
-        for _ in 0..2 {
-            client.run("BF.ROTATE {f}");
-        }
-        assert_eq!(client.run("BF.MEXISTS {f} 42 43"), array([integer(1), integer(1)]), "they were renewed");
-    });
-}
-
-#[test]
 fn a_batch_of_a_thousand_pairs_answers_like_a_thousand_commands() {
     with_client(|_, client| {
         client.run("BF.RESERVE {f} 0.01 100");
@@ -114,86 +99,6 @@ fn a_batch_of_changes_propagates_its_effects() {
             "DEL {f}:42",
         ];
         assert_eq!(carried, expected);
-    });
-}
-
-#[test]
-fn transactions_and_scripts_run_batches() {
-    with_client(|_, client| {
-        with_filter(client);
-        client.run("MULTI");
-        client.run("BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43");
-        client.run("BF.MFETCH {f} LEASE 1000000 ITEMS never {f}:never 42 {f}:42");
-        let replies = client.run("EXEC");
-        let [changed, fetched] = replies.elements() else { panic!("{replies:?}") };
-        assert_eq!(changed, &array([integer(0), integer(1)]));
-        assert_eq!(fetched.elements()[0], absent());
-        assert_eq!(fill(client, &token(&fetched.elements()[1]), "VALUE row"), ok());
-        let script = "return redis.call('BF.MCHANGED', KEYS[1], 'ITEMS', '44', KEYS[2], '42', KEYS[3])";
-        let reply = client.call(&["EVAL", script, "3", "{f}", "{f}:44", "{f}:42"]);
-        assert_eq!(reply, array([integer(1), integer(0)]));
-        let script = "return redis.call('BF.MFETCH', KEYS[1], 'ITEMS', '42', KEYS[2], 'never', KEYS[3])";
-        client.run("SET {f}:42 row");
-        let reply = client.call(&["EVAL", script, "3", "{f}", "{f}:42", "{f}:never"]);
-        assert_eq!(reply, array([hit("row"), absent()]));
-        let library = "#!lua name=batches\nredis.register_function('change', function(keys) \
-                       return redis.call('BF.MCHANGED', keys[1], 'ITEMS', '45', keys[2]) end)";
-        assert_eq!(client.call(&["FUNCTION", "LOAD", library]), bulk("batches"));
-        assert_eq!(client.call(&["FCALL", "change", "2", "{f}", "{f}:45"]), array([integer(1)]));
-    });
-}
-
-#[test]
-fn the_keys_of_a_batch_are_known() {
-    with_client(|server, client| {
-        with_filter(client);
-        let keys = client.run("COMMAND GETKEYSANDFLAGS BF.MCHANGED a ITEMS i b j c");
-        let key = |key: &Reply| {
-            let flags: Vec<String> = key.elements()[1].elements().iter().map(Reply::text).collect();
-            format!("{} {}", key.elements()[0].text(), flags.join(" "))
-        };
-        let keys: Vec<String> = keys.elements().iter().map(key).collect();
-        assert_eq!(keys, ["a RW insert", "b RW update", "c RW update"]);
-        let docs = client.run("COMMAND DOCS BF.MCHANGED");
-        let pair = &docs.field("bf.mchanged").field("arguments").elements()[1];
-        assert_eq!((pair.field("token").text(), pair.field("type").text()), ("ITEMS".to_owned(), "block".to_owned()));
-        let parts: Vec<String> =
-            pair.field("arguments").elements().iter().map(|part| part.field("name").text()).collect();
-        assert_eq!(parts, ["item", "cachekey"]);
-
-        let line = "BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43";
-        let mut denied = |rules: &str| {
-            let mut user: Connection = server.connect();
-            assert_eq!(client.run(&format!("ACL SETUSER writer reset on nopass +@all {rules}")), ok());
-            assert_eq!(user.run("AUTH writer x"), ok());
-            user.run(line).is_error()
-        };
-        assert!(denied("~{f} ~{f}:42") && denied("~{f} ~{f}:42 %R~{f}:43") && denied("%R~{f} ~{f}:*"));
-        assert!(!denied("~{f} ~{f}:42 ~{f}:43"));
-    });
-}
-
-#[test]
-fn in_a_cluster_the_pairs_lie_in_one_slot() {
-    on_every_server(|program| {
-        let server = Server::with(program).line("cluster-enabled yes").start();
-        let mut client = server.connect();
-        assert_eq!(client.run("CLUSTER ADDSLOTSRANGE 0 16383"), ok());
-        eventually("the cluster to be up", || !client.run("GET x").is_error());
-        with_filter(&mut client);
-        // Items are no keys.
-        assert_eq!(client.run("BF.MCHANGED {f} ITEMS x {f}:42 y {f}:43"), array([integer(1), integer(1)]));
-        for line in ["BF.MCHANGED {f} ITEMS 42 {f}:42 43 elsewhere", "BF.MCHANGED {f} ITEMS 42 elsewhere"] {
-            assert!(client.run(line).error_text().starts_with("CROSSSLOT"), "{line}");
-            let line = line.replacen("MCHANGED {f}", "MFETCH {f} WHILE {f}:feed", 1);
-            assert!(client.run(&line).error_text().starts_with("CROSSSLOT"), "{line}");
-        }
-        let line = "BF.MFETCH {f} WHILE elsewhere ITEMS 42 {f}:42";
-        assert!(client.run(line).error_text().starts_with("CROSSSLOT"));
-        let lease = load(&mut client, FETCH.replace("42", "x").as_str());
-        assert_eq!(client.run(&format!("BF.FILL {{f}} x {{f}}:x {lease} VALUE v")), ok());
-        assert_eq!(client.run("BF.FETCH {f} x {f}:x"), hit("v"));
-        assert_eq!(client.run("BF.FETCH {f} never {f}:never"), absent());
     });
 }
 
@@ -335,40 +240,5 @@ fn a_batch_of_fetches_is_refused_before_anything_changes() {
         assert_eq!(other.run("BF.MEXISTS {f} 43 44"), array([integer(1), integer(1)]));
         assert_eq!(other.run("EXISTS {f}:43").number(), 0);
         assert_eq!(digest(&mut other, "{f}"), digest(&mut client, "{f}"));
-    });
-}
-
-#[test]
-fn the_keys_of_a_batch_of_fetches_are_known() {
-    with_client(|server, client| {
-        with_filter(client);
-        for (line, names) in [
-            ("BF.MFETCH a ITEMS i b j c", &["a", "b", "c"] as &[&str]),
-            ("BF.MFETCH a WHILE w LEASE 5 UNLESS u ITEMS i b j c", &["a", "b", "c", "w", "u"]),
-            ("BF.MFETCH a UNLESS ITEMS WHILE UNLESS ITEMS ITEMS b", &["a", "b", "UNLESS", "ITEMS"]),
-        ] {
-            let keys = client.run(&format!("COMMAND GETKEYSANDFLAGS {line}"));
-            let key = |key: &Reply| {
-                let flags: Vec<String> = key.elements()[1].elements().iter().map(Reply::text).collect();
-                let is_cache_key = ["b", "c"].contains(&key.elements()[0].text().as_str());
-                assert_eq!(flags.join(" "), if is_cache_key { "RW access update" } else { "RO access" }, "{line}");
-                key.elements()[0].text()
-            };
-            assert_eq!(keys.elements().iter().map(key).collect::<Vec<_>>(), names, "{line}");
-        }
-        let line = "BF.MFETCH {f} WHILE {f}:feed UNLESS {f}:open ITEMS 42 {f}:42 43 {f}:43";
-        let mut denied = |rules: &str| {
-            let mut user: Connection = server.connect();
-            assert_eq!(client.run(&format!("ACL SETUSER reader reset on nopass +@all {rules}")), ok());
-            assert_eq!(user.run("AUTH reader x"), ok());
-            user.run(line).is_error()
-        };
-        let all = ["%R~{f}", "%R~{f}:feed", "%R~{f}:open", "~{f}:42", "~{f}:43"];
-        for left_out in all {
-            let others: Vec<&str> = all.into_iter().filter(|rule| *rule != left_out).collect();
-            assert!(denied(&others.join(" ")), "{left_out}");
-        }
-        assert!(denied("%R~{f} %R~{f}:feed %R~{f}:open ~{f}:42 %R~{f}:43"), "it may not fill one of them");
-        assert!(!denied(&all.join(" ")));
     });
 }

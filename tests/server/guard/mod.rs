@@ -3,6 +3,7 @@
 mod answers;
 mod batches;
 mod carried;
+mod keys;
 mod waiting;
 
 use testing::{Connection, Reply, Server, array, bulk, eventually, ok};
@@ -12,6 +13,8 @@ const ITEM: &str = "42";
 const FETCH: &str = "BF.FETCH {f} 42 {f}:42";
 /// BF.FETCH that waits for writes in flight.
 const UNLESS: &str = "BF.FETCH {f} 42 {f}:42 UNLESS {f}:open";
+/// BF.FETCH that is never told `absent` without the heartbeat.
+const WHILE: &str = "BF.FETCH {f} 42 {f}:42 WHILE {f}:feed";
 
 /// A token that no server has handed out.
 const INVENTED: &str = "0123456789abcdef0123456789abcdef";

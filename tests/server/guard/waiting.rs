@@ -21,34 +21,6 @@ fn id_of(watcher: &mut Connection, client: &Connection) -> String {
 }
 
 #[test]
-fn all_waiters_get_the_value() {
-    with_client(|server, client| {
-        with_filter(client);
-        let lease = load(client, FETCH);
-        let mut clients = waiting(server, 5);
-        assert_eq!(client.info_number("blocked_clients"), 5);
-        assert_eq!(fill(client, &lease, "VALUE row"), ok());
-        for client in &mut clients {
-            assert_eq!(client.receive().unwrap(), hit("row"));
-            assert_eq!(client.run("PING").text(), "PONG");
-        }
-        assert_eq!(client.info_number("bf_bloom_waiting"), 0);
-
-        // A plain SET has the same effect, and so has NONE.
-        client.run("BF.CHANGED {f} 42 {f}:42");
-        load(client, FETCH);
-        let mut clients = waiting(server, 3);
-        client.run("SET {f}:42 other");
-        clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), hit("other")));
-        client.run("BF.CHANGED {f} 42 {f}:42");
-        let lease = load(client, FETCH);
-        let mut clients = waiting(server, 3);
-        assert_eq!(fill(client, &lease, "NONE EX 100"), ok());
-        clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), absent()));
-    });
-}
-
-#[test]
 fn a_waiter_whose_time_is_up_is_told_to_come_again() {
     with_client(|server, client| {
         with_filter(client);

@@ -1,0 +1,126 @@
+//! The keys of the guard's commands: where the server finds them, which rights a user needs, and that they lie in one slot.
+
+use super::{FETCH, INVENTED, UNLESS, WHILE, absent, fill, load, with_filter};
+use testing::{Connection, Reply, Server, array, eventually, integer, ok, on_every_server, with_client};
+
+#[test]
+fn the_server_finds_every_key_and_what_is_done_to_it() {
+    with_client(|_, client| {
+        for (line, expected) in [
+            ("BF.FETCH a i b WAIT 5", "read a, lease b"),
+            ("BF.FETCH a i b WHILE w", "read a, lease b, read w"),
+            ("BF.FETCH a i b LEASE 5 UNLESS u WAIT 7", "read a, lease b, read u"),
+            ("BF.FETCH a i b UNLESS u STALE 1 while w", "read a, lease b, read w, read u"),
+            ("BF.FETCH a i b WHILE UNLESS UNLESS WHILE", "read a, lease b, read UNLESS, read WHILE"),
+            ("BF.FETCH WHILE UNLESS WHILE UNLESS u", "read WHILE, lease WHILE, read u"),
+            ("BF.MFETCH a ITEMS i b j c", "read a, lease b, lease c"),
+            ("BF.MFETCH a WHILE w LEASE 5 UNLESS u ITEMS i b j c", "read a, lease b, lease c, read w, read u"),
+            ("BF.MFETCH a UNLESS ITEMS WHILE UNLESS ITEMS ITEMS b", "read a, lease b, read UNLESS, read ITEMS"),
+            ("BF.FILL a i b 0 GIVEUP", "read a, write b"),
+            ("BF.CHANGED a i b", "add a, write b"),
+            ("BF.MCHANGED a ITEMS i b j c", "add a, write b, write c"),
+        ] {
+            let keys = client.run(&format!("COMMAND GETKEYSANDFLAGS {line}"));
+            let key = |key: &Reply| {
+                let flags: Vec<String> = key.elements()[1].elements().iter().map(Reply::text).collect();
+                let what = match flags.join(" ").as_str() {
+                    "RO access" => "read",
+                    "RW access update" => "lease",
+                    "RW update" => "write",
+                    "RW insert" => "add",
+                    other => panic!("{line}: {other}"),
+                };
+                format!("{what} {}", key.elements()[0].text())
+            };
+            assert_eq!(keys.elements().iter().map(key).collect::<Vec<_>>().join(", "), expected, "{line}");
+        }
+        let docs = client.run("COMMAND DOCS BF.MCHANGED");
+        let pair = &docs.field("bf.mchanged").field("arguments").elements()[1];
+        assert_eq!((pair.field("token").text(), pair.field("type").text()), ("ITEMS".to_owned(), "block".to_owned()));
+        let parts: Vec<String> =
+            pair.field("arguments").elements().iter().map(|part| part.field("name").text()).collect();
+        assert_eq!(parts, ["item", "cachekey"]);
+    });
+}
+
+/// A user who may not fill a cache key gets no lease of it.
+#[test]
+fn a_user_needs_a_right_for_each_key() {
+    with_client(|server, client| {
+        with_filter(client);
+        let login = |rules: &str| {
+            let mut user = server.connect();
+            assert_eq!(user.run(&format!("ACL SETUSER reader reset on nopass +@all {rules}")), ok());
+            assert_eq!(user.run("AUTH reader x"), ok());
+            user
+        };
+        let denied = |rules: &str, line: &str| {
+            let reply = login(rules).run(line);
+            reply.is_error() && reply.error_text().starts_with("NOPERM")
+        };
+        let fill = format!("BF.FILL {{f}} 42 {{f}}:42 {INVENTED} GIVEUP");
+        for (line, needed) in [
+            (FETCH, &["%R~{f}", "~{f}:42"] as &[&str]),
+            (WHILE, &["%R~{f}", "~{f}:42", "%R~{f}:feed"]),
+            (UNLESS, &["%R~{f}", "~{f}:42", "%R~{f}:open"]),
+            // A key that is named like an option hides no other.
+            ("BF.FETCH {f} 42 {f}:42 WHILE UNLESS UNLESS {f}:open", &["%R~{f}", "~{f}:42", "%R~UNLESS", "%R~{f}:open"]),
+            (
+                "BF.MFETCH {f} WHILE {f}:feed UNLESS {f}:open ITEMS 42 {f}:42 43 {f}:43",
+                &["%R~{f}", "%R~{f}:feed", "%R~{f}:open", "~{f}:42", "~{f}:43"],
+            ),
+            (&fill, &["%R~{f}", "~{f}:42"]),
+            ("BF.CHANGED {f} 42 {f}:42", &["~{f}", "~{f}:42"]),
+            ("BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43", &["~{f}", "~{f}:42", "~{f}:43"]),
+        ] {
+            assert!(!denied(&needed.join(" "), line), "{line}");
+            for right in needed {
+                let others: Vec<&str> = needed.iter().filter(|other| *other != right).copied().collect();
+                let half = right.strip_prefix("%R").map_or(format!("%R{right}"), |key| format!("%W{key}"));
+                for instead in ["", &half] {
+                    assert!(denied(&format!("{} {instead}", others.join(" ")), line), "{line}, {instead} for {right}");
+                }
+            }
+        }
+        client.run("BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43");
+        let mut user = login("%R~* &*");
+        let script = "return redis.pcall('BF.FETCH', KEYS[1], '42', KEYS[2])";
+        assert!(user.call(&["EVAL", script, "2", "{f}", "{f}:42"]).is_error());
+        assert_eq!(client.info_number("bf_bloom_leases"), 0);
+        assert!(!user.run("BF.EXISTS {f} 42").is_error() && !user.run("GET {f}:42").is_error());
+        // A user without SET may FILL.
+        let mut user = login("~{f} ~{f}:42 -set");
+        let lease = load(&mut user, FETCH);
+        assert_eq!(super::fill(&mut user, &lease, "VALUE v"), ok());
+    });
+}
+
+#[test]
+fn in_a_cluster_the_keys_of_a_command_lie_in_one_slot() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("cluster-enabled yes").start();
+        let mut client: Connection = server.connect();
+        assert_eq!(client.run("CLUSTER ADDSLOTSRANGE 0 16383"), ok());
+        eventually("the cluster to be up", || !client.run("GET x").is_error());
+        with_filter(&mut client);
+        let lease = load(&mut client, &format!("{WHILE} UNLESS {{f}}:open"));
+        assert_eq!(fill(&mut client, &lease, "VALUE v"), ok());
+        // Items are no keys.
+        assert_eq!(client.run("BF.MCHANGED {f} ITEMS x {f}:42 y {f}:43"), array([integer(1), integer(1)]));
+        assert_eq!(client.run("BF.MFETCH {f} ITEMS never {f}:never"), array([absent()]));
+        for line in [
+            "BF.FETCH {f} 42 elsewhere",
+            "BF.FETCH {f} 42 {f}:42 WHILE elsewhere",
+            "BF.FETCH {f} 42 {f}:42 UNLESS elsewhere",
+            "BF.FETCH {f} 42 {f}:42 WHILE {f}:feed UNLESS elsewhere",
+            "BF.MFETCH {f} WHILE {f}:feed ITEMS 42 {f}:42 43 elsewhere",
+            "BF.MFETCH {f} WHILE elsewhere ITEMS 42 {f}:42",
+            "BF.FILL {f} 42 elsewhere 0 GIVEUP",
+            "BF.CHANGED {f} 42 elsewhere",
+            "BF.MCHANGED {f} ITEMS 42 {f}:42 43 elsewhere",
+            "BF.MCHANGED {f} ITEMS 42 elsewhere",
+        ] {
+            assert!(client.run(line).error_text().starts_with("CROSSSLOT"), "{line}");
+        }
+    });
+}
