@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use bloomgate_filter::words::fetch::{Fetch, LEASE_MAX};
-use bloomgate_filter::words::fill::Fill;
+use super::guard_arguments::{Fetch, Fill, LEASE_MAX};
 
 /// Each time and key of BF.FETCH is the argument after its option, and a time without an option has its default.
 pub fn of_fetch(fetch: Fetch, words: &[&[u8]], options: Range<usize>) {

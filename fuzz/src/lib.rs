@@ -7,6 +7,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 pub mod dump;
+#[path = "../../src/guard/arguments.rs"]
+pub mod guard_arguments;
 mod guarding;
 pub mod laws;
 pub mod records;

@@ -22,15 +22,13 @@ use bloomgate_filter::kinds::{
     CountingSpec, Defaults, HashName, LayoutName, NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec, WindowedSpec,
 };
 use bloomgate_filter::ring::RingRules;
-use bloomgate_filter::words::fetch::Fetch;
-use bloomgate_filter::words::fill::Fill;
 use bloomgate_filter::words::insert::Insert;
 use bloomgate_filter::words::{
-    Command, Creation, Refusal, fetch, fill, info, insert, iterators, key_position, load_time, pairs, plan, reserve,
-    rotate,
+    Command, Creation, Refusal, info, insert, iterators, key_position, load_time, plan, reserve, rotate,
 };
 use bloomgate_filter::{Scaling, Spec};
 
+use super::guard_arguments::{self, Fetch, Fill};
 use super::guarding;
 
 /// The name of the target.
@@ -124,10 +122,10 @@ pub fn parsed<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Parsed {
         b"BF.SCANDUMP" => iterators::scandump(words).map(Parsed::Scandump),
         b"BF.LOADCHUNK" => iterators::loadchunk(words).map(|(at, data)| Parsed::Loadchunk(at, data.len())),
         b"BF.PLAN" => plan::parse(words, defaults).map(Parsed::Plan),
-        b"BF.FETCH" => fetch::parse(words).map(Parsed::Fetch),
-        b"BF.MFETCH" => fetch::parse_many(words).map(|(fetch, first)| Parsed::FetchMany(fetch, first)),
-        b"BF.MCHANGED" => pairs::parse(words).map(Parsed::ChangedMany),
-        b"BF.FILL" => fill::parse(words).map(|(token, fill)| Parsed::Fill(token, fill)),
+        b"BF.FETCH" => guard_arguments::fetch(words).map(Parsed::Fetch),
+        b"BF.MFETCH" => guard_arguments::mfetch(words).map(|(fetch, first)| Parsed::FetchMany(fetch, first)),
+        b"BF.MCHANGED" => guard_arguments::mchanged(words).map(Parsed::ChangedMany),
+        b"BF.FILL" => guard_arguments::fill(words).map(|(token, fill)| Parsed::Fill(token, fill)),
         b"BF.ROTATE" => rotate::parse(words).map(Parsed::Rotate),
         b"MODULE" => return load_time::parse(after).map_or_else(Parsed::LoadTimeRefused, Parsed::LoadTime),
         _ => return Parsed::NoCommand,

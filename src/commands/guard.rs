@@ -3,9 +3,6 @@
 
 use std::ffi::c_int;
 
-use bloomgate_filter::words::fetch::{self, Fetch};
-use bloomgate_filter::words::fill::{self, Fill};
-use bloomgate_filter::words::pairs;
 use bloomgate_filter::{BATCH, Error, Mask, Value};
 use redis_module::raw;
 
@@ -14,6 +11,7 @@ use super::dispatch::{Run, dispatch, handler};
 use crate::api;
 use crate::args::{Arg, Args};
 use crate::context::{CommandClock, Context, OK};
+use crate::guard::arguments::{self, Fetch, Fill};
 use crate::guard::{self, Answer, Asker, Guarded, Pause, Question, RowState, Token};
 use crate::keys::cache_key::{self, CacheKey, Cached, Held, WritesInFlight};
 use crate::keys::{Keyspace, ReadKey};
@@ -25,7 +23,7 @@ use crate::server::role;
 ///
 /// Asks the filter, then the cache. Grants one caller the lease to load what is in neither; the others wait for it.
 pub fn fetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let options = fetch::parse(args.words())?;
+    let options = arguments::fetch(args.words())?;
     let question = question(&args, options, [args.arg(2)?, args.arg(3)?])?;
     if let Look::Paused(pause) = look(context, keys, question, Asker::Caller)? {
         let waits = options.wait > 0 && context.may_block();
@@ -237,7 +235,7 @@ fn reply_token(context: Context, token: Token) {
 /// Does for each pair what BF.FETCH does, and replies to each, without waiting. The filter is asked for up to [`BATCH`] items at a
 /// time.
 pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let (options, first) = fetch::parse_many(args.words())?;
+    let (options, first) = arguments::mfetch(args.words())?;
     let (filter, pairs) = (args.arg(1)?, args.rest(first)?);
     if !role::is_primary() {
         return Err(Refusal::Replica);
@@ -274,7 +272,7 @@ pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
 
 /// The options, and the positions of the cache keys: the second word of each pair.
 pub fn mfetch_keys(words: &[Arg<'_>]) -> (Option<Fetch>, impl Iterator<Item = usize>) {
-    let parsed = fetch::parse_many(words).ok();
+    let parsed = arguments::mfetch(words).ok();
     let first = parsed.map_or(words.len(), |(_, first)| first + 1);
     (parsed.map(|(options, _)| options), (first..words.len()).step_by(2))
 }
@@ -349,7 +347,7 @@ impl Asked<'_> {
 ///
 /// Stores what the caller loaded if its token is safe, whether it still has the lease or not, and ends the lease.
 pub fn fill(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let (token, fill) = fill::parse(args.words())?;
+    let (token, fill) = arguments::fill(args.words())?;
     let (filter, name) = (args.arg(1)?, args.arg(3)?);
     let row = Guarded::new(context, filter, instance_of(keys, filter), [args.arg(2)?, name]);
     let accepted = token.filter(|token| row.accepts(*token));
@@ -426,7 +424,7 @@ pub fn void(context: Context, keys: &mut Keyspace, name: Arg<'_>) -> Result<bool
 /// Does for each pair what BF.CHANGED does, and replies to each. The items are announced to the filter as one batch, after all
 /// cached values were deleted.
 pub fn mchanged(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let pairs = args.rest(pairs::parse(args.words())?)?;
+    let pairs = args.rest(arguments::mchanged(args.words())?)?;
     let mut items: Vec<Arg<'_>> = Vec::new();
     let asked_bytes = size_of_val(pairs) as u64 / 2;
     items.try_reserve_exact(pairs.len() / 2).map_err(|_| Error::OutOfMemory { asked_bytes })?;
@@ -477,7 +475,7 @@ pub fn dispatch_mchanged(context: Context, args: Args<'_>, keys: &mut Keyspace, 
 /// As [`dispatch_or_report_keys`], for BF.FETCH.
 pub fn dispatch_fetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
     if asks_for_keys(context) {
-        return report_fetched_keys(context, [3].into_iter(), fetch::parse(args.words()).ok());
+        return report_fetched_keys(context, [3].into_iter(), arguments::fetch(args.words()).ok());
     }
     dispatch(context, args, keys, run)
 }

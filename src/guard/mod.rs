@@ -6,6 +6,7 @@
 //!
 //! The guard subscribes to keyspace events with the first lease: without it they cost nothing.
 
+pub mod arguments;
 mod changes;
 #[cfg(test)]
 mod model;
@@ -19,8 +20,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
+use arguments::Fetch;
 use bloomgate_filter::hash::siphash::{self, siphash24_128};
-use bloomgate_filter::words::fetch::Fetch;
 use changes::{KeyId, Row, Stamp, What};
 use queues::{Left, WaiterId};
 use redis_module::raw;

@@ -1,17 +1,14 @@
-//! Parsers of commands: from the words of a command to a request, or to a refusal. They are pure functions of byte strings: the
+//! Parsers of commands except the guard's: from the words of a command to a request, or to a refusal. They are pure functions of byte strings: the
 //! server passes its strings in place, a test or fuzzer any list of bytes.
 //!
 //! Word 0 is the command's name. Items are returned as they are; no parser reads them.
 
-pub mod fetch;
-pub mod fill;
 pub mod info;
 pub mod insert;
 pub mod iterators;
 pub mod load_time;
 pub mod numbers;
 pub mod options;
-pub mod pairs;
 pub mod plan;
 mod refusal;
 pub mod reserve;

@@ -326,7 +326,7 @@ pub static OPTIONS: [CommandOption; 22] = [
 // Reads the options of BF.RESERVE, BF.INSERT and BF.PLAN and turns them into the description of a filter.
 
 /// The longest time to live, in milliseconds: the server adds it to the time of day without an overflow.
-pub(super) const EXPIRES_MAX: u64 = 1 << 61;
+pub const EXPIRES_MAX: u64 = 1 << 61;
 
 /// A new filter, and what the command asked besides.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -478,7 +478,7 @@ pub(super) fn rate_and_capacity<W: AsRef<[u8]>>(
 }
 
 /// Reads a time to live and returns it in milliseconds. One unit of the number is `unit` milliseconds.
-pub(super) fn time_to_live(word: &[u8], unit: u64) -> Result<u64, Refusal> {
+pub fn time_to_live(word: &[u8], unit: u64) -> Result<u64, Refusal> {
     let time = numbers::unsigned(word).and_then(|time| time.checked_mul(unit));
     time.filter(|time| (1..=EXPIRES_MAX).contains(time)).ok_or(Refusal::ExpireTime)
 }

@@ -5,14 +5,13 @@ use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom};
 use bloomgate_filter::kinds::{CountingSpec, NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec};
-use bloomgate_filter::words::fetch::{Fetch, LEASE_MAX};
-use bloomgate_filter::words::fill::Fill;
 use bloomgate_filter::words::load_time::LoadTime;
 use bloomgate_filter::words::plan::Asked;
 use bloomgate_filter::words::{Creation, Refusal};
 use bloomgate_filter::{Moment, Scaling, Spec};
 
 use super::Inputs;
+use super::targets::guard_arguments::{Fetch, Fill, LEASE_MAX};
 use super::targets::words::{NAME, NATIVE_SEED, Parsed, check, parse};
 
 const CLIENT: u8 = b'0';
@@ -346,6 +345,7 @@ pub fn guarding(all: &Inputs) {
     let token = Some(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
     for (name, rest, fill) in [
         ("fill-value", "VALUE v EX 1", Fill::Value(6, Some(1000))),
+        ("fill-value-for-ever", "value v", Fill::Value(6, None)),
         ("fill-none", "NONE PX 5", Fill::None(5)),
         ("fill-giveup", "GIVEUP", Fill::GiveUp(0)),
         ("fill-backoff", "giveup BACKOFF 2305843009213693952", Fill::GiveUp(1 << 61)),
@@ -355,6 +355,19 @@ pub fn guarding(all: &Inputs) {
             Parsed::Fill(token, fill)
         );
     }
+    let digits = "0123456789abcdef0123456789abcdef";
+    for (name, word) in [
+        ("short", &digits[1..]),
+        ("long", &format!("{digits}0")),
+        ("sign", &format!("+{}", &digits[1..])),
+        ("letter", &format!("{}g", &digits[1..])),
+    ] {
+        let words = format!("BF.FILL f i c {word} GIVEUP");
+        assert_eq!(parsed(&format!("fill-no-token-{name}"), &words), Parsed::Fill(None, Fill::GiveUp(0)));
+    }
+    let plain = Fetch { lease: 3000, stale: 0, wait: 0, ..fetch };
+    assert_eq!(parsed("fetch-plain", "BF.FETCH f i c"), Parsed::Fetch(plain));
+    assert_eq!(parsed("fetch-zeros", "BF.FETCH f i c STALE 0 WAIT 0"), Parsed::Fetch(plain));
     let all_options = "UNLESS WHILE STALE 2305843009213693952 while unless LEASE 3600000";
     let fetch = Fetch { lease: LEASE_MAX, stale: 1 << 61, ..fetch };
     let many = Fetch { wait: 0, while_key: Some(7), unless_key: Some(3), ..fetch };
@@ -384,6 +397,16 @@ pub fn guarding_that_is_refused(all: &Inputs) {
         client(Refusal::Syntax, &format!("fetch-twice-{option}"), &format!("BF.FETCH f i c {twice}"));
         client(Refusal::Syntax, &format!("mfetch-twice-{option}"), &format!("BF.MFETCH f {twice} ITEMS i c"));
     }
+    for (number, words) in ["", "LEASE 5", "ITEMS", "ITEMS 1 a 2"].into_iter().enumerate() {
+        client(Refusal::Arity, &format!("mfetch-arity-{number}"), format!("BF.MFETCH f {words}").trim_end());
+        let refusal = if words == "LEASE 5" { Refusal::Syntax } else { Refusal::Arity };
+        client(refusal, &format!("mchanged-arity-{number}"), format!("BF.MCHANGED f {words}").trim_end());
+    }
+    client(Refusal::Syntax, "mfetch-no-items", "BF.MFETCH f 1 a");
+    client(Refusal::Bad("lease"), "mfetch-lease-items", "BF.MFETCH f LEASE ITEMS 1 a");
+    client(Refusal::Arity, "fetch-no-cache-key", "BF.FETCH f i");
+    client(Refusal::Syntax, "fetch-unknown", "BF.FETCH f i c ITEMS");
+    client(Refusal::Bad("wait"), "fetch-wait-minus-1", "BF.FETCH f i c WAIT -1");
     client(Refusal::Bad("lease"), "fetch-lease-0", "BF.FETCH f i c LEASE 0");
     client(Refusal::Syntax, "fetch-twice", "BF.FETCH f i c WAIT 1 WAIT 1");
     client(Refusal::Syntax, "mfetch-wait", "BF.MFETCH f WAIT 1 ITEMS i c");
@@ -393,6 +416,12 @@ pub fn guarding_that_is_refused(all: &Inputs) {
     let fill = |refusal, name: &str, rest: &str| client(refusal, name, &format!("BF.FILL f i c 0 {rest}"));
     fill(Refusal::ExpireTime, "fill-expire-time-0", "NONE EX 0");
     fill(Refusal::No("expire time"), "fill-none-for-ever", "NONE");
+    fill(Refusal::No("expire time"), "fill-no-expire-time", "NONE EX");
+    fill(Refusal::Arity, "fill-no-value", "VALUE");
+    for (name, rest) in [("giveup-ex", "GIVEUP EX 1"), ("twice", "VALUE v EX 1 PX 1"), ("keepttl", "VALUE v KEEPTTL")] {
+        fill(Refusal::Syntax, &format!("fill-{name}"), rest);
+    }
+    fill(Refusal::Syntax, "fill-nothing", "NOTHING");
     fill(Refusal::No("backoff"), "fill-no-backoff", "GIVEUP BACKOFF");
     fill(Refusal::Bad("backoff"), "fill-bad-backoff", "GIVEUP BACKOFF 2305843009213693953");
     fill(Refusal::Syntax, "fill-backoff-twice", "GIVEUP BACKOFF 1 BACKOFF 1");

@@ -1,0 +1,170 @@
+//! Parsers of the guard's commands. They are pure functions, as those of the filter crate are: this file uses nothing else of the
+//! module, so `fuzz` includes it too. Its tests are the inputs in `crates/filter/tests/corpus/words.rs`.
+
+use bloomgate_filter::words::options::{EXPIRES_MAX, time_to_live};
+use bloomgate_filter::words::{Refusal, is, numbers, word};
+
+/// The default lease, in milliseconds.
+const LEASE_DEFAULT: u64 = 3000;
+/// The longest lease, in milliseconds: an hour. A caller that dies keeps all others from loading for that long.
+pub const LEASE_MAX: u64 = 60 * 60 * 1000;
+
+/// The options of BF.FETCH. Times are in milliseconds; a key is given by the index of its word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// For how long the caller is the only one that loads the value: 1 to [`LEASE_MAX`].
+    pub lease: u64,
+    /// A value that expires in less than this is refreshed; 0 for none.
+    pub stale: u64,
+    /// The time the caller waits for another client that loads the value; 0 for none.
+    pub wait: u64,
+    /// The reply is `absent` only while this key exists.
+    pub while_key: Option<usize>,
+    /// The hash of the cache keys that have a write in flight.
+    pub unless_key: Option<usize>,
+}
+
+/// Parses `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds] [WHILE key] [UNLESS key]`.
+/// The options come in any order, each at most once.
+pub fn fetch<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
+    const FIRST_OPTION: usize = 4;
+    word(words, FIRST_OPTION - 1)?;
+    let mut options = Options::default();
+    for index in (FIRST_OPTION..words.len()).step_by(2) {
+        options.read(words, index)?;
+    }
+    Ok(options.fetch())
+}
+
+/// Parses `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [WHILE key] [UNLESS key] ITEMS item cachekey [item cachekey
+/// ...]`. Returns the options, and the index of the first item.
+pub fn mfetch<W: AsRef<[u8]>>(words: &[W]) -> Result<(Fetch, usize), Refusal> {
+    let (mut options, mut index) = (Options::default(), 2);
+    while !is(word(words, index)?, "ITEMS") {
+        if is(word(words, index)?, "WAIT") {
+            return Err(Refusal::Syntax);
+        }
+        options.read(words, index)?;
+        index += 2;
+    }
+    Ok((options.fetch(), first_item(words, index)?))
+}
+
+/// Parses `BF.MCHANGED filter ITEMS item cachekey [item cachekey ...]`. Returns the index of the first item.
+pub fn mchanged<W: AsRef<[u8]>>(words: &[W]) -> Result<usize, Refusal> {
+    first_item(words, 2)
+}
+
+/// Checks that ITEMS is at `index`, and that only pairs follow. Returns the index of the first item.
+fn first_item<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<usize, Refusal> {
+    if !is(word(words, index)?, "ITEMS") {
+        return Err(Refusal::Syntax);
+    }
+    let items = words.len() - index - 1;
+    if items > 0 && items.is_multiple_of(2) { Ok(index + 1) } else { Err(Refusal::Arity) }
+}
+
+/// The options that were read so far.
+#[derive(Default)]
+struct Options {
+    lease: Option<u64>,
+    stale: Option<u64>,
+    wait: Option<u64>,
+    while_key: Option<usize>,
+    unless_key: Option<usize>,
+}
+
+impl Options {
+    /// Reads the option at `index` and its value.
+    fn read<W: AsRef<[u8]>>(&mut self, words: &[W], index: usize) -> Result<(), Refusal> {
+        let option = word(words, index)?;
+        let (time, name, range) = match () {
+            () if is(option, "LEASE") => (&mut self.lease, "lease", 1..=LEASE_MAX),
+            () if is(option, "STALE") => (&mut self.stale, "stale", 0..=EXPIRES_MAX),
+            () if is(option, "WAIT") => (&mut self.wait, "wait", 0..=EXPIRES_MAX),
+            () if is(option, "WHILE") => return set_key(&mut self.while_key, words, index + 1),
+            () if is(option, "UNLESS") => return set_key(&mut self.unless_key, words, index + 1),
+            () => return Err(Refusal::Syntax),
+        };
+        let value = word(words, index + 1).map_err(|_| Refusal::No(name))?;
+        let value = numbers::unsigned(value).filter(|value| range.contains(value));
+        set(time, value.ok_or(Refusal::Bad(name))?)
+    }
+
+    fn fetch(self) -> Fetch {
+        let Self { lease, stale, wait, while_key, unless_key } = self;
+        let (lease, stale, wait) = (lease.unwrap_or(LEASE_DEFAULT), stale.unwrap_or(0), wait.unwrap_or(0));
+        Fetch { lease, stale, wait, while_key, unless_key }
+    }
+}
+
+/// Stores the index of a key, which must be a word of the command.
+fn set_key<W: AsRef<[u8]>>(place: &mut Option<usize>, words: &[W], index: usize) -> Result<(), Refusal> {
+    word(words, index).map_err(|_| Refusal::No("key"))?;
+    set(place, index)
+}
+
+/// Stores the value of an option that was not given before.
+fn set<T>(place: &mut Option<T>, value: T) -> Result<(), Refusal> {
+    if place.replace(value).is_some() { Err(Refusal::Syntax) } else { Ok(()) }
+}
+
+/// The result of the holder of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// The index of the value among the words, and its time to live in milliseconds, if it expires.
+    Value(usize, Option<u64>),
+    /// The item has no row. This is remembered for this number of milliseconds.
+    None(u64),
+    /// The holder could not load the value. Another client may, after this number of milliseconds.
+    GiveUp(u64),
+}
+
+/// Parses `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX
+/// milliseconds)` and `... token GIVEUP [BACKOFF milliseconds]`. The token is none if the word is not a token.
+pub fn fill<W: AsRef<[u8]>>(words: &[W]) -> Result<(Option<u128>, Fill), Refusal> {
+    let token = token(word(words, 4)?);
+    let what = word(words, 5)?;
+    let fill = if is(what, "VALUE") {
+        word(words, 6)?;
+        Fill::Value(6, expires(words, 7)?)
+    } else if is(what, "NONE") {
+        Fill::None(expires(words, 6)?.ok_or(Refusal::No("expire time"))?)
+    } else if is(what, "GIVEUP") {
+        Fill::GiveUp(back_off(words, 6)?)
+    } else {
+        return Err(Refusal::Syntax);
+    };
+    Ok((token, fill))
+}
+
+/// Parses a token of 32 hexadecimal digits.
+fn token(word: &[u8]) -> Option<u128> {
+    let is_token = word.len() == 32 && word.iter().all(u8::is_ascii_hexdigit);
+    std::str::from_utf8(word).ok().filter(|_| is_token).and_then(|digits| u128::from_str_radix(digits, 16).ok())
+}
+
+/// Parses the time of a back-off, the words from `index` to the last, and returns it in milliseconds; 0 if there are none.
+fn back_off<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<u64, Refusal> {
+    let Ok(option) = word(words, index) else { return Ok(0) };
+    if !is(option, "BACKOFF") || words.len() > index + 2 {
+        return Err(Refusal::Syntax);
+    }
+    let time = word(words, index + 1).map_err(|_| Refusal::No("backoff"))?;
+    numbers::unsigned(time).filter(|time| *time <= EXPIRES_MAX).ok_or(Refusal::Bad("backoff"))
+}
+
+/// Parses the time to live, the words from `index` to the last, and returns it in milliseconds.
+fn expires<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<Option<u64>, Refusal> {
+    let Ok(option) = word(words, index) else { return Ok(None) };
+    let unit = match () {
+        () if is(option, "EX") => 1000,
+        () if is(option, "PX") => 1,
+        () => return Err(Refusal::Syntax),
+    };
+    let time = word(words, index + 1).map_err(|_| Refusal::No("expire time"))?;
+    if words.len() > index + 2 {
+        return Err(Refusal::Syntax);
+    }
+    time_to_live(time, unit).map(Some)
+}
