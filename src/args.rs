@@ -1,4 +1,4 @@
-//! The arguments of a command, read in place: no copy, no allocation, any bytes. [`bloomgate_filter::words`] parses them.
+//! The arguments of a command, read in place: no copy, no allocation, any bytes. [`bloomgate_filter::arguments`] parses them.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;

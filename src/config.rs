@@ -12,11 +12,11 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 use bloomgate_filter::Scaling;
+use bloomgate_filter::arguments::load_time::{self, LoadTime};
+use bloomgate_filter::arguments::numbers;
 use bloomgate_filter::hash::{Hasher, ItemHash};
 use bloomgate_filter::kinds::native::taken_rate;
 use bloomgate_filter::kinds::{Defaults, HashName, LayoutName};
-use bloomgate_filter::words::load_time::{self, LoadTime};
-use bloomgate_filter::words::numbers;
 use redis_module::{RedisString, raw};
 
 use crate::api;

@@ -6,8 +6,8 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::{null, null_mut};
 
-use bloomgate_filter::words;
-use bloomgate_filter::words::options::{CommandOption, Value};
+use bloomgate_filter::arguments;
+use bloomgate_filter::arguments::options::{CommandOption, Value};
 use redis_module::raw;
 
 use super::api;
@@ -288,8 +288,9 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
     }
 
     let is_named =
-        |described: &words::Command| command.name.to_bytes().eq_ignore_ascii_case(described.name().as_bytes());
-    let options = words::Command::ALL.into_iter().filter(is_named).flat_map(words::Command::options).map(Argument::of);
+        |described: &arguments::Command| command.name.to_bytes().eq_ignore_ascii_case(described.name().as_bytes());
+    let options =
+        arguments::Command::ALL.into_iter().filter(is_named).flat_map(arguments::Command::options).map(Argument::of);
     let arguments = command.arguments.iter().map(Argument::raw).chain(options.map(|option| option.raw()));
     let mut arguments: Vec<_> = arguments.chain([NO_ARGUMENT]).collect();
     // The parts of each block live until the server has copied them.

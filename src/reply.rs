@@ -7,7 +7,7 @@ use redis_module::raw;
 
 use super::api;
 use super::context::{Context, Text};
-pub use bloomgate_filter::words::Refusal;
+pub use bloomgate_filter::arguments::Refusal;
 
 /// Replies with an error.
 pub fn error(context: Context, refusal: Refusal) {

@@ -12,6 +12,10 @@
 
 use std::cell::Cell;
 
+use bloomgate_filter::arguments::insert::Insert;
+use bloomgate_filter::arguments::{
+    Command, Creation, Refusal, info, insert, iterators, key_position, load_time, plan, reserve, rotate,
+};
 use bloomgate_filter::geometry::sizing::{Policy, RATE_MAX, RATE_MIN};
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::effect::WORDS_MAX;
@@ -22,10 +26,6 @@ use bloomgate_filter::kinds::{
     CountingSpec, Defaults, HashName, LayoutName, NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec, WindowedSpec,
 };
 use bloomgate_filter::ring::RingRules;
-use bloomgate_filter::words::insert::Insert;
-use bloomgate_filter::words::{
-    Command, Creation, Refusal, info, insert, iterators, key_position, load_time, plan, reserve, rotate,
-};
 use bloomgate_filter::{Scaling, Spec};
 
 use super::guard_arguments::{self, Fetch, Fill};

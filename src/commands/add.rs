@@ -1,9 +1,9 @@
 //! Adding items: BF.ADD, BF.MADD, BF.INSERT, and for the guard's commands BF.CHANGED and BF.MCHANGED. Creating filters: BF.RESERVE, and
 //! any of the first three if the key is missing.
 
+use bloomgate_filter::arguments::insert::{self, Insert};
+use bloomgate_filter::arguments::{Command, Creation, reserve};
 use bloomgate_filter::kinds::{Origin, Outcome, Turn, WindowedFilter};
-use bloomgate_filter::words::insert::{self, Insert};
-use bloomgate_filter::words::{Command, Creation, reserve};
 use bloomgate_filter::{BATCH, BloomFilter, Clock as _, Error, Filter, Value, try_box};
 
 use super::dispatch::{redact_key, refuse};

@@ -3,12 +3,12 @@
 use std::ffi::CStr;
 use std::fmt::{self, Display, Formatter};
 
+use bloomgate_filter::arguments::plan::{self, Asked};
+use bloomgate_filter::arguments::{Command, info};
 use bloomgate_filter::kinds::Forgets;
 use bloomgate_filter::kinds::info::{Content, Field, InfoStyle, LayerSummary};
 use bloomgate_filter::kinds::plan::PlannedLayer;
 use bloomgate_filter::kinds::stats::{BucketStats, LayerStats, Stats};
-use bloomgate_filter::words::plan::{self, Asked};
-use bloomgate_filter::words::{Command, info};
 use bloomgate_filter::{Filter, Scaling};
 
 use super::dispatch::redact_key;

@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use bloomgate_filter::words;
+use bloomgate_filter::arguments;
 
 use crate::args::{Arg, Args};
 use crate::context::{Context, OK};
@@ -86,9 +86,9 @@ pub fn refuse(context: Context, refusal: Refusal) {
 ///
 /// While the server reads its AOF, nothing is redacted. Neither SLOWLOG nor MONITOR shows those commands, and the server keeps the
 /// arguments of the first redacted command and crashes at the second one.
-pub fn redact_key(context: Context, args: &mut Args<'_>, command: words::Command) {
+pub fn redact_key(context: Context, args: &mut Args<'_>, command: arguments::Command) {
     if !context.is_loading()
-        && let Some(position) = words::key_position(command, args.words())
+        && let Some(position) = arguments::key_position(command, args.words())
     {
         args.redact(context, position);
     }

@@ -18,7 +18,7 @@ const WHILE: Argument = Argument::key(c"while", 2).after(c"WHILE").optional();
 const UNLESS: Argument = Argument::key(c"unless", 3).after(c"UNLESS").optional();
 
 /// Every command of the module. The options of BF.RESERVE, BF.INSERT and BF.PLAN follow the arguments listed here: registration
-/// takes them from the table in `words::options`.
+/// takes them from the table in `arguments::options`.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: c"bf.reserve",

@@ -1,7 +1,7 @@
 //! Changing a filter as a whole: BF.MERGE, BF.CLEAR and BF.ROTATE.
 
+use bloomgate_filter::arguments::rotate;
 use bloomgate_filter::kinds::Turn;
-use bloomgate_filter::words::rotate;
 use bloomgate_filter::{BloomFilter, Clock as _, Error, Filter, Unlimited, Value, try_box};
 
 use super::add::free_retired;

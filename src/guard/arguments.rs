@@ -1,8 +1,8 @@
 //! Parsers of the guard's commands. They are pure functions, as those of the filter crate are: this file uses nothing else of the
 //! module, so `fuzz` includes it too. Its tests are the inputs in `crates/filter/tests/corpus/words.rs`.
 
-use bloomgate_filter::words::options::{EXPIRES_MAX, time_to_live};
-use bloomgate_filter::words::{Refusal, is, numbers, word};
+use bloomgate_filter::arguments::options::{EXPIRES_MAX, time_to_live};
+use bloomgate_filter::arguments::{Refusal, is, numbers, word};
 
 /// The default lease, in milliseconds.
 const LEASE_DEFAULT: u64 = 3000;

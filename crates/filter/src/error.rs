@@ -1,4 +1,4 @@
-//! Errors of filters: a small `Copy` enum without texts. [`crate::words::Refusal`] has the texts for clients.
+//! Errors of filters: a small `Copy` enum without texts. [`crate::arguments::Refusal`] has the texts for clients.
 
 /// Why a filter could not be created, or refused an item. The filter is unchanged then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 //! - `codec`: numbers and cells as bytes.
 //! - [`kinds`]: the kinds of filters, each with its rules and its codec. [`Filter`] is a filter of any kind.
 //! - [`mod@format`]: snapshots and dumps. [`Value`] is the value of a key: a filter, or one that is arriving.
-//! - [`words`]: pure parsers of the BF.* commands, and their error texts.
+//! - [`arguments`]: pure parsers of the BF.* commands, and their error texts.
 //!
 //! ```
 //! use bloomgate_filter::{BloomFilter, Scaling, Unlimited};
@@ -23,6 +23,7 @@
 //! # Ok::<(), bloomgate_filter::Error>(())
 //! ```
 
+pub mod arguments;
 pub mod cells;
 pub mod chain;
 pub(crate) mod codec;
@@ -35,7 +36,6 @@ pub mod kinds;
 mod mask;
 mod memory;
 pub mod ring;
-pub mod words;
 
 pub use error::Error;
 pub use format::Value;

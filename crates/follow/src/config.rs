@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bloomgate_filter::Scaling;
+use bloomgate_filter::arguments::reserve;
 use bloomgate_filter::kinds::{Defaults, HashName, LayoutName, Spec};
-use bloomgate_filter::words::reserve;
 use serde::Deserialize;
 
 use crate::database;

@@ -10,11 +10,11 @@ use std::thread;
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use bloomgate_filter::arguments::{Creation, Refusal, reserve};
 use bloomgate_filter::format::Arrival;
 use bloomgate_filter::format::records::{DumpMark, GENERATIONS};
 use bloomgate_filter::hash::{HashBatch, Hasher};
 use bloomgate_filter::kinds::{Origin, Spec};
-use bloomgate_filter::words::{Creation, Refusal, reserve};
 use bloomgate_filter::{BATCH, CLIENT_LAYERS_MAX, Ceiling, Error, Filter, Moment};
 use clap::ValueEnum;
 use indicatif::{BinaryBytes, HumanCount, HumanDuration};

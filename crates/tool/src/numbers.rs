@@ -1,9 +1,9 @@
 //! Numbers as people write them: `1,000,000`, `1e6` and `10M` for counts, `1%` and `0.01` for rates. The command line and the
 //! calculator of `web` read them here, so both accept the same forms.
 
+use bloomgate_filter::arguments::{Refusal, plan};
 use bloomgate_filter::kinds::plan::Plan;
 use bloomgate_filter::kinds::{Defaults, HashName, LayoutName};
-use bloomgate_filter::words::{Refusal, plan};
 use bloomgate_filter::{Scaling, Spec};
 
 use crate::report::percent;

@@ -1,13 +1,13 @@
 //! The words of commands: every option, every limit of a number and every refusal, each as a named input with its outcome.
 
+use bloomgate_filter::arguments::load_time::LoadTime;
+use bloomgate_filter::arguments::plan::Asked;
+use bloomgate_filter::arguments::{Creation, Refusal};
 use bloomgate_filter::geometry::sizing::Policy;
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom};
 use bloomgate_filter::kinds::{CountingSpec, NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec};
-use bloomgate_filter::words::load_time::LoadTime;
-use bloomgate_filter::words::plan::Asked;
-use bloomgate_filter::words::{Creation, Refusal};
 use bloomgate_filter::{Moment, Scaling, Spec};
 
 use super::Inputs;

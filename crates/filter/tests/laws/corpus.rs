@@ -6,8 +6,8 @@ use std::fs;
 use std::io::Read as _;
 
 use bloomgate_filter::Value;
+use bloomgate_filter::arguments::Refusal;
 use bloomgate_filter::format::Error;
-use bloomgate_filter::words::Refusal;
 use flate2::read::GzDecoder;
 
 use crate::allocator::measure;

@@ -1,8 +1,8 @@
-//! The tables of options in `docs/commands.md` match the table in `words/options.rs`.
+//! The tables of options in `docs/commands.md` match the table in `arguments/options.rs`.
 
 use std::fmt::Write as _;
 
-use bloomgate_filter::words::options::{CommandOption, OPTIONS, Value};
+use bloomgate_filter::arguments::options::{CommandOption, OPTIONS, Value};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md");
 

@@ -1,8 +1,8 @@
 //! The sizing calculator: computes what BF.PLAN replies, without a server. The query becomes the arguments of BF.PLAN, which
 //! the filter crate parses, so both refuse the same values.
 
+use bloomgate_filter::arguments::Refusal;
 use bloomgate_filter::kinds::plan::Plan;
-use bloomgate_filter::words::Refusal;
 use serde_json::{Value, json};
 
 use super::query::Query;
