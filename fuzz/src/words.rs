@@ -25,7 +25,6 @@ use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
 use bloomgate_filter::kinds::{
     CountingSpec, Defaults, HashName, LayoutName, NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec, WindowedSpec,
 };
-use bloomgate_filter::ring::RingRules;
 use bloomgate_filter::{Scaling, Spec};
 
 use super::guard_arguments::{self, Fetch, Fill};
@@ -208,7 +207,7 @@ fn of_creation(creation: &Creation, defaults: &Defaults) {
     assert_eq!(spec.rate().to_bits(), nearest.to_bits(), "{creation:?}");
     match spec {
         Spec::Native(_) | Spec::Counting(_) => {}
-        Spec::Windowed(spec) => assert!(RingRules::is_sound(&spec), "{creation:?}"),
+        Spec::Windowed(spec) => assert!(spec.is_sound(), "{creation:?}"),
         Spec::RedisBloom(_) => assert!(defaults.must_obey || capacity <= CAPACITY_MAX, "{creation:?}"),
         Spec::ValkeyBloom(spec) => assert!(is_rate(spec.rules.tightening), "{creation:?}"),
     }

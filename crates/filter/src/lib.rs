@@ -6,7 +6,6 @@
 //! - [`cells`]: bits or counters in blocks of cache lines, or bits in one flat array.
 //! - [`geometry`]: where an item's cells are, and the maths of sizes.
 //! - [`chain`]: a layer of fixed capacity, and the chain of layers that grows.
-//! - [`ring`]: a ring of chains with a clock, for filters that forget.
 //! - `codec`: numbers and cells as bytes.
 //! - [`kinds`]: the kinds of filters, each with its rules and its codec. [`Filter`] is a filter of any kind.
 //! - [`mod@format`]: snapshots and dumps. [`Value`] is the value of a key: a filter, or one that is arriving.
@@ -35,7 +34,6 @@ mod host;
 pub mod kinds;
 mod mask;
 mod memory;
-pub mod ring;
 
 pub use error::Error;
 pub use format::Value;

@@ -1,8 +1,8 @@
 //! A request for a new filter: the options of the command, with defaults for the others.
 
+use super::windowed::Forgets;
 use crate::geometry::sizing::{Policy, Scaling};
 use crate::hash::{Hasher, SEED_MIN};
-use crate::ring::Forgets;
 
 /// The common seed of filters without a random one.
 pub const FIXED_SEED: [u8; 32] = [

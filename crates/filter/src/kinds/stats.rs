@@ -1,6 +1,7 @@
 //! The reply of BF.STATS: what a filter is, how full it is, and the estimates that follow.
 
 use super::spec::{Names, Spec};
+use super::windowed::{Bucket, WindowedFilter};
 use crate::chain::{Chain, Contents, Layer, Rules};
 use crate::error::Error;
 use crate::geometry::Geometry;
@@ -8,7 +9,6 @@ use crate::geometry::estimate::Fullness;
 use crate::geometry::sizing::{to_f64, to_u64};
 use crate::host::Moment;
 use crate::memory::push;
-use crate::ring::{Bucket, Ring, RingRules};
 
 /// The statistics of a filter.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,7 +105,7 @@ impl Measured {
     }
 
     /// Adds the live buckets of a ring.
-    pub(crate) fn add_ring<S: RingRules>(&mut self, ring: &Ring<S>, now: Moment) -> Result<(), Error> {
+    pub(crate) fn add_ring(&mut self, ring: &WindowedFilter, now: Moment) -> Result<(), Error> {
         for bucket in ring.live(now) {
             let Bucket { slot, begin, end, ref filter, renewed, .. } = *bucket;
             // A newer bucket also has these items.

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::format::{Arrival, Error, Progress};
 use bloomgate_filter::kinds::Origin;
-use bloomgate_filter::ring::RingRules as _;
 use bloomgate_filter::{Moment, Spec, Unlimited, Value};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
