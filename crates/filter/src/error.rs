@@ -54,7 +54,6 @@ pub enum Error {
 
 impl Error {
     /// The requested memory in bytes, if the filter is refused for lack of memory; `u64::MAX` if that does not fit.
-    #[must_use]
     pub const fn asked_bytes(self) -> Option<u64> {
         match self {
             Self::SizeOverflow => Some(u64::MAX),
@@ -64,7 +63,6 @@ impl Error {
     }
 
     /// Whether the filter is refused for lack of memory. It may succeed on another machine or at another time.
-    #[must_use]
     pub const fn is_want_of_memory(self) -> bool {
         self.asked_bytes().is_some()
     }

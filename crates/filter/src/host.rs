@@ -46,9 +46,6 @@ pub trait Ceiling {
     }
 
     /// Requests `asked_bytes` more for a filter of `filter_bytes`.
-    ///
-    /// # Errors
-    /// [`Error::AboveCeiling`].
     fn allow(&self, filter_bytes: u64, asked_bytes: u64) -> Result<(), Error> {
         let available_bytes = self.available_bytes(filter_bytes, asked_bytes);
         if asked_bytes > available_bytes { Err(Error::AboveCeiling { asked_bytes, available_bytes }) } else { Ok(()) }

@@ -16,14 +16,12 @@ impl Mask {
 
     /// The first `count` items; all items if `count` is at least [`BATCH`].
     #[inline]
-    #[must_use]
     pub const fn first(count: usize) -> Self {
         if count >= BATCH { Self(u32::MAX) } else { Self((1 << count) - 1) }
     }
 
     /// Whether an item is in the set. No index past the batch is.
     #[inline]
-    #[must_use]
     pub const fn contains(self, index: usize) -> bool {
         index < BATCH && self.0 & (1 << index) != 0
     }
@@ -55,21 +53,18 @@ impl Mask {
 
     /// Whether no item is in the set.
     #[inline]
-    #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     /// The number of items in the set.
     #[inline]
-    #[must_use]
     pub const fn len(self) -> u32 {
         self.0.count_ones()
     }
 
     /// The lowest index in the set; past the batch if the set is empty.
     #[inline]
-    #[must_use]
     pub const fn lowest(self) -> usize {
         self.0.trailing_zeros() as usize
     }

@@ -25,9 +25,6 @@ pub(crate) fn zeroed_bytes(size: usize, asked_bytes: u64) -> Result<Box<[u8]>, E
 }
 
 /// Moves a value into a box.
-///
-/// # Errors
-/// [`Error::OutOfMemory`] if the allocator refuses.
 pub fn try_box<T>(value: T) -> Result<Box<T>, Error> {
     let layout = std::alloc::Layout::new::<T>();
     if layout.size() == 0 {

@@ -4,9 +4,6 @@ use super::{Refusal, is, word};
 use crate::kinds::info::Field;
 
 /// Returns the requested field; none for all fields.
-///
-/// # Errors
-/// [`Refusal::InfoField`], [`Refusal::Arity`].
 pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<Option<Field>, Refusal> {
     match words.len() {
         2 => Ok(None),

@@ -21,9 +21,6 @@ pub struct Insert<'a, W> {
 }
 
 /// Parses the words.
-///
-/// # Errors
-/// The first thing that is wrong with the words. Whether there is memory for the filter is not checked.
 pub fn parse<'a, W: AsRef<[u8]>>(words: &'a [W], defaults: &Defaults) -> Result<Insert<'a, W>, Refusal> {
     let must_obey = defaults.must_obey;
     let (given, items) = Command::Insert.read(words, must_obey)?;

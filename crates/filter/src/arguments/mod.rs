@@ -1,5 +1,6 @@
-//! Parsers of commands except the guard's: from the words of a command to a request, or to a refusal. They are pure functions of byte strings: the
-//! server passes its strings in place, a test or fuzzer any list of bytes.
+//! Parsers of commands except the guard's: from the words of a command to a request, or to a refusal, the first thing that is wrong
+//! with them. They are pure functions of byte strings: the server passes its strings in place, a test or fuzzer any list of bytes. No
+//! parser asks whether there is memory for a filter.
 //!
 //! Word 0 is the command's name. Items are returned as they are; no parser reads them.
 
@@ -18,15 +19,11 @@ pub use options::{Command, Creation, key_position};
 pub use refusal::Refusal;
 
 /// Returns whether a word is this name, in any case.
-#[must_use]
 pub const fn is(word: &[u8], name: &str) -> bool {
     word.eq_ignore_ascii_case(name.as_bytes())
 }
 
 /// Returns word `index`; the command's name is word 0.
-///
-/// # Errors
-/// [`Refusal::Arity`] if there are fewer words.
 pub fn word<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<&[u8], Refusal> {
     words.get(index).map(AsRef::as_ref).ok_or(Refusal::Arity)
 }

@@ -6,7 +6,6 @@ use crate::geometry::sizing::to_f64;
 pub const EXPANSION_MAX: u32 = 32768;
 
 /// Parses a whole number as strictly as the server does: an optional minus, then digits without a leading zero.
-#[must_use]
 pub fn integer(word: &[u8]) -> Option<i64> {
     let digits = word.strip_prefix(b"-").unwrap_or(word);
     let strict = digits.first().is_some_and(|first| (b'1'..=b'9').contains(first)) || word == b"0";
@@ -14,14 +13,12 @@ pub fn integer(word: &[u8]) -> Option<i64> {
 }
 
 /// Parses a whole number of at least 0.
-#[must_use]
 pub fn unsigned(word: &[u8]) -> Option<u64> {
     integer(word).and_then(|number| u64::try_from(number).ok())
 }
 
 /// Parses a number with a fraction; NaN is refused. A primary and the AOF may also carry hexadecimal numbers, because
 /// RedisBloom parses with C's `strtod`.
-#[must_use]
 pub fn float(word: &[u8], must_obey: bool) -> Option<f64> {
     let decimal: Option<f64> = std::str::from_utf8(word).ok().and_then(|word| word.parse().ok());
     decimal.or_else(|| hexadecimal(word).filter(|_| must_obey)).filter(|number| !number.is_nan())
@@ -56,32 +53,27 @@ fn hexadecimal(word: &[u8]) -> Option<f64> {
 }
 
 /// Returns whether a number is inside (0, 1), as a rate or a ratio must be.
-#[must_use]
 pub fn is_rate(rate: f64) -> bool {
     rate > 0.0 && rate < 1.0
 }
 
 /// Parses a number inside (0, 1).
-#[must_use]
 pub fn fraction(word: &[u8], must_obey: bool) -> Option<f64> {
     float(word, must_obey).filter(|number| is_rate(*number))
 }
 
 /// Parses a number of items, at least 1.
-#[must_use]
 pub fn capacity(word: &[u8]) -> Option<u64> {
     integer(word).and_then(|capacity| u64::try_from(capacity).ok()).filter(|capacity| *capacity > 0)
 }
 
 /// Parses a seed, 0 to 2^32 - 1.
-#[must_use]
 pub fn seed(word: &[u8]) -> Option<u32> {
     integer(word).and_then(|seed| u32::try_from(seed).ok())
 }
 
 /// Checks an expansion: 0 to 32768, where 0 is a fixed filter. A primary and the AOF may carry any that is not negative:
 /// valkey-bloom's has 32 bits, and RedisBloom 2.6 keeps the lowest 32 bits of a larger number.
-#[must_use]
 pub fn expansion(number: i64, must_obey: bool) -> Option<u32> {
     let number = u64::try_from(number).ok()?;
     let number = if must_obey { number & u64::from(u32::MAX) } else { number };

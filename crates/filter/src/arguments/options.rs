@@ -69,7 +69,6 @@ impl Command {
     pub const ALL: [Self; 3] = [Self::Reserve, Self::Insert, Self::Plan];
 
     /// The name, in capitals.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reserve => "BF.RESERVE",
@@ -349,9 +348,6 @@ impl Creation {
     }
 
     /// Describes the filter that is created without any options.
-    ///
-    /// # Errors
-    /// None: the defaults are of one layout.
     pub fn by_default(defaults: &Defaults) -> Result<Self, Refusal> {
         Self::of(&Request::new(defaults), None, defaults)
     }

@@ -14,9 +14,6 @@ pub struct Asked {
 }
 
 /// Parses the words, always by the rules for clients: the command is never replicated.
-///
-/// # Errors
-/// The first thing that is wrong with the words.
 pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Asked, Refusal> {
     let defaults = &Defaults { must_obey: false, ..*defaults };
     let request = rate_and_capacity(Command::Plan, words, defaults)?;

@@ -8,9 +8,6 @@ use crate::kinds::{Defaults, Request, Seed};
 const WORDS_MAX: usize = 11;
 
 /// Parses the words. A wrong rate is reported before a wrong capacity, and both before a wrong option.
-///
-/// # Errors
-/// The first thing that is wrong with the words. Whether there is memory for the filter is not checked.
 pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Creation, Refusal> {
     let must_obey = defaults.must_obey;
     if words.len() > WORDS_MAX && !must_obey {

@@ -7,9 +7,6 @@ use crate::host::Moment;
 use crate::kinds::Turn;
 
 /// Returns the bucket that the command states, if it does.
-///
-/// # Errors
-/// [`Refusal::Arity`], [`Refusal::BadData`] for invalid numbers.
 pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<Option<Turn>, Refusal> {
     match words.len() {
         2 => Ok(None),

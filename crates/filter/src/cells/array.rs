@@ -38,7 +38,6 @@ impl BitArray {
     }
 
     /// The prefix and the bits.
-    #[must_use]
     pub fn stored(&self) -> &[u8] {
         self.stored.as_raw_slice()
     }

@@ -28,7 +28,6 @@ impl BlockCell {
 
     /// Returns the index, 0 to 511.
     #[inline]
-    #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -88,7 +87,6 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
     }
 
     /// Returns the number of blocks.
-    #[must_use]
     pub const fn blocks(&self) -> u64 {
         (self.size() / BLOCK) as u64
     }

@@ -29,13 +29,11 @@ pub struct Histogram {
 
 impl Histogram {
     /// Returns the histogram of no blocks.
-    #[must_use]
     pub const fn empty() -> Self {
         Self { counts: [0; BLOCK_CELLS + 1] }
     }
 
     /// Returns the histogram of all blocks of 64 bytes. Trailing bytes that are no whole block are ignored. Reads all bytes once.
-    #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let mut histogram = Self::empty();
         histogram.count(bytes);
@@ -48,7 +46,6 @@ impl Histogram {
     }
 
     /// Returns the histogram of the union of two arrays, up to the length of the shorter. Writes neither.
-    #[must_use]
     pub fn of_union(one: &[u8], other: &[u8]) -> Self {
         let mut histogram = Self::empty();
         for (one, other) in one.chunks(PAGE_BYTES).zip(other.chunks(PAGE_BYTES)) {
@@ -83,7 +80,6 @@ impl Histogram {
     }
 
     /// Returns the histogram of at most 256 pages, 1 MiB, spread evenly over the array. An array of up to 1 MiB is read whole.
-    #[must_use]
     pub fn sampled(bytes: &[u8]) -> Self {
         let mut histogram = Self::empty();
         sample(bytes).for_each(|(_, page)| histogram.add(page));
@@ -116,13 +112,11 @@ impl Histogram {
     }
 
     /// Returns the number of blocks for each number of occupied cells, 0 to 512.
-    #[must_use]
     pub const fn counts(&self) -> &[u64; BLOCK_CELLS + 1] {
         &self.counts
     }
 
     /// Returns the number of blocks.
-    #[must_use]
     pub fn blocks(&self) -> u64 {
         self.counts.iter().sum()
     }

@@ -13,9 +13,6 @@ use crate::mask::Mask;
 /// How the filters of a kind add and delete: which of the ways below they take.
 pub trait Changes: Rules {
     /// Adds the item with this hash.
-    ///
-    /// # Errors
-    /// As [`Chain::add`].
     #[inline]
     fn add_one(
         chain: &mut Chain<Self>,
@@ -277,7 +274,6 @@ pub enum Outcome {
 impl Outcome {
     /// The outcome for a filter that changes only if the item is new.
     #[inline]
-    #[must_use]
     pub const fn of(is_new: bool) -> Self {
         if is_new { Self::New } else { Self::Known }
     }

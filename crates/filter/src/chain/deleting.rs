@@ -17,7 +17,6 @@ use crate::mask::{BATCH, Mask};
 impl<R: Rules> Chain<R> {
     /// The number of entries in the table of deleted items.
     #[inline]
-    #[must_use]
     pub fn deleted_entries(&self) -> u64 {
         self.table().map_or(0, |deleted| deleted.hashes.len())
     }
@@ -41,7 +40,6 @@ impl<R: Rules> Chain<R> {
 
     /// The number of entries at which the table refuses a client's delete: the table may take as many bytes as the bits. It
     /// depends on the layers only, so a filter and its copy accept the same deletes.
-    #[must_use]
     pub fn deleted_entries_max(&self) -> u64 {
         HashSet::capacity_in(self.cells_bytes())
     }

@@ -51,37 +51,31 @@ impl<G: Geometry> Layer<G> {
     }
 
     /// Everything about the layer except its cells.
-    #[must_use]
     pub const fn description(&self) -> LayerDescription<G> {
         LayerDescription { rate: self.rate, capacity: self.capacity, items: self.items, geometry: self.geometry }
     }
 
     /// The number of items at which it is full.
-    #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.capacity
     }
 
     /// The number of items that were added to it.
-    #[must_use]
     pub const fn items(&self) -> u64 {
         self.items
     }
 
     /// Its own false positive rate when it is full: a share of the filter's rate.
-    #[must_use]
     pub const fn rate(&self) -> f64 {
         self.rate
     }
 
     /// The shape of its cells.
-    #[must_use]
     pub const fn geometry(&self) -> G {
         self.geometry
     }
 
     /// Its cells as bytes, in the order in which they are stored, without pending adds.
-    #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.cells.bytes()
     }
@@ -92,7 +86,6 @@ impl<G: Geometry> Layer<G> {
     }
 
     /// Its cells.
-    #[must_use]
     pub const fn cells(&self) -> &G::Cells {
         &self.cells
     }
@@ -102,14 +95,12 @@ impl<G: Geometry> Layer<G> {
     }
 
     /// Whether it has reached its capacity.
-    #[must_use]
     pub const fn is_full(&self) -> bool {
         self.items >= self.capacity
     }
 
     /// The fraction of its cells that are occupied, 0 to 1; about a half when it is full. Reads all of them, without pending
     /// adds.
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     pub fn fill_ratio(&self) -> f64 {
         self.cells.count_occupied() as f64 / self.cells.count() as f64

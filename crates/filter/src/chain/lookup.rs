@@ -24,7 +24,6 @@ impl<R: Rules> Chain<R> {
     /// # Ok::<(), bloomgate_filter::Error>(())
     /// ```
     #[inline]
-    #[must_use]
     pub fn contains(&self, item: &[u8]) -> bool {
         self.contains_hash(self.hash(item))
     }
@@ -61,7 +60,6 @@ impl<R: Rules> Chain<R> {
     /// # Ok::<(), bloomgate_filter::Error>(())
     /// ```
     #[inline]
-    #[must_use]
     pub fn contains_batch(&self, hashes: &HashBatch<HashOf<R>>) -> Mask {
         let Some(table) = self.deleted() else { return self.has_cells_batch(hashes) };
         let exact = exact_hashes::<R>(hashes);

@@ -116,9 +116,6 @@ impl<R: Rules> Chain<R> {
 
     /// Returns a copy with the same fields and bits, and with the pending adds in the bits. Does not touch pages of the copy
     /// that are all zero.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] if the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, Error> {
         let descriptions = self.layers.iter().map(Layer::description);
         let mut copy = Self::with_empty_layers(self.rules.clone(), descriptions, &Unlimited)?;
@@ -143,52 +140,44 @@ impl<R: Rules> Chain<R> {
     }
 
     /// The rules by which it hashes and grows.
-    #[must_use]
     pub const fn rules(&self) -> &R {
         &self.rules
     }
 
     /// What happens when it is full.
-    #[must_use]
     pub fn scaling(&self) -> Scaling {
         self.rules.scaling()
     }
 
     /// Its layers, oldest first.
-    #[must_use]
     pub fn layers(&self) -> &[Layer<R::Geometry>] {
         &self.layers
     }
 
     /// The capacity of all layers together.
-    #[must_use]
     pub fn total_capacity(&self) -> u64 {
         self.layers.totals().capacity
     }
 
     /// The number of adds that were answered "new", including items that have been deleted.
     #[inline]
-    #[must_use]
     pub fn items_added(&self) -> u64 {
         let older_items = self.layers.totals().older_items;
         older_items.saturating_add(self.layers.last().map_or(0, Layer::items))
     }
 
     /// The number of adds that were answered "new", less the items that have been deleted.
-    #[must_use]
     pub fn items(&self) -> u64 {
         self.items_added().saturating_sub(self.deleted_entries())
     }
 
     /// The number of items that can be added before it is full or grows.
-    #[must_use]
     pub fn remaining_capacity(&self) -> u64 {
         self.layers.last().map_or(0, |newest| newest.capacity().saturating_sub(newest.items()))
     }
 
     /// The size of the filter in bytes, as BF.INFO shows it: its fields, the cells of its layers, and 16 bytes for each entry
     /// of the table of deleted items. Equal filters have equal sizes. A ceiling limits this size.
-    #[must_use]
     pub fn size_bytes(&self) -> u64 {
         R::size_bytes(self.layers.len(), self.cells_bytes()).saturating_add(self.entries_bytes())
     }
@@ -216,13 +205,11 @@ impl<R: Rules> Chain<R> {
     }
 
     /// The size of the cells of all layers, in bytes.
-    #[must_use]
     pub fn cells_bytes(&self) -> u64 {
         self.layers.totals().cells_bytes
     }
 
     /// The number of bytes requested from the allocator, including the filter's own fields. Visits every layer.
-    #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let fields = size_of::<Self>() + self.layers.list_bytes();
         let beside = if self.beside.is_some() { size_of::<Beside<R::Deleted>>() } else { 0 };
@@ -280,7 +267,6 @@ impl<R: Rules> Chain<R> {
 
     /// Hashes an item, for the batch functions.
     #[inline]
-    #[must_use]
     pub fn hash(&self, item: &[u8]) -> HashOf<R> {
         self.rules.hash(item)
     }

@@ -23,18 +23,12 @@ pub trait ChainSpec {
     type Rules: Rules;
 
     /// Checks the requested rate. A bucket of a ring skips this check, because its rate is a share of the ring's.
-    ///
-    /// # Errors
-    /// [`Error::RateOutOfRange`].
     fn check(&self) -> Result<(), Error> {
         Ok(())
     }
     /// Returns the rules.
     fn rules(&self) -> Self::Rules;
     /// Returns the first layer, without items.
-    ///
-    /// # Errors
-    /// [`Error::RateOutOfRange`], [`Error::RateTooLow`], [`Error::CapacityOutOfRange`], [`Error::SizeOverflow`].
     fn first_layer(&self) -> Result<LayerDescription<<Self::Rules as Rules>::Geometry>, Error>;
 }
 
@@ -61,23 +55,14 @@ pub trait Rules: Clone + PartialEq + Debug {
     /// What happens when the filter is full.
     fn scaling(&self) -> Scaling;
     /// Returns the layer after `index` others, the newest of which has this capacity and rate.
-    ///
-    /// # Errors
-    /// [`Error::Full`], [`Error::CapacityOutOfRange`], [`Error::RateTooLow`], [`Error::SizeOverflow`].
     fn next_layer(&self, index: usize, capacity: u64, rate: f64) -> Result<LayerDescription<Self::Geometry>, Error>;
     /// Returns the size of a filter with this number of layers and bytes of cells, as BF.INFO shows it. For layouts of other
     /// modules it is the size that those report.
     fn size_bytes(layers: usize, cells_bytes: u64) -> u64;
     /// Allocates the cells of a layer, all zero.
-    ///
-    /// # Errors
-    /// [`Error::SizeOverflow`], [`Error::OutOfMemory`] if the allocator refuses.
     fn zeroed(&self, geometry: &Self::Geometry) -> Result<<Self::Geometry as Geometry>::Cells, Error>;
 
     /// Creates a layer as described, its cells all zero.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] for a description that no layer can have, and as [`zeroed`](Self::zeroed).
     fn empty_layer(&self, description: &LayerDescription<Self::Geometry>) -> Result<Layer<Self::Geometry>, Error> {
         Layer::new(description, || self.zeroed(&description.geometry))
     }

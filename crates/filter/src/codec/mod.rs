@@ -23,7 +23,7 @@ pub trait Sink {
     fn put_bytes(&mut self, bytes: &[u8]);
 }
 
-/// The input of a codec.
+/// The input of a codec. At its end there is [`Error::Truncated`].
 pub trait Source {
     /// Bytes as the source returns them.
     type Bytes<'a>: AsRef<[u8]>
@@ -31,24 +31,12 @@ pub trait Source {
         Self: 'a;
 
     /// Reads an unsigned number.
-    ///
-    /// # Errors
-    /// [`Error::Truncated`] at the end of the source.
     fn u64(&mut self) -> Result<u64, Error>;
     /// Reads a double.
-    ///
-    /// # Errors
-    /// [`Error::Truncated`] at the end of the source.
     fn f64(&mut self) -> Result<f64, Error>;
     /// Reads bytes of the length that was written.
-    ///
-    /// # Errors
-    /// [`Error::Truncated`] at the end of the source.
     fn bytes(&mut self) -> Result<Self::Bytes<'_>, Error>;
     /// Reads bytes into memory owned by the caller, without a copy if the source already has them in such memory.
-    ///
-    /// # Errors
-    /// [`Error::Truncated`] at the end of the source.
     fn owned_bytes(&mut self) -> Result<Box<[u8]>, Error>;
 }
 

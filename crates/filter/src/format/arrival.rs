@@ -52,9 +52,6 @@ impl Arrival {
     }
 
     /// Returns the kind of filter whose dump begins with this record: `native`, `windowed`, `counting` or `redisbloom`.
-    ///
-    /// # Errors
-    /// As [`begin`](Self::begin), except for lack of memory: no filter is allocated.
     pub fn kind_of(header: &[u8]) -> Result<&'static str, Error> {
         match redisbloom::dump::decode_header(header) {
             Err(Error::NotADump | Error::Truncated) if records::is_header(header) => {
@@ -74,9 +71,6 @@ impl Arrival {
 
     /// Accepts a record under a ceiling, which limits the entries of tables of deleted items: the header does not state their
     /// number.
-    ///
-    /// # Errors
-    /// As [`accept`](Self::accept), and if the ceiling refuses.
     pub fn accept_within(&mut self, iterator: u64, data: &[u8], ceiling: &impl Ceiling) -> Result<Progress, Error> {
         match self {
             Self::Own(arrival) => arrival.accept_within(iterator, data, ceiling),
@@ -85,9 +79,6 @@ impl Arrival {
     }
 
     /// Accepts a record that a primary accepted: records of our own format in order, RedisBloom's in any order.
-    ///
-    /// # Errors
-    /// As [`accept`](Self::accept), except for records that RedisBloom accepts.
     pub fn obey(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
             Self::Own(arrival) => arrival.accept(iterator, data),
@@ -96,7 +87,6 @@ impl Arrival {
     }
 
     /// Whether the primary's filter is in use from its header on, before all of it has arrived: RedisBloom's is.
-    #[must_use]
     pub const fn is_in_use_from_its_header(&self) -> bool {
         matches!(self, Self::RedisBloom(_))
     }
@@ -111,7 +101,6 @@ impl Arrival {
     }
 
     /// The generation of its dump, if dumps of its kind have one.
-    #[must_use]
     pub const fn generation(&self) -> Option<u16> {
         match self {
             Self::Own(arrival) => Some(arrival.generation()),
@@ -139,9 +128,6 @@ impl Arrival {
     }
 
     /// Returns a copy with the same fields and cells.
-    ///
-    /// # Errors
-    /// [`error::Error::OutOfMemory`] if the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, error::Error> {
         Ok(match self {
             Self::Own(arrival) => Self::Own(arrival.try_clone()?),
@@ -229,9 +215,6 @@ impl Arriving {
     }
 
     /// Accepts a record under a ceiling, which limits the entries of tables: the header does not state their number.
-    ///
-    /// # Errors
-    /// As [`accept`](Self::accept), and if the ceiling refuses.
     pub fn accept_within(&mut self, iterator: u64, data: &[u8], ceiling: &impl Ceiling) -> Result<Progress, Error> {
         let (stream, record) = Stream::parse(iterator)?;
         let own = Stream::of(&self.filter, self.generation);
@@ -298,7 +281,6 @@ impl Arriving {
     }
 
     /// The filter as far as it has arrived.
-    #[must_use]
     pub const fn filter(&self) -> &Filter {
         &self.filter
     }
@@ -310,13 +292,11 @@ impl Arriving {
     }
 
     /// The generation of the filter that is arriving.
-    #[must_use]
     pub const fn generation(&self) -> u16 {
         self.generation
     }
 
     /// The number of records that have arrived after the header, and so the number of the next one.
-    #[must_use]
     pub const fn next_chunk(&self) -> u64 {
         self.next
     }
@@ -327,9 +307,6 @@ impl Arriving {
     }
 
     /// Returns a copy with the same fields and cells.
-    ///
-    /// # Errors
-    /// [`error::Error::OutOfMemory`] if the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, error::Error> {
         let Self { ref filter, generation, next, tables } = *self;
         Ok(Self { filter: filter.try_clone()?, generation, next, tables })

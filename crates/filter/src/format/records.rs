@@ -104,7 +104,6 @@ pub(super) fn numbered(filter: &Filter, number: u8, record: u64) -> Result<u64, 
 }
 
 /// Whether the data of a record begins with our magic bytes.
-#[must_use]
 pub fn is_header(data: &[u8]) -> bool {
     data.starts_with(&MAGIC)
 }
@@ -302,7 +301,6 @@ impl MarkedPart {
 
 impl DumpMark {
     /// Whether no dump has been marked yet.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }

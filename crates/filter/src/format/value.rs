@@ -62,7 +62,6 @@ impl StoredAs {
     pub const ALL: [Self; 3] = [Self::Own, Self::RedisBloom, Self::ValkeyBloom];
 
     /// Its name, nine characters.
-    #[must_use]
     pub const fn name(self) -> &'static CStr {
         match self {
             Self::Own => c"bloomgate",
@@ -72,7 +71,6 @@ impl StoredAs {
     }
 
     /// The encoding that is written. The server stores it with the name.
-    #[must_use]
     pub const fn encoding(self) -> u32 {
         match self {
             Self::Own => 1,
@@ -139,7 +137,6 @@ impl Filter {
     }
 
     /// The type under which it is stored.
-    #[must_use]
     pub const fn stored_as(&self) -> StoredAs {
         match self {
             Self::Native(_) | Self::Windowed(_) | Self::Counting(_) => StoredAs::Own,
@@ -192,15 +189,11 @@ impl From<Arrival> for Value {
 
 impl Value {
     /// Returns the value of a filter whose records have not all arrived.
-    ///
-    /// # Errors
-    /// [`error::Error::OutOfMemory`] if the allocator refuses.
     pub fn arriving(arrival: Arrival) -> Result<Self, error::Error> {
         try_box(arrival).map(Self::Arriving)
     }
 
     /// The type under which it is stored.
-    #[must_use]
     pub const fn stored_as(&self) -> StoredAs {
         match self {
             Self::Filter(filter) => filter.stored_as(),
@@ -247,17 +240,11 @@ impl Value {
 
     /// Accepts a record of a dump: for an arriving filter like [`Arrival::accept`]; for a complete filter of this `generation`
     /// only a duplicate, which changes nothing.
-    ///
-    /// # Errors
-    /// As there.
     pub fn accept(&mut self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         self.accept_within(generation, iterator, data, &Unlimited)
     }
 
     /// Accepts a record under a ceiling: see [`Arrival::accept_within`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn accept_within(
         &mut self,
         generation: u16,
@@ -273,9 +260,6 @@ impl Value {
 
     /// Accepts a record that a primary accepted: for an arriving filter like [`Arrival::obey`]; for a complete one like
     /// [`accept`](Self::accept), except that chunks overwrite RedisBloom's filters.
-    ///
-    /// # Errors
-    /// As there.
     pub fn obey(&mut self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
             Self::Arriving(arrival) => arrival.obey(iterator, data),
@@ -284,7 +268,6 @@ impl Value {
     }
 
     /// The number of bytes requested from the allocator, including its own fields. Visits every layer.
-    #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let (fields, held) = match self {
             Self::Filter(filter) => (size_of::<Self>() - size_of::<Filter>(), filter.allocated_bytes()),
@@ -295,7 +278,6 @@ impl Value {
 
     /// Its counts; for an arriving filter, those of the complete one.
     #[inline]
-    #[must_use]
     pub fn contents(&self) -> Contents {
         match self {
             Self::Filter(filter) => filter.contents(),
@@ -304,9 +286,6 @@ impl Value {
     }
 
     /// Returns a copy with the same fields and bits.
-    ///
-    /// # Errors
-    /// [`error::Error::OutOfMemory`] if the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, error::Error> {
         match self {
             Self::Filter(filter) => filter.try_clone().map(Self::Filter),

@@ -87,7 +87,6 @@ impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
     }
 
     /// Whether a layer can have this geometry. Geometries of snapshots and dumps are checked with it.
-    #[must_use]
     pub fn is_sound(&self) -> bool {
         let fields = self.groups >= 1
             && (2..=Self::GROUP_BLOCKS_MAX).contains(&u64::from(self.blocks_per_group))
@@ -101,13 +100,11 @@ impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
     }
 
     /// Returns the number of blocks of the layer.
-    #[must_use]
     pub const fn blocks(&self) -> u64 {
         self.groups.saturating_mul(self.blocks_per_group as u64)
     }
 
     /// Returns the size of the layer's cells, in bytes.
-    #[must_use]
     pub const fn size_bytes(&self) -> u64 {
         self.blocks().saturating_mul(BLOCK as u64)
     }
@@ -274,7 +271,6 @@ pub struct BlockedProbe {
 impl BlockedProbe {
     /// Returns the position of an item. Costs four multiplications, or one where the compiler sees that only `a` is used.
     #[inline]
-    #[must_use]
     pub fn of<const BLOCK: usize>(hash: ItemHash, geometry: BlockedGeometry<BLOCK>) -> Self {
         let blocks = u64::from(geometry.blocks_per_group);
         // Drawing one of all blocks equals drawing a group and then one of its blocks. The remainder is equal as well.

@@ -47,7 +47,6 @@ impl Fullness {
 /// After n draws, 512 (1 - (1 - 1/512)^n) bits of a block are set on average, so a block with X set bits had about -512 ln(1 -
 /// X / 512) draws (Swamidass, Baldi: Mathematical Correction for Fingerprint Similarity Measures, 2007). A full block counts as
 /// one with a single clear bit. Takes a logarithm for each number of bits that occurs.
-#[must_use]
 pub fn items(histogram: &Histogram, hashes: u32, blocks: u64) -> f64 {
     let counted = histogram.blocks();
     if counted == 0 || hashes == 0 {
@@ -65,7 +64,6 @@ pub fn items(histogram: &Histogram, hashes: u32, blocks: u64) -> f64 {
 /// Assumes that the two blocks, which are in the same group, are filled independently. The loads of groups are nearly equal,
 /// and `tests/figures/estimates.rs` bounds the error: at 1e-2 and 1e-4 and capacities of at least 10,000, at most 5% of the rate
 /// in a layer that is at least half full, and 15% in a quarter-full one, whose rate is at most a thousandth of the requested one.
-#[must_use]
 pub fn rate_now(histogram: &Histogram, hashes: u32) -> f64 {
     let blocks = to_f64(histogram.blocks().max(1));
     let all_set = |bits: u32| {

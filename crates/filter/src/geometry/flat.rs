@@ -45,7 +45,6 @@ pub struct Flat<P> {
 
 impl<P> Flat<P> {
     /// Creates a geometry; [`check`](Geometry::check) decides whether a layer can have it.
-    #[must_use]
     pub const fn new(size_bytes: u64, modulus: u64, hashes: u32, bits_per_item: f64) -> Self {
         Self { size_bytes, modulus, hashes, bits_per_item, positions: std::marker::PhantomData }
     }

@@ -60,9 +60,6 @@ pub trait Geometry: Copy + PartialEq + Debug {
     type Cells: Cells + Debug;
 
     /// Checks a description of a layer, which may come from a snapshot or a dump.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] if no layer can have it.
     fn check(description: &LayerDescription<Self>) -> Result<(), Error>;
     /// Returns the size of the cells, in bytes.
     fn size_bytes(&self) -> u64;

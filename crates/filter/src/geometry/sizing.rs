@@ -33,7 +33,6 @@ pub enum Policy {
 
 impl Policy {
     /// Returns the policy with a stored number.
-    #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
             1 => Some(Self::One),
@@ -43,14 +42,12 @@ impl Policy {
     }
 
     /// The stored number.
-    #[must_use]
     pub const fn number(self) -> u32 {
         self as u32
     }
 
     /// Whether a filter may have this policy: filters to which both policies give the same layers always have the first. So equal
     /// filters have equal definitions, and 0.2 can read them.
-    #[must_use]
     pub fn suits(self, rate: f64, scaling: Scaling, first_capacity: u64) -> bool {
         let differs = match scaling {
             Scaling::Fixed => rate >= HIGH_RATE,
@@ -70,7 +67,6 @@ const DIGITS_MAX: f64 = 16.0;
 /// Rates above 0.1 get up to 8% more: a filter is full when it has counted its capacity, and items mistaken for members are not
 /// counted. A filter at 0.25 counts 100 of 111 distinct items; without the addition, its rate was then 0.29. That is not quite enough
 /// for a full fixed filter: see [`bits_per_counted_item`].
-#[must_use]
 pub fn bits_per_item(rate: f64) -> f64 {
     let uncounted = 0.2 * (1.0 - digits(rate)).max(0.0);
     cells_per_item(rate) * (1.0 + uncounted)
@@ -100,7 +96,6 @@ pub fn counters_per_item(rate: f64) -> f64 {
 
 /// Returns the number of bits per item, k: 7, 10, 13, 16, 18 at 10^-2 to 10^-6. That is slightly below the classic log2(1/p),
 /// which suits blocks with unequal loads.
-#[must_use]
 pub fn hashes(rate: f64) -> u32 {
     let digits = digits(rate);
     let hashes = if digits < 8.0 { LOG2_10 * digits * (1.0 - 0.002 * digits * digits) } else { 2.0 * digits + 8.0 };
@@ -112,7 +107,6 @@ pub fn hashes(rate: f64) -> u32 {
 ///
 /// Policy 2 gives a small first layer so much that no halving is left for the others: a layer that takes half of the memory
 /// should also take half of the rate, so among equal shares the large layers gain most.
-#[must_use]
 pub fn share(policy: Policy, scaling: Scaling, first_capacity: u64, index: u32) -> f64 {
     if scaling == Scaling::Fixed {
         return 1.0;
@@ -177,7 +171,6 @@ pub enum Scaling {
 
 impl Scaling {
     /// The factor as it is stored and shown; 0 means a fixed filter.
-    #[must_use]
     pub const fn expansion(self) -> u32 {
         match self {
             Self::Fixed => 0,
@@ -186,7 +179,6 @@ impl Scaling {
     }
 
     /// The inverse of [`expansion`](Self::expansion).
-    #[must_use]
     pub const fn from_expansion(expansion: u32) -> Self {
         match NonZeroU32::new(expansion) {
             None => Self::Fixed,

@@ -29,7 +29,6 @@ pub struct ItemHash {
 impl ItemHash {
     /// Hashes an item of any length, including the empty one. Takes about 12 ns for 64 bytes.
     #[inline]
-    #[must_use]
     pub fn of(item: &[u8], seed: u32) -> Self {
         let [h1, h2] = murmur3::murmur3_x64_128(item, seed);
         Self { h1, h2 }
@@ -37,7 +36,6 @@ impl ItemHash {
 
     /// Hashes an item of any length under a secret key, by SipHash-2-4. Takes about 38 ns for 70 bytes.
     #[inline]
-    #[must_use]
     pub fn keyed(item: &[u8], key: siphash::Key) -> Self {
         let [h1, h2] = siphash::siphash24_128(item, key);
         Self { h1, h2 }
@@ -68,14 +66,12 @@ fn keyed_by_a_call(item: &[u8], key: siphash::Key) -> ItemHash {
 
 impl Hasher {
     /// Returns MurmurHash3 with this seed.
-    #[must_use]
     pub const fn murmur3(seed: u32) -> Self {
         Self::Murmur3 { seed: seed.to_le_bytes() }
     }
 
     /// Hashes an item of any length, including the empty one.
     #[inline]
-    #[must_use]
     pub fn hash(self, item: &[u8]) -> ItemHash {
         match self {
             Self::Murmur3 { seed } => ItemHash::of(item, u32::from_le_bytes(seed)),
@@ -93,7 +89,6 @@ impl Hasher {
     }
 
     /// Whether the hash depends on a secret key. Only then may an exact hash represent an item.
-    #[must_use]
     pub const fn is_keyed(self) -> bool {
         matches!(self, Self::SipHash { .. })
     }

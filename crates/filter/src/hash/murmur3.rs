@@ -15,7 +15,6 @@ const fn split(hash: u128) -> [u64; 2] {
 
 /// The low and the high half of the hash.
 #[inline]
-#[must_use]
 pub fn murmur3_x64_128(bytes: &[u8], seed: u32) -> [u64; 2] {
     let (mut h1, mut h2) = (u64::from(seed), u64::from(seed));
     let (blocks, tail) = bytes.as_chunks::<16>();
@@ -75,7 +74,6 @@ const fn mix(word: u64) -> u64 {
 
 /// Whether this machine computes the same hashes as the crate murmur3, for items of every length up to a few blocks. Takes
 /// microseconds. With a different hash, a stored filter would report its members absent.
-#[must_use]
 pub fn equals_the_crate() -> bool {
     let mut byte = 0u8;
     let bytes = [0u8; 67].map(|_| {

@@ -14,7 +14,6 @@ pub(super) const LANES: usize = 2;
 
 /// The first and the second eight bytes of the 128-bit hash, each little-endian.
 #[inline]
-#[must_use]
 pub fn siphash24_128(item: &[u8], key: Key) -> [u64; 2] {
     let [hash] = side_by_side([item], key);
     hash

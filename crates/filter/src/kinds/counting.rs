@@ -174,7 +174,6 @@ impl CountingFilter {
     }
 
     /// Its definition. A filter without its layer, which stands in for one that was moved out, has any.
-    #[must_use]
     pub fn spec(&self) -> CountingSpec {
         let layer = self.layers().first().map(Layer::description);
         let (rate, capacity) = layer.map_or((RATE_MAX, 1), |layer| (layer.rate, layer.capacity));
@@ -184,7 +183,6 @@ impl CountingFilter {
     /// Returns how often an item is present: the minimum of its counters, 0 to [`COUNTER_MAX`](crate::cells::COUNTER_MAX),
     /// which means that number or more. It is too high if other items share all of its counters, and never too low as long as
     /// only added items are deleted.
-    #[must_use]
     pub fn count(&self, item: &[u8]) -> u8 {
         self.least(self.hash(item))
     }

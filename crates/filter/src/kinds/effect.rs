@@ -18,9 +18,6 @@ pub enum EffectWord<'a> {
 
 impl EffectWord<'_> {
     /// Writes the word.
-    ///
-    /// # Errors
-    /// Those of the writer.
     pub fn write_to(self, writer: &mut impl Write) -> Result<()> {
         match self {
             Self::Text(text) => write!(writer, "{text}"),

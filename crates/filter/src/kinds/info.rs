@@ -45,7 +45,6 @@ impl Field {
     ];
 
     /// The option that requests it, and its name in the reply.
-    #[must_use]
     pub const fn words(self) -> (&'static str, &'static CStr) {
         match self {
             Self::Capacity => ("CAPACITY", c"Capacity"),
@@ -82,7 +81,6 @@ pub enum InfoStyle {
 
 impl Filter {
     /// The module whose BF.INFO it imitates.
-    #[must_use]
     pub const fn info_style(&self) -> InfoStyle {
         match self {
             Self::Native(_) | Self::Windowed(_) | Self::Counting(_) | Self::RedisBloom(_) => InfoStyle::RedisBloom,
@@ -91,7 +89,6 @@ impl Filter {
     }
 
     /// Returns the value of a field; `None` if the filter lacks it. The ceiling determines how far the filter can grow.
-    #[must_use]
     pub fn info(&self, field: Field, clock: &impl Clock, ceiling: &impl Ceiling) -> Option<Content> {
         let live = self.live_contents(clock);
         Some(match field {
@@ -120,7 +117,6 @@ impl Filter {
     }
 
     /// The width of an item's hash, in bits.
-    #[must_use]
     pub fn hash_bits(&self) -> u32 {
         match self {
             Self::Native(_) | Self::Windowed(_) | Self::Counting(_) => 128,

@@ -146,9 +146,6 @@ fn by_a_call<T>(work: impl FnOnce() -> T) -> T {
 /// Creation and properties.
 impl Filter {
     /// Creates an empty filter. Takes microseconds, whatever the size.
-    ///
-    /// # Errors
-    /// As [`Chain::with_spec`](crate::chain::Chain::with_spec).
     pub fn new(spec: &Spec, ceiling: &impl Ceiling) -> Result<Self, Error> {
         match spec {
             Spec::Native(spec) => BloomFilter::with_spec(*spec, ceiling).map(Self::Native),
@@ -160,9 +157,6 @@ impl Filter {
     }
 
     /// Creates an empty filter as the primary that replicated its creation did; see [`RedisBloomFilter::carried`].
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
     pub fn carried(spec: &Spec, ceiling: &impl Ceiling) -> Result<Self, Error> {
         match spec {
             Spec::RedisBloom(spec) => RedisBloomFilter::carried(*spec, ceiling).map(Self::RedisBloom),
@@ -176,17 +170,11 @@ impl Filter {
     }
 
     /// Boxes a filter of valkey-bloom's layout.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] if the allocator refuses.
     pub fn boxed(filter: ValkeyBloomFilter) -> Result<Self, Error> {
         try_box(filter).map(Self::ValkeyBloom)
     }
 
     /// Returns a copy with the same fields and bits.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] if the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, Error> {
         match self {
             Self::Native(filter) => filter.try_clone().map(Self::Native),
@@ -199,9 +187,6 @@ impl Filter {
 
     /// Returns an empty filter with the same definition. One with a window then has no bucket. Takes microseconds, whatever the
     /// size, and asks no ceiling, because it replaces this filter.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] if the allocator refuses.
     pub fn emptied(&self) -> Result<Self, Error> {
         match self {
             Self::Native(filter) => filter.emptied().map(Self::Native),
@@ -213,23 +198,16 @@ impl Filter {
     }
 
     /// Returns the filter if its kind can be merged.
-    ///
-    /// # Errors
-    /// [`Error::CannotMerge`].
     pub const fn mergeable(&self) -> Result<&BloomFilter, Error> {
         if let Self::Native(filter) = self { Ok(filter) } else { Err(Error::CannotMerge) }
     }
 
     /// Returns the filter for writing if its kind can be merged.
-    ///
-    /// # Errors
-    /// [`Error::CannotMerge`].
     pub const fn mergeable_mut(&mut self) -> Result<&mut BloomFilter, Error> {
         if let Self::Native(filter) = self { Ok(filter) } else { Err(Error::CannotMerge) }
     }
 
     /// Its definition.
-    #[must_use]
     pub fn spec(&self) -> Spec {
         match self {
             Self::Native(filter) => Spec::Native(filter.spec()),
@@ -241,14 +219,12 @@ impl Filter {
     }
 
     /// What happens when it is full.
-    #[must_use]
     pub fn scaling(&self) -> Scaling {
         inside!(self, chain => chain.scaling(), ring => ring.spec().scaling)
     }
 
     /// The number of layers.
     #[inline]
-    #[must_use]
     pub fn layer_count(&self) -> usize {
         native_in_place!(self, chain => chain.layers().len(), ring => ring.layer_count())
     }
@@ -263,32 +239,27 @@ impl Filter {
     }
 
     /// The capacity of all layers together.
-    #[must_use]
     pub fn total_capacity(&self) -> u64 {
         self.contents().capacity
     }
 
     /// The number of adds that were answered "new", less the items that have been deleted.
-    #[must_use]
     pub fn items(&self) -> u64 {
         self.contents().items
     }
 
     /// The number of items that can be added before it is full or grows.
-    #[must_use]
     pub fn remaining_capacity(&self) -> u64 {
         inside!(self, chain => chain.remaining_capacity(), ring => ring.remaining_capacity())
     }
 
     /// The size in bytes; see [`Chain::size_bytes`](crate::chain::Chain::size_bytes).
-    #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.contents().size_bytes
     }
 
     /// Its counts.
     #[inline]
-    #[must_use]
     pub fn contents(&self) -> Contents {
         if let Self::Native(filter) = self {
             return filter.contents();
@@ -300,7 +271,6 @@ impl Filter {
     }
 
     /// The counts of the layers that lookups visit now, without expired buckets.
-    #[must_use]
     pub fn live_contents(&self, clock: &impl Clock) -> Contents {
         match self {
             Self::Windowed(filter) => filter.live_contents(clock.now()),
@@ -310,26 +280,22 @@ impl Filter {
 
     /// Returns the ring of a filter that forgets.
     #[inline]
-    #[must_use]
     pub fn windowed(&self) -> Option<&WindowedFilter> {
         if let Self::Windowed(filter) = self { Some(filter) } else { None }
     }
 
     /// Returns the ring of a filter that forgets, for writing.
     #[inline]
-    #[must_use]
     pub fn windowed_mut(&mut self) -> Option<&mut WindowedFilter> {
         if let Self::Windowed(filter) = self { Some(filter) } else { None }
     }
 
     /// Returns a counting filter.
-    #[must_use]
     pub const fn counting(&self) -> Option<&CountingFilter> {
         if let Self::Counting(filter) = self { Some(filter) } else { None }
     }
 
     /// The number of bytes requested from the allocator, including the filter's own fields. Visits every layer.
-    #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let own = size_of::<Self>() as u64;
         if let Self::ValkeyBloom(filter) = self {
@@ -360,7 +326,6 @@ impl Filter {
 impl Filter {
     /// Whether an item may be present; `false` is certain.
     #[inline]
-    #[must_use]
     pub fn contains(&self, item: &[u8], clock: &impl Clock) -> bool {
         native_in_place!(self, chain => chain.contains(item), ring => ring.contains(item, clock.now()))
     }
@@ -426,9 +391,6 @@ impl Filter {
 /// Statistics.
 impl Filter {
     /// Returns the statistics for BF.STATS. Reads at most 1 MiB of each layer.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] if there is no memory for the lists.
     pub fn stats(&self, clock: &impl Clock) -> Result<Stats, Error> {
         let mut measured = Measured::default();
         inside!(self, chain => measured.add_chain(chain), ring => measured.add_ring(ring, clock.now()))?;
@@ -444,9 +406,6 @@ impl Filter {
 
 impl Filter {
     /// Checks that an absent item is certain to have no row, provided that every row was announced.
-    ///
-    /// # Errors
-    /// [`Error::CannotGuard`].
     pub const fn guards(&self) -> Result<(), Error> {
         if let Self::Counting(_) = self { Err(Error::CannotGuard) } else { Ok(()) }
     }

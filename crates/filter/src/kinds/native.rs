@@ -127,13 +127,11 @@ impl NativeSpec {
     };
 
     /// Returns the definition of a new filter.
-    #[must_use]
     pub fn new(rate: f64, capacity: u64, scaling: Scaling, hasher: Hasher) -> Self {
         Self { rate, capacity, scaling, hasher, policy: Policy::One }.with_newest_policy()
     }
 
     /// Returns the definition of a new filter with MurmurHash3, the usual hash.
-    #[must_use]
     pub fn murmur3(rate: f64, capacity: u64, scaling: Scaling, seed: u32) -> Self {
         Self::new(rate, capacity, scaling, Hasher::murmur3(seed))
     }
@@ -199,9 +197,6 @@ impl BloomFilter {
     /// Creates an empty filter for `capacity` items (at least 1) at false positive rate `rate`
     /// ([`RATE_MIN`](crate::geometry::sizing::RATE_MIN) to [`RATE_MAX`](crate::geometry::sizing::RATE_MAX)), hashed by
     /// MurmurHash3. Takes microseconds, whatever the size.
-    ///
-    /// # Errors
-    /// As [`with_spec`](Self::with_spec).
     pub fn new(rate: f64, capacity: u64, scaling: Scaling, seed: u32, ceiling: &impl Ceiling) -> Result<Self, Error> {
         Self::with_spec(NativeSpec::murmur3(rate, capacity, scaling, seed), ceiling)
     }
@@ -238,14 +233,12 @@ impl BloomFilter {
     }
 
     /// Its definition.
-    #[must_use]
     pub const fn spec(&self) -> NativeSpec {
         *self.rules()
     }
 }
 
 /// Returns the rate of a native filter for a requested rate: the nearest supported one.
-#[must_use]
 pub const fn taken_rate(asked: f64) -> f64 {
     asked.clamp(sizing::RATE_MIN, sizing::RATE_MAX)
 }
@@ -260,9 +253,6 @@ const SLACK: f64 = 1.05;
 
 impl BloomFilter {
     /// Returns the union of filters, with the definition of the first.
-    ///
-    /// # Errors
-    /// As [`merge`](Self::merge); [`Error::Unsound`] for no filters.
     pub fn union_of(filters: &[&Self], origin: Origin, ceiling: &impl Ceiling) -> Result<Self, Error> {
         let first = filters.first().ok_or(Error::Unsound)?;
         let mut union = Self::without_layers(first.spec());

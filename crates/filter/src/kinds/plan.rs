@@ -62,7 +62,6 @@ impl Plan {
     }
 
     /// Bits per item of the capacity.
-    #[must_use]
     pub fn bits_per_item(&self) -> f64 {
         to_f64(self.size_bytes) * 8.0 / to_f64(self.capacity.max(1))
     }

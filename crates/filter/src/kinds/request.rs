@@ -92,7 +92,6 @@ pub enum Seed {
 
 impl Request {
     /// Returns the request of a command without options.
-    #[must_use]
     pub const fn new(defaults: &Defaults) -> Self {
         let Defaults { rate, capacity, scaling, .. } = *defaults;
         Self {

@@ -77,7 +77,6 @@ macro_rules! inside {
 
 impl Spec {
     /// Returns the definition that a request asks for; `None` if its options belong to different kinds.
-    #[must_use]
     pub fn of(request: &Request, defaults: &Defaults) -> Option<Self> {
         let spec = Self::of_any_policy(request, defaults);
         spec.filter(|spec| request.policy.is_none() || matches!(spec, Self::Native(_)))
@@ -110,7 +109,6 @@ impl Spec {
     }
 
     /// The requested false positive rate.
-    #[must_use]
     pub const fn rate(&self) -> f64 {
         match self {
             Self::Native(spec) => spec.rate,
@@ -130,7 +128,6 @@ impl Spec {
     }
 
     /// Its names in the replies of BF.STATS and BF.PLAN.
-    #[must_use]
     pub fn names(&self) -> Names {
         let growth = |scaling| if scaling == Scaling::Fixed { c"nonscaling" } else { c"scaling" };
         let native = |hasher: Hasher| if hasher.is_keyed() { c"siphash" } else { c"murmur3" };
@@ -178,7 +175,6 @@ impl Spec {
 
     /// Returns how far a filter can grow under a ceiling. `filter_bytes` is the filter's present size, 0 if it does not exist
     /// yet. Computes the size of every layer, about 60 ns each.
-    #[must_use]
     pub fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
         inside!(self,
             chain => reach(chain, filter_bytes, ceiling),
@@ -192,25 +188,21 @@ impl Spec {
     }
 
     /// Whether the command that creates a filter also accepts items.
-    #[must_use]
     pub const fn takes_items(&self) -> bool {
         !matches!(self, Self::RedisBloom(_) | Self::Windowed(_))
     }
 
     /// Whether it is another module's layout. Their primaries also propagate adds that they refused.
-    #[must_use]
     pub const fn is_foreign(&self) -> bool {
         matches!(self, Self::RedisBloom(_) | Self::ValkeyBloom(_))
     }
 
     /// Whether it is RedisBloom's.
-    #[must_use]
     pub const fn is_redisbloom(&self) -> bool {
         matches!(self, Self::RedisBloom(_))
     }
 
     /// Whether its capacity exceeds RedisBloom's limit for clients.
-    #[must_use]
     pub const fn is_beyond_redisbloom(&self) -> bool {
         matches!(self, Self::RedisBloom(spec) if spec.capacity > redisbloom::CAPACITY_MAX)
     }

@@ -190,7 +190,6 @@ pub struct Bucket {
 
 impl Bucket {
     /// Counts its items, except those renewed in a newer bucket.
-    #[must_use]
     pub fn items(&self) -> u64 {
         self.filter.items().saturating_sub(self.renewed)
     }
@@ -254,9 +253,6 @@ impl WindowedFilter {
     }
 
     /// Returns a copy with the same fields and bits.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     pub fn try_clone(&self) -> Result<Self, Error> {
         let mut copy = Self::without_buckets(self.spec)?;
         for bucket in &self.buckets {
@@ -306,7 +302,6 @@ impl WindowedFilter {
     }
 
     /// Its definition.
-    #[must_use]
     pub const fn spec(&self) -> WindowedSpec {
         self.spec
     }
@@ -335,7 +330,6 @@ impl WindowedFilter {
     }
 
     /// The number of layers of all buckets.
-    #[must_use]
     pub fn layer_count(&self) -> usize {
         self.buckets.iter().map(|bucket| bucket.filter.layers().len()).sum()
     }
@@ -352,7 +346,6 @@ impl WindowedFilter {
     }
 
     /// The counts of the live buckets together.
-    #[must_use]
     pub fn live_contents(&self, now: Moment) -> Contents {
         contents_of(self.live(now))
     }
@@ -363,7 +356,6 @@ impl WindowedFilter {
     }
 
     /// The number of bytes requested from the allocator, including its own fields. Visits every layer.
-    #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let places = self.buckets.capacity() * size_of::<Bucket>();
         let retired = self.retired.capacity() * size_of::<BloomFilter>();
@@ -451,7 +443,6 @@ impl<C: Ceiling, F: Fn() -> Contents> Ceiling for BesideBuckets<'_, C, F> {
 impl WindowedFilter {
     /// Returns the bucket that must begin before an add; none while the newest one takes items. It keeps to the grid of the
     /// buckets before it, however much time has passed.
-    #[must_use]
     pub fn turn_due(&self, now: Moment) -> Option<Turn> {
         let Some(newest) = self.buckets.back() else { return Some(self.turn_now(now)) };
         let span = self.spec.span();
@@ -464,7 +455,6 @@ impl WindowedFilter {
     }
 
     /// Returns the bucket that begins on request: the newest one ends now, and the grid restarts here.
-    #[must_use]
     pub fn turn_now(&self, now: Moment) -> Turn {
         let newest = self.buckets.back();
         let slot = newest.map_or(0, |newest| newest.slot.saturating_add(1));
@@ -521,7 +511,6 @@ impl WindowedFilter {
     }
 
     /// Whether the ring has begun this bucket or a later one and added items to it.
-    #[must_use]
     pub fn has_begun(&self, turn: Turn) -> bool {
         let newest = self.buckets.iter().rev().nth(self.replaced_by(turn));
         newest.is_some_and(|newest| newest.slot >= turn.slot)
@@ -529,7 +518,6 @@ impl WindowedFilter {
 
     /// Whether a client may begin this bucket. It must be due within a span, because the ring begins no other until it ends, and
     /// must leave slots for later ones.
-    #[must_use]
     pub fn may_begin(&self, turn: Turn, now: Moment) -> bool {
         turn.begin.0 <= now.0.saturating_add(self.spec.span()) && turn.slot <= NUMBER_MAX / 2
     }
@@ -564,7 +552,6 @@ fn contained_in<'a>(buckets: impl Iterator<Item = &'a Bucket>, hashes: &[ItemHas
 impl WindowedFilter {
     /// Whether an item may be in a live bucket; `false` is certain.
     #[inline(never)]
-    #[must_use]
     pub fn contains(&self, item: &[u8], now: Moment) -> bool {
         let hash = self.spec.hasher.hash(item);
         self.live(now).rev().any(|bucket| bucket.filter.contains_hash(hash))

@@ -23,7 +23,6 @@ impl HashSet {
     ///
     /// A set that only grew takes 19 to 24 bytes per hash. A part keeps its largest table, so a set whose hashes are constantly
     /// replaced takes about 24.
-    #[must_use]
     pub const fn capacity_in(bytes: u64) -> u64 {
         let few = min(bytes / size_of::<ItemHash>() as u64, FEW_MAX as u64) / FEW_STEP as u64 * FEW_STEP as u64;
         // Small tables grow by one bucket, and are filled before they grow.

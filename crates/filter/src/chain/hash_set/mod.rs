@@ -60,25 +60,21 @@ impl HashSet {
     pub const RUN: usize = 4096;
 
     /// The empty set, without memory.
-    #[must_use]
     pub const fn new() -> Self {
         Self { few: Vec::new(), parts: Vec::new(), directory: Vec::new(), depth: 0, len: 0, tables_bytes: 0 }
     }
 
     /// The number of hashes in it.
-    #[must_use]
     pub const fn len(&self) -> u64 {
         self.len
     }
 
     /// Whether it is empty.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The number of bytes requested from the allocator for tables, the list of parts and the directory. Visits no part.
-    #[must_use]
     pub const fn allocated_bytes(&self) -> u64 {
         let few = self.few.capacity() * size_of::<ItemHash>();
         let lists = self.parts.capacity() * size_of::<Part>() + self.directory.capacity() * size_of::<u32>();
@@ -86,14 +82,12 @@ impl HashSet {
     }
 
     /// The number of its parts.
-    #[must_use]
     pub const fn part_count(&self) -> usize {
         self.parts.len()
     }
 
     /// Whether a hash is in it.
     #[inline]
-    #[must_use]
     pub fn contains(&self, hash: ItemHash) -> bool {
         self.part_of(hash).map_or_else(|| self.is_one_of_few(hash), |part| part.contains(hash))
     }
@@ -101,14 +95,12 @@ impl HashSet {
     /// Returns the hashes of the mask `wanted` that are in it. Prefetches the tag lines of all of them before it reads the
     /// first, then the entries of those whose tag matches.
     #[inline]
-    #[must_use]
     pub fn contains_batch(&self, hashes: &[ItemHash], wanted: Mask) -> Mask {
         self.lookup(hashes).present(wanted)
     }
 
     /// Starts a lookup of a batch in two steps.
     #[inline]
-    #[must_use]
     pub const fn lookup<'a>(&'a self, hashes: &'a [ItemHash]) -> Lookup<'a> {
         Lookup { set: self, hashes, fetched: Mask::NONE, lines: [&NO_LINE; BATCH] }
     }
@@ -183,9 +175,6 @@ impl HashSet {
     }
 
     /// Returns an equal set.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     pub fn try_clone(&self) -> Result<Self, Error> {
         let (mut few, mut parts, mut directory) = (Vec::new(), Vec::new(), Vec::new());
         reserve(&mut few, self.few.len())?;
@@ -324,7 +313,6 @@ impl Lookup<'_> {
 
     /// Returns the hashes of the mask `wanted` that are in the set. Prefetches the tag lines that were not prefetched yet.
     #[inline]
-    #[must_use]
     pub fn present(mut self, wanted: Mask) -> Mask {
         let set = self.set;
         if set.parts.is_empty() {

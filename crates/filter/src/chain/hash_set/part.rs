@@ -109,9 +109,6 @@ impl Part {
     }
 
     /// Creates an empty part with a table of `buckets` buckets, at most [`BUCKETS_MAX`].
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     pub(super) fn with_buckets(buckets: usize, depth: u32) -> Result<Self, Error> {
         let table = Blocks::zeroed(blocks_of(buckets) as u64)?;
         let buckets = u16::try_from(buckets).map_err(|_| Error::SizeOverflow)?;
@@ -119,9 +116,6 @@ impl Part {
     }
 
     /// Returns an equal part.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
     pub(super) fn try_clone(&self) -> Result<Self, Error> {
         let copied = |table: &Blocks| {
             let mut copy = Blocks::zeroed(table.blocks())?;

@@ -433,13 +433,11 @@ impl RedisBloomArrival {
     }
 
     /// The filter as far as it has arrived.
-    #[must_use]
     pub const fn filter(&self) -> &RedisBloomFilter {
         &self.filter
     }
 
     /// The header of the filter that is arriving.
-    #[must_use]
     pub fn header(&self) -> &[u8] {
         &self.header
     }
@@ -451,7 +449,6 @@ impl RedisBloomArrival {
     }
 
     /// The number of bytes of all layers, from the first on, that have arrived without a gap.
-    #[must_use]
     pub fn arrived_bytes(&self) -> u64 {
         self.came.without_gap()
     }
@@ -468,9 +465,6 @@ impl RedisBloomArrival {
     }
 
     /// Returns a copy with the same fields and bits.
-    ///
-    /// # Errors
-    /// [`error::Error::OutOfMemory`] if the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, error::Error> {
         let (header, came) = (try_copy(&self.header)?, self.came.try_clone()?);
         Ok(Self { filter: self.filter.try_clone()?, header, came })

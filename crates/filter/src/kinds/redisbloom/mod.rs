@@ -102,7 +102,6 @@ pub struct RedisBloom {
 
 impl RedisBloom {
     /// Returns the rules of a new filter.
-    #[must_use]
     pub const fn new(scaling: Scaling) -> Self {
         let (options, growth) = match scaling {
             Scaling::Fixed => (NOROUND | FORCE64 | NO_SCALING, GROWTH),
@@ -112,7 +111,6 @@ impl RedisBloom {
     }
 
     /// Returns the rules for stored options and growth, as RedisBloom since 2.2 and this crate write them.
-    #[must_use]
     pub const fn stored(options: u32, growth: u32) -> Self {
         let hash = match (options & FORCE64 != 0, options & EITHER_SEEDS != 0) {
             (false, _) => Hash::Murmur32,
@@ -129,13 +127,11 @@ impl RedisBloom {
     }
 
     /// The stored options.
-    #[must_use]
     pub const fn options(&self) -> u32 {
         self.options
     }
 
     /// The stored growth.
-    #[must_use]
     pub const fn growth(&self) -> u32 {
         self.growth
     }
@@ -151,7 +147,6 @@ impl RedisBloom {
     }
 
     /// Width of the hash, in bits: 64, or 32 in filters of the first release.
-    #[must_use]
     pub const fn hash_bits(&self) -> u32 {
         if let Hash::Murmur32 = self.hash { 32 } else { 64 }
     }
@@ -263,9 +258,6 @@ impl RedisBloomSpec {
 impl RedisBloomFilter {
     /// Creates a filter as RedisBloom on a primary did. Release 2.6 accepts any capacity. If the number of bits exceeds 64
     /// bits, it wraps to 0 (on x86-64), and the layer gets the minimum of 64 bits.
-    ///
-    /// # Errors
-    /// As [`with_spec`](Self::with_spec).
     pub fn carried(spec: RedisBloomSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
         const BITS_MAX: f64 = 18_446_744_073_709_551_616.0;
         let least = RedisBloomSpec { capacity: 1, ..spec }.first_layer()?;
@@ -279,7 +271,6 @@ impl RedisBloomFilter {
     }
 
     /// Its definition.
-    #[must_use]
     pub fn spec(&self) -> RedisBloomSpec {
         let scaling = self.scaling();
         let first = self.layers().first().map_or(sizing::RATE_MAX, Layer::rate);

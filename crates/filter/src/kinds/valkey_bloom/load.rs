@@ -13,7 +13,6 @@ use crate::memory::{push, reserve, try_copy};
 const LOAD_VERSION: u8 = 1;
 
 /// The length of the argument of BF.LOAD, in bytes.
-#[must_use]
 pub fn length(filter: &ValkeyBloomFilter) -> usize {
     /// The length before the layers, and of each layer without its bitmap.
     const FRONT_BYTES: usize = 1 + 4 + 8 + 8 + 1 + 8;
@@ -40,9 +39,6 @@ pub fn write(filter: &ValkeyBloomFilter, mut put: impl FnMut(&[u8])) {
 }
 
 /// Returns the argument of BF.LOAD.
-///
-/// # Errors
-/// [`Error::Filter`] if there is no memory for it.
 pub fn encode(filter: &ValkeyBloomFilter) -> Result<Vec<u8>, Error> {
     let mut data = Vec::new();
     reserve(&mut data, length(filter))?;

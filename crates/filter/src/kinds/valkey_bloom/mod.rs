@@ -74,20 +74,17 @@ impl ValkeyBloom {
     pub const BITMAP_VERSION: u8 = 1;
 
     /// Returns the rules of a new filter with this seed.
-    #[must_use]
     pub fn new(rate: f64, tightening: f64, scaling: Scaling, seed: [u8; 32]) -> Self {
         Self { rate, tightening, scaling, seed, is_seed_random: seed != FIXED_SEED }
     }
 
     /// Whether a filter can have these rules: rate and ratio must be inside (0, 1).
-    #[must_use]
     pub fn is_sound(&self) -> bool {
         let inside = |number: f64| number > 0.0 && number < 1.0;
         inside(self.rate) && inside(self.tightening)
     }
 
     /// Returns the rate of layer `index`, counted from 0.
-    #[must_use]
     pub fn layer_rate(&self, index: usize) -> f64 {
         self.rate * libm::pow(self.tightening, to_f64(index as u64))
     }
@@ -199,7 +196,6 @@ impl ValkeyBloomSpec {
 
 impl ValkeyBloomFilter {
     /// Its definition.
-    #[must_use]
     pub fn spec(&self) -> ValkeyBloomSpec {
         ValkeyBloomSpec { rules: *self.rules(), capacity: self.layers().first().map_or(1, Layer::capacity) }
     }
