@@ -4,7 +4,7 @@
 use bloomgate_filter::format::{Arrival, Error, Progress};
 use bloomgate_filter::kinds::RedisBloomArrival;
 use bloomgate_filter::kinds::redisbloom::dump::HEADER;
-use bloomgate_filter::{Filter, Value};
+use bloomgate_filter::{Filter, Unlimited, Value};
 
 use super::records::{self, OF_PRIMARY, RIGHT_ITERATORS, Spelled, Sums};
 use super::{CEILING, Outcome, laws};
@@ -14,10 +14,18 @@ type Accept = fn(&mut Arrival, u64, &[u8]) -> Result<Progress, Error>;
 /// How a complete filter, whose generation comes first, takes one.
 type AcceptWhole = fn(&mut Value, u16, u64, &[u8]) -> Result<Progress, Error>;
 
+fn accept(arrival: &mut Arrival, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+    arrival.accept(iterator, data, &Unlimited)
+}
+
+fn accept_whole(value: &mut Value, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+    value.accept(generation, iterator, data, &Unlimited)
+}
+
 /// Our own dumps.
 #[must_use]
 pub fn native(input: &[u8]) -> Outcome {
-    play_native(input, Arrival::accept)
+    play_native(input, accept)
 }
 
 /// Our own dumps, with the laws of arrivals checked for each record.
@@ -29,7 +37,7 @@ pub fn native_by_law(input: &[u8]) -> Outcome {
 /// RedisBloom's dumps.
 #[must_use]
 pub fn redisbloom(input: &[u8]) -> Outcome {
-    play_redisbloom(input, Arrival::accept, Arrival::obey)
+    play_redisbloom(input, accept, Arrival::obey)
 }
 
 /// RedisBloom's dumps, with the laws of arrivals checked for each record.
@@ -48,7 +56,7 @@ fn play_native(input: &[u8], accept: Accept) -> Outcome {
     let mut outcome = Outcome::from(arrival);
     for chunk in chunks {
         let (iterator, data) = sums.correct(spelling, *chunk);
-        take(&mut outcome, (accept, Value::accept), generation, iterator, &data);
+        take(&mut outcome, (accept, accept_whole), generation, iterator, &data);
     }
     outcome
 }
@@ -64,7 +72,7 @@ fn begin(iterator: u64, header: &[u8]) -> Result<Arrival, Error> {
 fn play_redisbloom(input: &[u8], accept: Accept, obey: Accept) -> Outcome {
     let (spelling, records) = records::of(input);
     let of_primary = spelling & OF_PRIMARY != 0;
-    let accept: (_, AcceptWhole) = if of_primary { (obey, Value::obey) } else { (accept, Value::accept) };
+    let accept: (_, AcceptWhole) = if of_primary { (obey, Value::obey) } else { (accept, accept_whole) };
     let Some((header, chunks)) = records.split_first() else { return Err::<Value, _>(Error::Truncated).into() };
     let mut outcome = Outcome::from(RedisBloomArrival::begin(header.data, &CEILING).map(Arrival::RedisBloom));
     for chunk in chunks {

@@ -154,7 +154,7 @@ fn followed(value: &Value, mut copy: Value) -> Value {
                 }
             }
             if Some(iterator) != unknown {
-                let again = copy.accept(GENERATION, iterator, data);
+                let again = copy.accept(GENERATION, iterator, data, &Unlimited);
                 // A client's chunk after a gap is refused, even if it has arrived before.
                 assert!(matches!(again, Ok(Progress::Known) | Err(Error::Gap { .. })), "{again:?}");
             }
@@ -220,9 +220,9 @@ fn item(number: u8) -> Vec<u8> {
 /// As [`Arrival::accept`].
 pub fn accept(arrival: &mut Arrival, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
     let before = copy(arrival);
-    let result = arrival.accept(iterator, data);
+    let result = arrival.accept(iterator, data, &Unlimited);
     match result {
-        Ok(Progress::Stored) => assert_eq!(arrival.accept(iterator, data), Ok(Progress::Known)),
+        Ok(Progress::Stored) => assert_eq!(arrival.accept(iterator, data, &Unlimited), Ok(Progress::Known)),
         Ok(Progress::Complete) => {}
         Ok(Progress::Known) | Err(_) => {
             assert!(before.is_none_or(|before| before == *arrival), "{result:?} changed it")
@@ -286,7 +286,7 @@ fn of_arriving(mut value: Value) {
     let mut completed = 0;
     for (iterator, data) in &whole {
         let Value::Arriving(arrival) = &mut value else { panic!("a filter: {value:?}") };
-        completed += usize::from(arrival.accept(*iterator, data) == Ok(Progress::Complete));
+        completed += usize::from(arrival.accept(*iterator, data, &Unlimited) == Ok(Progress::Complete));
     }
     if completed == 0 && has_table_records {
         // The dump had its tables in other pieces, or more of them.

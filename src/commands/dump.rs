@@ -132,7 +132,7 @@ fn resume(
         let progress = if must_obey {
             writer.obey(generation, iterator, data)
         } else {
-            writer.accept_within(generation, iterator, data, &ServerCeiling::of(context))
+            writer.accept(generation, iterator, data, &ServerCeiling::of(context))
         };
         (progress.map_err(|error| refusal(is_redisbloom, error))?, reserved)
     };

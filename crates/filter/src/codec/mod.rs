@@ -8,6 +8,8 @@ pub(crate) mod chunks;
 
 pub use chunks::CHUNK_BYTES;
 
+use std::borrow::Cow;
+
 use crate::chain::Rules;
 use crate::error;
 use crate::host::Ceiling;
@@ -18,7 +20,9 @@ pub trait Sink {
     /// Writes an unsigned number.
     fn put_u64(&mut self, number: u64);
     /// Writes a double, bit by bit.
-    fn put_f64(&mut self, number: f64);
+    fn put_f64(&mut self, number: f64) {
+        self.put_u64(number.to_bits());
+    }
     /// Writes bytes and their length.
     fn put_bytes(&mut self, bytes: &[u8]);
 }
@@ -33,12 +37,19 @@ pub trait Source {
     /// Reads an unsigned number.
     fn u64(&mut self) -> Result<u64, Error>;
     /// Reads a double.
-    fn f64(&mut self) -> Result<f64, Error>;
+    fn f64(&mut self) -> Result<f64, Error> {
+        self.u64().map(f64::from_bits)
+    }
     /// Reads bytes of the length that was written.
     fn bytes(&mut self) -> Result<Self::Bytes<'_>, Error>;
     /// Reads bytes into memory owned by the caller, without a copy if the source already has them in such memory.
-    fn owned_bytes(&mut self) -> Result<Box<[u8]>, Error>;
+    fn owned_bytes(&mut self) -> Result<Box<[u8]>, Error> {
+        Ok(try_copy(self.bytes()?.as_ref())?)
+    }
 }
+
+/// A record of a dump: its iterator and its data.
+pub type Record<'a> = (u64, Cow<'a, [u8]>);
 
 /// The effect of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,10 +168,6 @@ impl Sink for ByteSink {
         self.0.extend_from_slice(&number.to_le_bytes());
     }
 
-    fn put_f64(&mut self, number: f64) {
-        self.put_u64(number.to_bits());
-    }
-
     fn put_bytes(&mut self, bytes: &[u8]) {
         self.put_u64(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
@@ -181,13 +188,7 @@ impl Source for ByteSource<'_> {
         Self: 'b;
 
     fn u64(&mut self) -> Result<u64, Error> {
-        let (number, rest) = self.0.split_first_chunk().ok_or(Error::Truncated)?;
-        self.0 = rest;
-        Ok(u64::from_le_bytes(*number))
-    }
-
-    fn f64(&mut self) -> Result<f64, Error> {
-        self.u64().map(f64::from_bits)
+        self.take().map(u64::from_le_bytes)
     }
 
     fn bytes(&mut self) -> Result<&[u8], Error> {
@@ -196,16 +197,10 @@ impl Source for ByteSource<'_> {
         self.0 = rest;
         Ok(bytes)
     }
-
-    fn owned_bytes(&mut self) -> Result<Box<[u8]>, Error> {
-        Ok(try_copy(self.bytes()?)?)
-    }
 }
 
-/// Fields of fixed size, packed one after another.
-pub(crate) struct Packed<'a>(pub(crate) &'a [u8]);
-
-impl Packed<'_> {
+/// Fields of fewer bytes, which other modules store.
+impl ByteSource<'_> {
     pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         let (field, rest) = self.0.split_first_chunk().ok_or(Error::Truncated)?;
         self.0 = rest;
@@ -218,14 +213,6 @@ impl Packed<'_> {
 
     pub(crate) fn u32(&mut self) -> Result<u32, Error> {
         self.take().map(u32::from_le_bytes)
-    }
-
-    pub(crate) fn u64(&mut self) -> Result<u64, Error> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    pub(crate) fn f64(&mut self) -> Result<f64, Error> {
-        self.take().map(f64::from_le_bytes)
     }
 }
 
@@ -328,10 +315,6 @@ impl Source for PackedSource<'_> {
     fn bytes(&mut self) -> Result<&[u8], Error> {
         let length = usize::try_from(self.u64()?).map_err(|_| Error::Truncated)?;
         self.take(length)
-    }
-
-    fn owned_bytes(&mut self) -> Result<Box<[u8]>, Error> {
-        Ok(try_copy(self.bytes()?)?)
     }
 }
 

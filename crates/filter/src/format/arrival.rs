@@ -1,8 +1,7 @@
 //! A filter that arrives in records, of any kind that has records.
 
 use super::records::{
-    self, Chunk, Content, Extent, GENERATIONS, HEADER, Stream, can_have_come, check, decode_record, hashes_in,
-    is_duplicate_record, known_records,
+    self, Chunk, Content, Extent, GENERATIONS, HEADER, Stream, can_have_come, check, hashes_in, known_records,
 };
 use super::stored;
 use crate::codec::{Error, Progress, Sink, Source};
@@ -61,19 +60,15 @@ impl Arrival {
         }
     }
 
-    /// Accepts a record. The header and every chunk that has arrived may be repeated with the same bytes.
+    /// Accepts a record. The header and every chunk that has arrived may be repeated with the same bytes. The ceiling limits the
+    /// entries of tables of deleted items: the header does not state their number.
     ///
     /// # Errors
-    /// For a record of another dump, out of order, of the wrong length or with a wrong checksum. Nothing has changed then.
-    pub fn accept(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
-        self.accept_within(iterator, data, &Unlimited)
-    }
-
-    /// Accepts a record under a ceiling, which limits the entries of tables of deleted items: the header does not state their
-    /// number.
-    pub fn accept_within(&mut self, iterator: u64, data: &[u8], ceiling: &impl Ceiling) -> Result<Progress, Error> {
+    /// For a record of another dump, out of order, of the wrong length or with a wrong checksum, and if the ceiling refuses. Nothing
+    /// has changed then.
+    pub fn accept(&mut self, iterator: u64, data: &[u8], ceiling: &impl Ceiling) -> Result<Progress, Error> {
         match self {
-            Self::Own(arrival) => arrival.accept_within(iterator, data, ceiling),
+            Self::Own(arrival) => arrival.accept(iterator, data, ceiling),
             Self::RedisBloom(arrival) => arrival.accept(iterator, data),
         }
     }
@@ -81,7 +76,7 @@ impl Arrival {
     /// Accepts a record that a primary accepted: records of our own format in order, RedisBloom's in any order.
     pub fn obey(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
-            Self::Own(arrival) => arrival.accept(iterator, data),
+            Self::Own(arrival) => arrival.accept(iterator, data, &Unlimited),
             Self::RedisBloom(arrival) => arrival.obey(iterator, data),
         }
     }
@@ -159,7 +154,7 @@ impl Filter {
         match self {
             Self::RedisBloom(filter) => redisbloom::dump::is_duplicate_record(filter, iterator, data)?,
             Self::ValkeyBloom(_) => return Err(Error::NoRecords),
-            _ => is_duplicate_record(self, generation, iterator, data)?,
+            _ => check(self, self.part_count(), generation, iterator, data)?,
         }
         Ok(Progress::Known)
     }
@@ -206,16 +201,8 @@ impl Arriving {
         Ok(Self { filter, generation: stream.generation, next: 0, tables: 0 })
     }
 
-    /// Accepts the next record. The header and every record that has arrived may be repeated with the same content.
-    ///
-    /// # Errors
-    /// For a record of another dump, out of order, of the wrong length or with a wrong checksum. Nothing has changed then.
-    pub fn accept(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
-        self.accept_within(iterator, data, &Unlimited)
-    }
-
-    /// Accepts a record under a ceiling, which limits the entries of tables: the header does not state their number.
-    pub fn accept_within(&mut self, iterator: u64, data: &[u8], ceiling: &impl Ceiling) -> Result<Progress, Error> {
+    /// Accepts the next record: see [`Arrival::accept`].
+    fn accept(&mut self, iterator: u64, data: &[u8], ceiling: &impl Ceiling) -> Result<Progress, Error> {
         let (stream, record) = Stream::parse(iterator)?;
         let own = Stream::of(&self.filter, self.generation);
         if stream != own {
@@ -232,7 +219,7 @@ impl Arriving {
                 expected: own.iterator(records::numbered(&self.filter, number, expected)?),
             });
         }
-        let content = decode_record(&self.filter, own, iterator, data)?;
+        let content = records::decode(records::identity(&self.filter, own.layers), iterator, data)?;
         match Extent::all().chunk(&self.filter, self.next) {
             Some(chunk) => self.take_cells(&chunk, content)?,
             None => self.take_entries(content, ceiling)?,
@@ -430,11 +417,11 @@ mod tests {
         let (last, others) = records[1..].split_last().unwrap();
         for (iterator, data) in others {
             assert!(*iterator < 1 << 53 && data.len() <= 16 << 20);
-            assert_eq!(arriving.accept(*iterator, data), Ok(Progress::Stored));
-            assert_eq!(arriving.accept(*iterator, data), Ok(Progress::Known));
+            assert_eq!(arriving.accept(*iterator, data, &Unlimited), Ok(Progress::Stored));
+            assert_eq!(arriving.accept(*iterator, data, &Unlimited), Ok(Progress::Known));
         }
-        assert_eq!(arriving.accept(records[0].0, &records[0].1), Ok(Progress::Known));
-        assert_eq!(arriving.accept(last.0, &last.1), Ok(Progress::Complete));
+        assert_eq!(arriving.accept(records[0].0, &records[0].1, &Unlimited), Ok(Progress::Known));
+        assert_eq!(arriving.accept(last.0, &last.1, &Unlimited), Ok(Progress::Complete));
         assert_eq!(arriving.into_filter(), filter);
     }
 
@@ -443,10 +430,10 @@ mod tests {
         let filter = grown();
         let records = records(&filter, 5);
         let mut arriving = Arriving::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
-        arriving.accept(records[1].0, &records[1].1).unwrap();
+        arriving.accept(records[1].0, &records[1].1, &Unlimited).unwrap();
         let before = arriving.try_clone().unwrap();
         let refused = |arriving: &mut Arriving, iterator: u64, data: &[u8], error: Error| {
-            assert_eq!(arriving.accept(iterator, data), Err(error));
+            assert_eq!(arriving.accept(iterator, data, &Unlimited), Err(error));
             assert_eq!(*arriving, before);
         };
         let (iterator, data) = &records[2];
@@ -462,10 +449,10 @@ mod tests {
         for position in 0..data.len() {
             let mut torn = data.clone();
             torn[position] ^= 1;
-            assert!(arriving.accept(*iterator, &torn).is_err());
+            assert!(arriving.accept(*iterator, &torn, &Unlimited).is_err());
         }
         assert_eq!(arriving, before);
-        assert_eq!(arriving.accept(*iterator, data), Ok(Progress::Stored));
+        assert_eq!(arriving.accept(*iterator, data, &Unlimited), Ok(Progress::Stored));
     }
 
     #[test]
@@ -503,7 +490,7 @@ mod tests {
             for item in later.by_ref().take(MEMBERS as usize / 2) {
                 native(&mut filter).add(&item.to_le_bytes(), &Unlimited).unwrap();
             }
-            arriving.accept(next, &data).unwrap();
+            arriving.accept(next, &data, &Unlimited).unwrap();
             iterator = next;
         }
         assert!(filter.layer_count() > layers);
@@ -527,8 +514,8 @@ mod tests {
         let [one, other] = filters.each_ref().map(|filter| records(filter, 5));
         assert_eq!(one[1].0, other[1].0);
         let mut arriving = Arriving::begin(one[0].0, &one[0].1, &Unlimited).unwrap();
-        assert_eq!(arriving.accept(other[1].0, &other[1].1), Err(Error::WrongChecksum));
-        assert_eq!(arriving.accept(one[1].0, &one[1].1), Ok(Progress::Complete));
+        assert_eq!(arriving.accept(other[1].0, &other[1].1, &Unlimited), Err(Error::WrongChecksum));
+        assert_eq!(arriving.accept(one[1].0, &one[1].1, &Unlimited), Ok(Progress::Complete));
     }
 
     #[test]
@@ -542,13 +529,13 @@ mod tests {
         let (identity, iterator) = (records::identity(&filter, 1), records[1].0);
         for wrong in [&cells[1..], &[&cells[..], &[1]].concat()] {
             let data = encode_chunk(identity, iterator, None, wrong).unwrap();
-            assert_eq!(arriving.accept(iterator, &data), Err(Error::WrongLength), "{} bytes", wrong.len());
+            assert_eq!(arriving.accept(iterator, &data, &Unlimited), Err(Error::WrongLength), "{} bytes", wrong.len());
         }
         // Only the buckets of a ring can be dropped during a dump.
         let omitted = encode_dropped(identity, iterator).unwrap();
-        assert_eq!(arriving.accept(iterator, &omitted), Err(Error::OutOfRange));
+        assert_eq!(arriving.accept(iterator, &omitted, &Unlimited), Err(Error::OutOfRange));
         let data = encode_chunk(identity, iterator, None, &cells).unwrap();
-        assert_eq!(arriving.accept(iterator, &data), Ok(Progress::Complete));
+        assert_eq!(arriving.accept(iterator, &data, &Unlimited), Ok(Progress::Complete));
     }
 
     #[test]

@@ -8,6 +8,6 @@ pub mod records;
 mod stored;
 mod value;
 
-pub use crate::codec::{ByteSink, ByteSource, CHUNK_BYTES, Error, Progress, Sink, Source};
+pub use crate::codec::{ByteSink, ByteSource, CHUNK_BYTES, Error, Progress, Record, Sink, Source};
 pub use arrival::{AofRecord, Arrival, Arriving};
-pub use value::{Record, StoredAs, Value};
+pub use value::{StoredAs, Value};

@@ -160,9 +160,7 @@ pub fn next_record(
             encode_chunk(identity, iterator, chunk.is_of_last.then(|| layer.items()), &layer.cells_in(chunk.bytes)?)?
         }
         Place::Dropped => encode_dropped(identity, iterator)?,
-        Place::Entries { part, skipped, is_last } => {
-            encode_entries(identity, iterator, part.and_then(|part| filter.table(part)), skipped, is_last)?
-        }
+        Place::Entries(piece) => encode_piece(identity, iterator, filter, piece)?,
     };
     Ok(Some((iterator, data)))
 }
@@ -193,9 +191,6 @@ fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
     struct Length(usize);
     impl Sink for Length {
         fn put_u64(&mut self, _number: u64) {
-            self.0 += 8;
-        }
-        fn put_f64(&mut self, _number: f64) {
             self.0 += 8;
         }
         fn put_bytes(&mut self, bytes: &[u8]) {
@@ -246,9 +241,6 @@ pub(super) fn identity(filter: &Filter, layers: usize) -> u32 {
     impl Sink for Checksum {
         fn put_u64(&mut self, number: u64) {
             self.0.update(&number.to_le_bytes());
-        }
-        fn put_f64(&mut self, number: f64) {
-            self.put_u64(number.to_bits());
         }
         fn put_bytes(&mut self, bytes: &[u8]) {
             self.put_u64(bytes.len() as u64);
@@ -353,7 +345,7 @@ impl DumpMark {
                     |part: &usize| filter.part(*part).is_some_and(|(_, part)| part.revision() == marked.revision);
                 let part = marked.index(filter).filter(is_unchanged);
                 let is_last = number + 1 == marked.table_records();
-                return Some(Place::Entries { part, skipped: number * ENTRIES as u64, is_last });
+                return Some(Place::Entries(Piece { part, skipped: number * ENTRIES as u64, is_last }));
             }
             number -= marked.table_records();
         }
@@ -367,8 +359,36 @@ pub(super) enum Place {
     Cells(Chunk),
     /// Cells of a part that has been dropped since.
     Dropped,
-    /// Entries of the table of a part, starting at number `skipped`; none if the table has changed or been dropped since.
-    Entries { part: Option<usize>, skipped: u64, is_last: bool },
+    /// Entries of a table.
+    Entries(Piece),
+}
+
+/// The content of a record of a table: its entries from number `skipped` on, up to the capacity of a record.
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    /// `None` if the table has changed or been dropped since: there are no entries then.
+    part: Option<usize>,
+    skipped: u64,
+    is_last: bool,
+}
+
+impl Piece {
+    /// Returns the entries as bytes.
+    fn entries(self, filter: &Filter) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        let Some(table) = self.part.and_then(|part| filter.table(part)) else { return Ok(bytes) };
+        reserve(&mut bytes, CHUNK_BYTES)?;
+        let mut left = usize::try_from(self.skipped).unwrap_or(usize::MAX);
+        table.for_each_sorted_run(|run| {
+            let begin = left.min(run.len());
+            left -= begin;
+            let room = (CHUNK_BYTES - bytes.len()) / ENTRY_BYTES;
+            let taken = run.get(begin..).unwrap_or_default().iter().take(room);
+            taken.for_each(|hash| bytes.extend_from_slice(&entry_of(*hash)));
+            Ok::<(), error::Error>(())
+        })?;
+        Ok(bytes)
+    }
 }
 
 // The chunks of a filter: its layers, part after part, in chunks of a fixed size.
@@ -452,22 +472,6 @@ const TAG_LAST_ENTRIES: u8 = 6;
 /// Size of an entry of a table, in bytes.
 pub(super) const ENTRY_BYTES: usize = size_of::<ItemHash>();
 
-/// Returns the entries of a table from number `skipped` on, as many as a record holds, as bytes.
-pub(super) fn piece_of(table: &HashSet, skipped: u64) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    reserve(&mut bytes, CHUNK_BYTES)?;
-    let mut left = usize::try_from(skipped).unwrap_or(usize::MAX);
-    table.for_each_sorted_run(|run| {
-        let begin = left.min(run.len());
-        left -= begin;
-        let room = (CHUNK_BYTES - bytes.len()) / ENTRY_BYTES;
-        let taken = run.get(begin..).unwrap_or_default().iter().take(room);
-        taken.for_each(|hash| bytes.extend_from_slice(&entry_of(*hash)));
-        Ok::<(), error::Error>(())
-    })?;
-    Ok(bytes)
-}
-
 /// Encodes a hash as an entry.
 pub(super) fn entry_of(hash: ItemHash) -> [u8; ENTRY_BYTES] {
     (u128::from(hash.h1) | u128::from(hash.h2) << 64).to_le_bytes()
@@ -513,17 +517,10 @@ pub(super) fn encode_dropped(identity: u32, iterator: u64) -> Result<Vec<u8>, Er
     encode_parts(identity, iterator, TAG_DROPPED, [&[], &[]])
 }
 
-/// Encodes the entries of a table from number `skipped` on.
-pub(super) fn encode_entries(
-    identity: u32,
-    iterator: u64,
-    table: Option<&HashSet>,
-    skipped: u64,
-    is_last: bool,
-) -> Result<Vec<u8>, Error> {
-    let entries = table.map(|table| piece_of(table, skipped)).transpose()?;
-    let tag = if is_last { TAG_LAST_ENTRIES } else { TAG_ENTRIES };
-    encode_parts(identity, iterator, tag, [&entries.unwrap_or_default(), &[]])
+/// Encodes the entries of a table.
+fn encode_piece(identity: u32, iterator: u64, filter: &Filter, piece: Piece) -> Result<Vec<u8>, Error> {
+    let tag = if piece.is_last { TAG_LAST_ENTRIES } else { TAG_ENTRIES };
+    encode_parts(identity, iterator, tag, [&piece.entries(filter)?, &[]])
 }
 
 fn encode_parts(identity: u32, iterator: u64, tag: u8, parts: [&[u8]; 2]) -> Result<Vec<u8>, Error> {
@@ -588,14 +585,6 @@ pub(super) fn decode(identity: u32, iterator: u64, data: &[u8]) -> Result<Conten
 // The records that a filter already has. A rewritten AOF contains the records that have arrived, so that a reader continues
 // with the same one. And a client that got no reply repeats a record, which is accepted if the filter has it.
 
-/// A record of a table: its entries from number `skipped` on, up to the capacity of a record.
-#[derive(Clone, Copy)]
-struct Piece {
-    part: usize,
-    skipped: u64,
-    is_last: bool,
-}
-
 /// Returns the pieces of `tables` complete tables and of the table that is arriving, in the fewest records that can hold them.
 /// A dump has more records of a table that it omitted because the table had changed.
 fn pieces(filter: &Filter, tables: usize) -> impl Iterator<Item = Piece> {
@@ -604,7 +593,7 @@ fn pieces(filter: &Filter, tables: usize) -> impl Iterator<Item = Piece> {
         let entries = filter.table(part).map_or(0, HashSet::len);
         let count = entries.div_ceil(ENTRIES as u64).max(is_whole.into());
         (0..count).map(move |index| Piece {
-            part,
+            part: Some(part),
             skipped: index * ENTRIES as u64,
             is_last: is_whole && index + 1 == count,
         })
@@ -633,34 +622,16 @@ pub(super) fn known_records(
     let chunks = Extent::all().chunks(filter).min(next);
     let cells = records(filter, generation).take(usize::try_from(chunks).unwrap_or(usize::MAX).saturating_add(1));
     let stream = Stream::of(filter, generation);
-    let nothing = Piece { part: usize::MAX, skipped: 0, is_last: false };
+    let nothing = Piece { part: None, skipped: 0, is_last: false };
     let pieces = (chunks..next).zip(pieces(filter, tables).chain(std::iter::repeat(nothing)));
-    cells.chain(pieces.map(move |(number, Piece { part, skipped, is_last })| {
+    cells.chain(pieces.map(move |(number, piece)| {
         let iterator = stream.iterator(numbered(filter, 0, HEADER + 1 + number)?);
-        let identity = identity(filter, stream.layers);
-        let data = encode_entries(identity, iterator, filter.table(part), skipped, is_last)?;
-        Ok((iterator, data))
+        Ok((iterator, encode_piece(identity(filter, stream.layers), iterator, filter, piece)?))
     }))
 }
 
-/// Decodes a record after the header. Development builds before version 0.2 wrote records of rings without the number of
-/// layers, which are accepted too.
-pub(super) fn decode_record<'a>(
-    filter: &Filter,
-    stream: Stream,
-    iterator: u64,
-    data: &'a [u8],
-) -> Result<Content<'a>, Error> {
-    let bound_to = |layers| decode(identity(filter, layers), iterator, data);
-    bound_to(stream.layers).or_else(|error| if error == Error::WrongChecksum { bound_to(0) } else { Err(error) })
-}
-
-/// Accepts a record that a filter already has, which changes nothing. `generation` is that of its dump.
-pub(super) fn is_duplicate_record(filter: &Filter, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
-    check(filter, filter.part_count(), generation, iterator, data)
-}
-
-/// Accepts a record that a filter with `tables` complete tables already has. A client that sends all records of a dump without
+/// Accepts a record that a filter with `tables` complete tables already has, which changes nothing. `generation` is that of its
+/// dump. A client that sends all records of a dump without
 /// an error can therefore be sure that the filter has everything in the dump, whatever else was sent.
 ///
 /// A filter has a record if all bits of the record are set, or its counters are equal, or a table's entries are exactly those
@@ -679,7 +650,7 @@ pub(super) fn check(filter: &Filter, tables: usize, generation: u16, iterator: u
         description.is_of(filter, stream.layers)
     } else {
         let number = record - HEADER - 1;
-        let content = decode_record(filter, stream, iterator, data)?;
+        let content = decode(identity(filter, stream.layers), iterator, data)?;
         let extent = Extent::first(stream.layers);
         match extent.chunk(filter, number) {
             Some(chunk) => has_chunk(filter, chunk, content)?,
@@ -716,38 +687,6 @@ fn has_piece(filter: &Filter, tables: usize, number: u64, content: Content<'_>) 
     }
     let number = usize::try_from(number).map_err(|_| Error::OutOfRange)?;
     let piece = pieces(filter, tables).nth(number).filter(|piece| piece.is_last == is_last);
-    let Some(piece) = piece else { return Ok(false) };
-    let here = filter.table(piece.part).map(|table| piece_of(table, piece.skipped)).transpose()?;
-    Ok(here.unwrap_or_default() == bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::chain::Layer;
-    use crate::{BloomFilter, Scaling, Unlimited};
-
-    #[test]
-    fn a_large_empty_filter_is_a_few_bytes() {
-        let filter = BloomFilter::new(0.01, 100_000_000, Scaling::Fixed, 7, &Unlimited).unwrap().into();
-        let bytes: usize = records(&filter, 0).map(|record| record.unwrap().1.len()).sum();
-        assert!(bytes < 2000, "{bytes}");
-    }
-
-    #[test]
-    fn a_duplicate_record_after_the_last_is_accepted() {
-        let mut filter = BloomFilter::new(0.01, 10, Scaling::from_expansion(4), 7, &Unlimited).unwrap();
-        (0..70u32).for_each(|number| _ = filter.add(&number.to_le_bytes(), &Unlimited).unwrap());
-        let layers: Vec<_> = filter.layers().iter().map(Layer::description).collect();
-        let other = BloomFilter::with_zero_bits(filter.spec(), &layers, &Unlimited).unwrap().into();
-        let mut copy = filter.try_clone().unwrap();
-        copy.add(b"added since", &Unlimited).unwrap();
-        let (filter, copy) = (filter.into(), copy.into());
-        let records: Vec<_> = records(&filter, 5).collect::<Result<_, _>>().unwrap();
-        for (iterator, data) in &records {
-            assert_eq!(is_duplicate_record(&copy, 5, *iterator, data), Ok(()));
-            assert_eq!(is_duplicate_record(&copy, 6, *iterator, data), Err(Error::WrongGeneration));
-        }
-        assert_eq!(is_duplicate_record(&other, 5, records[1].0, &records[1].1), Err(Error::Different));
-    }
+    let here = piece.map(|piece| piece.entries(filter)).transpose()?;
+    Ok(here.is_some_and(|here| here == bytes))
 }

@@ -5,9 +5,9 @@ use std::ffi::CStr;
 
 use super::records::{self, DumpMark};
 use super::{AofRecord, Arrival, Arriving, stored};
-use crate::codec::{Error, Progress, Sink, Source};
+use crate::codec::{Error, Progress, Record, Sink, Source};
 use crate::error;
-use crate::host::{Ceiling, Unlimited};
+use crate::host::Ceiling;
 use crate::kinds::{Contents, Filter, RedisBloomArrival, redisbloom, valkey_bloom};
 use crate::memory::try_box;
 
@@ -109,9 +109,6 @@ fn read_own(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, E
         kind => Ok(stored::read(kind, source, ceiling)?.into()),
     }
 }
-
-/// A record of a dump: its iterator and its data.
-pub type Record<'a> = (u64, Cow<'a, [u8]>);
 
 /// Dumps and snapshots.
 impl Filter {
@@ -240,12 +237,7 @@ impl Value {
 
     /// Accepts a record of a dump: for an arriving filter like [`Arrival::accept`]; for a complete filter of this `generation`
     /// only a duplicate, which changes nothing.
-    pub fn accept(&mut self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
-        self.accept_within(generation, iterator, data, &Unlimited)
-    }
-
-    /// Accepts a record under a ceiling: see [`Arrival::accept_within`].
-    pub fn accept_within(
+    pub fn accept(
         &mut self,
         generation: u16,
         iterator: u64,
@@ -253,7 +245,7 @@ impl Value {
         ceiling: &impl Ceiling,
     ) -> Result<Progress, Error> {
         match self {
-            Self::Arriving(arrival) => arrival.accept_within(iterator, data, ceiling),
+            Self::Arriving(arrival) => arrival.accept(iterator, data, ceiling),
             Self::Filter(filter) => filter.accept(generation, iterator, data),
         }
     }

@@ -112,7 +112,9 @@ pub fn native_snapshots(all: &Inputs) {
         let mut arrival = Arrival::begin(*iterator, header, &Unlimited).unwrap();
         snapshot(&format!("{name}-arriving-header"), Arriving, &written(&arrival.try_clone().unwrap().into()));
         // All records but the last: with tables, the cells and all tables but one.
-        rest[..rest.len() - 1].iter().for_each(|(iterator, data)| assert!(arrival.accept(*iterator, data).is_ok()));
+        rest[..rest.len() - 1]
+            .iter()
+            .for_each(|(iterator, data)| assert!(arrival.accept(*iterator, data, &Unlimited).is_ok()));
         snapshot(&format!("{name}-arriving-but-one"), Arriving, &written(&arrival.into()));
     }
     let large = NativeLayer { groups: 300, blocks_per_group: 64, chunks: vec![vec![]; 2], ..NativeLayer::default() };
@@ -122,14 +124,14 @@ pub fn native_snapshots(all: &Inputs) {
     let told = dump_of(&native(0.01, 4, 2, 60), 9);
     let mut arrival = Arrival::begin(told[0].0, &told[0].1, &Unlimited).unwrap();
     snapshot("arriving-header", Arriving, &written(&arrival.try_clone().unwrap().into()));
-    told[1..3].iter().for_each(|(iterator, data)| assert!(arrival.accept(*iterator, data).is_ok()));
+    told[1..3].iter().for_each(|(iterator, data)| assert!(arrival.accept(*iterator, data, &Unlimited).is_ok()));
     snapshot("arriving-layers", Arriving, &written(&arrival.into()));
     let told = dump_of(&redisbloom(0.01, 4, 2, 60), 0);
     let mut arrival = Arrival::begin(told[0].0, &told[0].1, &Unlimited).unwrap();
     snapshot("redisbloom-arriving-header", Arriving, &written(&arrival.try_clone().unwrap().into()));
     let (first, second) = (&told[1], &told[2].1);
-    arrival.accept(first.0, &first.1).unwrap();
-    arrival.accept(first.0 + 3, &second[..3]).unwrap();
+    arrival.accept(first.0, &first.1, &Unlimited).unwrap();
+    arrival.accept(first.0 + 3, &second[..3], &Unlimited).unwrap();
     snapshot("redisbloom-arriving-half-a-layer", Arriving, &written(&arrival.try_clone().unwrap().into()));
     // As a primary accepted them: the end first, and a single byte.
     let last = told.last().unwrap();

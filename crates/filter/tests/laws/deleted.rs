@@ -226,9 +226,9 @@ fn the_ceiling_is_asked_for_the_entries() {
         let mut arrival = Arrival::begin(told[0].0, &told[0].1, &room).unwrap();
         let (last, others) = told[1..].split_last().unwrap();
         for (iterator, data) in others {
-            assert_eq!(arrival.accept_within(*iterator, data, &room), Ok(Progress::Stored));
+            assert_eq!(arrival.accept(*iterator, data, &room), Ok(Progress::Stored));
         }
-        let taken = arrival.accept_within(last.0, &last.1, &room);
+        let taken = arrival.accept(last.0, &last.1, &room);
         assert_eq!(taken.is_ok(), is_enough, "{most} of {size}: {taken:?}");
         // What a primary accepted is accepted.
         assert!(is_enough || arrival.obey(last.0, &last.1) == Ok(Progress::Complete));

@@ -111,7 +111,7 @@ pub fn begin((iterator, header): &Record) -> Value {
 
 /// Accepts a record. After the last one the value is the filter.
 pub fn accept(value: &mut Value, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
-    let progress = value.accept(GENERATION, iterator, data)?;
+    let progress = value.accept(GENERATION, iterator, data, &Unlimited)?;
     if progress == Progress::Complete {
         *value = value.take_filter().into();
     }

@@ -84,13 +84,15 @@ fn a_dump_may_stop_anywhere(row: &Row) {
             assert!(forms::told(&value) == value && Form::Snapshot.of(&value) == value);
             if is_own {
                 let before = value.try_clone().unwrap();
-                torn(data, |torn| assert!(value.accept(GENERATION, *iterator, torn).is_err(), "a torn record"));
+                torn(data, |torn| {
+                    assert!(value.accept(GENERATION, *iterator, torn, &Unlimited).is_err(), "a torn record")
+                });
                 for (iterator, data) in &rest[come + 1..] {
-                    let refused = value.accept(GENERATION, *iterator, data);
+                    let refused = value.accept(GENERATION, *iterator, data, &Unlimited);
                     assert!(matches!(refused, Err(Error::WrongOrder { .. })), "{refused:?}");
                 }
                 let other = iterator + (1 << 39);
-                assert_eq!(value.accept(GENERATION, other, data), Err(Error::WrongGeneration));
+                assert_eq!(value.accept(GENERATION, other, data, &Unlimited), Err(Error::WrongGeneration));
                 assert!(value == before, "a refused record changes nothing");
             }
             let progress = accept(&mut value, *iterator, data);
@@ -98,7 +100,11 @@ fn a_dump_may_stop_anywhere(row: &Row) {
             // RedisBloom's header has nothing that could be compared with a complete filter.
             let has_known_header = is_own || come + 1 < rest.len();
             for (iterator, data) in &records[usize::from(!has_known_header)..come + 2] {
-                assert_eq!(value.accept(GENERATION, *iterator, data), Ok(Progress::Known), "what has come is known");
+                assert_eq!(
+                    value.accept(GENERATION, *iterator, data, &Unlimited),
+                    Ok(Progress::Known),
+                    "what has come is known"
+                );
             }
         }
         assert!(value == world.primary, "it arrives as it was");
@@ -128,7 +134,7 @@ fn a_later_dump_is_a_duplicate_only_where_equal(row: &Row) {
         for come in 1..=first.len() {
             let before = value.try_clone().unwrap();
             for record in second.iter().take(come).skip(1) {
-                let outcome = value.accept(GENERATION, record.0, &record.1);
+                let outcome = value.accept(GENERATION, record.0, &record.1, &Unlimited);
                 assert_eq!(outcome == Ok(Progress::Known), first.contains(record), "record {}: {outcome:?}", record.0);
             }
             assert!(value == before, "neither a duplicate nor a refused record changes anything");

@@ -13,13 +13,11 @@
 //! options are those of 2.2 and later. RedisShake writes such a header for a filter of those releases if it is told that the
 //! target is RedisBloom 1.0. Their seeds have 64 bits.
 
-use std::borrow::Cow;
-
 use super::{DoubleHash, GROWTH, NOROUND, RedisBloom, RedisBloomFilter};
 use crate::cells::{BitArray, is_zero};
 use crate::chain::{Layer, check_layer};
 use crate::codec::chunks::{self, Ranges};
-use crate::codec::{Error, Packed, Progress, Sink, Source, number_of_layers, read_u32};
+use crate::codec::{ByteSource, Error, Progress, Record, Sink, Source, number_of_layers, read_u32};
 use crate::error;
 use crate::geometry::sizing::{to_f64, to_u64};
 use crate::geometry::{Flat, LayerDescription};
@@ -65,7 +63,7 @@ pub fn encode_header(filter: &RedisBloomFilter) -> Result<Vec<u8>, Error> {
 /// [`Error::NotADump`] for a length that no header has; [`Error::OutOfRange`]; [`Error::Filter`] if there is no memory for the
 /// layers.
 pub fn decode_header(header: &[u8]) -> Result<(RedisBloom, Layers), Error> {
-    let mut fields = Packed(header);
+    let mut fields = ByteSource(header);
     let _items = fields.u64()?;
     let count = fields.u32()?;
     let has_length = |front: usize, layer: usize| {
@@ -96,9 +94,6 @@ pub fn decode_header(header: &[u8]) -> Result<(RedisBloom, Layers), Error> {
     }
     Ok((rules, layers))
 }
-
-/// A record: its iterator and its data.
-pub type Record<'a> = (u64, Cow<'a, [u8]>);
 
 /// Returns the record after the one with this iterator, 0 for the first; `None` after the last one.
 ///

@@ -3,7 +3,7 @@
 use super::{HashPair, ValkeyBloom, ValkeyBloomFilter};
 use crate::cells::BitArray;
 use crate::chain::{Layer, check_layer};
-use crate::codec::{Error, Packed, Sink, Source, number_of_layers};
+use crate::codec::{ByteSource, Error, Sink, Source, number_of_layers, read_u32};
 use crate::error;
 use crate::geometry::sizing::{Scaling, to_f64};
 use crate::geometry::{Flat, LayerDescription};
@@ -51,7 +51,7 @@ pub fn encode(filter: &ValkeyBloomFilter) -> Result<Vec<u8>, Error> {
 /// # Errors
 /// [`Error::UnknownVersion`], and as [`read`](read_snapshot).
 pub fn decode(data: &[u8], ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, Error> {
-    let mut fields = Packed(data);
+    let mut fields = ByteSource(data);
     let version = fields.u8()?;
     if version != LOAD_VERSION {
         return Err(Error::UnknownVersion(version.into()));
@@ -115,7 +115,7 @@ pub fn write_snapshot(filter: &ValkeyBloomFilter, sink: &mut impl Sink) {
 /// Reads a filter. Asks the ceiling for each layer as it arrives.
 pub fn read_snapshot(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, Error> {
     let count = number_of_layers::<ValkeyBloom>(source.u64()?, ceiling)?;
-    let expansion = u32::try_from(source.u64()?).map_err(|_| Error::OutOfRange)?;
+    let expansion = read_u32(source)?;
     let (rate, tightening, is_seed_random) = (source.f64()?, source.f64()?, source.u64()?);
     let mut parts = Parts::new(expansion, rate, tightening, is_seed_random)?;
     for index in 0..count {
@@ -164,7 +164,7 @@ impl Parts {
         if !fits || self.layers.last().is_some_and(|before| !before.is_full()) {
             return Err(Error::OutOfRange);
         }
-        let mut fields = Packed(&stored);
+        let mut fields = ByteSource(&stored);
         let version = fields.u8()?;
         if version != ValkeyBloom::BITMAP_VERSION {
             return Err(Error::UnknownVersion(version.into()));
