@@ -1,6 +1,7 @@
 /** Converts values to the bytes that the guard caches, and back. */
 
-/** Converts a value to bytes and back. If `decode` throws, the guard loads the row and replaces the cached value. */
+/** Converts a value to bytes and back. If `decode` throws, the guard loads the row and replaces the cached value. Every caller gets
+ * what `decode` returns, the one that loaded the row included. */
 export interface Codec<V> {
   encode(value: V): Uint8Array;
   decode(data: Buffer): V;

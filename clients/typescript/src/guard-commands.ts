@@ -30,7 +30,7 @@ const SLOW_LOAD_MS = 50;
 /** The answer to a fetch that is not sent, because the server has not answered in time a moment ago. */
 const PAUSED = new Error("the server has not answered in time a moment ago");
 
-/** What a guard has done, by event. */
+/** What a guard has done, by event. The names are the same in every language, and a metric may have them. */
 export interface Counts {
   /** Answers of BF.FETCH, one for each row. */
   absent: number;
@@ -41,17 +41,17 @@ export interface Counts {
   /** Loaded rows that were cached. */
   filled: number;
   /** Loaded rows that were not cached, because the row changed or another caller filled it during the load. */
-  leaseLost: number;
+  lease_lost: number;
   /** Rows whose `load` threw. */
-  loadFailed: number;
+  load_failed: number;
   /** Old values that were served because a `load` threw. */
-  staleServed: number;
+  stale_served: number;
   /** Old values that were served because a `load` took too long. */
-  softTimeout: number;
+  soft_timeout: number;
   /** Rows that were read from the database without a lease: the server failed, or another caller took too long. */
   unguarded: number;
   /** Rows that the near cache had. */
-  nearHit: number;
+  near_hit: number;
   /** Answers and errors that other callers of the process got, and that waiting callers share. */
   shared: number;
   /** Cached values that the codec could not decode. */
@@ -116,8 +116,8 @@ export class GuardCommands<V> {
     this.events = options.telemetry && new Events(options.telemetry, keyBytes(filter).toString());
     this.tracking = this.near && new Tracking(this.link.connection, this.near, this.prefix, this.warnings);
     this.counts = {
-      ...{ absent: 0, hit: 0, stale: 0, load: 0, wait: 0, filled: 0, leaseLost: 0, loadFailed: 0, staleServed: 0 },
-      ...{ softTimeout: 0, unguarded: 0, nearHit: 0, shared: 0, undecodable: 0, errors: 0 },
+      ...{ absent: 0, hit: 0, stale: 0, load: 0, wait: 0, filled: 0, lease_lost: 0, load_failed: 0, stale_served: 0 },
+      ...{ soft_timeout: 0, unguarded: 0, near_hit: 0, shared: 0, undecodable: 0, errors: 0 },
     };
   }
 
@@ -224,7 +224,7 @@ export class GuardCommands<V> {
     if (value === undefined) return undefined;
     const answer = this.read({ word: "hit", value });
     if (!answer.isReadable) return undefined;
-    this.count("nearHit");
+    this.count("near_hit");
     return answer;
   }
 
@@ -302,13 +302,25 @@ export class GuardCommands<V> {
     return call(["BF.FILL", this.filter, row.item, row.cacheKey, token, ...rest], parseFill);
   }
 
-  fillWith(lease: Lease, value: V | null, ttlMs: number): Call<boolean> {
+  /** Returns loaded rows as they are cached. */
+  encodeRows(rows: ReadonlyMap<string, V | null>): Map<string, Buffer | null> {
+    const encode = (value: V) => {
+      const data = this.codec.encode(value);
+      return Buffer.from(data.buffer, data.byteOffset, data.byteLength);
+    };
+    return new Map([...rows].map(([id, value]) => [id, value === null ? null : encode(value)]));
+  }
+
+  /** Returns loaded rows as callers get them: as everybody gets them who finds them in the cache. */
+  decodeRows(encoded: ReadonlyMap<string, Buffer | null>): Map<string, V | null> {
+    return new Map([...encoded].map(([id, data]) => [id, data === null ? null : this.codec.decode(data)]));
+  }
+
+  fillWith(lease: Lease, data: Buffer | null, ttlMs: number): Call<boolean> {
     const share = 1 - JITTER * Math.random();
     const ms = (most: number) => Math.max(1, Math.round(most * share));
-    if (value === null) return this.fill(lease, "NONE", "PX", String(ms(milliseconds("absentTtl", this.options.absentTtl))));
-    const data = this.codec.encode(value);
-    const bytes = Buffer.from(data.buffer, data.byteOffset, data.byteLength);
-    return this.fill(lease, "VALUE", bytes, "PX", String(ms(ttlMs) + this.options.failSafeMs));
+    if (data === null) return this.fill(lease, "NONE", "PX", String(ms(milliseconds("absentTtl", this.options.absentTtl))));
+    return this.fill(lease, "VALUE", data, "PX", String(ms(ttlMs) + this.options.failSafeMs));
   }
 
   /** Ends leases, so that other callers may load. */
@@ -322,7 +334,7 @@ export class GuardCommands<V> {
     const outcomes = await this.link.ask(fills);
     for (const outcome of outcomes) {
       if (outcome instanceof Error) this.failed(outcome);
-      else this.count(outcome ? "filled" : "leaseLost");
+      else this.count(outcome ? "filled" : "lease_lost");
     }
     const isRefused = (outcome: unknown) => outcome instanceof Error && !(outcome instanceof TimeoutError);
     await this.giveUp(leases.filter((_, index) => isRefused(outcomes[index])));

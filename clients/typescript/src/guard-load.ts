@@ -48,7 +48,7 @@ export class GuardLoads<V> extends GuardCommands<V> {
       const begin = async () => load();
       loaded = await settledBy(this.events?.load(rows, begin) ?? begin(), undefined, signal);
     } catch (error) {
-      if (!signal?.aborted) this.count("loadFailed", rows);
+      if (!signal?.aborted) this.count("load_failed", rows);
       throw error;
     }
     this.loadMs += (performance.now() - begun - this.loadMs) * (this.loadMs ? SMOOTHING : 1);
@@ -75,12 +75,12 @@ export class GuardLoads<V> extends GuardCommands<V> {
       const rows = loading.leases.map((lease) => lease.row);
       const old = await this.#oldValues(rows);
       if (old.size === rows.length) {
-        this.count("softTimeout", old.size);
+        this.count("soft_timeout", old.size);
         return old;
       }
       if (running !== undefined) return await running;
       this.count("unguarded", rows.length);
-      return await loading.load(signal);
+      return this.decodeRows(this.encodeRows(await loading.load(signal)));
     } finally {
       // From here on nobody waits for the load, so nobody can abort it.
       signal?.removeEventListener("abort", abort);
@@ -101,8 +101,9 @@ export class GuardLoads<V> extends GuardCommands<V> {
     let left = leases;
     try {
       signal?.throwIfAborted();
-      const rows = await loading.load(signal);
-      const fills = leases.map((lease) => this.fillWith(lease, rows.get(lease.row.id) ?? null, loading.ttlMs));
+      const encoded = this.encodeRows(await loading.load(signal));
+      const rows = this.decodeRows(encoded);
+      const fills = leases.map((lease) => this.fillWith(lease, encoded.get(lease.row.id) ?? null, loading.ttlMs));
       for (let start = 0; start < leases.length; start += BATCH) {
         const part = left.slice(0, BATCH);
         left = left.slice(BATCH);
@@ -119,7 +120,7 @@ export class GuardLoads<V> extends GuardCommands<V> {
       await this.backOff(left);
       const old = hasValues ? await this.#oldValues(leases.map((lease) => lease.row)) : new Map();
       if (old.size === leases.length) {
-        this.count("staleServed", old.size);
+        this.count("stale_served", old.size);
         this.warnings.about("rows could not be loaded, and their old values were served", asError(error));
         return old;
       }

@@ -66,7 +66,8 @@ export class ManyRows<Id extends Item, V> {
     const unguarded = [...this.#unguarded, ...left];
     if (unguarded.length > 0) {
       this.#guard.count("unguarded", unguarded.length);
-      this.#keep(await this.#load(unguarded, this.#signal));
+      const encoded = this.#guard.encodeRows(await this.#load(unguarded, this.#signal));
+      this.#keep(this.#guard.decodeRows(encoded));
     }
     return new Map([...this.#asked].map(([id, row]) => [id, this.#rows.get(row.id) ?? null]));
   }

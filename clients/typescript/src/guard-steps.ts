@@ -46,6 +46,8 @@ export class GuardSteps<V> extends GuardLoads<V> {
     found: Outcome<Fetched>,
   ): Promise<V | null> {
     const deadline = performance.now() + this.options.attempts * this.options.waitMs;
+    const loadRow = async (signal: AbortSignal | undefined) =>
+      new Map([[row.id, (await this.timed(() => load(signal), 1, signal)) ?? null]]);
     const flight = this.flights.begin(row.id);
     try {
       const answer = await this.fetchRow(row, flight, deadline, signal, found);
@@ -53,8 +55,7 @@ export class GuardSteps<V> extends GuardLoads<V> {
         const loading = {
           leases: [{ row, token: answer.token }],
           flights: new Map([[row.id, flight]]),
-          load: async (signal: AbortSignal | undefined) =>
-            new Map([[row.id, (await this.timed(() => load(signal), 1, signal)) ?? null]]),
+          load: loadRow,
           ttlMs,
           hasValues: answer.isReadable,
         };
@@ -66,7 +67,7 @@ export class GuardSteps<V> extends GuardLoads<V> {
     }
     // The server does not answer, or another caller loads the row and takes too long: ask the database, fill nothing.
     this.count("unguarded");
-    return (await this.timed(() => load(signal), 1, signal)) ?? null;
+    return this.decodeRows(this.encodeRows(await loadRow(signal))).get(row.id) ?? null;
   }
 
   /** Fetches a row until the answer is final. Resolves with undefined if the server fails, or nobody brings the row in time. */

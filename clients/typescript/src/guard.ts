@@ -24,6 +24,25 @@ export interface GetOptions {
   signal?: AbortSignal | undefined;
 }
 
+/** The loaders of calls that bring none of their own. */
+export interface Loaders<V> {
+  // biome-ignore lint/suspicious/noExplicitAny: a guard's ids have one type or several, and only its calls name it.
+  load?: Load<any, V> | undefined;
+  // biome-ignore lint/suspicious/noExplicitAny: as above.
+  loadMany?: LoadMany<any, V> | undefined;
+}
+
+/** What follows the ids of a call: a loader, unless the guard has one, and how the call reads. */
+export type ReadArguments<L> = [load: L, options?: GetOptions] | [options?: GetOptions];
+
+/** Returns the loader of a call, and how it reads. */
+function chosen<L extends (...given: never[]) => unknown>(call: ReadArguments<L>, ofGuard: L | undefined): [L, GetOptions] {
+  const [first, second] = call;
+  const [load = ofGuard, options = {}] = typeof first === "object" ? [undefined, first] : [first, second];
+  if (load === undefined) throw new TypeError("there is no loader: pass one to this call or to the guard");
+  return [load, options];
+}
+
 /** Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row.
  *
  * The calls of `get` that are made in one turn of the event loop are one BF.MFETCH. Callers that wait for another process do so on
@@ -31,20 +50,23 @@ export interface GetOptions {
 export class Guard<V = Uint8Array> {
   readonly #steps: GuardSteps<V>;
   readonly #batches: Batches;
+  readonly #loaders: Loaders<V>;
   #isChecked = false;
 
-  /** `codec` converts rows to bytes and back; without one they are bytes. */
+  /** `codec` converts rows to bytes and back; without one they are bytes. `load` and `loadMany` are the loaders of calls that bring
+   * none of their own. */
   constructor(
     client: Client,
     filter: Key,
     ...[options]: Uint8Array extends V
-      ? [options?: GuardOptions & { codec?: Codec<V> | undefined }]
-      : [options: GuardOptions & { codec: Codec<V> }]
+      ? [options?: GuardOptions & Loaders<V> & { codec?: Codec<V> | undefined }]
+      : [options: GuardOptions & Loaders<V> & { codec: Codec<V> }]
   ) {
-    const { codec, ...rest } = options ?? {};
+    const { codec, load, loadMany, ...rest } = options ?? {};
     const chosen = (codec ?? new Bytes()) as Codec<V>;
     this.#steps = new GuardSteps(client, filter, chosen, checkOptions(rest));
     this.#batches = new Batches(this.#steps);
+    this.#loaders = { load, loadMany };
   }
 
   /** What this guard has done, by event. */
@@ -52,13 +74,14 @@ export class Guard<V = Uint8Array> {
     return this.#steps.counts;
   }
 
-  /** Returns a row, or null if there is none. `load` gets the id, and reads the row from the database that has every commit, in a transaction that
-   * begins when `load` is called; it returns null or undefined if there is no row.
+  /** Returns a row, or null if there is none. `load`, by default the guard's, gets the id. It reads the row from the database that
+   * has every commit, in a transaction that begins when `load` is called, and returns null or undefined if there is no row.
    *
    * If the server fails, the database is asked and nothing is filled: errors of the server are reported as warnings, not thrown.
    * What `load` throws is thrown, after the lease was given up, in all callers of this process that waited for it; but if an old
    * value is cached, that is served instead. */
-  async get<Id extends Item>(id: Id, load: Load<Id, V>, options: GetOptions = {}): Promise<V | null> {
+  async get<Id extends Item>(id: Id, ...call: ReadArguments<Load<Id, V>>): Promise<V | null> {
+    const [load, options] = chosen(call, this.#loaders.load);
     const { signal } = options;
     signal?.throwIfAborted();
     allowListeners(signal);
@@ -73,14 +96,11 @@ export class Guard<V = Uint8Array> {
     return steps.get(row, (aborted) => load(id, aborted), ttlMs, signal, found);
   }
 
-  /** Returns rows by id, fetched together: each id as it was passed, with its row or null. `loadMany` gets the ids that this caller
-   * has to load, and returns a map without those that have no row. It is called once, and again for rows that other callers were
-   * loading and did not bring. */
-  async getMany<Id extends Item>(
-    ids: Iterable<Id>,
-    loadMany: LoadMany<Id, V>,
-    options: GetOptions = {},
-  ): Promise<Map<Id, V | null>> {
+  /** Returns rows by id, fetched together: each id as it was passed, with its row or null. `loadMany`, by default the guard's, gets
+   * the ids that this caller has to load, and returns a map without those that have no row. It is called once, and again for rows
+   * that other callers were loading and did not bring. */
+  async getMany<Id extends Item>(ids: Iterable<Id>, ...call: ReadArguments<LoadMany<Id, V>>): Promise<Map<Id, V | null>> {
+    const [loadMany, options] = chosen(call, this.#loaders.loadMany);
     const { signal } = options;
     signal?.throwIfAborted();
     allowListeners(signal);

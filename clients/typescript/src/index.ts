@@ -20,7 +20,7 @@ export {
 } from "./errors.js";
 export { type FillOptions, fillFilter } from "./filling.js";
 export { Filter, type FilterOptions, type Items, plan } from "./filter.js";
-export { type GetOptions, Guard, type Load } from "./guard.js";
+export { type GetOptions, Guard, type Load, type Loaders, type ReadArguments } from "./guard.js";
 export type { Counts } from "./guard-commands.js";
 export type { LoadMany } from "./guard-many.js";
 export type { GuardOptions } from "./guard-options.js";

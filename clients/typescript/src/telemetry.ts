@@ -12,7 +12,7 @@ export interface Telemetry {
 export interface EventAttributes {
   /** The name of the guard's filter. */
   readonly "bloomgate.filter": string;
-  /** The name of the event in `Counts`, with underscores: `near_hit`. */
+  /** The name of the event in `Counts`. */
   readonly "bloomgate.event": string;
 }
 
@@ -37,8 +37,7 @@ export class Events {
   count(event: string, number: number): void {
     let attributes = this.#attributes.get(event);
     if (attributes === undefined) {
-      const name = event.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-      attributes = { "bloomgate.filter": this.#filter, "bloomgate.event": name };
+      attributes = { "bloomgate.filter": this.#filter, "bloomgate.event": event };
       this.#attributes.set(event, attributes);
     }
     this.#telemetry.count(number, attributes);

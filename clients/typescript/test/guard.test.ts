@@ -4,8 +4,19 @@
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { connectionOf } from "../src/connection.js";
 import { Flights } from "../src/flights.js";
-import { type Client, Filter, Guard, type GuardOptions, Json, LoadFailed, TimeoutError, Unconfirmed } from "../src/index.js";
+import {
+  type Client,
+  Filter,
+  Guard,
+  type GuardOptions,
+  Json,
+  type Loaders,
+  LoadFailed,
+  TimeoutError,
+  Unconfirmed,
+} from "../src/index.js";
 import { connectIoredis, connectRedis, LIBRARIES, openClient } from "./clients.js";
 import { Cleanup, eventually, freePort, PATIENCE_MS, type Server, startServer } from "./server.js";
 import { ScriptedServer } from "./specification/scripted.js";
@@ -61,7 +72,7 @@ for (const library of LIBRARIES) {
       await new Filter(client, "rows").addMany(Array.from({ length: 1000 }, (_, id) => id));
     });
 
-    function guarded(options: GuardOptions = {}): Guard {
+    function guarded(options: GuardOptions & Loaders<Uint8Array> = {}): Guard {
       return new Guard(client, "rows", { leaseMs: LEASE_MS, timeoutMs: PATIENCE_MS, warn: () => {}, ...options });
     }
 
@@ -133,6 +144,27 @@ for (const library of LIBRARIES) {
       assert.equal(await calls("bf.fetch"), 1);
       assert.equal(guard.counts.shared, 1999);
       assert.deepEqual(await guard.get(2, () => row), row, "the next call loads again");
+    });
+
+    test("a loader of the call or of the guard gets the id", async () => {
+      const guard = guarded({
+        load: (id: number | string) => Buffer.from(`${typeof id} ${id}`),
+        loadMany: (ids: number[]) => new Map(ids.map((id) => [id, Buffer.from(`many ${id}`)])),
+      });
+      assert.equal(String(await guard.get(1)), "number 1");
+      assert.equal(String(await guard.get("2", { ttl: 1 })), "string 2");
+      assert.equal(String(await guard.get(3, (id) => Buffer.from(`of the call ${id}`))), "of the call 3");
+      assert.deepEqual([...(await guard.getMany([4, 5])).values()].map(String), ["many 4", "many 5"]);
+      const { signal } = new AbortController();
+      for (const options of [
+        { signal: AbortSignal.abort(), ttl: 1 },
+        { signal, ttl: 0 },
+      ]) {
+        await assert.rejects(guard.get(1, options));
+        await assert.rejects(guard.getMany([1], options));
+      }
+      await assert.rejects(guarded().get(1), /there is no loader/);
+      await assert.rejects(guarded().getMany([1]), /there is no loader/);
     });
 
     test("any number of calls share a signal without a warning", async (context) => {
@@ -215,7 +247,7 @@ for (const library of LIBRARIES) {
       const controller = new AbortController();
       assert.equal(String(await guard.get(1, () => loading.promise, { signal: controller.signal })), "old");
       assert.equal(String(await guard.get(1, () => assert.fail("the lease is held"))), "old");
-      assert.equal(guard.counts.softTimeout, 1);
+      assert.equal(guard.counts.soft_timeout, 1);
       controller.abort();
       loading.resolve(Buffer.from("new"));
       await eventually("the load to fill", () => guard.counts.filled === 1);
@@ -236,7 +268,7 @@ for (const library of LIBRARIES) {
       await eventually("the soft timeout", async () => guard.counts.load + guard.counts.stale >= 2);
       loading.resolve(Buffer.from("new"));
       assert.equal(String(await got), "new");
-      assert.equal(guard.counts.leaseLost, 1);
+      assert.equal(guard.counts.lease_lost, 1);
     });
 
     test("loads that take long are renewed early", async () => {
@@ -296,6 +328,21 @@ for (const library of LIBRARIES) {
         TypeError,
       );
       assert.equal(await leases(), 0);
+    });
+
+    test("every caller gets the decoded form of a row", async () => {
+      const codec = new Json<{ born: unknown; none?: undefined }>();
+      const [row, decoded] = [{ born: new Date(0), none: undefined }, { born: "1970-01-01T00:00:00.000Z" }];
+      const guard = new Guard(client, "rows", { codec, load: () => row, failSafe: 3600, ttl: 0.001, beta: 0 });
+      const many = (ids: number[]) => new Map(ids.map((id) => [id, row]));
+      assert.deepEqual(await guard.get(1), decoded);
+      assert.deepEqual([...(await guard.getMany([1, 2], many)).values()], [decoded, decoded]);
+      const { isCluster, duplicate, close } = connectionOf(client);
+      const down = { isCluster, duplicate, close, command: () => Promise.reject(new Error("down")) };
+      const unguarded = new Guard(down, "rows", { codec, load: () => row, warn: () => {} });
+      assert.deepEqual(await unguarded.get(1), decoded);
+      assert.deepEqual([...(await unguarded.getMany([1, 2], many)).values()], [decoded, decoded]);
+      assert.equal(unguarded.counts.unguarded, 3);
     });
 
     test("invalid options", async () => {

@@ -84,7 +84,7 @@ for (const library of LIBRARIES) {
         assert.equal(await guard.get(100, fails), null);
         assert.deepEqual([...(await guard.getMany([1, 2, 3], fails)).values()].map(String), ["one", "one", "one"]);
       }
-      const { hit, absent, nearHit } = guard.counts;
+      const { hit, absent, near_hit: nearHit } = guard.counts;
       assert.deepEqual({ hit, absent, nearHit }, { hit: 3, absent: 3, nearHit: 9 });
       await server.probe.set("{rows}:1", "two");
       assert.equal(await value(guard, 1), "one", "it is as old as that");
@@ -121,12 +121,12 @@ for (const library of LIBRARIES) {
       for (const id of [1, 2, 1, 3]) await value(guard, id);
       assert.equal(near.size, 2);
       assert.equal(await value(guard, 1), "one");
-      assert.equal(guard.counts.nearHit, 2, "row 2 was used less recently than row 1");
+      assert.equal(guard.counts.near_hit, 2, "row 2 was used less recently than row 1");
       const short = guarded(new NearCache(10, 0.001), untracked(client));
       await value(short, 3);
       await sleep(2);
       await value(short, 3);
-      assert.equal(short.counts.nearHit, 0);
+      assert.equal(short.counts.near_hit, 0);
       for (const [items, seconds] of [
         [0, 1],
         [1.5, 1],
@@ -146,7 +146,7 @@ for (const library of LIBRARIES) {
         assert.deepEqual(row, [1]);
         row?.push(2);
       }
-      assert.equal(guard.counts.nearHit, 2);
+      assert.equal(guard.counts.near_hit, 2);
     });
 
     test("own changes are dropped at once, even if the server refuses them", async () => {
@@ -268,7 +268,7 @@ for (const library of LIBRARIES) {
       const guard = guarded(new NearCache(100, HOUR), altered(client, { reportChanges }));
       await value(guard, 1);
       await value(guard, 1);
-      assert.equal(guard.counts.nearHit, 1);
+      assert.equal(guard.counts.near_hit, 1);
       await server.probe.set("{rows}:1", "two");
       assert.equal(await value(guard, 1), "one");
       begin();
@@ -315,7 +315,7 @@ for (const library of LIBRARIES) {
       await eventually("the warning", () => warnings.find((message) => message.includes("bounded by its time only")));
       await eventually("the value to be kept", async () => {
         await value(guard, 1);
-        return guard.counts.nearHit > 0;
+        return guard.counts.near_hit > 0;
       });
     });
 

@@ -47,7 +47,7 @@ test("events are counted, and loads are spans", async (context) => {
   const guard = new Guard(client, "rows", { telemetry: openTelemetry(), warn: () => {} });
   const row = Buffer.from("row");
   const load = (ids: number[]) => new Map(ids.map((id) => [id, row]));
-  assert.equal(await guard.get(1, () => row), row);
+  assert.deepEqual(await guard.get(1, () => row), row);
   assert.deepEqual(await guard.get(1, () => assert.fail("the row is cached")), row);
   assert.equal(await guard.get(100, () => assert.fail("the row is absent")), null);
   assert.deepEqual([...(await guard.getMany([2, 3, 100], load)).values()], [row, row, null]);
