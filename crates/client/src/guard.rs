@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::{self, Fetch, GuardCore, lock, now};
-use crate::{BoxError, Bytes, Client, Codec, Durability, Error, GuardOptions, Item, Options};
+use crate::{BoxError, Bytes, Client, Codec, Durability, Error, GuardOptions, Item, Options, WithLoader};
 
 /// Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. Clones share the
 /// rows that callers of the process load now, so make one guard per table and process.
@@ -65,6 +65,23 @@ impl<C: Codec> Guard<C> {
     ) -> Result<Self, Error> {
         let core = Arc::new(GuardCore::new(client, filter.as_ref(), codec, options)?);
         Ok(Self { client: client.clone(), core })
+    }
+
+    /// Gives the guard a loader, so that [`get`](WithLoader::get) takes only the id.
+    ///
+    /// ```no_run
+    /// # use bloomgate_client::{Client, Guard, GuardOptions};
+    /// # fn select(id: u64) -> Result<Option<Vec<u8>>, std::io::Error> { Ok(None) }
+    /// # let client = Client::open("redis://127.0.0.1/")?;
+    /// let users = Guard::new(&client, "users", GuardOptions::default())?.with_loader(select);
+    /// let row = users.get(17)?;
+    /// # Ok::<(), bloomgate_client::Error>(())
+    /// ```
+    pub fn with_loader<T: Item, E: Into<BoxError>, F>(self, load: F) -> WithLoader<Self, F>
+    where
+        F: Fn(T) -> Result<Option<C::Row>, E>,
+    {
+        WithLoader { guard: self, load }
     }
 
     /// Returns a row, or `None` if there is none. `load` gets the id, and reads the row from the database that has every commit, in a transaction that
@@ -230,6 +247,19 @@ impl<C: Codec> Guard<C> {
     /// The server's first error.
     pub fn forget<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
         now(self.core.commands.forget(&self.client, &bytes_of(ids)))
+    }
+}
+
+impl<C: Codec, F> WithLoader<Guard<C>, F> {
+    /// Like [`Guard::get`], with the guard's loader.
+    ///
+    /// # Errors
+    /// As [`Guard::get`].
+    pub fn get<T: Item, E: Into<BoxError>>(&self, id: T) -> Result<Option<C::Row>, Error>
+    where
+        F: Fn(T) -> Result<Option<C::Row>, E>,
+    {
+        self.guard.get(id, &self.load)
     }
 }
 

@@ -20,6 +20,7 @@ mod replies;
 mod sharded;
 pub mod sharding;
 pub mod slots;
+mod with_loader;
 
 pub use client::Client;
 #[cfg(feature = "json")]
@@ -34,3 +35,4 @@ pub use options::{Insert, Options};
 pub use redis;
 pub use replies::{Bucket, Info, Layer, Plan, Stats};
 pub use sharded::ShardedFilter;
+pub use with_loader::WithLoader;

@@ -10,7 +10,7 @@ use super::client::detach;
 use super::turns::Turns;
 use crate::core::{self, Commands, GuardCore, lock};
 use crate::guard::{Named, bytes_of, in_order};
-use crate::{BoxError, Bytes, Codec, Durability, Error, GuardOptions, Item, Options};
+use crate::{BoxError, Bytes, Codec, Durability, Error, GuardOptions, Item, Options, WithLoader};
 
 /// Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. Clones share the
 /// rows that callers of the process load now, so make one guard per table and process.
@@ -73,6 +73,26 @@ impl<C: Codec> Guard<C> {
     ) -> Result<Self, Error> {
         let core = Arc::new(GuardCore::new(client, filter.as_ref(), codec, options)?);
         Ok(Self { client: client.clone(), turns: Turns::new(client, &core.commands), core })
+    }
+
+    /// Gives the guard a loader, so that [`get`](WithLoader::get) takes only the id.
+    ///
+    /// ```no_run
+    /// # use bloomgate_client::{GuardOptions, aio::{Client, Guard}};
+    /// # async fn select(id: u64) -> Result<Option<Vec<u8>>, std::io::Error> { Ok(None) }
+    /// # async fn example() -> Result<(), bloomgate_client::Error> {
+    /// # let client = Client::open("redis://127.0.0.1/")?;
+    /// let users = Guard::new(&client, "users", GuardOptions::default())?.with_loader(select);
+    /// let row = users.get(17).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_loader<T: Item, E: Into<BoxError>, L, F>(self, load: F) -> WithLoader<Self, F>
+    where
+        F: Fn(T) -> L,
+        L: Future<Output = Result<Option<C::Row>, E>>,
+    {
+        WithLoader { guard: self, load }
     }
 
     /// Returns a row, or `None` if there is none. `load` gets the id, and reads the row from the database that has every commit, in a transaction that
@@ -261,6 +281,20 @@ impl<C: Codec> Guard<C> {
     pub async fn forget<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
         let ids = bytes_of(ids);
         self.core.commands.forget(&self.client, &ids).await
+    }
+}
+
+impl<C: Codec, F> WithLoader<Guard<C>, F> {
+    /// Like [`Guard::get`], with the guard's loader.
+    ///
+    /// # Errors
+    /// As [`Guard::get`].
+    pub async fn get<T: Item, E: Into<BoxError>, L>(&self, id: T) -> Result<Option<C::Row>, Error>
+    where
+        F: Fn(T) -> L,
+        L: Future<Output = Result<Option<C::Row>, E>>,
+    {
+        self.guard.get(id, &self.load).await
     }
 }
 

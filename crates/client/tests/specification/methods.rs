@@ -94,3 +94,17 @@ pub async fn counts(client: &Client) -> Result<(), Error> {
     assert_eq!(counts, [("absent", 1), ("filled", 1), ("hit", 1), ("load", 2), ("load_failed", 1)]);
     Ok(())
 }
+
+/// A loader of the guard, or of a call.
+pub async fn loaders(client: &Client) -> Result<(), Error> {
+    wait!(Filter::new(client, "rows").add_many(0..10))?;
+    let row = |row: String| Ok::<_, Error>(Some(row.into_bytes()));
+    let rows = Guard::new(client, "rows", GuardOptions::default())?;
+    let rows = rows.with_loader(|id: i64| work!(row(format!("row {id}")))).clone();
+    assert_eq!(wait!(rows.get(1))?.unwrap(), b"row 1");
+    assert_eq!(wait!((*rows).get("2", |id| work!(row(format!("text {id}")))))?.unwrap(), b"text 2");
+    assert_eq!(wait!(rows.get(2))?.unwrap(), b"text 2");
+    assert_eq!(wait!(rows.get(10))?, None);
+    wait!(rows.changed([1], || work!(Ok::<_, Error>(()))))?;
+    Ok(())
+}

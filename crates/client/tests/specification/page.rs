@@ -39,9 +39,9 @@ fn run(server: &str, dump: &Path) -> Result<(), Box<dyn Error>> {
     let siphash = Options { hash: Some("siphash".to_owned()), ..Options::default() };
     fill_filter(&client, "users", [17], 0.001, 100_000, &siphash, &Durability::default())?;
     let options = GuardOptions { fail_safe: Duration::from_secs(3600), ..GuardOptions::default() };
-    let guard = Guard::with_codec(&client, "users", Json::default(), options)?;
+    let guard = Guard::with_codec(&client, "users", Json::default(), options)?.with_loader(select);
 
-    assert_eq!(guard.get(17, select)?.as_deref(), Some("Ann"));
+    assert_eq!(guard.get(17)?.as_deref(), Some("Ann"));
     let load_many = |ids: &[i32]| {
         let users = users.borrow();
         std::io::Result::Ok(ids.iter().filter_map(|id| Some((*id, users.get(id)?.clone()))).collect())
@@ -51,7 +51,7 @@ fn run(server: &str, dump: &Path) -> Result<(), Box<dyn Error>> {
         users.borrow_mut().insert(17, "Anna".to_owned()); // the transaction ends in here
         std::io::Result::Ok(())
     })?;
-    assert_eq!(guard.get(17, select)?.as_deref(), Some("Anna"));
+    assert_eq!(guard.get(17)?.as_deref(), Some("Anna"));
     // end
     // begin
     use bloomgate_client::ShardedFilter;

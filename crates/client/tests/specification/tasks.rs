@@ -106,7 +106,8 @@ fn methods_that_no_case_covers() {
         let all = async {
             methods::filters(&client).await?;
             methods::sharded(&client).await?;
-            methods::counts(&client).await
+            methods::counts(&client).await?;
+            methods::loaders(&client).await
         };
         Builder::new_current_thread().enable_all().build().unwrap().block_on(all).unwrap();
     }

@@ -67,7 +67,8 @@ fn methods_that_no_case_covers() {
         let all = async {
             methods::filters(&client).await?;
             methods::sharded(&client).await?;
-            methods::counts(&client).await
+            methods::counts(&client).await?;
+            methods::loaders(&client).await
         };
         now(all).unwrap();
     }
