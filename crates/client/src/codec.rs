@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Converts a row to bytes and back. If [`Codec::decode`] fails, the guard loads the row and replaces the cached value.
+/// Every caller gets what it returns, the one that loaded the row included.
 pub trait Codec: Send + Sync {
     /// A row.
     type Row: Clone + Send;

@@ -1,8 +1,10 @@
 //! Methods that no case covers, on a real server: both halves have this file as a module, as process.rs.
 
+use std::collections::HashMap;
 use std::io;
+use std::time::Duration;
 
-use bloomgate_client::{BoxError, Error, GuardOptions, Insert, Options};
+use bloomgate_client::{BoxError, Codec, Error, GuardOptions, Insert, Options};
 
 use super::{Client, Filter, Guard, ShardedFilter};
 
@@ -106,5 +108,37 @@ pub async fn loaders(client: &Client) -> Result<(), Error> {
     assert_eq!(wait!(rows.get(2))?.unwrap(), b"text 2");
     assert_eq!(wait!(rows.get(10))?, None);
     wait!(rows.changed([1], || work!(Ok::<_, Error>(()))))?;
+    Ok(())
+}
+
+/// Caches texts in lower case.
+struct Lower;
+
+impl Codec for Lower {
+    type Row = String;
+
+    fn encode(&self, row: &String) -> Result<Vec<u8>, String> {
+        Ok(row.to_lowercase().into_bytes())
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<String, String> {
+        String::from_utf8(bytes.to_vec()).map_err(|error| error.to_string())
+    }
+}
+
+/// Every caller gets the decoded form of a row, the one that loads it and those without a server included.
+pub async fn decoded_rows(client: &Client) -> Result<(), Error> {
+    wait!(Filter::new(client, "decoded").add_many(0..10))?;
+    for client in [client.clone(), Client::open("redis://127.0.0.1:1")?] {
+        let guard = Guard::with_codec(&client, "decoded", Lower, GuardOptions::default())?;
+        let row = || Ok::<_, Error>(Some("ANN".to_owned()));
+        let soft_timeout = Duration::from_secs(60);
+        let rows = [
+            wait!(guard.get(1, |_| work!(row())))?,
+            wait!(guard.get_with_soft_timeout(2, soft_timeout, move |_| work!(row())))?,
+            wait!(guard.get_many(&[3], |_| work!(Ok::<_, Error>(HashMap::from([(3, "ANN".to_owned())])))))?.remove(0),
+        ];
+        assert_eq!(rows, ["ann"; 3].map(|row| Some(row.to_owned())));
+    }
     Ok(())
 }

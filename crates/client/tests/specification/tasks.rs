@@ -107,7 +107,8 @@ fn methods_that_no_case_covers() {
             methods::filters(&client).await?;
             methods::sharded(&client).await?;
             methods::counts(&client).await?;
-            methods::loaders(&client).await
+            methods::loaders(&client).await?;
+            methods::decoded_rows(&client).await
         };
         Builder::new_current_thread().enable_all().build().unwrap().block_on(all).unwrap();
     }

@@ -68,7 +68,8 @@ fn methods_that_no_case_covers() {
             methods::filters(&client).await?;
             methods::sharded(&client).await?;
             methods::counts(&client).await?;
-            methods::loaders(&client).await
+            methods::loaders(&client).await?;
+            methods::decoded_rows(&client).await
         };
         now(all).unwrap();
     }

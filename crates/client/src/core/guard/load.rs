@@ -24,13 +24,13 @@ impl<C: Codec> GuardCore<C> {
     }
 
     /// Loads rows without leases.
-    pub(super) async fn unguarded<R>(
+    pub(super) async fn unguarded(
         &self,
         rows: usize,
-        load: impl Future<Output = Result<R, Error>>,
-    ) -> Result<R, Error> {
+        load: impl Future<Output = Result<Vec<Option<C::Row>>, Error>>,
+    ) -> Result<Vec<Option<C::Row>>, Error> {
         self.commands.count("unguarded", rows);
-        self.timed(rows, load).await
+        self.decode(&self.encode(&self.timed(rows, load).await?)?)
     }
 
     /// Loads rows under leases, and fills them or gives the leases up. If all of them have old values in the cache
@@ -43,9 +43,11 @@ impl<C: Codec> GuardCore<C> {
         has_values: bool,
     ) -> Result<Vec<Option<C::Row>>, Error> {
         let loaded = self.timed(leases.left.len(), load).await.and_then(|rows| {
-            let fill = |((id, token), row): (&Lease, &Option<C::Row>)| self.fill_with(id, token, row.as_ref(), ttl_ms);
-            let fills: Result<Vec<_>, Error> = leases.left.iter().zip(&rows).map(fill).collect();
-            Ok((rows, fills?))
+            let encoded = self.encode(&rows)?;
+            let fill =
+                |((id, token), value): (&Lease, &Option<Vec<u8>>)| self.fill_with(id, token, value.as_deref(), ttl_ms);
+            let fills: Vec<_> = leases.left.iter().zip(&encoded).map(fill).collect();
+            Ok((self.decode(&encoded)?, fills))
         });
         let error = match loaded {
             Ok((rows, fills)) => {

@@ -76,18 +76,29 @@ impl<C: Codec> GuardCore<C> {
         }
     }
 
+    /// Returns loaded rows as they are cached.
+    fn encode(&self, rows: &[Option<C::Row>]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let encode = |row: &Option<C::Row>| row.as_ref().map(|row| self.codec.encode(row)).transpose();
+        rows.iter().map(encode).collect::<Result<_, _>>().map_err(Error::Refused)
+    }
+
+    /// Returns loaded rows as callers get them: as everybody gets them who finds them in the cache.
+    fn decode(&self, encoded: &[Option<Vec<u8>>]) -> Result<Vec<Option<C::Row>>, Error> {
+        let decode = |value: &Option<Vec<u8>>| value.as_ref().map(|value| self.codec.decode(value)).transpose();
+        encoded.iter().map(decode).collect::<Result<_, _>>().map_err(Error::Refused)
+    }
+
     /// Returns the command that fills a row, or that there is none.
-    fn fill_with(&self, id: &[u8], token: &Token, row: Option<&C::Row>, ttl_ms: u64) -> Result<Cmd, Error> {
+    fn fill_with(&self, id: &[u8], token: &Token, value: Option<&[u8]>, ttl_ms: u64) -> Cmd {
         let mut fill = self.commands.fill(id, token);
-        match row {
-            Some(row) => {
-                let value = self.codec.encode(row).map_err(Error::Refused)?;
+        match value {
+            Some(value) => {
                 let fresh_ms = jittered(ttl_ms).saturating_add(milliseconds(self.options().fail_safe));
                 fill.arg("VALUE").arg(value).arg("PX").arg(fresh_ms);
             }
             None => _ = fill.arg("NONE").arg("PX").arg(jittered(milliseconds(self.options().absent_ttl))),
         }
-        Ok(fill)
+        fill
     }
 }
 

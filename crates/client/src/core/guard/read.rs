@@ -15,6 +15,11 @@ pub(super) const REPEAT: Duration = Duration::from_millis(100);
 /// The most loads of a guard that continue in the background after their `soft_timeout`.
 const BACKGROUND_LOADS: usize = 64;
 
+/// Returns the row of a load of one row.
+fn only<R>(rows: Vec<Option<R>>) -> Option<R> {
+    rows.into_iter().next().flatten()
+}
+
 impl<C: Codec> GuardCore<C> {
     /// Reads a row. `first` fetches it.
     pub async fn get<I: Io, L: Future<Output = Result<Option<C::Row>, Error>>>(
@@ -29,13 +34,14 @@ impl<C: Codec> GuardCore<C> {
         let mut flight = self.flights.begin(id);
         flight.ask();
         let answer = self.fetch_row(io, &mut flight, self.deadline(self.options().attempts), Some(first.await)).await?;
+        let load = async { Ok(vec![load().await?]) };
         let Some(Answer { value, lease, is_readable }) = answer else {
             drop(flight);
             // The server does not answer, or another caller loads the row and takes too long: query the database, fill nothing.
-            return self.unguarded(1, load()).await;
+            return self.unguarded(1, load).await.map(only);
         };
         let Some(lease) = lease else { return Ok(value) };
-        let loaded = self.load_and_fill(lease, async { Ok(vec![load().await?]) }, ttl_ms, is_readable).await;
+        let loaded = self.load_and_fill(lease, load, ttl_ms, is_readable).await;
         self.finish(&mut flight, loaded)
     }
 
@@ -46,7 +52,7 @@ impl<C: Codec> GuardCore<C> {
         loaded: Result<Vec<Option<C::Row>>, Error>,
     ) -> Result<Option<C::Row>, Error> {
         let rows = loaded.inspect_err(|error| flight.outcome = Outcome::Failed(error.clone()))?;
-        Ok(rows.into_iter().next().flatten())
+        Ok(only(rows))
     }
 
     /// Reads a row. If an old value is cached and the load takes longer than `soft_timeout`, that value is returned, and the load
@@ -67,12 +73,12 @@ impl<C: Codec> GuardCore<C> {
         let mut flight = self.flights.begin(id);
         flight.ask();
         let answer = self.fetch_row(io, &mut flight, self.deadline(self.options().attempts), Some(first.await)).await?;
+        let load = async { Ok(vec![load().await?]) };
         let Some(Answer { value, lease, is_readable }) = answer else {
             drop(flight);
-            return self.unguarded(1, load()).await;
+            return self.unguarded(1, load).await.map(only);
         };
         let Some(lease) = lease else { return Ok(value) };
-        let load = async { Ok(vec![load().await?]) };
         if !is_readable {
             let loaded = self.load_and_fill(lease, load, ttl_ms, false).await;
             return self.finish(&mut flight, loaded);
@@ -82,7 +88,7 @@ impl<C: Codec> GuardCore<C> {
             lease.back_off().await;
             return match self.old_value(io, id).await {
                 Some(old) => Ok(old),
-                None => self.unguarded(1, load).await.map(|rows| rows.into_iter().next().flatten()),
+                None => self.unguarded(1, load).await.map(only),
             };
         };
         let guard = Arc::clone(self);
