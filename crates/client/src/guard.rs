@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::future::ready;
 use std::hash::Hash;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::{self, Fetch, GuardCore, lock, now};
-use crate::{BoxError, Bytes, Client, Codec, Durability, Error, GuardOptions, Item, Options, WithLoader};
+use crate::{BoxError, Bytes, Client, Codec, Durability, Error, GuardOptions, Item, Options};
 
 /// Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. Clones share the
 /// rows that callers of the process load now, so make one guard per table and process.
@@ -247,6 +248,28 @@ impl<C: Codec> Guard<C> {
     /// The server's first error.
     pub fn forget<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
         now(self.core.commands.forget(&self.client, &bytes_of(ids)))
+    }
+}
+
+/// A guard with the loader of its rows, so that `get` takes only the id. `Guard::with_loader` makes it. It has the guard's other
+/// methods, too: `(*users).get(id, load)` reads with another loader.
+#[derive(Clone)]
+pub struct WithLoader<G, F> {
+    pub(crate) guard: G,
+    pub(crate) load: F,
+}
+
+impl<G, F> Deref for WithLoader<G, F> {
+    type Target = G;
+
+    fn deref(&self) -> &G {
+        &self.guard
+    }
+}
+
+impl<G: std::fmt::Debug, F> std::fmt::Debug for WithLoader<G, F> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        self.guard.fmt(formatter)
     }
 }
 

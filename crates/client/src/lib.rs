@@ -20,7 +20,6 @@ mod replies;
 mod sharded;
 pub mod sharding;
 pub mod slots;
-mod with_loader;
 
 pub use client::Client;
 #[cfg(feature = "json")]
@@ -28,11 +27,10 @@ pub use codec::Json;
 pub use codec::{Bytes, Codec};
 pub use error::{Answers, BoxError, Error};
 pub use filter::{Filter, plan};
-pub use guard::{Guard, fill_filter};
+pub use guard::{Guard, WithLoader, fill_filter};
 pub use guard_options::{Durability, GuardOptions};
 pub use item::Item;
 pub use options::{Insert, Options};
 pub use redis;
 pub use replies::{Bucket, Info, Layer, Plan, Stats};
 pub use sharded::ShardedFilter;
-pub use with_loader::WithLoader;
