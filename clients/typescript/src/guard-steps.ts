@@ -107,7 +107,7 @@ export class GuardSteps<V> extends GuardLoads<V> {
           continue;
         }
       }
-      const leftMs = deadline - performance.now();
+      const leftMs = Math.ceil(deadline - performance.now());
       waits++;
       if (leftMs <= 0 && waits >= this.options.attempts) return undefined;
       found = await this.#wait(row, flight, leftMs, found.word === "hit", signal);
@@ -128,7 +128,8 @@ export class GuardSteps<V> extends GuardLoads<V> {
     if (leftMs <= 0) return undefined;
     const woken = this.flights.beginWait(flight);
     if (woken !== undefined) {
-      await settles(woken, leftMs, signal);
+      // A timer may end a millisecond early, and this call would wait once more.
+      await settles(woken, leftMs + 1, signal);
       this.flights.endWait(flight);
       const { given } = flight;
       if (given === undefined) return undefined;
@@ -140,7 +141,7 @@ export class GuardSteps<V> extends GuardLoads<V> {
       await pause(Math.min(REPEAT_MS, leftMs), signal);
       return undefined;
     }
-    const waitMs = Math.max(1, Math.min(this.options.waitMs, Math.floor(leftMs)));
+    const waitMs = Math.min(this.options.waitMs, leftMs);
     const begun = performance.now();
     this.flights.ask(flight);
     const found = await this.fetchWaiting(row, waitMs, signal);

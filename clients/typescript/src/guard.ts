@@ -46,7 +46,7 @@ function chosen<L extends (...given: never[]) => unknown>(call: ReadArguments<L>
 /** Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row.
  *
  * The calls of `get` that are made in one turn of the event loop are one BF.MFETCH. Callers that wait for another process do so on
- * connections of their own, of which a client has at most 50. */
+ * connections of their own: at most `waitingConnections` for each guard. */
 export class Guard<V = Uint8Array> {
   readonly #steps: GuardSteps<V>;
   readonly #batches: Batches;
