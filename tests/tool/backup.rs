@@ -1,12 +1,11 @@
 //! `backup` and `restore`: every kind of filter, filters that change during the dump, full disks, clusters, RedisBloom.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use tempfile::TempDir;
 use testing::{Builder, Connection, Reply, Server, integer, ok, on_every_server, on_servers_with};
 
-use crate::running::{Ended, command, run, run_with, send, start, three_nodes, url, with_servers};
+use crate::running::{Ended, Files, command, run, run_with, send, start, three_nodes, url, with_files, with_servers};
 
 /// A filter of every kind: its key, and the arguments of BF.RESERVE or, with ITEMS, of BF.INSERT.
 const KINDS: [(&str, &str); 14] = [
@@ -57,30 +56,6 @@ impl Zoo {
     }
 }
 
-/// A temporary folder with files.
-pub struct Files(TempDir);
-
-impl Files {
-    pub fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// Writes a file, and returns its path.
-    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
-        fs::write(self.path(name), bytes).unwrap();
-        self.path(name).display().to_string()
-    }
-
-    pub fn names(&self) -> Vec<String> {
-        let names = fs::read_dir(self.0.path()).unwrap();
-        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-    }
-}
-
 pub fn backup(server: &Server, words: &[&str], file: &Path) -> Ended {
     run([&["backup", "--url", &url(server)], words, &["-o", file.to_str().unwrap()]].concat())
 }
@@ -126,17 +101,16 @@ fn a_backup_restores_every_kind_unchanged() {
 
 #[test]
 fn a_failed_backup_leaves_no_file() {
-    on_every_server(|program| {
-        let (server, files) = (Server::start(program), Files::new());
-        let (mut client, file) = (server.connect(), files.path("file"));
+    with_files(|server, client, files| {
+        let file = files.path("file");
         client.run("BF.RESERVE one 0.01 1000000");
         client.batched(&[b"BF.MADD", b"one"], &(0..20_000).map(|number| number.to_string()).collect::<Vec<_>>());
         client.run("SET string 1");
-        let ended = backup(&server, &["one"], Path::new("/dev/full")).refused("cannot write /dev/full: No space left");
+        let ended = backup(server, &["one"], Path::new("/dev/full")).refused("cannot write /dev/full: No space left");
         assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
         assert!(!fs::metadata("/dev/full").unwrap().is_file());
         // No file may become larger than 100 KiB.
-        let words = ["backup", "--url", &url(&server), "one", "-o", file.to_str().unwrap()];
+        let words = ["backup", "--url", &url(server), "one", "-o", file.to_str().unwrap()];
         let limited = command(words);
         let mut shell = std::process::Command::new("sh");
         shell
@@ -144,17 +118,15 @@ fn a_failed_backup_leaves_no_file() {
             .arg(limited.get_program())
             .args(limited.get_args());
         Ended::from(shell.output().unwrap()).refused("cannot write");
-        backup(&server, &["one", "two"], &file).refused("there is no key `two`");
-        backup(&server, &["string"], &file).refused("the key `string` has type string, not a filter");
-        backup(&server, &["one"], &files.path("no/file")).refused("cannot write");
+        backup(server, &["one", "two"], &file).refused("there is no key `two`");
+        backup(server, &["string"], &file).refused("the key `string` has type string, not a filter");
+        backup(server, &["one"], &files.path("no/file")).refused("cannot write");
         assert_eq!(files.names().len(), 0);
         // The old file stays until the new one is complete.
-        backup(&server, &["one"], &file).success();
+        backup(server, &["one"], &file).success();
         let before = fs::read(&file).unwrap();
-        backup(&server, &["one", "two"], &file).refused("there is no key `two`");
+        backup(server, &["one", "two"], &file).refused("there is no key `two`");
         assert!(fs::read(&file).unwrap() == before);
-        assert_eq!(run(["backup", "-o", "file"]).status, Some(2));
-        assert_eq!(run(["backup", "one", "--all", "-o", "file"]).status, Some(2));
     });
 }
 
@@ -191,12 +163,11 @@ fn the_copy_of_a_changing_filter_has_every_earlier_item() {
 /// A filter that is replaced during every attempt is an error; one that is deleted or still being loaded is reported.
 #[test]
 fn a_filter_that_is_constantly_replaced_fails_the_backup() {
-    on_every_server(|program| {
-        let (server, files) = (Server::start(program), Files::new());
-        let (mut client, file) = (server.connect(), files.path("file"));
+    with_files(|server, client, files| {
+        let file = files.path("file");
         client.run("BF.RESERVE large 0.01 80000000 NONSCALING");
         client.run("BF.RESERVE whole 0.01 2000000 NONSCALING");
-        let mut child = command(["backup", "--url", &url(&server), "large", "-o", file.to_str().unwrap()])
+        let mut child = command(["backup", "--url", &url(server), "large", "-o", file.to_str().unwrap()])
             .stderr(std::process::Stdio::piped())
             .spawn()
             .unwrap();
@@ -216,12 +187,12 @@ fn a_filter_that_is_constantly_replaced_fails_the_backup() {
         let [iterator, data] = record.elements() else { panic!("{record:?}") };
         let iterator = iterator.number().to_string();
         assert_eq!(client.call(&[b"BF.LOADCHUNK", &b"half"[..], iterator.as_bytes(), data.bytes()]), ok());
-        let ended = backup(&server, &["--all"], &file).success();
+        let ended = backup(server, &["--all"], &file).success();
         assert!(
             ended.stderr.contains("skipped the filter `half`") && ended.text().contains("1 filter in"),
             "{ended:?}"
         );
-        backup(&server, &["whole", "half"], &file).refused("the filter `half` is still being loaded");
+        backup(server, &["whole", "half"], &file).refused("the filter `half` is still being loaded");
     });
 }
 
@@ -340,70 +311,68 @@ fn selected_filters_are_renamed_and_read_from_a_pipe() {
 
 #[test]
 fn existing_keys_are_refused_before_anything_is_written() {
-    on_every_server(|program| {
-        let (server, files) = (Server::start(program), Files::new());
-        let (mut client, file) = (server.connect(), files.path("file"));
+    with_files(|server, client, files| {
+        let file = files.path("file");
         client.run("BF.MADD one a");
         client.run("BF.MADD two b");
-        backup(&server, &["--all"], &file).success();
+        backup(server, &["--all"], &file).success();
         client.run("DEL one");
         client.run("BF.ADD two c");
-        restore(&server, &[], &file).refused("the server already has `two`");
-        assert_eq!(keys(&mut client), 1);
+        restore(server, &[], &file).refused("the server already has `two`");
+        assert_eq!(keys(client), 1);
         // A value of another type is never replaced.
         client.run("SET one 1");
-        restore(&server, &["--replace"], &file).refused("the key `one` on the server has type ");
+        restore(server, &["--replace"], &file).refused("the key `one` on the server has type ");
         assert_eq!(client.run("BF.EXISTS two c"), integer(1));
         client.run("DEL one");
-        restore(&server, &["--replace"], &file).success();
+        restore(server, &["--replace"], &file).success();
         assert_eq!(client.run("BF.EXISTS two c"), integer(0));
         assert_eq!(client.run("BF.EXISTS one a"), integer(1));
         // A temporary key of a run that was killed or is still running.
         client.run("DEL one two");
         client.run("BF.ADD {one}:restoring x");
-        restore(&server, &[], &file).refused("another restore is going on");
-        restore(&server, &["--replace"], &file).success();
-        assert_eq!(keys(&mut client), 2);
+        restore(server, &[], &file).refused("another restore is going on");
+        restore(server, &["--replace"], &file).success();
+        assert_eq!(keys(client), 2);
     });
 }
 
 #[test]
 fn a_damaged_file_changes_nothing_on_the_server() {
-    on_every_server(|program| {
-        let (server, files) = (Server::start(program), Files::new());
-        let (mut client, file, torn) = (server.connect(), files.path("file"), files.path("torn"));
+    with_files(|server, client, files| {
+        let (file, torn) = (files.path("file"), files.path("torn"));
         client.run("BF.MADD one a b c");
         client.run("BF.INSERT two TIGHTENING 0.5 ITEMS 1");
         client.run("BF.INSERT three LAYOUT redisbloom ITEMS 1");
         for words in [vec!["--all"], vec!["--all", "--compress"]] {
-            backup(&server, &words, &file).success();
+            backup(server, &words, &file).success();
             client.run("FLUSHALL");
             let bytes = fs::read(&file).unwrap();
             for position in (0..bytes.len()).step_by(bytes.len() / 40 + 1) {
                 let mut damaged = bytes.clone();
                 damaged[position] ^= 0x10;
                 fs::write(&torn, &damaged).unwrap();
-                let ended = restore(&server, &["--replace"], &torn).refused("torn: ");
+                let ended = restore(server, &["--replace"], &torn).refused("torn: ");
                 assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
                 fs::write(&torn, &bytes[..position]).unwrap();
-                restore(&server, &["--replace"], &torn).refused("torn: ");
+                restore(server, &["--replace"], &torn).refused("torn: ");
             }
             fs::write(&torn, [&*bytes, b"\0"].concat()).unwrap();
-            restore(&server, &[], &torn).refused("data follows its end");
-            assert_eq!(keys(&mut client), 0);
-            restore(&server, &[], &file).success();
+            restore(server, &[], &torn).refused("data follows its end");
+            assert_eq!(keys(client), 0);
+            restore(server, &[], &file).success();
         }
         fs::write(&torn, b"REDIS0011").unwrap();
-        restore(&server, &[], &torn).refused("not a file of `bloomgate backup`");
+        restore(server, &[], &torn).refused("not a file of `bloomgate backup`");
         let mut later = fs::read(&file).unwrap();
         later[8] = 2;
         let checksum = crc32fast::hash(&later[..12]);
         later[12..16].copy_from_slice(&checksum.to_le_bytes());
         fs::write(&torn, later).unwrap();
-        restore(&server, &["--replace"], &torn).refused("format version 2");
-        restore(&server, &[], &files.path("none")).refused("cannot read");
-        restore(&server, &["--key", "four"], &file).refused("has no filter `four`");
-        assert_eq!(keys(&mut client), 3);
+        restore(server, &["--replace"], &torn).refused("format version 2");
+        restore(server, &[], &files.path("none")).refused("cannot read");
+        restore(server, &["--key", "four"], &file).refused("has no filter `four`");
+        assert_eq!(keys(client), 3);
     });
 }
 
@@ -429,20 +398,19 @@ fn nothing_is_left_of_a_refused_filter() {
 
 #[test]
 fn nothing_is_left_of_a_filter_whose_restore_a_signal_ends() {
-    on_every_server(|program| {
-        let (server, files) = (Server::start(program), Files::new());
-        let (mut client, file) = (server.connect(), files.path("file"));
+    with_files(|server, client, files| {
+        let file = files.path("file");
         // A hundred records.
         client.run("BF.RESERVE large 0.01 84000000 NONSCALING");
-        backup(&server, &["large"], &file).success();
+        backup(server, &["large"], &file).success();
         client.run("FLUSHALL");
         client.run("CLIENT PAUSE 100000 WRITE");
-        let child = start(["restore", "--url", &url(&server), file.to_str().unwrap()]);
+        let child = start(["restore", "--url", &url(server), file.to_str().unwrap()]);
         testing::eventually("the first record", || client.run("CLIENT LIST").text().contains("cmd=bf.loadchunk"));
         send("TERM", child.id());
         client.run("CLIENT UNPAUSE");
         Ended::from(child.wait_with_output().unwrap()).interrupted("TERM", "cannot restore `large`: interrupted");
-        assert_eq!(keys(&mut client), 0);
+        assert_eq!(keys(client), 0);
     });
 }
 
@@ -515,7 +483,7 @@ fn is_whole(reach: &[&str], name: &str) {
 fn a_sharded_filter_is_backed_up_whole_by_name_and_by_pattern() {
     on_every_server(|program| {
         let (nodes, files) = (three_nodes(program), Files::new());
-        let (url, file) = (url(&nodes[0]), files.path("file").display().to_string());
+        let (url, file) = (url(&nodes[0]), files.name("file"));
         let reach = ["--cluster", "--url", &url];
         for words in [vec!["seen"], vec!["--match", "seen:*"], vec!["--all"]] {
             fill(&reach, "seen", "6");
@@ -534,78 +502,75 @@ fn a_sharded_filter_is_backed_up_whole_by_name_and_by_pattern() {
 
 #[test]
 fn a_sharded_filter_is_selected_renamed_and_listed_as_one() {
-    on_every_server(|program| {
-        let (server, files) = (Server::start(program), Files::new());
-        let (mut client, file, url) = (server.connect(), files.path("file"), url(&server));
+    with_files(|server, client, files| {
+        let (file, url) = (files.path("file"), url(server));
         let reach = ["--url", &*url];
         fill(&reach, "seen", "3");
         client.run("BF.ADD plain a");
         client.run("SET clock:shards 5");
         client.run("SET other:shards text");
         client.run("EXPIRE seen:shards 100000");
-        backup(&server, &["--all", "--verify"], &file).success();
+        backup(server, &["--all", "--verify"], &file).success();
         let listed = run(["restore", "--dry-run", "--json", file.to_str().unwrap()]).success().text();
         let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
         assert_eq!(listed["sharded"], serde_json::json!([{ "name": "seen", "shards": 3 }]));
         assert_eq!(listed["filters"].as_array().unwrap().len(), 4);
-        restore(&server, &["--key", "seen=old=er"], &file).success();
+        restore(server, &["--key", "seen=old=er"], &file).success();
         is_whole(&reach, "old=er");
         assert!((99_000..=100_000).contains(&client.run("TTL old=er:shards").number()));
-        restore(&server, &["--key", "seen"], &file).refused("`seen:{0}`");
-        restore(&server, &["--key", "seen:shards"], &file).refused("has no filter `seen:shards`");
+        restore(server, &["--key", "seen"], &file).refused("`seen:{0}`");
+        restore(server, &["--key", "seen:shards"], &file).refused("has no filter `seen:shards`");
         // A single shard is restored like any other filter.
-        restore(&server, &["--key", "seen:{1}=one"], &file).success();
+        restore(server, &["--key", "seen:{1}=one"], &file).success();
         assert_eq!(client.run("BF.CARD one"), client.run("BF.CARD seen:{1}"));
-        restore(&server, &["--replace"], &file).success();
+        restore(server, &["--replace"], &file).success();
         is_whole(&reach, "seen");
     });
 }
 
 #[test]
 fn a_filter_with_a_different_number_of_shards_is_not_replaced() {
-    on_every_server(|program| {
-        let (server, files) = (Server::start(program), Files::new());
-        let (mut client, file, url) = (server.connect(), files.path("file"), url(&server));
+    with_files(|server, client, files| {
+        let (file, url) = (files.path("file"), url(server));
         let reach = ["--url", &*url];
         fill(&reach, "seen", "2");
-        backup(&server, &["seen"], &file).success();
+        backup(server, &["seen"], &file).success();
         run([&["shards"], &reach[..], &["double", "seen"]].concat()).success();
         let cards = |client: &mut Connection| {
             (0..4).map(|shard| client.run(&format!("BF.CARD seen:{{{shard}}}"))).collect::<Vec<_>>()
         };
-        let before = cards(&mut client);
-        restore(&server, &["--replace"], &file).refused("`seen:shards` on the server holds `4`, the file has 2 shards");
-        assert_eq!(cards(&mut client), before);
+        let before = cards(client);
+        restore(server, &["--replace"], &file).refused("`seen:shards` on the server holds `4`, the file has 2 shards");
+        assert_eq!(cards(client), before);
         is_whole(&reach, "seen");
-        restore(&server, &["--key", "seen=old"], &file).success();
+        restore(server, &["--key", "seen=old"], &file).success();
         is_whole(&reach, "old");
     });
 }
 
 #[test]
 fn an_incomplete_sharded_filter_is_refused_or_reported() {
-    on_every_server(|program| {
-        let (server, files) = (Server::start(program), Files::new());
-        let (mut client, file, url) = (server.connect(), files.path("file"), url(&server));
+    with_files(|server, client, files| {
+        let (file, url) = (files.path("file"), url(server));
         let reach = ["--url", &*url];
         fill(&reach, "seen", "3");
         client.run("DEL seen:{1}");
-        backup(&server, &["seen"], &file)
+        backup(server, &["seen"], &file)
             .refused("the sharded filter `seen` is incomplete: its shard `seen:{1}` is missing");
         assert!(files.names().is_empty());
-        let all = backup(&server, &["--all"], &file).success();
+        let all = backup(server, &["--all"], &file).success();
         assert!(all.stderr.contains("skipped `seen:shards`, because the sharded filter is incomplete"), "{all:?}");
         assert!(all.text().contains("2 filters in") && !all.text().contains("is complete"), "{all:?}");
         client.run("SET seen:{1} text");
-        backup(&server, &["seen"], &file).refused("its shard `seen:{1}` has type ");
+        backup(server, &["seen"], &file).refused("its shard `seen:{1}` has type ");
         client.run("SET seen:shards 0");
-        backup(&server, &["seen"], &file).refused("the key `seen:shards` holds `0`, not a number of shards");
+        backup(server, &["seen"], &file).refused("the key `seen:shards` holds `0`, not a number of shards");
         client.run("DEL seen:shards");
-        backup(&server, &["seen"], &file).refused("there is no key `seen`, and no sharded filter of that name");
+        backup(server, &["seen"], &file).refused("there is no key `seen`, and no sharded filter of that name");
         // If a filter has the same name, that filter is meant.
         fill(&reach, "two", "2");
         client.run("BF.ADD two a");
-        let text = backup(&server, &["two"], &file).success().text();
+        let text = backup(server, &["two"], &file).success().text();
         assert!(text.contains("1 filter in"), "{text}");
         assert_eq!(client.run("BF.CARD two"), integer(1));
     });
@@ -615,17 +580,13 @@ fn an_incomplete_sharded_filter_is_refused_or_reported() {
 
 #[test]
 fn a_load_without_items_keeps_the_existing_filter() {
-    on_every_server(|program| {
-        let (server, files) = (Server::start(program), Files::new());
-        let (mut client, url) = (server.connect(), url(&server));
+    with_files(|server, client, files| {
+        let url = url(server);
         client.run("BF.MADD seen a b c");
-        let path = |name: &str| files.path(name).display().to_string();
-        fs::write(path("empty"), "").unwrap();
-        fs::write(path("blank"), "\n\r\n\n").unwrap();
-        fs::write(path("header.csv"), "id,name\n").unwrap();
-        let database = rusqlite::Connection::open(path("data.db")).unwrap();
+        let (empty, blank) = (files.write("empty", ""), files.write("blank", "\n\r\n\n"));
+        let (header, data) = (files.write("header.csv", "id,name\n"), files.name("data.db"));
+        let database = rusqlite::Connection::open(&data).unwrap();
         database.execute_batch("CREATE TABLE rows (id); INSERT INTO rows VALUES (NULL)").unwrap();
-        let (empty, blank, header, data) = (path("empty"), path("blank"), path("header.csv"), path("data.db"));
         let sources = [
             vec![&*empty],
             vec![&blank],
@@ -656,42 +617,40 @@ fn a_load_without_items_keeps_the_existing_filter() {
 
 #[test]
 fn a_backup_without_filters_keeps_the_existing_file() {
-    on_every_server(|program| {
-        let (server, files) = (Server::start(program), Files::new());
-        let (mut client, file) = (server.connect(), files.path("file"));
+    with_files(|server, client, files| {
+        let file = files.path("file");
         client.run("BF.MADD seen a b c");
-        backup(&server, &["--all"], &file).success();
+        backup(server, &["--all"], &file).success();
         let before = fs::read(&file).unwrap();
-        backup(&server, &["--match", "nothing:*"], &file).refused("no filter was found, so no file was written");
+        backup(server, &["--match", "nothing:*"], &file).refused("no filter was found, so no file was written");
         client.run("FLUSHALL");
-        backup(&server, &["--all"], &file).refused("use --allow-empty");
+        backup(server, &["--all"], &file).refused("use --allow-empty");
         assert_eq!((fs::read(&file).unwrap() == before, files.names().len()), (true, 1));
-        let text = backup(&server, &["--all", "--allow-empty"], &file).success().text();
+        let text = backup(server, &["--all", "--allow-empty"], &file).success().text();
         assert!(text.starts_with("0 filters in "), "{text}");
-        restore(&server, &[], &file).refused("has no filters");
-        restore(&server, &["--allow-empty"], &file).success();
+        restore(server, &[], &file).refused("has no filters");
+        restore(server, &["--allow-empty"], &file).success();
         run(["restore", "--dry-run", file.to_str().unwrap()]).success();
     });
 }
 
 #[test]
 fn an_empty_filter_does_not_replace_one_with_items() {
-    on_every_server(|program| {
-        let (server, files) = (Server::start(program), Files::new());
-        let (mut client, file) = (server.connect(), files.path("file"));
+    with_files(|server, client, files| {
+        let file = files.path("file");
         client.run("BF.RESERVE seen 0.01 100");
         client.run("BF.MADD other a b");
-        backup(&server, &["--all"], &file).success();
+        backup(server, &["--all"], &file).success();
         // An empty filter may be replaced, and one with items by one with fewer.
         client.run("BF.ADD other c");
-        restore(&server, &["--replace"], &file).success();
+        restore(server, &["--replace"], &file).success();
         assert_eq!(client.run("BF.CARD other"), integer(2));
         client.run("BF.MADD seen a b c");
         client.run("BF.ADD other c");
-        restore(&server, &["--replace"], &file).refused("`seen` is empty in the file and has 3");
+        restore(server, &["--replace"], &file).refused("`seen` is empty in the file and has 3");
         // The error is found before anything is written.
         assert_eq!([client.run("BF.CARD seen"), client.run("BF.CARD other")], [integer(3), integer(3)]);
-        restore(&server, &["--replace", "--allow-empty"], &file).success();
+        restore(server, &["--replace", "--allow-empty"], &file).success();
         assert_eq!(client.run("BF.CARD seen"), integer(0));
     });
 }
@@ -699,7 +658,7 @@ fn an_empty_filter_does_not_replace_one_with_items() {
 #[test]
 fn a_build_without_lines_keeps_the_existing_file() {
     let files = Files::new();
-    let out = files.path("out").display().to_string();
+    let out = files.name("out");
     let words = ["build", "0.01", "100", "-o", &out];
     run_with(words, "a\n").success();
     let before = fs::read(&out).unwrap();

@@ -2,11 +2,10 @@
 
 use testing::{Server, eventually, on_every_server};
 
-use crate::backup::Files;
-use crate::running::{Ended, Running, collect, command, run, run_with, start, url, with_servers};
+use crate::running::{Ended, Files, Running, collect, command, run, run_with, start, url, with_servers};
 
 /// Command lines and their error messages. Nothing listens on port 1.
-const MISUSED: [(&str, &str); 26] = [
+const MISUSED: &[(&str, &str)] = &[
     ("survey --url http://nowhere", "a server's URL must have the form"),
     ("survey --beside http://nowhere -p 1", "a server's URL must have the form"),
     ("survey --insecure -p 1", "--insecure needs --tls"),
@@ -33,6 +32,40 @@ const MISUSED: [(&str, &str); 26] = [
     ("plan 2 1000", "error rate must be in the range"),
     ("plan 0.01 0 --url redis://127.0.0.1:1", "the capacity must be at least 1"),
     ("plan 0.01 1000 --rolling --window 5", "ROLLING"),
+    ("plan 0.01 0", "the capacity must be at least 1"),
+    ("plan 0.01 0 --layout redisbloom", "capacity must be in the range [1, 1073741824]"),
+    ("plan 0.01 1000 --expansion 0 --items 2000", "full"),
+    ("plan 0.01", "<CAPACITY>"),
+    ("build 0.01 0 -o -", "the capacity must be at least 1"),
+    ("build 0.01 18446744073709551615 -o -", "bad capacity"),
+    ("build 0.01 10 --seed x -o -", "bad seed"),
+    ("build 0.01 10 --seed 7 --hash siphash -o -", "bad seed"),
+    ("build 0.01 10 --expansion 40000 -o -", "expansion must be in the range"),
+    ("build 0.01 10 --layout redisbloom --counting -o -", "exclude each other"),
+    ("build 0.01 10 --expansion 2 --nonscaling -o -", "cannot be used with '--nonscaling'"),
+    ("build 0.01 10 --hash md5 -o -", "invalid value 'md5'"),
+    ("load --key a --create 0.1", "<FILE|--sqlite <FILE>|--postgres <URL>>"),
+    ("load - --key a --create 0.1 1 --shards", "cannot be used with '--shards'"),
+    ("load a --key b --create 0.1 --tsv --field 2", "unexpected argument '--field'"),
+    ("load - --key a -- HASH siphash", "--create"),
+    ("dedup --key a -- COUNTING", "--create"),
+    ("dedup --key a --tsv --field 2", "unexpected argument '--field'"),
+    ("dedup --key a --tsv", "--column"),
+    ("dedup --key a --header", "--column"),
+    ("dedup --key a --tsv --column 0", "columns are numbered from 1"),
+    ("dedup --key a --column a --json a", "cannot be used with '--json"),
+    ("dedup --key a -z --column 1", "cannot be used with '--column"),
+    ("dedup --key a --seen --only-new", "cannot be used with '--only-new'"),
+    ("backup -o file", "<KEY>"),
+    ("backup one --all -o file", "cannot be used with '--all'"),
+    ("survey --url redis://a -p 1", "cannot be used with '--port"),
+    ("survey --cert a", "--tls-key"),
+    ("watch --interval 0", "must be 0.1 to 86400 seconds"),
+    ("web --url redis://127.0.0.1:port", "a server's URL must have the form"),
+    ("web --listen 0.0.0.0:0", "must be a loopback address"),
+    ("web --listen 192.0.2.1:80", "must be a loopback address"),
+    ("web --listen [::]:0", "must be a loopback address"),
+    ("web --listen example.com:80", "must be a port, or ADDRESS:PORT"),
 ];
 
 #[test]
@@ -40,7 +73,7 @@ fn invalid_values_exit_with_status_2_before_a_server_is_contacted() {
     for (line, part) in MISUSED {
         let mut words: Vec<_> = line.split(' ').collect();
         if ["load", "dedup", "shards"].contains(&words[0]) {
-            words.extend(["-p", "1"]);
+            words.splice(1..1, ["-p", "1"]);
         }
         let ended = run(&words).misused(part);
         assert!(!ended.stderr.contains("cannot reach"), "{line}: {ended:?}");
@@ -115,7 +148,7 @@ fn watch_survey_and_backup_say_that_the_module_is_missing() {
             (Server::with(program).without_module().start(), Server::start(program), Files::new());
         bare.connect().run("SET text 1");
         server.connect().run("BF.ADD seen a");
-        let (file, with, without) = (files.path("file").display().to_string(), url(&server), url(&bare));
+        let (file, with, without) = (files.name("file"), url(&server), url(&bare));
         for words in [
             vec!["watch"],
             vec!["watch", "--json"],

@@ -5,8 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 use std::thread;
 
-use crate::backup::Files;
-use crate::running::{Ended, collect, command, run, run_with, send, start, url, with_servers};
+use crate::running::{Ended, Files, collect, command, run, run_with, send, start, url, with_servers};
 use testing::{Rng, Server, Stop, eventually, on_every_server};
 
 /// Options for a filter without false positives among some thousand lines.
@@ -79,7 +78,6 @@ fn a_filter_of_any_kind_is_created() {
         let stats = server.connect().run("BF.STATS window");
         assert_eq!((stats.field("Kind").text(), stats.field("Hash").text()), ("window".into(), "siphash".into()));
         assert_eq!(server.connect().run("BF.STATS valkey").field("Layout").text(), "valkey-bloom");
-        run_with(words(&url, "window", &["--", "COUNTING"]), "").misused("--create");
     });
 }
 
@@ -227,16 +225,6 @@ fn a_missing_filter_is_an_error_without_create() {
         server.connect().run("SET text x");
         run_with(words(&url, "text", &[]), "a\n").refused("a value that is not a filter");
         run_with(words(&url, "text", &EXACT), "a\n").refused("a value that is not a filter");
-        for wrong in [
-            &["--tsv"][..],
-            &["--tsv", "--column", "0"],
-            &["--column", "a", "--json", "a"],
-            &["-z", "--column", "1"],
-            &["--header"],
-            &["--seen", "--only-new"],
-        ] {
-            assert_eq!(run_with(words(&url, "seen", wrong), "").status, Some(2), "{wrong:?}");
-        }
     });
 }
 

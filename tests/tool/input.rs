@@ -2,8 +2,7 @@
 
 use testing::{Connection, Server, on_every_server};
 
-use crate::backup::Files;
-use crate::running::{Ended, run, run_with, url, with_servers};
+use crate::running::{Ended, Files, run, run_with, url, with_servers};
 
 /// The command lines that read lines from the file PATH into the key `seen`.
 const READERS: [&str; 4] = [
@@ -173,15 +172,6 @@ fn dedup_and_load_extract_the_same_items() {
             assert!(new.stderr.contains(&format!("\"new\":{items},")), "{words:?}: {new:?}");
         }
     });
-}
-
-#[test]
-fn conflicting_column_options_are_refused() {
-    for words in [&["dedup", "--key", "k"][..], &["load", "file", "--key", "k", "--create", "0.01"]] {
-        run([words, &["--tsv", "--field", "2"]].concat()).misused("unexpected argument '--field'");
-        let ended = run([words, &["--tsv", "--column", "2", "-p", "1"]].concat());
-        assert_eq!(ended.status, Some(1), "{ended:?}");
-    }
 }
 
 #[test]

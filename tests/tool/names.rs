@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::backup::{Files, backup};
-use crate::running::{run, url, with_servers};
+use crate::backup::backup;
+use crate::running::{Files, run, url, with_servers};
 use crate::web::asking::{Web, hex};
 use crate::web::metrics;
 use testing::{Connection, Server, on_every_server};
@@ -26,7 +26,7 @@ fn tables_and_json_cut_a_long_name_and_append_its_digest() {
         let mut client = server.connect();
         let keys = fill(&mut client);
         let (files, url) = (Files::new(), url(&server));
-        let file = files.path("file").display().to_string();
+        let file = files.name("file");
         for words in [
             vec!["watch"],
             vec!["watch", "--json", "--once"],

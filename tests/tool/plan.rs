@@ -80,16 +80,6 @@ fn the_table_shows_each_layer_or_only_the_first_and_last_ones() {
 }
 
 #[test]
-fn an_impossible_filter_is_refused_with_the_modules_error() {
-    run(["plan", "0.01", "0"]).misused("the capacity must be at least 1");
-    run(["plan", "0.01", "0", "--layout", "redisbloom"]).misused("capacity must be in the range [1, 1073741824]");
-    run(["plan", "2", "1000"]).misused("error rate must be in the range");
-    run(["plan", "0.01", "1000", "--rolling", "--window", "5"]).misused("ROLLING");
-    run(["plan", "0.01", "1000", "--expansion", "0", "--items", "2000"]).misused("full");
-    assert_eq!(run(["plan", "0.01"]).status, Some(2));
-}
-
-#[test]
 fn a_rate_that_no_filter_can_have_is_replaced_aloud() {
     let highest = "bloomgate: the filter gets a rate of 25%, the highest, instead of 50%\n";
     assert_eq!(run(["plan", "0.5", "1000"]).success().stderr, highest);

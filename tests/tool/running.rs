@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use testing::{Builder, Server, eventually, free_port, ok, on_every_server, tool};
+use tempfile::TempDir;
+use testing::{Builder, Connection, Server, eventually, free_port, ok, on_every_server, tool};
 
 /// The result of a run.
 #[derive(Debug)]
@@ -118,6 +119,40 @@ pub fn start<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Child {
 /// Runs a test with a new server of each kind.
 pub fn with_servers(test: impl Fn(Server)) {
     on_every_server(|program| test(Server::start(program)));
+}
+
+/// Runs a test with a new server of each kind, a connection to it, and a folder.
+pub fn with_files(test: impl Fn(&Server, &mut Connection, &Files)) {
+    with_servers(|server| test(&server, &mut server.connect(), &Files::new()));
+}
+
+/// A temporary folder with files.
+pub struct Files(TempDir);
+
+impl Files {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Returns the path of a file as text.
+    pub fn name(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// Writes a file, and returns its path.
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        std::fs::write(self.path(name), bytes).unwrap();
+        self.name(name)
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        let names = std::fs::read_dir(self.0.path()).unwrap();
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
 }
 
 /// Runs the tool with this standard input.

@@ -1,44 +1,23 @@
 //! DDL while the follower runs and while it does not: rewritten rows, replica identities and publications that no longer suffice.
 
-use postgres::Client;
-
-use super::synchronous::{FOLLOWER, answer, cache, open_keys};
-use super::{USERS, USERS_TABLE, World, in_both_modes, soon};
-use crate::running::run;
+use super::synchronous::{FOLLOWER, answer, cache, look_up, open_keys};
+use super::{MODES, USERS, USERS_TABLE, World, beats, followed, has, in_both_modes, soon};
 use testing::{Connection, integer, nil, on_every_server};
-
-/// Returns the version of a row, as a reader gets it.
-fn version(client: &mut Connection, session: &mut Client, id: u64) -> String {
-    loop {
-        cache(client, session, id);
-        // A fill may have deleted it meanwhile.
-        let value = client.run(&format!("GET {{users}}:{id}"));
-        if value != nil(2) {
-            return value.text();
-        }
-    }
-}
-
-fn has(client: &mut Connection, id: u64) -> bool {
-    client.run(&format!("BF.EXISTS {{users}} {id}")) == integer(1)
-}
 
 /// Waits until everything that was committed is applied, and nothing is open.
 fn catch_up(world: &World, client: &mut Connection, id: u64) {
     world.session().batch_execute(&format!("INSERT INTO users VALUES ({id}, 1)")).unwrap();
-    soon(|| has(client, id) && open_keys(client) == 0 && client.run("EXISTS {users}:feed") == integer(1));
+    soon(|| has(client, id) && open_keys(client) == 0 && beats(client));
 }
 
 #[test]
 fn rows_that_ddl_has_rewritten_are_not_denied_and_old_values_are_deleted() {
-    in_both_modes(|mode, program| {
-        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&MODES, USERS, USERS_TABLE, |world, follower, client, session| {
         session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 20) id").unwrap();
-        catch_up(&world, &mut client, 30);
-        assert_eq!(version(&mut client, &mut session, 1), "1", "{mode}");
+        catch_up(&world, client, 30);
+        assert_eq!(look_up(client, session, 1), Some(1));
         session.batch_execute("ALTER TABLE users ALTER COLUMN version TYPE int USING version + 100").unwrap();
-        soon(|| version(&mut client, &mut session, 1) == "101");
+        soon(|| look_up(client, session, 1) == Some(101));
         world.wait_for_heartbeat();
 
         // The deleted item belongs to another row afterwards.
@@ -48,11 +27,11 @@ fn rows_that_ddl_has_rewritten_are_not_denied_and_old_values_are_deleted() {
                  ALTER TABLE users ALTER COLUMN id TYPE bigint USING id + 4; COMMIT",
             )
             .unwrap();
-        soon(|| has(&mut client, 34));
-        catch_up(&world, &mut client, 1000);
-        soon(|| answer(&mut client, 3000) == "absent");
+        soon(|| has(client, 34));
+        catch_up(&world, client, 1000);
+        soon(|| answer(client, 3000) == "absent");
         for id in (5..=23).chain([34]) {
-            assert_ne!(answer(&mut client, id), "absent", "{mode}, {id}");
+            assert_ne!(answer(client, id), "absent", "{id}");
         }
         follower.end();
 
@@ -60,26 +39,23 @@ fn rows_that_ddl_has_rewritten_are_not_denied_and_old_values_are_deleted() {
         world.demand("");
         session.batch_execute("DELETE FROM users WHERE id = 10").unwrap();
         session.batch_execute("ALTER TABLE users ALTER COLUMN id TYPE bigint USING id + 5").unwrap();
-        let mut follower = world.follow_with_heartbeat();
+        *follower = world.following();
         follower.says("filling {users} from public.users: the table or its configuration was altered");
-        catch_up(&world, &mut client, 2000);
-        assert!(has(&mut client, 10) && has(&mut client, 39), "{mode}");
-        follower.end();
+        catch_up(&world, client, 2000);
+        assert!(has(client, 10) && has(client, 39));
     });
 }
 
 #[test]
 fn a_fill_that_waits_for_ddl_has_the_new_rows() {
-    in_both_modes(|mode, program| {
-        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&MODES, USERS, USERS_TABLE, |world, follower, client, session| {
         session.batch_execute("CREATE TABLE others (id int); INSERT INTO users VALUES (1, 1), (2, 1)").unwrap();
         follower.end();
         world.demand("");
         client.run("DEL {users}");
         let mut other = world.session();
         other.batch_execute("BEGIN; INSERT INTO others VALUES (1)").unwrap();
-        let mut follower = world.follow();
+        *follower = world.follow();
         follower.says("waiting for running transactions");
         session.batch_execute("BEGIN; ALTER TABLE users ALTER COLUMN id TYPE bigint USING id + 100").unwrap();
         other.batch_execute("COMMIT").unwrap();
@@ -90,13 +66,12 @@ fn a_fill_that_waits_for_ddl_has_the_new_rows() {
                 || follower.log().matches("waiting for running transactions").count() > 1
         });
         session.batch_execute("COMMIT").unwrap();
-        if mode == "synchronous" {
+        if world.mode == "synchronous" {
             world.demand(FOLLOWER);
         }
         world.wait_for_heartbeat();
-        soon(|| answer(&mut client, 3) == "absent");
-        assert!(has(&mut client, 101) && has(&mut client, 102), "{mode}");
-        follower.end();
+        soon(|| answer(client, 3) == "absent");
+        assert!(has(client, 101) && has(client, 102));
     });
 }
 
@@ -119,23 +94,20 @@ fn a_follower_starts_while_the_commit_of_ddl_waits_for_it() {
 
 #[test]
 fn ddl_ends_leases() {
-    in_both_modes(|mode, program| {
-        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&MODES, USERS, USERS_TABLE, |world, follower, client, session| {
         session.batch_execute("INSERT INTO users VALUES (1, 1), (2, 1)").unwrap();
-        catch_up(&world, &mut client, 30);
-        cache(&mut client, &mut session, 1);
+        catch_up(&world, client, 30);
+        cache(client, session, 1);
         let lease = client.run("BF.FETCH {users} 2 {users}:2 LEASE 600000");
         let [word, token] = lease.elements() else { panic!("{lease:?}") };
-        assert_eq!(word.text(), "load", "{mode}");
+        assert_eq!(word.text(), "load");
         session.batch_execute("ALTER TABLE users ADD COLUMN note text DEFAULT 'x'").unwrap();
-        soon(|| client.run("GET {users}:1") == nil(2) && open_keys(&mut client) == 0);
+        soon(|| client.run("GET {users}:1") == nil(2) && open_keys(client) == 0);
         // A reader that has read the row before.
         client.call(&["BF.FILL", "{users}", "2", "{users}:2", &token.text(), "VALUE", "1", "EX", "600"]);
         world.wait_for_heartbeat();
-        assert_eq!(client.run("GET {users}:2"), nil(2), "{mode}");
+        assert_eq!(client.run("GET {users}:2"), nil(2));
         follower.says("public.users was altered: filling {users} again");
-        follower.end();
     });
 }
 
@@ -145,11 +117,9 @@ fn a_weaker_replica_identity_ends_the_heartbeat_and_deletes_every_value_that_may
         ALTER TABLE users REPLICA IDENTITY FULL;
         CREATE PUBLICATION bloomgate FOR TABLE users";
     let table = USERS_TABLE.replace("\"{users}:{id}\"", "[\"{users}:{id}\", \"{users}:mail:{mail}\"]");
-    in_both_modes(|mode, program| {
-        let (world, mut follower) = World::started(mode, program, SCHEMA, &table);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&MODES, SCHEMA, &table, |world, follower, client, session| {
         session.batch_execute("INSERT INTO users VALUES (1, 1, 'a'), (2, 1, 'b'), (3, 1, 'c')").unwrap();
-        catch_up(&world, &mut client, 30);
+        catch_up(&world, client, 30);
         session.batch_execute("ALTER TABLE users REPLICA IDENTITY DEFAULT").unwrap();
         for change in ["UPDATE users SET mail = 'd' WHERE id = 1", "DELETE FROM users WHERE id = 2"] {
             client.run("MSET {users}:mail:a 1 {users}:mail:b 1");
@@ -157,25 +127,24 @@ fn a_weaker_replica_identity_ends_the_heartbeat_and_deletes_every_value_that_may
             soon(|| client.run("EXISTS {users}:mail:a {users}:mail:b") == integer(0));
         }
         follower.says("no heartbeat: cache-key of public.users: `{users}:mail:{mail}`: the column mail does not");
-        soon(|| client.run("EXISTS {users}:feed") == integer(0));
+        soon(|| !beats(client));
         // COMMITs return all the same.
         session.batch_execute("INSERT INTO users VALUES (4, 1, 'd')").unwrap();
-        assert_ne!(answer(&mut client, 4), "absent", "{mode}");
+        assert_ne!(answer(client, 4), "absent");
         session.batch_execute("ALTER TABLE users REPLICA IDENTITY FULL").unwrap();
-        catch_up(&world, &mut client, 31);
-        assert!(has(&mut client, 3) && has(&mut client, 4), "{mode}");
+        catch_up(&world, client, 31);
+        assert!(has(client, 3) && has(client, 4));
         client.run("MSET {users}:mail:c 1 {users}:mail:other 1");
         session.batch_execute("UPDATE users SET mail = 'e' WHERE id = 3").unwrap();
         soon(|| client.run("EXISTS {users}:mail:c") == integer(0));
-        assert_eq!(client.run("EXISTS {users}:mail:other"), integer(1), "{mode}");
+        assert_eq!(client.run("EXISTS {users}:mail:other"), integer(1));
         // A column of a template that is gone for a while.
         session.batch_execute("ALTER TABLE users RENAME mail TO post; INSERT INTO users VALUES (5, 1, 'f')").unwrap();
         follower.says("no heartbeat: cache-key of public.users: `{users}:mail:{mail}`: there is no column mail");
         session.batch_execute("ALTER TABLE users RENAME post TO mail").unwrap();
-        catch_up(&world, &mut client, 32);
-        assert!(has(&mut client, 5), "{mode}");
-        assert!(!follower.log().contains("trying again"), "{}", follower.log());
-        follower.end();
+        catch_up(&world, client, 32);
+        assert!(has(client, 5));
+        assert!(!follower.log().contains("trying again"));
     });
 }
 
@@ -204,6 +173,6 @@ fn a_table_that_leaves_its_publication_has_no_heartbeat_until_it_is_filled_again
         follower.end();
         world.demand("");
         session.batch_execute("ALTER PUBLICATION bloomgate SET TABLE users WHERE (id > 1)").unwrap();
-        run([std::ffi::OsStr::new("follow"), world.path().as_os_str()]).refused("remove its WHERE clause");
+        world.refused("remove its WHERE clause");
     });
 }

@@ -13,7 +13,7 @@ use testing::{Server, free_port, integer, on_every_server};
 
 use crate::connecting::certificates;
 use crate::follow::synchronous::{Cleanup, answer};
-use crate::follow::{USERS, USERS_TABLE, World, soon};
+use crate::follow::{USERS, USERS_TABLE, World, beats, has, soon};
 use crate::running::{Ended, Running, command};
 
 /// Passes connections on until they go dark.
@@ -111,7 +111,7 @@ fn the_follower_connects_again_when_a_connection_goes_dark() {
             .replace(&world.database.url(), &format!("postgres://guard@127.0.0.1:{}/postgres", database.port))
             .replace(&format!(":{port}\""), &format!(":{}\"", server.port));
         std::fs::write(world.path(), text).unwrap();
-        let mut follower = world.follow_with_heartbeat();
+        let mut follower = world.following();
         let mut client = world.server.connect();
         let darkness = [
             (&database, "replication", "the PostgreSQL server does not answer"),
@@ -158,7 +158,7 @@ fn a_stream_without_a_word_is_not_dark_while_postgresql_reads_the_log() {
         thread::sleep(Duration::from_secs(13));
         other.batch_execute("ROLLBACK").unwrap();
         let mut client = world.server.connect();
-        soon(|| client.run("BF.EXISTS {users} 1") == integer(1));
+        soon(|| has(&mut client, 1));
         assert!(!follower.log().contains("trying again"), "{}", follower.log());
         follower.end();
     });
@@ -174,29 +174,16 @@ fn postgresql_is_reached_with_tls_and_a_trusted_certificate() {
     on_every_server(|program| {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
-        certificates(&path);
+        certificates(folder.path());
         let port = free_port();
         let database = Database::on_port(port);
         let mut session = database.connect().unwrap();
         session.batch_execute(USERS).unwrap();
         let url = |host: &str| format!("postgres://guard@{host}:{port}/postgres?sslmode=require");
         let refused = |server: &Server, url: &str, authority: &str, part: &str| {
-            let port = server.port.to_string();
-            let words = [
-                "load",
-                "-p",
-                &port,
-                "--postgres",
-                url,
-                "--table",
-                "users",
-                "--column",
-                "id",
-                "--key",
-                "ids",
-                "--create",
-                "0.1",
-            ];
+            let port = server.port;
+            let line = format!("load -p {port} --postgres {url} --table users --column id --key ids --create 0.1");
+            let words = line.split(' ');
             Ended::from(command(words).env("SSL_CERT_FILE", authority).output().unwrap()).refused(part);
         };
         let server = Server::start(program);
@@ -214,7 +201,7 @@ fn postgresql_is_reached_with_tls_and_a_trusted_certificate() {
         std::fs::write(&configuration, text).unwrap();
         let follow = command(["follow", &configuration]).env("SSL_CERT_FILE", path("ca.crt")).spawn();
         let _follower = Running(follow.unwrap());
-        soon(|| client.run("EXISTS {users}:feed") == integer(1));
+        soon(|| beats(&mut client));
         let text = "SELECT count(*), bool_and(ssl) FROM pg_stat_ssl NATURAL JOIN pg_stat_activity WHERE application_name = 'bloomgate'";
         let row = session.query_one(text, &[]).unwrap();
         assert_eq!((row.get(0), row.get(1)), (2_i64, true));

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::synchronous::{answer, open_keys};
-use super::{USERS, USERS_TABLE, World, in_both_modes, soon};
+use super::{MODES, USERS, USERS_TABLE, World, beats, followed, has, soon};
 use crate::running::run;
 use crate::web::{asking, metrics};
 use testing::{Reply, eventually, free_port, integer, nil, on_every_server, servers};
@@ -99,7 +99,7 @@ fn a_reader_with_an_old_row_cannot_fill_it_in_during_a_fill() {
                 client.run(&format!("BF.FILL {{users}} {id} {{users}}:{id} {token} VALUE 1 EX 600"));
                 answered += 1;
             }
-            client.run("EXISTS {users}:feed") == integer(1)
+            beats(&mut client)
         });
         assert!(answered > 10, "the fill was too fast: {answered}");
         for id in 1..=READERS {
@@ -111,38 +111,33 @@ fn a_reader_with_an_old_row_cannot_fill_it_in_during_a_fill() {
 #[test]
 fn a_full_filter_is_filled_again_until_the_rows_fit() {
     let table = USERS_TABLE.replace("0.000001 100000 HASH siphash", "1e-12 100 NONSCALING");
-    in_both_modes(|mode, program| {
-        let (world, mut follower) = World::started(mode, program, USERS, &table);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&MODES, USERS, &table, |world, follower, client, session| {
         let insert = |from, to| format!("INSERT INTO users SELECT id, 1 FROM generate_series({from}, {to}) id");
         session.batch_execute(&insert(1, 60)).unwrap();
-        soon(|| client.run("BF.EXISTS {users} 60") == integer(1) && open_keys(&mut client) == 0);
+        soon(|| has(client, 60) && open_keys(client) == 0);
         // Items of deleted rows fill the filter.
         session.batch_execute(&format!("DELETE FROM users; {}", insert(61, 120))).unwrap();
-        if mode == "synchronous" {
-            assert_ne!(answer(&mut client, 120), "absent");
+        if world.mode == "synchronous" {
+            assert_ne!(answer(client, 120), "absent");
         }
-        soon(|| client.run("BF.EXISTS {users} 120") == integer(1) && answer(&mut client, 1) == "absent");
+        soon(|| has(client, 120) && answer(client, 1) == "absent");
         // More rows than the filter can have.
         session.batch_execute(&insert(121, 400)).unwrap();
-        if mode == "synchronous" {
-            assert_ne!(answer(&mut client, 400), "absent");
+        if world.mode == "synchronous" {
+            assert_ne!(answer(client, 400), "absent");
         }
-        soon(|| client.run("EXISTS {users}:feed") == integer(0));
+        soon(|| !beats(client));
         follower.says("non scaling filter is full; trying again");
-        assert_ne!(answer(&mut client, 400), "absent", "{mode}");
+        assert_ne!(answer(client, 400), "absent");
         session.batch_execute("DELETE FROM users WHERE id > 100").unwrap();
-        soon(|| answer(&mut client, 401) == "absent" && client.run("BF.EXISTS {users} 100") == integer(1));
-        follower.end();
+        soon(|| answer(client, 401) == "absent" && has(client, 100));
     });
 }
 
 #[test]
 fn a_filter_without_room_for_deleted_items_is_replaced_while_it_serves() {
     let table = USERS_TABLE.replace("0.000001 100000 HASH siphash", "1e-12 1000 HASH siphash");
-    on_every_server(|program| {
-        let (world, mut follower) = World::started("synchronous", program, USERS, &table);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&["synchronous"], USERS, &table, |world, follower, client, session| {
         session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 1000) id").unwrap();
         // The new filter waits for this transaction.
         let mut running = world.session();
@@ -154,32 +149,28 @@ fn a_filter_without_room_for_deleted_items_is_replaced_while_it_serves() {
             session
                 .batch_execute(&format!("INSERT INTO users VALUES ({id}, 1); DELETE FROM users WHERE id = {id} - 1"))
                 .unwrap();
-            assert_ne!(answer(&mut client, id), "absent");
+            assert_ne!(answer(client, id), "absent");
             // The heartbeat goes on.
-            soon(|| answer(&mut client, id + 100) == "absent");
+            soon(|| answer(client, id + 100) == "absent");
         }
         assert_eq!(client.run("EXISTS {users}:filling"), integer(1));
         running.batch_execute("COMMIT").unwrap();
-        soon(|| (1..=900).all(|id| answer(&mut client, id) == "absent"));
+        soon(|| (1..=900).all(|id| answer(client, id) == "absent"));
         for id in (901..=1000).chain([2099]) {
             assert_eq!(client.call(&["BF.EXISTS", "{users}", &id.to_string()]), integer(1), "{id}");
         }
-        assert!(!follower.log().contains("trying again"), "{}", follower.log());
-        follower.end();
+        assert!(!follower.log().contains("trying again"));
     });
 }
 
 #[test]
 fn a_filter_that_was_deleted_is_filled_again_before_a_row_changes() {
-    in_both_modes(|mode, program| {
-        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-        let mut client = world.server.connect();
+    followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
         world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-        soon(|| client.run("BF.EXISTS {users} 1") == integer(1) && answer(&mut client, 2) == "absent");
+        soon(|| has(client, 1) && answer(client, 2) == "absent");
         client.run("DEL {users}");
-        soon(|| client.run("BF.EXISTS {users} 1") == integer(1) && answer(&mut client, 2) == "absent");
+        soon(|| has(client, 1) && answer(client, 2) == "absent");
         follower.says("the filter {users} is missing");
-        follower.end();
     });
 }
 

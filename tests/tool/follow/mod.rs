@@ -10,6 +10,7 @@ mod servers;
 mod synchronous;
 mod tables;
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -19,15 +20,36 @@ use std::thread::{self, JoinHandle};
 use postgres::Client;
 use tempfile::TempDir;
 use testing::database::Database;
-use testing::{Builder, Server, eventually, integer, on_every_server};
+use testing::{Builder, Connection, Server, eventually, integer, on_every_server};
 
-use crate::running::{Running, command};
+use crate::running::{Running, command, run};
 
 const MODES: [&str; 2] = ["eventual", "synchronous"];
 
 /// Runs a test in both modes on every server.
 fn in_both_modes(test: impl Fn(&'static str, &Path)) {
     on_every_server(|program| MODES.into_iter().for_each(|mode| test(mode, program)));
+}
+
+/// Runs a test in these modes on every server, with a follower whose heartbeat has begun, a connection to the server and a session of
+/// the database. A follower that still runs afterwards must end well.
+fn followed(
+    modes: &[&'static str],
+    schema: &str,
+    tables: &str,
+    test: impl Fn(&mut World, &mut Follower, &mut Connection, &mut Client),
+) {
+    on_every_server(|program| {
+        for mode in modes {
+            let mut world = World::with_mode(mode, program, schema, tables);
+            let mut follower = world.following();
+            let (mut client, mut session) = (world.server.connect(), world.session());
+            test(&mut world, &mut follower, &mut client, &mut session);
+            if follower.reader.is_some() {
+                follower.end();
+            }
+        }
+    });
 }
 
 const USERS: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
@@ -100,20 +122,28 @@ impl World {
                 lines.lock().unwrap().push_str(&format!("{line}\n"));
             }
         });
-        Follower { running: Running(child), log, reader: Some(reader) }
+        Follower { running: Running(child), log, reader: Some(reader), mode: self.mode }
     }
 
-    /// A follower whose heartbeat has come.
-    fn following(&self) -> Follower {
-        let follower = self.follow();
-        let mut client = self.server.connect();
-        soon(|| client.run("EXISTS {users}:feed") == integer(1));
-        follower
+    /// Asserts that a follower refuses to start.
+    #[track_caller]
+    fn refused(&self, part: &str) {
+        run([OsStr::new("follow"), self.path().as_os_str()]).refused(part);
     }
 
     fn session(&self) -> Client {
         self.database.connect().unwrap()
     }
+}
+
+/// Whether the filter has a row.
+fn has(client: &mut Connection, id: u64) -> bool {
+    client.run(&format!("BF.EXISTS {{users}} {id}")) == integer(1)
+}
+
+/// Whether the heartbeat promises anything.
+fn beats(client: &mut Connection) -> bool {
+    client.run("EXISTS {users}:feed") == integer(1)
 }
 
 /// Waits for something that the follower does.
@@ -126,12 +156,13 @@ struct Follower {
     running: Running,
     log: Arc<Mutex<String>>,
     reader: Option<JoinHandle<()>>,
+    mode: &'static str,
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
         if thread::panicking() {
-            eprintln!("--- log of the follower\n{}---", self.log());
+            eprintln!("--- log of the follower in {} mode\n{}---", self.mode, self.log());
         }
     }
 }

@@ -1,46 +1,42 @@
 //! Slots that PostgreSQL cannot read any more, first starts that fail, and a catalogue that is locked.
 
-use std::ffi::OsStr;
 use std::process::Command;
 use std::thread;
 
 use postgres::Client;
-use testing::{Connection, Stop, integer, nil, on_every_server};
+
+use testing::{Connection, Stop, nil, on_every_server};
 
 use crate::follow::synchronous::{Cleanup, FOLLOWER, answer, cache, open_keys};
-use crate::follow::{USERS, USERS_TABLE, World, in_both_modes, soon};
-use crate::running::run;
+use crate::follow::{MODES, USERS, USERS_TABLE, World, beats, followed, has, in_both_modes, soon};
 
 const SLOTS: &str = "SELECT count(*) FROM pg_replication_slots";
 
 fn refused(world: &World, text: &str) {
-    run([OsStr::new("follow"), world.path().as_os_str()]).refused(text);
+    world.refused(text);
     assert_eq!(world.session().query_one(SLOTS, &[]).unwrap().get::<_, i64>(0), 0, "{}: {text}", world.mode);
 }
 
 #[test]
 fn a_slot_is_made_again_after_a_time_without_the_publication() {
-    in_both_modes(|mode, program| {
-        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&MODES, USERS, USERS_TABLE, |world, follower, client, session| {
         session.batch_execute("SET synchronous_commit = local; DROP PUBLICATION bloomgate").unwrap();
         session.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
         session.batch_execute("CREATE PUBLICATION bloomgate FOR TABLE users").unwrap();
         // From version 18 on, PostgreSQL skips the row instead. The publication is another one, so the filter is filled again.
         let version: String = session.query_one("SHOW server_version_num", &[]).unwrap().get(0);
         let is_readable = version.parse::<u32>().unwrap() >= 180_000;
-        if mode == "synchronous" && !is_readable {
+        if world.mode == "synchronous" && !is_readable {
             follower.says("remove the name from synchronous_standby_names");
             world.demand("");
             soon(|| follower.log().matches("no heartbeat: synchronous_standby_names = ''").count() == 2);
             world.demand(FOLLOWER);
         }
-        soon(|| answer(&mut client, 2) == "absent" && client.run("BF.EXISTS {users} 1") == integer(1));
+        soon(|| answer(client, 2) == "absent" && has(client, 1));
         let is_told = follower.log().contains("a time without the publication");
-        assert_ne!(is_told, is_readable, "{mode}: {}", follower.log());
+        assert_ne!(is_told, is_readable);
         session.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
-        soon(|| client.run("BF.EXISTS {users} 2") == integer(1));
-        follower.end();
+        soon(|| has(client, 2));
     });
 }
 
@@ -59,7 +55,7 @@ fn a_first_start_that_fails_leaves_no_slot() {
             refused(&world, "cannot create the filter of public.users");
             client.run("ACL SETUSER follower +bf.reserve");
         }
-        let mut follower = world.follow_with_heartbeat();
+        let mut follower = world.following();
         follower.end();
     });
 }
@@ -70,7 +66,7 @@ fn limits_of_applications_do_not_end_a_fill() {
         let world = World::with_mode(mode, program, USERS, USERS_TABLE);
         world.session().batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 500000) id").unwrap();
         world.session().batch_execute("ALTER DATABASE postgres SET statement_timeout = '100ms'").unwrap();
-        let mut follower = world.follow_with_heartbeat();
+        let mut follower = world.following();
         assert!(follower.log().contains("has 500,000 rows"), "{mode}: {}", follower.log());
         follower.end();
     });
@@ -78,8 +74,7 @@ fn limits_of_applications_do_not_end_a_fill() {
 
 #[test]
 fn a_vacuum_that_locks_everybody_out_is_named_and_can_be_ended() {
-    on_every_server(|program| {
-        let (world, mut follower) = World::synchronous(program);
+    followed(&["synchronous"], USERS, USERS_TABLE, |world, follower, _, _| {
         let (mut client, mut session, mut other) = (world.server.connect(), world.session(), world.session());
         let pid: i32 = session.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
         thread::scope(|scope| {
@@ -98,7 +93,6 @@ fn a_vacuum_that_locks_everybody_out_is_named_and_can_be_ended() {
         assert_ne!(answer(&mut client, 1), "absent");
         soon(|| answer(&mut client, 2) == "absent");
         follower.says("PostgreSQL's catalogue is locked");
-        follower.end();
     });
 }
 
@@ -106,27 +100,24 @@ fn a_vacuum_that_locks_everybody_out_is_named_and_can_be_ended() {
 
 #[test]
 fn the_follower_continues_after_postgresql_was_restarted() {
-    in_both_modes(|mode, program| {
-        let (mut world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-        let mut client = world.server.connect();
+    followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
         // Until the first change, a restart after a fill means another one.
         world.session().batch_execute("INSERT INTO users VALUES (0, 1)").unwrap();
-        soon(|| client.run("BF.EXISTS {users} 0") == integer(1));
+        soon(|| has(client, 0));
         for (id, stop) in [(1, "fast"), (2, "immediate")] {
             world.session().batch_execute(&format!("INSERT INTO users VALUES ({id}, 1)")).unwrap();
             world.database.restart(stop);
             let next = id + 100;
             world.session().batch_execute(&format!("INSERT INTO users VALUES ({next}, 1)")).unwrap();
-            if mode == "synchronous" {
-                assert_ne!(answer(&mut client, next), "absent", "{stop}");
+            if world.mode == "synchronous" {
+                assert_ne!(answer(client, next), "absent", "{stop}");
             }
-            soon(|| client.run(&format!("BF.EXISTS {{users}} {next}")) == integer(1) && open_keys(&mut client) == 0);
-            soon(|| answer(&mut client, next + 100) == "absent");
-            assert_ne!(answer(&mut client, id), "absent", "{mode}, {stop}");
+            soon(|| has(client, next) && open_keys(client) == 0);
+            soon(|| answer(client, next + 100) == "absent");
+            assert_ne!(answer(client, id), "absent", "{stop}");
         }
-        assert!(follower.log().matches("trying again").count() >= 2, "{}", follower.log());
-        assert_eq!(follower.log().matches("filling").count(), 1, "{}", follower.log());
-        follower.end();
+        assert!(follower.log().matches("trying again").count() >= 2);
+        assert_eq!(follower.log().matches("filling").count(), 1);
     });
 }
 
@@ -145,7 +136,7 @@ fn a_follower_that_stands_by_outlives_restarts() {
         drop(first);
         world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
         let mut client = world.server.connect();
-        soon(|| client.run("BF.EXISTS {users} 1") == integer(1) && client.run("EXISTS {users}:feed") == integer(1));
+        soon(|| has(&mut client, 1) && beats(&mut client));
         second.end();
     });
 }
@@ -178,83 +169,70 @@ fn write_past(session: &mut Client, position: &str) {
     }
 }
 
-fn has(client: &mut Connection, id: u64) -> bool {
-    client.run(&format!("BF.EXISTS {{users}} {id}")) == integer(1)
-}
-
 #[test]
 fn an_older_data_directory_is_noticed() {
-    in_both_modes(|mode, program| {
-        let (mut world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-        let mut client = world.server.connect();
+    followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
         world.session().batch_execute("INSERT INTO users VALUES (1, 1), (2, 1)").unwrap();
-        soon(|| has(&mut client, 2));
+        soon(|| has(client, 2));
         world.database.save();
         let mut writer = world.session();
         writer.batch_execute("UPDATE users SET version = 2 WHERE id = 1; DELETE FROM users WHERE id = 2").unwrap();
-        soon(|| answer(&mut client, 2) == "absent");
-        cache(&mut client, &mut writer, 1);
+        soon(|| answer(client, 2) == "absent");
+        cache(client, &mut writer, 1);
         drop(writer);
         world.database.put_back();
         world.session().batch_execute("INSERT INTO users VALUES (3, 1)").unwrap();
-        soon(|| has(&mut client, 2) && has(&mut client, 3) && client.run("GET {users}:1") == nil(2));
-        soon(|| answer(&mut client, 4) == "absent");
-        assert!(follower.log().contains(PUT_BACK), "{mode}: {}", follower.log());
-        follower.end();
+        soon(|| has(client, 2) && has(client, 3) && client.run("GET {users}:1") == nil(2));
+        soon(|| answer(client, 4) == "absent");
+        assert!(follower.log().contains(PUT_BACK));
     });
 }
 
 #[test]
 fn an_older_data_directory_is_noticed_after_its_log_has_grown() {
-    in_both_modes(|mode, program| {
-        let (mut world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-        let mut client = world.server.connect();
+    followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
         world.session().batch_execute("INSERT INTO users VALUES (1, 1), (2, 1)").unwrap();
-        soon(|| has(&mut client, 2));
+        soon(|| has(client, 2));
         world.database.save();
         world.session().batch_execute("DELETE FROM users WHERE id = 2").unwrap();
-        soon(|| answer(&mut client, 2) == "absent");
+        soon(|| answer(client, 2) == "absent");
         follower.end();
         world.database.put_back();
-        let (mut writer, stored) = (session(&world), position(&mut client));
+        let (mut writer, stored) = (session(&world), position(client));
         writer.batch_execute("INSERT INTO users VALUES (3, 1)").unwrap();
         write_past(&mut writer, &stored);
         client.run("DEL {users}:feed");
-        let mut follower = world.follow();
+        *follower = world.follow();
         follower.says(PUT_BACK);
-        soon(|| answer(&mut client, 4) == "absent");
-        assert!(has(&mut client, 2) && has(&mut client, 3), "{mode}: {}", follower.log());
-        follower.end();
+        soon(|| answer(client, 4) == "absent");
+        assert!(has(client, 2) && has(client, 3));
     });
 }
 
 #[test]
 fn nothing_is_skipped_after_the_last_transaction() {
-    in_both_modes(|mode, program| {
-        let (mut world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-        let mut client = world.server.connect();
+    followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
         world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-        soon(|| has(&mut client, 1));
+        soon(|| has(client, 1));
         world.database.save();
         // The position goes on without a transaction of the table.
         let mut writer = session(&world);
         writer.batch_execute("SELECT pg_logical_emit_message(true, 'test', repeat('x', 100000))").unwrap();
         let written: String = writer.query_one("SELECT pg_current_wal_flush_lsn()::text", &[]).unwrap().get(0);
         let at_least = format!("SELECT $1::text::pg_lsn >= '{written}'::pg_lsn");
-        soon(|| writer.query_one(&at_least, &[&position(&mut client)]).unwrap().get(0));
+        soon(|| writer.query_one(&at_least, &[&position(client)]).unwrap().get(0));
         follower.end();
         drop(writer);
         world.database.put_back();
-        let (mut writer, stored) = (session(&world), position(&mut client));
+        let (mut writer, stored) = (session(&world), position(client));
         writer.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
-        assert!(!ends_after(&mut writer, &stored), "{mode}: the row is after the position");
+        assert!(!ends_after(&mut writer, &stored), "the row is after the position");
         write_past(&mut writer, &stored);
         client.run("DEL {users}:feed");
-        let mut follower = world.follow();
-        soon(|| answer(&mut client, 4) == "absent");
-        assert!(has(&mut client, 2), "{mode}: {}", follower.log());
-        assert!(follower.log().contains("continues at"), "{mode}: {}", follower.log());
-        follower.end();
+        *follower = world.follow();
+        soon(|| answer(client, 4) == "absent");
+        assert!(has(client, 2));
+        assert!(follower.log().contains("continues at"));
     });
 }
 
@@ -289,22 +267,19 @@ fn a_fill_is_of_rows_that_a_crash_keeps() {
 
 #[test]
 fn another_standby_with_the_name_stops_the_heartbeat() {
-    on_every_server(|program| {
-        let (world, mut follower) = World::synchronous(program);
-        let mut client = world.server.connect();
+    followed(&["synchronous"], USERS, USERS_TABLE, |world, follower, client, _| {
         // One that stands by has the name as well, and COMMIT does not wait for it.
         let second = world.follow();
         second.says("standing by");
         let other = world.database.connect_standby("Bloomgate");
         follower.says("no heartbeat: COMMIT may wait for another standby with the application_name bloomgate (pid ");
-        soon(|| client.run("EXISTS {users}:feed") == integer(0));
+        soon(|| !beats(client));
         drop(other);
         world.wait_for_heartbeat();
-        assert_eq!(follower.log().matches("no heartbeat").count(), 2, "{}", follower.log());
+        assert_eq!(follower.log().matches("no heartbeat").count(), 2);
         world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-        assert_ne!(answer(&mut client, 1), "absent");
+        assert_ne!(answer(client, 1), "absent");
         drop(second);
-        follower.end();
     });
 }
 
@@ -356,7 +331,6 @@ fn wrong_words_of_a_filter_end_the_follower_though_its_filter_exists() {
         let (world, mut follower) = World::synchronous(program);
         follower.end();
         world.configure(&USERS_TABLE.replace("HASH siphash", "HASH sipphash"));
-        run([OsStr::new("follow"), world.path().as_os_str()])
-            .refused("the `create` of public.users is wrong: bad hash");
+        world.refused("the `create` of public.users is wrong: bad hash");
     });
 }

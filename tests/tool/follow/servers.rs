@@ -5,13 +5,13 @@ use testing::nodes::slot;
 use testing::{Reply, Server, Stop, follow, integer, on_every_server};
 
 use crate::follow::synchronous::{FOLLOWER, WITH_GHOST, open_keys, pause};
-use crate::follow::{USERS, USERS_TABLE, World, permissions, soon};
+use crate::follow::{USERS, USERS_TABLE, World, has, permissions, soon};
 use crate::running::{run, three_nodes};
 
 const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
     CREATE TABLE members (team int, name int, PRIMARY KEY (team, name));
     CREATE PUBLICATION bloomgate FOR TABLE users, members";
-const MEMBERS_TABLE: &str = r#"
+pub const MEMBERS_TABLE: &str = r#"
 [[table]]
 name = "members"
 filter = "{members}"
@@ -150,7 +150,7 @@ fn the_append_only_file_is_required() {
         client.run("CONFIG SET appendonly yes");
         let mut follower = world.following();
         world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-        soon(|| client.run("BF.EXISTS {users} 1") == integer(1));
+        soon(|| has(&mut client, 1));
         assert!(client.info("cmdstat_waitaof").starts_with("calls="), "it waits for the file");
         follower.end();
     });

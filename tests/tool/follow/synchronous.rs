@@ -1,13 +1,11 @@
 //! Synchronous mode: COMMIT waits for the announcement, readers wait for the release, and nothing is left open.
 
-use std::ffi::OsStr;
 use std::thread;
 
 use postgres::Client;
 
-use super::{Follower, USERS, USERS_TABLE, World, in_both_modes, soon};
-use crate::running::run;
-use testing::{Builder, Connection, Reply, Server, bulk, integer, nil, on_every_server};
+use super::{Follower, MODES, USERS, USERS_TABLE, World, beats, followed, has, soon};
+use testing::{Builder, Connection, Reply, Server, integer, nil, on_every_server};
 
 /// The follower's name alone, and with a standby that never connects: COMMIT then waits even after the follower has confirmed it.
 pub const FOLLOWER: &str = "bloomgate";
@@ -21,19 +19,19 @@ impl World {
 
     pub fn synchronous_with(server: Builder, tables: &str) -> (Self, Follower) {
         let world = Self::with_server("synchronous", server, USERS, tables);
-        let follower = world.follow_with_heartbeat();
+        let follower = world.following();
         (world, follower)
     }
 
     /// A database with a follower in one of the modes whose heartbeat has begun.
     pub fn started(mode: &'static str, program: &std::path::Path, schema: &str, tables: &str) -> (Self, Follower) {
         let world = Self::with_mode(mode, program, schema, tables);
-        let follower = world.follow_with_heartbeat();
+        let follower = world.following();
         (world, follower)
     }
 
     /// A follower whose heartbeat has begun.
-    pub fn follow_with_heartbeat(&self) -> Follower {
+    pub fn following(&self) -> Follower {
         let follower = self.follow();
         if self.mode == "synchronous" {
             follower.says("no heartbeat: synchronous_standby_names = ''");
@@ -80,7 +78,7 @@ impl World {
 
     pub fn wait_for_heartbeat(&self) {
         let mut client = self.server.connect();
-        soon(|| client.run("EXISTS {users}:feed") == integer(1));
+        soon(|| beats(&mut client));
     }
 
     /// Waits until this many COMMITs wait for a standby.
@@ -151,18 +149,31 @@ pub fn answer(client: &mut Connection, id: u64) -> String {
     ask(client, id).swap_remove(0)
 }
 
-/// Caches the version of a row, as a reader does.
-pub fn cache(client: &mut Connection, database: &mut Client, id: u64) {
+/// Asks the database for what the cache lacks, as an application does.
+pub fn look_up(client: &mut Connection, database: &mut Client, id: u64) -> Option<i32> {
+    let mut version = None;
     soon(|| {
         let parts = ask(client, id);
-        if parts[0] == "load" {
-            let version: i32 =
-                database.query_one("SELECT version FROM users WHERE id = $1", &[&(id as i64)]).unwrap().get(0);
-            let (id, key, value) = (id.to_string(), format!("{{users}}:{id}"), version.to_string());
-            client.call(&["BF.FILL", "{users}", &id, &key, &parts[1], "VALUE", &value, "EX", "600"]);
-        }
-        parts[0] == "hit"
+        version = match &*parts[0] {
+            "absent" => None,
+            "hit" => Some(parts[1].parse().unwrap()),
+            "load" => {
+                let row = database.query_opt("SELECT version FROM users WHERE id = $1", &[&(id as i64)]).unwrap();
+                let version: Option<i32> = row.map(|row| row.get(0));
+                let value = version.map_or("NONE".to_owned(), |version| format!("VALUE {version}"));
+                client.run(&format!("BF.FILL {{users}} {id} {{users}}:{id} {} {value} EX 600", parts[1]));
+                version
+            }
+            _ => return false,
+        };
+        true
     });
+    version
+}
+
+/// Caches the version of a row, as a reader does.
+pub fn cache(client: &mut Connection, database: &mut Client, id: u64) {
+    soon(|| look_up(client, database, id).is_some() && answer(client, id) == "hit");
 }
 
 pub fn open_keys(client: &mut Connection) -> i64 {
@@ -171,13 +182,11 @@ pub fn open_keys(client: &mut Connection) -> i64 {
 
 #[test]
 fn a_commit_waits_for_the_server() {
-    on_every_server(|program| {
-        let (world, mut follower) = World::synchronous(program);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&["synchronous"], USERS, USERS_TABLE, |world, _, client, session| {
         session.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-        assert_ne!(answer(&mut client, 1), "absent");
-        cache(&mut client, &mut session, 1);
-        soon(|| answer(&mut client, 2) == "absent");
+        assert_ne!(answer(client, 1), "absent");
+        cache(client, session, 1);
+        soon(|| answer(client, 2) == "absent");
 
         pause(&world.server, "-STOP");
         let statements = ["UPDATE users SET version = 2 WHERE id = 1", "INSERT INTO users VALUES (2, 1)"];
@@ -187,23 +196,20 @@ fn a_commit_waits_for_the_server() {
         };
         world.while_waiting(&statements, seen, || pause(&world.server, "-CONT"));
         // Both COMMITs have returned.
-        assert_ne!(answer(&mut client, 1), "hit");
-        assert_ne!(answer(&mut client, 2), "absent");
-        soon(|| open_keys(&mut client) == 0);
+        assert_ne!(answer(client, 1), "hit");
+        assert_ne!(answer(client, 2), "absent");
+        soon(|| open_keys(client) == 0);
         // Other tables are not announced, and their COMMITs return all the same.
         session.batch_execute("CREATE TABLE others (id int PRIMARY KEY); INSERT INTO others VALUES (1)").unwrap();
-        follower.end();
     });
 }
 
 #[test]
 fn readers_wait_until_an_announced_change_is_visible() {
-    on_every_server(|program| {
-        let (world, mut follower) = World::synchronous(program);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&["synchronous"], USERS, USERS_TABLE, |world, _, client, session| {
         session.batch_execute("INSERT INTO users VALUES (1, 1), (2, 1), (3, 1)").unwrap();
-        cache(&mut client, &mut session, 1);
-        cache(&mut client, &mut session, 2);
+        cache(client, session, 1);
+        cache(client, session, 2);
         world.demand_ghost(WITH_GHOST);
         let statements = [
             "UPDATE users SET version = 2 WHERE id = 1",
@@ -211,17 +217,15 @@ fn readers_wait_until_an_announced_change_is_visible() {
             "BEGIN; INSERT INTO users VALUES (4, 1); DELETE FROM users WHERE id = 4; INSERT INTO users VALUES (4, 2); COMMIT",
         ];
         let announced = || {
-            let mut client = world.server.connect();
-            soon(|| open_keys(&mut client) == 3);
-            let answers: Vec<_> = (1..=4).map(|id| answer(&mut client, id)).collect();
+            soon(|| open_keys(client) == 3);
+            let answers: Vec<_> = (1..=4).map(|id| answer(client, id)).collect();
             assert_eq!(answers, ["wait", "hit", "wait", "wait"]);
         };
         world.while_waiting(&statements, announced, || world.demand(FOLLOWER));
-        soon(|| open_keys(&mut client) == 0);
+        soon(|| open_keys(client) == 0);
         world.wait_for_heartbeat();
-        let answers: Vec<_> = (1..=4).map(|id| answer(&mut client, id)).collect();
+        let answers: Vec<_> = (1..=4).map(|id| answer(client, id)).collect();
         assert_eq!(answers, ["load", "hit", "absent", "load"]);
-        follower.end();
     });
 }
 
@@ -271,13 +275,13 @@ fn sigterm_leaves_nothing_open() {
         world.while_waiting(&["INSERT INTO users VALUES (1, 1)"], terminate, || world.demand(FOLLOWER));
         follower.end();
         assert_eq!(open_keys(&mut client), 0);
-        assert_eq!(client.run("BF.EXISTS {users} 1"), integer(1));
+        assert!(has(&mut client, 1));
         follower.says("stopped; COMMIT waits");
         // While there is no follower, COMMIT waits.
         let absent = || assert_eq!(world.server.connect().run("BF.EXISTS {users} 2"), integer(0));
         let mut next = None;
         world.while_waiting(&["INSERT INTO users VALUES (2, 1)"], absent, || next = Some(world.follow()));
-        assert_eq!(client.run("BF.EXISTS {users} 2"), integer(1));
+        assert!(has(&mut client, 2));
         next.unwrap().end();
     });
 }
@@ -308,7 +312,7 @@ fn without_a_demand_for_this_follower_there_is_no_heartbeat() {
         // Eventual mode would wait for its own COMMITs.
         let eventual = std::fs::read_to_string(world.path()).unwrap().replace("\"synchronous\"", "\"eventual\"");
         std::fs::write(world.path(), eventual).unwrap();
-        run([OsStr::new("follow"), world.path().as_os_str()]).refused("remove the name");
+        world.refused("remove the name");
     });
 }
 
@@ -317,21 +321,16 @@ fn a_slot_is_not_created_while_commits_wait_for_it() {
     on_every_server(|program| {
         let world = World::with_mode("synchronous", program, USERS, USERS_TABLE);
         world.demand(FOLLOWER);
-        let refused = || {
-            let path = world.path();
-            run([OsStr::new("follow"), path.as_os_str()]).refused("cannot create the slot bloomgate");
-        };
+        let refused = || world.refused("cannot create the slot bloomgate");
         world.while_waiting(&["INSERT INTO users VALUES (1, 1)"], refused, || world.demand(""));
     });
 }
 
 #[test]
 fn truncations_and_large_transactions_hold_every_key() {
-    on_every_server(|program| {
-        let (world, mut follower) = World::synchronous(program);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&["synchronous"], USERS, USERS_TABLE, |world, _, client, session| {
         session.batch_execute("INSERT INTO users VALUES (100000, 1)").unwrap();
-        cache(&mut client, &mut session, 100_000);
+        cache(client, session, 100_000);
         world.demand_ghost(WITH_GHOST);
         let held = |by: &'static str| {
             move |client: &mut Connection| {
@@ -346,90 +345,55 @@ fn truncations_and_large_transactions_hold_every_key() {
             || world.demand(FOLLOWER),
         );
         for id in [1, 12_500, 25_000] {
-            assert_ne!(answer(&mut client, id), "absent");
+            assert_ne!(answer(client, id), "absent");
         }
-        soon(|| open_keys(&mut client) == 0);
-        cache(&mut client, &mut session, 7);
+        soon(|| open_keys(client) == 0);
+        cache(client, session, 7);
         world.demand_ghost(WITH_GHOST);
         let truncate =
             "BEGIN; INSERT INTO users VALUES (30000, 1); TRUNCATE users; INSERT INTO users VALUES (30001, 1); COMMIT";
         let check = || {
-            let mut client = world.server.connect();
-            soon(|| open_keys(&mut client) == 2);
-            assert_eq!((answer(&mut client, 7).as_str(), answer(&mut client, 30_001).as_str()), ("wait", "wait"));
+            soon(|| open_keys(client) == 2);
+            assert_eq!((answer(client, 7).as_str(), answer(client, 30_001).as_str()), ("wait", "wait"));
         };
         world.while_waiting(&[truncate], check, || world.demand(FOLLOWER));
-        soon(|| open_keys(&mut client) == 0);
+        soon(|| open_keys(client) == 0);
         world.wait_for_heartbeat();
         assert_eq!(client.run("GET {users}:7"), nil(2));
         // The filter is filled again, because TRUNCATE changes the definition of the table.
-        soon(|| [7, 30_000, 30_001].map(|id| answer(&mut client, id)) == ["absent", "absent", "load"]);
+        soon(|| [7, 30_000, 30_001].map(|id| answer(client, id)) == ["absent", "absent", "load"]);
         session.batch_execute("DELETE FROM users").unwrap();
-        soon(|| answer(&mut client, 30_001) == "absent");
-        follower.end();
+        soon(|| answer(client, 30_001) == "absent");
     });
 }
 
 #[test]
 fn a_truncation_ends_the_leases_that_were_granted_without_a_filter() {
-    on_every_server(|program| {
-        let (world, mut follower) = World::synchronous(program);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&["synchronous"], USERS, USERS_TABLE, |world, _, client, session| {
         session.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
         // The filter is filled again, which waits for a transaction that runs.
         let mut running = world.session();
         running.batch_execute("BEGIN; SELECT pg_current_xact_id()").unwrap();
         client.run("DEL {users}");
         session.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
-        soon(|| client.run("EXISTS {users}:filling") == integer(1) && open_keys(&mut client) == 0);
-        let parts = ask(&mut client, 1);
+        soon(|| client.run("EXISTS {users}:filling") == integer(1) && open_keys(client) == 0);
+        let parts = ask(client, 1);
         assert_eq!(parts[0], "load");
         session.batch_execute("TRUNCATE users").unwrap();
-        soon(|| open_keys(&mut client) == 0);
+        soon(|| open_keys(client) == 0);
         assert_eq!(
             client.call(&["BF.FILL", "{users}", "1", "{users}:1", &parts[1], "VALUE", "1", "EX", "600"]),
             nil(2)
         );
         running.batch_execute("COMMIT").unwrap();
         world.wait_for_heartbeat();
-        soon(|| answer(&mut client, 1) == "absent");
-        follower.end();
-    });
-}
-
-#[test]
-fn a_lost_filter_is_filled_again() {
-    on_every_server(|program| {
-        let (world, mut follower) = World::synchronous(program);
-        let (mut client, mut session) = (world.server.connect(), world.session());
-        session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 2000) id").unwrap();
-        let position = client.run("GET {users}:feed:position").text();
-        client.run("DEL {users}");
-        session.batch_execute("INSERT INTO users VALUES (2001, 1); DELETE FROM users WHERE id = 2000").unwrap();
-        assert_ne!(answer(&mut client, 2001), "absent");
-        soon(|| client.run("BF.EXISTS {users} 2001") == integer(1));
-        assert_eq!(client.run("BF.EXISTS {users} 1"), integer(1));
-        soon(|| answer(&mut client, 2000) == "absent");
-        follower.end();
-        // A server that comes back with an earlier position, an old value and an entry that was released long ago.
-        client.call(&["SET", "{users}:feed:position", &position]);
-        client.run("SET {users}:5 0");
-        client.run("HSET {users}:feed:open {users}:6 0/0");
-        let mut follower = world.follow();
-        follower.says("has lost data");
-        world.wait_for_heartbeat();
-        cache(&mut client, &mut session, 5);
-        assert_eq!(client.run("GET {users}:5"), bulk("1"));
-        assert_eq!(open_keys(&mut client), 0);
-        follower.end();
+        soon(|| answer(client, 1) == "absent");
     });
 }
 
 #[test]
 fn commits_return_while_a_filter_is_filled() {
-    on_every_server(|program| {
-        let (world, mut follower) = World::synchronous(program);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&["synchronous"], USERS, USERS_TABLE, |world, _, client, session| {
         session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 300000) id").unwrap();
         client.run("DEL {users}");
         let (mut id, mut during) = (400_000, 0);
@@ -442,7 +406,7 @@ fn commits_return_while_a_filter_is_filled() {
             let text = format!("INSERT INTO users VALUES ({id}, 1); DELETE FROM users WHERE id = {id} - 400000");
             let before = client.run("EXISTS {users}:filling");
             session.batch_execute(&text).unwrap();
-            assert_ne!(answer(&mut client, id), "absent");
+            assert_ne!(answer(client, id), "absent");
             during += i32::from(before == integer(1) && client.run("EXISTS {users}:filling") == integer(1));
         }
         world.wait_for_heartbeat();
@@ -452,9 +416,8 @@ fn commits_return_while_a_filter_is_filled() {
         client.run("DEL {users}");
         session.batch_execute("TRUNCATE users; INSERT INTO users VALUES (1, 1)").unwrap();
         world.wait_for_heartbeat();
-        soon(|| answer(&mut client, 2) == "absent");
-        assert_eq!(client.run("BF.EXISTS {users} 1"), integer(1));
-        follower.end();
+        soon(|| answer(client, 2) == "absent");
+        assert!(has(client, 1));
     });
 }
 
@@ -486,29 +449,24 @@ fn a_hanging_follower_is_replaced_and_changes_nothing_afterwards() {
 
 #[test]
 fn a_follower_with_an_old_epoch_writes_nothing() {
-    on_every_server(|program| {
-        let (world, mut follower) = World::synchronous(program);
-        let mut client = world.server.connect();
+    followed(&["synchronous"], USERS, USERS_TABLE, |world, follower, client, _| {
         client.run("INCR {users}:feed:epoch");
         world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
         follower.says("another follower took over; trying again");
-        assert_ne!(answer(&mut client, 1), "absent");
-        follower.end();
+        assert_ne!(answer(client, 1), "absent");
     });
 }
 
 #[test]
 fn a_commit_that_the_server_refuses_waits_and_says_why() {
-    in_both_modes(|mode, program| {
-        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-        let mut client = world.server.connect();
+    followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
         client.run("CONFIG SET maxmemory 1");
         let text = "INSERT INTO users VALUES (1, 1)";
         let is_told = || follower.says("OOM command not allowed");
         let free = || assert_eq!(world.server.connect().run("CONFIG SET maxmemory 0").text(), "OK");
-        if mode == "synchronous" {
+        if world.mode == "synchronous" {
             world.while_waiting(&[text], is_told, free);
-            assert_ne!(answer(&mut client, 1), "absent");
+            assert_ne!(answer(client, 1), "absent");
         } else {
             let mut session = world.session();
             session.batch_execute(text).unwrap();
@@ -518,9 +476,8 @@ fn a_commit_that_the_server_refuses_waits_and_says_why() {
             let text = format!("SELECT confirmed_flush_lsn < '{end}' FROM pg_replication_slots");
             assert!(session.query_one(&text, &[]).unwrap().get::<_, bool>(0), "it is not confirmed");
             free();
-            soon(|| client.run("BF.EXISTS {users} 1") == integer(1));
+            soon(|| has(client, 1));
         }
-        follower.end();
     });
 }
 

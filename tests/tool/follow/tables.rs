@@ -1,33 +1,22 @@
 //! Tables at the edges: keys that do not identify a row, names in quotes, rows that the follower may not see.
 
-use testing::{Connection, integer, nil, on_every_server};
+use testing::{integer, nil, on_every_server};
 
 use crate::follow::synchronous::{FOLLOWER, WITH_GHOST, answer, cache, open_keys};
-use crate::follow::{USERS, USERS_TABLE, World, in_both_modes, soon};
-use crate::running::run;
-
-fn refused(world: &World, part: &str) {
-    run([std::ffi::OsStr::new("follow"), world.path().as_os_str()]).refused(part);
-}
-
-fn has(client: &mut Connection, id: u64) -> bool {
-    client.run(&format!("BF.EXISTS {{users}} {id}")) == integer(1)
-}
+use crate::follow::{MODES, USERS, USERS_TABLE, World, beats, followed, has, in_both_modes, soon};
 
 #[test]
 fn a_deferrable_key_deletes_no_item() {
     const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY DEFERRABLE, version int NOT NULL);
         ALTER TABLE users REPLICA IDENTITY FULL;
         CREATE PUBLICATION bloomgate FOR TABLE users";
-    in_both_modes(|mode, program| {
-        let (world, mut follower) = World::started(mode, program, SCHEMA, USERS_TABLE);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&MODES, SCHEMA, USERS_TABLE, |_, follower, client, session| {
         session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 5) id").unwrap();
         // Rows 2 to 5 are written before the rows that had these keys.
         session.batch_execute("UPDATE users SET id = id + 1; INSERT INTO users VALUES (100, 1)").unwrap();
-        soon(|| has(&mut client, 100) && open_keys(&mut client) == 0);
-        let missing: Vec<_> = (2..=6).filter(|id| !has(&mut client, *id)).collect();
-        assert!(missing.is_empty(), "{mode}: {missing:?}");
+        soon(|| has(client, 100) && open_keys(client) == 0);
+        let missing: Vec<_> = (2..=6).filter(|id| !has(client, *id)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
         follower.says("items of deleted rows stay in {users}: other rows might have the same item");
 
         // The key becomes an ordinary one, and back.
@@ -38,16 +27,15 @@ fn a_deferrable_key_deletes_no_item() {
             )
         };
         session.batch_execute(&make("")).unwrap();
-        soon(|| has(&mut client, 101) && client.run("EXISTS {users}:feed") == integer(1));
+        soon(|| has(client, 101) && beats(client));
         session.batch_execute("DELETE FROM users WHERE id = 101").unwrap();
-        soon(|| !has(&mut client, 101));
+        soon(|| !has(client, 101));
         session.batch_execute(&make("DEFERRABLE")).unwrap();
         soon(|| follower.log().matches("other rows might").count() == 2);
-        soon(|| client.run("EXISTS {users}:feed") == integer(1));
+        soon(|| beats(client));
         session.batch_execute("UPDATE users SET id = id + 1; INSERT INTO users VALUES (200, 1)").unwrap();
-        soon(|| has(&mut client, 200) && open_keys(&mut client) == 0);
-        assert!((3..=7).all(|id| has(&mut client, id)), "{mode}");
-        follower.end();
+        soon(|| has(client, 200) && open_keys(client) == 0);
+        assert!((3..=7).all(|id| has(client, id)));
     });
 }
 
@@ -63,14 +51,11 @@ fn a_key_with_a_generated_column_deletes_no_item_that_another_row_has() {
                 EXECUTE 'ALTER PUBLICATION bloomgate SET (publish_generated_columns = stored)';
             END IF;
         END $$";
-    in_both_modes(|mode, program| {
-        let (world, mut follower) = World::started(mode, program, SCHEMA, USERS_TABLE);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&MODES, SCHEMA, USERS_TABLE, |_, _, client, session| {
         session.batch_execute("INSERT INTO users VALUES (1, 1), (1, 2)").unwrap();
         session.batch_execute("DELETE FROM users WHERE version = 1; INSERT INTO users VALUES (100, 1)").unwrap();
-        soon(|| has(&mut client, 100) && open_keys(&mut client) == 0);
-        assert!(has(&mut client, 1), "{mode}");
-        follower.end();
+        soon(|| has(client, 100) && open_keys(client) == 0);
+        assert!(has(client, 1));
     });
 }
 
@@ -83,14 +68,14 @@ fn a_table_whose_rows_no_key_identifies_is_refused_with_the_reason() {
             session.batch_execute(&format!("DROP TABLE users; CREATE TABLE users ({columns})")).unwrap();
         };
         make("id bigint, version int");
-        refused(&world, "public.users has no primary key: give it one, or ALTER TABLE ... REPLICA IDENTITY FULL");
+        world.refused("public.users has no primary key: give it one, or ALTER TABLE ... REPLICA IDENTITY FULL");
         make("id bigint PRIMARY KEY DEFERRABLE, version int");
-        refused(&world, "the primary key of public.users is DEFERRABLE, so it identifies no row");
+        world.refused("the primary key of public.users is DEFERRABLE, so it identifies no row");
         make("version int, id int GENERATED ALWAYS AS (version) STORED PRIMARY KEY");
-        refused(&world, "the stream lacks the primary key of public.users, because its column id is generated");
+        world.refused("the stream lacks the primary key of public.users, because its column id is generated");
         make("id bigint, version int, PRIMARY KEY (id) INCLUDE (version)");
         world.configure(&USERS_TABLE.replace("{users}:{id}", "{users}:{version}"));
-        refused(&world, "the column version does not belong to the table's replica identity");
+        world.refused("the column version does not belong to the table's replica identity");
     });
 }
 
@@ -99,19 +84,16 @@ fn names_in_quotes_are_followed() {
     const SCHEMA: &str = r#"CREATE SCHEMA "Shop"; CREATE TABLE "Shop"."Users" ("Id" bigint PRIMARY KEY, version int NOT NULL);
         CREATE PUBLICATION bloomgate FOR TABLE "Shop"."Users""#;
     let table = USERS_TABLE.replace("\"public.users\"", r#"'"Shop"."Users"'"#).replace("{id}", "{Id}");
-    on_every_server(|program| {
-        let (world, mut follower) = World::started("eventual", program, SCHEMA, &table);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&["eventual"], SCHEMA, &table, |_, _, client, session| {
         session.batch_execute(r#"INSERT INTO "Shop"."Users" VALUES (1, 1)"#).unwrap();
-        soon(|| has(&mut client, 1));
+        soon(|| has(client, 1));
         session
             .batch_execute(
                 r#"DROP TABLE "Shop"."Users"; CREATE TABLE "Shop"."Users" ("Id" bigint PRIMARY KEY, version int);
                 ALTER PUBLICATION bloomgate ADD TABLE "Shop"."Users"; INSERT INTO "Shop"."Users" VALUES (2, 1)"#,
             )
             .unwrap();
-        soon(|| has(&mut client, 2) && client.run("EXISTS {users}:feed") == integer(1));
-        follower.end();
+        soon(|| has(client, 2) && beats(client));
     });
 }
 
@@ -129,7 +111,7 @@ fn rows_that_a_policy_hides_from_the_follower_are_never_denied() {
         let (mut client, mut session) = (world.server.connect(), world.session());
 
         // The policies begin between the look at the catalogue and the fill.
-        world.follow_with_heartbeat().end();
+        world.following().end();
         world.demand("");
         client.run("DEL {users}");
         let mut other = world.session();
@@ -146,19 +128,19 @@ fn rows_that_a_policy_hides_from_the_follower_are_never_denied() {
         _ = follower.running.0.kill();
         drop(follower);
 
-        refused(&world, "row-level security hides rows of public.users from the role gate: ALTER ROLE gate BYPASSRLS");
+        world.refused("row-level security hides rows of public.users from the role gate: ALTER ROLE gate BYPASSRLS");
         session.batch_execute("ALTER ROLE gate BYPASSRLS").unwrap();
-        let mut follower = world.follow_with_heartbeat();
-        assert!(has(&mut client, 1), "{mode}");
+        let mut follower = world.following();
+        assert!(has(&mut client, 1));
         session.batch_execute("ALTER ROLE gate NOBYPASSRLS").unwrap();
         follower.says("no heartbeat: row-level security hides rows of public.users");
-        soon(|| client.run("EXISTS {users}:feed") == integer(0));
+        soon(|| !beats(&mut client));
         // COMMITs return all the same.
         session.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
-        assert_ne!(answer(&mut client, 2), "absent", "{mode}");
+        assert_ne!(answer(&mut client, 2), "absent");
         session.batch_execute("ALTER ROLE gate BYPASSRLS").unwrap();
         world.wait_for_heartbeat();
-        assert!(has(&mut client, 1) && has(&mut client, 2), "{mode}");
+        assert!(has(&mut client, 1) && has(&mut client, 2));
         follower.end();
     });
 }
@@ -181,17 +163,17 @@ fn a_row_cannot_have_a_key_that_the_follower_needs() {
         ] {
             world.configure(&table(key));
             let shown = format!("`{key}`: a row could have the key {own}, which the follower needs for itself");
-            refused(&world, &shown);
+            world.refused(&shown);
         }
         for key in ["{id}", "{name}"] {
             world.configure(&table(key));
-            refused(&world, &format!("cache-key of public.users: `{key}` begins with a column"));
+            world.refused(&format!("cache-key of public.users: `{key}` begins with a column"));
         }
         // The keys of another table of the file.
         let members = USERS_TABLE.replace("public.users", "members").replace("{users}", "{app}:members");
         let users = USERS_TABLE.replace("{users}:{id}", "{app}:{name}").replace("\"{users}\"", "\"{app}.users\"");
         world.configure(&format!("{users}{}", members.replace("{app}:members:{id}", "{app}:member:{id}")));
-        refused(&world, "`{app}:{name}`: a row could have the key {app}:members, which the follower needs");
+        world.refused("`{app}:{name}`: a row could have the key {app}:members, which the follower needs");
 
         // Those that cannot have it are followed.
         world.configure(&USERS_TABLE.replace(
@@ -207,28 +189,25 @@ fn a_row_cannot_have_a_key_that_the_follower_needs() {
 
 #[test]
 fn a_column_whose_new_type_allows_the_keys_of_the_follower_ends_the_heartbeat() {
-    in_both_modes(|mode, program| {
-        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&MODES, USERS, USERS_TABLE, |world, follower, client, session| {
         session
             .batch_execute(
                 "ALTER TABLE users ALTER COLUMN id TYPE text; INSERT INTO users VALUES ('feed:open', 1), ('x', 1)",
             )
             .unwrap();
         follower.says("no heartbeat: cache-key of public.users: `{users}:{id}`: a row could have the key {users}:feed");
-        soon(|| client.run("EXISTS {users}:feed") == integer(0));
+        soon(|| !beats(client));
         // Any change deletes every value of the table, and no key of the follower.
         client.run("SET {users}:x 1");
         session.batch_execute("UPDATE users SET version = 2").unwrap();
-        soon(|| client.run("EXISTS {users}:x") == integer(0) && open_keys(&mut client) == 0);
-        assert_eq!(client.run("EXISTS {users}:feed:position {users}:feed:epoch"), integer(2), "{mode}");
+        soon(|| client.run("EXISTS {users}:x") == integer(0) && open_keys(client) == 0);
+        assert_eq!(client.run("EXISTS {users}:feed:position {users}:feed:epoch"), integer(2));
         session
             .batch_execute("DELETE FROM users; ALTER TABLE users ALTER COLUMN id TYPE bigint USING id::bigint; INSERT INTO users VALUES (1, 1)")
             .unwrap();
         world.wait_for_heartbeat();
-        assert!(has(&mut client, 1), "{mode}");
-        assert!(!follower.log().contains("trying again"), "{}", follower.log());
-        follower.end();
+        assert!(has(client, 1));
+        assert!(!follower.log().contains("trying again"));
     });
 }
 
@@ -251,7 +230,7 @@ fn only_keys_that_a_row_can_have_are_deleted() {
             assert_eq!(kept.len(), others.len(), "{mode}: {kept:?}");
         };
         cache();
-        let mut follower = world.follow_with_heartbeat();
+        let mut follower = world.following();
         are_deleted();
         for statement in ["ALTER TABLE users ADD COLUMN note text", "TRUNCATE users"] {
             cache();
@@ -264,19 +243,16 @@ fn only_keys_that_a_row_can_have_are_deleted() {
 
 #[test]
 fn a_table_from_which_others_inherit_is_refused() {
-    in_both_modes(|mode, program| {
-        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&MODES, USERS, USERS_TABLE, |world, follower, client, session| {
         session.batch_execute("CREATE TABLE admins () INHERITS (users); INSERT INTO admins VALUES (1, 1)").unwrap();
         follower.says("no heartbeat: admins inherits from public.users, so SELECT finds its rows there");
-        soon(|| client.run("EXISTS {users}:feed") == integer(0));
-        assert_ne!(answer(&mut client, 1), "absent", "{mode}");
+        soon(|| !beats(client));
+        assert_ne!(answer(client, 1), "absent");
         follower.end();
         world.demand("");
-        refused(&world, "admins inherits from public.users");
+        world.refused("admins inherits from public.users");
         session.batch_execute("DROP TABLE admins").unwrap();
-        let mut follower = world.follow_with_heartbeat();
-        follower.end();
+        *follower = world.following();
     });
 }
 
@@ -316,17 +292,14 @@ fn a_row_whose_cache_keys_are_null_is_in_the_filter() {
         ALTER TABLE users REPLICA IDENTITY FULL;
         CREATE PUBLICATION bloomgate FOR TABLE users";
     let table = USERS_TABLE.replace("{users}:{id}", "{users}:mail:{mail}");
-    in_both_modes(|mode, program| {
-        let (world, mut follower) = World::started(mode, program, SCHEMA, &table);
-        let (mut client, mut session) = (world.server.connect(), world.session());
+    followed(&MODES, SCHEMA, &table, |_, _, client, session| {
         session.batch_execute("INSERT INTO users VALUES (1, 1, NULL), (2, 1, NULL), (3, 1, 'a')").unwrap();
-        soon(|| has(&mut client, 1) && has(&mut client, 2) && has(&mut client, 3) && open_keys(&mut client) == 0);
+        soon(|| has(client, 1) && has(client, 2) && has(client, 3) && open_keys(client) == 0);
         session.batch_execute("DELETE FROM users WHERE id = 2").unwrap();
-        soon(|| !has(&mut client, 2) && open_keys(&mut client) == 0);
+        soon(|| !has(client, 2) && open_keys(client) == 0);
         session.batch_execute("UPDATE users SET mail = NULL WHERE id = 3; DELETE FROM users WHERE id = 3").unwrap();
-        soon(|| !has(&mut client, 3) && open_keys(&mut client) == 0);
-        assert!(has(&mut client, 1), "{mode}");
-        follower.end();
+        soon(|| !has(client, 3) && open_keys(client) == 0);
+        assert!(has(client, 1));
     });
 }
 
@@ -360,11 +333,9 @@ fn a_journal_keeps_the_item_of_a_row_whose_cache_keys_are_null() {
 
 #[test]
 fn changed_templates_fill_the_filter_again() {
-    in_both_modes(|mode, program| {
-        let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
-        let mut client = world.server.connect();
+    followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
         world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-        soon(|| has(&mut client, 1) && open_keys(&mut client) == 0);
+        soon(|| has(client, 1) && open_keys(client) == 0);
         let mut table = USERS_TABLE.to_owned();
         for (from, to) in
             [("\"{id}\"", "\"u{id}\""), ("{users}:{id}", "{users}:number:{id}"), ("0.000001 100000", "0.000001 200000")]
@@ -374,18 +345,17 @@ fn changed_templates_fill_the_filter_again() {
             client.run("SET {users}:number:1 old");
             table = table.replace(from, to);
             world.configure(&table);
-            follower = world.follow_with_heartbeat();
+            *follower = world.following();
             follower.says("filling {users} from public.users: the table or its configuration was altered");
             follower.says("{users} has 1 row");
-            assert_eq!(client.run("BF.EXISTS {users} u1"), integer(1), "{mode}");
+            assert_eq!(client.run("BF.EXISTS {users} u1"), integer(1));
         }
-        assert_eq!(client.run("EXISTS {users}:number:1"), integer(0), "{mode}");
+        assert_eq!(client.run("EXISTS {users}:number:1"), integer(0));
         follower.end();
         world.demand("");
         // As it is, it fits.
-        let mut follower = world.follow_with_heartbeat();
+        *follower = world.following();
         follower.says("continues at");
-        follower.end();
     });
 }
 
@@ -410,7 +380,7 @@ fn a_table_is_followed_through_any_kind_of_publication() {
             follower.end();
         }
         session.batch_execute("CREATE SCHEMA empty; DROP PUBLICATION bloomgate; CREATE PUBLICATION bloomgate FOR TABLES IN SCHEMA empty").unwrap();
-        refused(&world, "the publication bloomgate lacks the table users");
+        world.refused("the publication bloomgate lacks the table users");
     });
 }
 
@@ -426,20 +396,16 @@ const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT
 
 #[test]
 fn a_partitioned_table_is_followed_by_its_name() {
-    in_both_modes(|mode, program| {
-        let (world, mut follower) = World::started(mode, program, SCHEMA, USERS_TABLE);
+    followed(&MODES, SCHEMA, USERS_TABLE, |_, follower, client, session| {
         follower.says("{users} has 21 rows");
-        let (mut client, mut session) = (world.server.connect(), world.session());
         // Partitions of both levels, a row that moves, and a statement that names a partition.
         session.batch_execute("INSERT INTO low VALUES (1, 1); INSERT INTO users VALUES (500, 1), (2001, 1)").unwrap();
         session.batch_execute("UPDATE users SET id = 3000 WHERE id = 500").unwrap();
-        for id in [1, 2001, 3000] {
-            soon(|| client.run(&format!("BF.EXISTS {{users}} {id}")) == integer(1));
-        }
-        soon(|| answer(&mut client, 500) == "absent" && open_keys(&mut client) == 0);
-        cache(&mut client, &mut session, 1);
+        soon(|| [1, 2001, 3000].iter().all(|id| has(client, *id)));
+        soon(|| answer(client, 500) == "absent" && open_keys(client) == 0);
+        cache(client, session, 1);
         session.batch_execute("DELETE FROM low WHERE id = 1").unwrap();
-        soon(|| answer(&mut client, 1) == "absent");
+        soon(|| answer(client, 1) == "absent");
         assert_eq!(client.run("GET {users}:1"), nil(2));
 
         // A partition arrives with rows, others leave with theirs.
@@ -449,17 +415,16 @@ fn a_partitioned_table_is_followed_by_its_name() {
                  ALTER TABLE users ATTACH PARTITION more FOR VALUES FROM (200000) TO (300000)",
             )
             .unwrap();
-        soon(|| client.run("BF.EXISTS {users} 200000") == integer(1));
-        cache(&mut client, &mut session, 995);
+        soon(|| has(client, 200_000));
+        cache(client, session, 995);
         session.batch_execute("ALTER TABLE users DETACH PARTITION low").unwrap();
-        soon(|| client.run("GET {users}:995") == nil(2) && answer(&mut client, 995) == "absent");
-        assert_ne!(answer(&mut client, 200_000), "absent", "{mode}");
-        cache(&mut client, &mut session, 200_000);
+        soon(|| client.run("GET {users}:995") == nil(2) && answer(client, 995) == "absent");
+        assert_ne!(answer(client, 200_000), "absent");
+        cache(client, session, 200_000);
         session.batch_execute("TRUNCATE more").unwrap();
-        soon(|| client.run("GET {users}:200000") == nil(2) && answer(&mut client, 200_000) == "absent");
+        soon(|| client.run("GET {users}:200000") == nil(2) && answer(client, 200_000) == "absent");
         session.batch_execute("TRUNCATE users; INSERT INTO users VALUES (1500, 1)").unwrap();
-        soon(|| answer(&mut client, 1001) == "absent" && client.run("BF.EXISTS {users} 1500") == integer(1));
-        follower.end();
+        soon(|| answer(client, 1001) == "absent" && has(client, 1500));
     });
 }
 
@@ -470,7 +435,7 @@ fn partitions_whose_changes_are_not_in_the_log_are_refused() {
         let world = World::with_mode("synchronous", program, SCHEMA, &table);
         let mut session = world.session();
         let mut execute = |statement: &str| session.batch_execute(statement).unwrap();
-        let refused = |part: &str| run([std::ffi::OsStr::new("follow"), world.path().as_os_str()]).refused(part);
+        let refused = |part: &str| world.refused(part);
         execute("ALTER TABLE users REPLICA IDENTITY FULL");
         refused("public.users is partitioned: only its primary key can be in templates");
         world.configure(USERS_TABLE);
@@ -481,14 +446,14 @@ fn partitions_whose_changes_are_not_in_the_log_are_refused() {
         refused("shows its changes as those of a table that it is a partition of");
         world.configure(USERS_TABLE);
 
-        let mut follower = world.follow_with_heartbeat();
+        let mut follower = world.following();
         execute("CREATE UNLOGGED TABLE loose PARTITION OF users FOR VALUES FROM (300000) TO (400000)");
         follower.says("no heartbeat: the partition loose is foreign, unlogged or temporary");
         execute("DROP TABLE loose; ALTER TABLE low REPLICA IDENTITY NOTHING");
         follower.says("no heartbeat: the partition low has another replica identity");
         execute("ALTER TABLE low REPLICA IDENTITY FULL; INSERT INTO users VALUES (1, 1)");
         let mut client = world.server.connect();
-        soon(|| client.run("BF.EXISTS {users} 1") == integer(1) && answer(&mut client, 2) == "absent");
+        soon(|| has(&mut client, 1) && answer(&mut client, 2) == "absent");
         follower.end();
     });
 }

@@ -433,12 +433,7 @@ fn a_cluster_has_one_page_and_metrics_per_node() {
 
 #[test]
 fn invalid_options_are_reported_in_one_line() {
-    assert_eq!(run(["web", "--url", "redis://127.0.0.1:port"]).status, Some(2));
     let server = Server::start(&testing::servers()[0]);
-    for address in ["0.0.0.0:0", "192.0.2.1:80", "[::]:0", "example.com:80"] {
-        let ended = run(["web", "--url", &url(&server), "--listen", address]);
-        assert_eq!(ended.status, Some(2), "{ended:?}");
-    }
     let web = Web::start(&server, &[]);
     let taken = format!("127.0.0.1:{}", web.port);
     run(["web", "--url", &url(&server), "--listen", &taken]).refused("choose another port with --listen");

@@ -26,7 +26,7 @@ use testing::{Reply, Server, Stop, figures, integer, on_every_server, patience};
 use crate::follow::chaos::reader::{Answer, READERS, Reader, Rows};
 use crate::follow::chaos::writer::{ROWS, WRITERS, Writer};
 use crate::follow::synchronous::{Cleanup, FOLLOWER, WITH_GHOST};
-use crate::follow::{Follower, USERS, USERS_TABLE, World, soon};
+use crate::follow::{Follower, USERS, USERS_TABLE, World, beats, has, soon};
 
 /// The duration of a run at effort 1.
 const SECONDS: f64 = 8.0;
@@ -202,9 +202,7 @@ fn check_the_end(run: &Run, chaos: &mut Chaos) {
     let mut client = chaos.world.server.connect();
     soon(|| {
         chaos.tend();
-        client.run("BF.EXISTS {users} 999999") == integer(1)
-            && client.run("EXISTS {users}:feed") == integer(1)
-            && client.run("HLEN {users}:feed:open") == integer(0)
+        has(&mut client, 999999) && beats(&mut client) && client.run("HLEN {users}:feed:open") == integer(0)
     });
     for id in 0..run.rows.len() {
         let row = session.query_opt("SELECT version FROM users WHERE id = $1", &[&(id as i64)]).unwrap();
