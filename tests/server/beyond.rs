@@ -13,6 +13,7 @@ fn words_that_contradict_each_other_are_refused() {
     with_client(|_, client| {
         for (words, refusal) in [
             ("COUNTING EXPANSION 2", "ERR COUNTING and EXPANSION exclude each other"),
+            ("EXPANSION 0 COUNTING", "ERR COUNTING and EXPANSION exclude each other"),
             ("WINDOW 60 COUNTING", "ERR COUNTING and WINDOW exclude each other"),
             ("COUNTING ROLLING", "ERR COUNTING and ROLLING exclude each other"),
             ("WINDOW 60 ROLLING", "ERR ROLLING and WINDOW exclude each other"),
@@ -60,6 +61,7 @@ fn words_that_contradict_each_other_are_refused() {
             assert_eq!(client.run(&format!("BF.INSERT k {words} ITEMS x")), error(refusal), "{words}");
         }
         assert_eq!(client.run("EXISTS k"), integer(0));
+        assert_eq!(client.run("BF.RESERVE fixed 0.01 100 COUNTING NONSCALING"), ok(), "which it is by itself");
         // 32 characters without the words HASH siphash are valkey-bloom's seed.
         client.run(&format!("BF.INSERT valkey SEED {KEY} ITEMS x"));
         assert_eq!(client.run("TYPE valkey").text(), "bloomfltr");

@@ -148,30 +148,6 @@ fn a_loaded_filter_grows_by_the_rule_of_its_layout_and_a_full_one_stays_as_it_is
     });
 }
 
-#[test]
-fn growth_goes_on_after_a_reload() {
-    on_every_server(|program| {
-        let server = Server::with(program).line("rdbcompression no").start();
-        let mut client = server.connect();
-        for source in sources() {
-            let chosen = ["grown", "expansion-1", "r-0.05-64-x1", "tight-0.7"];
-            for golden in source.filters.iter().filter(|golden| chosen.contains(&golden.key())) {
-                let Some(mut model) = golden.model() else { continue };
-                let key = format!("{}/{}", source.name, golden.key());
-                assert_eq!(restore(&mut client, &key, &golden.payloads()[0]), ok());
-                let before = model.layers();
-                for round in 0..4 {
-                    let items: Vec<String> = (0..700).map(|number| format!("round/{round}/item/{number}")).collect();
-                    add_to_both(&mut client, &key, &mut *model, &items);
-                    assert_eq!(client.run("DEBUG RELOAD"), ok());
-                    assert_as_the_model(&mut client, &key, &*model);
-                }
-                assert!(model.layers() > before, "{key}");
-            }
-        }
-    });
-}
-
 /// Layers so small, and a rate so high, that one command fills several of them and its items take each other's bits.
 #[test]
 fn one_large_command_does_what_many_small_ones_do() {
@@ -422,22 +398,6 @@ fn a_full_cache_that_evicts_makes_room_for_a_filter() {
         let (asked, available) = sizes_of_a_refusal(&client.run("BF.RESERVE large 0.01 20000000"));
         assert!(asked > 20 << 20 && available < 20 << 20, "all filters together stay below maxmemory");
         assert_eq!(client.run("BF.EXISTS seen a"), integer(1));
-    });
-}
-
-#[test]
-fn the_smallest_filter_works() {
-    with_client(|_, client| {
-        for (key, words) in [("fixed", "NONSCALING"), ("growing", "EXPANSION 2"), ("even", "EXPANSION 1")] {
-            for rate in ["0.25", "0.01", "1e-12"] {
-                let key = format!("{key}-{rate}");
-                assert_eq!(client.run(&format!("BF.RESERVE {key} {rate} 1 {words} SEED 1")), ok());
-                assert_eq!(client.run(&format!("BF.ADD {key} a")), integer(1));
-                assert_eq!(client.run(&format!("BF.EXISTS {key} a")), integer(1));
-                assert_eq!(client.run(&format!("BF.ADD {key} a")), integer(0));
-                assert_eq!(client.run(&format!("BF.ADD {key} b")).is_error(), words == "NONSCALING");
-            }
-        }
     });
 }
 

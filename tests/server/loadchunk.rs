@@ -94,6 +94,12 @@ pub fn assert_not_live(client: &mut Connection, key: &str) {
         "BF.SCANDUMP $ 0",
         "BF.INSERT $ ITEMS 1",
         "BF.INSERT $ NOCREATE ITEMS 1",
+        "BF.DEL $ item:1",
+        "BF.MDEL $ item:1 x",
+        "BF.COUNT $ item:1",
+        "BF.STATS $",
+        "BF.ROTATE $",
+        "BF.CLEAR $",
     ] {
         let words: Vec<&str> = line.split(' ').map(|word| if word == "$" { key } else { word }).collect();
         assert_eq!(client.call(&words), error(LOADING), "{line}: {key}");

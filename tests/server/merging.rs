@@ -268,16 +268,6 @@ fn it_is_as_it_was_created() {
 }
 
 #[test]
-fn what_is_no_filter_is_refused() {
-    with_client(|_, client| {
-        client.run("SET string x");
-        assert_eq!(client.run("BF.CLEAR missing"), error("ERR not found"));
-        assert!(client.run("BF.CLEAR string").error_text().starts_with("WRONGTYPE"));
-        assert_eq!(client.run("EXISTS missing"), integer(0));
-    });
-}
-
-#[test]
 fn a_replica_and_the_aof_have_the_same() {
     on_every_server(|program| {
         let primary = with_append_only_file(program);

@@ -713,6 +713,7 @@ fn the_setting_is_for_creations_that_do_not_say() {
             ("BF.RESERVE g 0.01 100 LAYOUT native", NATIVE),
             ("BF.INSERT h LAYOUT native ITEMS x", NATIVE),
             ("BF.INSERT i TIGHTENING 0.5 ITEMS x", "bloomfltr"),
+            ("BF.INSERT k SEED 00000000000000000000000000000007 ITEMS x", "bloomfltr"),
         ] {
             assert!(!client.run(line).is_error(), "{line}");
             assert_eq!(kind(&mut client, line.split(' ').nth(1).unwrap()), expected, "{line}");

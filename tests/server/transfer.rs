@@ -5,8 +5,8 @@ use std::slice;
 
 use crate::zoo::{EXPIRES_AT_MS, Zoo, assert_same};
 use testing::{
-    Connection, Reply, Server, array, digest, dump, error, integer, load_record, load_records, ok, on_every_server,
-    records, simple, with_client,
+    Connection, Reply, Server, digest, dump, error, integer, load_record, load_records, ok, on_every_server, records,
+    simple,
 };
 
 fn server_with_zoo(program: &Path) -> (Server, Connection, Zoo) {
@@ -38,27 +38,6 @@ fn dump_and_restore_give_the_same_filter() {
             let there = zoo.view_of(&mut far, key, key);
             assert_same("RESTORE on a second server", &[before], &[there]);
         }
-    });
-}
-
-#[test]
-fn restore_takes_the_place_of_what_was_there() {
-    with_client(|_, client| {
-        client.run("BF.MADD source a b c");
-        let digest = client.run("DEBUG DIGEST-VALUE source");
-        let payload = client.run("DUMP source").bytes().to_vec();
-        client.run("BF.RESERVE target 0.001 77");
-        client.run("BF.ADD target z");
-        let mut words: Vec<&[u8]> = vec![b"RESTORE", b"target", b"0", &payload];
-        assert!(client.call(&words).error_text().starts_with("BUSYKEY"));
-        assert_eq!(client.run("BF.INFO target CAPACITY"), array([integer(77)]));
-        words.push(b"REPLACE");
-        assert_eq!(client.call(&words), ok());
-        assert_eq!(client.run("DEBUG DIGEST-VALUE target"), digest);
-        assert_eq!(client.run("BF.EXISTS target z"), integer(0));
-        client.run("SET target string");
-        assert_eq!(client.call(&words), ok());
-        assert_eq!(client.run("DEBUG DIGEST-VALUE target"), digest);
     });
 }
 
@@ -158,19 +137,6 @@ fn migrate_moves_a_filter_to_another_server() {
         assert_eq!(client.call(&words), ok());
         assert_eq!(far.run("BF.CARD grown"), integer(1));
         assert_eq!(far.run("DEBUG DIGEST-VALUE grown"), client.run("DEBUG DIGEST-VALUE grown"));
-    });
-}
-
-#[test]
-fn a_server_without_the_module_refuses_a_filter() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        let elsewhere = Server::with(program).without_module().start();
-        client.run("BF.ADD k a");
-        let words = ["MIGRATE", "127.0.0.1", &elsewhere.port.to_string(), "k", "0", "60000"];
-        assert!(client.call(&words).is_error());
-        assert_eq!(client.run("BF.EXISTS k a"), integer(1), "what could not be moved is still here");
     });
 }
 

@@ -224,24 +224,6 @@ fn a_ring_is_turned_by_hand() {
 }
 
 #[test]
-fn what_cannot_be_turned_says_why() {
-    with_client(|_, client| {
-        client.run("BF.RESERVE k 0.01 100 WINDOW 1000");
-        client.run("BF.RESERVE plain 0.01 100");
-        client.run("BF.RESERVE theirs 0.01 100 LAYOUT redisbloom");
-        client.run("SET string x");
-        for (command, refusal) in [
-            ("BF.ROTATE missing", "ERR not found"),
-            ("BF.ROTATE plain", "ERR this filter has no WINDOW"),
-            ("BF.ROTATE theirs", "ERR this filter has no WINDOW"),
-            ("BF.ROTATE string", "WRONGTYPE Operation against a key holding the wrong kind of value"),
-        ] {
-            assert_eq!(client.run(command), error(refusal), "{command}");
-        }
-    });
-}
-
-#[test]
 fn a_rolling_ring_keeps_the_last_items() {
     with_append_only_client(|server, client| {
         client.run("BF.RESERVE k 0.00001 100 SEED 1 ROLLING");

@@ -8,14 +8,12 @@ use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use super::golden::{TODAY, file, filter, filters, items, load_chunks, snapshot};
+use super::golden::{TODAY, file, filters, items, snapshot};
 use super::model::Model;
-use crate::golden::as_commands;
 use crate::persistence::rewrite_append_only_file;
 use testing::{
-    Connection, LAST_WORDS, Server, Stop, append_only_commands, array, commands_of, dump, eventually, integer, ok,
-    on_every_server, rewritten_commands, simple, start_on_commands, start_on_snapshot, stopped_on_commands, tool,
-    with_append_only_file,
+    Connection, LAST_WORDS, Server, Stop, array, commands_of, dump, eventually, integer, ok, on_every_server,
+    rewritten_commands, simple, start_on_commands, start_on_snapshot, stopped_on_commands, tool,
 };
 
 /// A server whose settings differ from the defaults in all that RedisBloom has no setting for: those two have to agree
@@ -264,33 +262,6 @@ fn items_after_words_that_nobody_understands_end_the_server() {
     });
 }
 
-#[test]
-fn a_time_to_live_in_the_middle_of_a_load_is_kept() {
-    on_every_server(|program| {
-        let golden = filter(TODAY, "grown-default");
-        let mut bytes = Vec::new();
-        for (number, (iterator, data)) in golden.chunks.iter().enumerate() {
-            if number == 3 {
-                bytes.extend(encode(&["PEXPIREAT k 4102444800123"]));
-            }
-            bytes.extend(encode_chunk("k", *iterator, data));
-        }
-        let server = start_on_commands(program, &[], &bytes);
-        assert_eq!(server.connect().run("PEXPIRETIME k"), integer(4_102_444_800_123));
-        golden.check(&server, "k");
-    });
-}
-
-#[test]
-fn a_load_is_carried_word_for_word() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let golden = filter(TODAY, "tiny");
-        load_chunks(&server, "k", &golden.chunks);
-        assert_eq!(append_only_commands(&server), as_commands("k", &golden.chunks));
-    });
-}
-
 // A primary of the tests' own, which says what RedisBloom's would: its snapshot, then its clients' commands, word for word.
 
 /// A primary that sends RedisBloom's snapshot and then what it is given, as RedisBloom's would.
@@ -410,19 +381,6 @@ fn it_loads_and_our_own_rewrite_keeps_it() {
         assert_eq!(rewritten_commands(&server)[0][2], b"1");
         server.restart(Stop::Kill);
         assert_whole(&server, "rewritten");
-    });
-}
-
-#[test]
-fn a_replica_takes_it_from_its_primary() {
-    on_every_server(|program| {
-        let primary = TheirPrimary::start(snapshot(TODAY));
-        let replica = following(program, &primary);
-        let mut client = replica.connect();
-        primary.send(&["FLUSHALL"]);
-        primary.send_bytes(rewritten());
-        eventually("the stream", || client.run("TYPE k") == simple("MBbloom--"));
-        assert_whole(&replica, "a replica");
     });
 }
 

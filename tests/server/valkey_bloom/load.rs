@@ -73,21 +73,6 @@ fn bytes_after_the_end_are_let_pass_and_carried_word_for_word() {
 }
 
 #[test]
-fn an_error_is_not_carried() {
-    on_every_server(|program| {
-        let server = Server::with(program).line("appendonly yes").start();
-        let mut client = server.connect();
-        client.run("BF.ADD taken a");
-        let length = append_only_length(&server);
-        let payload = Model::new(10, 0.01, 0.5, 2, [1; 32]).payload();
-        assert!(load(&mut client, "taken", &payload).is_error());
-        assert!(load(&mut client, "k", &payload[..40]).is_error());
-        assert!(load(&mut client, "k", &[&[9], &payload[1..]].concat()).is_error());
-        assert_eq!(append_only_length(&server), length);
-    });
-}
-
-#[test]
 fn the_ceiling_binds_a_client() {
     with_client(|_, client| {
         let goldens = goldens();
@@ -227,30 +212,6 @@ fn either_word_makes_a_filter_of_their_layout() {
         assert_eq!(client.run("BF.INFO b TIGHTENING"), double(0.5));
         assert_eq!(client.run("BF.INFO c EXPANSION"), integer(2));
         assert_eq!(client.run("BF.INFO d CAPACITY"), integer(5));
-    });
-}
-
-#[test]
-fn what_is_made_has_the_bits_of_theirs() {
-    on_every_server(|program| {
-        let server = Server::with(program).line("rdbcompression no").start();
-        let mut client = server.connect();
-        for (options, capacity, rate, tightening, expansion) in [
-            ("TIGHTENING 0.5", 100, 0.01, 0.5, 2),
-            ("CAPACITY 77 ERROR 0.003", 77, 0.003, 0.5, 2),
-            ("CAPACITY 1 ERROR 0.5 TIGHTENING 0.7 EXPANSION 1", 1, 0.5, 0.7, 1),
-            ("CAPACITY 1000 ERROR 1e-7 TIGHTENING 0.25 EXPANSION 4", 1000, 1e-7, 0.25, 4),
-            ("CAPACITY 33 ERROR 0.99 NONSCALING", 33, 0.99, 0.5, 0),
-            ("CAPACITY 10 ERROR 1e-40 EXPANSION 32768", 10, 1e-40, 0.5, 32768),
-        ] {
-            let reply = insert(&mut client, &format!("BF.INSERT k SEED {{seed}} {options} ITEMS a b c"));
-            let mut model = Model::new(capacity, rate, tightening, expansion, SEED);
-            let expected: Vec<Reply> =
-                [b"a", b"b", b"c"].iter().map(|item| integer(i64::from(model.add(*item).unwrap()))).collect();
-            assert_eq!(reply, array(expected), "{options}");
-            assert!(value_of(&dump(&mut client, "k")) == value_of(&model.dump()), "{options}");
-            client.run("DEL k");
-        }
     });
 }
 
@@ -407,19 +368,6 @@ fn validatescaleto_asks_how_far_a_filter_could_grow() {
     });
 }
 
-#[test]
-fn their_words_make_their_layout_whatever_the_setting_of_layouts_is() {
-    on_every_server(|program| {
-        let server = Server::with(program).line("bf.layout redisbloom").start();
-        let mut client = server.connect();
-        insert(&mut client, "BF.INSERT a TIGHTENING 0.5 ITEMS x");
-        insert(&mut client, "BF.INSERT b SEED {seed} ITEMS x");
-        insert(&mut client, "BF.INSERT c SEED 5 ITEMS x");
-        let kinds = ["a", "b", "c"].map(|key| client.run(&format!("TYPE {key}")).text());
-        assert_eq!(kinds, ["bloomfltr", "bloomfltr", "bloomgate"]);
-    });
-}
-
 // What replicas and the append-only file get of filters of valkey-bloom's layout: their stream gives their filters,
 // ours is spelled in their words, and primary and replica are equal.
 
@@ -570,22 +518,6 @@ fn a_rate_of_any_size_is_carried_as_the_same_number() {
         let before = client.run("DEBUG DIGEST");
         server.restart(Stop::Kill);
         assert_eq!(server.connect().run("DEBUG DIGEST"), before);
-    });
-}
-
-#[test]
-fn a_random_seed_is_carried_with_the_creation() {
-    on_every_server(|program| {
-        let (mut server, mut client) = server_with_append_only_file(program);
-        client.run("BF.INSERT k TIGHTENING 0.5 ITEMS a");
-        let written = append_only_commands(&server).pop().unwrap();
-        assert_eq!((written[8].as_slice(), written[9].len()), (b"SEED".as_slice(), 32));
-        let mut model = Model::new(100, 0.01, 0.5, 2, written[9].as_slice().try_into().unwrap());
-        model.add(b"a");
-        assert!(value_of(&dump(&mut client, "k")) == value_of(&model.dump()));
-        let before = digest(&mut client, "k");
-        server.restart(Stop::Kill);
-        assert_eq!(digest(&mut server.connect(), "k"), before);
     });
 }
 
