@@ -95,21 +95,6 @@ mod tests {
         assert_eq!(integer(b"\xff"), None);
     }
 
-    #[test]
-    fn a_rate_is_a_number_but_not_every_number_is_a_rate() {
-        for must_obey in [false, true] {
-            assert_eq!(float(b"1e-3", must_obey), Some(0.001));
-            assert_eq!(float(b"nan", must_obey), None);
-            assert_eq!(float(b"", must_obey), None);
-            assert_eq!(float(b"0.1x", must_obey), None);
-        }
-        for rate in [0.0, 1.0, -0.5, f64::INFINITY, f64::NEG_INFINITY] {
-            assert!(!is_rate(rate));
-        }
-        assert_eq!(fraction(b"0.5", false), Some(0.5));
-        assert_eq!(fraction(b"1", false), None);
-    }
-
     /// The expected values are those of glibc's `strtod`, which consumes the whole word.
     #[test]
     fn hexadecimal_numbers_are_accepted_from_a_primary_only() {
@@ -135,21 +120,6 @@ mod tests {
             ["0x", "0xp-4", "0x.p-4", "0x1p", "0x1p-", "0x1.8.p-4", "0x1g", "1p-4", " 0x1p-4", "0x1p-4 ", "0x-1p-4"];
         for word in other {
             assert_eq!(float(word.as_bytes(), true), None, "{word}");
-        }
-    }
-
-    #[test]
-    fn an_expansion_of_a_primary_is_cut_to_32_bits() {
-        for (number, client, primary) in [
-            (0, Some(0), Some(0)),
-            (32768, Some(32768), Some(32768)),
-            (32769, None, Some(32769)),
-            (1 << 32, None, Some(0)),
-            ((1 << 32) + 7, None, Some(7)),
-            (-1, None, None),
-        ] {
-            assert_eq!(expansion(number, false), client, "{number}");
-            assert_eq!(expansion(number, true), primary, "{number}");
         }
     }
 }

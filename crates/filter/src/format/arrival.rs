@@ -337,45 +337,11 @@ impl Arriving {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::records::{DumpMark, encode_chunk, encode_dropped, is_header};
+    use crate::format::records::DumpMark;
     use crate::format::{ByteSink, ByteSource};
     use crate::hash::Hasher;
     use crate::host::Limits;
-    use crate::kinds::{Defaults, Forgets, HashName, LayoutName, Request, Spec};
     use crate::{BloomFilter, Moment, Scaling};
-
-    #[test]
-    fn a_header_shows_its_kind() {
-        let defaults = Defaults {
-            rate: 0.01,
-            capacity: 100,
-            scaling: Scaling::from_expansion(2),
-            layout: LayoutName::Native,
-            hash: HashName::Murmur3,
-            tightening: 0.5,
-            entropy: [9; 32],
-            has_random_seeds: true,
-            must_obey: false,
-        };
-        let plain = Request::new(&defaults);
-        let forgets = |forgets| Request { forgets: Some(forgets), ..plain };
-        let kinds = [
-            (plain, "native"),
-            (Request { hash: Some(HashName::SipHash), ..plain }, "native"),
-            (forgets(Forgets::After { seconds: 60, is_sliding: false }), "windowed"),
-            (forgets(Forgets::Rolling), "windowed"),
-            (Request { is_counting: true, scaling: Scaling::Fixed, ..plain }, "counting"),
-            (Request { layout: Some(LayoutName::RedisBloom), ..plain }, "redisbloom"),
-        ];
-        for (request, kind) in kinds {
-            let spec = Spec::of(&request, &defaults).unwrap();
-            let filter = Filter::new(&spec, &Unlimited).unwrap();
-            let (_, header) = filter.next_record(1, 0, &mut DumpMark::default()).unwrap().unwrap();
-            assert_eq!(Arrival::kind_of(&header), Ok(kind), "{request:?}");
-            assert!(Arrival::kind_of(&header[1..]).is_err());
-        }
-        assert_eq!(Arrival::kind_of(b""), Err(Error::Truncated));
-    }
 
     fn first_record(filter: &Filter, generation: u16) -> Result<(u64, Vec<u8>), Error> {
         records::first_record(filter, generation, &mut DumpMark::default())
@@ -385,20 +351,8 @@ mod tests {
         records::next_record(filter, generation, iterator, &DumpMark::default())
     }
 
-    /// The capacity and the items of a filter with several layers of more than one chunk. Under miri, which is slow, three
-    /// layers of one chunk.
-    const CAPACITY: u64 = if cfg!(miri) { 10 } else { 100 };
-    const ITEMS: u32 = if cfg!(miri) { 70 } else { 3_000_000 };
     /// The number of members before the dump, and added with each record.
     const MEMBERS: u32 = if cfg!(miri) { 40 } else { 10_000 };
-
-    fn grown() -> Filter {
-        let mut filter = BloomFilter::new(0.01, CAPACITY, Scaling::from_expansion(4), 7, &Unlimited).unwrap();
-        for number in 0..ITEMS {
-            filter.add(&number.to_le_bytes(), &Unlimited).unwrap();
-        }
-        filter.into()
-    }
 
     fn native(filter: &mut Filter) -> &mut BloomFilter {
         filter.mergeable_mut().unwrap()
@@ -406,72 +360,6 @@ mod tests {
 
     fn records(filter: &Filter, generation: u16) -> Vec<(u64, Vec<u8>)> {
         records::records(filter, generation).collect::<Result<_, _>>().unwrap()
-    }
-
-    #[test]
-    fn a_filter_arrives_as_it_was() {
-        let filter = grown();
-        let records = records(&filter, 5);
-        assert!(cfg!(miri) || records.len() > 10, "layers of more than one chunk");
-        let mut arriving = Arriving::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
-        let (last, others) = records[1..].split_last().unwrap();
-        for (iterator, data) in others {
-            assert!(*iterator < 1 << 53 && data.len() <= 16 << 20);
-            assert_eq!(arriving.accept(*iterator, data, &Unlimited), Ok(Progress::Stored));
-            assert_eq!(arriving.accept(*iterator, data, &Unlimited), Ok(Progress::Known));
-        }
-        assert_eq!(arriving.accept(records[0].0, &records[0].1, &Unlimited), Ok(Progress::Known));
-        assert_eq!(arriving.accept(last.0, &last.1, &Unlimited), Ok(Progress::Complete));
-        assert_eq!(arriving.into_filter(), filter);
-    }
-
-    #[test]
-    fn foreign_records_change_nothing() {
-        let filter = grown();
-        let records = records(&filter, 5);
-        let mut arriving = Arriving::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
-        arriving.accept(records[1].0, &records[1].1, &Unlimited).unwrap();
-        let before = arriving.try_clone().unwrap();
-        let refused = |arriving: &mut Arriving, iterator: u64, data: &[u8], error: Error| {
-            assert_eq!(arriving.accept(iterator, data, &Unlimited), Err(error));
-            assert_eq!(*arriving, before);
-        };
-        let (iterator, data) = &records[2];
-        refused(&mut arriving, records[3].0, &records[3].1, Error::WrongOrder { expected: *iterator });
-        refused(&mut arriving, *iterator + (1 << 39), data, Error::WrongGeneration);
-        refused(&mut arriving, *iterator + (1 << 27), data, Error::WrongGeneration);
-        refused(&mut arriving, u64::MAX, data, Error::OutOfRange);
-        refused(&mut arriving, *iterator & !0x7ff_ffff, data, Error::OutOfRange);
-        refused(&mut arriving, *iterator, &[], Error::Truncated);
-        refused(&mut arriving, *iterator, &data[..4], Error::Truncated);
-        refused(&mut arriving, *iterator, &data[..data.len() - 1], Error::WrongChecksum);
-        refused(&mut arriving, *iterator, &records[3].1, Error::WrongChecksum);
-        for position in 0..data.len() {
-            let mut torn = data.clone();
-            torn[position] ^= 1;
-            assert!(arriving.accept(*iterator, &torn, &Unlimited).is_err());
-        }
-        assert_eq!(arriving, before);
-        assert_eq!(arriving.accept(*iterator, data, &Unlimited), Ok(Progress::Stored));
-    }
-
-    #[test]
-    fn a_torn_header_is_refused() {
-        let filter = BloomFilter::new(0.01, 100, Scaling::Fixed, 7, &Unlimited).unwrap().into();
-        let (iterator, data) = first_record(&filter, 0).unwrap();
-        assert_eq!(iterator, 1);
-        assert!(is_header(&data));
-        for length in 0..data.len() {
-            assert!(Arriving::begin(iterator, &data[..length], &Unlimited).is_err());
-        }
-        for position in 0..data.len() {
-            let mut torn = data.clone();
-            torn[position] ^= 0x80;
-            assert!(Arriving::begin(iterator, &torn, &Unlimited).is_err());
-        }
-        for other in [2, iterator + (1 << 27), iterator + (2 << 27)] {
-            assert!(Arriving::begin(other, &data, &Unlimited).is_err(), "{other}");
-        }
     }
 
     #[test]
@@ -516,26 +404,6 @@ mod tests {
         let mut arriving = Arriving::begin(one[0].0, &one[0].1, &Unlimited).unwrap();
         assert_eq!(arriving.accept(other[1].0, &other[1].1, &Unlimited), Err(Error::WrongChecksum));
         assert_eq!(arriving.accept(one[1].0, &one[1].1, &Unlimited), Ok(Progress::Complete));
-    }
-
-    #[test]
-    fn cells_of_another_length_or_omitted_ones_are_refused() {
-        let mut filter = BloomFilter::new(0.01, 1000, Scaling::Fixed, 7, &Unlimited).unwrap();
-        filter.add(b"an item", &Unlimited).unwrap();
-        let cells = filter.layers()[0].bytes().to_vec();
-        let filter = Filter::from(filter);
-        let records = records(&filter, 5);
-        let mut arriving = Arriving::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
-        let (identity, iterator) = (records::identity(&filter, 1), records[1].0);
-        for wrong in [&cells[1..], &[&cells[..], &[1]].concat()] {
-            let data = encode_chunk(identity, iterator, None, wrong).unwrap();
-            assert_eq!(arriving.accept(iterator, &data, &Unlimited), Err(Error::WrongLength), "{} bytes", wrong.len());
-        }
-        // Only the buckets of a ring can be dropped during a dump.
-        let omitted = encode_dropped(identity, iterator).unwrap();
-        assert_eq!(arriving.accept(iterator, &omitted, &Unlimited), Err(Error::OutOfRange));
-        let data = encode_chunk(identity, iterator, None, &cells).unwrap();
-        assert_eq!(arriving.accept(iterator, &data, &Unlimited), Ok(Progress::Complete));
     }
 
     #[test]

@@ -297,22 +297,13 @@ impl Value {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::error;
-    use crate::format::{ByteSink, ByteSource, StoredAs};
+    use crate::format::ByteSink;
     use crate::{BloomFilter, Filter, Scaling, Unlimited, Value};
 
     fn bytes_of(value: &Value) -> Vec<u8> {
         let mut sink = ByteSink::default();
         value.write(&mut sink);
         sink.0
-    }
-
-    fn read_all(bytes: &[u8]) -> Result<Value, Error> {
-        let mut source = ByteSource(bytes);
-        let value = StoredAs::Own.read(1, &mut source, &Unlimited)?;
-        assert!(source.0.is_empty(), "everything is read");
-        Ok(value)
     }
 
     fn filter(capacity: u64, expansion: u32, items: u32) -> BloomFilter {
@@ -346,20 +337,6 @@ mod tests {
     }
 
     #[test]
-    fn packed_filters_are_refused_with_trailing_bytes_or_the_numbers_of_other_kinds() {
-        let packed = bytes_of(&Value::from(Filter::from(filter(100, 2, 1))));
-        let with = |kind: u8, trailing: &[u8]| {
-            let mut bytes = packed.clone();
-            bytes[16] = kind;
-            bytes.extend_from_slice(trailing);
-            bytes[8] += u8::try_from(trailing.len()).unwrap();
-            read_all(&bytes).unwrap_err()
-        };
-        assert_eq!(with(1, &[0]), Error::Overlong);
-        assert_eq!([with(2, &[]), with(3, &[])], [Error::UnknownKind(2), Error::UnknownKind(3)], "arriving filters");
-    }
-
-    #[test]
     fn a_growing_filter_is_packed_while_it_fits() {
         let version = |items: u32| bytes_of(&Value::from(Filter::from(filter(100, 2, items))))[0];
         assert_eq!([version(0), version(100), version(300), version(1000)], [2, 2, 2, 1]);
@@ -368,40 +345,5 @@ mod tests {
     #[test]
     fn a_large_empty_filter_is_a_few_bytes() {
         assert!(bytes_of(&Value::from(Filter::from(filter(100_000_000, 0, 0)))).len() < 2000);
-    }
-
-    #[test]
-    fn a_ceiling_binds_before_anything_is_allocated() {
-        struct Small;
-        impl Ceiling for Small {
-            fn available_bytes(&self, _filter_bytes: u64, _asked_bytes: u64) -> u64 {
-                100_000
-            }
-        }
-        let bytes = bytes_of(&Value::from(Filter::from(filter(100_000_000, 0, 0))));
-        let refused = StoredAs::Own.read(1, &mut ByteSource(&bytes), &Small).unwrap_err();
-        assert!(matches!(refused, Error::Filter(error::Error::AboveCeiling { available_bytes: 100_000, .. })));
-    }
-
-    #[test]
-    fn unknown_versions_and_kinds_are_refused() {
-        let bytes = bytes_of(&Value::from(Filter::from(filter(10, 2, 1))));
-        let with = |index: usize, number: u64| {
-            let mut bytes = bytes.clone();
-            bytes[index * 8..index * 8 + 8].copy_from_slice(&number.to_le_bytes());
-            read_all(&bytes).unwrap_err()
-        };
-        assert_eq!([with(0, 3), with(1, 8)], [Error::UnknownVersion(3), Error::UnknownKind(8)]);
-        assert_eq!(with(2, 3), Error::UnknownHash(3));
-        assert_eq!(with(7, 3), Error::Filter(error::Error::Unsound), "policy");
-        assert_eq!(with(8, 0), Error::Filter(error::Error::Unsound), "no layers");
-        assert_eq!(with(8, u64::MAX), Error::OutOfRange, "layers");
-        assert_eq!(with(3, f64::NAN.to_bits()), Error::Filter(error::Error::Unsound), "rate");
-        assert_eq!(with(11, 11), Error::Filter(error::Error::Unsound), "more items than capacity");
-        assert_eq!(with(12, 65), Error::Filter(error::Error::Unsound), "hashes");
-        assert_eq!(with(13, 0), Error::Filter(error::Error::Unsound), "groups");
-        assert_eq!(with(13, 1 << 58), Error::Filter(error::Error::Unsound), "groups");
-        assert_eq!(with(14, 1), Error::Filter(error::Error::Unsound), "blocks of a group");
-        assert_eq!(with(15, 127), Error::WrongLength);
     }
 }

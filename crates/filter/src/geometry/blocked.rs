@@ -447,26 +447,40 @@ impl Counting for BlockedCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cells::{Blocks, COUNTER_MAX};
+    use crate::cells::Blocks;
     use crate::geometry::BlockedBits;
 
-    #[test]
-    fn a_layer_has_room_for_its_bits_and_groups_of_at_most_a_page() {
-        for capacity in [1, 2, 10, 99, 100, 1000, 12_345, 100_000, 218_000, 1_000_000, 1 << 40] {
+    fn has_room_in_groups_of_at_most_a_page<const BLOCK: usize>(per_item: fn(f64) -> f64)
+    where
+        BlockArray<BLOCK>: BlockedCells,
+    {
+        for capacity in [1, 2, 10, 99, 100, 1000, 12_345, 54_000, 55_000, 100_000, 218_000, 1_000_000, 1 << 40] {
             for rate in [0.25, 0.1, 1e-2, 1e-3, 1e-6, 1e-12] {
-                let geometry = BlockedBits::for_layer(capacity, rate).unwrap();
-                assert!(geometry.is_sound());
-                let asked = sizing::bits_per_item(rate) * sizing::to_f64(capacity);
-                let has = sizing::to_f64(geometry.blocks()) * 512.0;
-                assert!(has >= asked, "{capacity} {rate}");
+                let geometry = BlockedGeometry::<BLOCK>::for_layer(capacity, rate).unwrap();
+                assert!(geometry.is_sound() && geometry.blocks_per_group as usize * BLOCK <= 4096);
+                assert_eq!(geometry.hashes, sizing::hashes(rate));
+                let (asked, has) = (per_item(rate) * sizing::to_f64(capacity), sizing::to_f64(geometry.modulus()));
                 // Rounding adds at most a block per group, or a page where groups are whole pages.
                 let slack = sizing::to_f64(geometry.groups.min(4096)) * 512.0 + 512.0;
-                assert!(has < asked + slack.clamp(1024.0, 32768.0 + 512.0), "{capacity} {rate}: {has} for {asked}");
-                if geometry.size_bytes() >= 256 * 1024 {
-                    assert_eq!(geometry.blocks_per_group, 64);
+                let page = sizing::to_f64(4096 / BLOCK as u64) * 512.0;
+                assert!(has >= asked && has < asked + slack.clamp(1024.0, page + 512.0), "{capacity} {rate}: {has}");
+                if geometry.size_bytes() >= PAGE_ALIGNED_FROM_BYTES as u64 {
+                    assert_eq!(geometry.blocks_per_group as usize * BLOCK, 4096);
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_layer_has_room_for_its_cells_and_groups_of_at_most_a_page() {
+        has_room_in_groups_of_at_most_a_page::<BLOCK_BYTES>(sizing::bits_per_item);
+        has_room_in_groups_of_at_most_a_page::<COUNTER_BLOCK_BYTES>(sizing::counters_per_item);
+        let geometry = BlockedCounters { groups: 2, blocks_per_group: 10, hashes: 7 };
+        assert_eq!(BlockedCounters::for_layer(1000, 0.01), Ok(geometry));
+        // Counters take four times the memory of bits.
+        let bits = BlockedBits::for_layer(1 << 30, 1e-6).unwrap().size_bytes();
+        let counters = BlockedCounters::for_layer(1 << 30, 1e-6).unwrap().size_bytes();
+        assert!(counters.abs_diff(4 * bits) <= 4 * 4096);
     }
 
     #[test]
@@ -601,10 +615,6 @@ mod tests {
         assert_eq!(GEOMETRY.h1_range(&(0..GROUPS * 4096)), 0..=u64::MAX);
     }
 
-    fn probe(geometry: BlockedCounters, item: u64) -> BlockedProbe {
-        geometry.probe(ItemHash::of(&item.to_le_bytes(), 4242))
-    }
-
     /// Counters have the positions of bits. They are frozen.
     #[test]
     fn golden_counters() {
@@ -625,82 +635,6 @@ mod tests {
             }
         }
         assert!(counters.bytes() == expected);
-    }
-
-    #[test]
-    fn a_removed_item_leaves_nothing_and_hides_no_other() {
-        // Few blocks, many items and few counters per item, so that many items share counters.
-        let geometry = BlockedCounters { groups: 2, blocks_per_group: 2, hashes: 5 };
-        let mut counters = Counters::zeroed(geometry.blocks()).unwrap();
-        let items = 0..if cfg!(miri) { 30 } else { 300 };
-        for item in items.clone() {
-            geometry.insert(&mut counters, probe(geometry, item));
-        }
-        for item in items.clone() {
-            let has = |item| {
-                let probe = probe(geometry, item);
-                geometry.contains_first(&counters, probe) && geometry.contains_rest(&counters, probe)
-            };
-            assert!((item..items.end).all(has));
-            geometry.remove(&mut counters, probe(geometry, item));
-        }
-        assert!(counters.bytes().iter().all(|byte| *byte == 0));
-    }
-
-    #[test]
-    fn the_least_counter_is_the_number_of_inserts_up_to_fifteen() {
-        for hashes in [1, 2, 7, 40] {
-            let geometry = BlockedCounters { groups: 1, blocks_per_group: 2, hashes };
-            let mut counters = Counters::zeroed(2).unwrap();
-            let probe = probe(geometry, 7);
-            for times in 0..20 {
-                assert_eq!(geometry.least(&counters, probe), times.min(COUNTER_MAX));
-                geometry.insert(&mut counters, probe);
-            }
-            geometry.remove(&mut counters, probe);
-            assert_eq!(geometry.least(&counters, probe), COUNTER_MAX);
-        }
-    }
-
-    /// An item whose counters coincide increments each of them once.
-    #[test]
-    fn coinciding_counters_of_an_item_change_once() {
-        let geometry = BlockedCounters { groups: 1, blocks_per_group: 2, hashes: 7 };
-        let mut counters = Counters::zeroed(2).unwrap();
-        // Under seed 0, all counters of the empty item are counter 0 of one of the blocks.
-        let probe = geometry.probe(ItemHash::of(b"", 0));
-        geometry.insert(&mut counters, probe);
-        assert_eq!((counters.bytes()[0], counters.bytes()[256]), (1, 1));
-        assert_eq!(geometry.least(&counters, probe), 1);
-        geometry.remove(&mut counters, probe);
-        assert!(counters.bytes().iter().all(|byte| *byte == 0));
-    }
-
-    #[test]
-    fn a_group_is_at_most_a_page() {
-        for capacity in [1, 2, 10, 99, 100, 1000, 12_345, 54_000, 55_000, 100_000, 1_000_000, 1 << 40] {
-            for rate in [0.25, 0.1, 1e-2, 1e-3, 1e-6, 1e-12] {
-                let geometry = BlockedCounters::for_layer(capacity, rate).unwrap();
-                assert!(geometry.is_sound() && geometry.blocks_per_group <= 16);
-                assert_eq!(geometry.size_bytes() * 2, geometry.modulus());
-                assert_eq!(geometry.hashes, sizing::hashes(rate));
-                let asked = sizing::counters_per_item(rate) * sizing::to_f64(capacity);
-                let has = sizing::to_f64(geometry.modulus());
-                let slack = 512.0 * sizing::to_f64(geometry.groups.min(64)) + 512.0;
-                assert!(has >= asked && has < asked + slack.clamp(1024.0, 8192.0 + 512.0), "{capacity} {rate}");
-                if geometry.size_bytes() >= PAGE_ALIGNED_FROM_BYTES as u64 {
-                    assert_eq!(geometry.blocks_per_group, 16);
-                }
-            }
-        }
-        assert_eq!(
-            BlockedCounters::for_layer(1000, 0.01),
-            Ok(BlockedCounters { groups: 2, blocks_per_group: 10, hashes: 7 })
-        );
-        // Counters take four times the memory of bits.
-        let (bits, counters) =
-            (BlockedBits::for_layer(1 << 30, 1e-6).unwrap(), BlockedCounters::for_layer(1 << 30, 1e-6).unwrap());
-        assert!(counters.size_bytes().abs_diff(4 * bits.size_bytes()) <= 4 * 4096);
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub fn native_snapshots(all: &Inputs) {
 fn packed(all: &Inputs) {
     for (error, name, fields) in [
         (Error::UnknownKind(2), "packed-arriving", &[2, 1][..]),
+        (Error::UnknownKind(3), "packed-redisbloom-arriving", &[3]),
         (Error::OutOfRange, "packed-kind-in-two-bytes", &[0x81, 0]),
         (Error::OutOfRange, "packed-kind-of-65-bits", &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]),
         (Error::Truncated, "packed-nothing", &[]),
@@ -110,6 +111,7 @@ pub fn native_dumps(all: &Inputs) {
     dump(Error::Different, "more-items-again", &[(2, &zeros_of(5)), (2, &zeros_of(6))]);
     dump(Error::WrongLength, "zeros-with-bits", &[(2, &[0, 1])]);
     dump(Error::WrongLength, "bits-too-short", &[(2, &[1, 1])]);
+    dump(Error::WrongLength, "bits-too-long", &[(2, &[&ones[..], &[1]].concat())]);
     dump(Error::Different, "another-chunk-again", &[(2, &[0]), (2, &ones)]);
     dump(Error::Different, "another-chunk-again-when-it-is-whole", &[(2, &[0]), (3, &[0]), (4, &[0]), (2, &ones)]);
     dump(Error::OutOfRange, "a-chunk-after-the-last", &[(2, &[0]), (3, &[0]), (4, &[0]), (5, &[0])]);

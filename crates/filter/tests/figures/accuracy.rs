@@ -94,8 +94,13 @@ fn rate_by_fill<const BLOCK: usize>(
     sum / groups as f64
 }
 
+/// The same of a layer of bits.
+pub fn rate_of_bits(geometry: BlockedBits, bytes: &[u8]) -> f64 {
+    rate_by_fill(geometry, bytes, |block| block.iter().map(|byte| byte.count_ones()).sum())
+}
+
 fn rate_of_layer(layer: &Layer<BlockedBits>) -> f64 {
-    rate_by_fill(layer.geometry(), layer.bytes(), |block| block.iter().map(|byte| byte.count_ones()).sum())
+    rate_of_bits(layer.geometry(), layer.bytes())
 }
 
 /// Computes the same for a chain, where one layer that reports the item is enough.

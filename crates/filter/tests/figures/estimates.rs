@@ -1,12 +1,14 @@
 //! Estimates from the fill of the blocks of a layer: the number of its items, and its present false positive rate. Compared
 //! with layers whose items are known.
 
-use bloomgate_filter::cells::{Blocks, Cells as _, Histogram, unite};
+use bloomgate_filter::cells::{Blocks, Cells as _, Histogram};
 use bloomgate_filter::geometry::{BlockedBits, BlockedProbe, Geometry as _, estimate};
 use bloomgate_filter::hash::ItemHash;
 use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
 use bloomgate_filter::kinds::{Origin, RedisBloomSpec, ValkeyBloomSpec};
 use bloomgate_filter::{BATCH, Filter, Moment, Scaling, Spec, Unlimited};
+
+use super::accuracy::rate_of_bits;
 
 const RATES: [f64; 2] = [1e-2, 1e-4];
 const SEED: u32 = 4242;
@@ -81,26 +83,6 @@ fn a_sample_estimates_as_well_as_its_items_allow() {
     }
 }
 
-/// Computes the chance that all bits of an absent item are set, over each pair of blocks of each group, which `rate_now` treats
-/// as independent.
-fn rate_over_pairs(bits: &Bits) -> f64 {
-    let BlockedBits { groups, blocks_per_group, hashes } = bits.geometry;
-    let chance = |block: &[u8], bits: u32| {
-        let ones: u32 = block.iter().map(|byte| byte.count_ones()).sum();
-        (f64::from(ones) / 512.0).powi(bits.cast_signed())
-    };
-    let of_group = |group: &[u8]| {
-        let blocks = || group.chunks(64);
-        let a: f64 = blocks().map(|block| chance(block, hashes.div_ceil(2))).sum();
-        let b: f64 = blocks().map(|block| chance(block, hashes / 2)).sum();
-        // A pair has two different blocks.
-        let own: f64 = blocks().map(|block| chance(block, hashes)).sum();
-        a * b - own
-    };
-    let pairs = groups as f64 * f64::from(blocks_per_group) * f64::from(blocks_per_group - 1);
-    bits.cells.bytes().chunks(blocks_per_group as usize * 64).map(of_group).sum::<f64>() / pairs
-}
-
 #[test]
 fn the_estimated_rate_is_that_of_all_pairs_of_blocks() {
     for rate in RATES {
@@ -109,8 +91,10 @@ fn the_estimated_rate_is_that_of_all_pairs_of_blocks() {
             for percent in [25, 50, 100, 120] {
                 bits.add(offered..capacity * percent / 100);
                 offered = capacity * percent / 100;
-                let (now, exact) =
-                    (estimate::rate_now(&bits.histogram(), bits.geometry.hashes), rate_over_pairs(&bits));
+                let (now, exact) = (
+                    estimate::rate_now(&bits.histogram(), bits.geometry.hashes),
+                    rate_of_bits(bits.geometry, bits.cells.bytes()),
+                );
                 let error = now / exact - 1.0;
                 eprintln!("{rate}, {percent}% of {capacity}: {now:.3e}, {:+.3}% of all pairs'", error * 100.0);
                 // In a layer that is far from full, the few fullest groups dominate, far below the requested rate.
@@ -118,42 +102,6 @@ fn the_estimated_rate_is_that_of_all_pairs_of_blocks() {
                 assert!(error.abs() < most, "{rate}, {percent}% of {capacity}: {now} for {exact}");
             }
         }
-    }
-}
-
-/// The same, as a client sees it: lookups of items that were never added.
-#[test]
-fn the_estimated_rate_is_the_measured_one() {
-    const CAPACITY: u64 = 100_000;
-    for (rate, percent, questions) in [(1e-2, 50, 4_000_000u64), (1e-2, 100, 1_000_000), (1e-4, 120, 4_000_000)] {
-        let mut bits = Bits::new(CAPACITY, rate);
-        bits.add(0..CAPACITY * percent / 100);
-        let is_in = |item: &u64| {
-            let probe = probe(ABSENT | item, bits.geometry);
-            bits.geometry.contains_first(&bits.cells, probe) && bits.geometry.contains_rest(&bits.cells, probe)
-        };
-        let wrong = (0..questions).filter(is_in).count() as f64;
-        let expected = estimate::rate_now(&bits.histogram(), bits.geometry.hashes) * questions as f64;
-        eprintln!("{rate}, {percent}%: {wrong} of {questions} wrong, {expected:.0} expected");
-        assert!(expected > 500.0, "too few to compare");
-        assert!((wrong - expected).abs() < 0.02 * expected + 4.0 * expected.sqrt(), "{wrong} for {expected}");
-    }
-}
-
-#[test]
-fn a_union_has_the_estimates_of_all_items() {
-    for rate in RATES {
-        let [mut one, mut other, mut both] = [(); 3].map(|()| Bits::new(50_000, rate));
-        one.add(0..20_000);
-        other.add(15_000..50_000);
-        both.add(0..50_000);
-        let histogram = Histogram::of_union(one.cells.bytes(), other.cells.bytes());
-        let mut counted = Histogram::empty();
-        unite(one.cells.bytes_mut(), std::iter::once(other.cells.bytes()), false, Some(&mut counted)).unwrap();
-        assert!(one.cells.bytes() == both.cells.bytes());
-        assert_eq!(histogram, both.histogram());
-        assert_eq!(histogram, counted);
-        assert!((both.estimate(&histogram) / 50_000.0 - 1.0).abs() < 0.02);
     }
 }
 

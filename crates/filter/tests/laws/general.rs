@@ -2,7 +2,7 @@
 
 use bloomgate_filter::format::{Arrival, Error, Progress, StoredAs};
 use bloomgate_filter::kinds::Origin;
-use bloomgate_filter::{BATCH, Spec, Unlimited};
+use bloomgate_filter::{BATCH, Filter, Spec, Unlimited};
 
 use crate::forms::{self, Form, GENERATION, accept, begin, records};
 use crate::inputs::targets::{NATIVE_SNAPSHOT, Outcome, REDISBLOOM_SNAPSHOT, VALKEY_BLOOM_SNAPSHOT, laws};
@@ -75,6 +75,13 @@ fn a_dump_may_stop_anywhere(row: &Row) {
         let records = records(world.filter());
         let Some((header, rest)) = records.split_first() else { return };
         let is_own = world.primary.stored_as() == StoredAs::Own;
+        let kind = match world.filter() {
+            Filter::Native(_) => "native",
+            Filter::Windowed(_) => "windowed",
+            Filter::Counting(_) => "counting",
+            Filter::RedisBloom(_) | Filter::ValkeyBloom(_) => "redisbloom",
+        };
+        assert_eq!(Arrival::kind_of(&header.1), Ok(kind), "a header shows its kind");
         if is_own {
             torn(&header.1, |torn| assert!(Arrival::begin(header.0, torn, &Unlimited).is_err(), "a torn header"));
         }

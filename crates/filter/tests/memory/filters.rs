@@ -1,12 +1,14 @@
-//! Faults in filters: creation, adds and growth, turns of rings, copies, merges, lookups.
+//! Faults in filters: creation, adds and growth, turns of rings, copies, merges, lookups. And how often a filter that grows asks for
+//! memory. The module's own allocations for replies and effects are counted in a server (`tests/server/reliability/faults.rs`).
 
 use std::hint::black_box;
 
+use bloomgate_filter::cells::Cells as _;
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::{Origin, Outcome};
-use bloomgate_filter::{BATCH, BloomFilter, Error, Filter, Mask, Unlimited};
+use bloomgate_filter::{BATCH, BloomFilter, Error, Filter, Mask, Scaling, Unlimited};
 
-use crate::allocator::{Asked, Fault, in_peace, under};
+use crate::allocator::{Asked, Fault, in_peace, measure, under};
 use crate::kinds::{ALL, COUNTING, KEYED, LAYOUTS, NATIVE, ROLLING, SLIDING, WINDOW};
 use crate::{filled, now, numbered, slices, spec, turn, with_every_fault};
 
@@ -213,4 +215,38 @@ fn the_allocator_of_these_tests_refuses() {
     assert_eq!(twice(Fault::From(1)), ([false, false], 2));
     let refused = under(Fault::From(1), || ALL.map(|kind| Filter::new(&spec(kind, 100), &Unlimited).err())).0;
     assert!(refused.iter().all(|error| matches!(error, Some(Error::OutOfMemory { .. }))), "{refused:?}");
+}
+
+/// Shows that the counter works.
+#[test]
+fn a_layer_takes_one_allocation_or_two() {
+    for kind in LAYOUTS {
+        let mut filter = Filter::new(&kind.spec(0.01, 100_000, 2), &Unlimited).unwrap();
+        let items = numbered(0, 110_000);
+        let asked = measure(|| {
+            for item in &items {
+                filter.add(item, Origin::Client, &now(0), &Unlimited).unwrap();
+            }
+        });
+        assert_eq!(filter.layer_count(), 2);
+        assert!((1..=3).contains(&asked.requests), "the layer, and its place in the list: {asked:?}");
+    }
+}
+
+/// The list of a chain's layers is not copied for every layer, which would take 160 MB here.
+#[test]
+fn a_long_chain_seldom_reallocates_its_list() {
+    const LAYERS: usize = 2000;
+    let mut filter = BloomFilter::new(0.25, 1, Scaling::from_expansion(1), 1, &Unlimited).unwrap();
+    let asked = measure(|| {
+        let mut items = (0u32..).map(u32::to_le_bytes);
+        while filter.layers().len() < LAYERS {
+            filter.add(&items.next().unwrap(), &Unlimited).unwrap();
+        }
+    });
+    let cells: u64 = filter.layers().iter().map(|layer| layer.cells().allocated_bytes()).sum();
+    // The cells of a layer may be requested twice: the second time they are aligned.
+    let (list, copies) = (size_of_val(filter.layers()) as u64, 12);
+    assert!(asked.bytes <= 2 * cells + copies * list, "{asked:?}, {cells} bytes of cells");
+    assert!(asked.requests <= 2 * LAYERS + 100, "{asked:?}");
 }

@@ -260,3 +260,43 @@ fn it_may_be_used_by_any_thread() {
     fn is_send<T: Send + Sync>(_: &T) {}
     is_send(&HashSet::new());
 }
+
+#[test]
+fn a_range_has_all_hashes_in_it_and_no_other() {
+    let mut all = random_hashes(&mut Rng::with_seed(9), MANY);
+    let set = set_of(&all);
+    all.sort_unstable();
+    let at = |part: u64| u64::MAX / 100 * part;
+    let edges = all[all.len() / 3].h1;
+    for (first, last) in [(0, u64::MAX), (at(3), at(4)), (at(50), at(99)), (0, 0), (edges, edges), (at(9), at(8))] {
+        let mut found: Vec<_> = set.between(first, last).collect();
+        found.sort_unstable();
+        let expected: Vec<_> = all.iter().copied().filter(|hash| hash.h1 >= first && hash.h1 <= last).collect();
+        assert!(found == expected, "{first} {last}: {} {}", found.len(), expected.len());
+    }
+    assert_eq!(HashSet::new().between(0, u64::MAX).count(), 0);
+}
+
+#[test]
+fn a_set_is_taken_apart_while_it_grows() {
+    let all = random_hashes(&mut Rng::with_seed(10), MANY);
+    let (first, later) = all.split_at(all.len() / 2);
+    let mut set = set_of(first);
+    let (mut taken, mut from, mut come) = ([ItemHash::default(); 48], u64::MAX / 3, Vec::new());
+    let mut later = later.iter();
+    loop {
+        later.by_ref().take(30).for_each(|hash| _ = set.insert(*hash).unwrap());
+        let count = set.take_some(from, &mut taken);
+        if count == 0 {
+            break;
+        }
+        from = taken[0].h1;
+        assert!(taken[..count].iter().all(|hash| !set.contains(*hash)));
+        come.extend_from_slice(&taken[..count]);
+        assert_eq!(set.len(), (all.len() - later.len() - come.len()) as u64);
+    }
+    come.sort_unstable();
+    let mut all = all;
+    all.sort_unstable();
+    assert!(come == all && set.is_empty() && set.allocated_bytes() == 0);
+}
