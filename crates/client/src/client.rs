@@ -38,11 +38,12 @@ pub struct Client {
     cluster: Option<Arc<Cluster<Client>>>,
 }
 
+/// What a program chooses of a client.
 #[derive(Debug, Clone)]
-struct Settings {
-    redis: redis::Client,
-    connections: usize,
-    timeout: Duration,
+pub(crate) struct Settings {
+    pub redis: redis::Client,
+    pub connections: usize,
+    pub timeout: Duration,
 }
 
 /// The connections of a client.
@@ -101,45 +102,62 @@ impl Drop for Place {
     }
 }
 
-impl Client {
-    /// Makes a client of a server, for instance `redis://HOST:PORT/DATABASE`, or `rediss://...` with the feature `tls`. It opens up to 100 connections when they are needed,
-    /// and has a timeout of 1 second.
-    ///
-    /// # Errors
-    /// The URL is invalid.
-    pub fn open(server: impl IntoConnectionInfo) -> Result<Self, Error> {
-        Ok(Self::of(redis::Client::open(server)?))
-    }
+/// Makes the methods that clients for threads and for tasks have in common.
+macro_rules! client_methods {
+    () => {
+        impl Client {
+            /// Makes a client of a server, for instance `redis://HOST:PORT/DATABASE`, or `rediss://...` with the feature `tls`.
+            /// It opens up to 100 connections when they are needed, and has a timeout of 1 second.
+            ///
+            /// # Errors
+            /// The URL is invalid.
+            pub fn open(server: impl IntoConnectionInfo) -> Result<Self, Error> {
+                Ok(Self::of(redis::Client::open(server)?))
+            }
 
+            /// Makes a client of a cluster from some of its nodes; one that answers is enough, the others are found. Commands
+            /// go to the node that holds their key, and each node has as many connections as [`Self::with_connections`] says.
+            /// All nodes have the password and the TLS settings of the first that is named here.
+            ///
+            /// # Errors
+            /// A URL is invalid, or no URL is given.
+            pub fn cluster<T: IntoConnectionInfo>(nodes: impl IntoIterator<Item = T>) -> Result<Self, Error> {
+                let (redis, seeds) = seeds(nodes)?;
+                Ok(Self { cluster: Some(Arc::new(Cluster::new(seeds))), ..Self::of(redis) })
+            }
+
+            /// Sets how long a call to the server may take: a second, with the time for a connection. Commands that wait in the
+            /// server, for a guard's `wait` or its durability, may take that much longer. Merges, and dumps of large filters,
+            /// need more.
+            #[must_use]
+            pub fn with_timeout(mut self, timeout: Duration) -> Self {
+                Arc::make_mut(&mut self.settings).timeout = timeout;
+                self
+            }
+
+            /// Returns what is left of the time limit of a call.
+            fn left(&self, begun: Instant) -> Duration {
+                self.settings.timeout.saturating_sub(begun.elapsed())
+            }
+        }
+    };
+}
+#[cfg(feature = "tokio")]
+pub(crate) use client_methods;
+
+client_methods!();
+
+impl Client {
     /// Uses the settings of a client of [redis-rs](crate::redis), for TLS certificates for instance.
     pub fn of(redis: redis::Client) -> Self {
         let settings = Settings { redis, connections: 100, timeout: TIMEOUT };
         Self { settings: Arc::new(settings), pool: Arc::default(), cluster: None }
     }
 
-    /// Makes a client of a cluster from some of its nodes; one that answers is enough, the others are found. Commands go to the
-    /// node that holds their key, and each node has as many connections as [`Self::with_connections`] says. All nodes have the
-    /// password and the TLS settings of the first that is named here.
-    ///
-    /// # Errors
-    /// A URL is invalid, or no URL is given.
-    pub fn cluster<T: IntoConnectionInfo>(nodes: impl IntoIterator<Item = T>) -> Result<Self, Error> {
-        let (redis, seeds) = seeds(nodes)?;
-        Ok(Self { cluster: Some(Arc::new(Cluster::new(seeds))), ..Self::of(redis) })
-    }
-
     /// Sets the maximum number of connections, at least 1. If all are in use, a caller waits for one.
     #[must_use]
     pub fn with_connections(mut self, most: usize) -> Self {
         Arc::make_mut(&mut self.settings).connections = most.max(1);
-        self
-    }
-
-    /// Sets how long a call to the server may take: a second, with the time for a connection. Commands that wait in the server, for a
-    /// guard's `wait` or its durability, may take that much longer. Merges, and dumps of large filters, need more.
-    #[must_use]
-    pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        Arc::make_mut(&mut self.settings).timeout = timeout;
         self
     }
 
@@ -158,11 +176,6 @@ impl Client {
             }
             state = self.pool.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-    }
-
-    /// Returns what is left of the time limit of a call.
-    fn left(&self, begun: Instant) -> Duration {
-        self.settings.timeout.saturating_sub(begun.elapsed())
     }
 
     /// Returns a client of one node, with the settings of this one.

@@ -1,4 +1,5 @@
-//! The guard in front of a database, for threads. docs/guard.md has the protocol, and docs/guard-proof.md its reasons.
+//! The guard in front of a database, for threads, and what guards for threads and for tasks have in common. docs/guard.md has the
+//! protocol, and docs/guard-proof.md its reasons.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::ready;
@@ -7,7 +8,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::{self, Fetch, GuardCore, lock, now};
+use crate::core::{self, Fetch, GuardCore, blocking, lock, now};
 use crate::{BoxError, Bytes, Client, Codec, Durability, Error, GuardOptions, Item, Options};
 
 /// Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. Clones share the
@@ -34,22 +35,6 @@ pub struct Guard<C: Codec = Bytes> {
 impl<C: Codec> Clone for Guard<C> {
     fn clone(&self) -> Self {
         Self { client: self.client.clone(), core: Arc::clone(&self.core) }
-    }
-}
-
-impl<C: Codec> std::fmt::Debug for Guard<C> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
-        formatter.debug_struct("Guard").field("options", self.core.options()).finish_non_exhaustive()
-    }
-}
-
-impl Guard {
-    /// Makes a guard whose rows are bytes.
-    ///
-    /// # Errors
-    /// [`Error::Refused`]: the options are invalid.
-    pub fn new(client: &Client, filter: impl AsRef<[u8]>, options: GuardOptions) -> Result<Self, Error> {
-        Self::with_codec(client, filter, Bytes, options)
     }
 }
 
@@ -187,41 +172,6 @@ impl<C: Codec> Guard<C> {
         }))
     }
 
-    /// Returns how often each event has happened:
-    ///
-    /// - `absent`, `hit`, `stale`, `load`, `wait`: replies of BF.FETCH, one for each row;
-    /// - `filled`, `lease_lost`: loaded rows that were cached, and those that were not, because the row changed or another caller
-    ///   filled it during the load;
-    /// - `load_failed`: rows whose load failed;
-    /// - `stale_served`, `soft_timeout`: old values that were served because a load failed, or took too long;
-    /// - `unguarded`: rows that were read from the database without a lease: the server failed, or another caller took too long;
-    /// - `shared`: answers and errors of another caller of this process, which callers that waited for the row share;
-    /// - `undecodable`: cached values that the codec could not decode;
-    /// - `errors`: replies that were errors or did not arrive.
-    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
-        lock(&self.core.commands.counts).clone()
-    }
-
-    /// A writer's first call, before the commit. If it fails, do not commit. With a feed it does nothing.
-    ///
-    /// # Errors
-    /// The server's first error, for any id.
-    pub fn announce<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
-        now(self.core.commands.announce(&self.client, &bytes_of(ids)))
-    }
-
-    /// A writer's second call, after the commit. It is repeated until the server answers for every id. With a feed it does
-    /// nothing.
-    ///
-    /// If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that lands
-    /// after this call leaves the old row cached.
-    ///
-    /// # Errors
-    /// [`Error::Unconfirmed`] after the guard's `patience`.
-    pub fn confirm<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
-        now(self.core.commands.confirm(&self.client, bytes_of(ids)))
-    }
-
     /// Announces ids, calls `write`, and confirms them, whatever `write` returns and also if it panics. The transaction that
     /// inserts, changes or deletes the rows has to end inside of `write`, its outcome known.
     ///
@@ -239,15 +189,6 @@ impl<C: Codec> Guard<C> {
         let outcome = write();
         self.confirm(std::mem::take(&mut pending.ids))?;
         outcome.map_err(Error::caller)
-    }
-
-    /// Deletes ids that never return from the filter, after their rows were deleted inside of [`Self::changed`]. The filter needs
-    /// the hash `siphash`. With a feed it does nothing.
-    ///
-    /// # Errors
-    /// The server's first error.
-    pub fn forget<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
-        now(self.core.commands.forget(&self.client, &bytes_of(ids)))
     }
 }
 
@@ -330,23 +271,101 @@ impl<C: Codec> Drop for Pending<'_, C> {
     }
 }
 
-/// Fills the filter of a guard as [`filling_name`](crate::keys::filling_name), and renames it to `key` once every id is in it.
-/// Returns how many ids were new. Writers that are active meanwhile have to announce to both names.
-///
-/// A filter that lost ids denies their rows. To make it survive a failover, pass as `replicas` the number of all replicas that may
-/// be promoted; to make it survive a restart, pass `aof`.
-///
-/// # Errors
-/// [`Error::FilterExists`]: another client may be filling it. [`Error::NotDurable`]: a batch, or the new name, did not reach the
-/// replicas in time. After any other error the filling name may be left: delete it and begin again.
-pub fn fill_filter<T: Item>(
-    client: &Client,
-    key: impl AsRef<[u8]>,
-    ids: impl IntoIterator<Item = T>,
-    rate: f64,
-    capacity: u64,
-    options: &Options,
-    durability: &Durability,
-) -> Result<usize, Error> {
-    now(core::fill_filter(client, key.as_ref(), ids, rate, capacity, options, durability))
+/// Makes what guards for threads and for tasks have in common: all but the calls that take a function.
+macro_rules! guard_methods {
+    ($colour:ident) => {
+        impl<C: Codec> std::fmt::Debug for Guard<C> {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+                formatter.debug_struct("Guard").field("options", self.core.options()).finish_non_exhaustive()
+            }
+        }
+
+        impl Guard {
+            /// Makes a guard whose rows are bytes.
+            ///
+            /// # Errors
+            /// [`Error::Refused`]: the options are invalid.
+            pub fn new(client: &Client, filter: impl AsRef<[u8]>, options: GuardOptions) -> Result<Self, Error> {
+                Self::with_codec(client, filter, Bytes, options)
+            }
+        }
+
+        impl<C: Codec> Guard<C> {
+            /// Returns how often each event has happened:
+            ///
+            /// - `absent`, `hit`, `stale`, `load`, `wait`: replies of BF.FETCH, one for each row;
+            /// - `filled`, `lease_lost`: loaded rows that were cached, and those that were not, because the row changed or another caller
+            ///   filled it during the load;
+            /// - `load_failed`: rows whose load failed;
+            /// - `stale_served`, `soft_timeout`: old values that were served because a load failed, or took too long;
+            /// - `unguarded`: rows that were read from the database without a lease: the server failed, or another caller took too long;
+            /// - `shared`: answers and errors of another caller of this process, which callers that waited for the row share;
+            /// - `undecodable`: cached values that the codec could not decode;
+            /// - `errors`: replies that were errors or did not arrive.
+            pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+                lock(&self.core.commands.counts).clone()
+            }
+
+            $colour! {
+                /// A writer's first call, before the commit. If it fails, do not commit. With a feed it does nothing.
+                ///
+                /// # Errors
+                /// The server's first error, for any id.
+                pub async fn announce<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
+                    let ids = bytes_of(ids);
+                    self.core.commands.announce(&self.client, &ids).await
+                }
+
+                /// A writer's second call, after the commit. It is repeated until the server answers for every id, and in a
+                /// task also if the future is dropped. With a feed it does nothing.
+                ///
+                /// If the outcome of the commit is unknown, find it out before this call, or end the database's session: a
+                /// commit that lands after this call leaves the old row cached.
+                ///
+                /// # Errors
+                /// [`Error::Unconfirmed`] after the guard's `patience`.
+                pub async fn confirm<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
+                    let ids = bytes_of(ids);
+                    self.core.commands.confirm(&self.client, ids).await
+                }
+
+                /// Deletes ids that never return from the filter, after their rows were deleted inside of [`Self::changed`].
+                /// The filter needs the hash `siphash`. With a feed it does nothing.
+                ///
+                /// # Errors
+                /// The server's first error.
+                pub async fn forget<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
+                    let ids = bytes_of(ids);
+                    self.core.commands.forget(&self.client, &ids).await
+                }
+            }
+        }
+
+        $colour! {
+            /// Fills the filter of a guard as [`filling_name`](crate::keys::filling_name), and renames it to `key` once every
+            /// id is in it. Returns how many ids were new. Writers that are active meanwhile have to announce to both names.
+            ///
+            /// A filter that lost ids denies their rows. To make it survive a failover, pass as `replicas` the number of all
+            /// replicas that may be promoted; to make it survive a restart, pass `aof`.
+            ///
+            /// # Errors
+            /// [`Error::FilterExists`]: another client may be filling it. [`Error::NotDurable`]: a batch, or the new name, did
+            /// not reach the replicas in time. After any other error the filling name may be left: delete it and begin again.
+            pub async fn fill_filter<T: Item>(
+                client: &Client,
+                key: impl AsRef<[u8]>,
+                ids: impl IntoIterator<Item = T>,
+                rate: f64,
+                capacity: u64,
+                options: &Options,
+                durability: &Durability,
+            ) -> Result<usize, Error> {
+                core::fill_filter(client, key.as_ref(), ids, rate, capacity, options, durability).await
+            }
+        }
+    };
 }
+#[cfg(feature = "tokio")]
+pub(crate) use guard_methods;
+
+guard_methods!(blocking);

@@ -15,7 +15,7 @@ use tokio::time;
 use crate::Error;
 #[cfg(feature = "tls")]
 use crate::client::choose_provider;
-use crate::client::{TIMEOUT, at, in_use, pipeline, replies, seeds};
+use crate::client::{Settings, TIMEOUT, at, client_methods, in_use, pipeline, replies, seeds};
 use crate::core::{Cluster, Io, Node, Reply, Slot, Waiter};
 use crate::slots::Address;
 
@@ -38,13 +38,6 @@ pub struct Client {
     settings: Arc<Settings>,
     connections: Arc<Connections>,
     cluster: Option<Arc<Cluster<Client>>>,
-}
-
-#[derive(Debug, Clone)]
-struct Settings {
-    redis: redis::Client,
-    connections: usize,
-    timeout: Duration,
 }
 
 struct Connections {
@@ -91,16 +84,9 @@ impl std::fmt::Debug for Connections {
     }
 }
 
-impl Client {
-    /// Makes a client of a server, for instance `redis://HOST:PORT/DATABASE`, or `rediss://...` with the feature `tls`. It opens up to 100 connections when they are needed,
-    /// and has a timeout of 1 second.
-    ///
-    /// # Errors
-    /// The URL is invalid.
-    pub fn open(server: impl IntoConnectionInfo) -> Result<Self, Error> {
-        Ok(Self::of(redis::Client::open(server)?))
-    }
+client_methods!();
 
+impl Client {
     /// Uses the settings of a client of [redis-rs](crate::redis), for TLS certificates for instance.
     pub fn of(redis: redis::Client) -> Self {
         let settings = Settings { redis, connections: 100, timeout: TIMEOUT };
@@ -111,17 +97,6 @@ impl Client {
         }
     }
 
-    /// Makes a client of a cluster from some of its nodes; one that answers is enough, the others are found. Commands go to the
-    /// node that holds their key, and each node has as many connections as [`Self::with_connections`] says. All nodes have the
-    /// password and the TLS settings of the first that is named here.
-    ///
-    /// # Errors
-    /// A URL is invalid, or no URL is given.
-    pub fn cluster<T: IntoConnectionInfo>(nodes: impl IntoIterator<Item = T>) -> Result<Self, Error> {
-        let (redis, seeds) = seeds(nodes)?;
-        Ok(Self { cluster: Some(Arc::new(Cluster::new(seeds))), ..Self::of(redis) })
-    }
-
     /// Sets the maximum number of connections, at least 2. Callers that would wait for a row on more than half of them wait in the
     /// process.
     #[must_use]
@@ -129,19 +104,6 @@ impl Client {
         Arc::make_mut(&mut self.settings).connections = most.max(2);
         self.connections = Arc::new(Connections::new(most));
         self
-    }
-
-    /// Sets how long a call to the server may take: a second, with the time for a connection. Commands that wait in the server, for a
-    /// guard's `wait` or its durability, may take that much longer. Merges, and dumps of large filters, need more.
-    #[must_use]
-    pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        Arc::make_mut(&mut self.settings).timeout = timeout;
-        self
-    }
-
-    /// Returns what is left of the time limit of a call.
-    fn left(&self, begun: Instant) -> Duration {
-        self.settings.timeout.saturating_sub(begun.elapsed())
     }
 
     async fn connect(&self, begun: Instant) -> Result<MultiplexedConnection, RedisError> {

@@ -3,23 +3,10 @@
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Client;
-use crate::core::{self, Batch, FilterCore};
+use crate::core::{self, Batch, FilterCore, asynchronous};
 use crate::dump::File;
+use crate::filter::filter_methods;
 use crate::{Error, Info, Insert, Item, Options, Plan, Stats};
-
-/// Returns the size of a filter with these options once it has `items` items (BF.PLAN). Creates nothing.
-///
-/// # Errors
-/// [`Error::ModuleMissing`]; invalid options; the server cannot be reached.
-pub async fn plan(
-    client: &Client,
-    rate: f64,
-    capacity: u64,
-    items: Option<u64>,
-    options: &Options,
-) -> Result<Plan, Error> {
-    core::plan(client, rate, capacity, items, options).await
-}
 
 /// A filter in a server.
 ///
@@ -51,124 +38,9 @@ pub struct Filter {
     core: FilterCore,
 }
 
+filter_methods!(asynchronous);
+
 impl Filter {
-    /// Names a filter. Sends nothing.
-    pub fn new(client: &Client, key: impl AsRef<[u8]>) -> Self {
-        Self { client: client.clone(), core: FilterCore { key: key.as_ref().to_vec(), create: true } }
-    }
-
-    /// Makes an add to a missing filter fail with [`Error::FilterMissing`], instead of creating a filter from the server's
-    /// configuration.
-    #[must_use]
-    pub fn without_create(mut self) -> Self {
-        self.core.create = false;
-        self
-    }
-
-    /// Returns the filter's key.
-    pub fn key(&self) -> &[u8] {
-        &self.core.key
-    }
-
-    /// Creates the filter. `rate` is the false positive rate, between 0 and 1; `capacity` is the number of items for which it
-    /// has room before it grows.
-    pub async fn reserve(&self, rate: f64, capacity: u64, options: &Options) -> Result<(), Error> {
-        self.core.reserve(&self.client, rate, capacity, options).await
-    }
-
-    /// Creates the filter unless it exists. Returns whether it is new. An existing filter is left unchanged.
-    pub async fn reserve_exist_ok(&self, rate: f64, capacity: u64, options: &Options) -> Result<bool, Error> {
-        self.core.reserve_exist_ok(&self.client, rate, capacity, options).await
-    }
-
-    /// Adds an item. Returns true if it is certainly new, false if it was in or is a false positive.
-    pub async fn add(&self, item: impl Item) -> Result<bool, Error> {
-        self.core.add(&self.client, &item.item_bytes()).await
-    }
-
-    /// Adds any number of items, 500 or 1 MiB per command and 16 commands together. Returns the answers in the order of the
-    /// items. [`Error::answers`] has the answers before a failure.
-    pub async fn add_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
-        self.core.many(&self.client, Batch::Add, items).await
-    }
-
-    /// Returns false if the item is certainly not in the filter, true if it is or is a false positive. A missing filter has no
-    /// items.
-    pub async fn exists(&self, item: impl Item) -> Result<bool, Error> {
-        self.core.get_item(&self.client, "BF.EXISTS", &item.item_bytes()).await
-    }
-
-    /// Looks up any number of items.
-    pub async fn exists_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
-        self.core.many(&self.client, Batch::Exists, items).await
-    }
-
-    /// Deletes an item from a filter with the hash `siphash` or with counters. Returns whether it was found.
-    pub async fn delete(&self, item: impl Item) -> Result<bool, Error> {
-        self.core.get_item(&self.client, "BF.DEL", &item.item_bytes()).await
-    }
-
-    /// Deletes any number of items.
-    pub async fn delete_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
-        self.core.many(&self.client, Batch::Delete, items).await
-    }
-
-    /// Returns how often the item is in a filter with counters, at most 15.
-    pub async fn count(&self, item: impl Item) -> Result<u64, Error> {
-        self.core.get_item(&self.client, "BF.COUNT", &item.item_bytes()).await
-    }
-
-    /// Returns the number of items; 0 if there is no filter.
-    pub async fn card(&self) -> Result<u64, Error> {
-        self.core.get(&self.client, "BF.CARD").await
-    }
-
-    /// Returns the filter's capacity, size and number of items (BF.INFO).
-    pub async fn info(&self) -> Result<Info, Error> {
-        self.core.get(&self.client, "BF.INFO").await
-    }
-
-    /// Returns the filter's kind, fill and current error rate (BF.STATS). The server reads at most 1 MiB of each layer.
-    pub async fn stats(&self) -> Result<Stats, Error> {
-        self.core.get(&self.client, "BF.STATS").await
-    }
-
-    /// Adds items, and creates a missing filter with these options (BF.INSERT). Without items it only creates the filter, which needs
-    /// a seed, `tightening` or `validate_scale_to`.
-    pub async fn insert<T: Item>(
-        &self,
-        items: impl IntoIterator<Item = T>,
-        insert: &Insert,
-    ) -> Result<Vec<bool>, Error> {
-        self.core.insert(&self.client, items, insert).await
-    }
-
-    /// Adds the items of the sources to this filter (BF.MERGE). If it is missing, it is created with the options of the first
-    /// source. All need the same rate, capacity, expansion, hash and seed.
-    pub async fn merge<K: AsRef<[u8]>>(&self, sources: impl IntoIterator<Item = K>) -> Result<(), Error> {
-        self.core.merge(&self.client, sources).await
-    }
-
-    /// Begins the next bucket of a filter that forgets. Returns how many items were dropped with the oldest.
-    pub async fn rotate(&self) -> Result<u64, Error> {
-        self.core.get(&self.client, "BF.ROTATE").await
-    }
-
-    /// Returns lines with the sizes of the filter and of each layer (BF.DEBUG).
-    pub async fn debug(&self) -> Result<Vec<String>, Error> {
-        self.core.get(&self.client, "BF.DEBUG").await
-    }
-
-    /// Empties the filter, and keeps its options.
-    pub async fn clear(&self) -> Result<(), Error> {
-        self.core.get(&self.client, "BF.CLEAR").await
-    }
-
-    /// Deletes the key. Returns whether it existed.
-    pub async fn drop(&self) -> Result<bool, Error> {
-        self.core.get(&self.client, "UNLINK").await
-    }
-
     /// Writes the filter to a file, record by record (BF.SCANDUMP), in a few MiB of memory. Returns the bytes of data. Items
     /// that are added meanwhile may be missing. Does not work for valkey-bloom's layout.
     pub async fn dump(&self, file: impl AsyncWrite + Unpin) -> Result<u64, Error> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::Client;
 use super::client::detach;
 use super::turns::Turns;
-use crate::core::{self, Commands, GuardCore, lock};
-use crate::guard::{Named, bytes_of, in_order};
+use crate::core::{self, Commands, GuardCore, asynchronous, lock};
+use crate::guard::{Named, bytes_of, guard_methods, in_order};
 use crate::{BoxError, Bytes, Codec, Durability, Error, GuardOptions, Item, Options, WithLoader};
 
 /// Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. Clones share the
@@ -41,22 +41,6 @@ pub struct Guard<C: Codec = Bytes> {
 impl<C: Codec> Clone for Guard<C> {
     fn clone(&self) -> Self {
         Self { client: self.client.clone(), core: Arc::clone(&self.core), turns: self.turns.clone() }
-    }
-}
-
-impl<C: Codec> std::fmt::Debug for Guard<C> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
-        formatter.debug_struct("Guard").field("options", self.core.options()).finish_non_exhaustive()
-    }
-}
-
-impl Guard {
-    /// Makes a guard whose rows are bytes.
-    ///
-    /// # Errors
-    /// [`Error::Refused`]: the options are invalid.
-    pub fn new(client: &Client, filter: impl AsRef<[u8]>, options: GuardOptions) -> Result<Self, Error> {
-        Self::with_codec(client, filter, Bytes, options)
     }
 }
 
@@ -216,43 +200,6 @@ impl<C: Codec> Guard<C> {
         self.core.get_many(&self.client, &named.keys, ttl, load).await
     }
 
-    /// Returns how often each event has happened:
-    ///
-    /// - `absent`, `hit`, `stale`, `load`, `wait`: replies of BF.FETCH, one for each row;
-    /// - `filled`, `lease_lost`: loaded rows that were cached, and those that were not, because the row changed or another caller
-    ///   filled it during the load;
-    /// - `load_failed`: rows whose load failed;
-    /// - `stale_served`, `soft_timeout`: old values that were served because a load failed, or took too long;
-    /// - `unguarded`: rows that were read from the database without a lease: the server failed, or another caller took too long;
-    /// - `shared`: answers and errors of another caller of this process, which callers that waited for the row share;
-    /// - `undecodable`: cached values that the codec could not decode;
-    /// - `errors`: replies that were errors or did not arrive.
-    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
-        lock(&self.core.commands.counts).clone()
-    }
-
-    /// A writer's first call, before the commit. If it fails, do not commit. With a feed it does nothing.
-    ///
-    /// # Errors
-    /// The server's first error, for any id.
-    pub async fn announce<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
-        let ids = bytes_of(ids);
-        self.core.commands.announce(&self.client, &ids).await
-    }
-
-    /// A writer's second call, after the commit. It is repeated until the server answers for every id, also if this future is
-    /// dropped. With a feed it does nothing.
-    ///
-    /// If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that lands
-    /// after this call leaves the old row cached.
-    ///
-    /// # Errors
-    /// [`Error::Unconfirmed`] after the guard's `patience`.
-    pub async fn confirm<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
-        let ids = bytes_of(ids);
-        self.core.commands.confirm(&self.client, ids).await
-    }
-
     /// Announces ids, calls `write`, and confirms them, whatever `write` returns, and also if it panics or this future is dropped.
     /// The transaction that inserts, changes or deletes the rows has to end inside of `write`, its outcome known: a database must
     /// not commit it after `write` was dropped.
@@ -271,16 +218,6 @@ impl<C: Codec> Guard<C> {
         let outcome = write().await;
         self.core.commands.confirm(&self.client, std::mem::take(&mut pending.ids)).await?;
         outcome.map_err(Error::caller)
-    }
-
-    /// Deletes ids that never return from the filter, after their rows were deleted inside of [`Self::changed`]. The filter needs
-    /// the hash `siphash`. With a feed it does nothing.
-    ///
-    /// # Errors
-    /// The server's first error.
-    pub async fn forget<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
-        let ids = bytes_of(ids);
-        self.core.commands.forget(&self.client, &ids).await
     }
 }
 
@@ -316,23 +253,4 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// Fills the filter of a guard as [`filling_name`](crate::keys::filling_name), and renames it to `key` once every id is in it.
-/// Returns how many ids were new. Writers that are active meanwhile have to announce to both names.
-///
-/// A filter that lost ids denies their rows. To make it survive a failover, pass as `replicas` the number of all replicas that may
-/// be promoted; to make it survive a restart, pass `aof`.
-///
-/// # Errors
-/// [`Error::FilterExists`]: another client may be filling it. [`Error::NotDurable`]: a batch, or the new name, did not reach the
-/// replicas in time. After any other error the filling name may be left: delete it and begin again.
-pub async fn fill_filter<T: Item>(
-    client: &Client,
-    key: impl AsRef<[u8]>,
-    ids: impl IntoIterator<Item = T>,
-    rate: f64,
-    capacity: u64,
-    options: &Options,
-    durability: &Durability,
-) -> Result<usize, Error> {
-    core::fill_filter(client, key.as_ref(), ids, rate, capacity, options, durability).await
-}
+guard_methods!(asynchronous);

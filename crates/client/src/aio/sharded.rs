@@ -1,7 +1,8 @@
 //! A filter in many shards, for tasks.
 
 use super::Client;
-use crate::core::{Batch, ShardedCore, create_sharded};
+use crate::core::{Batch, ShardedCore, asynchronous, create_sharded};
+use crate::sharded::sharded_methods;
 use crate::{Error, Info, Item, Options};
 
 /// A filter in many shards, each in a slot of its own, so that the nodes of a cluster share its memory and its load. A batch is
@@ -30,125 +31,4 @@ pub struct ShardedFilter {
     core: ShardedCore,
 }
 
-impl ShardedFilter {
-    /// Opens a filter. Fails with [`Error::FilterMissing`] if there is none with this name.
-    pub async fn open(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, Error> {
-        Ok(Self { client: client.clone(), core: ShardedCore::open(client, name.as_ref()).await? })
-    }
-
-    /// Creates a filter for `capacity` items in 1 to 16384 shards. Each has room for its part and four standard deviations.
-    /// Filters that are to be merged need the same seed. Fails with [`Error::FilterExists`] if there is one with this name.
-    pub async fn create(
-        client: &Client,
-        name: impl AsRef<[u8]>,
-        rate: f64,
-        capacity: u64,
-        shards: u32,
-        options: &Options,
-    ) -> Result<Self, Error> {
-        create_sharded(client, name.as_ref(), rate, capacity, shards, options, false).await?;
-        Self::open(client, name).await
-    }
-
-    /// Completes a creation that was interrupted. Do not use it to replace a lost shard: the new shard would deny the items of the
-    /// lost one.
-    pub async fn resume(
-        client: &Client,
-        name: impl AsRef<[u8]>,
-        rate: f64,
-        capacity: u64,
-        shards: u32,
-        options: &Options,
-    ) -> Result<Self, Error> {
-        create_sharded(client, name.as_ref(), rate, capacity, shards, options, true).await?;
-        Self::open(client, name).await
-    }
-
-    /// Returns the filter's name.
-    pub fn name(&self) -> &[u8] {
-        &self.core.name
-    }
-
-    /// Returns the number of shards.
-    pub fn shards(&self) -> u32 {
-        self.core.shards
-    }
-
-    /// Returns the keys of the shards in order.
-    pub fn keys(&self) -> Vec<Vec<u8>> {
-        self.core.keys()
-    }
-
-    /// Adds an item. Returns true if it is certainly new.
-    pub async fn add(&self, item: impl Item) -> Result<bool, Error> {
-        self.core.one(&self.client, Batch::Add, &item.item_bytes()).await
-    }
-
-    /// Adds any number of items. Returns the answers in the order of the items.
-    pub async fn add_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
-        self.core.many(&self.client, Batch::Add, items).await
-    }
-
-    /// Returns false if the item is certainly not in the filter.
-    pub async fn exists(&self, item: impl Item) -> Result<bool, Error> {
-        self.core.one(&self.client, Batch::Exists, &item.item_bytes()).await
-    }
-
-    /// Looks up any number of items.
-    pub async fn exists_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
-        self.core.many(&self.client, Batch::Exists, items).await
-    }
-
-    /// Deletes items; the shards need the hash `siphash` or counters.
-    pub async fn delete_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
-        self.core.many(&self.client, Batch::Delete, items).await
-    }
-
-    /// Returns the number of items in all shards.
-    pub async fn card(&self) -> Result<u64, Error> {
-        self.core.card(&self.client).await
-    }
-
-    /// Returns BF.INFO of each shard in order.
-    pub async fn infos(&self) -> Result<Vec<Info>, Error> {
-        self.core.infos(&self.client).await
-    }
-
-    /// Returns the sums over all shards; `layers` and `expansion` are those of the shard with the most layers.
-    pub async fn info(&self) -> Result<Info, Error> {
-        self.core.info(&self.client).await
-    }
-
-    /// Fails with [`Error::ShardMissing`] if a shard is missing.
-    pub async fn verify(&self) -> Result<(), Error> {
-        self.core.verify(&self.client).await
-    }
-
-    /// Reads the number of shards again.
-    pub async fn reopen(&mut self) -> Result<(), Error> {
-        self.core.reopen(&self.client).await
-    }
-
-    /// Empties all shards.
-    pub async fn clear(&self) -> Result<(), Error> {
-        self.core.clear(&self.client).await
-    }
-
-    /// Adds this filter's items to the sharded filter `destination`, which is created if it is missing. Fails with
-    /// [`Error::Refused`] if it has another number of shards. Both need the same rate, capacity and seed.
-    pub async fn merge_into(&self, destination: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.core.merge_into(&self.client, destination.as_ref()).await
-    }
-
-    /// Deletes all shards and their number.
-    pub async fn drop(&self) -> Result<(), Error> {
-        self.core.drop(&self.client).await
-    }
-
-    /// Doubles the number of shards by copying each (BF.SCANDUMP). No item is denied. Nobody may add meanwhile: an item that is
-    /// added to a shard after it was copied would be denied. The copies keep the items of both halves, so the shards are as full
-    /// as before, and the new room is for new items.
-    pub async fn double(&mut self) -> Result<(), Error> {
-        self.core.double(&self.client).await
-    }
-}
+sharded_methods!(asynchronous);

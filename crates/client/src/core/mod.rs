@@ -146,6 +146,28 @@ pub fn now_within<T>(future: impl Future<Output = T>, at_most: Duration) -> Opti
     }
 }
 
+/// Makes methods for threads of a list of asynchronous ones, which has every method once: each is run in the calling thread.
+macro_rules! blocking {
+    ($(
+        $(#[$attribute:meta])*
+        pub async fn $name:ident $(<$($type:ident: $bound:path),+>)? ($($arguments:tt)*) -> $result:ty $body:block
+    )*) => {$(
+        $(#[$attribute])*
+        pub fn $name $(<$($type: $bound),+>)? ($($arguments)*) -> $result {
+            $crate::core::now(async { $body })
+        }
+    )*};
+}
+pub(crate) use blocking;
+
+/// Makes methods for tasks of the same list.
+#[cfg(feature = "tokio")]
+macro_rules! asynchronous {
+    ($($methods:tt)*) => { $($methods)* };
+}
+#[cfg(feature = "tokio")]
+pub(crate) use asynchronous;
+
 /// Sends one command.
 pub async fn one(io: &impl Io, command: Cmd) -> Reply {
     let reply = io.ask(vec![command], None).await.pop();

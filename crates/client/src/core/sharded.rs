@@ -38,7 +38,7 @@ async fn each<T: replies::Reply>(io: &impl Io, keys: &[Vec<u8>], make: impl Fn(&
     Ok(results)
 }
 
-/// Creates the shards of a filter. With `resume` it may have some of them already.
+/// Creates the shards of a filter, and opens it. With `resume` it may have some of them already.
 pub async fn create(
     io: &impl Io,
     name: &[u8],
@@ -47,7 +47,7 @@ pub async fn create(
     shards: u32,
     options: &Options,
     resume: bool,
-) -> Result<(), Error> {
+) -> Result<ShardedCore, Error> {
     check_shards(shards)?;
     let mut set = command("SET", &count_key(name));
     set.arg(shards).arg("NX");
@@ -74,7 +74,7 @@ pub async fn create(
             }
         }
     }
-    Ok(())
+    ShardedCore::open(io, name).await
 }
 
 /// A sharded filter that is open.
