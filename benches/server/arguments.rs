@@ -19,33 +19,26 @@ pub struct Arguments {
     ///
     /// NAME is its name in the tables. If it needs another server, SERVER is that server's program.
     ///
-    /// Without a value it is RedisBloom: the newest redisbloom-*.so in the folder that BLOOMGATE_PEERS names for which
-    /// BLOOMGATE_SERVERS, the PATH or target/servers has a server. All modules then run on that server, and RedisBloom
-    /// replaces our filter of its layout.
+    /// Without a value it is RedisBloom 8: redisbloom-8.so in the folder that BLOOMGATE_PEERS names. All modules then run on a
+    /// server of Redis 8 from BLOOMGATE_SERVERS, the PATH or target/servers, and RedisBloom replaces our filter of its layout.
     #[arg(long = "peer", value_name = "NAME=MODULE[@SERVER]", num_args = 0..=1, default_missing_value = "")]
     pub peers: Vec<Peer>,
-    /// Run only this section. It may be given several times. `peer` needs a --peer.
+    /// Run only this section. It may be given several times.
     #[arg(long = "only", value_name = "SECTION", default_values_t = Section::value_variants().to_vec(), hide_default_value = true)]
     pub sections: Vec<Section>,
     /// The folder for tables. The repository's own copy is in benches/results.
     #[arg(long, value_name = "FOLDER", default_value = "target/bench")]
     pub out: PathBuf,
-    /// Items of the largest filter of the section `scale`, and of the filter of `limit`. Filters of `kinds` have at most
-    /// 100000000, those of `pauses` at most 1 GiB.
+    /// Items of the largest filter of the section `scale`. Filters of `kinds` have at most 100000000, those of `pauses` at
+    /// most 1 GiB.
     #[arg(long, value_name = "ITEMS", default_value_t = 1_000_000_000)]
     pub largest: u64,
-    /// How full the filter of the section `limit` gets: above 0 and at most 1.
-    #[arg(long, value_name = "FRACTION", default_value = "1", value_parser = fraction)]
-    pub fill: f64,
     /// The server to start: redis-server, or the one that RedisBloom needs.
     #[arg(long, value_name = "PROGRAM")]
     pub server: Option<String>,
     /// Our module. By default the one that scripts/bench builds.
     #[arg(long, value_name = "FILE")]
     pub module: Option<PathBuf>,
-    /// Run a loop over the filter's kernel, for a program that counts its instructions.
-    #[arg(long = "loop", num_args = 2, value_names = ["NAME", "TIMES"], hide = true)]
-    pub kernel_loop: Option<Vec<String>>,
     /// Given by cargo bench.
     #[arg(long, hide = true)]
     bench: bool,
@@ -57,12 +50,8 @@ pub struct Arguments {
 /// A section of the benchmark. Sections run in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Section {
-    Commands,
-    HugePages,
-    Chain,
     Saving,
     Scale,
-    Limit,
     Small,
     Peer,
     Pauses,
@@ -114,13 +103,6 @@ impl FromStr for Peer {
     }
 }
 
-fn fraction(text: &str) -> Result<f64, String> {
-    let number: Option<f64> = text.parse().ok();
-    number
-        .filter(|number| *number > 0.0 && *number <= 1.0)
-        .ok_or_else(|| "expected a number above 0, at most 1".to_owned())
-}
-
 impl Arguments {
     /// Parses the arguments of a program, without its name.
     ///
@@ -167,9 +149,9 @@ mod tests {
 
     #[test]
     fn peers_and_sections_repeat() {
-        let words = "--quick --peer A=a.so --peer B=b.so@/opt/valkey-server --only chain --only scale --largest 1000";
+        let words = "--quick --peer A=a.so --peer B=b.so@/opt/valkey-server --only small --only scale --largest 1000";
         let arguments = read(words).expect("a run");
-        assert_eq!(arguments.sections, [Section::Chain, Section::Scale]);
+        assert_eq!(arguments.sections, [Section::Small, Section::Scale]);
         assert_eq!((arguments.quick, arguments.largest), (true, 1000));
         let peer = |name: &str, module: &str, server: Option<&str>| {
             Peer::Module(PeerModule { name: name.into(), module: module.into(), server: server.map(str::to_owned) })
@@ -189,21 +171,10 @@ mod tests {
 
     #[test]
     fn bad_arguments_are_refused() {
-        for words in [
-            "--fast",
-            "--only speed",
-            "--peer a.so",
-            "--peer =a.so",
-            "--peer A=",
-            "--out",
-            "--largest many",
-            "--fill 0",
-            "--fill 1.1",
-        ] {
+        for words in ["--fast", "--only speed", "--peer a.so", "--peer =a.so", "--peer A=", "--out", "--largest many"] {
             let error = read(words).expect_err(words);
             assert_eq!(error.exit_code(), 2, "{words}");
         }
-        assert_eq!(read("--loop single 10").expect("a loop").kernel_loop, Some(vec!["single".into(), "10".into()]));
     }
 
     /// `scripts/bench --help` prints the file without building anything.

@@ -10,7 +10,7 @@ use super::answers::{Answers, count_reply};
 use super::items::{Batch, Set, next_size};
 use testing::Connection;
 
-/// The number of connections, the default of redis-benchmark.
+/// The number of connections.
 const CONNECTIONS: usize = 50;
 
 /// Sends commands on the items with the numbers of a range.
@@ -19,7 +19,7 @@ pub struct Stream<'a> {
     pub words: &'a [&'a str],
     /// The set of the items.
     pub set: Set,
-    /// Items per command.
+    /// Items per command. With none, each number stands for a command.
     pub items: u64,
     /// Pipelined commands per connection.
     pub pipeline: u64,
@@ -60,12 +60,13 @@ impl Stream<'_> {
                     count_reply(client.stream(), &mut line, &mut answers)?;
                 }
                 if next < numbers.end {
-                    let (items, together) = next_size(self.items, self.pipeline, numbers.end - next);
+                    let (used, together) = next_size(self.items.max(1), self.pipeline, numbers.end - next);
+                    let items = used.min(self.items);
                     if (items, together) != (batch.items, batch.commands) {
                         batch = Batch::new(self.words, self.set, items, together);
                     }
                     client.stream().get_mut().write_all(batch.numbered_from(next))?;
-                    next += items * together;
+                    next += used * together;
                     commands += together;
                     *waiting = together;
                 }

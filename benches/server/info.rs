@@ -1,5 +1,4 @@
-//! Parses the output of servers and programs: the lines of INFO, the statistics of a command, redis-benchmark's CSV, and
-//! /proc. These are pure functions of text.
+//! Parses the output of servers and programs: the lines of INFO, the statistics of a command, and /proc. These are pure functions of text.
 
 /// Returns the value after `name:` in INFO, /proc/PID/status and similar texts, trimmed.
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
@@ -37,15 +36,6 @@ pub fn command_statistics(text: &str, command: &str) -> Option<CommandStatistics
         let value = |wanted: &str| rest.split(',').find_map(|pair| pair.strip_prefix(wanted)?.strip_prefix('='));
         Some(CommandStatistics { calls: value("calls")?.parse().ok()?, microseconds: value("usec")?.parse().ok()? })
     })
-}
-
-/// Returns the requests per second from `redis-benchmark --csv`: the second field of the last line. The first field, the
-/// command, is in quotes and may contain anything.
-pub fn requests_per_second(csv: &str) -> Option<f64> {
-    let line = csv.lines().rev().find(|line| line.starts_with('"'))?;
-    let fields: Vec<&str> = line.split("\",\"").collect();
-    // The fields after the command are: rps, average, min, p50, p95, p99, max latency.
-    fields.get(fields.len().checked_sub(7)?)?.trim_matches('"').parse().ok()
 }
 
 /// Returns the seconds that the server took to load its snapshot, according to its log.
@@ -86,15 +76,6 @@ mod tests {
         assert!((exists.microseconds_per_call() - 1001.0 / 3000.0).abs() < 1e-12);
         assert_eq!(command_statistics(info, "exists"), None);
         assert_eq!(command_statistics(info, "config|resetstat").unwrap().microseconds, 9);
-    }
-
-    #[test]
-    fn requests_a_second_are_found_after_any_command() {
-        let csv = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\
-                   \"p99_latency_ms\",\"max_latency_ms\"\n\
-                   \"BF.EXISTS f a\",\"b\",\"1250000.50\",\"0.1\",\"0.2\",\"0.3\",\"0.4\",\"0.5\",\"0.6\"\n";
-        assert_eq!(requests_per_second(csv), Some(1_250_000.5));
-        assert_eq!(requests_per_second("Could not connect\n"), None);
     }
 
     #[test]

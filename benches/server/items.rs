@@ -1,6 +1,5 @@
-//! The items of all measurements: URLs of 70 bytes that differ in a number of twelve digits, in the format in which
-//! redis-benchmark writes random numbers. Also the commands that contain them, which are encoded once and renumbered each time
-//! they are sent, so that the client's time is mostly spent on the socket.
+//! The items of all measurements: URLs of 70 bytes that differ in a number of twelve digits, and the commands that contain them.
+//! Commands are encoded once and renumbered each time they are sent, so that the client spends most of its time on the socket.
 
 /// The prefix before the number selects the set of an item; the sets are disjoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +8,7 @@ pub enum Set {
     Members,
     /// Items that are never added.
     Absent,
-    /// Items that redis-benchmark adds with random numbers.
+    /// Members that single adds or another client have added.
     Drawn,
 }
 
@@ -24,11 +23,6 @@ impl Set {
             Self::Absent => "https://www.example.org/archive/of-the-news/2024/missings/",
             Self::Drawn => "https://www.example.org/archive/of-the-news/2024/readings/",
         }
-    }
-
-    /// Returns an item whose number redis-benchmark chooses.
-    pub fn drawn_item(self) -> String {
-        format!("{}__rand_int__", self.prefix())
     }
 }
 
@@ -87,10 +81,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_has_70_bytes_in_either_form() {
+    fn an_item_has_70_bytes() {
         for set in [Set::Members, Set::Absent, Set::Drawn] {
             assert_eq!(set.prefix().len() + DIGITS, 70);
-            assert_eq!(set.drawn_item().len(), 70);
         }
     }
 

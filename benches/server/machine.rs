@@ -40,27 +40,10 @@ impl Processors {
     }
 }
 
-/// Returns a command that runs a program on some processors, if the system supports that.
-pub fn command_on(processors: Option<&str>, program: &std::path::Path) -> Command {
-    match processors {
-        None => Command::new(program),
-        Some(processors) => {
-            let mut command = Command::new("taskset");
-            command.args(["-c", processors]).arg(program);
-            command
-        }
-    }
-}
-
 /// Returns the output of a program without the trailing line end, or an empty string if it cannot be run.
 pub fn output_of(program: &str, words: &[&str]) -> Option<String> {
     let output = Command::new(program).args(words).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
-/// Returns how many bytes programs can still allocate without swapping, if the system reports it.
-pub fn available_bytes() -> Option<u64> {
-    Some(info::number(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")? * 1024)
 }
 
 /// Returns names and values that describe the machine.

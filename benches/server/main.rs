@@ -6,7 +6,7 @@
 //! the client. Requests per second are measured by a client, which can itself be the bottleneck.
 //!
 //! `sections` has one file per section. `items`, `answers`, `client` and `load` generate the load, `instance` and `variants`
-//! run the servers, `statistics` and `table` produce the output, `benches/plots.py` draws it. The parts that need no server have unit tests, which
+//! run the servers, `statistics` and `table` produce the output. The parts that need no server have unit tests, which
 //! `tests.rs` collects.
 
 // In a benchmark, numbers are far below 2^53, and indices come from the lists that they index.
@@ -15,16 +15,12 @@
 
 mod answers;
 mod arguments;
-mod callgrind;
 mod client;
-mod grid;
 mod info;
 mod instance;
 mod items;
 mod load;
-mod loops;
 mod machine;
-mod redisbloom;
 mod results;
 mod sections;
 mod statistics;
@@ -36,20 +32,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 
-use arguments::{Arguments, Peer};
+use arguments::{Arguments, Peer, PeerModule};
 use machine::Processors;
 use results::Results;
 use variants::Bench;
 
 fn main() -> ExitCode {
     let arguments = Arguments::read(std::env::args().skip(1)).unwrap_or_else(|error| error.exit());
-    let outcome = match arguments {
-        Arguments { kernel_loop: Some(words), .. } => loops::run(&words).map(|()| ExitCode::SUCCESS),
-        arguments => run(arguments),
-    };
-    outcome.unwrap_or_else(|error| {
+    run(arguments).unwrap_or_else(|error| {
         eprintln!("bench: {error:#}");
         ExitCode::FAILURE
     })
@@ -58,23 +50,23 @@ fn main() -> ExitCode {
 /// The exit status of a script whose requirements are missing.
 const SKIPPED: u8 = 77;
 
-/// Finds RedisBloom and a server that loads both it and our module. Otherwise says what is missing.
+/// Finds RedisBloom and a server that loads it. Otherwise says what is missing.
 fn add_redisbloom(arguments: &mut Arguments) -> Result<()> {
-    let folder = std::env::var_os("BLOOMGATE_PEERS").map(PathBuf::from);
-    let folder = folder.context("BLOOMGATE_PEERS names no folder with RedisBloom's libraries")?;
-    let entries = fs::read_dir(&folder).with_context(|| format!("BLOOMGATE_PEERS: {}", folder.display()))?;
-    let libraries: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    let programs = arguments.server.as_ref().map_or_else(testing::servers, |server| vec![server.into()]);
-    let versions = programs.into_iter().filter_map(|program| {
-        let version = machine::output_of(program.to_str()?, &["--version"])?;
-        Some((program, version))
-    });
-    let found = redisbloom::choose(&libraries, &versions.collect::<Vec<_>>());
-    let found =
-        found.with_context(|| format!("no server for RedisBloom in {} (BLOOMGATE_SERVERS)", folder.display()))?;
+    let folder = std::env::var_os("BLOOMGATE_PEERS").context("BLOOMGATE_PEERS names no folder with redisbloom-8.so")?;
+    let module = PathBuf::from(folder).join("redisbloom-8.so");
+    ensure!(module.exists(), "there is no {}", module.display());
+    if arguments.server.is_none() {
+        let programs = testing::servers().into_iter().map(|program| program.display().to_string());
+        let is_redis_8 = |program: &String| {
+            machine::output_of(program, &["--version"]).is_some_and(|text| text.starts_with("Redis server v=8"))
+        };
+        let found = programs.into_iter().find(is_redis_8);
+        arguments.server =
+            Some(found.context("RedisBloom 8 needs a server of Redis 8 (BLOOMGATE_SERVERS or --server)")?);
+    }
     arguments.peers.retain(|peer| *peer != Peer::RedisBloom);
-    arguments.peers.insert(0, Peer::Module(found.peer));
-    arguments.server = Some(found.server);
+    let peer = PeerModule { name: "RedisBloom 8".to_owned(), module, server: None };
+    arguments.peers.insert(0, Peer::Module(peer));
     Ok(())
 }
 
@@ -101,8 +93,6 @@ fn run(mut arguments: Arguments) -> Result<ExitCode> {
         variants: variants::variants(&arguments, &module, has_redisbloom),
         quick: arguments.quick,
         largest: arguments.largest,
-        fill: arguments.fill,
-        scratch: scratch.path().to_owned(),
         processors,
     };
     let head = head(&bench, &arguments, machine)?;
@@ -114,7 +104,7 @@ fn run(mut arguments: Arguments) -> Result<ExitCode> {
         sections::run(*section, &bench, &mut results).with_context(|| format!("section {section}"))?;
         eprintln!("bench: {section} took {:.0} s", start.elapsed().as_secs_f64());
     }
-    println!("tables and CSV files are in {}", out.display());
+    println!("the tables are in {}", out.display());
     Ok(ExitCode::SUCCESS)
 }
 

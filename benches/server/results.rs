@@ -1,4 +1,4 @@
-//! The output: each section's tables on the terminal as soon as they are complete, all of them in `tables.md`, and each as CSV.
+//! The output: each section's tables on the terminal as soon as they are complete, and all of them in `tables.md`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,27 +11,20 @@ use super::table::Table;
 pub struct Results {
     folder: PathBuf,
     text: String,
-    sections: Vec<String>,
 }
 
 impl Results {
     /// Creates results that begin with these lines.
     pub fn new(folder: PathBuf, head: String) -> Self {
-        Self { folder, text: head, sections: Vec::new() }
+        Self { folder, text: head }
     }
 
     /// Adds a table: prints it and writes it.
     pub fn table(&mut self, table: &Table) -> Result<()> {
         let text = table.to_markdown();
         println!("{text}");
-        self.write(&format!("{}.csv", table.name), &table.to_csv()?)?;
-        self.sections.push(text);
-        let all = format!("{}\n{}", self.text, self.sections.join("\n"));
-        self.write("tables.md", &all)
-    }
-
-    fn write(&self, name: &str, text: &str) -> Result<()> {
-        let path = self.folder.join(name);
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        self.text += &format!("\n{text}");
+        let path = self.folder.join("tables.md");
+        fs::write(&path, &self.text).with_context(|| format!("cannot write {}", path.display()))
     }
 }

@@ -1,7 +1,4 @@
-//! A table and its two formats: Markdown for people, CSV for programs. Both are made from the same cells, so they cannot
-//! differ.
-
-use anyhow::Result;
+//! A table, which is printed as Markdown.
 
 use super::statistics::Samples;
 
@@ -71,8 +68,6 @@ pub fn summary(samples: &Samples) -> [Cell; 3] {
 /// A table with its title and notes for the reader.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// The name of its CSV file, without the extension.
-    pub name: String,
     /// The title.
     pub title: String,
     /// What was measured and how, one paragraph each.
@@ -83,9 +78,9 @@ pub struct Table {
 
 impl Table {
     /// A table without rows.
-    pub fn new(name: &str, title: &str, columns: &[&str]) -> Self {
+    pub fn new(title: &str, columns: &[&str]) -> Self {
         let columns = columns.iter().map(|column| (*column).to_owned()).collect();
-        Self { name: name.to_owned(), title: title.to_owned(), notes: Vec::new(), columns, rows: Vec::new() }
+        Self { title: title.to_owned(), notes: Vec::new(), columns, rows: Vec::new() }
     }
 
     /// Adds a paragraph.
@@ -128,16 +123,6 @@ impl Table {
             }
         }
         text
-    }
-
-    /// Formats it as CSV (RFC 4180, with bare line feeds), with a header line.
-    pub fn to_csv(&self) -> Result<String> {
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        writer.write_record(&self.columns)?;
-        for row in &self.rows {
-            writer.write_record(row.iter().map(Cell::plain))?;
-        }
-        Ok(String::from_utf8(writer.into_inner()?)?)
     }
 }
 
@@ -188,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn markdown_and_csv_have_the_same_cells() {
-        let mut table = Table::new("t", "Title", &["what", "us"]);
+    fn a_table_is_aligned_markdown() {
+        let mut table = Table::new("Title", &["what", "us"]);
         table.note("A note.");
         table.row(["a | \"b\", c".into(), Cell::Number(1234.5, 5)]);
         table.row(["gone".into()]);
@@ -197,7 +182,6 @@ mod tests {
         assert!(markdown.starts_with("## Title\n\nA note.\n\n| what "), "{markdown}");
         assert!(markdown.contains("| a \\| \"b\", c | 1,234.5 |"), "{markdown}");
         assert!(markdown.lines().all(|line| !line.starts_with('|') || line.chars().count() == 25), "{markdown}");
-        assert_eq!(table.to_csv().unwrap(), "what,us\n\"a | \"\"b\"\", c\",1234.5\ngone,\n");
     }
 
     #[test]

@@ -8,18 +8,7 @@
 
 mod answers;
 mod arguments;
-mod callgrind;
 mod info;
 mod items;
-mod redisbloom;
 mod statistics;
 mod table;
-
-#[test]
-fn stored_plots_match_the_stored_figures() {
-    let plots = std::process::Command::new("python3")
-        .args(["benches/plots.py", "benches/results", "--check"])
-        .output()
-        .unwrap();
-    assert!(plots.status.success(), "{}", String::from_utf8_lossy(&plots.stderr));
-}

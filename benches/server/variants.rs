@@ -57,12 +57,8 @@ pub struct Bench {
     pub variants: Vec<Variant>,
     /// Smaller filters and fewer rounds.
     pub quick: bool,
-    /// Items of the largest filter of `scale`, and of the filter of `limit`.
+    /// Items of the largest filter of `scale`.
     pub largest: u64,
-    /// How full the filter of `limit` gets, up to 1.
-    pub fill: f64,
-    /// The folder of the servers' folders.
-    pub scratch: PathBuf,
     /// The processors of the programs, if they can be chosen.
     pub processors: Option<Processors>,
 }

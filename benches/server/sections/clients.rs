@@ -61,7 +61,7 @@ fn measure(bench: &Bench, results: &mut Results) -> Result<()> {
     let url = format!("redis://127.0.0.1:{}", server.server.port);
     let (rounds, lookups) = (bench.rounds(7, 2), bench.size(64_000, 6_400));
     let columns = ["client", "callers", "rounds", "hits/s", "least", "most", "GET/s", "ratio", "aim"];
-    let mut table = Table::new("clients", "Hits of the guard in each client", &columns);
+    let mut table = Table::new("Hits of the guard in each client", &columns);
     for Client { name, words, requirement: (path, script) } in clients()? {
         if !path.exists() {
             table.note(format!("{name} was not measured: {} is missing, which {script} makes.", path.display()));

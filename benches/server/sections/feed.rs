@@ -207,7 +207,7 @@ fn measure(bench: &Bench, results: &mut Results) -> Result<()> {
         }
     }
     let columns = ["writers", "follower", "rounds", "commits/s", "least", "most", "ratio", "aim", "ms", "added ms"];
-    let mut table = Table::new("feed", "Commits beside the follower", &columns);
+    let mut table = Table::new("Commits beside the follower", &columns);
     for (place, writers) in WRITERS.into_iter().enumerate() {
         for (index, (name, aim)) in FOLLOWERS.into_iter().enumerate() {
             let mut cells: Vec<Cell> = vec![(writers as u64).into(), name.into(), (rounds as u64).into()];
@@ -228,7 +228,7 @@ fn measure(bench: &Bench, results: &mut Results) -> Result<()> {
 
 /// What the follower does by itself.
 fn follower(bench: &Bench, sides: &mut Vec<Side>, results: &mut Results) -> Result<()> {
-    let mut table = Table::new("follower", "The follower", &["what", "follower", "value", "unit", "aim"]);
+    let mut table = Table::new("The follower", &["what", "follower", "value", "unit", "aim"]);
     let mut row = |what: &str, mode: &str, value: f64, unit: &str, aim: Cell| {
         table.row([what.into(), mode.into(), Cell::Number(value, 3), unit.into(), aim]);
     };

@@ -120,7 +120,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
 }
 
 fn table(rows: &[Row], sizes: &Sizes) -> Table {
-    let mut table = Table::new("kinds", "Kinds of filters", &COLUMNS);
+    let mut table = Table::new("Kinds of filters", &COLUMNS);
     for (kind, row) in KINDS.iter().zip(rows) {
         let bits = 8.0 * row.memory_bytes as f64 / sizes.capacity as f64;
         let mut cells: Vec<Cell> = vec![kind.name.into(), sizes.capacity.into(), sizes.rounds.into()];

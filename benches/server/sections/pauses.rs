@@ -69,7 +69,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
         }
     }
     let columns = ["while", "variant", "bytes", "rounds", "worst PING, ms", "least", "most", "inside it, ms"];
-    let mut table = Table::new("pauses", "Pauses while a filter is removed", &columns);
+    let mut table = Table::new("Pauses while a filter is removed", &columns);
     for (way, rows) in WAYS.into_iter().zip(&rows) {
         for (running, row) in all.iter().zip(rows).filter(|(running, _)| way.is_of(running)) {
             let name = running.variant.name.as_str();

@@ -1,23 +1,25 @@
-//! Our module compared with another one, command by command: a filter reserved for its items, and one that grew from each
-//! module's defaults.
+//! Single commands, next to the server's EXISTS and to the same command of other modules: on a filter that was reserved for its
+//! items and is much larger than the cache, on one that grew from each module's defaults, and on one that fits the cache.
+
+use std::ops::Range;
 
 use anyhow::Result;
 
 use crate::client::{Outcome, Stream};
-use crate::grid::{Base, Case, Grid};
 use crate::items::Set;
-use crate::load::{self, ABSENT, DRAWN, MANY, Measured, PIPELINE_MANY};
+use crate::load::{self, MANY, PIPELINE_MANY};
 use crate::results::Results;
-use crate::statistics::part_of;
-use crate::table::{Cell, Table};
-use crate::variants::{Bench, Growth, KEY, RATE, Running, Variant};
+use crate::statistics::{Samples, part_of};
+use crate::table::{Cell, Table, summary};
+use crate::variants::{Bench, Growth, KEY, RATE, Running};
 
-/// The filter that grew; the other one is at `KEY`.
-const GROWN: &str = "grown";
-/// The percentage of the reserved filter that is filled in advance.
-const FILLED: u64 = 14;
-/// Names of the filters in the tables.
 const RESERVED: &str = "reserved";
+const GROWN: &str = "grown";
+/// The filter that fits the cache is at `KEY`, and created again in each round.
+const SMALL: &str = "1 MB";
+const SMALL_CAPACITY: u64 = 850_000;
+/// The percentage of the capacity that is filled in advance.
+const FILLED: u64 = 14;
 
 struct Sizes {
     /// The capacity of the reserved filter.
@@ -26,89 +28,129 @@ struct Sizes {
     grown: u64,
     /// Commands on one item per round.
     one: u64,
-    /// Lookups of a hundred items per round.
+    /// Items looked up by commands of a hundred per round.
     many: u64,
     /// Items added per round by either command: so few that the filter that grew does not grow further.
     added: u64,
 }
 
+/// A measured command.
+struct Case {
+    command: &'static str,
+    /// The name of the filter; EXISTS has none.
+    filter: &'static str,
+    items: u64,
+    set: Set,
+}
+
+/// The rounds of a case with a variant.
+#[derive(Clone, Default)]
+struct Figures {
+    microseconds: Samples,
+    requests: Samples,
+}
+
+fn cases() -> Vec<Case> {
+    let case = |command, filter, items, set| Case { command, filter, items, set };
+    let mut cases = vec![case("EXISTS", "", 1, Set::Absent), case("EXISTS", "", MANY, Set::Absent)];
+    for filter in [RESERVED, GROWN, SMALL] {
+        cases.extend([
+            case("BF.EXISTS", filter, 1, Set::Absent),
+            case("BF.MEXISTS", filter, MANY, Set::Absent),
+            case("BF.ADD", filter, 1, Set::Drawn),
+            case("BF.MADD", filter, MANY, Set::Members),
+        ]);
+    }
+    cases.push(case("BF.CARD", SMALL, 0, Set::Absent));
+    cases
+}
+
 /// Runs the section.
 pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
-    if !bench.variants.iter().any(Variant::is_peer) {
-        eprintln!("bench: peer: no other module is here (--peer)");
-        return Ok(());
-    }
     let sizes = Sizes {
         capacity: bench.size(100_000_000, 10_000_000),
         grown: bench.size(10_000_000, 1_000_000),
         one: bench.size(1_000_000, 100_000),
-        many: bench.size(20_000, 2_000),
-        added: bench.size(200_000, 20_000),
+        many: bench.size(2_000_000, 200_000),
+        added: bench.size(100_000, 20_000),
     };
     let rounds = bench.rounds(5, 2) as u64;
-    let mut faults = Vec::new();
+    let (mut faults, mut ready) = (Vec::new(), Vec::new());
+    let columns =
+        ["filter", "variant", "items", "layers", "MEMORY USAGE", "bits/item", "filled, items/s", "rate measured"];
+    let mut memory = Table::new("Memory", &columns);
     let all = bench.start_all(&mut faults);
-    let mut memory = memory_table(&sizes);
-    let mut ready = Vec::new();
     for running in &all {
         eprintln!("bench: peer, filling {}", running.variant.name);
-        let filled = bench.attempt(running.index, &mut faults, || prepare(bench, running, &sizes));
-        if let Some(rows) = filled {
+        if let Some(rows) = bench.attempt(running.index, &mut faults, || prepare(bench, running, &sizes)) {
             rows.into_iter().for_each(|row| memory.row(row));
             ready.push(running);
         }
     }
-    let mut grid = Grid::new(&bench.variants, cases(&sizes));
+    let cases = cases();
+    let mut figures = vec![vec![Figures::default(); cases.len()]; bench.variants.len()];
     for round in 0..rounds {
         eprintln!("bench: peer, round {} of {rounds}", round + 1);
         for running in &ready {
-            bench.attempt(running.index, &mut faults, || measure(bench, running, &sizes, round, &mut grid));
+            let figures = &mut figures[running.index];
+            bench.attempt(running.index, &mut faults, || measure(running, &sizes, round, &cases, figures));
         }
     }
-    let mut table = grid.table("peer", "Compared with another module");
+    let mut table = commands_table(bench, &cases, &figures);
     table.note(format!(
-        "Each module in turn, in a server of the same program. One filter was reserved for {} items at 1%, with NONSCALING, and \
-         is {FILLED}% full; the other was created by the first BF.MADD with the module's defaults, and grew to {} items. Both get \
-         slightly fuller with each of the {rounds} rounds. Items are URLs of 70 bytes.",
+        "`reserved` is a fixed filter for {} items at 1% that is {FILLED}% full. `grown` was created by the first BF.MADD with the \
+         module's defaults, and grew to {} items. Both get slightly fuller with each of the {rounds} rounds. `{SMALL}` is a fixed filter \
+         for {SMALL_CAPACITY} items that is {FILLED}% full before each round. Lookups are of absent items, adds of new ones: URLs of 70 \
+         bytes. BF.CARD opens the key and replies with a stored number, which any command of a module has to do.",
         sizes.capacity, sizes.grown
     ));
     table.note(
-        "us/call is the time inside the command (INFO commandstats). Requests/s are measured by the client, which may be what \
-         limits them.",
+        "us/call is the time inside the command (INFO commandstats). Requests/s are measured by the client, with 50 connections and \
+         pipelines of 32 commands on one item or 4 on a hundred; the client may be what limits them.",
     );
     faults.into_iter().for_each(|fault| table.note(fault));
     results.table(&table)?;
+    memory.note(format!(
+        "The same filters before the first round. Bits are per item of the capacity for the reserved filter, and per item added for the \
+         one that grew. The rate is that of items that were never added, with its standard error, for a filter at {RATE}; the reserved \
+         one is far from full. Filled once, by BF.MADD of {MANY}."
+    ));
     results.table(&memory)
 }
 
-fn memory_table(sizes: &Sizes) -> Table {
-    let columns =
-        ["filter", "variant", "items", "layers", "MEMORY USAGE", "bits/item", "filled, items/s", "rate measured"];
-    let mut table = Table::new("peer-memory", "Memory compared with another module", &columns);
-    table.note(format!(
-        "The same filters before the first round. Bits are per item of the capacity ({}) for the reserved filter, and per item \
-         added for the one that grew. The rate is that of items that were never added, with its standard error, for a filter at \
-         {RATE}; the reserved one is far from full. Filled once, by BF.MADD of {MANY}.",
-        sizes.capacity
-    ));
+fn commands_table(bench: &Bench, cases: &[Case], figures: &[Vec<Figures>]) -> Table {
+    let columns = [
+        "command",
+        "items",
+        "filter",
+        "variant",
+        "us/call",
+        "least",
+        "most",
+        "x EXISTS",
+        "x bloomgate",
+        "requests/s",
+        "least/s",
+        "most/s",
+    ];
+    let mut table = Table::new("Commands", &columns);
+    for (index, case) in cases.iter().enumerate() {
+        for (variant, rows) in bench.variants.iter().zip(figures) {
+            let Figures { microseconds, requests } = &rows[index];
+            let exists = &rows[usize::from(case.items == MANY)].microseconds;
+            let mut cells: Vec<Cell> =
+                vec![case.command.into(), case.items.into(), case.filter.into(), variant.name.as_str().into()];
+            cells.extend(summary(microseconds));
+            cells.push(microseconds.ratio_to(exists).into());
+            cells.push(microseconds.ratio_to(&figures[0][index].microseconds).into());
+            cells.extend(summary(requests));
+            table.row(cells);
+        }
+    }
     table
 }
 
-fn cases(sizes: &Sizes) -> Vec<Case> {
-    let filters = [format!("{RESERVED} for {}", sizes.capacity), format!("{GROWN} to {}", sizes.grown)];
-    let case = |command: &str, filter: &str, base| Case { command: command.into(), filter: filter.into(), base };
-    let of = |filter: &String| {
-        [
-            case("BF.EXISTS, absent item, pipeline 32", filter, Base::One),
-            case("BF.ADD, new item, pipeline 32", filter, Base::One),
-            case("BF.MEXISTS, 100 absent items, pipeline 4", filter, Base::Many),
-            case("BF.MADD, 100 new items, pipeline 4", filter, Base::Many),
-        ]
-    };
-    filters.iter().flat_map(of).collect()
-}
-
-/// Creates and fills both filters. Returns the rows of the table of memory.
+/// Creates and fills both large filters. Returns the rows of the table of memory.
 fn prepare(bench: &Bench, running: &Running, sizes: &Sizes) -> Result<[Vec<Cell>; 2]> {
     let server = &running.server;
     // The first add creates the filter from the module's defaults.
@@ -118,7 +160,9 @@ fn prepare(bench: &Bench, running: &Running, sizes: &Sizes) -> Result<[Vec<Cell>
     server.call(&["RENAME", KEY, GROWN])?;
     running.reserve(sizes.capacity, Growth::Fixed)?;
     let reserved = load::add_members(server, 0..sizes.capacity * FILLED / 100)?;
-    Ok([filter_row(bench, running, RESERVED, sizes.capacity, &reserved)?, grown])
+    let reserved = filter_row(bench, running, RESERVED, sizes.capacity, &reserved)?;
+    server.call(&["RENAME", KEY, RESERVED])?;
+    Ok([reserved, grown])
 }
 
 /// Describes the filter at `KEY`.
@@ -140,21 +184,31 @@ fn filter_row(bench: &Bench, running: &Running, name: &str, items: u64, filled: 
     ])
 }
 
-/// A round on both filters, and of the server's own commands.
-fn measure(bench: &Bench, running: &Running, sizes: &Sizes, round: u64, grid: &mut Grid<'_>) -> Result<()> {
-    let ask = |words: &[&str], items, draw, requests| -> Result<Measured> {
-        load::measure(&running.server, bench.processors.as_ref(), words, items, draw, requests)
-    };
-    let (index, variant) = (running.index, &running.variant);
-    grid.push_base(Base::One, variant, ask(&["EXISTS"], 1, ABSENT, sizes.one)?);
-    grid.push_base(Base::Many, variant, ask(&["EXISTS"], MANY, ABSENT, sizes.many)?);
-    // New numbers, after all that were used for filling.
-    let first = sizes.capacity + round * sizes.added;
-    for (case, key) in [(0, KEY), (4, GROWN)] {
-        grid.push(case, index, ask(&["BF.EXISTS", key], 1, ABSENT, sizes.one)?);
-        grid.push(case + 1, index, ask(&["BF.ADD", key], 1, DRAWN, sizes.added)?);
-        grid.push(case + 2, index, ask(&["BF.MEXISTS", key], MANY, ABSENT, sizes.many)?);
-        grid.push(case + 3, index, load::measure_adds(&running.server, key, first..first + sizes.added)?);
+/// A round of all cases.
+fn measure(running: &Running, sizes: &Sizes, round: u64, cases: &[Case], figures: &mut [Figures]) -> Result<()> {
+    running.reserve(SMALL_CAPACITY, Growth::Fixed)?;
+    load::add_members(&running.server, 0..SMALL_CAPACITY * FILLED / 100)?;
+    for (case, figures) in cases.iter().zip(figures) {
+        let key = if case.filter == SMALL { KEY } else { case.filter };
+        let words = [case.command, key];
+        let words = if key.is_empty() { &words[..1] } else { &words[..] };
+        let measured = load::measure(&running.server, words, case.set, case.items, case.numbers(sizes, round))?;
+        figures.microseconds.push(measured.microseconds_per_call);
+        figures.requests.push(measured.requests_per_second);
     }
     Ok(())
+}
+
+impl Case {
+    /// The numbers of a round's items, which no earlier round has used.
+    fn numbers(&self, sizes: &Sizes, round: u64) -> Range<u64> {
+        let (first, count) = match (self.set, self.items) {
+            // After all that were used for filling.
+            (Set::Members, _) => (sizes.capacity, sizes.added),
+            (Set::Drawn, _) => (0, sizes.added),
+            (Set::Absent, MANY) => (0, sizes.many),
+            (Set::Absent, _) => (0, sizes.one),
+        };
+        first + round * count..first + (round + 1) * count
+    }
 }

@@ -62,7 +62,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
         columns.extend([measure.to_owned(), format!("{measure}: x alone")]);
     }
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-    let mut table = Table::new("saving", "Adds and lookups during a save", &columns);
+    let mut table = Table::new("Adds and lookups during a save", &columns);
     for (variant, figures) in bench.variants.iter().zip(&figures) {
         for (phase, name) in PHASES.iter().enumerate() {
             let mut cells = vec![Cell::from(variant.name.clone()), Cell::from(*name)];

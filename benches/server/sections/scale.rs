@@ -49,7 +49,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let sizes = (5..).map(|exponent| 10u64.pow(exponent)).take_while(|size| *size <= largest);
     let mut faults = Vec::new();
     let all = bench.start_all(&mut faults);
-    let mut table = Table::new("scale", "Scale", &COLUMNS);
+    let mut table = Table::new("Scale", &COLUMNS);
     for size in sizes {
         let rounds = if size > 10_000_000 { 1 } else { bench.rounds(3, 1) };
         for growth in [Growth::Fixed, Growth::Growing] {

@@ -58,7 +58,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
             }
         }
         let title = format!("{filters} filters of {items} items");
-        let mut table = Table::new(&format!("small-{items}"), &title, &columns);
+        let mut table = Table::new(&title, &columns);
         for (at, measure) in MEASURES.iter().enumerate() {
             let mut cells = vec![Cell::from(*measure)];
             for figures_of in &figures {
