@@ -42,15 +42,6 @@ impl Variant {
     }
 }
 
-/// Whether a filter grows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Growth {
-    /// NONSCALING.
-    Fixed,
-    /// By a factor of 2, the default of all modules.
-    Growing,
-}
-
 /// The settings of a section.
 pub struct Bench {
     /// In the order of the tables; ours is the first.
@@ -167,11 +158,10 @@ impl Running {
         Ok(())
     }
 
-    /// Replaces the filter with an empty one.
-    pub fn reserve(&self, capacity: u64, growth: Growth) -> Result<()> {
+    /// Replaces the filter with an empty fixed one.
+    pub fn reserve(&self, capacity: u64) -> Result<()> {
         let capacity = capacity.to_string();
-        let mut words = vec!["BF.RESERVE", KEY, RATE, &capacity];
-        words.extend((growth == Growth::Fixed).then_some("NONSCALING"));
+        let mut words = vec!["BF.RESERVE", KEY, RATE, &capacity, "NONSCALING"];
         words.extend(self.variant.layout.into_iter().flat_map(|layout| ["LAYOUT", layout]));
         self.server.call(&["DEL", KEY])?;
         self.server.call(&words)?;

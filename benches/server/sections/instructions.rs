@@ -11,7 +11,7 @@ use crate::load;
 use crate::machine::output_of;
 use crate::results::Results;
 use crate::table::{Cell, Table};
-use crate::variants::{Bench, Growth, KEY};
+use crate::variants::{Bench, KEY};
 
 /// The capacity of the filter: 1 MB.
 const CAPACITY: u64 = 850_000;
@@ -43,7 +43,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
 fn commands(bench: &Bench, index: usize, table: &mut Table) -> Result<()> {
     let running = bench.start_counted(index)?;
     let server = &running.server;
-    running.reserve(CAPACITY, Growth::Fixed)?;
+    running.reserve(CAPACITY)?;
     load::add_members(server, 0..CAPACITY / 100 * 14)?;
     let cases = [
         ("EXISTS", None, Set::Absent, 1),

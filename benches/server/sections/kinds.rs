@@ -1,4 +1,4 @@
-//! The kinds of filters compared with the plain one: lookups, adds and memory of full filters.
+//! The kinds of filters compared with the plain one: lookups and memory of full filters.
 
 use anyhow::{Context, Result, bail};
 
@@ -55,7 +55,7 @@ const KINDS: [Kind; 6] = [
     Kind { name: "ROLLING, 8 full buckets", key: "rolling", words: &["ROLLING"], fill: Fill::Rolling },
 ];
 
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 13] = [
     "filter",
     "capacity",
     "rounds",
@@ -69,10 +69,6 @@ const COLUMNS: [&str; 17] = [
     "least present",
     "most present",
     "present x plain",
-    "present x siphash",
-    "us/100 new",
-    "least new",
-    "most new",
 ];
 
 /// The rounds of a kind.
@@ -81,7 +77,6 @@ struct Row {
     memory_bytes: u64,
     absent: Samples,
     present: Samples,
-    new: Samples,
 }
 
 /// The number of items in a measurement.
@@ -89,7 +84,6 @@ struct Sizes {
     capacity: u64,
     rounds: u64,
     asked: u64,
-    added: u64,
 }
 
 /// Runs the section.
@@ -98,8 +92,8 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     // Whole commands, and the same number in each bucket.
     let part = |of: u64, most: u64| (capacity / of).min(most) / (MANY * BUCKETS) * MANY * BUCKETS;
     let rounds = bench.rounds(9, 3) as u64;
-    let sizes = Sizes { capacity, rounds, asked: part(50, 800_000), added: part(500, 80_000) };
-    if sizes.added == 0 {
+    let sizes = Sizes { capacity, rounds, asked: part(50, 800_000) };
+    if sizes.asked == 0 {
         bail!("--largest {capacity} is too small for this section");
     }
     let running = bench.start(0, false)?;
@@ -128,14 +122,12 @@ fn table(rows: &[Row], sizes: &Sizes) -> Table {
         cells.extend(summary(&row.absent));
         cells.push(row.absent.ratio_to(&rows[0].absent).into());
         cells.extend(summary(&row.present));
-        cells.extend([0, 1].map(|other| Cell::from(row.present.ratio_to(&rows[other].present))));
-        cells.extend(summary(&row.new));
+        cells.push(row.present.ratio_to(&rows[0].present).into());
         table.row(cells);
     }
     table.note(format!(
-        "Filters at {RATE}, full except for the items that are added here, in one server; each round measures all of them in \
-         turn. us/100 is the time inside BF.MEXISTS of {MANY} absent or present items, and inside BF.MADD of {MANY} new ones, of \
-         70 bytes, pipeline {PIPELINE_MANY}. Present items are spread over the buckets. In rings of {BUCKETS} buckets, all but \
+        "Filters at {RATE}, full, in one server; each round measures all of them in turn. us/100 is the time inside BF.MEXISTS of \
+         {MANY} absent or present items of 70 bytes, pipeline {PIPELINE_MANY}. Present items are spread over the buckets. In rings of {BUCKETS} buckets, all but \
          one bucket together have room for the capacity; bits are per item of the capacity."
     ));
     table
@@ -148,7 +140,6 @@ impl Kind {
         let mut words = vec!["BF.RESERVE", self.key, RATE, &capacity];
         words.extend(self.words);
         server.call(&words)?;
-        let room = sizes.rounds * sizes.added;
         let members = self.members(sizes);
         match self.fill {
             Fill::ByBucket => {
@@ -164,19 +155,17 @@ impl Kind {
             Fill::Once | Fill::Rolling | Fill::DeletedFrom => self.add(server, Set::Members, 0..members)?,
         }
         if self.fill == Fill::DeletedFrom {
-            let deleted = self.delete_until_full(server, members)?;
-            eprintln!("bench: kinds, {deleted} items deleted, room for {room} more to add");
+            self.delete_until_full(server, members)?;
         }
         Ok(())
     }
 
     /// The number of members with which it is filled.
     fn members(&self, sizes: &Sizes) -> u64 {
-        let all = match self.fill {
+        match self.fill {
             Fill::Once | Fill::DeletedFrom => sizes.capacity,
             Fill::ByBucket | Fill::Rolling => sizes.capacity.div_ceil(BUCKETS - 1) * BUCKETS,
-        };
-        all - sizes.rounds * sizes.added
+        }
     }
 
     fn add(&self, server: &Instance, set: Set, numbers: std::ops::Range<u64>) -> Result<()> {
@@ -184,19 +173,16 @@ impl Kind {
         stream.run(server.port, numbers).map(drop)
     }
 
-    /// Deletes the first members until the table is full. Returns the number of deleted items.
-    fn delete_until_full(&self, server: &Instance, members: u64) -> Result<u64> {
+    /// Deletes the first members until the table is full.
+    fn delete_until_full(&self, server: &Instance, members: u64) -> Result<()> {
         let mut client = Connection::open(server.port)?;
-        let mut deleted = 0;
         for first in (0..members / 2).step_by(MANY as usize) {
             let items: Vec<String> =
                 (first..first + MANY).map(|number| format!("{}{number:012}", Set::Members.prefix())).collect();
             let words = ["BF.MDEL", self.key].into_iter().chain(items.iter().map(String::as_str));
             let reply = client.try_call(&words.collect::<Vec<_>>())?;
-            let answers = reply.elements();
-            deleted += answers.iter().filter(|answer| matches!(answer, Reply::Integer(1))).count() as u64;
-            if answers.last().is_none_or(Reply::is_error) {
-                return Ok(deleted);
+            if reply.elements().last().is_none_or(Reply::is_error) {
+                return Ok(());
             }
         }
         bail!("half of the members are deleted, and the table is not full")
@@ -225,11 +211,6 @@ impl Kind {
             bail!("{answers} of {} members are found", part * BUCKETS);
         }
         row.present.push(present.microseconds_per_call());
-
-        let first = round * sizes.added;
-        let adds = || self.add(server, Set::Drawn, first..first + sizes.added);
-        let (new, ()) = server.statistics_of("BF.MADD", adds)?;
-        row.new.push(new.microseconds_per_call());
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use crate::load::{self, MANY, PIPELINE_MANY};
 use crate::results::Results;
 use crate::statistics::{Samples, part_of};
 use crate::table::{Cell, Table, summary};
-use crate::variants::{Bench, Growth, KEY, RATE, Running};
+use crate::variants::{Bench, KEY, RATE, Running};
 
 const RESERVED: &str = "reserved";
 const GROWN: &str = "grown";
@@ -158,7 +158,7 @@ fn prepare(bench: &Bench, running: &Running, sizes: &Sizes) -> Result<[Vec<Cell>
     let grown = load::add_members(server, 0..sizes.grown)?;
     let grown = filter_row(bench, running, GROWN, sizes.grown, &grown)?;
     server.call(&["RENAME", KEY, GROWN])?;
-    running.reserve(sizes.capacity, Growth::Fixed)?;
+    running.reserve(sizes.capacity)?;
     let reserved = load::add_members(server, 0..sizes.capacity * FILLED / 100)?;
     let reserved = filter_row(bench, running, RESERVED, sizes.capacity, &reserved)?;
     server.call(&["RENAME", KEY, RESERVED])?;
@@ -186,7 +186,7 @@ fn filter_row(bench: &Bench, running: &Running, name: &str, items: u64, filled: 
 
 /// A round of all cases.
 fn measure(running: &Running, sizes: &Sizes, round: u64, cases: &[Case], figures: &mut [Figures]) -> Result<()> {
-    running.reserve(SMALL_CAPACITY, Growth::Fixed)?;
+    running.reserve(SMALL_CAPACITY)?;
     load::add_members(&running.server, 0..SMALL_CAPACITY * FILLED / 100)?;
     for (case, figures) in cases.iter().zip(figures) {
         let key = if case.filter == SMALL { KEY } else { case.filter };

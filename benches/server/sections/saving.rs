@@ -1,5 +1,4 @@
-//! Adds and lookups during a save: how many per second, how many pages they make the system copy, and how long another client
-//! waits for single adds, while a child saves, while pending adds are flushed, and afterwards.
+//! Adds and lookups during a save: how many per second, and how long another client waits for single adds, while a child saves, while pending adds are flushed, and afterwards.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -14,7 +13,7 @@ use crate::load;
 use crate::results::Results;
 use crate::statistics::Samples;
 use crate::table::{Cell, Table};
-use crate::variants::{Bench, Growth, KEY};
+use crate::variants::{Bench, KEY};
 use testing::Connection;
 
 /// The number of members: 14 million of a billion.
@@ -32,15 +31,8 @@ const SAVING: usize = 2;
 const WRITING: usize = 3;
 const AFTER: usize = 4;
 /// The measures of each phase.
-const MEASURES: [&str; 7] = [
-    "adds/s",
-    "lookups/s",
-    "pages copied an add",
-    "us of BF.ADD from another client, median",
-    "us of BF.ADD from another client, 99%",
-    "us of BF.ADD from another client, 99.9%",
-    "us of BF.ADD from another client, worst",
-];
+const MEASURES: [&str; 4] =
+    ["adds/s", "lookups/s", "us of BF.ADD from another client, 99%", "us of BF.ADD from another client, 99.9%"];
 
 /// Figures by phase and measure for one variant.
 type Figures = [[Samples; MEASURES.len()]; PHASES.len()];
@@ -113,9 +105,8 @@ impl Load {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Alternately adds and looks up until this many items were added or it is over, and records the rates per
-    /// second. Returns the number of added items.
-    fn run(&mut self, most: u64, figures: &mut [Samples], mut is_over: impl FnMut() -> Result<bool>) -> Result<u64> {
+    /// Alternately adds and looks up until this many items were added or it is over, and records the rates per second.
+    fn run(&mut self, most: u64, figures: &mut [Samples], mut is_over: impl FnMut() -> Result<bool>) -> Result<()> {
         let (mut added, mut seconds) = (0, [0.0, 0.0]);
         while added < most && !is_over()? {
             seconds[0] += self.trip(true)?;
@@ -125,26 +116,19 @@ impl Load {
         for (samples, seconds) in figures.iter_mut().zip(seconds) {
             samples.push(added as f64 / seconds);
         }
-        Ok(added)
+        Ok(())
     }
 }
 
 fn round(bench: &Bench, index: usize, capacity: u64, most: u64, figures: &mut Figures) -> Result<()> {
     let running = bench.start(index, true)?;
-    running.reserve(capacity, Growth::Fixed)?;
+    running.reserve(capacity)?;
     let filled = capacity / 1000 * FILLED_THOUSANDTHS;
     let server = &running.server;
     load::add_members(server, 0..filled)?;
     let mut load = Load::new(server.port, filled)?;
     let phase = AtomicUsize::new(ALONE);
     let is_saving = || -> Result<bool> { Ok(server.info_number("persistence", "rdb_bgsave_in_progress")? != 0) };
-
-    // Once without adds, to measure what the child copies by itself.
-    server.call(&["BGSAVE"])?;
-    while is_saving()? {
-        thread::sleep(Duration::from_millis(20));
-    }
-    let own = server.info_number("persistence", "rdb_last_cow_size")?;
 
     let waits = thread::scope(|scope| -> Result<_> {
         let other = scope.spawn(|| another_client(server, &phase));
@@ -158,13 +142,11 @@ fn round(bench: &Bench, index: usize, capacity: u64, most: u64, figures: &mut Fi
             }
             figures[BEGINS][0].push(FIRST as f64 / seconds);
             phase.store(SAVING, Relaxed);
-            let added = FIRST + load.run(most, &mut figures[SAVING], || Ok(!is_saving()?))?;
+            load.run(most, &mut figures[SAVING], || Ok(!is_saving()?))?;
             while is_saving()? {
                 thread::sleep(Duration::from_millis(20));
             }
             phase.store(WRITING, Relaxed);
-            let copied = server.info_number("persistence", "rdb_last_cow_size")? as f64 - own as f64;
-            figures[SAVING][2].push(copied / 4096.0 / added as f64);
             // Modules without this field have no pending adds.
             let pending = || server.info_number("everything", "bf_bloom_pending_bytes").unwrap_or(0);
             load.run(most, &mut figures[WRITING], || Ok(pending() == 0))?;
@@ -177,7 +159,7 @@ fn round(bench: &Bench, index: usize, capacity: u64, most: u64, figures: &mut Fi
         measured.and(waits)
     })?;
     for (waits, figures) in waits.into_iter().zip(figures) {
-        quantiles(waits, &mut figures[3..]);
+        quantiles(waits, &mut figures[2..]);
     }
     Ok(())
 }
@@ -199,10 +181,10 @@ fn another_client(server: &Instance, phase: &AtomicUsize) -> Result<[Vec<f64>; P
     Ok(waits)
 }
 
-/// Returns the median, the 99th and 99.9th percentile, and the maximum.
+/// Adds the 99th and the 99.9th percentile.
 fn quantiles(mut waits: Vec<f64>, figures: &mut [Samples]) {
     waits.sort_by(f64::total_cmp);
-    for (samples, part) in figures.iter_mut().zip([0.5, 0.99, 0.999, 1.0]) {
+    for (samples, part) in figures.iter_mut().zip([0.99, 0.999]) {
         let place = ((waits.len() as f64 * part) as usize).min(waits.len().saturating_sub(1));
         if let Some(wait) = waits.get(place) {
             samples.push(*wait);

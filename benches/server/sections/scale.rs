@@ -8,11 +8,10 @@ use crate::load::{self, MANY, PIPELINE_MANY};
 use crate::results::Results;
 use crate::statistics::{Samples, part_of};
 use crate::table::{Cell, Table, summary};
-use crate::variants::{Bench, Growth, KEY, RATE, Running, Variant};
+use crate::variants::{Bench, KEY, RATE, Running, Variant};
 
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 14] = [
     "items",
-    "filter",
     "variant",
     "rounds",
     "MEMORY USAGE",
@@ -20,8 +19,6 @@ const COLUMNS: [&str; 17] = [
     "items/s",
     "least",
     "most",
-    "first tenth/s",
-    "last tenth/s",
     "us/BF.MADD",
     "ns/item of BF.MADD",
     "ns/item of BF.MEXISTS",
@@ -35,8 +32,6 @@ const COLUMNS: [&str; 17] = [
 struct Row {
     memory_bytes: u64,
     items: Samples,
-    first_tenth: Samples,
-    last_tenth: Samples,
     microseconds_to_add: Samples,
     nanoseconds_to_look: Samples,
     hits: u64,
@@ -52,24 +47,21 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let mut table = Table::new("Scale", &COLUMNS);
     for size in sizes {
         let rounds = if size > 10_000_000 { 1 } else { bench.rounds(3, 1) };
-        for growth in [Growth::Fixed, Growth::Growing] {
-            eprintln!("bench: scale, {size} items, {growth:?}");
-            let mut rows: Vec<Row> = bench.variants.iter().map(|_| Row::default()).collect();
-            for _ in 0..rounds {
-                for running in all.iter().filter(|running| is_measured(&running.variant, size)) {
-                    let row = &mut rows[running.index];
-                    bench.attempt(running.index, &mut faults, || round(bench, running, size, growth, row));
-                }
+        eprintln!("bench: scale, {size} items");
+        let mut rows: Vec<Row> = bench.variants.iter().map(|_| Row::default()).collect();
+        for _ in 0..rounds {
+            for running in all.iter().filter(|running| is_measured(&running.variant, size)) {
+                let row = &mut rows[running.index];
+                bench.attempt(running.index, &mut faults, || round(bench, running, size, row));
             }
-            for (row, variant) in rows.iter().zip(&bench.variants).filter(|(_, variant)| is_measured(variant, size)) {
-                table.row(row.cells(size, growth, variant));
-            }
+        }
+        for (row, variant) in rows.iter().zip(&bench.variants).filter(|(_, variant)| is_measured(variant, size)) {
+            table.row(row.cells(size, variant));
         }
     }
     table.note(format!(
-        "One filter at {RATE}, filled to its last item by BF.MADD of {MANY} items each, pipeline {PIPELINE_MANY}, \
-         from a client of our own that makes its items as it goes; `growing` is reserved for as many items as \
-         `fixed`. Items/s are what the client saw, the other times are those inside the commands. Above ten million \
+        "One fixed filter at {RATE}, filled to its last item by BF.MADD of {MANY} items each, pipeline {PIPELINE_MANY}, \
+         from a client that makes its items as it goes. Items/s are what the client saw, the other times are those inside the commands. Above ten million \
          items there is one round."
     ));
     table
@@ -83,25 +75,15 @@ const fn is_measured(variant: &Variant, size: u64) -> bool {
     size <= 100_000_000 || variant.is_main()
 }
 
-fn round(bench: &Bench, running: &Running, size: u64, growth: Growth, row: &mut Row) -> Result<()> {
+fn round(bench: &Bench, running: &Running, size: u64, row: &mut Row) -> Result<()> {
     let server = &running.server;
-    running.reserve(size, growth)?;
-    let mut seconds = Vec::new();
-    let (adding, ()) = server.statistics_of("BF.MADD", || {
-        for tenth in 0..10 {
-            let outcome = load::add_members(server, size / 10 * tenth..size / 10 * (tenth + 1))?;
-            seconds.push(outcome.seconds);
-        }
-        Ok(())
-    })?;
+    running.reserve(size)?;
+    let (adding, added) = server.statistics_of("BF.MADD", || load::add_members(server, 0..size))?;
     let questions = bench.size(2_000_000, 200_000);
     let stream = Stream { words: &["BF.MEXISTS", KEY], set: Set::Absent, items: MANY, pipeline: PIPELINE_MANY };
     let (looking, outcome) = server.statistics_of("BF.MEXISTS", || stream.run(server.port, 0..questions))?;
     row.memory_bytes = server.number(&["MEMORY", "USAGE", KEY])?;
-    row.items.push(size as f64 / seconds.iter().sum::<f64>());
-    let tenth = |at: usize| size as f64 / 10.0 / seconds[at];
-    row.first_tenth.push(tenth(0));
-    row.last_tenth.push(tenth(9));
+    row.items.push(size as f64 / added.seconds);
     row.microseconds_to_add.push(adding.microseconds_per_call());
     row.nanoseconds_to_look.push(looking.microseconds_per_call() * 1e3 / MANY as f64);
     row.hits += outcome.answers.ones;
@@ -111,9 +93,8 @@ fn round(bench: &Bench, running: &Running, size: u64, growth: Growth, row: &mut 
 }
 
 impl Row {
-    fn cells(&self, size: u64, growth: Growth, variant: &Variant) -> Vec<Cell> {
-        let filter = if growth == Growth::Fixed { "fixed" } else { "growing" };
-        let mut cells = vec![size.into(), filter.into(), variant.name.as_str().into()];
+    fn cells(&self, size: u64, variant: &Variant) -> Vec<Cell> {
+        let mut cells = vec![size.into(), variant.name.as_str().into()];
         if self.questions == 0 {
             return cells;
         }
@@ -122,10 +103,7 @@ impl Row {
         cells.extend([(self.items.rounds() as u64).into(), self.memory_bytes.into(), Cell::Number(bits, 4)]);
         cells.extend(summary(&self.items));
         let nanoseconds = self.microseconds_to_add.median().map(|cost| cost * 1e3 / MANY as f64);
-        let add =
-            [&self.first_tenth, &self.last_tenth, &self.microseconds_to_add].map(|samples| samples.median().into());
-        cells.extend(add);
-        cells.push(nanoseconds.into());
+        cells.extend([self.microseconds_to_add.median().into(), nanoseconds.into()]);
         cells.extend(summary(&self.nanoseconds_to_look));
         cells.push(format!("{:.4}% +-{:.4}%", part * 100.0, error * 100.0).into());
         cells
