@@ -17,7 +17,7 @@ use crate::api;
 use crate::context::{Context, LogLevel, Text};
 use crate::reply::Refusal;
 use crate::server::ceiling::ServerCeiling;
-use crate::server::freeing;
+use crate::server::{freeing, huge_pages};
 use crate::{config, metrics};
 
 /// A type that is registered with the server.
@@ -363,6 +363,8 @@ impl Source for Snapshot {
                 api::free(buffer.cast());
                 return Ok(Box::default());
             }
+            // A layer of RedisBloom or valkey-bloom stays in it.
+            huge_pages::allocated(buffer, length);
             Ok(Box::from_raw(std::ptr::slice_from_raw_parts_mut(buffer, length)))
         }
     }

@@ -83,7 +83,7 @@ impl Blocks {
     }
 }
 
-/// Records a block that was just allocated. Without memory or a thread for that, it stays in pages of 4 KiB.
+/// Records a block that was just allocated, or that the server hands over. Without memory or a thread for that, it stays in pages of 4 KiB.
 pub fn allocated(block: *const u8, size: usize) {
     if size < FROM_BYTES || block.is_null() || !config::has_huge_pages() || !is_supported() || freeing::is_child() {
         return;

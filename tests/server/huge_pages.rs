@@ -5,7 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::pending::{begin_endless_save, kill_child};
-use testing::{Connection, Server, eventually, ok, on_every_server, with_client};
+use crate::redisbloom::golden::load_chunks;
+use crate::redisbloom::model::Model;
+use testing::{Connection, Rng, Server, eventually, ok, on_every_server, with_client};
 
 /// 64 MiB of bits: 31 huge pages at least, wherever they begin.
 const RESERVE: &str = "0.01 55500000 NONSCALING SEED 7";
@@ -118,6 +120,24 @@ fn huge_pages_hold_layers_that_are_large_and_touched() {
         eventually("the memory to be freed", || client.info_number("used_memory") < 100 << 20);
         assert_eq!(client.run("DEBUG RELOAD"), ok(), "without is loaded, while the setting is yes");
         eventually("huge pages of what was loaded", || has_huge_pages(&server));
+    });
+}
+
+/// The server hands over the buffers that it has read such a layer into.
+#[test]
+#[ignore = "needs Linux 6.1, with transparent huge pages set to madvise"]
+fn huge_pages_hold_loaded_layers_of_redisbloom() {
+    on_every_server(|program| {
+        let (server, mut client) = start(program);
+        assert_eq!(client.run("CONFIG SET bf.huge-pages no"), ok());
+        let mut filter = Model::reserve(0.01, 55_500_000, 0);
+        // Bytes that the server does not compress.
+        let mut random = Rng::new(1);
+        filter.layers[0].bytes.iter_mut().for_each(|byte| *byte = random.below(256) as u8);
+        load_chunks(&server, "k", &filter.chunks(filter.header()));
+        assert_eq!(client.run("CONFIG SET bf.huge-pages yes"), ok());
+        assert_eq!(client.run("DEBUG RELOAD"), ok());
+        eventually("huge pages", || has_huge_pages(&server));
     });
 }
 

@@ -3,8 +3,9 @@
 use std::fs;
 use std::process::Command;
 
+use crate::redisbloom::model::Model;
 use crate::reserve::sizes_of_a_refusal;
-use testing::{Connection, Reply, Server, eventually, integer, ok, with_client};
+use testing::{Connection, Reply, Server, eventually, integer, load_records, ok, records, with_client};
 
 fn memory_usage(client: &mut Connection, key: &str) -> i64 {
     client.run(&format!("MEMORY USAGE {key}")).number()
@@ -85,6 +86,39 @@ fn ten_gibibytes_take_no_memory_until_they_are_used() {
         assert!(grown < 8 << 20, "resident memory grew by {grown} bytes");
         assert_eq!(client.run("UNLINK k"), integer(1));
         eventually("the memory to be given back", || client.info_number("used_memory") < 100 << 20);
+    });
+}
+
+/// A chunk with a single bit touches a single page.
+#[test]
+fn a_sparse_filter_stays_sparse_when_it_is_loaded() {
+    with_client(|server, client| {
+        client.run("BF.RESERVE bits 0.01 100000000 NONSCALING");
+        client.run("BF.RESERVE counters 0.01 20000000 NONSCALING COUNTING");
+        client.run("BF.RESERVE windowed 0.01 100000000 WINDOW 3600 BUCKETS 3");
+        let layers = Model::reserve(0.01, 100_000_000, 0);
+        load_records(client, "redisbloom", &layers.chunks(layers.header()));
+        let items: Vec<String> = (0..500).map(|number| format!("item {number}")).collect();
+        let keys = ["bits", "counters", "windowed", "redisbloom"];
+        for key in keys {
+            client.batched(&[b"BF.MADD", key.as_bytes()], &items);
+        }
+        let before = resident_bytes(server);
+        let expect_sparse = |after: &str| {
+            let grown = resident_bytes(server) - before;
+            eprintln!("{grown} more bytes are resident after {after}");
+            assert!(grown < 64 << 20, "{grown} more bytes are resident after {after}");
+        };
+        for key in keys {
+            let records = records(client, key);
+            client.run(&format!("DEL {key}"));
+            load_records(client, key, &records);
+            expect_sparse(key);
+        }
+        // The server reads a layer of RedisBloom as one string.
+        client.run("DEL redisbloom");
+        assert_eq!(client.run("DEBUG RELOAD"), ok());
+        expect_sparse("DEBUG RELOAD");
     });
 }
 

@@ -23,7 +23,7 @@ pub(crate) use pending::{CellsReader, Whole};
 pub use rules::{ChainSpec, HashOf, LAYERS_MAX, Reach, Rules};
 pub(crate) use rules::{check_layer, reach};
 
-use crate::cells::{Cells as _, Mover, PAGE_BYTES, is_zero, relocate_boxed};
+use crate::cells::{Cells as _, Mover, copy_to_zeros, relocate_boxed};
 use crate::error::Error;
 use crate::geometry::LayerDescription;
 use crate::geometry::sizing::Scaling;
@@ -121,8 +121,7 @@ impl<R: Rules> Chain<R> {
         let mut copy = Self::with_empty_layers(self.rules.clone(), descriptions, &Unlimited)?;
         for (from, to) in self.whole_layers().zip(copy.layers.iter_mut()) {
             let cells = if from.layer().is_untouched() { &[] } else { from.layer().bytes() };
-            let pages = cells.chunks(PAGE_BYTES).zip(to.cells_mut().bytes_mut().chunks_mut(PAGE_BYTES));
-            pages.filter(|(from, _)| !is_zero(from)).for_each(|(from, to)| to.copy_from_slice(from));
+            copy_to_zeros(cells, to.cells_mut().bytes_mut());
             from.put_pending_into(to);
         }
         if let Some(table) = self.table() {

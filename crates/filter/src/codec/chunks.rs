@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::{Error, Sink, Source};
-use crate::cells::is_zero;
+use crate::cells::{copy_to_zeros, is_zero};
 use crate::chain::{Chain, Rules, Whole};
 use crate::error;
 use crate::geometry::Pends;
@@ -53,7 +53,7 @@ fn write_with_pending<G: Pends>(layer: Whole<'_, G>, chunk: &[u8], begin: usize,
     }
 }
 
-/// Reads the cells of a layer. Only the first `arrived_bytes` may have a cell set; the length of the layer is subtracted.
+/// Reads the cells of a layer, which are zeros before. Only the first `arrived_bytes` may have a cell set; the length of the layer is subtracted.
 pub(crate) fn read_layer(cells: &mut [u8], arrived_bytes: &mut u64, source: &mut impl Source) -> Result<(), Error> {
     for target in cells.chunks_mut(CHUNK_BYTES) {
         let chunk = source.bytes()?;
@@ -63,7 +63,7 @@ pub(crate) fn read_layer(cells: &mut [u8], arrived_bytes: &mut u64, source: &mut
             if !is_zero(beyond) {
                 return Err(Error::OutOfRange);
             }
-            target.copy_from_slice(chunk);
+            copy_to_zeros(chunk, target);
         } else if !chunk.is_empty() {
             return Err(Error::WrongLength);
         }

@@ -4,6 +4,7 @@ use super::records::{
     self, Chunk, Content, Extent, GENERATIONS, HEADER, Stream, can_have_come, check, hashes_in, known_records,
 };
 use super::stored;
+use crate::cells::copy_to_zeros;
 use crate::codec::{Error, Progress, Sink, Source};
 use crate::error;
 use crate::host::{Ceiling, Unlimited};
@@ -245,7 +246,7 @@ impl Arriving {
                 let part = self.filter.part_mut(chunk.part);
                 let target = part.and_then(|part| part.layer_bytes_mut(chunk.layer)?.get_mut(chunk.bytes.clone()));
                 if let (Some(cells), Some(target)) = (cells, target) {
-                    target.copy_from_slice(cells);
+                    copy_to_zeros(cells, target);
                 }
             }
             Content::Dropped | Content::Entries { .. } => return Err(Error::OutOfRange),

@@ -14,7 +14,7 @@
 //! target is RedisBloom 1.0. Their seeds have 64 bits.
 
 use super::{DoubleHash, GROWTH, NOROUND, RedisBloom, RedisBloomFilter};
-use crate::cells::{BitArray, is_zero};
+use crate::cells::{BitArray, copy_to_zeros, is_zero};
 use crate::chain::{Layer, check_layer};
 use crate::codec::chunks::{self, Ranges};
 use crate::codec::{ByteSource, Error, Progress, Record, Sink, Source, number_of_layers, read_u32};
@@ -391,7 +391,8 @@ impl RedisBloomArrival {
             return Ok(Progress::Known);
         }
         self.came.make_room_for(&range)?;
-        here.copy_from_slice(data);
+        // What has not come is zero, and the rest is equal.
+        copy_to_zeros(data, here);
         self.came.add(range);
         Ok(self.progress())
     }
