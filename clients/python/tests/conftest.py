@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parents[3]
 sys.path += [str(ROOT / "tests" / "clients" / "python"), str(ROOT / "clients" / "python" / "examples")]
 
 from cluster import Start, cluster_of_three  # noqa: E402
+from kinds import kind  # noqa: E402
 from rows import Rows  # noqa: E402
 from server import PATIENCE, Server  # noqa: E402
 
@@ -83,6 +85,13 @@ def probe(port: int) -> redis.Redis:
     client = redis.Redis(port=port, socket_timeout=PATIENCE)
     Filter(client, "rows").insert(range(1000), capacity=1000, rate=1e-9)
     return client
+
+
+@pytest.fixture(params=["threads", "tasks"])
+def bloom(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The package for threads, and that of asyncio behind the same calls."""
+    with kind(request.param) as bloom:
+        yield bloom
 
 
 @pytest.fixture

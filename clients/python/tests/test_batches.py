@@ -215,3 +215,7 @@ async def test_a_cluster(cluster_ports: list[int], cluster: object, rows: Rows) 
         assert await asyncio.gather(*(guard.get(id, rows.aload) for id in range(5))) == [b"%d" % id for id in range(5)]
         assert await guard.get_many([1, 2, 1000], rows.aload_many) == {1: b"1", 2: b"2", 1000: None}
         assert guard.counts["errors"] == 0 and rows.queries == 5
+        with pytest.raises(ValueError, match="replicas"):
+            bloomgate.asyncio.Guard(client, "rows", replicas=1)
+        with pytest.raises(ValueError, match="replicas"):
+            await bloomgate.asyncio.fill_filter(client, "other", [1], 0.01, 100, aof=True)

@@ -1,29 +1,32 @@
-"""The guard in front of a table, in threads: every state of its protocol, and servers that fail."""
+"""The guard in front of a table, in threads and tasks: every state of its protocol, and servers that fail."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 from cluster import Start
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from rows import Rows
 from server import PATIENCE, eventually, free_port
 
-import bloomgate
+import bloomgate.asyncio
 from bloomgate import Filter, Guard, Json, Unconfirmed, fill_filter
 
 
 @pytest.fixture
-def guard(client: redis.Redis) -> Guard[bytes]:
+def guard(bloom: Any, client: redis.Redis, protocol: int) -> Iterator[Guard[bytes]]:
     Filter(client, "rows").reserve(0.0001, 1000, hash="siphash")
-    return Guard(client, "rows")
+    url = f"redis://127.0.0.1:{client.connection_pool.connection_kwargs['port']}"
+    with bloom.connect(url, timeout=PATIENCE, protocol=protocol) as own:
+        yield bloom.Guard(own, "rows")
 
 
 def write(guard: Guard[bytes], rows: Rows, id: Any, body: bytes) -> None:
@@ -38,6 +41,12 @@ def test_a_row_is_read_once_and_a_missing_one_not_at_all(guard: Guard[bytes], ro
         assert guard.get(2, rows.load) is None
     assert rows.queries == 1
     assert guard.counts == {"absent": 3, "load": 1, "filled": 1, "hit": 2}
+    write(guard, rows, 1, b"two")
+    assert guard.get_many([1, 2], rows.load_many) == {1: b"two", 2: None}
+    with guard.changed(1):
+        rows.delete(1)
+    guard.forget(1)
+    assert guard.get(1, rows.load) is None and rows.queries == 2
 
 
 def test_a_false_positive_is_looked_up_once(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:
@@ -58,6 +67,7 @@ def test_ids_and_values_of_any_bytes(guard: Guard[bytes], rows: Rows, id: Any) -
     assert rows.queries == 2
 
 
+@pytest.mark.parametrize("bloom", ["threads"], indirect=True)
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, StopIteration])
 def test_a_failed_load_gives_the_lease_up(guard: Guard[bytes], rows: Rows, error: type[BaseException]) -> None:
     write(guard, rows, 1, b"one")
@@ -90,6 +100,21 @@ def test_a_loader_of_the_call_or_of_the_guard(client: redis.Redis) -> None:
     for call in (lambda: without.get(1), lambda: without.get_many([1])):
         with pytest.raises(TypeError, match="there is no loader"):
             call()
+
+
+async def test_a_loader_of_asyncio(aclient: redis.asyncio.Redis, rows: Rows) -> None:
+    guard = bloomgate.asyncio.Guard(aclient, "rows", load=rows.aload, load_many=rows.aload_many)
+    rows.save(1, b"one")
+    assert await guard.get(1) == b"one" and await guard.get_many([1, 2]) == {1: b"one", 2: None}
+
+    @guard.cached
+    async def find(id: int) -> bytes | None:
+        return b"found %d" % id
+
+    await bloomgate.asyncio.fill_filter(aclient, "rows", range(5), 1e-6, 100)
+    assert await find(3) == b"found 3" and await guard.get(3) == b"found 3" and await find(100) is None
+    with pytest.raises(TypeError, match="there is no loader"):
+        await bloomgate.asyncio.Guard(aclient, "rows").get(1)
 
 
 def test_a_value_that_is_not_bytes(guard: Guard[bytes], rows: Rows) -> None:
@@ -272,9 +297,9 @@ def test_a_full_server_delays_nobody(guard: Guard[bytes], rows: Rows, client: re
     assert rows.queries == 6 and guard.counts["wait"] == 0 and guard.counts["errors"] == 6
 
 
-def test_without_a_server_rows_are_read_and_none_is_written(rows: Rows) -> None:
+def test_without_a_server_rows_are_read_and_none_is_written(bloom: Any, rows: Rows) -> None:
     rows.save(1, b"one")
-    guard = Guard(bloomgate.connect(f"redis://localhost:{free_port()}"), "rows", patience=0.3)
+    guard = bloom.Guard(bloom.connect(f"redis://localhost:{free_port()}"), "rows", patience=0.3)
     assert guard.get(1, rows.load) == b"one"
     assert guard.get_many([1, 2], rows.load_many) == {1: b"one", 2: None}
     with pytest.raises(redis.ConnectionError), guard.changed(1):

@@ -20,9 +20,7 @@ from server import PATIENCE, eventually, free_port
 from site_of_tests import Site
 from test_scrapy import ADDON, run
 
-import bloomgate
-import bloomgate.asyncio
-from bloomgate import Filter, Guard, ModuleMissing, ShardedFilter, fill_filter
+from bloomgate import Filter, Guard, ModuleMissing, ShardedFilter
 
 SAID = "it has not loaded the module bloomgate"
 
@@ -57,34 +55,33 @@ def bare(tmp_path: Path) -> Iterator[redis.Redis]:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda client: Filter(client, "f").reserve(0.01, 100),
-        lambda client: Filter(client, "f").add(1),
-        lambda client: Filter(client, "f").add_many([1, 2]),
-        lambda client: list(Filter(client, "f", create=False).add_each(range(2000))),
-        lambda client: Filter(client, "f").exists(1),
-        lambda client: Filter(client, "f").info(),
-        lambda client: bloomgate.plan(client, 0.01, 100),
-        lambda client: ShardedFilter.create(client, "f", 0.01, 100, 4),
-        lambda client: fill_filter(client, "f", [1], 0.01, 100),
-        lambda client: Guard(client, "f").announce(1),
-        lambda client: Guard(client, "f").forget(1),
+        lambda bloom, client: bloom.Filter(client, "f").reserve(0.01, 100),
+        lambda bloom, client: bloom.Filter(client, "f").add(1),
+        lambda bloom, client: bloom.Filter(client, "f").add_many([1, 2]),
+        lambda bloom, client: bloom.Filter(client, "f").exists(1),
+        lambda bloom, client: bloom.Filter(client, "f").exists_many(range(2000)),
+        lambda bloom, client: bloom.Filter(client, "f").info(),
+        lambda bloom, client: bloom.plan(client, 0.01, 100),
+        lambda bloom, client: bloom.fill_filter(client, "f", [1], 0.01, 100),
+        lambda bloom, client: bloom.Guard(client, "f").announce(1),
+        lambda bloom, client: bloom.Guard(client, "f").forget(1),
     ],
 )
-def test_operations(bare: redis.Redis, call: Callable[[redis.Redis], Any]) -> None:
-    with pytest.raises(ModuleMissing, match=r"the server does not know BF\.\w+: " + SAID) as failed:
-        call(bare)
+def test_operations(bloom: Any, bare: redis.Redis, call: Callable[[Any, Any], Any]) -> None:
+    url = f"redis://127.0.0.1:{bare.connection_pool.connection_kwargs['port']}"
+    refused = pytest.raises(ModuleMissing, match=r"the server does not know BF\.\w+: " + SAID)
+    with bloom.connect(url, timeout=PATIENCE) as client, refused as failed:
+        call(bloom, client)
     assert "unknown command" in str(failed.value.__cause__)
 
 
-async def test_asyncio(bare: redis.Redis) -> None:
-    url = f"redis://127.0.0.1:{bare.connection_pool.connection_kwargs['port']}"
-    async with bloomgate.asyncio.connect(url, timeout=PATIENCE) as client:
+def test_operations_of_threads(bare: redis.Redis) -> None:
+    for call in (
+        lambda: list(Filter(bare, "f", create=False).add_each(range(2000))),
+        lambda: ShardedFilter.create(bare, "f", 0.01, 100, 4),
+    ):
         with pytest.raises(ModuleMissing, match=SAID):
-            await bloomgate.asyncio.Filter(client, "f").reserve(0.01, 100)
-        with pytest.raises(ModuleMissing, match=SAID):
-            await bloomgate.asyncio.Filter(client, "f").exists_many(range(2000))
-        with pytest.raises(ModuleMissing, match=SAID):
-            await bloomgate.asyncio.Guard(client, "f").announce(1)
+            call()
 
 
 def test_the_guard_asks_the_database(bare: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,7 +18,7 @@ from server import PATIENCE, eventually
 
 import bloomgate
 import bloomgate.asyncio
-from bloomgate import Filter, Guard
+from bloomgate import Filter
 from bloomgate.guard_words import ABSENT, Fetched
 from bloomgate.waiting import Flights
 
@@ -238,46 +238,25 @@ WAIT = PATIENCE / 2
 
 
 @pytest.mark.parametrize("connections", [1, 2, 4])
-def test_threads_that_wait_leave_connections_to_others(probe: redis.Redis, port: int, connections: int) -> None:
+def test_callers_that_wait_leave_connections_to_others(bloom: Any, probe: redis.Redis, port: int, connections: int) -> None:
     url = f"redis://127.0.0.1:{port}"
-    client = bloomgate.connect(url, max_connections=connections, socket_timeout=PATIENCE, timeout=PATIENCE / 4)
-    guard, rows = Guard(client, "rows", wait=WAIT), Rows()
-    tokens = {id: lease(probe, id) for id in range(10)}
-    found: dict[int, Any] = {}
-    threads = [threading.Thread(target=lambda id=id: found.update({id: guard.get(id, rows.load)})) for id in tokens]
-    for thread in threads:
-        thread.start()
-    eventually("everybody to wait", lambda: guard.counts["wait"] >= 10 and blocked(probe) == connections // 2)
-    with guard.changed(50):
-        rows.save(50, b"fifty")
-    assert guard.get(50, rows.load) == b"fifty" and guard.get_many([50, 500], rows.load_many) == {50: b"fifty", 500: None}
-    for id, token in tokens.items():
-        probe.execute_command("BF.FILL", "rows", id, f"{{rows}}:{id}", token, "VALUE", id)
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert found == {id: b"%d" % id for id in tokens}
-    assert rows.queries == 1 and guard.counts["errors"] == 0 and guard.counts["unguarded"] == 0
-    client.close()
-
-
-@pytest.mark.parametrize("connections", [1, 2, 4])
-async def test_tasks_that_wait_leave_connections_to_others(probe: redis.Redis, port: int, connections: int) -> None:
-    url = f"redis://127.0.0.1:{port}"
-    options: Any = {"max_connections": connections, "socket_timeout": PATIENCE, "timeout": PATIENCE / 4}
-    async with bloomgate.asyncio.connect(url, **options) as client:
-        guard, rows = bloomgate.asyncio.Guard(client, "rows", wait=WAIT), Rows()
+    with bloom.connect(url, max_connections=connections, socket_timeout=PATIENCE, timeout=PATIENCE / 4) as client:
+        guard, rows = bloom.Guard(client, "rows", wait=WAIT), Rows()
         tokens = {id: lease(probe, id) for id in range(10)}
-        tasks = {id: asyncio.create_task(guard.get(id, rows.aload)) for id in tokens}
-        while guard.counts["wait"] < 10 or blocked(probe) != connections // 2:
-            await asyncio.sleep(0.001)
-        async with guard.changed(50):
+        found: dict[int, Any] = {}
+        threads = [threading.Thread(target=lambda id=id: found.update({id: guard.get(id, rows.load)})) for id in tokens]
+        for thread in threads:
+            thread.start()
+        eventually("everybody to wait", lambda: guard.counts["wait"] >= 10 and blocked(probe) == connections // 2)
+        with guard.changed(50):
             rows.save(50, b"fifty")
-        assert await guard.get(50, rows.aload) == b"fifty"
-        assert await guard.get_many([50, 500], rows.aload_many) == {50: b"fifty", 500: None}
-        assert not any(task.done() for task in tasks.values())
+        assert guard.get(50, rows.load) == b"fifty" and guard.get_many([50, 500], rows.load_many) == {50: b"fifty", 500: None}
+        assert not found
         for id, token in tokens.items():
             probe.execute_command("BF.FILL", "rows", id, f"{{rows}}:{id}", token, "VALUE", id)
-        assert {id: await task for id, task in tasks.items()} == {id: b"%d" % id for id in tokens}
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert found == {id: b"%d" % id for id in tokens}
         assert rows.queries == 1 and guard.counts["errors"] == 0 and guard.counts["unguarded"] == 0
 
 
@@ -308,43 +287,26 @@ async def test_two_processes_that_wait_for_each_other(probe: redis.Redis, port: 
         assert all(guard.counts["errors"] == 0 for guard in guards)
 
 
-async def test_more_tasks_than_connections(probe: redis.Redis, port: int) -> None:
-    async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port}", max_connections=3, timeout=PATIENCE) as client:
-        guard, rows = bloomgate.asyncio.Guard(client, "rows"), Rows()
+def test_more_callers_than_connections(bloom: Any, probe: redis.Redis, port: int) -> None:
+    with bloom.connect(f"redis://127.0.0.1:{port}", max_connections=3, timeout=PATIENCE) as client:
+        guard, rows = bloom.Guard(client, "rows"), Rows()
         for id in range(100):
             rows.save(id, b"%d" % id)
+        failures: list[BaseException] = []
 
-        async def change(id: int) -> None:
-            async with guard.changed(id):
-                rows.save(id, b"changed")
+        def work(number: int) -> None:
+            try:
+                for id in range(50):
+                    assert guard.get(id, rows.load) == b"%d" % id
+                with guard.changed(50 + number):
+                    rows.save(50 + number, b"changed")
+            except BaseException as failure:
+                failures.append(failure)
 
-        reads = [guard.get(id % 50, rows.aload) for id in range(500)]
-        found = await asyncio.gather(*reads, *(change(id) for id in range(50, 100)))
-        assert found[:500] == [b"%d" % (id % 50) for id in range(500)]
-        assert rows.queries == 50 and guard.counts["errors"] == 0 and guard.counts["unguarded"] == 0
-
-
-def test_more_threads_than_connections(probe: redis.Redis, port: int) -> None:
-    client = bloomgate.connect(f"redis://127.0.0.1:{port}", max_connections=3, timeout=PATIENCE)
-    guard, rows = Guard(client, "rows"), Rows()
-    for id in range(100):
-        rows.save(id, b"%d" % id)
-    failures: list[BaseException] = []
-
-    def work(number: int) -> None:
-        try:
-            for id in range(50):
-                assert guard.get(id, rows.load) == b"%d" % id
-            with guard.changed(50 + number):
-                rows.save(50 + number, b"changed")
-        except BaseException as failure:
-            failures.append(failure)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(30)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert not failures and rows.queries == 50
-    assert guard.counts["errors"] == 0 and guard.counts["unguarded"] == 0
-    client.close()
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(30)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert not failures and rows.queries == 50
+        assert guard.counts["errors"] == 0 and guard.counts["unguarded"] == 0

@@ -1,0 +1,94 @@
+"""The package's classes for threads, and those of asyncio behind the same calls: a test of both is written once."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import redis.asyncio
+
+import bloomgate
+import bloomgate.asyncio
+
+OBJECTS = (redis.asyncio.Redis, bloomgate.asyncio.Filter, bloomgate.asyncio.Guard)
+
+
+class Tasks:
+    """The module `bloomgate.asyncio`, or an object of it. A call returns what its coroutine does, run as a task of one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, of: Any) -> None:
+        self._loop, self._of = loop, of
+
+    def _wait(self, awaitable: Any) -> Any:
+        async def wait() -> Any:
+            return await awaitable
+
+        return self._wrapped(asyncio.run_coroutine_threadsafe(wait(), self._loop).result())
+
+    def _wrapped(self, value: Any) -> Any:
+        return Tasks(self._loop, value) if isinstance(value, OBJECTS) else value
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._of, name)
+        if not callable(value) or name.startswith("_"):
+            return value
+
+        def call(*words: Any, **options: Any) -> Any:
+            words = tuple(plain(word) for word in words)
+            found = value(*words, **{name: plain(option) for name, option in options.items()})
+            if inspect.isawaitable(found):
+                return self._wait(found)
+            return self._within(found) if name == "changed" else self._wrapped(found)
+
+        return call
+
+    @contextmanager
+    def _within(self, block: Any) -> Iterator[Any]:
+        found = self._wait(block.__aenter__())
+        try:
+            yield found
+        except BaseException as error:
+            if not self._wait(block.__aexit__(type(error), error, None)):
+                raise
+        else:
+            self._wait(block.__aexit__(None, None, None))
+
+    def __enter__(self) -> Any:
+        return self._wait(self._of.__aenter__())
+
+    def __exit__(self, *error: Any) -> None:
+        self._wait(self._of.__aexit__(*error))
+
+
+def plain(word: Any) -> Any:
+    """What asyncio takes: the object itself, and loaders that are awaited."""
+    if isinstance(word, Tasks):
+        return word._of
+    if not inspect.isroutine(word):
+        return word
+
+    async def load(wanted: Any) -> Any:
+        return await asyncio.to_thread(word, wanted)
+
+    return load
+
+
+@contextmanager
+def kind(name: str) -> Iterator[Any]:
+    """The module `bloomgate`, or `bloomgate.asyncio` with an event loop in a thread."""
+    if name == "threads":
+        yield bloomgate
+        return
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield Tasks(loop, bloomgate.asyncio)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
