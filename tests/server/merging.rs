@@ -1,8 +1,8 @@
 //! BF.MERGE: the union of filters.
 
 use testing::{
-    Connection, Server, catch_up, error, eventually, follow, in_both_protocols, integer, lines, ok, on_every_server,
-    with_append_only_file, with_client,
+    Connection, Server, catch_up, digest, error, eventually, follow, in_both_protocols, integer, lines, ok,
+    on_every_server, with_append_only_file, with_client,
 };
 
 const NATIVE: &str = "0.001 20000 SEED 500";
@@ -15,10 +15,6 @@ fn fill(client: &mut Connection, key: &str, items: std::ops::Range<u32>) {
 fn has_all(client: &mut Connection, key: &str, items: std::ops::Range<u32>) -> bool {
     let items: Vec<String> = items.map(|number| number.to_string()).collect();
     client.batched(&[b"BF.MEXISTS", key.as_bytes()], &items).into_iter().all(|found| found)
-}
-
-fn digest(client: &mut Connection, key: &str) -> String {
-    client.run(&format!("DEBUG DIGEST-VALUE {key}")).elements()[0].text()
 }
 
 fn make(client: &mut Connection, key: &str, items: std::ops::Range<u32>) {

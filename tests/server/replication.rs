@@ -11,7 +11,7 @@ use testing::{
     Builder, Connection, FOOTER, LAST_WORDS, Reply, Server, Stop, append_only_commands, append_only_length, catch_up,
     dump, encode, eventually, follow, integer, lines, module_of_other_processor, ok, on_every_server, records, restore,
     server_of_other_processor, simple, start_on_commands, stopped_on_commands, with_append_only_client,
-    with_append_only_file, with_client, with_fixed_checksum,
+    with_append_only_file, with_client, with_fixed_checksum, words,
 };
 
 /// A replica whose own settings would make other filters and refuse those of its primary.
@@ -547,10 +547,6 @@ const LINES: [(&str, &str, &str); 33] = [
     ("", "BF.LOADCHUNK k 1 abc", "BF.LOADCHUNK k: ERR received bad data"),
     ("", "BF.LOADCHUNK k 17 0123456789abcdef", "BF.LOADCHUNK k: ERR not found"),
 ];
-
-fn words(line: &str) -> Vec<Vec<u8>> {
-    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
-}
 
 /// The bytes of a payload before the module's fields: a byte for a module's value, and the number of its type.
 const TYPE_BYTES: usize = 10;

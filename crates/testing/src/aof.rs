@@ -36,6 +36,11 @@ fn commands_in(file: &Path) -> Vec<Vec<Vec<u8>>> {
     commands_of(&fs::read(file).expect("the append-only file is readable"))
 }
 
+/// A line as the words of a command, told apart by single spaces.
+pub fn words(line: &str) -> Vec<Vec<u8>> {
+    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+}
+
 /// The commands in the bytes of an append-only file, without the SELECTs, each as its words.
 pub fn commands_of(mut rest: &[u8]) -> Vec<Vec<Vec<u8>>> {
     let mut commands = Vec::new();

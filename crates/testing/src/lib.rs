@@ -22,7 +22,7 @@ mod watched;
 pub use accepted::{is_accepted, restore_by_law, use_and_delete};
 pub use aof::{
     append_only_commands, append_only_length, commands_of, encode, lines, newest, rewritten_commands,
-    start_on_commands, start_on_snapshot, stopped_on_commands, with_append_only_file,
+    start_on_commands, start_on_snapshot, stopped_on_commands, with_append_only_file, words,
 };
 pub use dump::{
     FOOTER, Record, dump, load_record, load_records, next_record, records, restore, value_of, with_fixed_checksum,

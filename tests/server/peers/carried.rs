@@ -9,8 +9,8 @@ use crate::persistence::rewrite_append_only_file;
 use crate::redisbloom::golden::{self, OF_ENCODING_3, filters, of_encoding_3};
 use crate::reliability::scaled;
 use testing::{
-    Connection, FOOTER, Reply, Server, Stop, append_only_commands, array, dump, error, integer, load_record, ok,
-    records, records as records_of, restore, rewritten_commands, servers,
+    Connection, FOOTER, Reply, Server, Stop, dump, error, integer, load_record, ok, records, records as records_of,
+    restore, rewritten_commands, servers,
 };
 
 /// BF.INSERT's options by their first letters. `key` stands for a key of its own.
@@ -188,20 +188,6 @@ fn a_dump_in_any_order_is_loaded() {
     });
 }
 
-/// 2.x carries a command that it refused for want of memory.
-#[test]
-#[ignore = "needs BLOOMGATE_PEERS"]
-fn a_refusal_that_was_carried_is_refused_again() {
-    beside_redisbloom(|peer| {
-        let pair = Pair::start(peer);
-        let (mut primary, mut replica) = (pair.primary.connect(), pair.replica.connect());
-        assert!(primary.run("BF.RESERVE k 0.01 99999999999999").is_error());
-        assert_eq!(primary.run("BF.MADD other a b"), array([integer(1), integer(1)]));
-        catch_up(&mut primary, &mut replica);
-        View::of(&mut replica).assert_same(&View::of(&mut primary), "after a refusal");
-    });
-}
-
 // Append-only files that one module wrote and the other reads: commands as they came, the snapshot or the commands of a
 // rewrite, and commands after one. A rewrite gives the same records for each filter, to the byte.
 
@@ -278,35 +264,6 @@ fn a_rewrite_gives_the_same_records() {
         for (key, commands) in &ours {
             assert!(commands == &theirs[key], "the records of {} differ", key.escape_ascii());
         }
-    });
-}
-
-#[test]
-#[ignore = "needs BLOOMGATE_PEERS"]
-fn ours_writes_what_was_new_and_redisbloom_every_command() {
-    beside_redisbloom(|peer| {
-        let servers = Side::BOTH.map(|side| start(peer, side, "no"));
-        for line in [
-            "BF.RESERVE k 0.01 2 NONSCALING",
-            "BF.MADD k a b a",
-            "BF.ADD k a",
-            "BF.MADD k a b c",
-            "BF.ADD k c",
-            "BF.RESERVE k 0.01 2",
-            "BF.INSERT missing NOCREATE ITEMS a",
-        ] {
-            let [ours, theirs] = [&servers[0], &servers[1]].map(|server| server.connect().run(line));
-            assert_eq!(ours, theirs, "{line}");
-        }
-        let [ours, theirs] = [&servers[0], &servers[1]].map(|server| {
-            let commands = append_only_commands(server);
-            let lines = commands.iter().map(|words| String::from_utf8_lossy(&words.join(&b" "[..])).into_owned());
-            lines.collect::<Vec<_>>()
-        });
-        assert_eq!(ours, ["BF.RESERVE k 0.01 2 NONSCALING", "BF.MADD k a b"]);
-        let carried = ["BF.RESERVE k 0.01 2 NONSCALING", "BF.MADD k a b a", "BF.ADD k a", "BF.MADD k a b c"];
-        assert_eq!(theirs[..4], carried);
-        assert!(theirs.contains(&"BF.ADD k c".to_owned()), "an error is carried there: {theirs:?}");
     });
 }
 

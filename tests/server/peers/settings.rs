@@ -364,46 +364,6 @@ fn rates_come_to_an_end() {
     });
 }
 
-#[test]
-#[ignore = "needs BLOOMGATE_PEERS"]
-fn capacities_end_at_two_to_the_thirty() {
-    beside_redis_8(|peer| {
-        let [ours, theirs] = Side::BOTH.map(|side| peer.start(side, &[]));
-        let (mut ours, mut theirs) = (ours.connect(), theirs.connect());
-        for line in [
-            "BF.RESERVE k 0.25 1073741824 NONSCALING",
-            "BF.INFO k",
-            "BF.DEBUG k",
-            "DEL k",
-            "BF.INSERT k ERROR 0.25 CAPACITY 1073741824 NONSCALING ITEMS a a",
-            "BF.INFO k",
-            "DEL k",
-            "BF.RESERVE k 0.25 1073741825",
-            "BF.INSERT k CAPACITY 1073741825 ITEMS a",
-            "BF.RESERVE k 0.25 4294967296",
-            "BF.RESERVE k 0.25 9223372036854775807",
-            "BF.INSERT k CAPACITY 9223372036854775807 ITEMS a",
-            "EXISTS k",
-        ] {
-            assert_eq!(ours.run(line), theirs.run(line), "{line}");
-        }
-    });
-}
-
-#[test]
-#[ignore = "needs BLOOMGATE_PEERS"]
-fn capacities_of_2_x_have_no_upper_limit() {
-    beside_releases(
-        |major| major < 8,
-        |peer| {
-            let [ours, theirs] = Side::BOTH.map(|side| peer.start(side, &[]));
-            let line = "BF.RESERVE k 0.25 1073741825 NONSCALING";
-            assert_eq!(theirs.connect().run(line), ok());
-            assert_eq!(ours.connect().run(line), error("ERR capacity must be in the range [1, 1073741824]"));
-        },
-    );
-}
-
 // Filters at the edges of what RedisBloom's layout can say, made by the same commands on either side: full and empty, one
 // layer and hundreds, loose and tight, so large that a layer has several chunks.
 

@@ -10,10 +10,11 @@ use std::thread;
 
 use super::golden::{TODAY, file, filters, items, snapshot};
 use super::model::Model;
+use crate::golden::as_commands;
 use crate::persistence::rewrite_append_only_file;
 use testing::{
-    Connection, LAST_WORDS, Server, Stop, array, commands_of, dump, eventually, integer, ok, on_every_server,
-    rewritten_commands, simple, start_on_commands, start_on_snapshot, stopped_on_commands, tool,
+    Connection, LAST_WORDS, Server, Stop, array, commands_of, dump, eventually, follow, integer, ok, on_every_server,
+    rewritten_commands, simple, start_on_commands, start_on_snapshot, stopped_on_commands, tool, words,
 };
 
 /// A server whose settings differ from the defaults in all that RedisBloom has no setting for: those two have to agree
@@ -332,25 +333,12 @@ fn read_command(reader: &mut BufReader<TcpStream>) -> std::io::Result<Vec<String
 
 /// Commands, told apart into words by single spaces, as they are sent and stored.
 pub fn encode(lines: &[&str]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for line in lines {
-        let words: Vec<&str> = line.split(' ').collect();
-        bytes.extend(format!("*{}\r\n", words.len()).bytes());
-        words.iter().for_each(|word| bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes()));
-    }
-    bytes
+    testing::encode(lines.iter().map(|line| words(line)))
 }
 
 /// A BF.LOADCHUNK, as it is sent and stored.
 pub fn encode_chunk(key: &str, iterator: i64, data: &[u8]) -> Vec<u8> {
-    let iterator = iterator.to_string();
-    let mut bytes = b"*4\r\n".to_vec();
-    for word in [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data] {
-        bytes.extend(format!("${}\r\n", word.len()).bytes());
-        bytes.extend(word);
-        bytes.extend(b"\r\n");
-    }
-    bytes
+    testing::encode(as_commands(key, &[(iterator, data.to_vec())]))
 }
 
 // An AOF that RedisBloom 2.2.4 rewrote without a snapshot in front. Releases up to 2.2.6 wrote headers with iterator 0.
@@ -402,13 +390,6 @@ fn a_client_must_say_1() {
     });
 }
 
-/// A replica of a server, with all of its data.
-fn follow(replica: &Server, primary: &Server) {
-    let mut client = replica.connect();
-    assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port)), ok());
-    eventually("the replica has the primary's data", || client.info("master_link_status") == "up");
-}
-
 #[test]
 fn a_survey_lists_filters_and_what_stays_behind_and_compares_two_servers() {
     let survey = |words: &[&str]| {
@@ -427,7 +408,7 @@ fn a_survey_lists_filters_and_what_stays_behind_and_compares_two_servers() {
 
         let (fine, text) = survey(&["--url", &urls[0], "--beside", &urls[1]]);
         assert!(!fine && text.contains("compared 8 filters: 8 differ"), "{text}");
-        follow(&new, &old);
+        follow(&mut new.connect(), &old);
         let (fine, text) = survey(&["--url", &urls[0], "--beside", &urls[1]]);
         assert!(fine && text.contains("compared 8 filters: 0 differ"), "{text}");
         old.connect().run("BF.ADD tiny another");

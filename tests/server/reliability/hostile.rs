@@ -15,7 +15,7 @@ use crate::redisbloom::model::{Field, fields_of_payload, payload_of, payload_of_
 use testing::{
     Connection, FOOTER, LAST_WORDS, Reply, Resident, Rng, Server, Version, array, dump, encode, eventually, figures,
     integer, load_records, ok, on_every_server, records, restore_by_law, stopped_on_commands, use_and_delete,
-    with_client, with_fixed_checksum,
+    with_client, with_fixed_checksum, words,
 };
 
 /// The limits of the servers: none, a ceiling for each filter, `maxmemory`.
@@ -203,7 +203,6 @@ fn a_damaged_append_only_file_loads_or_ends_the_server_with_a_reason() {
 #[test]
 fn a_file_that_breaks_off_brings_every_add_before_its_end() {
     on_every_server(|program| {
-        let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Words>();
         let creations = LAYOUTS.map(|(_, line)| words(line));
         let adds: Vec<Words> =
             LAYOUTS.iter().chain(&LAYOUTS).map(|(key, _)| words(&format!("BF.MADD {key} a b c"))).collect();

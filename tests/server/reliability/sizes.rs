@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use super::{LAYOUTS, available_megabytes, hits, most_hits, need_megabytes, rate_of, scaled};
 use crate::golden::as_commands;
 use testing::{
-    Connection, Reply, Rng, Server, eventually, figures, integer, ok, on_every_server, records, with_client,
+    Connection, Reply, Rng, Server, eventually, figures, integer, ok, on_every_server, records, with_client, words,
 };
 
 const RATES: [&str; 16] = [
@@ -477,10 +477,6 @@ fn in_pipelines(server: &Server, rounds: usize, commands: &[Vec<Vec<u8>>]) -> i6
         }
     }
     id
-}
-
-fn words(line: &str) -> Vec<Vec<u8>> {
-    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
 /// Runs the commands a few times to warm up, then many times, and compares the memory.
