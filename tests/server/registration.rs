@@ -293,6 +293,15 @@ fn a_key_of_another_type_is_left_alone() {
                 "BF.CARD k",
                 "BF.INFO k",
                 "BF.INFO k SIZE",
+                "BF.STATS k",
+                "BF.DEBUG k",
+                "BF.COUNT k x",
+                "BF.DEL k x",
+                "BF.MDEL k x y",
+                "BF.MERGE k k",
+                "BF.CLEAR k",
+                "BF.ROTATE k",
+                "BF.SCANDUMP k 0",
             ] {
                 let line = line.replacen(" k", &format!(" {key}"), 1);
                 assert_eq!(client.run(&line), error(WRONG_TYPE), "{line}");

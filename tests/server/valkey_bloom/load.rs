@@ -280,9 +280,14 @@ fn bad_words_are_errors_and_make_nothing() {
             "SEED {seed} LAYOUT native",
             "LAYOUT redisbloom TIGHTENING 0.5",
             "LAYOUT redisbloom SEED {seed}",
+            "LAYOUT redisbloom SEED 5",
+            "SEED 5 LAYOUT redisbloom",
         ] {
             let line = format!("BF.INSERT k {options} ITEMS a");
             assert_eq!(insert(&mut client, &line), error(OTHER_LAYOUT), "{line}");
+        }
+        for options in ["LAYOUT redisbloom SEED 5", "SEED 5 LAYOUT redisbloom"] {
+            assert_eq!(client.run(&format!("BF.RESERVE k 0.01 100 {options}")), error(OTHER_LAYOUT), "{options}");
         }
         for line in [
             "BF.INSERT k NOCREATE TIGHTENING",
@@ -307,28 +312,6 @@ fn bad_words_are_errors_and_make_nothing() {
         assert_eq!(client.run("BF.INSERT k NOCREATE TIGHTENING 0.5 ITEMS a"), error("ERR not found"));
         assert_eq!(client.run("EXISTS k"), integer(0));
         assert_eq!(append_only_length(&server), length);
-    });
-}
-
-#[test]
-fn a_filter_that_is_there_keeps_its_own_parameters() {
-    on_every_server(|program| {
-        let (server, mut client) = server_with_append_only_file(program);
-        insert(&mut client, "BF.INSERT k CAPACITY 5 TIGHTENING 0.7 SEED {seed} ITEMS a");
-        client.run("BF.RESERVE native 0.01 50 SEED 1");
-        for key in ["k", "native"] {
-            let kind = client.run(&format!("TYPE {key}"));
-            let line = format!("BF.INSERT {key} TIGHTENING 0.2 CAPACITY 900 ITEMS b");
-            assert_eq!(insert(&mut client, &line), array([integer(1)]));
-            let written = append_only_commands(&server).pop().unwrap();
-            assert_eq!(written[1..], [key.as_bytes(), b"b"], "{key}: an add is carried as an add");
-            assert_eq!(insert(&mut client, &format!("BF.INSERT {key} SEED {{seed}}")), array([]));
-            assert_eq!(client.run(&format!("TYPE {key}")), kind);
-        }
-        let mut model = Model::new(5, 0.01, 0.7, 2, SEED);
-        model.add(b"a");
-        model.add(b"b");
-        assert!(value_of(&dump(&mut client, "k")) == value_of(&model.dump()));
     });
 }
 
