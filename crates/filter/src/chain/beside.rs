@@ -211,7 +211,7 @@ impl Deleted {
         self.hashes.allocated_bytes() + size_of::<Self>() as u64
     }
 
-    /// Lets the mover move it, starting at part number `first`; see [`HashSet::relocate`].
+    /// Lets the mover move it, starting at segment number `first`; see [`HashSet::relocate`].
     pub(super) fn relocate(this: &mut Box<Self>, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if first == 0 {
             relocate_boxed(this, mover);

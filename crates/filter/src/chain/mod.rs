@@ -63,11 +63,11 @@ impl<R: Rules> Chain<R> {
     /// [`Error::OutOfMemory`], [`Error::SizeOverflow`].
     pub fn with_spec(spec: impl ChainSpec<Rules = R>, ceiling: &impl Ceiling) -> Result<Self, Error> {
         spec.check()?;
-        Self::part(&spec, ceiling)
+        Self::bucket(&spec, ceiling)
     }
 
     /// Creates a bucket of a ring, without the [check](ChainSpec::check) of its rate.
-    pub(crate) fn part(spec: &impl ChainSpec<Rules = R>, ceiling: &impl Ceiling) -> Result<Self, Error> {
+    pub(crate) fn bucket(spec: &impl ChainSpec<Rules = R>, ceiling: &impl Ceiling) -> Result<Self, Error> {
         Self::with_first_layer(spec.rules(), &spec.first_layer()?, ceiling)
     }
 
@@ -219,7 +219,7 @@ impl<R: Rules> Chain<R> {
     }
 
     /// Lets the mover move its memory, except pending adds, starting at place number `first`: the layers, oldest first, then
-    /// the parts of the table of deleted items. Returns the place to continue with if the mover stops before the last.
+    /// the segments of the table of deleted items. Returns the place to continue with if the mover stops before the last.
     pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if first == 0 {
             self.layers.relocate_list(mover);
@@ -241,7 +241,7 @@ impl<R: Rules> Chain<R> {
 
     /// The number of places that [`relocate`](Self::relocate) visits.
     pub(crate) fn places(&self) -> usize {
-        self.layers.len() + self.table().map_or(0, |deleted| deleted.hashes.part_count())
+        self.layers.len() + self.table().map_or(0, |deleted| deleted.hashes.segment_count())
     }
 
     /// Returns the stored cells of a layer without items, for a reader that fills them in.

@@ -295,11 +295,11 @@ impl Source for PackedSource<'_> {
         let mut number = 0;
         for shift in (0..u64::BITS).step_by(7) {
             let byte = *self.take(1)?.first().ok_or(Error::Truncated)?;
-            let part = u64::from(byte & 0x7f);
-            if part << shift >> shift != part || byte == 0 && shift > 0 {
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits || byte == 0 && shift > 0 {
                 return Err(Error::OutOfRange);
             }
-            number |= part << shift;
+            number |= bits << shift;
             if byte < 0x80 {
                 return Ok(number);
             }

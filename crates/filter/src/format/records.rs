@@ -9,7 +9,7 @@
 //! All numbers are little-endian. The version is 1 for native filters. It is 2 for other kinds, whose kind follows it. Tag 0
 //! means zeros, tag 1 cells. Tags 2 and 3 mean the same for the newest layer in the dump, which may have taken items since the
 //! dump began: the chunk includes their cells, and the number counts all items of the layer. Tag 4 means cells that were
-//! dropped since; their part of the filter is omitted. Tag 5 is a piece of a table, tag 6 its last piece.
+//! dropped since; their part of the filter is omitted. Tag 5 means entries of a table, tag 6 its last ones.
 //!
 //! The checksum is CRC-32 (IEEE). The header's covers everything before it. The others cover the shape of the filter when its
 //! dump began (`Filter::identify`), the iterator as u64, the tag and what follows the checksum. Records of another filter are
@@ -160,7 +160,7 @@ pub fn next_record(
             encode_chunk(identity, iterator, chunk.is_of_last.then(|| layer.items()), &layer.cells_in(chunk.bytes)?)?
         }
         Place::Dropped => encode_dropped(identity, iterator)?,
-        Place::Entries(piece) => encode_piece(identity, iterator, filter, piece)?,
+        Place::Entries(entries) => encode_entries(identity, iterator, filter, entries)?,
     };
     Ok(Some((iterator, data)))
 }
@@ -345,7 +345,7 @@ impl DumpMark {
                     |part: &usize| filter.part(*part).is_some_and(|(_, part)| part.revision() == marked.revision);
                 let part = marked.index(filter).filter(is_unchanged);
                 let is_last = number + 1 == marked.table_records();
-                return Some(Place::Entries(Piece { part, skipped: number * ENTRIES as u64, is_last }));
+                return Some(Place::Entries(Entries { part, skipped: number * ENTRIES as u64, is_last }));
             }
             number -= marked.table_records();
         }
@@ -360,21 +360,21 @@ pub(super) enum Place {
     /// Cells of a part that has been dropped since.
     Dropped,
     /// Entries of a table.
-    Entries(Piece),
+    Entries(Entries),
 }
 
 /// The content of a record of a table: its entries from number `skipped` on, up to the capacity of a record.
 #[derive(Clone, Copy)]
-pub(super) struct Piece {
+pub(super) struct Entries {
     /// `None` if the table has changed or been dropped since: there are no entries then.
     part: Option<usize>,
     skipped: u64,
     is_last: bool,
 }
 
-impl Piece {
+impl Entries {
     /// Returns the entries as bytes.
-    fn entries(self, filter: &Filter) -> Result<Vec<u8>, Error> {
+    fn bytes(self, filter: &Filter) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         let Some(table) = self.part.and_then(|part| filter.table(part)) else { return Ok(bytes) };
         reserve(&mut bytes, CHUNK_BYTES)?;
@@ -494,13 +494,13 @@ pub(super) fn hashes_in(bytes: &[u8]) -> Result<Vec<ItemHash>, Error> {
     Ok(hashes)
 }
 
-/// Returns the checksum of a record that is not the header. `parts` is what follows the checksum.
-fn record_checksum(identity: u32, iterator: u64, tag: u8, parts: [&[u8]; 2]) -> u32 {
+/// Returns the checksum of a record that is not the header. `fields` are what follows the checksum.
+fn record_checksum(identity: u32, iterator: u64, tag: u8, fields: [&[u8]; 2]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&identity.to_le_bytes());
     hasher.update(&iterator.to_le_bytes());
     hasher.update(&[tag]);
-    parts.into_iter().for_each(|part| hasher.update(part));
+    fields.into_iter().for_each(|field| hasher.update(field));
     hasher.finalize()
 }
 
@@ -509,26 +509,26 @@ pub(super) fn encode_chunk(identity: u32, iterator: u64, items: Option<u64>, cel
     let (tag, cells) = if is_zero(cells) { (TAG_ZEROS, &[][..]) } else { (TAG_CELLS, cells) };
     let tag = tag | if items.is_some() { TAG_COUNTED } else { 0 };
     let items = items.map(u64::to_le_bytes);
-    encode_parts(identity, iterator, tag, [items.as_ref().map_or(&[][..], |bytes| &bytes[..]), cells])
+    encode_record(identity, iterator, tag, [items.as_ref().map_or(&[][..], |bytes| &bytes[..]), cells])
 }
 
 /// Encodes the record of cells that were dropped.
 pub(super) fn encode_dropped(identity: u32, iterator: u64) -> Result<Vec<u8>, Error> {
-    encode_parts(identity, iterator, TAG_DROPPED, [&[], &[]])
+    encode_record(identity, iterator, TAG_DROPPED, [&[], &[]])
 }
 
 /// Encodes the entries of a table.
-fn encode_piece(identity: u32, iterator: u64, filter: &Filter, piece: Piece) -> Result<Vec<u8>, Error> {
-    let tag = if piece.is_last { TAG_LAST_ENTRIES } else { TAG_ENTRIES };
-    encode_parts(identity, iterator, tag, [&piece.entries(filter)?, &[]])
+fn encode_entries(identity: u32, iterator: u64, filter: &Filter, entries: Entries) -> Result<Vec<u8>, Error> {
+    let tag = if entries.is_last { TAG_LAST_ENTRIES } else { TAG_ENTRIES };
+    encode_record(identity, iterator, tag, [&entries.bytes(filter)?, &[]])
 }
 
-fn encode_parts(identity: u32, iterator: u64, tag: u8, parts: [&[u8]; 2]) -> Result<Vec<u8>, Error> {
-    let [first, second] = parts;
+fn encode_record(identity: u32, iterator: u64, tag: u8, fields: [&[u8]; 2]) -> Result<Vec<u8>, Error> {
+    let [first, second] = fields;
     let mut data = Vec::new();
     reserve(&mut data, 5 + first.len() + second.len())?;
     data.push(tag);
-    data.extend_from_slice(&record_checksum(identity, iterator, tag, parts).to_le_bytes());
+    data.extend_from_slice(&record_checksum(identity, iterator, tag, fields).to_le_bytes());
     data.extend_from_slice(first);
     data.extend_from_slice(second);
     Ok(data)
@@ -546,11 +546,11 @@ pub(super) enum Content<'a> {
     },
     /// Cells that were dropped.
     Dropped,
-    /// A piece of a table.
+    /// Entries of a table.
     Entries {
         /// Hashes of 16 bytes.
         bytes: &'a [u8],
-        /// Whether this is the table's last piece.
+        /// Whether these are the table's last.
         is_last: bool,
     },
 }
@@ -585,14 +585,14 @@ pub(super) fn decode(identity: u32, iterator: u64, data: &[u8]) -> Result<Conten
 // The records that a filter already has. A rewritten AOF contains the records that have arrived, so that a reader continues
 // with the same one. And a client that got no reply repeats a record, which is accepted if the filter has it.
 
-/// Returns the pieces of `tables` complete tables and of the table that is arriving, in the fewest records that can hold them.
+/// Returns the records of `tables` complete tables and of the table that is arriving, in the fewest records that can hold them.
 /// A dump has more records of a table that it omitted because the table had changed.
-fn pieces(filter: &Filter, tables: usize) -> impl Iterator<Item = Piece> {
+fn entries_records(filter: &Filter, tables: usize) -> impl Iterator<Item = Entries> {
     (0..=tables).flat_map(move |part| {
         let is_whole = part < tables;
         let entries = filter.table(part).map_or(0, HashSet::len);
         let count = entries.div_ceil(ENTRIES as u64).max(is_whole.into());
-        (0..count).map(move |index| Piece {
+        (0..count).map(move |index| Entries {
             part: Some(part),
             skipped: index * ENTRIES as u64,
             is_last: is_whole && index + 1 == count,
@@ -607,7 +607,7 @@ pub(super) fn can_have_come(filter: &Filter, next: u64, tables: usize) -> bool {
     let come = next.saturating_sub(chunks);
     let later = if next < chunks { 0 } else { tables + 1 };
     (later..filter.part_count()).all(is_empty)
-        && pieces(filter, tables).count() as u64 <= come
+        && entries_records(filter, tables).count() as u64 <= come
         && numbered(filter, 0, next.saturating_add(HEADER + 1)).is_ok()
 }
 
@@ -622,11 +622,11 @@ pub(super) fn known_records(
     let chunks = Extent::all().chunks(filter).min(next);
     let cells = records(filter, generation).take(usize::try_from(chunks).unwrap_or(usize::MAX).saturating_add(1));
     let stream = Stream::of(filter, generation);
-    let nothing = Piece { part: None, skipped: 0, is_last: false };
-    let pieces = (chunks..next).zip(pieces(filter, tables).chain(std::iter::repeat(nothing)));
-    cells.chain(pieces.map(move |(number, piece)| {
+    let nothing = Entries { part: None, skipped: 0, is_last: false };
+    let records_of_tables = (chunks..next).zip(entries_records(filter, tables).chain(std::iter::repeat(nothing)));
+    cells.chain(records_of_tables.map(move |(number, entries)| {
         let iterator = stream.iterator(numbered(filter, 0, HEADER + 1 + number)?);
-        Ok((iterator, encode_piece(identity(filter, stream.layers), iterator, filter, piece)?))
+        Ok((iterator, encode_entries(identity(filter, stream.layers), iterator, filter, entries)?))
     }))
 }
 
@@ -654,7 +654,7 @@ pub(super) fn check(filter: &Filter, tables: usize, generation: u16, iterator: u
         let extent = Extent::first(stream.layers);
         match extent.chunk(filter, number) {
             Some(chunk) => has_chunk(filter, chunk, content)?,
-            None => has_piece(filter, tables, number - extent.chunks(filter), content)?,
+            None => has_entries(filter, tables, number - extent.chunks(filter), content)?,
         }
     };
     if has { Ok(()) } else { Err(Error::Different) }
@@ -679,14 +679,14 @@ fn has_chunk(filter: &Filter, chunk: Chunk, content: Content<'_>) -> Result<bool
     Ok(has_cells && items.is_none_or(|items| items <= layer.items()))
 }
 
-fn has_piece(filter: &Filter, tables: usize, number: u64, content: Content<'_>) -> Result<bool, Error> {
+fn has_entries(filter: &Filter, tables: usize, number: u64, content: Content<'_>) -> Result<bool, Error> {
     let Content::Entries { bytes, is_last } = content else { return Err(Error::OutOfRange) };
     // The placeholder of a record that the entries do not need: every filter has nothing.
     if bytes.is_empty() && !is_last {
         return Ok(true);
     }
     let number = usize::try_from(number).map_err(|_| Error::OutOfRange)?;
-    let piece = pieces(filter, tables).nth(number).filter(|piece| piece.is_last == is_last);
-    let here = piece.map(|piece| piece.entries(filter)).transpose()?;
+    let entries = entries_records(filter, tables).nth(number).filter(|entries| entries.is_last == is_last);
+    let here = entries.map(|entries| entries.bytes(filter)).transpose()?;
     Ok(here.is_some_and(|here| here == bytes))
 }

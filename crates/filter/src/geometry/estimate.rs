@@ -68,8 +68,8 @@ pub fn rate_now(histogram: &Histogram, hashes: u32) -> f64 {
     let blocks = to_f64(histogram.blocks().max(1));
     let all_set = |bits: u32| {
         let chances = each(histogram).map(|(ones, blocks)| {
-            let part = to_f64(ones) / to_f64(BLOCK_CELLS as u64);
-            to_f64(blocks) * (0..bits).fold(1.0, |chance, _| chance * part)
+            let fill = to_f64(ones) / to_f64(BLOCK_CELLS as u64);
+            to_f64(blocks) * (0..bits).fold(1.0, |chance, _| chance * fill)
         });
         chances.sum::<f64>() / blocks
     };

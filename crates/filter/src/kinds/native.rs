@@ -212,11 +212,11 @@ impl BloomFilter {
         ceiling: &impl Ceiling,
     ) -> Result<Self, Error> {
         spec.check().map_err(|_| Error::Unsound)?;
-        Self::part_with_zero_bits(spec, layers, ceiling)
+        Self::bucket_with_zero_bits(spec, layers, ceiling)
     }
 
     /// Creates a bucket like [`with_zero_bits`](Self::with_zero_bits), without the check of its rate.
-    pub(crate) fn part_with_zero_bits(
+    pub(crate) fn bucket_with_zero_bits(
         spec: NativeSpec,
         layers: &[LayerDescription<BlockedBits>],
         ceiling: &impl Ceiling,

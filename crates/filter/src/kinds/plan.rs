@@ -49,11 +49,11 @@ impl Plan {
         Err(Error::TooManyLayers)
     }
 
-    /// Returns the plan of `parts` equal parts.
-    pub(crate) fn repeated(&self, parts: u64) -> Result<Self, Error> {
-        let all = |number: u64| signed(number.checked_mul(parts)).ok_or(Error::SizeOverflow);
+    /// Returns the plan of a ring of equal buckets.
+    pub(crate) fn repeated(&self, buckets: u64) -> Result<Self, Error> {
+        let all = |number: u64| signed(number.checked_mul(buckets)).ok_or(Error::SizeOverflow);
         let mut plan = Self { capacity: all(self.capacity)?, size_bytes: all(self.size_bytes)?, layers: Vec::new() };
-        for _ in 0..parts {
+        for _ in 0..buckets {
             for layer in &self.layers {
                 push(&mut plan.layers, *layer)?;
             }

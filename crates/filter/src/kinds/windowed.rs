@@ -235,7 +235,7 @@ impl WindowedFilter {
             ring.turn(first, ceiling)?;
         } else {
             // Refuses a ring whose buckets cannot exist.
-            BloomFilter::part(&spec.bucket(first.capacity), ceiling)?;
+            BloomFilter::bucket(&spec.bucket(first.capacity), ceiling)?;
         }
         Ok(ring)
     }
@@ -493,7 +493,7 @@ impl WindowedFilter {
         let dropped = past.max((kept + 1).saturating_sub(self.spec.buckets as usize));
         reserve(&mut self.retired, self.buckets.len() - kept + dropped)?;
         let beside = BesideBuckets { ceiling, others: || contents_of(self.buckets.range(dropped..kept)), pends: false };
-        let filter = BloomFilter::part(&self.spec.bucket(capacity), &beside)?;
+        let filter = BloomFilter::bucket(&self.spec.bucket(capacity), &beside)?;
         let items = self.buckets.range(..dropped).map(Bucket::items).sum();
         self.retired.extend(self.buckets.drain(kept..).map(|bucket| bucket.filter));
         if let Some(newest) = self.buckets.back_mut() {
@@ -819,7 +819,7 @@ impl Description {
             // The total number of layers was checked when the description was read.
             let others = || Contents { layers: 0, ..filter.contents() };
             let beside = BesideBuckets { ceiling, others, pends: false };
-            let bits = BloomFilter::part_with_zero_bits(spec, layers, &beside)?;
+            let bits = BloomFilter::bucket_with_zero_bits(spec, layers, &beside)?;
             filter.push_bucket(Bucket { slot, begin, end, filter: bits, renewed, is_omitted });
         }
         Ok(filter)

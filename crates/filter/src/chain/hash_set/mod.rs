@@ -2,20 +2,20 @@
 //!
 //! Up to 16 hashes are a sorted list. Larger sets use extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible
 //! hashing, a fast access method for dynamic files, 1979): the top bits of `h1` select an element of a directory, which refers
-//! to a part, which is a table of at most 62 KiB ([`part`]). A full part gets a larger table, up to that size, or is split in
-//! two by the next bit of `h1`. So growth never touches more than one part and, now and then, the directory: 4 bytes for about
+//! to a segment, which is a table of at most 62 KiB ([`segment`]). A full segment gets a larger table, up to that size, or is split in
+//! two by the next bit of `h1`. So growth never touches more than one segment and, now and then, the directory: 4 bytes for about
 //! 2000 hashes.
 //!
-//! The division into parts depends on past removals, but what is written or compared does not: sets are equal if they hold the
+//! The division into segments depends on past removals, but what is written or compared does not: sets are equal if they hold the
 //! same hashes, and [`for_each_sorted_run`](HashSet::for_each_sorted_run) divides them at fixed places.
 
 mod growth;
 mod order;
-mod part;
+mod segment;
 #[cfg(test)]
 mod tests;
 
-use part::{ENTRIES_MAX, NO_LINE, NONE, Part, is_suspect};
+use segment::{ENTRIES_MAX, NO_LINE, NONE, Segment, is_suspect};
 
 use crate::cells::arch::TagLine;
 use crate::cells::{Mover, relocate_elements};
@@ -42,16 +42,16 @@ const FEW_MAX: usize = 16;
 /// ```
 #[derive(Default)]
 pub struct HashSet {
-    /// The short list: all hashes in ascending order while they are few, empty if there are parts.
+    /// The short list: all hashes in ascending order while they are few, empty if there are segments.
     few: Vec<ItemHash>,
     /// In the order of their creation.
-    parts: Vec<Part>,
-    /// For each value of the top `depth` bits of `h1`, the index of its part; empty if there are no parts. A part with a
+    segments: Vec<Segment>,
+    /// For each value of the top `depth` bits of `h1`, the index of its segment; empty if there are no segments. A segment with a
     /// smaller depth has several consecutive elements.
     directory: Vec<u32>,
     depth: u32,
     len: u64,
-    /// The size of the tables of all parts, in bytes.
+    /// The size of the tables of all segments, in bytes.
     tables_bytes: u64,
 }
 
@@ -61,7 +61,7 @@ impl HashSet {
 
     /// The empty set, without memory.
     pub const fn new() -> Self {
-        Self { few: Vec::new(), parts: Vec::new(), directory: Vec::new(), depth: 0, len: 0, tables_bytes: 0 }
+        Self { few: Vec::new(), segments: Vec::new(), directory: Vec::new(), depth: 0, len: 0, tables_bytes: 0 }
     }
 
     /// The number of hashes in it.
@@ -74,22 +74,22 @@ impl HashSet {
         self.len == 0
     }
 
-    /// The number of bytes requested from the allocator for tables, the list of parts and the directory. Visits no part.
+    /// The number of bytes requested from the allocator for tables, the list of segments and the directory. Visits no segment.
     pub const fn allocated_bytes(&self) -> u64 {
         let few = self.few.capacity() * size_of::<ItemHash>();
-        let lists = self.parts.capacity() * size_of::<Part>() + self.directory.capacity() * size_of::<u32>();
+        let lists = self.segments.capacity() * size_of::<Segment>() + self.directory.capacity() * size_of::<u32>();
         self.tables_bytes + (few + lists) as u64
     }
 
-    /// The number of its parts.
-    pub const fn part_count(&self) -> usize {
-        self.parts.len()
+    /// The number of its segments.
+    pub const fn segment_count(&self) -> usize {
+        self.segments.len()
     }
 
     /// Whether a hash is in it.
     #[inline]
     pub fn contains(&self, hash: ItemHash) -> bool {
-        self.part_of(hash).map_or_else(|| self.is_one_of_few(hash), |part| part.contains(hash))
+        self.segment_of(hash).map_or_else(|| self.is_one_of_few(hash), |segment| segment.contains(hash))
     }
 
     /// Returns the hashes of the mask `wanted` that are in it. Prefetches the tag lines of all of them before it reads the
@@ -115,7 +115,7 @@ impl HashSet {
         self.few.iter().fold(false, |found, few| found | (*few == hash))
     }
 
-    /// Adds a hash. Returns whether it was absent. A part that cannot grow takes hashes until fifteen sixteenths of its slots
+    /// Adds a hash. Returns whether it was absent. A segment that cannot grow takes hashes until fifteen sixteenths of its slots
     /// are used. Callers that limit the set use [`capacity_in`](Self::capacity_in).
     ///
     /// # Errors
@@ -128,11 +128,11 @@ impl HashSet {
         if self.contains(hash) {
             return Ok(false);
         }
-        let is_new = if self.parts.is_empty() && self.few.len() < FEW_MAX {
+        let is_new = if self.segments.is_empty() && self.few.len() < FEW_MAX {
             self.insert_into_few(hash)?
         } else {
             self.make_room(hash)?;
-            self.part_of_mut(hash).is_some_and(|part| part.put(hash))
+            self.segment_of_mut(hash).is_some_and(|segment| segment.put(hash))
         };
         self.len += u64::from(is_new);
         Ok(is_new)
@@ -148,14 +148,14 @@ impl HashSet {
         Ok(true)
     }
 
-    /// Removes a hash. Returns whether it was present. A part keeps its table until it is empty; the empty set has no memory.
+    /// Removes a hash. Returns whether it was present. A segment keeps its table until it is empty; the empty set has no memory.
     pub fn remove(&mut self, hash: ItemHash) -> bool {
-        if let Some(part) = self.part_of_mut(hash) {
-            let before = part.allocated_bytes();
-            if !part.take(hash) {
+        if let Some(segment) = self.segment_of_mut(hash) {
+            let before = segment.allocated_bytes();
+            if !segment.take(hash) {
                 return false;
             }
-            let given_back = before - part.allocated_bytes();
+            let given_back = before - segment.allocated_bytes();
             self.tables_bytes -= given_back;
         } else if let Ok(place) = self.few.binary_search(&hash) {
             self.few.remove(place);
@@ -176,31 +176,31 @@ impl HashSet {
 
     /// Returns an equal set.
     pub fn try_clone(&self) -> Result<Self, Error> {
-        let (mut few, mut parts, mut directory) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut few, mut segments, mut directory) = (Vec::new(), Vec::new(), Vec::new());
         reserve(&mut few, self.few.len())?;
-        reserve(&mut parts, self.parts.len())?;
+        reserve(&mut segments, self.segments.len())?;
         reserve(&mut directory, self.directory.len())?;
         few.extend_from_slice(&self.few);
         directory.extend_from_slice(&self.directory);
-        for part in &self.parts {
-            parts.push(part.try_clone()?);
+        for segment in &self.segments {
+            segments.push(segment.try_clone()?);
         }
         // The tables of the copy may need other padding.
-        let tables_bytes = parts.iter().map(Part::allocated_bytes).sum();
-        Ok(Self { few, parts, directory, tables_bytes, ..*self })
+        let tables_bytes = segments.iter().map(Segment::allocated_bytes).sum();
+        Ok(Self { few, segments, directory, tables_bytes, ..*self })
     }
 
-    /// Lets the mover move the parts, starting at number `first`. Returns the number of the part to continue with if the mover
-    /// stops before the last. If the set grows in between, the caller can continue there: new parts are appended.
+    /// Lets the mover move the segments, starting at number `first`. Returns the number of the segment to continue with if the mover
+    /// stops before the last. If the set grows in between, the caller can continue there: new segments are appended.
     pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if first == 0 {
             relocate_elements(&mut self.few, mover);
-            relocate_elements(&mut self.parts, mover);
+            relocate_elements(&mut self.segments, mover);
             relocate_elements(&mut self.directory, mover);
         }
-        let count = self.parts.len();
-        for (index, part) in self.parts.iter_mut().enumerate().skip(first) {
-            part.relocate(mover);
+        let count = self.segments.len();
+        for (index, segment) in self.segments.iter_mut().enumerate().skip(first) {
+            segment.relocate(mover);
             if index + 1 < count && mover.has_done_enough() {
                 return Some(index + 1);
             }
@@ -209,7 +209,7 @@ impl HashSet {
     }
 
     /// Passes all hashes in ascending order to `f`, in runs of [`RUN`](Self::RUN) and a last one that may be shorter, whatever
-    /// the parts of the set are. Sorts a copy of each part on the stack (122 KiB in all), so that a save needs no memory.
+    /// the segments of the set are. Sorts a copy of each segment on the stack (122 KiB in all), so that a save needs no memory.
     ///
     /// # Errors
     /// Those of `f`, which ends the iteration.
@@ -218,9 +218,9 @@ impl HashSet {
             return f(&self.few);
         }
         let (mut copy, mut run, mut length) = ([NONE; ENTRIES_MAX], [NONE; Self::RUN], 0);
-        for part in self.parts_in_order() {
-            let sorted = copy.get_mut(..part.entries()).unwrap_or_default();
-            sorted.iter_mut().zip(part.hashes()).for_each(|(to, from)| *to = from);
+        for segment in self.segments_in_order() {
+            let sorted = copy.get_mut(..segment.entries()).unwrap_or_default();
+            sorted.iter_mut().zip(segment.hashes()).for_each(|(to, from)| *to = from);
             sorted.sort_unstable();
             let mut rest = &*sorted;
             while !rest.is_empty() {
@@ -249,8 +249,8 @@ impl HashSet {
     /// for hashes that no set can hold together. The set is unchanged.
     pub fn extend_sorted(&mut self, run: &[ItemHash]) -> Result<(), Error> {
         // The forbidden hash is below all others.
-        let of_parts = || self.parts_in_order().rev().find_map(|part| part.hashes().max());
-        let last = self.few.last().copied().or_else(of_parts).unwrap_or(NONE);
+        let of_segments = || self.segments_in_order().rev().find_map(|segment| segment.hashes().max());
+        let last = self.few.last().copied().or_else(of_segments).unwrap_or(NONE);
         if run.first().is_some_and(|first| *first <= last) || !run.is_sorted_by(|one, next| one < next) {
             return Err(Error::Unsound);
         }
@@ -263,30 +263,30 @@ impl HashSet {
         Ok(())
     }
 
-    /// Returns the parts in the order of their hashes.
-    fn parts_in_order(&self) -> impl DoubleEndedIterator<Item = &Part> {
+    /// Returns the segments in the order of their hashes.
+    fn segments_in_order(&self) -> impl DoubleEndedIterator<Item = &Segment> {
         let place = |(place, number): (usize, &u32)| {
-            let part = usize::try_from(*number).ok().and_then(|number| self.parts.get(number))?;
+            let segment = usize::try_from(*number).ok().and_then(|number| self.segments.get(number))?;
             // The first of its consecutive elements.
-            place.is_multiple_of(1 << self.depth.saturating_sub(part.depth)).then_some(part)
+            place.is_multiple_of(1 << self.depth.saturating_sub(segment.depth)).then_some(segment)
         };
         self.directory.iter().enumerate().filter_map(place)
     }
 
-    /// Returns the index of the part to which a hash belongs.
+    /// Returns the index of the segment to which a hash belongs.
     #[inline]
     fn number_of(&self, hash: ItemHash) -> Option<usize> {
         self.directory.get(place(hash, self.depth)).and_then(|number| usize::try_from(*number).ok())
     }
 
     #[inline]
-    fn part_of(&self, hash: ItemHash) -> Option<&Part> {
-        self.parts.get(self.number_of(hash)?)
+    fn segment_of(&self, hash: ItemHash) -> Option<&Segment> {
+        self.segments.get(self.number_of(hash)?)
     }
 
-    fn part_of_mut(&mut self, hash: ItemHash) -> Option<&mut Part> {
+    fn segment_of_mut(&mut self, hash: ItemHash) -> Option<&mut Segment> {
         let number = self.number_of(hash)?;
-        self.parts.get_mut(number)
+        self.segments.get_mut(number)
     }
 }
 
@@ -303,7 +303,7 @@ impl Lookup<'_> {
     #[inline]
     pub fn fetch(&mut self, wanted: Mask) {
         for (item, hash) in (wanted - self.fetched).each_of(self.hashes) {
-            let line = self.set.part_of(hash).map_or(&NO_LINE, |part| part.fetch(hash));
+            let line = self.set.segment_of(hash).map_or(&NO_LINE, |segment| segment.fetch(hash));
             if let Some(place) = self.lines.get_mut(item.lowest()) {
                 *place = line;
             }
@@ -315,7 +315,7 @@ impl Lookup<'_> {
     #[inline]
     pub fn present(mut self, wanted: Mask) -> Mask {
         let set = self.set;
-        if set.parts.is_empty() {
+        if set.segments.is_empty() {
             return set.are_in(self.hashes, if set.is_empty() { Mask::NONE } else { wanted });
         }
         self.fetch(wanted);
@@ -324,7 +324,7 @@ impl Lookup<'_> {
             suspects |= item.only_if(is_suspect(line, hash));
         }
         for (_, hash) in suspects.each_of(self.hashes) {
-            set.part_of(hash).into_iter().for_each(|part| part.prefetch_entry(hash));
+            set.segment_of(hash).into_iter().for_each(|segment| segment.prefetch_entry(hash));
         }
         set.are_in(self.hashes, suspects)
     }
@@ -340,13 +340,16 @@ const fn place(hash: ItemHash, depth: u32) -> usize {
 /// Equal as sets. Looks up every hash of one in the other.
 impl PartialEq for HashSet {
     fn eq(&self, other: &Self) -> bool {
-        let mut hashes = self.few.iter().copied().chain(self.parts.iter().flat_map(Part::hashes));
+        let mut hashes = self.few.iter().copied().chain(self.segments.iter().flat_map(Segment::hashes));
         self.len == other.len && hashes.all(|hash| other.contains(hash))
     }
 }
 
 impl std::fmt::Debug for HashSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HashSet").field("len", &self.len).field("parts", &self.parts.len()).finish_non_exhaustive()
+        f.debug_struct("HashSet")
+            .field("len", &self.len)
+            .field("segments", &self.segments.len())
+            .finish_non_exhaustive()
     }
 }

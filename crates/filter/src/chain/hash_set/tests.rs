@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 
-use super::part::{BUCKETS_MAX, ENTRIES_MAX};
+use super::segment::{BUCKETS_MAX, ENTRIES_MAX};
 use super::*;
 
 const MANY: usize = if cfg!(miri) { 200 } else { 40_000 };
@@ -36,20 +36,24 @@ fn sorted(set: &HashSet) -> Vec<ItemHash> {
 
 /// Checks the invariants of the fields.
 fn check(set: &HashSet) {
-    let of_parts: usize = set.parts.iter().map(Part::entries).sum();
-    assert_eq!(set.len(), (of_parts + set.few.len()) as u64);
-    assert!(set.few.is_sorted() && set.few.len() <= FEW_MAX && (set.few.is_empty() || set.parts.is_empty()));
-    assert_eq!(set.tables_bytes, set.parts.iter().map(Part::allocated_bytes).sum::<u64>());
-    assert!(set.parts.iter().all(|part| part.hashes().count() == part.entries() && part.buckets() <= BUCKETS_MAX));
-    assert_eq!(set.parts_in_order().count(), set.parts.len());
-    assert!(set.parts.iter().all(|part| (part.buckets() == 0) == (part.entries() == 0)));
-    assert!(set.directory.len() == if set.parts.is_empty() { 0 } else { 1 << set.depth });
+    let of_segments: usize = set.segments.iter().map(Segment::entries).sum();
+    assert_eq!(set.len(), (of_segments + set.few.len()) as u64);
+    assert!(set.few.is_sorted() && set.few.len() <= FEW_MAX && (set.few.is_empty() || set.segments.is_empty()));
+    assert_eq!(set.tables_bytes, set.segments.iter().map(Segment::allocated_bytes).sum::<u64>());
+    assert!(
+        set.segments
+            .iter()
+            .all(|segment| segment.hashes().count() == segment.entries() && segment.buckets() <= BUCKETS_MAX)
+    );
+    assert_eq!(set.segments_in_order().count(), set.segments.len());
+    assert!(set.segments.iter().all(|segment| (segment.buckets() == 0) == (segment.entries() == 0)));
+    assert!(set.directory.len() == if set.segments.is_empty() { 0 } else { 1 << set.depth });
 }
 
 /// Random inserts, removals and lookups, of hashes that share bits in three ways.
 #[test]
 fn it_behaves_like_the_standard_set() {
-    // All bits; 14 equal bits and few home buckets, so that parts split deeply and searches are long; few hashes, which are
+    // All bits; 14 equal bits and few home buckets, so that segments split deeply and searches are long; few hashes, which are
     // added and removed repeatedly.
     let kinds: [fn(ItemHash) -> ItemHash; 3] = [
         |hash| hash,
@@ -155,7 +159,7 @@ fn an_error_ends_the_runs() {
     assert_eq!((stopped, calls), (Err(1), 1));
 }
 
-/// A part that cannot split is filled to fifteen sixteenths. The others can still grow.
+/// A segment that cannot split is filled to fifteen sixteenths. The others can still grow.
 #[test]
 #[cfg_attr(miri, ignore = "thousands of hashes")]
 fn hashes_with_equal_top_bits_do_not_split_forever() {
@@ -195,7 +199,7 @@ fn a_set_takes_no_more_than_its_capacity_says() {
     }
 }
 
-/// The parts of a set whose hashes are constantly replaced keep their largest tables.
+/// The segments of a set whose hashes are constantly replaced keep their largest tables.
 #[test]
 #[cfg_attr(miri, ignore = "a million hashes")]
 fn a_set_whose_hashes_come_and_go_stays_near_its_capacity() {
@@ -266,7 +270,7 @@ fn a_range_has_all_hashes_in_it_and_no_other() {
     let mut all = random_hashes(&mut Rng::with_seed(9), MANY);
     let set = set_of(&all);
     all.sort_unstable();
-    let at = |part: u64| u64::MAX / 100 * part;
+    let at = |segment: u64| u64::MAX / 100 * segment;
     let edges = all[all.len() / 3].h1;
     for (first, last) in [(0, u64::MAX), (at(3), at(4)), (at(50), at(99)), (0, 0), (edges, edges), (at(9), at(8))] {
         let mut found: Vec<_> = set.between(first, last).collect();

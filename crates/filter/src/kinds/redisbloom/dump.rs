@@ -380,12 +380,12 @@ impl RedisBloomArrival {
         let range = begin..begin + data.len() as u64;
         let here = offset.bytes_mut(&mut self.filter, data.len()).ok_or(Error::TooLong)?;
         let mut known_bytes = 0;
-        for part in self.came.within(&range) {
-            let place = index(part.start - begin)..index(part.end - begin);
+        for known in self.came.within(&range) {
+            let place = index(known.start - begin)..index(known.end - begin);
             if data.get(place.clone()) != here.get(place) {
                 return Err(Error::Different);
             }
-            known_bytes += part.end - part.start;
+            known_bytes += known.end - known.start;
         }
         if known_bytes == data.len() as u64 {
             return Ok(Progress::Known);
@@ -456,7 +456,7 @@ impl RedisBloomArrival {
 
     /// Returns records of everything that has arrived.
     pub fn records(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        let chunks = self.came.iter().flat_map(|range| pieces(&self.filter, range.start, range.end));
+        let chunks = self.came.iter().flat_map(|range| chunks_between(&self.filter, range.start, range.end));
         std::iter::once((HEADER, self.header())).chain(chunks.map(|(end, chunk)| (HEADER + end, chunk)))
     }
 
@@ -472,18 +472,18 @@ fn index(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// Returns the bytes of all layers from `start` to `end`, in pieces that do not cross layers, each with its end.
-fn pieces(filter: &RedisBloomFilter, start: u64, end: u64) -> impl Iterator<Item = (u64, &[u8])> {
+/// Returns the bytes of all layers from `start` to `end`, in chunks that do not cross layers, each with its end.
+fn chunks_between(filter: &RedisBloomFilter, start: u64, end: u64) -> impl Iterator<Item = (u64, &[u8])> {
     let mut begin = start;
     std::iter::from_fn(move || {
         let left = index(end.saturating_sub(begin));
-        let piece = chunk_from(filter, begin).filter(|_| left > 0)?;
-        let piece = piece.get(..left).unwrap_or(piece);
-        begin += piece.len() as u64;
-        Some((begin, piece))
+        let chunk = chunk_from(filter, begin).filter(|_| left > 0)?;
+        let chunk = chunk.get(..left).unwrap_or(chunk);
+        begin += chunk.len() as u64;
+        Some((begin, chunk))
     })
 }
 
 fn is_zero_between(filter: &RedisBloomFilter, start: u64, end: u64) -> bool {
-    pieces(filter, start, end).all(|(_, piece)| is_zero(piece))
+    chunks_between(filter, start, end).all(|(_, chunk)| is_zero(chunk))
 }

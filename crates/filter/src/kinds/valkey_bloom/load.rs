@@ -60,17 +60,17 @@ pub fn decode(data: &[u8], ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, 
     let (rate, tightening) = (fields.f64()?, fields.f64()?);
     let is_seed_random = fields.u8()?;
     let count = number_of_layers::<ValkeyBloom>(fields.u64()?, ceiling)?;
-    let mut parts = Parts::new(expansion, rate, tightening, is_seed_random.into())?;
+    let mut builder = Builder::new(expansion, rate, tightening, is_seed_random.into())?;
     for _ in 0..count {
         let length = usize::try_from(fields.u64()?).map_err(|_| Error::Truncated)?;
         let (stored, rest) = fields.0.split_at_checked(length).ok_or(Error::Truncated)?;
         fields.0 = rest;
-        parts.check(length, ceiling)?;
+        builder.check(length, ceiling)?;
         let items = u64::try_from(i64::from_le_bytes(fields.take()?)).map_err(|_| Error::OutOfRange)?;
         let capacity = u64::try_from(i64::from_le_bytes(fields.take()?)).map_err(|_| Error::OutOfRange)?;
-        parts.push(capacity, items, try_copy(stored)?)?;
+        builder.push(capacity, items, try_copy(stored)?)?;
     }
-    parts.into_filter()
+    builder.into_filter()
 }
 
 // The snapshot of valkey-bloom's filters, RDB type `bloomfltr`, encoding 1, beside the argument of BF.LOAD.
@@ -117,27 +117,27 @@ pub fn read_snapshot(source: &mut impl Source, ceiling: &impl Ceiling) -> Result
     let count = number_of_layers::<ValkeyBloom>(source.u64()?, ceiling)?;
     let expansion = read_u32(source)?;
     let (rate, tightening, is_seed_random) = (source.f64()?, source.f64()?, source.u64()?);
-    let mut parts = Parts::new(expansion, rate, tightening, is_seed_random)?;
+    let mut builder = Builder::new(expansion, rate, tightening, is_seed_random)?;
     for index in 0..count {
         let capacity = source.u64()?;
         let items = if index + 1 == count { source.u64()? } else { capacity };
         let stored = source.owned_bytes()?;
-        parts.check(stored.len(), ceiling)?;
-        parts.push(capacity, items, stored)?;
+        builder.check(stored.len(), ceiling)?;
+        builder.push(capacity, items, stored)?;
     }
-    parts.into_filter()
+    builder.into_filter()
 }
 
 // Builds a filter of valkey-bloom's layout from its formats: its fields, then layer by layer.
 
 /// A filter whose layers are read one by one. The first layer contains the seed.
-pub(super) struct Parts {
+pub(super) struct Builder {
     rules: ValkeyBloom,
     layers: Vec<Layer<Flat<HashPair>>>,
     cells_bytes: u64,
 }
 
-impl Parts {
+impl Builder {
     pub(super) fn new(expansion: u32, rate: f64, tightening: f64, is_seed_random: u64) -> Result<Self, Error> {
         let is_seed_random = match is_seed_random {
             0 => false,

@@ -1,4 +1,4 @@
-//! A part of a set of hashes: one table of buckets. A bucket is a line of 64 bytes and the entries of its hashes. The low half
+//! A segment of a set of hashes: one table of buckets. A bucket is a line of 64 bytes and the entries of its hashes. The low half
 //! of `h2` selects a hash's home bucket; if that is full, the hash is stored in the next bucket with a free slot.
 //!
 //! A bucket's line holds the tag of each hash stored there (the low 16 bits of `h1`), their number, and a byte that says which
@@ -40,7 +40,7 @@ const ENTRY_BYTES: usize = size_of::<ItemHash>() - size_of::<u16>();
 
 /// A table of hashes, and the number of top bits of `h1` that all of them share.
 #[derive(Default)]
-pub(super) struct Part {
+pub(super) struct Segment {
     /// The lines of all buckets, then their entries. `None` if there are no buckets.
     table: Option<Blocks>,
     /// 0, or one of the sizes that [`buckets_for`] returns.
@@ -102,20 +102,20 @@ pub(super) fn is_suspect(line: &TagLine, hash: ItemHash) -> bool {
     may_have(line, tag_of(hash)) | (passed(line) & kind_of(hash) != 0)
 }
 
-impl Part {
-    /// Creates an empty part, without memory.
+impl Segment {
+    /// Creates an empty segment, without memory.
     pub(super) fn without_table(depth: u32) -> Self {
         Self { depth, ..Self::default() }
     }
 
-    /// Creates an empty part with a table of `buckets` buckets, at most [`BUCKETS_MAX`].
+    /// Creates an empty segment with a table of `buckets` buckets, at most [`BUCKETS_MAX`].
     pub(super) fn with_buckets(buckets: usize, depth: u32) -> Result<Self, Error> {
         let table = Blocks::zeroed(blocks_of(buckets) as u64)?;
         let buckets = u16::try_from(buckets).map_err(|_| Error::SizeOverflow)?;
         Ok(Self { table: Some(table), buckets, entries: 0, depth })
     }
 
-    /// Returns an equal part.
+    /// Returns an equal segment.
     pub(super) fn try_clone(&self) -> Result<Self, Error> {
         let copied = |table: &Blocks| {
             let mut copy = Blocks::zeroed(table.blocks())?;
@@ -249,7 +249,7 @@ impl Part {
         added
     }
 
-    /// Removes a hash. Returns whether it was present. Frees the table of an empty part.
+    /// Removes a hash. Returns whether it was present. Frees the table of an empty segment.
     pub(super) fn take(&mut self, hash: ItemHash) -> bool {
         let Some((bucket, slot)) = self.find(hash) else { return false };
         self.entries -= 1;
