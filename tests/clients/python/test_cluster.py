@@ -1,16 +1,12 @@
-"""A cluster of two nodes with half of the slots each: the cluster client follows redirections, also for a filter that moves
-with its slot."""
+"""A cluster of two nodes with half of the slots each: the methods of the cluster client, and its pipelines."""
 
 import pytest
 import redis
-from redis.exceptions import AskError
 
 from server import PATIENCE, eventually
 
 # The timeout is long enough that a node on a busy machine is not taken for dead.
 CLUSTER = ["cluster-enabled yes", "cluster-node-timeout 60000", "cluster-require-full-coverage yes"]
-# `{b}` is in a slot of the first half, `{a}` in one of the second.
-FIRST, SECOND = "{b}", "{a}"
 
 
 @pytest.fixture(scope="module")
@@ -86,41 +82,3 @@ def test_a_pipeline_over_the_nodes(cluster):
     for number in range(100):
         pipe.execute_command("BF.EXISTS", f"key:{number}", "a")
     assert pipe.execute() == [1] * 200
-
-
-def test_a_script_is_bound_to_its_slot(nodes, cluster, protocol):
-    add = "return redis.call('BF.ADD', KEYS[1], ARGV[1])"
-    assert cluster.eval(add, 1, FIRST, "a") == 1
-    assert cluster.eval(add, 1, SECOND, "a") == 1
-    with pytest.raises(redis.ResponseError, match="non local key"):
-        nodes[0].client(protocol).eval("return redis.call('BF.ADD', ARGV[1], 'b')", 1, FIRST, SECOND)
-    assert cluster.bf().exists(SECOND, "b") == 0
-
-
-def test_a_filter_moves_with_its_slot(nodes, cluster, protocol):
-    source, target = nodes[0].client(), nodes[1].client()
-    # A slot of the test's own, which stays where it came to.
-    key = next(key for key in map("{{{}}}".format, range(protocol * 1000, 9999)) if cluster.keyslot(key) < 8192)
-    slot = cluster.keyslot(key)
-    bf = cluster.bf()
-    bf.create(key, 0.001, 100_000)
-    bf.madd(key, *range(2000))
-    before = source.execute_command("DEBUG", "DIGEST-VALUE", key)
-    ids = [text(client.execute_command("CLUSTER MYID")) for client in (source, target)]
-    target.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[0])
-    source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[1])
-    with pytest.raises(AskError):
-        source.execute_command("BF.EXISTS", key + "missing", 1)
-    assert text(source.migrate("127.0.0.1", nodes[1].port, key, 0, PATIENCE * 1000)) == "OK"
-    with pytest.raises(AskError):
-        source.execute_command("BF.EXISTS", key, 1)
-    assert all(bf.mexists(key, *range(2000))), "the client asks where it is told to"
-    for client in (target, source):
-        client.execute_command("CLUSTER SETSLOT", slot, "NODE", ids[1])
-    assert target.execute_command("DEBUG", "DIGEST-VALUE", key) == before
-    assert bf.add(key, "on the other node") == 1
-    assert target.bf().exists(key, "on the other node") == 1
-
-
-def text(value):
-    return value.decode() if isinstance(value, bytes) else value

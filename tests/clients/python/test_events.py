@@ -1,7 +1,6 @@
-"""Key space events, and the module's section of INFO."""
+"""Key space events of transactions, scripts and replicas, and the module's section of INFO."""
 
 import pytest
-import redis
 
 from server import PATIENCE, eventually
 
@@ -38,63 +37,6 @@ def listener(server, client):
     listener = Listener(server.client(protocol=2))
     yield listener
     listener.pubsub.close()
-
-
-def test_each_change_is_an_event(client, listener):
-    bf = client.bf()
-    bf.create("k", 0.01, 100)
-    assert listener.events() == ["k bloom.reserve"]
-    bf.add("k", "a")
-    assert listener.events() == ["k bloom.add"]
-    bf.madd("k", "a", "b", "c")
-    assert listener.events() == ["k bloom.add"], "one for the command, not one for each item"
-    bf.insert("k", ["d"], noCreate=True)
-    assert listener.events() == ["k bloom.add"]
-    bf.add("other", "a")
-    assert listener.events() == ["other bloom.reserve", "other bloom.add"]
-    bf.insert("third", ["a"], capacity=10)
-    assert listener.events() == ["third bloom.reserve", "third bloom.add"]
-    client.delete("other")
-    assert listener.events() == ["other del"]
-
-
-def test_a_command_without_effect_sends_no_event(client, listener):
-    bf = client.bf()
-    bf.create("full", 1e-9, 1, noScale=True)
-    bf.madd("full", "a")
-    client.set("string", "x")
-    listener.events()
-    bf.add("full", "a")
-    bf.madd("full", "a", "z")
-    bf.insert("full", ["a"])
-    bf.exists("full", "a")
-    bf.card("full")
-    bf.info("full")
-    bf.scandump("full", 0)
-    for line in ["BF.ADD full z", "BF.ADD string x", "BF.RESERVE full 0.01 9", "BF.INSERT missing NOCREATE ITEMS a"]:
-        with pytest.raises(redis.ResponseError):
-            client.execute_command(*line.split())
-    # A full filter sends the event each time it refuses an item.
-    assert listener.events() == ["full bloom.full"] * 2
-
-
-def test_growth_is_a_separate_event(client, listener):
-    bf = client.bf()
-    bf.create("k", 1e-9, 10)
-    layers = 1
-    listener.events()
-    for number in range(100):
-        bf.add("k", number)
-        grown = filters_of(bf.info("k"))
-        assert sorted(listener.events()) == ["k bloom.add", "k bloom.scale"][: 1 + (grown > layers)], number
-        layers = grown
-    assert layers == 4, "10 + 20 + 40 + 80"
-    bf.madd("k", *range(1000, 2000))
-    assert sorted(listener.events()) == ["k bloom.add", "k bloom.scale"], "one, however many layers a command adds"
-
-
-def filters_of(info):
-    return info[b"Number of filters"] if isinstance(info, dict) else info.filterNum
 
 
 def test_events_of_a_transaction_and_a_script(client, listener):

@@ -1,9 +1,7 @@
-"""BF commands in Lua scripts and in functions, in the protocol of the client and in that of the script."""
+"""BF commands in registered scripts and in functions."""
 
 import pytest
 import redis
-
-from server import version
 
 ADD_EACH = """
 local new = 0
@@ -30,15 +28,6 @@ redis.register_function{function_name='fields', callback=fields, flags={'no-writ
 redis.register_function{function_name='reads_but_adds', callback=first_time, flags={'no-writes'}}
 """
 
-# The names of the fields are simple strings, which Lua gets as tables.
-FIELD = """
-redis.setresp(3)
-for name, value in pairs(redis.call('BF.INFO', %s)['map']) do
-  if name.ok == 'Number of items inserted' then return value end
-end
-"""
-
-
 def test_a_registered_script(client):
     add_each = client.register_script(ADD_EACH)
     assert add_each(keys=["k"], args=["a", "b", "a"]) == 2
@@ -48,50 +37,6 @@ def test_a_registered_script(client):
     add_each(keys=["k"], args=["d"], client=pipe)
     pipe.bf().exists("k", "d")
     assert pipe.execute() == [1, 1]
-
-
-def test_what_a_script_sees(client):
-    def run(body):
-        return client.eval(body, 1, "k", "a", "b")
-
-    assert run("return redis.call('BF.RESERVE', KEYS[1], 0.001, 100)") in (b"OK", "OK")
-    assert run("return redis.call('BF.MADD', KEYS[1], ARGV[1], ARGV[2], ARGV[1])") == [1, 1, 0]
-    assert run("return redis.call('BF.INSERT', KEYS[1], 'NOCREATE', 'ITEMS', ARGV[1], 'c')") == [0, 1]
-    assert run("return redis.call('BF.MEXISTS', KEYS[1], ARGV[1], 'x')") == [1, 0]
-    assert run("return redis.call('BF.CARD', KEYS[1])") == 3
-    assert run("return type(redis.call('BF.EXISTS', KEYS[1], 'a'))") == b"number"
-    assert run("return redis.call('BF.INFO', KEYS[1])[1].ok") == b"Capacity"
-    assert run("return redis.call('BF.INFO', KEYS[1], 'ITEMS')[1]") == 3
-    assert run("return #redis.call('BF.SCANDUMP', KEYS[1], 0)[2]") > 100
-    # In protocol 3 a script sees what a client of that protocol sees.
-    assert run("redis.setresp(3); return type(redis.call('BF.EXISTS', KEYS[1], 'a'))") == b"boolean"
-    assert run(FIELD % "KEYS[1]") == 3
-    assert run(FIELD % "KEYS[1], 'ITEMS'") == 3
-
-
-def test_errors_in_a_script(client):
-    client.bf().create("k", 1e-9, 1, noScale=True)
-    client.bf().add("k", "a")
-
-    def caught(words):
-        return client.eval(f"return redis.pcall({words}).err", 1, "k").decode()
-
-    assert caught("'BF.RESERVE', KEYS[1], 0.01, 100") == "ERR item exists"
-    assert caught("'BF.ADD', KEYS[1], 'b'") == "ERR non scaling filter is full"
-    assert caught("'BF.INSERT', KEYS[1], 'CAPACITY', 'x', 'ITEMS', 'a'") == "Bad capacity"
-    assert caught("'BF.INFO', KEYS[1], 'COLOUR'") == "Invalid information value"
-    with pytest.raises(redis.ResponseError, match="non scaling filter is full"):
-        client.eval("return redis.call('BF.ADD', KEYS[1], 'b')", 1, "k")
-    adds = "return redis.call('BF.MADD', KEYS[1], 'a', 'b', 'c')"
-    number, is_valkey = version(client)
-    if is_valkey and number >= (9, 1):
-        # An error within an array ends the script there, too.
-        with pytest.raises(redis.ResponseError, match="non scaling filter is full"):
-            client.eval(adds, 1, "k")
-    else:
-        reply = client.eval(adds, 1, "k")
-        assert reply[0] == 0 and len(reply) == 2
-        assert str(reply[1]) == "non scaling filter is full"
 
 
 def test_a_dump_inside_a_script(client):
@@ -130,14 +75,3 @@ def test_functions(client, protocol):
     with pytest.raises(redis.ResponseError):
         client.fcall_ro("first_time", 1, "k", "b")
     assert client.bf().exists("k", "b") == 0
-
-
-def test_functions_outlive_a_restart(start, protocol):
-    server = start("appendonly yes", "appendfsync always")
-    client = server.client(protocol)
-    client.function_load(LIBRARY)
-    assert client.fcall("first_time", 1, "k", "a") == 1
-    server.restart()
-    client = server.client(protocol)
-    assert client.fcall_ro("was_seen", 1, "k", "a") == 1
-    assert client.fcall("first_time", 1, "k", "a") == 0
