@@ -37,13 +37,13 @@ impl Drop for Instance {
 impl Instance {
     /// Starts a server with a module. `before` is a command line that runs the server's program, such as
     /// another tool.
-    pub fn start(before: &[&str], program: &str, module: &Path) -> Result<Self> {
+    pub fn start(before: &[&str], program: &Path, module: &Path) -> Result<Self> {
         let module = module.canonicalize().with_context(|| format!("there is no module at {}", module.display()))?;
-        machine::output_of(program, &["--version"]).with_context(|| format!("cannot start {program}"))?;
+        machine::output_of(program, &["--version"]).with_context(|| format!("cannot start {}", program.display()))?;
         let wrapper = tempfile::Builder::new().prefix("wrapper-").tempdir()?;
         // The wrapper has the program's name, because servers inspect that name.
-        let path = wrapper.path().join(Path::new(program).file_name().context("a program")?);
-        fs::write(&path, format!("#!/bin/sh\nexec {} '{program}' \"$@\"\n", before.join(" ")))?;
+        let path = wrapper.path().join(program.file_name().context("a program")?);
+        fs::write(&path, format!("#!/bin/sh\nexec {} '{}' \"$@\"\n", before.join(" "), program.display()))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
         let server = Server::with(&path).without_module().line(&format!("loadmodule {}", module.display()));
         match server.try_start() {

@@ -1,5 +1,6 @@
 //! The machine: its description in the tables, and the processors on which the server and its clients run.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::process::Command;
 
@@ -41,7 +42,7 @@ impl Processors {
 }
 
 /// Returns the output of a program without the trailing line end, or an empty string if it cannot be run.
-pub fn output_of(program: &str, words: &[&str]) -> Option<String> {
+pub fn output_of(program: impl AsRef<OsStr>, words: &[&str]) -> Option<String> {
     let output = Command::new(program).args(words).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

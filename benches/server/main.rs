@@ -21,65 +21,62 @@ mod instance;
 mod items;
 mod load;
 mod machine;
-mod results;
 mod sections;
 mod statistics;
 mod table;
 mod variants;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use clap::Parser;
 
-use arguments::{Arguments, Peer, PeerModule};
+use arguments::Arguments;
 use machine::Processors;
-use results::Results;
-use variants::Bench;
+use table::Results;
+use variants::{Bench, Variant};
 
-fn main() -> ExitCode {
-    let arguments = Arguments::read(std::env::args().skip(1)).unwrap_or_else(|error| error.exit());
-    run(arguments).unwrap_or_else(|error| {
-        eprintln!("bench: {error:#}");
-        ExitCode::FAILURE
-    })
-}
-
+/// The folder of the tables: beside the one for programs that cargo builds.
+const OUT: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../bench");
 /// The exit status of a script whose requirements are missing.
 const SKIPPED: u8 = 77;
 
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let peer = match arguments.peer.then(redisbloom).transpose() {
+        Ok(peer) => peer,
+        Err(reason) => {
+            println!("SKIPPED: {reason}");
+            return ExitCode::from(SKIPPED);
+        }
+    };
+    match run(&arguments, peer) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Finds RedisBloom and a server that loads it. Otherwise says what is missing.
-fn add_redisbloom(arguments: &mut Arguments) -> Result<()> {
+fn redisbloom() -> Result<(PathBuf, PathBuf)> {
     let folder = std::env::var_os("BLOOMGATE_PEERS").context("BLOOMGATE_PEERS names no folder with redisbloom-8.so")?;
     let module = PathBuf::from(folder).join("redisbloom-8.so");
     ensure!(module.exists(), "there is no {}", module.display());
-    if arguments.server.is_none() {
-        let programs = testing::servers().into_iter().map(|program| program.display().to_string());
-        let is_redis_8 = |program: &String| {
-            machine::output_of(program, &["--version"]).is_some_and(|text| text.starts_with("Redis server v=8"))
-        };
-        let found = programs.into_iter().find(is_redis_8);
-        arguments.server =
-            Some(found.context("RedisBloom 8 needs a server of Redis 8 (BLOOMGATE_SERVERS or --server)")?);
-    }
-    arguments.peers.retain(|peer| *peer != Peer::RedisBloom);
-    let peer = PeerModule { name: "RedisBloom 8".to_owned(), module, server: None };
-    arguments.peers.insert(0, Peer::Module(peer));
-    Ok(())
+    let is_redis_8 = |program: &PathBuf| {
+        machine::output_of(program, &["--version"]).is_some_and(|text| text.starts_with("Redis server v=8"))
+    };
+    let server = testing::servers().into_iter().find(is_redis_8);
+    Ok((module, server.context("RedisBloom 8 needs a server of Redis 8 (BLOOMGATE_SERVERS)")?))
 }
 
-fn run(mut arguments: Arguments) -> Result<ExitCode> {
-    let module =
-        arguments.module.take().context("--module is missing: scripts/bench builds the module and names it")?;
-    let has_redisbloom = arguments.peers.contains(&Peer::RedisBloom);
-    if has_redisbloom && let Err(reason) = add_redisbloom(&mut arguments) {
-        println!("SKIPPED: {reason}");
-        return Ok(ExitCode::from(SKIPPED));
-    }
-    fs::create_dir_all(&arguments.out).with_context(|| format!("cannot make {}", arguments.out.display()))?;
-    let out = arguments.out.canonicalize()?;
+fn run(arguments: &Arguments, peer: Option<(PathBuf, PathBuf)>) -> Result<()> {
+    fs::create_dir_all(OUT).with_context(|| format!("cannot make {OUT}"))?;
+    let out = Path::new(OUT).canonicalize()?;
     // Before this program moves, because the processors that it may use are those of the machine.
     let machine = machine::describe();
     // The servers' folders are on the disk of the results.
@@ -89,15 +86,20 @@ fn run(mut arguments: Arguments) -> Result<ExitCode> {
     if let Some(processors) = &processors {
         processors.move_this_program();
     }
-    let bench = Bench {
-        variants: variants::variants(&arguments, &module, has_redisbloom),
-        quick: arguments.quick,
-        largest: arguments.largest,
-        processors,
+    let module = testing::module();
+    let mut variants = vec![Variant::ours("bloomgate", &module, None)];
+    let server = match peer {
+        Some((peer, server)) => {
+            variants.push(Variant::redisbloom(peer));
+            server
+        }
+        None => {
+            variants.push(Variant::ours("bloomgate, LAYOUT redisbloom", &module, Some("redisbloom")));
+            testing::servers().swap_remove(0)
+        }
     };
-    let head = head(&bench, &arguments, machine)?;
-    println!("{head}");
-    let mut results = Results::new(out.clone(), head);
+    let bench = Bench { variants, server, quick: arguments.quick, largest: arguments.largest, processors };
+    let mut results = Results::new(out.join("tables.md"), head(&bench, machine)?);
     for section in &arguments.sections {
         eprintln!("bench: {section}");
         let start = Instant::now();
@@ -105,29 +107,22 @@ fn run(mut arguments: Arguments) -> Result<ExitCode> {
         eprintln!("bench: {section} took {:.0} s", start.elapsed().as_secs_f64());
     }
     println!("the tables are in {}", out.display());
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// What every reader of the figures must know.
-fn head(bench: &Bench, arguments: &Arguments, machine: Vec<(&'static str, String)>) -> Result<String> {
-    let mut lines = vec![("command", format!("`{}`", format!("scripts/bench {}", arguments.shown).trim_end()))];
+fn head(bench: &Bench, machine: Vec<(&'static str, String)>) -> Result<String> {
+    let words = std::env::args().skip(1).filter(|word| word != "--bench").collect::<Vec<_>>().join(" ");
+    let mut lines = vec![("command", format!("`{}`", format!("scripts/bench {words}").trim_end()))];
     lines.extend(machine);
-    let ours = bench.start(0, false).context("the module does not load")?;
-    lines.push(("module", format!("{}; {}", variants::module_version(&ours.server)?, env!("CARGO_PKG_VERSION"))));
-    for index in (0..bench.variants.len()).filter(|index| bench.variants[*index].is_peer()) {
-        if let Ok(peer) = bench.start(index, false) {
-            let version = variants::module_version(&peer.server)?;
-            lines.push(("compared with", format!("{}: {version}", peer.variant.name)));
-        }
+    for index in 0..bench.variants.len() {
+        let running = bench.start(index, false).with_context(|| format!("{}", bench.variants[index].name))?;
+        lines.push(("module", format!("{}: {}", running.variant.name, variants::module_version(&running.server)?)));
     }
     if let Some(commit) = machine::output_of("git", &["describe", "--always", "--dirty"]) {
         lines.push(("commit", commit));
     }
-    let mut programs: Vec<&str> = bench.variants.iter().map(|variant| variant.server.as_str()).collect();
-    programs.dedup();
-    for program in programs {
-        lines.push(("server", machine::output_of(program, &["--version"]).unwrap_or_else(|| program.to_owned())));
-    }
+    lines.push(("server", machine::output_of(&bench.server, &["--version"]).unwrap_or_default()));
     lines.push(match &bench.processors {
         Some(found) => ("processors", format!("servers on {}, clients on {}", found.server, found.client)),
         None => ("processors", "chosen by the system".to_owned()),
@@ -140,5 +135,6 @@ fn head(bench: &Bench, arguments: &Arguments, machine: Vec<(&'static str, String
     for (name, value) in lines {
         text += &format!("- {name}: {value}\n");
     }
+    println!("{text}");
     Ok(text)
 }

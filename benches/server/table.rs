@@ -1,4 +1,9 @@
-//! A table, which is printed as Markdown.
+//! A table, which is printed as Markdown, and the file of all tables.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
 
 use super::statistics::Samples;
 
@@ -123,6 +128,27 @@ impl Table {
             }
         }
         text
+    }
+}
+
+/// The output: each table is printed as soon as it is complete, and all of them are in one file.
+pub struct Results {
+    file: PathBuf,
+    text: String,
+}
+
+impl Results {
+    /// Creates results that begin with these lines.
+    pub const fn new(file: PathBuf, head: String) -> Self {
+        Self { file, text: head }
+    }
+
+    /// Adds a table: prints it and writes it.
+    pub fn table(&mut self, table: &Table) -> Result<()> {
+        let text = table.to_markdown();
+        println!("{text}");
+        self.text += &format!("\n{text}");
+        fs::write(&self.file, &self.text).with_context(|| format!("cannot write {}", self.file.display()))
     }
 }
 

@@ -1,12 +1,11 @@
-//! The variants that are compared: our module with its native layout, the same module with RedisBloom's layout or RedisBloom
-//! itself in its place, and any other module. Each runs in its own server. If one does not start or refuses a filter, the
+//! The variants that are compared: our module with its native layout, and the same module with RedisBloom's layout or RedisBloom
+//! itself in its place. Each runs in its own server. If one does not start or refuses a filter, the
 //! notes of the table name it, and the others continue.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::arguments::{Arguments, Peer};
 use super::instance::Instance;
 use super::machine::Processors;
 
@@ -22,23 +21,26 @@ const COUNTS_FILE: &str = "--callgrind-out-file=callgrind.out";
 #[derive(Clone, Debug)]
 pub struct Variant {
     /// The name in the tables.
-    pub name: String,
-    /// The server's program.
-    pub server: String,
+    pub name: &'static str,
     module: PathBuf,
     is_ours: bool,
     layout: Option<&'static str>,
 }
 
 impl Variant {
+    /// Our module, whose filters have this layout.
+    pub fn ours(name: &'static str, module: &Path, layout: Option<&'static str>) -> Self {
+        Self { name, module: module.to_owned(), is_ours: true, layout }
+    }
+
+    /// RedisBloom.
+    pub const fn redisbloom(module: PathBuf) -> Self {
+        Self { name: "RedisBloom 8", module, is_ours: false, layout: None }
+    }
+
     /// Whether it is our module with its native layout.
     pub const fn is_main(&self) -> bool {
         self.is_ours && self.layout.is_none()
-    }
-
-    /// Whether it is another module.
-    pub const fn is_peer(&self) -> bool {
-        !self.is_ours
     }
 }
 
@@ -46,6 +48,8 @@ impl Variant {
 pub struct Bench {
     /// In the order of the tables; ours is the first.
     pub variants: Vec<Variant>,
+    /// The server's program.
+    pub server: PathBuf,
     /// Smaller filters and fewer rounds.
     pub quick: bool,
     /// Items of the largest filter of `scale`.
@@ -62,33 +66,6 @@ pub struct Running {
     pub variant: Variant,
     /// Its server.
     pub server: Instance,
-}
-
-/// The variants that were requested.
-pub fn variants(arguments: &Arguments, module: &Path, has_redisbloom: bool) -> Vec<Variant> {
-    let server = arguments.server.as_deref().unwrap_or("redis-server");
-    let ours = |name: &str, layout| Variant {
-        name: name.to_owned(),
-        server: server.to_owned(),
-        module: module.to_owned(),
-        is_ours: true,
-        layout,
-    };
-    let peers = arguments.peers.iter().filter_map(|peer| {
-        let Peer::Module(peer) = peer else { return None };
-        Some(Variant {
-            name: peer.name.clone(),
-            server: peer.server.clone().unwrap_or_else(|| server.to_owned()),
-            module: peer.module.clone(),
-            is_ours: false,
-            layout: None,
-        })
-    });
-    let second = ours("bloomgate, LAYOUT redisbloom", Some("redisbloom"));
-    let mut variants = vec![ours("bloomgate", None)];
-    variants.extend((!has_redisbloom).then_some(second));
-    variants.extend(peers);
-    variants
 }
 
 impl Bench {
@@ -121,11 +98,7 @@ impl Bench {
     fn start_under(&self, index: usize, spread: bool, before: &[&str]) -> Result<Running> {
         let variant = self.variants.get(index).context("a variant")?.clone();
         let processors = self.chosen(spread);
-        let server = Instance::start(&[&processors, before].concat(), &variant.server, &variant.module)?;
-        if !variant.is_ours {
-            // valkey-bloom's ceiling is 128 MB by default; other modules do not have this setting.
-            let _ = server.call(&["CONFIG", "SET", "bf.bloom-memory-usage-limit", "68719476736"]);
-        }
+        let server = Instance::start(&[&processors, before].concat(), &self.server, &variant.module)?;
         Ok(Running { index, variant, server })
     }
 
@@ -138,7 +111,7 @@ impl Bench {
     pub fn attempt<T>(&self, index: usize, faults: &mut Vec<String>, run: impl FnOnce() -> Result<T>) -> Option<T> {
         run()
             .inspect_err(|fault| {
-                let name = self.variants.get(index).map_or("", |variant| &variant.name);
+                let name = self.variants.get(index).map_or("", |variant| variant.name);
                 let sentence = format!("{name}: {fault:#}.");
                 eprintln!("{sentence}");
                 if !faults.contains(&sentence) {

@@ -7,9 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::results::Results;
 use crate::statistics::Samples;
-use crate::table::{Cell, Table, summary};
+use crate::table::{Cell, Results, Table, summary};
 use crate::variants::Bench;
 
 /// A client.

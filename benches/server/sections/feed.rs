@@ -11,9 +11,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use tempfile::TempDir;
 
 use crate::info;
-use crate::results::Results;
 use crate::statistics::Samples;
-use crate::table::{Cell, Table, summary};
+use crate::table::{Cell, Results, Table, summary};
 use crate::variants::{Bench, Running};
 use testing::database::Database;
 use testing::{Connection, integer, patience, tool};

@@ -9,8 +9,7 @@ use crate::info;
 use crate::items::Set;
 use crate::load;
 use crate::machine::output_of;
-use crate::results::Results;
-use crate::table::{Cell, Table};
+use crate::table::{Cell, Results, Table};
 use crate::variants::{Bench, KEY};
 
 /// The capacity of the filter: 1 MB.
@@ -66,7 +65,7 @@ fn commands(bench: &Bench, index: usize, table: &mut Table) -> Result<()> {
         let counts = fs::read_to_string(server.folder().join(format!("callgrind.out.{file}")))?;
         let total = info::number(&counts, "totals").context("callgrind counted nothing")? as f64;
         let [each, per_item] = [calls, calls * items].map(|number| Cell::Number(total / number as f64, 4));
-        table.row([running.variant.name.as_str().into(), command.into(), items.into(), each, per_item]);
+        table.row([running.variant.name.into(), command.into(), items.into(), each, per_item]);
     }
     Ok(())
 }

@@ -6,9 +6,8 @@ use crate::client::Stream;
 use crate::instance::Instance;
 use crate::items::Set;
 use crate::load::{MANY, PIPELINE_MANY};
-use crate::results::Results;
 use crate::statistics::Samples;
-use crate::table::{Cell, Table, summary};
+use crate::table::{Cell, Results, Table, summary};
 use crate::variants::{Bench, RATE};
 use testing::{Connection, Reply};
 

@@ -13,7 +13,7 @@ mod small;
 use anyhow::Result;
 
 use super::arguments::Section;
-use super::results::Results;
+use super::table::Results;
 use super::variants::Bench;
 
 /// Measures a section and adds its tables to the results.

@@ -10,9 +10,8 @@ use crate::client::Stream;
 use crate::instance::Instance;
 use crate::items::Set;
 use crate::load::{MANY, PIPELINE_MANY};
-use crate::results::Results;
 use crate::statistics::Samples;
-use crate::table::{Cell, Table, summary};
+use crate::table::{Cell, Results, Table, summary};
 use crate::variants::{Bench, KEY, Running};
 use testing::Connection;
 
@@ -55,7 +54,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let mut table = Table::new("Pauses while a filter is deleted", &columns);
     for (command, rows) in COMMANDS.into_iter().zip(&rows) {
         for (running, row) in all.iter().zip(rows) {
-            let name = running.variant.name.as_str();
+            let name = running.variant.name;
             let mut cells: Vec<Cell> = vec![command.into(), name.into(), size_bytes.into(), rounds.into()];
             cells.extend(summary(&row.worst));
             cells.push(row.own.median().into());

@@ -8,9 +8,8 @@ use anyhow::Result;
 use crate::client::{Outcome, Stream};
 use crate::items::Set;
 use crate::load::{self, MANY, PIPELINE_MANY};
-use crate::results::Results;
 use crate::statistics::{Samples, part_of};
-use crate::table::{Cell, Table, summary};
+use crate::table::{Cell, Results, Table, summary};
 use crate::variants::{Bench, KEY, RATE, Running};
 
 const RESERVED: &str = "reserved";
@@ -139,7 +138,7 @@ fn commands_table(bench: &Bench, cases: &[Case], figures: &[Vec<Figures>]) -> Ta
             let Figures { microseconds, requests } = &rows[index];
             let exists = &rows[usize::from(case.items == MANY)].microseconds;
             let mut cells: Vec<Cell> =
-                vec![case.command.into(), case.items.into(), case.filter.into(), variant.name.as_str().into()];
+                vec![case.command.into(), case.items.into(), case.filter.into(), variant.name.into()];
             cells.extend(summary(microseconds));
             cells.push(microseconds.ratio_to(exists).into());
             cells.push(microseconds.ratio_to(&figures[0][index].microseconds).into());
@@ -174,7 +173,7 @@ fn filter_row(bench: &Bench, running: &Running, name: &str, items: u64, filled: 
     let (part, error) = part_of(questions.ones, questions.all);
     Ok(vec![
         name.into(),
-        running.variant.name.as_str().into(),
+        running.variant.name.into(),
         items.into(),
         server.number(&["BF.INFO", KEY, "FILTERS"])?.into(),
         memory_bytes.into(),

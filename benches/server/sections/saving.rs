@@ -10,9 +10,8 @@ use crate::answers::{Answers, count_reply};
 use crate::instance::Instance;
 use crate::items::{Batch, Set};
 use crate::load;
-use crate::results::Results;
 use crate::statistics::Samples;
-use crate::table::{Cell, Table};
+use crate::table::{Cell, Results, Table};
 use crate::variants::{Bench, KEY};
 use testing::Connection;
 
@@ -57,7 +56,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let mut table = Table::new("Adds and lookups during a save", &columns);
     for (variant, figures) in bench.variants.iter().zip(&figures) {
         for (phase, name) in PHASES.iter().enumerate() {
-            let mut cells = vec![Cell::from(variant.name.clone()), Cell::from(*name)];
+            let mut cells = vec![Cell::from(variant.name), Cell::from(*name)];
             for (samples, alone) in figures[phase].iter().zip(&figures[ALONE]) {
                 cells.extend([samples.median().into(), samples.ratio_to(alone).into()]);
             }

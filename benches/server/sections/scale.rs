@@ -5,9 +5,8 @@ use anyhow::Result;
 use crate::client::Stream;
 use crate::items::Set;
 use crate::load::{self, MANY, PIPELINE_MANY};
-use crate::results::Results;
 use crate::statistics::{Samples, part_of};
-use crate::table::{Cell, Table, summary};
+use crate::table::{Cell, Results, Table, summary};
 use crate::variants::{Bench, KEY, RATE, Running, Variant};
 
 const COLUMNS: [&str; 14] = [
@@ -94,7 +93,7 @@ fn round(bench: &Bench, running: &Running, size: u64, row: &mut Row) -> Result<(
 
 impl Row {
     fn cells(&self, size: u64, variant: &Variant) -> Vec<Cell> {
-        let mut cells = vec![size.into(), variant.name.as_str().into()];
+        let mut cells = vec![size.into(), variant.name.into()];
         if self.questions == 0 {
             return cells;
         }

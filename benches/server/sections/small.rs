@@ -9,9 +9,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::info;
 use crate::instance::Instance;
-use crate::results::Results;
 use crate::statistics::Samples;
-use crate::table::{Cell, Table, summary};
+use crate::table::{Cell, Results, Table, summary};
 use crate::variants::Bench;
 use testing::{Connection, Reply};
 
@@ -44,7 +43,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let mut faults = Vec::new();
     let mut columns = vec!["measure".to_owned()];
     for variant in &bench.variants {
-        columns.extend([variant.name.clone(), "least".to_owned(), "most".to_owned(), "x bloomgate".to_owned()]);
+        columns.extend([variant.name.to_owned(), "least".to_owned(), "most".to_owned(), "x bloomgate".to_owned()]);
     }
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     for items in ITEMS {
