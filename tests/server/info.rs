@@ -149,15 +149,6 @@ fn fill(client: &mut Connection, key: &str, items: std::ops::Range<u32>) {
     client.batched(&[b"BF.MADD", key.as_bytes()], &items);
 }
 
-/// The number in a double, whichever way it came.
-fn fraction(reply: &Reply) -> f64 {
-    let text = match reply {
-        Reply::Double(text) => text.clone(),
-        other => other.text(),
-    };
-    text.parse().unwrap_or_else(|_| panic!("not a number: {text}"))
-}
-
 fn names(reply: &Reply) -> Vec<String> {
     match reply {
         Reply::Map(pairs) => pairs.iter().map(|(name, _)| name.text()).collect(),
@@ -220,11 +211,11 @@ fn every_kind_tells_what_it_has() {
             assert_eq!(stats.field("Number of items inserted"), &integer(items));
             let estimated = stats.field("Number of items estimated").number();
             assert!(estimated.abs_diff(items) < items.unsigned_abs() / 50, "{creation}: {estimated} of {items}");
-            assert_eq!(fraction(stats.field("Error rate")), 0.01);
+            assert_eq!(stats.field("Error rate").fraction(), 0.01);
             assert_eq!(matches!(stats.field("Error rate now"), Reply::Double(_)), protocol == 3);
             let absent: Vec<String> = (0..50_000).map(|number| format!("absent {number}")).collect();
             let wrong = client.batched(&[b"BF.MEXISTS", b"k"], &absent).into_iter().filter(|found| *found).count();
-            let expected = fraction(stats.field("Error rate now")) * 50_000.0;
+            let expected = stats.field("Error rate now").fraction() * 50_000.0;
             let deviation = (wrong as f64 - expected).abs();
             assert!(deviation < 5.0 * expected.sqrt() + 0.1 * expected, "{creation}: {wrong} for {expected}");
             for (name, info) in [("Capacity", "Capacity"), ("Size", "Size")] {
@@ -242,7 +233,7 @@ fn layers(stats: &Reply, count: usize, creation: &str) {
     for layer in layers {
         assert_eq!(names(layer), ["Capacity", "Number of items inserted", "Size", "Hashes", "Fill"]);
         let full = layer.field("Number of items inserted").number() as f64 / layer.field("Capacity").number() as f64;
-        let fill = fraction(layer.field("Fill"));
+        let fill = layer.field("Fill").fraction();
         assert!((0.0..0.6).contains(&fill) && (full < 0.9 || fill > 0.4), "{creation}: {fill} where {full}");
     }
     let sum = |name: &str| layers.iter().map(|layer| layer.field(name).number()).sum::<i64>();
@@ -289,7 +280,7 @@ fn it_looks_and_changes_nothing() {
         client.run("BF.RESERVE empty 0.01 100000000");
         let stats = client.run("BF.STATS empty");
         assert_eq!(stats.field("Number of items estimated"), &integer(0));
-        assert_eq!(fraction(stats.field("Error rate now")), 0.0);
+        assert_eq!(stats.field("Error rate now").fraction(), 0.0);
         let before = (client.run("DEBUG DIGEST"), client.info_number("rdb_changes_since_last_save"));
         client.run("BF.STATS empty");
         assert_eq!((client.run("DEBUG DIGEST"), client.info_number("rdb_changes_since_last_save")), before);

@@ -541,12 +541,9 @@ fn compare(client: &mut Connection, plan: &Reply, words: &str) {
         assert_eq!(plan.field(name), stats.field(name), "{words}: {name}");
     }
     assert_eq!(layers(plan), layers(&stats), "{words}");
-    let bits = match plan.field("Bits per item") {
-        Reply::Double(text) => text.clone(),
-        other => other.text(),
-    };
+    let bits = plan.field("Bits per item").fraction();
     let expected = plan.field("Size").number() as f64 * 8.0 / plan.field("Capacity").number() as f64;
-    assert!((bits.parse::<f64>().unwrap() - expected).abs() < 1e-9, "{words}: {bits}");
+    assert!((bits - expected).abs() < 1e-9, "{words}: {bits}");
 }
 
 #[test]

@@ -84,6 +84,12 @@ impl Reply {
         }
     }
 
+    /// The number in a double, which RESP2 has as a string.
+    pub fn fraction(&self) -> f64 {
+        let text = if let Self::Double(text) = self { text.clone() } else { self.text() };
+        text.parse().unwrap_or_else(|_| panic!("not a number: {text}"))
+    }
+
     /// The bytes of a string of any kind.
     pub fn bytes(&self) -> &[u8] {
         match self {

@@ -516,8 +516,8 @@ fn large_powers_of_two_are_probed_in_32_bits() {
 /// bits.
 #[test]
 fn headers_of_earlier_releases_load() {
-    let (of_2018, of_2_2_0): (fn(&Model) -> Vec<u8>, fn(&Model) -> Vec<u8>) =
-        (Model::header_of_2018, Model::header_of_2_2_0);
+    type Header = fn(&Model) -> Vec<u8>;
+    let (of_2018, of_2_2_0): (Header, Header) = (Model::header_of_2018, Model::header_of_2_2_0);
     with_client(|server, client| {
         for (number, size) in SIZES.into_iter().enumerate() {
             for (encoding, options, growth, header) in [
