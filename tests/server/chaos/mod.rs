@@ -23,8 +23,9 @@ use draw::{DEFAULTS, Draw, Family, How, ITEMS, Layout, Op, SHAPES, Words, cache_
 use model::{Arrival, Filter, Item, KEYS, Limit, Model, Slot};
 use replies::{check_members, refuses_an_item, settle};
 
-use crate::fleet::{assert_equal, catch_up, effort, follow};
+use crate::fleet::{assert_equal, catch_up, cut_and_flood, follow};
 use crate::pending::{children, kill, no_child};
+use crate::reliability::scaled;
 use testing::{
     Connection, Reply, Rng, Server, Stop, Version, eventually, fault_module, figures, module, ok, on_every_server,
 };
@@ -37,7 +38,7 @@ fn random_commands_survive_forks_kills_and_promotions() {
     let first: u64 = std::env::var("BLOOMGATE_SEED").map_or(1, |text| text.parse().expect("a number"));
     on_every_server(|program| {
         let mut counts = Counts::default();
-        let rounds = effort(ROUNDS);
+        let rounds = scaled(ROUNDS);
         for round in 0..rounds {
             Driver::start(program, first + round as u64, &mut counts).round();
         }
@@ -59,6 +60,8 @@ pub struct Counts {
     pub failovers: usize,
     pub forks: usize,
     pub reloads: usize,
+    /// How often the link was cut.
+    pub cuts: usize,
     /// How often adds were pending.
     pub pending: usize,
     /// How often each reply and effect of the guard occurred.
@@ -84,16 +87,18 @@ const OF_THE_GUARD: [&str; 12] = [
 impl Counts {
     /// Whether everything occurred that the test is about.
     pub fn has_everything(&self) -> bool {
-        let of_servers = [self.kills, self.hand_overs, self.failovers, self.forks, self.reloads, self.pending];
+        let of_servers =
+            [self.kills, self.hand_overs, self.failovers, self.forks, self.reloads, self.cuts, self.pending];
         of_servers.iter().all(|&it| it > 0) && OF_THE_GUARD.iter().all(|what| self.guard.contains_key(what))
     }
 }
 
 impl Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { commands, checks, verified, kills, hand_overs, failovers, forks, reloads, pending, guard } = self;
+        let Self { commands, checks, verified, kills, hand_overs, failovers, forks, reloads, cuts, pending, guard } =
+            self;
         write!(f, "{commands} executions, {kills} kills survived, {verified} adds verified in {checks} checks, ")?;
-        write!(f, "{failovers} failovers, {hand_overs} hand-overs, {forks} forks, {reloads} reloads, ")?;
+        write!(f, "{failovers} failovers, {hand_overs} hand-overs, {forks} forks, {reloads} reloads, {cuts} cuts, ")?;
         write!(f, "adds pending at {pending} moments, guard: {guard:?}")
     }
 }
@@ -325,7 +330,8 @@ impl Pair {
             let mut builder = Server::with(program)
                 .line("appendonly yes")
                 .line("appendfsync always")
-                .line("auto-aof-rewrite-percentage 0");
+                .line("auto-aof-rewrite-percentage 0")
+                .line("repl-backlog-size 128kb");
             if let Some(bytes) = pend_from {
                 let (faults, module) = (fault_module(), module());
                 let modules = format!("loadmodule {} PEND {bytes} {}", faults.display(), module.display());
@@ -526,6 +532,7 @@ impl Driver<'_> {
             19 => self.defragment(),
             20 => self.pair.link(),
             21..24 => self.begin_arrival(),
+            25 | 26 => self.cut(),
             24 if self.below(3) == 0 => {
                 assert_eq!(self.control("FLUSHALL"), ok());
                 self.model.flushed();
@@ -564,6 +571,24 @@ impl Driver<'_> {
         self.model.default = DEFAULTS[self.pair.primary()];
         self.model.guard.end_all();
         self.counts.hand_overs += 1;
+    }
+
+    /// Cuts the link. If more is written meanwhile than the backlog holds, the replica needs a full synchronisation.
+    fn cut(&mut self) {
+        let is_flooded = self.model.limit == Limit::None && self.below(2) == 0;
+        self.trail.line(format_args!("the link is cut, and flooded: {is_flooded}"));
+        self.pair.is_linked = false;
+        self.counts.cuts += 1;
+        if is_flooded {
+            cut_and_flood(&mut self.pair.client, &self.rng.number().to_string());
+            self.control("DEL flood");
+            return;
+        }
+        self.control("CLIENT KILL TYPE replica");
+        let ops = self.draw();
+        self.run(ops, Way::Plain);
+        let mut replica = self.pair.replica();
+        eventually("the replica to be back", || replica.info("master_link_status") == "up");
     }
 
     fn limit(&mut self) {

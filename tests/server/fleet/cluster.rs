@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{LAYOUTS, StopAtEnd, assert_equal, catch_up, denied, effort};
+use super::{LAYOUTS, StopAtEnd, assert_equal, catch_up, denied};
+use crate::reliability::scaled;
 use testing::nodes::{Client, Cluster, PATIENT, SLOTS, add_replica, id, pair, slot, state};
 use testing::{
     Connection, Record, Reply, Rng, Server, Stop, Version, array, error, eventually, figures, integer, load_record,
@@ -160,7 +161,7 @@ fn slot_moves_and_kills_lose_no_confirmed_add() {
         let mut cluster = Cluster::start(program);
         let (stop, confirmations) = (AtomicBool::new(false), Mutex::new(0));
         let (mut slots, mut filters) = (0, 0);
-        let kills = effort(1);
+        let kills = scaled(1);
         let works: Vec<Work> = thread::scope(|scope| {
             let workers: Vec<_> = ["a", "b", "c"]
                 .into_iter()
@@ -385,7 +386,7 @@ fn a_filter_of_600_mb_is_copied_record_by_record() {
         let (mut here, mut there) = (source.connect(), target.connect());
         let members = items("member", 50);
         // RedisBloom's chunks do not compress zeros: all of its bytes are transferred.
-        let theirs = if effort(1) > 1 { 500_000_000 } else { 170_000_000 };
+        let theirs = if scaled(1) > 1 { 500_000_000 } else { 170_000_000 };
         here.run("BF.RESERVE native 0.01 500000000 NONSCALING");
         here.run(&format!("BF.RESERVE redisbloom 0.01 {theirs} NONSCALING LAYOUT redisbloom"));
         for (key, least) in [("native", 600_000_000), ("redisbloom", theirs * 6 / 5 - 10_000_000)] {
@@ -560,7 +561,7 @@ fn no_add_is_lost_while_slots_migrate() {
             assert_eq!(client.run(&line.replace("  ", " ")), array([integer(1)]));
         }
         let stop = AtomicBool::new(false);
-        let (count, rounds) = (AtomicUsize::new(0), effort(6));
+        let (count, rounds) = (AtomicUsize::new(0), scaled(6));
         let works: Vec<(Vec<String>, usize)> = thread::scope(|scope| {
             let workers: Vec<_> = (0..2)
                 .map(|worker| {

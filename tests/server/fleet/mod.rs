@@ -1,4 +1,4 @@
-//! Several servers: replicas under load, changes of role, a cluster, and filters that move from one server to another.
+//! Several servers: links that are cut, a failover under load, a cluster, and filters that move from one server to another.
 //! `BLOOMGATE_EFFORT` (default 1) multiplies the work of these tests.
 
 mod cluster;
@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use cluster::migrate;
 
+use crate::reliability::scaled;
+
 use testing::nodes::{id, pair, slot, state};
 use testing::{
-    Builder, Connection, Reply, Rng, Server, Stop, Version, error, eventually, figures, integer, load_record, nil, ok,
+    Builder, Connection, Reply, Rng, Server, Version, error, eventually, figures, integer, load_record, nil, ok,
     on_every_server, on_servers_with, records,
 };
 
@@ -31,12 +33,6 @@ const LAYOUTS: [(&str, &[&str]); 6] = [
 
 /// The number of the first of these that grow without limit.
 const GROWING: usize = 5;
-
-/// Returns `count` times `BLOOMGATE_EFFORT`, at least 1.
-pub fn effort(count: usize) -> usize {
-    let factor = std::env::var("BLOOMGATE_EFFORT").map_or(1.0, |text| text.parse::<f64>().expect("a factor"));
-    ((count as f64 * factor).round() as usize).max(1)
-}
 
 /// Stops the writers of a test, even if the test fails before it does so itself.
 struct StopAtEnd<'a>(&'a AtomicBool);
@@ -90,128 +86,10 @@ fn denied(client: &mut Connection, key: &str, items: &[String]) -> usize {
     found.iter().filter(|&&present| !present).count()
 }
 
-// The load under which links are cut: everything that an application does with filters, in random order.
-
-/// Errors that are expected because the order is random.
-const EXPECTED: [&str; 12] = [
-    "ERR not found",
-    "ERR no such key",
-    "ERR item exists",
-    "ERR non scaling filter is full",
-    "ERR source and destination objects are the same",
-    "ERR this filter cannot delete",
-    "ERR this filter cannot be merged",
-    "ERR this filter has no WINDOW",
-    "ERR no room for more deleted items",
-    "ERR filters differ in what made them",
-    "ERR the union would hold about",
-    "ERR this filter has no COUNTING",
-];
-
-const KEYS: u64 = 6;
-
-/// Writes until `stop`. Returns the number of commands.
-pub fn write_until(server: &Server, seed: u64, stop: &AtomicBool) -> usize {
-    let mut client = server.connect();
-    let mut rng = Rng::new(seed);
-    let mut commands = 0;
-    while !stop.load(Ordering::Relaxed) {
-        write(&mut client, &mut rng);
-        commands += 1;
-    }
-    commands
-}
-
-/// The kinds to create, including those that forget or have a fixed size.
-const FORGETFUL: [(&str, &[&str]); 2] =
-    [("rolling", &["ROLLING", "HASH", "siphash"]), ("sliding", &["WINDOW", "100000000", "SLIDING", "HASH", "siphash"])];
-
-fn key(rng: &mut Rng) -> (String, &'static [&'static str]) {
-    let number = rng.below((LAYOUTS.len() + FORGETFUL.len()) as u64) as usize;
-    let (name, words) = *LAYOUTS.iter().chain(&FORGETFUL).nth(number).expect("a kind");
-    (format!("{name}-{}", rng.below(KEYS)), words)
-}
-
-/// Sends one command, or a transaction.
-fn write(client: &mut Connection, rng: &mut Rng) {
-    let (key, layout) = key(rng);
-    let other = self::key(rng).0;
-    let items: Vec<String> = (0..1 + rng.below(30)).map(|_| format!("item/{}", rng.below(100_000))).collect();
-    let mut line = match rng.below(120) {
-        0..40 => {
-            let mut growth = ["EXPANSION 1", "EXPANSION 2", "EXPANSION 4", "NONSCALING"][rng.below(4) as usize];
-            if layout.contains(&"ROLLING") || layout.contains(&"COUNTING") {
-                growth = "";
-            }
-            let made = format!("CAPACITY {} {growth}", 20 + rng.below(40));
-            ["BF.INSERT", &key, &made, &layout.join(" "), "ITEMS", &items.join(" ")].join(" ")
-        }
-        40..60 => format!("BF.MADD {key} {}", items.join(" ")),
-        60..75 => format!("BF.ADD {key} {}", items[0]),
-        75..77 => format!("DEL {key}"),
-        77..79 => format!("UNLINK {key}"),
-        79..82 => format!("RENAME {key} {other}"),
-        82..84 => format!("COPY {key} {other} REPLACE"),
-        84..88 => format!("PEXPIRE {key} {}", 1 + rng.below(200)),
-        88..90 => format!("PERSIST {key}"),
-        90..92 => format!("BF.RESERVE {key} 0.001 100"),
-        92..94 => {
-            let script = "redis.call('BF.ADD', KEYS[1], ARGV[1]) return redis.call('BF.MADD', KEYS[1], ARGV[2], 'x')";
-            check(&client.call(&["EVAL", script, "1", &key, &items[0], &other]));
-            return;
-        }
-        100..106 => format!("BF.MDEL {key} {}", items.join(" ")),
-        106..108 => format!("BF.DEL {key} {}", items[0]),
-        // Merges are mostly possible for copies, so the second filter is sometimes copied from the first.
-        108..113 => {
-            let words = format!("BF.MERGE {other} {key}");
-            if rng.below(2) == 0 {
-                check(&client.run(&format!("COPY {key} {other} REPLACE")));
-                check(&client.run(&format!("BF.MADD {other} {}", items.join(" "))));
-            }
-            words
-        }
-        113..115 => format!("BF.CLEAR {key}"),
-        115..118 => format!("BF.ROTATE {key}"),
-        118..120 => format!("BF.COUNT {key} {}", items[0]),
-        94..97 => {
-            let add = format!("BF.MADD {key} {}", items.join(" "));
-            client.pipeline(&["MULTI", &add, &format!("BF.ADD {other} x"), "EXEC"]).iter().for_each(check);
-            return;
-        }
-        _ => {
-            if let Reply::Bulk(payload) = client.run(&format!("DUMP {key}")) {
-                let words: [&[u8]; 5] = [b"RESTORE", other.as_bytes(), b"0", &payload, b"REPLACE"];
-                check(&client.call(&words));
-            }
-            return;
-        }
-    };
-    while line.contains("  ") {
-        line = line.replace("  ", " "); // A native filter has no words for its layout, others none for their growth.
-    }
-    check(&client.run(&line));
-}
-
-fn check(reply: &Reply) {
-    match reply {
-        Reply::Error(text) => assert!(EXPECTED.iter().any(|expected| text.starts_with(expected)), "{text}"),
-        Reply::Array(elements) => elements.iter().for_each(check),
-        _ => {}
-    }
-}
-
-/// Waits until the last key with a short time to live has expired.
-pub fn wait_for_expiries(client: &mut Connection) {
-    client.run("SET anchor x");
-    eventually("the expiries", || client.info("db0").contains("expires=0"));
-}
-
-// Replicas under load: links are cut and restored, with full and partial synchronisations, and in the end all servers have
-// the same filters bit for bit.
+// Links that are cut, with full and partial synchronisations.
 
 /// More bytes than a backlog of 128 KiB holds, written while a link is cut.
-fn cut_and_flood(primary: &mut Connection, name: &str) {
+pub fn cut_and_flood(primary: &mut Connection, name: &str) {
     let script = "for i = 1, 8000 do redis.call('BF.ADD', KEYS[1], ARGV[1] .. i) end";
     assert_eq!(primary.run("MULTI"), ok());
     primary.run("CLIENT KILL TYPE replica");
@@ -220,109 +98,8 @@ fn cut_and_flood(primary: &mut Connection, name: &str) {
     assert!(!reply.elements()[1].is_error(), "{reply:?}");
 }
 
-/// A fault on the link between a server and its replica.
-fn disturb(rng: &mut Rng, upstream: &Server, replica: &Server, writable: bool) {
-    let (mut above, mut below) = (upstream.connect(), replica.connect());
-    match rng.below(6) {
-        0 => drop(above.run("CLIENT KILL TYPE replica")),
-        1 => drop(below.run("CLIENT KILL TYPE master")),
-        2 => {
-            eventually("REPLICAOF to be taken", || below.run("REPLICAOF NO ONE") == ok());
-            below.run("CONFIG SET bf.max-filter-bytes 0");
-            below.run("BF.ADD of-its-own x");
-            thread::sleep(Duration::from_millis(rng.below(50)));
-            follow(&mut below, upstream.port);
-        }
-        3 => drop(below.run(&format!("DEBUG SLEEP 0.{}", rng.below(3)))),
-        4 if writable => cut_and_flood(&mut above, &rng.number().to_string()),
-        _ => {
-            let diskless = ["yes", "no"][rng.below(2) as usize];
-            above.run(&format!("CONFIG SET repl-diskless-sync {diskless}"));
-            above.run("CLIENT KILL TYPE replica");
-        }
-    }
-    thread::sleep(Duration::from_millis(rng.below(150)));
-}
-
-/// Applies load to the first server and faults to the links `(upstream, replica)`, waits until all is idle, and compares all
-/// servers.
-fn stay_equal_under_load(what: &str, servers: &[Server], links: &[(usize, usize)], seed: u64) {
-    for &(above, below) in links {
-        follow(&mut servers[below].connect(), servers[above].port);
-    }
-    let stop = AtomicBool::new(false);
-    let faults = effort(20);
-    let commands: usize = thread::scope(|scope| {
-        let stop = &stop;
-        let writers: Vec<_> =
-            (0..3).map(|worker| scope.spawn(move || write_until(&servers[0], seed * 100 + worker, stop))).collect();
-        let end = StopAtEnd(stop);
-        let mut rng = Rng::new(seed);
-        for _ in 0..faults {
-            let (above, below) = links[rng.below(links.len() as u64) as usize];
-            disturb(&mut rng, &servers[above], &servers[below], above == 0);
-        }
-        drop(end);
-        writers.into_iter().map(|writer| writer.join().expect("a writer without a fault")).sum()
-    });
-
-    let mut primary = servers[0].connect();
-    // A cut of each kind is certain to occur: one that the backlog covers, and one that it does not.
-    wait_for_expiries(&mut primary);
-    for partial in [true, false] {
-        for &(_, below) in links {
-            catch_up(&mut primary, &mut servers[below].connect());
-        }
-        if partial {
-            primary.pipeline(&["CLIENT KILL TYPE replica", "BF.ADD native-0 missed"]);
-        } else {
-            cut_and_flood(&mut primary, "last");
-        }
-    }
-    for &(_, below) in links {
-        let mut replica = servers[below].connect();
-        catch_up(&mut primary, &mut replica);
-        assert_equal(&format!("{what}, server {below}"), &mut primary, &mut replica);
-        assert!(!servers[below].log().contains("== CRITICAL =="), "server {below} met a command that failed");
-    }
-    let [mut whole, mut partial] = [0, 0];
-    for server in servers {
-        let mut client = server.connect();
-        whole += client.info_number("sync_full");
-        partial += client.info_number("sync_partial_ok");
-    }
-    figures(&format!(
-        "{what}: {commands} commands, {faults} faults injected, {whole} full and {partial} partial synchronisations"
-    ));
-    assert!(commands > 0 && whole > links.len() as i64 && partial > 0);
-}
-
 fn primary(program: &Path) -> Server {
     Server::with(program).line("repl-backlog-size 128kb").line("repl-diskless-sync yes").start()
-}
-
-#[test]
-fn two_replicas_under_load_stay_equal() {
-    on_every_server(|program| {
-        let servers = [
-            primary(program),
-            contrary(program).line("repl-diskless-load swapdb").start(),
-            contrary(program).line("bf.layout native").line("repl-diskless-load disabled").start(),
-        ];
-        stay_equal_under_load("side by side", &servers, &[(0, 1), (0, 2)], 1);
-    });
-}
-
-#[test]
-fn a_chain_of_replicas_under_load_stays_equal() {
-    on_every_server(|program| {
-        let servers = [
-            primary(program),
-            contrary(program).line("repl-backlog-size 128kb").line("repl-diskless-load swapdb").start(),
-            contrary(program).line("repl-diskless-load swapdb").start(),
-        ];
-        stay_equal_under_load("in a chain", &servers, &[(0, 1), (1, 2)], 2);
-    });
 }
 
 #[test]
@@ -395,7 +172,7 @@ fn reads_during_a_swap_of_the_data_set_have_no_false_negatives() {
         let (mut asked, mut while_loading) = (0, 0);
         let mut rounds = 0;
         // On a busy machine a load may finish before it is observed.
-        while rounds < effort(3) || while_loading == 0 {
+        while rounds < scaled(3) || while_loading == 0 {
             let before = primary.info_number("sync_full");
             cut_and_flood(&mut primary, &rounds.to_string());
             let mut rng = Rng::new(rounds as u64);
@@ -426,8 +203,7 @@ fn reads_during_a_swap_of_the_data_set_have_no_false_negatives() {
     });
 }
 
-// Changes of role: a killed primary, a failover on request under load, and a former primary that rejoins. The new primary has
-// everything that WAIT confirmed.
+// A failover on request under load.
 
 /// The items of each layout's filter that must be found from now on.
 type Kept = [Mutex<Vec<String>>; GROWING];
@@ -449,67 +225,6 @@ fn assert_nothing_lost(occasion: &str, client: &mut Connection, kept: &Kept) -> 
         checked += items.len();
     }
     checked
-}
-
-/// Adds items and waits for the replica's confirmation until the server is gone.
-fn add_until_killed(mut client: Connection, name: &str, kept: &Kept) {
-    for number in 0.. {
-        let layout = number % GROWING;
-        let items: Vec<String> = (0..number % 20 + 1).map(|item| format!("{name}/{number}/{item}")).collect();
-        let new = match client.try_call(&add(layout, &items)) {
-            Ok(Reply::Array(answers)) => answers.iter().any(Reply::truth),
-            Ok(other) => panic!("an add answered {other:?}"),
-            Err(_) => return,
-        };
-        // If nothing was new, nothing was sent to the replica, and WAIT has nothing to wait for.
-        if let Ok(Reply::Integer(1..)) = client.try_call(&["WAIT", "1", "1000"])
-            && new
-        {
-            kept[layout].lock().unwrap().extend(items);
-        }
-    }
-}
-
-#[test]
-fn adds_confirmed_by_wait_survive_a_killed_primary() {
-    on_every_server(|program| {
-        let mut servers = [Server::start(program), Server::start(program)];
-        let kept = Kept::default();
-        let mut rng = Rng::new(4);
-        let (kills, mut checked) = (effort(8), 0);
-        for round in 0..kills {
-            let (first, second) = servers.split_at_mut(1);
-            let (old, new) =
-                if round % 2 == 0 { (&mut first[0], &mut second[0]) } else { (&mut second[0], &mut first[0]) };
-            let mut replica = new.connect();
-            // Before the first replica's link is up, WAIT may confirm writes that no replica has: the server starts counting with
-            // its first replica.
-            follow(&mut replica, old.port);
-            catch_up(&mut old.connect(), &mut replica);
-            let before: usize = kept.iter().map(|items| items.lock().unwrap().len()).sum();
-            thread::scope(|scope| {
-                for worker in 0..3 {
-                    let (client, kept) = (old.connect(), &kept);
-                    scope.spawn(move || add_until_killed(client, &format!("{round}/{worker}"), kept));
-                }
-                // The kill happens in the middle of a stream that a replica follows.
-                let confirmed = || kept.iter().map(|items| items.lock().unwrap().len()).sum::<usize>();
-                eventually("something to be confirmed", || confirmed() > before);
-                thread::sleep(Duration::from_millis(rng.below(300)));
-                old.stop(Stop::Kill);
-            });
-            assert_eq!(replica.run("REPLICAOF NO ONE"), ok());
-            checked = assert_nothing_lost(&format!("round {round}"), &mut replica, &kept);
-
-            // The former primary restarts empty, synchronises, and is promoted next.
-            old.start_again();
-            let mut former = old.connect();
-            follow(&mut former, new.port);
-            catch_up(&mut replica, &mut former);
-            assert_equal("the former primary", &mut replica, &mut former);
-        }
-        figures(&format!("failover: {kills} kills survived, {checked} adds verified after the last"));
-    });
 }
 
 /// Adds to whichever server accepts writes, and records the acknowledged adds.
@@ -546,7 +261,7 @@ fn a_failover_under_load_loses_no_acknowledged_add() {
         catch_up(one, two);
         let kept = Kept::default();
         let (stop, refused) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let hand_overs = effort(8);
+        let hand_overs = scaled(8);
         let mut primary = 0;
         thread::scope(|scope| {
             for worker in 0..3 {

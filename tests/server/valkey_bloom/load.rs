@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::model::{FIXED_SEED, Model, THEIR_CEILING, assert_info, decoded, goldens, load, stream, unpacked};
+use crate::fleet::assert_equal;
 use testing::{
     Connection, Reply, Server, Stop, Version, append_only_commands, append_only_length, array, bulk, catch_up,
     commands_of, digest, dump, encode, error, eventually, follow, integer, ok, on_every_server, restore, simple,
@@ -377,16 +378,6 @@ fn as_list(reply: &Value) -> Vec<Reply> {
     }
 }
 
-/// Waits until the replica has everything and compares all keys by their digests.
-fn assert_equal(primary: &mut Connection, replica: &mut Connection) {
-    catch_up(primary, replica);
-    for key in primary.run("KEYS *").elements() {
-        let words: [&[u8]; 3] = [b"DEBUG", b"DIGEST-VALUE", key.bytes()];
-        assert_eq!(replica.call(&words), primary.call(&words), "{key:?}");
-    }
-    assert_eq!(replica.run("DEBUG DIGEST"), primary.run("DEBUG DIGEST"));
-}
-
 #[test]
 fn their_stream_in_the_append_only_file_gives_their_filters() {
     on_every_server(|program| {
@@ -436,7 +427,8 @@ fn their_stream_sent_by_a_client_gives_their_answers_and_equal_replicas() {
         }
         assert_eq!(carried.next(), None, "every command of the stream was sent");
         assert_keys_after(&mut primary);
-        assert_equal(&mut primary, &mut replica);
+        catch_up(&mut primary, &mut replica);
+        assert_equal("their stream", &mut primary, &mut replica);
         assert!(!other.log().contains("== CRITICAL =="), "the replica met a command that failed");
         assert_eq!(primary.info_number("sync_full"), 1);
     });
