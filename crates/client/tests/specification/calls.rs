@@ -1,164 +1,177 @@
 //! The calls of the cases: their arguments and their results.
 
-use bloomgate_client::{Bucket, Info, Item as _, Layer, Options, Plan, Stats};
+use bloomgate_client::{Bucket, Info, Layer, Options, Plan, Stats};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::failure::Failure;
-use crate::json::Json;
-use crate::words::{self, Item, known};
+use crate::words::{Item, Items};
 
-pub type Outcome = Result<Json, Failure>;
+pub type Outcome = Result<Value, Failure>;
 
 /// A call of the client to the function that an actor passed: the ids of `load_many`, and where the outcome is sent.
 pub struct Called {
-    pub ids: Option<Vec<Json>>,
-    pub outcome: oneshot::Sender<Result<Json, String>>,
+    pub ids: Option<Vec<Value>>,
+    pub outcome: oneshot::Sender<Result<Value, String>>,
 }
 
 /// A call of a case.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub name: String,
-    pub arguments: Json,
+    pub arguments: Value,
+}
+
+/// The arguments of calls that create a filter, and of a few others.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Creation {
+    pub rate: f64,
+    pub capacity: u64,
+    pub shards: u32,
+    pub exist_ok: bool,
+    pub items: Option<u64>,
+    pub key: String,
+    pub ids: Option<Items>,
+    pub replicas: u32,
+    pub aof: bool,
+    expansion: Option<u32>,
+    nonscaling: bool,
+    seed: Option<u64>,
+    hash: Option<String>,
+    window: Option<u64>,
+    rolling: bool,
+    sliding: bool,
+    counting: bool,
+    /// An option that does not exist: a struct refuses it when it is compiled.
+    wonder: Option<Value>,
+}
+
+impl Creation {
+    pub fn options(&self) -> Result<Options, Failure> {
+        if self.wonder.is_some() {
+            return Err(Failure::refused());
+        }
+        Ok(Options {
+            expansion: self.expansion,
+            nonscaling: self.nonscaling,
+            seed: self.seed.map(|seed| seed.to_string()),
+            hash: self.hash.clone(),
+            window: self.window,
+            rolling: self.rolling,
+            sliding: self.sliding,
+            counting: self.counting,
+            ..Options::default()
+        })
+    }
 }
 
 impl Call {
-    /// Reads the call of a step.
-    pub fn of(step: &Json) -> Result<Self, String> {
-        let name = step.get("call").and_then(Json::text).ok_or_else(|| format!("a step without a call: {step:?}"))?;
-        let arguments = step.get("with").cloned().unwrap_or(Json::Object(Vec::new()));
-        Ok(Self { name: name.to_owned(), arguments })
+    /// Reads the arguments. Fails if there are others.
+    pub fn with<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        let arguments = if self.arguments.is_null() { json!({}) } else { self.arguments.clone() };
+        serde_json::from_value(arguments).map_err(|error| Failure::Unknown(format!("unknown: {}: {error}", self.name)))
     }
 
-    pub fn known(&self, allowed: &[&str]) -> Result<(), String> {
-        known(&self.name, self.arguments.names(), allowed)
-    }
-
-    pub fn get(&self, name: &str) -> Result<&Json, String> {
-        self.arguments.get(name).ok_or_else(|| format!("{}: no argument {name}", self.name))
-    }
-
-    pub fn text(&self, name: &str) -> Result<&str, String> {
-        self.get(name)?.text().ok_or_else(|| format!("{}: {name} is no text", self.name))
-    }
-
-    pub fn float(&self, name: &str) -> Result<f64, String> {
-        self.get(name)?.float().ok_or_else(|| format!("{}: {name} is no number", self.name))
-    }
-
-    pub fn number(&self, name: &str) -> Result<u64, String> {
-        let number = self.get(name)?.integer().and_then(|number| u64::try_from(number).ok());
-        number.ok_or_else(|| format!("{}: {name} is no number", self.name))
-    }
-
-    pub fn shards(&self, name: &str) -> Result<u32, String> {
-        u32::try_from(self.number(name)?).map_err(|error| error.to_string())
-    }
-
-    pub fn flag(&self, name: &str) -> bool {
-        self.arguments.get(name) == Some(&Json::Bool(true))
-    }
-
-    /// Returns the bytes of an item, by the implementation of its type.
-    pub fn item(&self, name: &str) -> Result<Vec<u8>, Failure> {
-        item_bytes(&words::item(self.get(name)?)?)
-    }
-
-    pub fn items(&self, name: &str) -> Result<Vec<Vec<u8>>, Failure> {
-        words::items(self.get(name)?)?.iter().map(item_bytes).collect()
-    }
-
-    /// Returns the options of a filter. A struct refuses unknown ones when it is compiled.
-    pub fn options(&self, others: &[&str]) -> Result<Options, Failure> {
-        let mut options = Options::default();
-        let Json::Object(arguments) = &self.arguments else { return Ok(options) };
-        for (name, value) in arguments.iter().filter(|(name, _)| !others.contains(&name.as_str())) {
-            let number = || self.number(name);
-            match name.as_str() {
-                "expansion" => options.expansion = Some(self.shards(name)?),
-                "nonscaling" => options.nonscaling = self.flag(name),
-                "seed" => options.seed = Some(number()?.to_string()),
-                "hash" => options.hash = value.text().map(str::to_owned),
-                "window" => options.window = Some(number()?),
-                "rolling" => options.rolling = self.flag(name),
-                "sliding" => options.sliding = self.flag(name),
-                "counting" => options.counting = self.flag(name),
-                "wonder" => return Err(Failure::refused()),
-                _ => return Err(Failure::Unknown(format!("{}: unknown option {name}", self.name))),
-            }
+    /// Reads a rate, a capacity and the options of a filter, and `others`, arguments that only some calls have.
+    pub fn creation(&self, others: &[&str]) -> Result<Creation, Failure> {
+        let of_some = ["shards", "exist_ok", "items", "key", "ids", "replicas", "aof"];
+        let mut unknown = of_some.iter().filter(|name| self.arguments.get(name).is_some() && !others.contains(name));
+        match unknown.next() {
+            Some(name) => Err(Failure::Unknown(format!("unknown: {}: {name}", self.name))),
+            None => self.with(),
         }
-        Ok(options)
+    }
+
+    /// Checks that there are no arguments.
+    pub fn nothing(&self) -> Result<(), Failure> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Nothing {}
+        self.with::<Nothing>().map(drop)
+    }
+
+    /// Returns the bytes of the item that is the only argument.
+    pub fn item(&self) -> Result<Vec<u8>, Failure> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct OneItem {
+            item: Item,
+        }
+        self.with::<OneItem>()?.item.bytes()
+    }
+
+    /// Returns the bytes of the items that are the only argument.
+    pub fn items(&self) -> Result<Vec<Vec<u8>>, Failure> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct ManyItems {
+            items: Items,
+        }
+        self.with::<ManyItems>()?.items.bytes()
+    }
+
+    pub fn unknown(&self) -> Failure {
+        Failure::Unknown(format!("unknown call {}", self.name))
     }
 }
 
-pub fn item_bytes(item: &Item) -> Result<Vec<u8>, Failure> {
-    match item {
-        Item::Bytes(bytes) => Ok(bytes.item_bytes().into_owned()),
-        Item::Text(text) => Ok(text.item_bytes().into_owned()),
-        Item::Integer(number) => Ok(number.item_bytes().into_owned()),
-        Item::Impossible => Err(Failure::refused()),
-    }
+pub fn info_json(info: &Info) -> Value {
+    json!({
+        "capacity": info.capacity,
+        "size_bytes": info.size_bytes,
+        "layers": info.layers,
+        "items": info.items,
+        "expansion": info.expansion,
+    })
 }
 
-pub fn info_json(info: &Info) -> Json {
-    Json::object([
-        ("capacity", info.capacity.into()),
-        ("size_bytes", info.size_bytes.into()),
-        ("layers", info.layers.into()),
-        ("items", info.items.into()),
-        ("expansion", info.expansion.into()),
-    ])
+fn layer_json(layer: &Layer) -> Value {
+    json!({
+        "capacity": layer.capacity,
+        "size_bytes": layer.size_bytes,
+        "hashes": layer.hashes,
+        "items": layer.items,
+        "fill": layer.fill,
+    })
 }
 
-fn layer_json(layer: &Layer) -> Json {
-    Json::object([
-        ("capacity", layer.capacity.into()),
-        ("size_bytes", layer.size_bytes.into()),
-        ("hashes", layer.hashes.into()),
-        ("items", layer.items.into()),
-        ("fill", layer.fill.into()),
-    ])
+fn bucket_json(bucket: &Bucket) -> Value {
+    json!({"slot": bucket.slot, "items": bucket.items, "begin_ms": bucket.begin_ms, "end_ms": bucket.end_ms})
 }
 
-fn bucket_json(bucket: &Bucket) -> Json {
-    Json::object([
-        ("slot", bucket.slot.into()),
-        ("items", bucket.items.into()),
-        ("begin_ms", bucket.begin_ms.into()),
-        ("end_ms", bucket.end_ms.into()),
-    ])
+pub fn stats_json(stats: &Stats) -> Value {
+    json!({
+        "kind": stats.kind,
+        "layout": stats.layout,
+        "hash": stats.hash,
+        "error_rate": stats.error_rate,
+        "error_rate_now": stats.error_rate_now,
+        "items": stats.items,
+        "items_estimated": stats.items_estimated,
+        "capacity": stats.capacity,
+        "size_bytes": stats.size_bytes,
+        "pending_bytes": stats.pending_bytes,
+        "layers": stats.layers.iter().map(layer_json).collect::<Vec<_>>(),
+        "items_deleted": stats.items_deleted,
+        "room_for_deleted": stats.room_for_deleted,
+        "window_s": stats.window_s,
+        "sliding": stats.sliding,
+        "buckets": stats.buckets.iter().map(bucket_json).collect::<Vec<_>>(),
+    })
 }
 
-pub fn stats_json(stats: &Stats) -> Json {
-    Json::object([
-        ("kind", stats.kind.as_str().into()),
-        ("layout", stats.layout.as_str().into()),
-        ("hash", stats.hash.as_str().into()),
-        ("error_rate", stats.error_rate.into()),
-        ("error_rate_now", stats.error_rate_now.into()),
-        ("items", stats.items.into()),
-        ("items_estimated", stats.items_estimated.into()),
-        ("capacity", stats.capacity.into()),
-        ("size_bytes", stats.size_bytes.into()),
-        ("pending_bytes", stats.pending_bytes.into()),
-        ("layers", Json::List(stats.layers.iter().map(layer_json).collect())),
-        ("items_deleted", stats.items_deleted.into()),
-        ("room_for_deleted", stats.room_for_deleted.into()),
-        ("window_s", stats.window_s.into()),
-        ("sliding", stats.sliding.into()),
-        ("buckets", Json::List(stats.buckets.iter().map(bucket_json).collect())),
-    ])
-}
-
-pub fn plan_json(plan: &Plan) -> Json {
-    Json::object([
-        ("kind", plan.kind.as_str().into()),
-        ("layout", plan.layout.as_str().into()),
-        ("hash", plan.hash.as_str().into()),
-        ("error_rate", plan.error_rate.into()),
-        ("capacity", plan.capacity.into()),
-        ("size_bytes", plan.size_bytes.into()),
-        ("bits_per_item", plan.bits_per_item.into()),
-        ("layers", Json::List(plan.layers.iter().map(layer_json).collect())),
-    ])
+pub fn plan_json(plan: &Plan) -> Value {
+    json!({
+        "kind": plan.kind,
+        "layout": plan.layout,
+        "hash": plan.hash,
+        "error_rate": plan.error_rate,
+        "capacity": plan.capacity,
+        "size_bytes": plan.size_bytes,
+        "bits_per_item": plan.bits_per_item,
+        "layers": plan.layers.iter().map(layer_json).collect::<Vec<_>>(),
+    })
 }

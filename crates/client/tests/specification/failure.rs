@@ -1,8 +1,8 @@
 //! The errors of calls, by the names that the cases give them.
 
 use bloomgate_client::Error;
+use serde_json::Value;
 
-use crate::json::Json;
 use crate::words::plain;
 
 /// Why a call of a case failed.
@@ -17,7 +17,7 @@ pub enum Failure {
         /// The text of an error that an actor's function raised.
         message: String,
         answers: Vec<Option<bool>>,
-        ids: Vec<Json>,
+        ids: Vec<Value>,
     },
 }
 

@@ -5,9 +5,9 @@
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 
 mod calls;
+mod case;
 mod cluster;
 mod failure;
-mod json;
 mod logs;
 mod page;
 mod panics;
@@ -23,41 +23,41 @@ mod words;
 
 use std::fs;
 
-use json::Json;
+use case::{Case, Half, Need, On, Target, folder, read_cases};
 use redis::{ErrorKind, ProtocolVersion, ServerErrorKind};
 use scripted::Scripted;
-use steps::{Half, Run, Target};
+use steps::Run;
 use testing::{Server, servers};
-use words::{folder, read_cases, texts};
 
 impl Half {
-    /// The needs that it meets.
-    fn abilities(self) -> &'static [&'static str] {
-        match self {
-            Self::Threads => &["timeout", "pool", "share", "pause", "resp2", "resp3"],
-            Self::Tasks => &["timeout", "share", "pause", "resp2", "resp3", "cancel", "turns"],
+    /// Whether it can run the cases that need this.
+    fn meets(self, need: Need) -> bool {
+        match need {
+            Need::Timeout | Need::Share | Need::Pause | Need::Resp2 | Need::Resp3 => true,
+            Need::Pool => matches!(self, Self::Threads),
+            Need::Cancel | Need::Turns => matches!(self, Self::Tasks),
         }
     }
 }
 
 /// Runs the cases of a file on one kind of server. Reports the cases whose needs this client does not meet.
-fn run_all(file: &str, server: &str, half: Half, run: impl Fn(&Json, ProtocolVersion) -> Result<(), String>) {
+fn run_all(file: &str, on: On, half: Half, run: impl Fn(&Case, ProtocolVersion) -> Result<(), String>) {
     let mut failures = Vec::new();
     for case in read_cases(file).unwrap() {
-        let (name, needs) = (case.get("name").and_then(Json::text).unwrap(), texts(case.get("needs")));
-        if !texts(case.get("servers")).contains(&server) {
+        let Case { name, needs, .. } = &case;
+        if !case.servers.contains(&on) {
             continue;
         }
-        if let Some(need) = needs.iter().find(|need| !half.abilities().contains(need)) {
-            println!("{name}: skipped, because it needs {need}");
+        if let Some(need) = needs.iter().find(|need| !half.meets(**need)) {
+            println!("{name}: skipped, because it needs {need:?}");
             continue;
         }
         for (protocol, need, other) in
-            [(ProtocolVersion::RESP2, "resp2", "resp3"), (ProtocolVersion::RESP3, "resp3", "resp2")]
+            [(ProtocolVersion::RESP2, Need::Resp2, Need::Resp3), (ProtocolVersion::RESP3, Need::Resp3, Need::Resp2)]
         {
             let is_run = needs.contains(&need) || !needs.contains(&other);
             if is_run && let Err(error) = run(&case, protocol) {
-                failures.push(format!("{name} ({need}): {error}"));
+                failures.push(format!("{name} ({need:?}): {error}"));
             }
         }
     }
@@ -65,7 +65,7 @@ fn run_all(file: &str, server: &str, half: Half, run: impl Fn(&Json, ProtocolVer
 }
 
 fn on_a_scripted_server(file: &str, half: Half) {
-    run_all(file, "scripted", half, |case, protocol| {
+    run_all(file, On::Scripted, half, |case, protocol| {
         let server = Scripted::start();
         let target = Target { half, protocol, port: server.port, is_cluster: false };
         Run::new(case, target, Some(&server)).run()
@@ -75,7 +75,7 @@ fn on_a_scripted_server(file: &str, half: Half) {
 fn on_real_servers(file: &str, half: Half) {
     for program in servers() {
         let server = Server::start(&program);
-        run_all(file, "real", half, |case, protocol| {
+        run_all(file, On::Real, half, |case, protocol| {
             set_up(case, &[&server])?;
             let target = Target { half, protocol, port: server.port, is_cluster: false };
             Run::new(case, target, None).run()
@@ -88,7 +88,7 @@ fn on_clusters(half: Half) {
         let nodes = cluster::of_three(&program);
         let nodes: Vec<&Server> = nodes.iter().collect();
         for file in TESTED {
-            run_all(&crate::file(file), "cluster", half, |case, protocol| {
+            run_all(&crate::file(file), On::Cluster, half, |case, protocol| {
                 set_up(case, &nodes)?;
                 let target = Target { half, protocol, port: nodes[0].port, is_cluster: true };
                 Run::new(case, target, None).run()
@@ -98,17 +98,14 @@ fn on_clusters(half: Half) {
 }
 
 /// Empties the nodes, and sends the commands that come before a case to the node that serves them.
-fn set_up(case: &Json, nodes: &[&Server]) -> Result<(), String> {
+fn set_up(case: &Case, nodes: &[&Server]) -> Result<(), String> {
     let mut connections: Vec<_> = nodes.iter().map(|node| node.library_client(2)).collect();
     for connection in &mut connections {
         redis::cmd("FLUSHALL").exec(connection).map_err(|error| error.to_string())?;
     }
-    for command in case.get("setup").and_then(Json::list).unwrap_or_default() {
-        let words = texts(Some(command));
-        let mut setup = redis::cmd(words[0]);
-        for word in &words[1..] {
-            setup.arg(*word);
-        }
+    for words in &case.setup {
+        let mut setup = redis::cmd(&words[0]);
+        setup.arg(&words[1..]);
         let mut results = connections.iter_mut().map(|connection| setup.exec(connection));
         let moved = ErrorKind::Server(ServerErrorKind::Moved);
         let served = results.find(|result| result.as_ref().err().is_none_or(|error| error.kind() != moved));
@@ -209,13 +206,17 @@ fn an_unknown_step_call_member_or_error_fails() {
         r#"{"call": "shard_of", "with": {"item": {"wonder": 1}, "shards": 2}, "error": "refused"}"#,
         r#"{"call": "item_bytes", "with": {"item": {"boolean": true}}, "error": "wonder"}"#,
     ];
-    for step in unknown {
-        let case = format!(r#"{{"filter": {{"key": "seen"}}, "steps": [{step}]}}"#);
-        let case: Json = serde_json::from_str(&case).unwrap();
+    let run = |step: &str| {
+        let case = format!(r#"{{"name": "", "servers": [], "filter": {{"key": "seen"}}, "steps": [{step}]}}"#);
+        let case = serde_json::from_str::<Case>(&case).map_err(|error| format!("unknown: {error}"))?;
         let server = Scripted::start();
         let (half, protocol) = (Half::Threads, ProtocolVersion::RESP2);
         let target = Target { half, protocol, port: server.port, is_cluster: false };
-        let result = Run::new(&case, target, Some(&server)).run();
+        Run::new(&case, target, Some(&server)).run()
+    };
+    assert_eq!(run(r#"{"call": "item_bytes", "with": {"item": "a"}, "result": {"hex": "61"}}"#), Ok(()));
+    for step in unknown {
+        let result = run(step);
         assert!(result.as_ref().is_err_and(|error| error.contains("unknown")), "{step}: {result:?}");
     }
 }

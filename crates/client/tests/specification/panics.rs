@@ -6,14 +6,9 @@ use std::thread;
 
 use bloomgate_client::{Client, Guard, GuardOptions};
 
-use crate::json::Json;
 use crate::scripted::Scripted;
 use crate::steps::PATIENCE;
-use crate::words::command_matches;
-
-fn parsed(text: &str) -> Json {
-    serde_json::from_str(text).unwrap()
-}
+use crate::words::{Reply, Word, command_matches};
 
 /// Runs a call that panics while the server replies to these commands.
 fn panics(call: impl FnOnce(&Guard) + Send, exchange: &[(&str, &str)]) {
@@ -24,8 +19,10 @@ fn panics(call: impl FnOnce(&Guard) + Send, exchange: &[(&str, &str)]) {
         let calling = scope.spawn(|| catch_unwind(AssertUnwindSafe(|| call(&guard))));
         for (expected, reply) in exchange {
             let arrival = server.next(PATIENCE).expect("a command");
-            assert_eq!(command_matches(&parsed(expected), &arrival.words), Ok(true), "{}", arrival.shown());
-            arrival.connection.answer(&arrival, &parsed(reply)).unwrap();
+            let (expected, reply): (Vec<Word>, Reply) =
+                (serde_json::from_str(expected).unwrap(), serde_json::from_str(reply).unwrap());
+            assert_eq!(command_matches(&expected, &arrival.words), Ok(true), "{}", arrival.shown());
+            arrival.connection.answer(&arrival, &reply).unwrap();
         }
         assert!(calling.join().unwrap().is_err(), "the panic reaches the caller");
     });

@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::json::Json;
-use crate::words::encode;
+use crate::words::Reply;
 
 /// A command that has arrived.
 pub struct Arrival {
@@ -61,13 +60,12 @@ impl Connection {
     }
 
     /// Replies to a command.
-    pub fn answer(&self, arrival: &Arrival, reply: &Json) -> Result<(), String> {
-        if reply.names() == ["close"] {
-            _ = self.peer.shutdown(Shutdown::Both);
-            return Ok(());
-        }
+    pub fn answer(&self, arrival: &Arrival, reply: &Reply) -> Result<(), String> {
         let protocol = self.unanswered.lock().unwrap().protocol;
-        self.send(arrival.number, encode(reply, protocol)?);
+        match reply.encode(protocol)? {
+            Some(reply) => self.send(arrival.number, reply),
+            None => _ = self.peer.shutdown(Shutdown::Both),
+        }
         Ok(())
     }
 }

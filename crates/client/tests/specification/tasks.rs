@@ -5,13 +5,13 @@ use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
 
 pub use bloomgate_client::aio::{Client, Filter, Guard, ShardedFilter, fill_filter, plan};
+use serde_json::Value;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use crate::calls::{Call, Called, Outcome};
 use crate::failure::Failure;
-use crate::json::Json;
 use testing::{Server, servers};
 
 /// Awaits a call.
@@ -38,7 +38,7 @@ mod process;
 pub use process::{Process, connect};
 
 /// Calls an actor's function, and waits for its outcome.
-async fn function(called: &Sender<Called>, ids: Option<Vec<Json>>) -> Result<Json, String> {
+async fn function(called: &Sender<Called>, ids: Option<Vec<Value>>) -> Result<Value, String> {
     let (outcome, receiver) = oneshot::channel();
     called.send(Called { ids, outcome }).map_err(|_| "the case is over".to_owned())?;
     receiver.await.unwrap_or_else(|_| Err("the case is over".to_owned()))

@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 
 pub use bloomgate_client::{Client, Filter, Guard, ShardedFilter, fill_filter, plan};
+use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::calls::{Call, Called, Outcome};
-use crate::json::Json;
 use testing::{Server, servers};
 
 /// A call has returned when its arguments are known.
@@ -38,7 +38,7 @@ mod process;
 pub use process::{Process, connect};
 
 /// Calls an actor's function, and waits for its outcome.
-fn function(called: &Sender<Called>, ids: Option<Vec<Json>>) -> Result<Json, String> {
+fn function(called: &Sender<Called>, ids: Option<Vec<Value>>) -> Result<Value, String> {
     let (outcome, receiver) = oneshot::channel();
     called.send(Called { ids, outcome }).map_err(|_| "the case is over".to_owned())?;
     receiver.blocking_recv().unwrap_or_else(|_| Err("the case is over".to_owned()))

@@ -1,57 +1,82 @@
-//! The JSON of the cases: items, the words of commands, and replies.
+//! The JSON of the cases: items, the words of commands, and replies. clients/specification/README.md has the format.
 
-use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::{Path, PathBuf};
 
-use crate::json::Json;
+use bloomgate_client::Item as _;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
 
 /// An item of a case, as a type that the crate has.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
 pub enum Item {
-    Bytes(Vec<u8>),
     Text(String),
-    Integer(i128),
+    Integer(i64),
+    Named(NamedItem),
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NamedItem {
+    Hex(String),
+    Integer(String),
     /// A value that no Rust program can pass, because it does not compile.
-    Impossible,
+    #[serde(rename = "boolean", alias = "float", alias = "null", alias = "surrogate")]
+    Impossible(IgnoredAny),
 }
 
-const MEMBERS: [&str; 9] = ["name", "servers", "needs", "client", "filter", "guard", "sharded", "setup", "steps"];
-const NEEDS: [&str; 8] = ["cancel", "turns", "timeout", "pool", "share", "pause", "resp2", "resp3"];
-const SERVERS: [&str; 3] = ["scripted", "real", "cluster"];
-
-/// Fails if a name is not allowed.
-pub fn known<'a>(what: &str, names: impl IntoIterator<Item = &'a str>, allowed: &[&str]) -> Result<(), String> {
-    match names.into_iter().find(|name| !allowed.contains(name)) {
-        Some(name) => Err(format!("{what}: unknown: {name}")),
-        None => Ok(()),
+impl Item {
+    /// Returns the bytes of an item, by the implementation of its type.
+    pub fn bytes(&self) -> Result<Vec<u8>, Failure> {
+        Ok(match self {
+            Self::Text(text) => text.item_bytes().into_owned(),
+            Self::Integer(number) => number.item_bytes().into_owned(),
+            Self::Named(NamedItem::Hex(digits)) => from_hex(digits)?.item_bytes().into_owned(),
+            Self::Named(NamedItem::Integer(digits)) => {
+                let number: i128 = digits.parse().map_err(|error| format!("{digits}: {error}"))?;
+                number.item_bytes().into_owned()
+            }
+            Self::Named(NamedItem::Impossible(_)) => return Err(Failure::refused()),
+        })
     }
 }
 
-/// Returns the texts of a list.
-pub fn texts(list: Option<&Json>) -> Vec<&str> {
-    list.and_then(Json::list).unwrap_or_default().iter().filter_map(Json::text).collect()
+/// Items. A text in their place is no list, which the compiler refuses.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum Items {
+    #[allow(dead_code, reason = "it is refused, whatever it is")]
+    Text(String),
+    List(Vec<Item>),
+    Inner {
+        items: Box<Items>,
+    },
+    Numbers {
+        numbers: [i64; 2],
+    },
+    Filled {
+        filled: usize,
+        times: usize,
+    },
 }
 
-pub fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/specification")
-}
-
-/// Reads the cases of a file.
-pub fn read_cases(file: &str) -> Result<Vec<Json>, String> {
-    let text = fs::read_to_string(folder().join(file)).map_err(|error| format!("{file}: {error}"))?;
-    // No text of Rust has an unpaired surrogate, so it cannot be passed as an item. serde_json refuses it.
-    let text = text.replace(r#""\ud800""#, r#"{"surrogate": true}"#);
-    let content: Json = serde_json::from_str(&text).map_err(|error| format!("{file}: {error}"))?;
-    known(file, content.names(), &["about", "cases"])?;
-    let cases = content.get("cases").and_then(Json::list).ok_or("no cases")?;
-    for case in cases {
-        let name = case.get("name").and_then(Json::text).ok_or("a case without a name")?;
-        known(name, case.names(), &MEMBERS)?;
-        known(name, texts(case.get("needs")), &NEEDS)?;
-        known(name, texts(case.get("servers")), &SERVERS)?;
+impl Items {
+    pub fn list(&self) -> Result<Vec<Item>, Failure> {
+        match self {
+            Self::Text(_) => Err(Failure::refused()),
+            Self::List(items) => Ok(items.clone()),
+            Self::Inner { items } => items.list(),
+            Self::Numbers { numbers: [first, end] } => Ok((*first..*end).map(Item::Integer).collect()),
+            Self::Filled { filled, times } => Ok(vec![Item::Text("a".repeat(*filled)); *times]),
+        }
     }
-    Ok(cases.to_vec())
+
+    pub fn bytes(&self) -> Result<Vec<Vec<u8>>, Failure> {
+        self.list()?.iter().map(Item::bytes).collect()
+    }
 }
 
 /// Returns 32 hexadecimal digits.
@@ -62,176 +87,148 @@ fn token(name: &str) -> String {
 }
 
 fn from_hex(digits: &str) -> Result<Vec<u8>, String> {
-    digits
-        .as_bytes()
-        .chunks(2)
-        .map(|pair| {
-            let pair = std::str::from_utf8(pair).map_err(|error| error.to_string())?;
-            u8::from_str_radix(pair, 16).map_err(|error| format!("{digits}: {error}"))
-        })
-        .collect()
+    let byte = |pair| u8::from_str_radix(pair, 16).map_err(|error| format!("{digits}: {error}"));
+    (0..digits.len()).step_by(2).map(|at| byte(digits.get(at..at + 2).unwrap_or_default())).collect()
 }
 
-pub fn hex(bytes: &[u8]) -> Json {
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Json::object([("hex", Json::Text(digits))])
+pub fn hex(bytes: &[u8]) -> Value {
+    json!({"hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()})
 }
 
 /// Returns bytes as text, or in hexadecimal digits.
-pub fn plain(bytes: &[u8]) -> Json {
-    std::str::from_utf8(bytes).map_or_else(|_| hex(bytes), Json::from)
+pub fn plain(bytes: &[u8]) -> Value {
+    std::str::from_utf8(bytes).map_or_else(|_| hex(bytes), Value::from)
 }
 
-/// Returns an item or an id.
-pub fn item(json: &Json) -> Result<Item, String> {
-    match json {
-        Json::Text(text) => Ok(Item::Text(text.clone())),
-        Json::Integer(number) => Ok(Item::Integer(i128::from(*number))),
-        Json::Object(members) => match members.as_slice() {
-            [(name, Json::Text(digits))] if name == "hex" => from_hex(digits).map(Item::Bytes),
-            [(name, Json::Text(digits))] if name == "integer" => {
-                digits.parse().map(Item::Integer).map_err(|error| format!("{digits}: {error}"))
-            }
-            [(name, _)] if ["boolean", "float", "null", "surrogate"].contains(&name.as_str()) => Ok(Item::Impossible),
-            _ => Err(format!("unknown item {json:?}")),
-        },
-        _ => Err(format!("unknown item {json:?}")),
-    }
+/// A word of an expected command, or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum Word {
+    Text(String),
+    Hex { hex: String },
+    Token { token: String },
+    Between { from: i64, to: i64 },
+    Items { items: Items },
+    Pairs { pairs: Items, prefix: String },
 }
 
-/// Returns items. A text in their place is no list, which the compiler refuses.
-pub fn items(json: &Json) -> Result<Vec<Item>, String> {
-    match json {
-        Json::Text(_) => Ok(vec![Item::Impossible]),
-        Json::List(list) => list.iter().map(item).collect(),
-        Json::Object(members) => match members.as_slice() {
-            [(name, items)] if name == "items" => generated(items),
-            _ => Err(format!("unknown items {json:?}")),
-        },
-        _ => Err(format!("unknown items {json:?}")),
-    }
-}
-
-/// Returns items that a case describes.
-fn generated(json: &Json) -> Result<Vec<Item>, String> {
-    if let (["numbers"], Some([Json::Integer(first), Json::Integer(end)])) =
-        (json.names().as_slice(), json.get("numbers").and_then(Json::list))
-    {
-        return Ok((*first..*end).map(|number| Item::Integer(i128::from(number))).collect());
-    }
-    let (size, times) = (json.get("filled").and_then(Json::integer), json.get("times").and_then(Json::integer));
-    if let (["filled", "times"], Some(size), Some(times)) = (json.names().as_slice(), size, times) {
-        let text = "a".repeat(usize::try_from(size).map_err(|error| error.to_string())?);
-        return Ok((0..times).map(|_| Item::Text(text.clone())).collect());
-    }
-    items(json)
-}
-
-/// Returns the bytes of an item, as a server gets them.
-pub fn sent(item: &Item) -> Result<Vec<u8>, String> {
-    match item {
-        Item::Bytes(bytes) => Ok(bytes.clone()),
-        Item::Text(text) => Ok(text.clone().into_bytes()),
-        Item::Integer(number) => Ok(number.to_string().into_bytes()),
-        Item::Impossible => Err("an expected command has a word that is no item".to_owned()),
-    }
-}
-
-/// A word of an expected command.
-enum Word {
+/// What a word of a command must be.
+enum Wanted {
     Bytes(Vec<u8>),
     Between(i64, i64),
 }
 
 impl Word {
-    fn matches(&self, word: &[u8]) -> bool {
-        match self {
-            Self::Bytes(bytes) => bytes == word,
-            Self::Between(least, most) => {
-                let number: Option<i64> = std::str::from_utf8(word).ok().and_then(|word| word.parse().ok());
-                number.is_some_and(|number| (*least..=*most).contains(&number))
+    /// Returns the words that this one stands for.
+    fn expanded(&self) -> Result<Vec<Wanted>, Failure> {
+        Ok(match self {
+            Self::Text(text) => vec![Wanted::Bytes(text.clone().into_bytes())],
+            Self::Hex { hex } => vec![Wanted::Bytes(from_hex(hex)?)],
+            Self::Token { token: name } => vec![Wanted::Bytes(token(name).into_bytes())],
+            Self::Between { from, to } => vec![Wanted::Between(*from, *to)],
+            Self::Items { items } => items.bytes()?.into_iter().map(Wanted::Bytes).collect(),
+            Self::Pairs { pairs, prefix } => {
+                let pair = |item: Vec<u8>| [item.clone(), [prefix.as_bytes(), &item].concat()];
+                pairs.bytes()?.into_iter().flat_map(pair).map(Wanted::Bytes).collect()
             }
-        }
+        })
     }
-}
-
-/// Appends the words that a word of an expected command stands for.
-fn expand(json: &Json, words: &mut Vec<Word>) -> Result<(), String> {
-    let unknown = || format!("unknown word {json:?}");
-    if let Json::Text(text) = json {
-        words.push(Word::Bytes(text.clone().into_bytes()));
-        return Ok(());
-    }
-    match json.names().as_slice() {
-        ["hex"] => words.push(Word::Bytes(from_hex(json.get("hex").and_then(Json::text).ok_or_else(unknown)?)?)),
-        ["token"] => {
-            words.push(Word::Bytes(token(json.get("token").and_then(Json::text).ok_or_else(unknown)?).into_bytes()));
-        }
-        ["from", "to"] => {
-            let ends = (json.get("from").and_then(Json::integer), json.get("to").and_then(Json::integer));
-            let (Some(least), Some(most)) = ends else { return Err(unknown()) };
-            words.push(Word::Between(least, most));
-        }
-        ["items"] => {
-            for item in items(json)? {
-                words.push(Word::Bytes(sent(&item)?));
-            }
-        }
-        ["pairs", "prefix"] => {
-            let prefix = json.get("prefix").and_then(Json::text).ok_or_else(unknown)?;
-            for item in generated(json.get("pairs").ok_or_else(unknown)?)? {
-                let item = sent(&item)?;
-                words.push(Word::Bytes(item.clone()));
-                words.push(Word::Bytes([prefix.as_bytes(), &item].concat()));
-            }
-        }
-        _ => return Err(unknown()),
-    }
-    Ok(())
 }
 
 /// Whether a command is the expected one.
-pub fn command_matches(expected: &Json, words: &[Vec<u8>]) -> Result<bool, String> {
+pub fn command_matches(expected: &[Word], words: &[Vec<u8>]) -> Result<bool, String> {
     let mut all = Vec::new();
-    for word in expected.list().ok_or_else(|| format!("unknown command {expected:?}"))? {
-        expand(word, &mut all)?;
+    for word in expected {
+        all.extend(word.expanded().map_err(|failure| format!("{failure:?}"))?);
     }
-    let (Some(Word::Bytes(name)), Some(sent)) = (all.first(), words.first()) else { return Ok(false) };
-    let rest = || all.iter().zip(words).skip(1).all(|(expected, word)| expected.matches(word));
-    Ok(all.len() == words.len() && name.eq_ignore_ascii_case(sent) && rest())
+    let (Some(Wanted::Bytes(name)), Some(sent)) = (all.first(), words.first()) else { return Ok(false) };
+    let matches = |(wanted, word): (&Wanted, &Vec<u8>)| match wanted {
+        Wanted::Bytes(bytes) => bytes == word,
+        Wanted::Between(least, most) => {
+            let number: Option<i64> = std::str::from_utf8(word).ok().and_then(|word| word.parse().ok());
+            number.is_some_and(|number| (*least..=*most).contains(&number))
+        }
+    };
+    Ok(all.len() == words.len() && name.eq_ignore_ascii_case(sent) && all.iter().zip(words).skip(1).all(matches))
 }
 
-/// Returns the bytes of a reply on a connection that speaks the protocol.
-pub fn encode(reply: &Json, protocol: u8) -> Result<Vec<u8>, String> {
-    let bulk = |bytes: &[u8]| [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
-    Ok(match (reply, protocol) {
-        (Json::Null, 2) => b"$-1\r\n".to_vec(),
-        (Json::Null, _) => b"_\r\n".to_vec(),
-        (Json::Bool(value), 2) => format!(":{}\r\n", u8::from(*value)).into_bytes(),
-        (Json::Bool(value), _) => format!("#{}\r\n", if *value { 't' } else { 'f' }).into_bytes(),
-        (Json::Integer(number), _) => format!(":{number}\r\n").into_bytes(),
-        (Json::Text(text), _) => bulk(text.as_bytes()),
-        (Json::List(list), _) => {
-            let mut bytes = format!("*{}\r\n", list.len()).into_bytes();
-            for one in list {
-                bytes.extend(encode(one, protocol)?);
+/// A reply of the scripted server.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum Reply {
+    Null,
+    Bool(bool),
+    Integer(i64),
+    Text(String),
+    List(Vec<Reply>),
+    Repeat { repeat: Box<Reply>, times: usize },
+    Named(NamedReply),
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NamedReply {
+    Hex(String),
+    Token(String),
+    Ok(String),
+    Error(String),
+    Wire(String),
+    /// The server closes the connection.
+    Close(IgnoredAny),
+}
+
+impl Reply {
+    /// Returns the bytes of a reply on a connection that speaks the protocol; nothing closes it.
+    pub fn encode(&self, protocol: u8) -> Result<Option<Vec<u8>>, String> {
+        let bulk = |bytes: &[u8]| [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+        Ok(Some(match (self, protocol) {
+            (Self::Null, 2) => b"$-1\r\n".to_vec(),
+            (Self::Null, _) => b"_\r\n".to_vec(),
+            (Self::Bool(value), 2) => format!(":{}\r\n", u8::from(*value)).into_bytes(),
+            (Self::Bool(value), _) => format!("#{}\r\n", if *value { 't' } else { 'f' }).into_bytes(),
+            (Self::Integer(number), _) => format!(":{number}\r\n").into_bytes(),
+            (Self::Text(text), _) => bulk(text.as_bytes()),
+            (Self::List(list), _) => {
+                let mut bytes = format!("*{}\r\n", list.len()).into_bytes();
+                for one in list {
+                    bytes.extend(one.encode(protocol)?.unwrap_or_default());
+                }
+                bytes
             }
-            bytes
-        }
-        (Json::Object(members), _) => match members.as_slice() {
-            [(name, Json::Text(text))] => match name.as_str() {
-                "hex" => bulk(&from_hex(text)?),
-                "token" => bulk(token(text).as_bytes()),
-                "ok" => format!("+{text}\r\n").into_bytes(),
-                "error" => format!("-{text}\r\n").into_bytes(),
-                "wire" => text.chars().map(|letter| u8::try_from(letter).unwrap_or(b'?')).collect(),
-                _ => return Err(format!("unknown reply {reply:?}")),
+            (Self::Repeat { repeat, times }, _) => {
+                return Self::List(vec![Self::clone(repeat); *times]).encode(protocol);
+            }
+            (Self::Named(named), _) => match named {
+                NamedReply::Hex(digits) => bulk(&from_hex(digits)?),
+                NamedReply::Token(name) => bulk(token(name).as_bytes()),
+                NamedReply::Ok(text) => format!("+{text}\r\n").into_bytes(),
+                NamedReply::Error(text) => format!("-{text}\r\n").into_bytes(),
+                NamedReply::Wire(text) => text.chars().map(|letter| u8::try_from(letter).unwrap_or(b'?')).collect(),
+                NamedReply::Close(_) => return Ok(None),
             },
-            [(name, one), (times, Json::Integer(count))] if name == "repeat" && times == "times" => {
-                encode(&Json::List((0..*count).map(|_| one.clone()).collect()), protocol)?
-            }
-            _ => return Err(format!("unknown reply {reply:?}")),
-        },
-        (Json::Float(_), _) => return Err(format!("unknown reply {reply:?}")),
-    })
+        }))
+    }
+}
+
+/// Compares a result with the one that a case expects. Floating-point numbers are compared with a tolerance.
+pub fn equal(expected: &Value, found: &Value) -> bool {
+    match (expected, found) {
+        (Value::Object(members), Value::Array(elements)) => {
+            let (repeat, times) = (members.get("repeat"), members.get("times").and_then(Value::as_u64));
+            times == Some(elements.len() as u64)
+                && repeat.is_some_and(|one| elements.iter().all(|element| equal(one, element)))
+        }
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| equal(left, right))
+        }
+        (Value::Object(left), Value::Object(right)) => {
+            let same = |(name, value)| right.get(name).is_some_and(|found| equal(value, found));
+            left.len() == right.len() && left.iter().all(same)
+        }
+        (Value::Number(left), Value::Number(right)) if left.is_f64() || right.is_f64() => {
+            let (left, right) = (left.as_f64().unwrap(), right.as_f64().unwrap());
+            (left - right).abs() <= 1e-9 * left.abs().max(right.abs())
+        }
+        _ => expected == found,
+    }
 }
