@@ -73,30 +73,36 @@ export interface CheckedOptions
   readonly failSafeMs: number;
 }
 
+/** Every option with its default. */
+const DEFAULTS = {
+  ttl: 60,
+  absentTtl: 10,
+  leaseMs: 3000,
+  waitMs: 3000,
+  attempts: 3,
+  failSafe: 0,
+  softTimeout: undefined,
+  beta: 1,
+  near: undefined,
+  feed: false,
+  patience: 30,
+  prefix: undefined,
+  announceTo: [],
+  replicas: 0,
+  replicasTimeoutMs: 1000,
+  aof: false,
+  timeoutMs: undefined,
+  waitingConnections: 16,
+  telemetry: undefined,
+  warn: undefined,
+} satisfies Required<GuardOptions>;
+
 export function checkOptions(options: GuardOptions): CheckedOptions {
-  const chosen = {
-    ttl: 60,
-    absentTtl: 10,
-    leaseMs: 3000,
-    waitMs: 3000,
-    attempts: 3,
-    failSafe: 0,
-    softTimeout: undefined,
-    beta: 1,
-    near: undefined,
-    feed: false,
-    patience: 30,
-    prefix: undefined,
-    announceTo: [],
-    replicas: 0,
-    replicasTimeoutMs: 1000,
-    aof: false,
-    timeoutMs: undefined,
-    waitingConnections: 16,
-    telemetry: undefined,
-    warn: undefined,
-    ...definedOnly(options),
-  };
+  for (const name of Object.keys(options)) {
+    if (!Object.hasOwn(DEFAULTS, name))
+      throw new TypeError(`there is no option "${name}": ${Object.keys(DEFAULTS).join(", ")}`);
+  }
+  const chosen = { ...DEFAULTS, ...(defined(options) as Defined) };
   milliseconds("ttl", chosen.ttl);
   milliseconds("absentTtl", chosen.absentTtl);
   for (const [name, least] of [
@@ -118,36 +124,6 @@ export function checkOptions(options: GuardOptions): CheckedOptions {
     throw new RangeError("with feed the follower announces changes: announceTo, replicas and aof have no effect");
   }
   return { ...chosen, failSafeMs: Math.round(chosen.failSafe * 1000) };
-}
-
-const NAMES: readonly string[] = [
-  "ttl",
-  "absentTtl",
-  "leaseMs",
-  "waitMs",
-  "attempts",
-  "failSafe",
-  "softTimeout",
-  "beta",
-  "near",
-  "feed",
-  "patience",
-  "prefix",
-  "announceTo",
-  "replicas",
-  "replicasTimeoutMs",
-  "aof",
-  "timeoutMs",
-  "waitingConnections",
-  "telemetry",
-  "warn",
-] satisfies (keyof GuardOptions)[];
-
-function definedOnly(options: GuardOptions): Defined {
-  for (const name of Object.keys(options)) {
-    if (!NAMES.includes(name)) throw new TypeError(`there is no option "${name}": ${NAMES.join(", ")}`);
-  }
-  return defined(options) as Defined;
 }
 
 function checkWhole(name: string, value: number, least: number): void {

@@ -84,20 +84,6 @@ for (const library of LIBRARIES) {
       return Number(new RegExp(`^cmdstat_${command}:calls=(\\d+)`, "im").exec(info)?.[1] ?? 0);
     }
 
-    test("the calls of one turn are one command", async () => {
-      const guard = guarded();
-      await server.probe.configResetStat();
-      const ids = Array.from({ length: 64 }, (_, id) => id);
-      const found = await Promise.all(ids.map((id) => guard.get(id, () => Buffer.from(`row ${id}`))));
-      assert.deepEqual(
-        found.map(String),
-        ids.map((id) => `row ${id}`),
-      );
-      assert.equal(await calls("bf.mfetch"), 1);
-      assert.equal(await calls("bf.fetch"), 0);
-      assert.equal(guard.counts.filled, 64);
-    });
-
     test("the callers of one row load it once", async () => {
       const guard = guarded();
       const loading = deferred<Buffer>();
