@@ -129,11 +129,15 @@ fn the_new_filter_has_the_kind_of_the_existing_one() {
             assert_eq!(found(client, "seen", &["a", "b", "c"]).len(), 3);
             is_alone(client, "seen");
         }
-        // Options after `--` replace those of the existing filter.
-        let window = ["--key", "seen", "--create", "0.02", "50", "--", "WINDOW", "60", "HASH", "siphash"];
-        load(server, &[&[&*path], &window[..]].concat()).success();
-        let stats = client.run("BF.STATS seen");
-        assert_eq!((stats.field("Window").number(), stats.field("Hash").text()), (60, "siphash".to_owned()));
+        // Options after `--` replace those of the existing filter, if there is one.
+        for before in ["BF.RESERVE seen 0.02 50 ROLLING", "DEL seen"] {
+            client.run(before);
+            let window = ["--key", "seen", "--create", "0.02", "50", "--", "WINDOW", "60", "HASH", "siphash"];
+            load(server, &[&[&*path], &window[..]].concat()).success();
+            let stats = client.run("BF.STATS seen");
+            let kind = (stats.field("Kind").text(), stats.field("Window").number(), stats.field("Hash").text());
+            assert_eq!(kind, ("window".to_owned(), 60, "siphash".to_owned()), "{before}");
+        }
         load(server, &[&path, "--key", "seen", "--create", "0.02", "50", "--", "HASH", "md5"]).refused("hash");
         assert_eq!(found(client, "seen", &["a", "b", "c"]).len(), 3);
         is_alone(client, "seen");
@@ -476,9 +480,9 @@ fn the_examples_in_the_help_are_valid_command_lines() {
             .collect();
         assert!(examples.len() > 3, "{help}");
         for (_, example) in examples {
-            let example = example.split(['<', '>']).next().unwrap();
-            // No server is running, so a valid command line fails to connect.
-            let line = format!("'{}' {example} -p 1", testing::tool().display());
+            let example = example.split(['<', '>']).next().unwrap().strip_prefix(subcommand).unwrap();
+            // No server is running there, so a valid command line fails to connect.
+            let line = format!("'{}' {subcommand} -p 1 {example}", testing::tool().display());
             let output = std::process::Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).output().unwrap();
             let ended = Ended::from(output).refused("cannot reach");
             assert!(ended.stdout.is_empty(), "{example}");

@@ -50,6 +50,8 @@ Examples:
     bloomgate load urls.txt.gz --key urls
   A filter from which items can be deleted:
     bloomgate load spam.txt --key spam --create 0.001 -- HASH siphash
+  A filter that forgets items after a day:
+    bloomgate load urls.txt.gz --key today --create 0.001 -- WINDOW 86400
   A PostgreSQL table; the same command again resumes an interrupted load:
     bloomgate load --postgres postgres://app@db/shop --table orders --column id \\
       --key ids --create 0.001 --resume
@@ -167,7 +169,6 @@ struct Load<'a> {
     signals: Signals,
 }
 
-/// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let source = arguments.source()?;
     let mut create = arguments.create.as_deref().map(|values| Creation::of(values, &arguments.words)).transpose()?;
