@@ -457,7 +457,6 @@ fn report_inexact(table: &Table) {
     }
 }
 
-/// Reports a fill.
 pub fn report_fill(table: &Table, rows: u64, begin: Instant) {
     eprintln!(
         "bloomgate: {} has {} ({:.1} s)",

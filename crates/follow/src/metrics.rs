@@ -84,7 +84,6 @@ impl Metrics {
         self.changes.fetch_add(changes as u64, Relaxed);
     }
 
-    /// Counts a fill.
     pub fn count_fill(&self) {
         self.fills.fetch_add(1, Relaxed);
     }

@@ -67,7 +67,6 @@ pub enum Field {
     Text(Bytes),
 }
 
-/// Parses a message.
 pub fn parse(mut bytes: Bytes) -> Result<Message> {
     let input = &mut bytes;
     Ok(match byte(input)? {

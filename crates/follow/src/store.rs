@@ -155,7 +155,6 @@ impl Store {
         self.transact(keys, epoch, &[sign]).map(drop)
     }
 
-    /// Reads the journal.
     pub fn journal(&mut self, keys: &Keys) -> Result<Journal> {
         let fields = self.server.ask(cmd("HGETALL").arg(&keys.open), &keys.open)?;
         Journal::of_fields(from_redis_value(fields)?).with_context(|| format!("cannot read {}", keys.open))

@@ -56,7 +56,6 @@ pub struct Change {
 }
 
 impl Table {
-    /// Reads the catalogue.
     pub fn of_catalogue(client: &mut Client, config: &config::Table, publication: &Publication) -> Result<Self> {
         let name = &config.name;
         // First: a change while the rest is read is noticed later.
@@ -390,7 +389,6 @@ impl Transaction {
 pub struct Arrived {
     /// Complete transactions in the order of their commits.
     pub waiting: VecDeque<Transaction>,
-    /// The number of their steps.
     pub steps: usize,
     current: Option<Transaction>,
     /// The followed tables by their object ids.
@@ -411,7 +409,6 @@ impl Arrived {
         self.waiting.back().map_or(self.told, |last| last.end.max(self.told))
     }
 
-    /// Takes a message.
     pub fn take(&mut self, message: Message, tables: &mut [Table]) -> Result<()> {
         match message {
             Message::Begin { xid, time } => {

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::archive::catalogue::{Listing, Row};
 use crate::archive::file::{Archive, Output};
 use crate::archive::{Contents, DUMP_PART_BYTES, Head, How};
-use crate::keys::{ask_of_each, contents, for_each_key_like, is_filter};
+use crate::keys::{ask_of_each, contents, for_each_key, is_filter};
 use crate::names::counted;
 use crate::progress::Bar;
 use crate::server::usage;
@@ -77,7 +77,6 @@ enum Dumped {
     Loading,
 }
 
-/// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let Arguments { output, compress, verify, json, .. } = arguments;
     if *verify && output.as_os_str() == "-" {
@@ -129,7 +128,7 @@ impl Backup<'_, '_> {
             return Ok(());
         }
         let pattern = arguments.pattern.as_ref().map(|pattern| pattern.as_encoded_bytes());
-        for_each_key_like(server, pattern, |server, keys| {
+        for_each_key(server, pattern, |server, keys| {
             for (key, name) in keys.iter().zip(ask_of_each(server, &["TYPE"], keys)?) {
                 let name: String = from_redis_value(name)?;
                 // A key may come twice, and from two nodes while it migrates.

@@ -102,7 +102,6 @@ enum Layout {
     RedisBloom,
 }
 
-/// Runs the subcommand.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let Creation { spec, asked_rate, .. } = arguments.creation()?;
     let begin = Instant::now();

@@ -132,7 +132,6 @@ impl Parts {
     }
 }
 
-/// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let reading = Reading {
         files: arguments.files.clone(),
@@ -180,7 +179,7 @@ fn pass(mut flow: Flow<Parts>, input: &Receiver<Result<Lines>>, output: &mut Out
     let mut input = Input { receiver: input, held: None, end: None, signals: Signals::catch()? };
     let result = pass_on(&mut flow, &mut input, output).and_then(|()| output.flush());
     let Err(mut error) = result else { return Ok(()) };
-    while output.is_broken()
+    while output.is_broken
         && let Ok(Some(answered)) = flow.receive(true)
     {
         output.write(answered)?;
@@ -386,11 +385,6 @@ impl Output {
             lines.write(|place| these.get(place) == Some(&true), |part| buffer.write_all(part))?;
         }
         Ok(())
-    }
-
-    /// Whether writing failed.
-    const fn is_broken(&self) -> bool {
-        self.is_broken
     }
 
     /// Returns how many lines were not written.

@@ -14,12 +14,7 @@ use crate::server::{Address, Server};
 const KEYS_AT_ONCE: usize = 500;
 
 /// Sends one SCAN to a node. Returns the next cursor, which is `0` at the end, and the keys.
-pub fn scan(
-    server: &mut Server,
-    node: &Address,
-    cursor: &[u8],
-    pattern: Option<&[u8]>,
-) -> Result<(Vec<u8>, Vec<Vec<u8>>)> {
+fn scan(server: &mut Server, node: &Address, cursor: &[u8], pattern: Option<&[u8]>) -> Result<(Vec<u8>, Vec<Vec<u8>>)> {
     let mut scan = cmd("SCAN");
     scan.arg(cursor).arg("COUNT").arg(KEYS_AT_ONCE);
     if let Some(pattern) = pattern {
@@ -28,13 +23,9 @@ pub fn scan(
     Ok(from_redis_value(server.ask_node(node, &scan)?)?)
 }
 
-/// Visits the keys of every node. A key may come twice if the server resizes its hash table meanwhile.
-pub fn for_each_key(server: &mut Server, visit: impl FnMut(&mut Server, &[Vec<u8>]) -> Result<()>) -> Result<()> {
-    for_each_key_like(server, None, visit)
-}
-
-/// Visits the keys that match a pattern, or all keys without one.
-pub fn for_each_key_like(
+/// Visits the keys of every node that match a pattern, or all keys without one. A key may come twice if the server resizes its
+/// hash table meanwhile.
+pub fn for_each_key(
     server: &mut Server,
     pattern: Option<&[u8]>,
     mut visit: impl FnMut(&mut Server, &[Vec<u8>]) -> Result<()>,

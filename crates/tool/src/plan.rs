@@ -81,7 +81,6 @@ struct Layer {
     hashes: u32,
 }
 
-/// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let words = arguments.words();
     // Invalid arguments are refused before a server is contacted.

@@ -33,7 +33,6 @@ impl Bar {
         Self { bar, begin: Instant::now(), is_shown: Cell::new(true) }
     }
 
-    /// Shows the progress.
     pub fn set(&self, position: u64, message: impl FnOnce() -> String) {
         if !self.is_shown.get() {
             if self.begin.elapsed() < BAR_DELAY || !std::io::stderr().is_terminal() {
@@ -46,7 +45,6 @@ impl Bar {
         self.bar.set_message(message());
     }
 
-    /// Removes the bar from the screen.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -85,7 +83,6 @@ pub struct Pace {
     first: Option<(Instant, u64)>,
 }
 
-/// How the total is known.
 pub enum Total {
     Rows(u64),
     Bytes(u64, BytesRead),
@@ -107,7 +104,6 @@ impl Pace {
         Self { bar, started, before, next_line: (!is_terminal).then(|| started + LINE_INTERVAL), total, first: None }
     }
 
-    /// Shows the number of loaded rows.
     pub fn show(&mut self, rows: u64) {
         let now = Instant::now();
         let position = match &self.total {
@@ -137,18 +133,15 @@ impl Pace {
         self.bar.set_position(position);
     }
 
-    /// Returns the rows per second of this run.
     pub fn rate(&self, rows: u64) -> u64 {
         let milliseconds = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
         rows.saturating_sub(self.before).saturating_mul(1000) / milliseconds
     }
 
-    /// Returns the time since the start.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Removes the bar from the screen.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

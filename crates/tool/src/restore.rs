@@ -57,7 +57,6 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let mut input = Input::open(&arguments.file)?;
     let name = input.name().to_owned();
@@ -285,7 +284,6 @@ impl Restore<'_> {
     }
 }
 
-/// A reader that advances a progress bar.
 struct Counted<'a, R> {
     source: R,
     bytes: u64,
@@ -310,12 +308,9 @@ impl<R: Read> Read for Counted<'_, R> {
 
 // Selects the filters to restore and their keys.
 
-/// A filter to restore.
 #[derive(Clone)]
 struct Chosen<'a> {
-    /// Its entry in the file.
     entry: &'a Entry,
-    /// Its new key.
     target: Vec<u8>,
 }
 
@@ -382,7 +377,6 @@ const RENEWED_AFTER: Duration = Duration::from_secs(60);
 /// A key with a shorter time to live could expire before it is renamed.
 const TTL_MS_MIN: u64 = 1000;
 
-/// A filter that is being loaded.
 struct Loading<'a> {
     chosen: &'a Chosen<'a>,
     replace: bool,

@@ -1,15 +1,15 @@
 //! `bloomgate shards`: creates, shows, doubles, merges, copies and deletes sharded filters. `dedup`, `load` and other clients
 //! fill them. [`crate::target`] describes their keys.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context, Error, Result, bail, ensure};
 use bloomgate_client::sharding::{MOST_SHARDS, shard_capacity};
 use indicatif::{BinaryBytes, HumanCount};
 use redis::{Cmd, Value, cmd, from_redis_value};
 use serde_json::json;
 
+use crate::archive::Contents;
 use crate::exit::{Interrupted, Signals};
+use crate::keys::{ask_of_each, contents};
 use crate::names::counted;
 use crate::numbers;
 use crate::progress::Bar;
@@ -95,7 +95,6 @@ struct Create {
     words: Vec<String>,
 }
 
-/// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let mut server = Server::connect(options)?;
     match &arguments.what {
@@ -170,9 +169,8 @@ fn explained(error: Error) -> Error {
     if error.is::<Interrupted>() { error.context("what was done is undone") } else { error }
 }
 
-/// Returns the keys that exist.
 fn existing_of(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-    let replies = first_error(server, &of_each(keys, |key| cmd("EXISTS").arg(key).to_owned()))?;
+    let replies = ask_of_each(server, &["EXISTS"], keys)?;
     Ok(keys.iter().zip(replies).filter(|(_, reply)| *reply != Value::Int(0)).map(|(key, _)| key.clone()).collect())
 }
 
@@ -194,41 +192,24 @@ fn first_error(server: &mut Server, commands: &[(Vec<u8>, Cmd)]) -> Result<Vec<V
 /// The figures of a shard.
 struct Shard {
     node: Address,
-    items: u64,
-    capacity: u64,
-    layers: u64,
-    bytes: u64,
-}
-
-impl Shard {
-    fn of_info(node: Address, info: Value, memory: Value) -> Result<Self> {
-        let mut info: BTreeMap<String, Value> = from_redis_value(info)?;
-        let mut number =
-            |name: &str| -> Result<u64> { Ok(from_redis_value(info.remove(name).with_context(|| name.to_owned())?)?) };
-        Ok(Self {
-            node,
-            items: number("Number of items inserted")?,
-            capacity: number("Capacity")?,
-            layers: number("Number of filters")?,
-            bytes: from_redis_value::<Option<u64>>(memory)?.unwrap_or_default(),
-        })
-    }
+    contents: Contents,
 }
 
 fn info(server: &mut Server, name: &str, is_json: bool) -> Result<()> {
     let keys = Target::open(server, name, true)?.keys();
-    let infos = first_error(server, &of_each(&keys, |key| cmd("BF.INFO").arg(key).to_owned()))?;
-    let memory = first_error(server, &of_each(&keys, |key| cmd("MEMORY").arg("USAGE").arg(key).to_owned()))?;
+    let infos = ask_of_each(server, &["BF.INFO"], &keys)?;
+    let memory = ask_of_each(server, &["MEMORY", "USAGE"], &keys)?;
     let mut shards = Vec::with_capacity(keys.len());
     for ((key, info), memory) in keys.iter().zip(infos).zip(memory) {
-        shards.push(Shard::of_info(server.node_of_key(key)?, info, memory)?);
+        let bytes = from_redis_value::<Option<u64>>(memory)?.unwrap_or_default();
+        shards.push(Shard { node: server.node_of_key(key)?, contents: Contents { bytes, ..contents(&info)? } });
     }
     if is_json { say(&as_json(name, &shards).to_string()) } else { say(&table(&shards)) }
 }
 
 fn as_json(name: &str, shards: &[Shard]) -> serde_json::Value {
     let rows = shards.iter().zip(0..).map(|(shard, number): (_, u32)| {
-        let Shard { node, items, capacity, layers, bytes } = shard;
+        let Shard { node, contents: Contents { items, capacity, layers, bytes } } = shard;
         json!({"shard": number, "node": node, "items": items, "capacity": capacity, "layers": layers, "bytes": bytes})
     });
     json!({"name": name, "shards": rows.collect::<Vec<_>>()})
@@ -240,28 +221,26 @@ fn table(shards: &[Shard]) -> String {
         format!("{shard:>6}  {node:<22} {items:>15} {fill:>7} {layers:>7} {memory:>12}")
     };
     let mut lines = vec![row(["shard", "node", "items", "full", "layers", "memory"])];
-    let mut line = |name: &str, node: &str, items: u64, capacity: u64, layers: u64, bytes: u64| {
-        let full = percent(items as f64 / capacity.max(1) as f64);
-        let (items, memory) = (HumanCount(items).to_string(), BinaryBytes(bytes).to_string());
-        lines.push(row([name, node, &items, &full, &layers.to_string(), &memory]));
+    let mut line = |name: &str, node: &str, contents: Contents| {
+        let full = percent(contents.items as f64 / contents.capacity.max(1) as f64);
+        let (items, memory) = (HumanCount(contents.items).to_string(), BinaryBytes(contents.bytes).to_string());
+        lines.push(row([name, node, &items, &full, &contents.layers.to_string(), &memory]));
     };
-    for (number, Shard { node, items, capacity, layers, bytes }) in shards.iter().enumerate() {
-        line(&number.to_string(), node, *items, *capacity, *layers, *bytes);
+    let mut all = Contents::default();
+    for (number, Shard { node, contents }) in shards.iter().enumerate() {
+        line(&number.to_string(), node, *contents);
+        all.capacity += contents.capacity;
+        all.layers = all.layers.max(contents.layers);
+        all.items += contents.items;
+        all.bytes += contents.bytes;
     }
-    let sum = |field: fn(&Shard) -> u64| shards.iter().map(field).sum::<u64>();
-    let layers = shards.iter().map(|shard| shard.layers).max().unwrap_or_default();
-    line("all", "", sum(|shard| shard.items), sum(|shard| shard.capacity), layers, sum(|shard| shard.bytes));
+    line("all", "", all);
     lines.join("\n")
 }
 
 fn say(text: &str) -> Result<()> {
     print(&format!("{text}\n"))?;
     Ok(())
-}
-
-/// Returns the counts of the filters under these keys.
-fn cards(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<Value>> {
-    first_error(server, &of_each(keys, |key| cmd("BF.CARD").arg(key).to_owned()))
 }
 
 fn double(server: &mut Server, name: &str) -> Result<()> {
@@ -274,7 +253,7 @@ fn double(server: &mut Server, name: &str) -> Result<()> {
     if let Some(key) = existing_of(server, &new_keys)?.first() {
         bail!("the key `{}` already exists", shown(key));
     }
-    let before = cards(server, &keys)?;
+    let before = ask_of_each(server, &["BF.CARD"], &keys)?;
     let signals = Signals::catch()?;
     let mut double = || -> Result<()> {
         let bar = Bar::new(Some(u64::from(shards)));
@@ -283,7 +262,7 @@ fn double(server: &mut Server, name: &str) -> Result<()> {
             transfer(server, key, None, new_key, &signals)?;
         }
         ensure!(
-            cards(server, &keys)? == before,
+            ask_of_each(server, &["BF.CARD"], &keys)? == before,
             "items were added to {name} in the meantime: stop all writers before doubling it"
         );
         Ok(())

@@ -11,11 +11,9 @@ use crate::server::{Address, Server};
 /// A filter and its key.
 #[derive(Clone, Debug)]
 pub struct Sampled {
-    /// The reply to BF.STATS.
     pub stats: Stats,
     /// The growth factor from one layer to the next; `None` if the filter does not grow.
     pub expansion: Option<u64>,
-    /// Milliseconds until the key expires.
     pub ttl_ms: Option<u64>,
 }
 
@@ -81,12 +79,10 @@ impl Info {
         Self(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
-    /// Returns a field as text.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Returns a field as a number.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.text(name)?.parse().ok()
     }

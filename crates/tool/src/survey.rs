@@ -6,10 +6,11 @@ use std::fmt::Write as _;
 
 use anyhow::{Result, bail};
 use indicatif::{BinaryBytes, HumanCount};
-use redis::{Value, cmd, from_redis_value};
+use redis::{cmd, from_redis_value};
 use serde_json::json;
 
-use crate::keys::{ask_of_each, for_each_key};
+use crate::archive::Contents;
+use crate::keys::{ask_of_each, contents, for_each_key, is_filter};
 use crate::names::counted;
 use crate::report::print;
 use crate::server::{Options, Server, shown};
@@ -41,7 +42,7 @@ enum Kind {
 
 fn kind(name: &str) -> Kind {
     match name {
-        "bloomgate" | "MBbloom--" | "bloomfltr" => Kind::Filter,
+        name if is_filter(name) => Kind::Filter,
         "string" | "list" | "set" | "zset" | "hash" | "stream" | "vectorset" | "none" => Kind::Plain,
         _ => Kind::Foreign,
     }
@@ -69,7 +70,6 @@ struct Found {
     names: Vec<String>,
 }
 
-/// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let beside = arguments.beside.as_deref().map(Options::of_url);
     // An invalid URL is refused before the first server is contacted.
@@ -81,7 +81,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     }
     let mut found: BTreeMap<String, Found> = BTreeMap::new();
     let (mut plain, mut compared, mut differing) = (0u64, 0u64, Vec::new());
-    for_each_key(&mut server, |server, keys| {
+    for_each_key(&mut server, None, |server, keys| {
         for (key, name) in keys.iter().zip(ask_of_each(server, &["TYPE"], keys)?) {
             let name: String = from_redis_value(name)?;
             if kind(&name) == Kind::Plain {
@@ -148,9 +148,8 @@ fn verdict(found: &BTreeMap<String, Found>, differing: &[String]) -> Result<()> 
 /// Returns the figures that must be equal on both servers: capacity, layers, items.
 fn fields(server: &mut Server, key: &[u8]) -> Result<Option<[u64; 3]>> {
     let Ok(info) = server.ask(cmd("BF.INFO").arg(key), key) else { return Ok(None) };
-    let mut info: BTreeMap<String, Value> = from_redis_value(info)?;
-    let mut number = |name: &str| -> Result<u64> { Ok(from_redis_value(info.remove(name).unwrap_or(Value::Nil))?) };
-    Ok(Some([number("Capacity")?, number("Number of filters")?, number("Number of items inserted")?]))
+    let Contents { capacity, layers, items, .. } = contents(&info)?;
+    Ok(Some([capacity, layers, items]))
 }
 
 fn some(names: &[String]) -> String {

@@ -33,9 +33,7 @@ pub enum Question {
 /// A command for one key.
 #[derive(Debug)]
 pub struct Part {
-    /// The key.
     pub key: Vec<u8>,
-    /// The command.
     pub command: Cmd,
     /// The indices of its items in the batch; `None` if it has all of them.
     places: Option<Vec<usize>>,
@@ -63,7 +61,6 @@ impl Target {
         Ok(target)
     }
 
-    /// Returns the keys of its filters.
     pub fn keys(&self) -> Vec<Vec<u8>> {
         match self.shards {
             None => vec![self.key.clone().into_bytes()],
@@ -171,7 +168,6 @@ pub fn sharded_name(key: &[u8]) -> Option<&[u8]> {
     key.strip_suffix(count_key("").as_slice())
 }
 
-/// Parses a number of shards.
 pub fn parse_shards(text: &[u8]) -> Option<u32> {
     str::from_utf8(text).ok()?.parse().ok().filter(|shards| (1..=MOST_SHARDS).contains(shards))
 }
@@ -223,12 +219,10 @@ impl Creation {
         Ok(())
     }
 
-    /// Creates the filter.
     pub fn create(&self, server: &mut Server, key: &str) -> Result<()> {
         server.ask(&self.command(key), key).map(drop)
     }
 
-    /// Returns the command that creates the filter.
     pub fn command(&self, key: &str) -> Cmd {
         let capacity = self.capacity.unwrap_or(1);
         // BF.RESERVE cannot create filters of valkey-bloom's layout.

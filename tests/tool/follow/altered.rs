@@ -14,7 +14,7 @@ fn catch_up(world: &World, client: &mut Connection, id: u64) {
 fn rows_that_ddl_has_rewritten_are_not_denied_and_old_values_are_deleted() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, session| {
         session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 20) id").unwrap();
-        catch_up(&world, client, 30);
+        catch_up(world, client, 30);
         assert_eq!(look_up(client, session, 1), Some(1));
         session.batch_execute("ALTER TABLE users ALTER COLUMN version TYPE int USING version + 100").unwrap();
         soon(|| look_up(client, session, 1) == Some(101));
@@ -28,7 +28,7 @@ fn rows_that_ddl_has_rewritten_are_not_denied_and_old_values_are_deleted() {
             )
             .unwrap();
         soon(|| has(client, 34));
-        catch_up(&world, client, 1000);
+        catch_up(world, client, 1000);
         soon(|| answer(client, 3000) == "absent");
         for id in (5..=23).chain([34]) {
             assert_ne!(answer(client, id), "absent", "{id}");
@@ -41,7 +41,7 @@ fn rows_that_ddl_has_rewritten_are_not_denied_and_old_values_are_deleted() {
         session.batch_execute("ALTER TABLE users ALTER COLUMN id TYPE bigint USING id + 5").unwrap();
         *follower = world.following();
         follower.says("filling {users} from public.users: the table or its configuration was altered");
-        catch_up(&world, client, 2000);
+        catch_up(world, client, 2000);
         assert!(has(client, 10) && has(client, 39));
     });
 }
@@ -96,7 +96,7 @@ fn a_follower_starts_while_the_commit_of_ddl_waits_for_it() {
 fn ddl_ends_leases() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, session| {
         session.batch_execute("INSERT INTO users VALUES (1, 1), (2, 1)").unwrap();
-        catch_up(&world, client, 30);
+        catch_up(world, client, 30);
         cache(client, session, 1);
         let lease = client.run("BF.FETCH {users} 2 {users}:2 LEASE 600000");
         let [word, token] = lease.elements() else { panic!("{lease:?}") };
@@ -119,7 +119,7 @@ fn a_weaker_replica_identity_ends_the_heartbeat_and_deletes_every_value_that_may
     let table = USERS_TABLE.replace("\"{users}:{id}\"", "[\"{users}:{id}\", \"{users}:mail:{mail}\"]");
     followed(&MODES, SCHEMA, &table, |world, follower, client, session| {
         session.batch_execute("INSERT INTO users VALUES (1, 1, 'a'), (2, 1, 'b'), (3, 1, 'c')").unwrap();
-        catch_up(&world, client, 30);
+        catch_up(world, client, 30);
         session.batch_execute("ALTER TABLE users REPLICA IDENTITY DEFAULT").unwrap();
         for change in ["UPDATE users SET mail = 'd' WHERE id = 1", "DELETE FROM users WHERE id = 2"] {
             client.run("MSET {users}:mail:a 1 {users}:mail:b 1");
@@ -132,7 +132,7 @@ fn a_weaker_replica_identity_ends_the_heartbeat_and_deletes_every_value_that_may
         session.batch_execute("INSERT INTO users VALUES (4, 1, 'd')").unwrap();
         assert_ne!(answer(client, 4), "absent");
         session.batch_execute("ALTER TABLE users REPLICA IDENTITY FULL").unwrap();
-        catch_up(&world, client, 31);
+        catch_up(world, client, 31);
         assert!(has(client, 3) && has(client, 4));
         client.run("MSET {users}:mail:c 1 {users}:mail:other 1");
         session.batch_execute("UPDATE users SET mail = 'e' WHERE id = 3").unwrap();
@@ -142,7 +142,7 @@ fn a_weaker_replica_identity_ends_the_heartbeat_and_deletes_every_value_that_may
         session.batch_execute("ALTER TABLE users RENAME mail TO post; INSERT INTO users VALUES (5, 1, 'f')").unwrap();
         follower.says("no heartbeat: cache-key of public.users: `{users}:mail:{mail}`: there is no column mail");
         session.batch_execute("ALTER TABLE users RENAME post TO mail").unwrap();
-        catch_up(&world, client, 32);
+        catch_up(world, client, 32);
         assert!(has(client, 5));
         assert!(!follower.log().contains("trying again"));
     });

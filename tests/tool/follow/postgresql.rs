@@ -78,7 +78,7 @@ fn a_vacuum_that_locks_everybody_out_is_named_and_can_be_ended() {
         let (mut client, mut session, mut other) = (world.server.connect(), world.session(), world.session());
         let pid: i32 = session.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
         thread::scope(|scope| {
-            let cleanup = Cleanup(&world);
+            let cleanup = Cleanup(world);
             let vacuum = scope.spawn(move || session.batch_execute("VACUUM FULL pg_class").unwrap());
             soon(|| vacuum.is_finished() || follower.log().contains("PostgreSQL's catalogue is locked"));
             if !vacuum.is_finished() {
@@ -198,7 +198,7 @@ fn an_older_data_directory_is_noticed_after_its_log_has_grown() {
         soon(|| answer(client, 2) == "absent");
         follower.end();
         world.database.put_back();
-        let (mut writer, stored) = (session(&world), position(client));
+        let (mut writer, stored) = (session(world), position(client));
         writer.batch_execute("INSERT INTO users VALUES (3, 1)").unwrap();
         write_past(&mut writer, &stored);
         client.run("DEL {users}:feed");
@@ -216,7 +216,7 @@ fn nothing_is_skipped_after_the_last_transaction() {
         soon(|| has(client, 1));
         world.database.save();
         // The position goes on without a transaction of the table.
-        let mut writer = session(&world);
+        let mut writer = session(world);
         writer.batch_execute("SELECT pg_logical_emit_message(true, 'test', repeat('x', 100000))").unwrap();
         let written: String = writer.query_one("SELECT pg_current_wal_flush_lsn()::text", &[]).unwrap().get(0);
         let at_least = format!("SELECT $1::text::pg_lsn >= '{written}'::pg_lsn");
@@ -224,7 +224,7 @@ fn nothing_is_skipped_after_the_last_transaction() {
         follower.end();
         drop(writer);
         world.database.put_back();
-        let (mut writer, stored) = (session(&world), position(client));
+        let (mut writer, stored) = (session(world), position(client));
         writer.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
         assert!(!ends_after(&mut writer, &stored), "the row is after the position");
         write_past(&mut writer, &stored);

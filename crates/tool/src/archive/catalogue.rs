@@ -35,7 +35,6 @@ pub struct Catalogue {
     pub entries: Vec<Entry>,
     /// The time of creation, in milliseconds since 1970.
     pub made_at_ms: u64,
-    /// The program that wrote it.
     pub made_by: String,
     /// Its length, in bytes.
     pub file_bytes: u64,
@@ -90,15 +89,11 @@ const ROWS_SHOWN: usize = 100;
 /// Longer keys are cut, because they would break the table.
 const KEY_CHARACTERS_SHOWN: usize = 60;
 
-/// A filter of a run.
 pub struct Row {
     /// The key; if the server's key differs from that in the file, the server's.
     pub key: Vec<u8>,
-    /// The kind of filter.
     pub kind: String,
-    /// The figures of the filter.
     pub contents: Contents,
-    /// The time to live in milliseconds.
     pub ttl_ms: Option<u64>,
     /// A remark, which may be empty.
     pub remark: String,
@@ -107,7 +102,6 @@ pub struct Row {
 /// The filters of a run, and facts about the whole run.
 #[derive(Default)]
 pub struct Listing {
-    /// One row per filter.
     pub rows: Vec<Row>,
     /// Sharded filters with all their shards among the rows: their names and numbers of shards.
     pub sharded: Vec<(Vec<u8>, u32)>,

@@ -61,20 +61,15 @@ pub enum How {
 /// The figures of a filter, as BF.INFO reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// The capacity in items.
     pub capacity: u64,
-    /// The number of layers.
     pub layers: u64,
-    /// The number of items.
     pub items: u64,
-    /// The size in bytes.
     pub bytes: u64,
 }
 
 /// The first record of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The key.
     pub key: Vec<u8>,
     /// The reply to TYPE, such as `bloomgate`.
     pub type_name: String,
@@ -93,7 +88,6 @@ pub struct Head {
 pub struct Totals {
     /// Filters, void ones included.
     pub filters: u64,
-    /// Parts.
     pub parts: u64,
     /// Uncompressed bytes of the parts' data.
     pub bytes: u64,
@@ -173,7 +167,6 @@ impl<'a> Body<'a> {
 /// A record of a file.
 #[derive(Debug)]
 pub enum Event {
-    /// A filter begins.
     Filter(Head),
     /// A part of the filter: its iterator and its data.
     Part(u64, Vec<u8>),
@@ -181,7 +174,6 @@ pub enum Event {
     FilterEnd(Contents),
     /// The filter is void and is repeated later.
     FilterVoid,
-    /// The file ends.
     End,
 }
 
@@ -189,7 +181,6 @@ pub enum Event {
 pub struct Reader<R> {
     source: R,
     checksum: crc32fast::Hasher,
-    /// The number of bytes read.
     position: u64,
     made_at_ms: u64,
     made_by: String,
@@ -240,7 +231,6 @@ impl<R: Read> Reader<R> {
         self.totals.filters
     }
 
-    /// The number of bytes read.
     pub const fn position(&self) -> u64 {
         self.position
     }

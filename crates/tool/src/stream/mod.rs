@@ -22,9 +22,7 @@ const BATCHES_AT_ONCE: usize = 8;
 /// Sending fails after this many lost connections without a reply: the connection is not the cause.
 const LOSSES_MAX: u32 = 5;
 
-/// A batch of items.
 pub trait Batch {
-    /// Returns the items in order.
     fn items(&self) -> Vec<&[u8]>;
 }
 
@@ -49,7 +47,6 @@ pub struct Answered<B> {
     pub error: Option<anyhow::Error>,
 }
 
-/// The batches in flight.
 pub struct Flow<'a, B> {
     pub server: &'a mut Server,
     target: &'a Target,
@@ -88,7 +85,6 @@ impl<'a, B: Batch> Flow<'a, B> {
         self.waiting.len() >= BATCHES_AT_ONCE
     }
 
-    /// Whether no batch is in flight.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -40,12 +40,10 @@ struct Line {
 }
 
 impl Lines {
-    /// Returns the number of lines.
     pub const fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// Returns the items in order.
     pub fn items(&self) -> impl Iterator<Item = &[u8]> {
         self.lines.iter().map(|line| {
             let text = if line.is_decoded { &self.decoded } else { &self.text };

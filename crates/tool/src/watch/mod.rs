@@ -64,7 +64,6 @@ fn seconds(word: &str) -> Result<Duration, String> {
     }
 }
 
-/// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let mut server = Server::connect(options)?;
     server.set_patience(PATIENCE)?;

@@ -44,18 +44,15 @@ pub(super) struct Speeds {
     pub positives: f64,
 }
 
-/// A sample of the server.
 pub(super) struct Sample {
     /// `None` if the server has no such counters.
     pub counts: Option<Counts>,
     pub speeds: Option<Speeds>,
-    /// The number of known filters.
     pub known: usize,
     /// The visible filters, in order.
     pub filters: Vec<Filter>,
 }
 
-/// Takes samples.
 pub(super) struct Sampler {
     server: Server,
     pattern: Option<String>,
@@ -108,7 +105,6 @@ impl Sampler {
         Ok(())
     }
 
-    /// Reads INFO bf of each node.
     fn count(&mut self) -> Result<(Option<Counts>, Option<Speeds>)> {
         let (mut sum, mut has_any) = (Counts::default(), false);
         for node in self.server.nodes() {
@@ -214,7 +210,6 @@ impl Sampler {
 }
 
 impl Sample {
-    /// Sorts its filters in another order.
     pub fn sort(&mut self, order: Order) {
         self.filters.sort_by(|one, other| order.compare(one, other));
     }
@@ -256,7 +251,6 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Creates a filter without a sample.
     pub fn new(key: Vec<u8>) -> Self {
         Self { key, ..Self::default() }
     }
@@ -284,7 +278,6 @@ impl Filter {
         self.stats.as_ref().and_then(cells_in_all)
     }
 
-    /// Returns the filter as a JSON object.
     pub fn json(&self) -> Json {
         let stats = self.stats.as_ref();
         json!({
@@ -302,7 +295,6 @@ impl Filter {
     }
 }
 
-/// The order of filters.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Order {
     /// The largest filters first

@@ -20,11 +20,8 @@ use crate::watch::table;
 /// Lines that are not filters: the server, the columns, the number of hidden filters, the keys.
 const OTHER_LINES: u16 = 4;
 
-/// What a key press requests.
 pub(super) enum Request {
-    /// Quit.
     End,
-    /// Change the order.
     Order(Order),
     /// Redraw after a change of the window's size.
     Draw,
@@ -70,7 +67,6 @@ impl Screen {
         out.flush()
     }
 
-    /// Waits for a key press until `until`.
     pub fn wait(&self, until: Instant) -> io::Result<Option<Request>> {
         while event::poll(until.saturating_duration_since(Instant::now()))? {
             match event::read()? {

@@ -155,7 +155,6 @@ const FILES: [(&str, &str, &str); 11] = [
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
 
-/// What the routes need.
 pub struct Site {
     board: Arc<Board>,
     questions: Sender<Question>,
@@ -217,7 +216,6 @@ fn filter(site: &Site, query: &Query) -> Answer {
     Ok(metrics::filter(&key, filter))
 }
 
-/// Returns the key in the query.
 fn key(site: &Site, query: &Query) -> Result<Vec<u8>, (StatusCode, String)> {
     let no_key = || (StatusCode::BAD_REQUEST, "the key is missing or not in hexadecimal".to_owned());
     let id = query.raw("key").ok_or_else(no_key)?;

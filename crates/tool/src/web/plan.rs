@@ -8,12 +8,10 @@ use serde_json::{Value, json};
 use super::query::Query;
 use crate::numbers::{self, count_in_digits, rate_in_digits};
 
-/// The number of points in a curve.
 const CURVE_POINTS: u32 = 64;
 /// A curve over rates has the powers of ten from 0.1 to 1e-6, with three points between each two.
 const RATE_POINTS: u32 = 21;
 
-/// The requested filter.
 struct Request {
     rate: String,
     capacity: String,

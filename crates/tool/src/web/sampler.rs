@@ -19,18 +19,14 @@ use crate::web::query::readable;
 
 /// Filters queried in one batch.
 const FILTERS_AT_ONCE: usize = 16;
-/// Commands per filter.
 const COMMANDS_A_FILTER: usize = 3;
 /// The pause before the first attempt to reconnect. It doubles with each further attempt.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(8);
 
-/// The sampler's options.
 #[derive(Clone)]
 pub struct Settings {
-    /// The time from one sample to the next.
     pub interval: Duration,
-    /// The most filters to sample.
     pub filters_max: usize,
     /// The pattern of the keys to search, as SCAN takes it.
     pub pattern: Option<String>,
@@ -38,15 +34,11 @@ pub struct Settings {
 
 /// A request for `BF.EXISTS`, which changes nothing.
 pub struct Question {
-    /// The filter.
     pub key: Vec<u8>,
-    /// The item.
     pub item: Vec<u8>,
-    /// Receives the answer, or the error.
     pub answer: oneshot::Sender<Result<bool, String>>,
 }
 
-/// The state of the thread.
 pub struct Sampler {
     options: Options,
     /// Nothing before the first connection.
@@ -146,7 +138,6 @@ impl Sampler {
         Ok(())
     }
 
-    /// Queries the server. Returns the result and the time it took.
     fn ask<T>(&mut self, question: impl FnOnce(&mut Server) -> Result<T>) -> Result<(T, Duration)> {
         let server = self.server.as_mut().filter(|_| !self.is_lost).context("the connection to the server is lost")?;
         let begun = Instant::now();
@@ -365,14 +356,11 @@ pub type Rates = [Option<f64>; COUNTERS.len()];
 /// A time in milliseconds since 1970 and the totals of all these fields.
 pub type Totals = (u64, [u64; COUNTERS.len()]);
 
-/// A point in the history of a filter.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// Milliseconds since 1970.
     pub time_ms: u64,
     /// Items added, as counted.
     pub items: u64,
-    /// Bytes.
     pub size_bytes: u64,
     /// The false positive rate at that time.
     pub rate_now: f64,
@@ -380,14 +368,12 @@ pub struct Point {
     pub fill: f64,
 }
 
-/// A watched filter.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// The last successful sample.
     pub sampled: Option<Sampled>,
     /// The error of the last sample, if it failed.
     pub problem: Option<String>,
-    /// The history.
     pub history: Series<Point>,
 }
 
@@ -396,7 +382,6 @@ pub struct Filter {
 pub struct Node {
     /// Host and port, or the socket.
     pub address: Address,
-    /// Fields of INFO.
     pub info: Info,
     /// The number of keys in the database.
     pub keys: u64,
@@ -414,21 +399,17 @@ pub struct Problem {
 /// What is known about the server.
 #[derive(Debug, Default)]
 pub struct State {
-    /// The nodes in the last sample.
     pub nodes: Vec<Node>,
     /// The error, if the last attempt to sample failed.
     pub problem: Option<Problem>,
-    /// The number of samples so far.
     pub samples: u64,
     /// The end of the last sample, in milliseconds since 1970.
     pub sampled_ms: u64,
     /// Its duration, pauses included.
     pub took: Duration,
-    /// The progress of the walk over the keys.
     pub walk: Progress,
     /// Filters that the last walk found beyond the maximum.
     pub left_out: u64,
-    /// The watched filters by key.
     pub filters: BTreeMap<Vec<u8>, Filter>,
     /// The history.
     pub totals: Series<Totals>,
@@ -440,21 +421,17 @@ pub struct State {
     pub sent_at: Option<Instant>,
 }
 
-/// The state behind its lock.
 #[derive(Debug)]
 pub struct Board {
-    /// The time from one sample to the next.
     pub interval: Duration,
     state: Mutex<State>,
 }
 
 impl Board {
-    /// Creates an empty board.
     pub fn new(interval: Duration) -> Self {
         Self { interval, state: Mutex::default() }
     }
 
-    /// Locks the state.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -488,7 +465,6 @@ impl State {
         self.samples += 1;
     }
 
-    /// Records that sampling failed.
     pub fn fail(&mut self, text: String) {
         let since_ms = self.problem.as_ref().map_or_else(now_ms, |problem| problem.since_ms);
         self.problem = Some(Problem { since_ms, text });
