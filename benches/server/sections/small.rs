@@ -1,4 +1,4 @@
-//! Many small filters, one per user: memory, snapshot, adds, saving and loading, compared with other modules. Each filter is
+//! Many small filters, one per user: memory, snapshot, adds and loading, compared with other modules. Each filter is
 //! created by its first BF.MADD with the module's defaults.
 
 use std::fs;
@@ -22,15 +22,12 @@ const PIPELINE: u64 = 500;
 const LOADS: usize = 3;
 
 /// The measures, in the order of the rows.
-const MEASURES: [&str; 8] = [
+const MEASURES: [&str; 5] = [
     "used_memory per filter, bytes",
-    "MEMORY USAGE of one, bytes",
     "snapshot per filter, bytes",
     "BF.MADD that creates a filter, us/call",
     "items added per second",
-    "SAVE, s",
     "loading, s",
-    "AOF rewrite, s",
 ];
 
 /// The figures of a variant with one number of items.
@@ -85,24 +82,17 @@ fn round(bench: &Bench, index: usize, filters: u64, items: u64, figures: &mut Fi
     let empty = server.info_number("memory", "used_memory")?;
     let (statistics, seconds) = server.statistics_of("BF.MADD", || fill(server, filters, items))?;
     let used = server.info_number("memory", "used_memory")?.saturating_sub(empty);
-    let memory = server.number(&["MEMORY", "USAGE", &name_of(0)])?;
-
-    let start = Instant::now();
     server.call(&["SAVE"])?;
-    let saving = start.elapsed().as_secs_f64();
     let snapshot = fs::metadata(server.snapshot())?.len();
-    let [used_bytes, usage, snapshot_bytes, creating, adds, save, load, aof] = figures;
+    let [used_bytes, snapshot_bytes, creating, adds, load] = figures;
     used_bytes.push(per_filter(used));
-    usage.push(memory as f64);
     snapshot_bytes.push(per_filter(snapshot));
     creating.push(statistics.microseconds_per_call());
     adds.push((filters * items) as f64 / seconds);
-    save.push(saving);
     for _ in 0..LOADS {
         server.start_again()?;
         load.push(info::seconds_to_load(&server.log()).context("the log does not say how long loading took")?);
     }
-    aof.push(rewrite(server)?);
     Ok(())
 }
 
@@ -136,17 +126,4 @@ fn fill(server: &Instance, filters: u64, items: u64) -> Result<f64> {
         seconds += start.elapsed().as_secs_f64();
     }
     Ok(seconds)
-}
-
-/// Rewrites the AOF as commands rather than as a snapshot, and returns how long the child took.
-fn rewrite(server: &Instance) -> Result<f64> {
-    server.call(&["CONFIG", "SET", "aof-use-rdb-preamble", "no"])?;
-    let start = Instant::now();
-    server.call(&["BGREWRITEAOF"])?;
-    while server.info_number("persistence", "aof_rewrite_in_progress")? != 0 {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    let status = server.info("persistence")?;
-    ensure!(info::field(&status, "aof_last_bgrewrite_status") == Some("ok"), "BGREWRITEAOF failed");
-    Ok(start.elapsed().as_secs_f64())
 }
