@@ -2,7 +2,6 @@
 
 use bloomgate_client::{Bucket, Info, Layer, Options, Plan, Stats};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -24,17 +23,26 @@ pub struct Call {
     pub arguments: Value,
 }
 
-/// The arguments of calls that create a filter, and of a few others.
+/// The arguments of all calls; [`Call::with`] checks that a call has no others than its own.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Creation {
+pub struct Arguments {
+    item: Option<Item>,
+    /// A batch, or for `plan` a number.
+    pub items: Value,
+    id: Option<Item>,
+    ids: Option<Items>,
+    pub ttl: Option<f64>,
+    file: Option<Item>,
+    pub replace: bool,
+    pub filter: String,
+    pub key: String,
+    pub name: String,
+    pub shard: u32,
+    pub shards: u32,
     pub rate: f64,
     pub capacity: u64,
-    pub shards: u32,
     pub exist_ok: bool,
-    pub items: Option<u64>,
-    pub key: String,
-    pub ids: Option<Items>,
     pub replicas: u32,
     pub aof: bool,
     expansion: Option<u32>,
@@ -49,7 +57,21 @@ pub struct Creation {
     wonder: Option<Value>,
 }
 
-impl Creation {
+/// The options of a filter, which every call has that has a rate.
+const OPTIONS: [&str; 9] =
+    ["expansion", "nonscaling", "seed", "hash", "window", "rolling", "sliding", "counting", "wonder"];
+
+impl Arguments {
+    /// Returns the bytes of the item, the id or the file.
+    pub fn item(&self) -> Result<Vec<u8>, Failure> {
+        let item = self.item.as_ref().or(self.id.as_ref()).or(self.file.as_ref());
+        item.ok_or_else(|| "no item".to_owned())?.bytes()
+    }
+
+    pub fn ids(&self) -> Result<Vec<Item>, Failure> {
+        self.ids.as_ref().ok_or_else(|| "no ids".to_owned())?.list()
+    }
+
     pub fn options(&self) -> Result<Options, Failure> {
         if self.wonder.is_some() {
             return Err(Failure::refused());
@@ -69,48 +91,26 @@ impl Creation {
 }
 
 impl Call {
-    /// Reads the arguments. Fails if there are others.
-    pub fn with<T: DeserializeOwned>(&self) -> Result<T, Failure> {
-        let arguments = if self.arguments.is_null() { json!({}) } else { self.arguments.clone() };
-        serde_json::from_value(arguments).map_err(|error| Failure::Unknown(format!("unknown: {}: {error}", self.name)))
-    }
-
-    /// Reads a rate, a capacity and the options of a filter, and `others`, arguments that only some calls have.
-    pub fn creation(&self, others: &[&str]) -> Result<Creation, Failure> {
-        let of_some = ["shards", "exist_ok", "items", "key", "ids", "replicas", "aof"];
-        let mut unknown = of_some.iter().filter(|name| self.arguments.get(name).is_some() && !others.contains(name));
-        match unknown.next() {
-            Some(name) => Err(Failure::Unknown(format!("unknown: {}: {name}", self.name))),
-            None => self.with(),
+    /// Reads the arguments. Fails if there are others than the allowed ones.
+    pub fn with(&self, allowed: &[&str]) -> Result<Arguments, Failure> {
+        let unknown = |what: &dyn std::fmt::Display| Failure::Unknown(format!("unknown: {}: {what}", self.name));
+        let Value::Object(given) = &self.arguments else { return Ok(Arguments::default()) };
+        let is_known = |name: &str| allowed.contains(&name) || allowed.contains(&"rate") && OPTIONS.contains(&name);
+        match given.keys().find(|name| !is_known(name)) {
+            Some(name) => Err(unknown(name)),
+            None => serde_json::from_value(self.arguments.clone()).map_err(|error| unknown(&error)),
         }
-    }
-
-    /// Checks that there are no arguments.
-    pub fn nothing(&self) -> Result<(), Failure> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Nothing {}
-        self.with::<Nothing>().map(drop)
     }
 
     /// Returns the bytes of the item that is the only argument.
     pub fn item(&self) -> Result<Vec<u8>, Failure> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct OneItem {
-            item: Item,
-        }
-        self.with::<OneItem>()?.item.bytes()
+        self.with(&["item"])?.item()
     }
 
     /// Returns the bytes of the items that are the only argument.
     pub fn items(&self) -> Result<Vec<Vec<u8>>, Failure> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct ManyItems {
-            items: Items,
-        }
-        self.with::<ManyItems>()?.items.bytes()
+        let items: Result<Items, _> = serde_json::from_value(self.with(&["items"])?.items);
+        items.map_err(|error| Failure::Unknown(format!("unknown items: {error}")))?.bytes()
     }
 
     pub fn unknown(&self) -> Failure {

@@ -6,14 +6,13 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use bloomgate_client::{Bytes, Codec, Durability, Error, Json};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Client, Guard, fill_filter as fill, function};
 use crate::calls::{Call, Called, Outcome};
 use crate::case::ChosenGuard;
 use crate::failure::Failure;
-use crate::words::{Item, Items, plain};
+use crate::words::{Item, plain};
 
 /// Rows as the cases write them: JSON, or bytes.
 #[derive(Clone, Copy)]
@@ -53,13 +52,13 @@ impl bloomgate_client::Item for Id {
     }
 }
 
-fn ids(items: &Items) -> Result<Vec<Id>, Failure> {
+fn ids(items: &[Item]) -> Result<Vec<Id>, Failure> {
     let id = |item: &Item| {
         let bytes = item.bytes()?;
         let json = if let Item::Integer(number) = item { json!(number) } else { plain(&bytes) };
         Ok(Id { json, bytes })
     };
-    items.list()?.iter().map(id).collect()
+    items.iter().map(id).collect()
 }
 
 fn row(json: Value) -> Option<Value> {
@@ -80,16 +79,11 @@ impl GuardOf {
     }
 
     pub async fn perform(&self, method: &str, call: &Call, called: &Sender<Called>) -> Outcome {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct OfIds {
-            ids: Items,
-        }
         let guard = self.guard.as_ref().map_err(|error| Failure::from(error.clone()))?;
         if method == "get" {
             return self.get(guard, call, called).await;
         }
-        let ids = ids(&call.with::<OfIds>()?.ids)?;
+        let ids = ids(&call.with(&["ids"])?.ids()?)?;
         Ok(match method {
             "get_many" => return get_many(guard, &ids, called).await,
             "announce" => json!(wait!(guard.announce(ids))?),
@@ -101,17 +95,11 @@ impl GuardOf {
     }
 
     async fn get(&self, guard: &Guard<Rows>, call: &Call, called: &Sender<Called>) -> Outcome {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct OfId {
-            id: Item,
-            ttl: Option<f64>,
-        }
-        let OfId { id, ttl } = call.with()?;
-        let id = id.bytes()?;
+        let with = call.with(&["id", "ttl"])?;
+        let id = with.item()?;
         let called = called.clone();
         let load = move |_| work!(wait!(function(&called, None)).map(row));
-        let found = match (ttl, self.soft_timeout) {
+        let found = match (with.ttl, self.soft_timeout) {
             (Some(ttl), _) => {
                 // No time is less than 0.
                 let ttl = Duration::try_from_secs_f64(ttl).map_err(|_| Failure::refused())?;
@@ -141,8 +129,8 @@ async fn get_many(guard: &Guard<Rows>, ids: &[Id], called: &Sender<Called>) -> O
 }
 
 pub async fn fill_filter(client: &Client, call: &Call) -> Outcome {
-    let with = call.creation(&["key", "ids", "replicas", "aof"])?;
+    let with = call.with(&["rate", "capacity", "key", "ids", "replicas", "aof"])?;
     let durability = Durability { replicas: with.replicas, aof: with.aof, timeout: Duration::from_secs(3) };
-    let ids = ids(with.ids.as_ref().ok_or_else(|| "no ids".to_owned())?)?;
+    let ids = ids(&with.ids()?)?;
     Ok(json!(wait!(fill(client, &with.key, ids, with.rate, with.capacity, &with.options()?, &durability))?))
 }

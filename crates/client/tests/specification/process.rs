@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bloomgate_client::{keys, sharding};
 use redis::{ConnectionAddr, IntoConnectionInfo};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::guard::{GuardOf, fill_filter};
@@ -15,7 +14,7 @@ use super::{Client, Filter, ShardedFilter, plan};
 use crate::calls::{Call, Called, Outcome, info_json, plan_json, stats_json};
 use crate::case::{Case, Target};
 use crate::failure::Failure;
-use crate::words::{Item, hex, plain};
+use crate::words::{hex, plain};
 
 /// Connects as a case says.
 pub fn connect(case: &Case, target: Target, patience: Duration) -> Result<Client, String> {
@@ -71,48 +70,25 @@ impl Process {
 
     /// Runs a call that belongs to no object.
     async fn function(&self, call: &Call) -> Outcome {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct OfFilter {
-            filter: String,
-        }
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct OfShard {
-            name: String,
-            shard: u32,
-        }
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct OfItem {
-            item: Item,
-            shards: u32,
-        }
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct OfCapacity {
-            capacity: u64,
-            shards: u32,
-        }
         match call.name.as_str() {
             "item_bytes" => Ok(hex(&call.item()?)),
             "shard_of" => {
-                let OfItem { item, shards } = call.with()?;
-                Ok(sharding::shard_of(&item.bytes()?, shards).into())
+                let with = call.with(&["item", "shards"])?;
+                Ok(sharding::shard_of(&with.item()?, with.shards).into())
             }
             "shard_key" => {
-                let OfShard { name, shard } = call.with()?;
-                Ok(plain(&sharding::shard_key(name.as_bytes(), shard)))
+                let with = call.with(&["name", "shard"])?;
+                Ok(plain(&sharding::shard_key(with.name.as_bytes(), with.shard)))
             }
             "shard_capacity" => {
-                let OfCapacity { capacity, shards } = call.with()?;
-                Ok(sharding::shard_capacity(capacity, shards).into())
+                let with = call.with(&["capacity", "shards"])?;
+                Ok(sharding::shard_capacity(with.capacity, with.shards).into())
             }
-            "cache_prefix" => Ok(plain(&keys::cache_prefix(call.with::<OfFilter>()?.filter.as_bytes())?)),
-            "filling_name" => Ok(plain(&keys::filling_name(call.with::<OfFilter>()?.filter.as_bytes())?)),
+            "cache_prefix" => Ok(plain(&keys::cache_prefix(call.with(&["filter"])?.filter.as_bytes())?)),
+            "filling_name" => Ok(plain(&keys::filling_name(call.with(&["filter"])?.filter.as_bytes())?)),
             "plan" => {
-                let with = call.creation(&["items"])?;
-                let plan = wait!(plan(&self.client, with.rate, with.capacity, with.items, &with.options()?))?;
+                let with = call.with(&["rate", "capacity", "items"])?;
+                let plan = wait!(plan(&self.client, with.rate, with.capacity, with.items.as_u64(), &with.options()?))?;
                 Ok(plan_json(&plan))
             }
             "fill_filter" => fill_filter(&self.client, call).await,
@@ -123,14 +99,14 @@ impl Process {
     async fn sharded(&self, name: &str, method: &str, call: &Call) -> Outcome {
         match method {
             "create" => {
-                let with = call.creation(&["shards"])?;
+                let with = call.with(&["rate", "capacity", "shards"])?;
                 let (rate, capacity, options) = (with.rate, with.capacity, with.options()?);
                 let created = ShardedFilter::create(&self.client, name, rate, capacity, with.shards, &options);
                 *self.sharded.lock().unwrap() = Some(wait!(created)?);
                 return Ok(Value::Null);
             }
             "open" => {
-                call.nothing()?;
+                call.with(&[])?;
                 let opened = wait!(ShardedFilter::open(&self.client, name))?;
                 let shards = opened.shards();
                 *self.sharded.lock().unwrap() = Some(opened);
@@ -141,7 +117,7 @@ impl Process {
         let open = self.sharded.lock().unwrap().clone();
         let mut sharded = open.ok_or_else(|| "the case has not opened the sharded filter".to_owned())?;
         if ["card", "double", "drop"].contains(&method) {
-            call.nothing()?;
+            call.with(&[])?;
         }
         Ok(match method {
             "add" => json!(wait!(sharded.add(call.item()?))?),
@@ -163,15 +139,8 @@ impl Process {
 
 /// Runs a call of a filter.
 async fn filter(filter: &Filter, method: &str, call: &Call) -> Outcome {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct OfFile {
-        file: Item,
-        #[serde(default)]
-        replace: bool,
-    }
     if ["card", "info", "stats", "clear", "drop", "dump"].contains(&method) {
-        call.nothing()?;
+        call.with(&[])?;
     }
     Ok(match method {
         "add" => json!(wait!(filter.add(call.item()?))?),
@@ -192,11 +161,11 @@ async fn filter(filter: &Filter, method: &str, call: &Call) -> Outcome {
             hex(&file)
         }
         "load" => {
-            let OfFile { file, replace } = call.with()?;
-            json!(wait!(filter.load(file.bytes()?.as_slice(), replace))?)
+            let with = call.with(&["file", "replace"])?;
+            json!(wait!(filter.load(with.item()?.as_slice(), with.replace))?)
         }
         "reserve" => {
-            let with = call.creation(&["exist_ok"])?;
+            let with = call.with(&["rate", "capacity", "exist_ok"])?;
             let (rate, capacity, options) = (with.rate, with.capacity, with.options()?);
             match with.exist_ok {
                 true => json!(wait!(filter.reserve_exist_ok(rate, capacity, &options))?),
