@@ -140,6 +140,20 @@ fn a_lost_or_older_filter_is_filled_again() {
 }
 
 #[test]
+fn another_follower_stands_by_and_takes_over() {
+    on_every_server(|program| {
+        let (world, first) = World::started("eventual", program, USERS, USERS_TABLE);
+        let (mut client, mut second) = (world.server.connect(), world.follow());
+        second.says("standing by");
+        drop(first);
+        second.says("continues at");
+        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        soon(|| has(&mut client, 1));
+        second.end();
+    });
+}
+
+#[test]
 fn several_tables_with_composite_keys_and_several_cache_keys() {
     const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
         CREATE TABLE members (team int, name text, mail text, PRIMARY KEY (team, name));
