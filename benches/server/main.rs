@@ -116,7 +116,7 @@ fn head(bench: &Bench, machine: Vec<(&'static str, String)>) -> Result<String> {
     let mut lines = vec![("command", format!("`{}`", format!("scripts/bench {words}").trim_end()))];
     lines.extend(machine);
     for index in 0..bench.variants.len() {
-        let running = bench.start(index, false).with_context(|| format!("{}", bench.variants[index].name))?;
+        let running = bench.start(index, false).context(bench.variants[index].name)?;
         lines.push(("module", format!("{}: {}", running.variant.name, variants::module_version(&running.server)?)));
     }
     if let Some(commit) = machine::output_of("git", &["describe", "--always", "--dirty"]) {
