@@ -4,7 +4,7 @@
 use bloomgate_filter::arguments::insert::{self, Insert};
 use bloomgate_filter::arguments::{Command, Creation, reserve};
 use bloomgate_filter::kinds::{Origin, Outcome, Turn, WindowedFilter};
-use bloomgate_filter::{BATCH, BloomFilter, Clock as _, Error, Filter, Value, try_box};
+use bloomgate_filter::{BATCH, BloomFilter, Clock as _, Error, Filter, Spec, Value, try_box};
 
 use super::dispatch::{redact_key, refuse};
 use crate::args::{Arg, Args};
@@ -495,5 +495,5 @@ pub fn reserve(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Res
 /// the next add finds no key and creates a filter.
 fn is_beyond_this_machine(context: Context, creation: &Creation, refusal: Refusal) -> bool {
     let asked_bytes = if let Refusal::Filter(error) = refusal { error.asked_bytes() } else { None };
-    creation.spec.is_redisbloom() && asked_bytes.is_some_and(|asked| asked > machine_bytes(context))
+    matches!(creation.spec, Spec::RedisBloom(_)) && asked_bytes.is_some_and(|asked| asked > machine_bytes(context))
 }

@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter};
 use bloomgate_filter::arguments::plan::{self, Asked};
 use bloomgate_filter::arguments::{Command, info};
 use bloomgate_filter::kinds::Forgets;
-use bloomgate_filter::kinds::info::{Content, Field, InfoStyle, LayerSummary};
+use bloomgate_filter::kinds::info::{Content, Field, LayerSummary};
 use bloomgate_filter::kinds::plan::PlannedLayer;
 use bloomgate_filter::kinds::stats::{BucketStats, LayerStats, Stats};
 use bloomgate_filter::{Filter, Scaling};
@@ -45,37 +45,34 @@ pub fn info(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(),
     let key = ReadKey::open(keys, args.arg(1)?);
     let filter = key.filter()?.ok_or(Refusal::NotFound)?;
     let field = field?;
-    match (field, filter.info_style()) {
-        (None, style) => all_fields(context, filter, style),
-        (Some(field), style) => {
-            let content = content(context, filter, field)?;
-            if style == InfoStyle::RedisBloom && Field::REDISBLOOM.contains(&field) {
-                // An array of one in RESP2, a map of one in RESP3.
-                if context.speaks_resp3() {
-                    reply::map(context, 1);
-                    reply::simple_string(context, field.words().1);
-                } else {
-                    reply::array(context, 1);
-                }
-            }
-            value(context, content);
-            Ok(())
+    let Some(field) = field else { return all_fields(context, filter) };
+    let content = content(context, filter, field)?;
+    // valkey-bloom replies with the value only, RedisBloom with an array of one in RESP2, a map of one in RESP3.
+    if !matches!(filter, Filter::ValkeyBloom(_)) && Field::REDISBLOOM.contains(&field) {
+        if context.speaks_resp3() {
+            reply::map(context, 1);
+            reply::simple_string(context, field.words().1);
+        } else {
+            reply::array(context, 1);
         }
     }
+    value(context, content);
+    Ok(())
 }
 
-fn all_fields(context: Context, filter: &Filter, style: InfoStyle) -> Result<(), Refusal> {
-    let fields: &[Field] = match style {
-        InfoStyle::RedisBloom => &Field::REDISBLOOM,
+/// Replies with all fields: as RedisBloom does, in a map in RESP3, or as valkey-bloom does, in a flat array in both protocols.
+fn all_fields(context: Context, filter: &Filter) -> Result<(), Refusal> {
+    let fields: &[Field] = match filter {
         // A fixed filter does not have the last two.
-        InfoStyle::ValkeyBloom if filter.scaling() == Scaling::Fixed => {
+        Filter::ValkeyBloom(_) if filter.scaling() == Scaling::Fixed => {
             Field::VALKEY_BLOOM.get(..6).unwrap_or_default()
         }
-        InfoStyle::ValkeyBloom => &Field::VALKEY_BLOOM,
+        Filter::ValkeyBloom(_) => &Field::VALKEY_BLOOM,
+        _ => &Field::REDISBLOOM,
     };
-    match style {
-        InfoStyle::RedisBloom => reply::map(context, fields.len()),
-        InfoStyle::ValkeyBloom => reply::array(context, fields.len() * 2),
+    match filter {
+        Filter::ValkeyBloom(_) => reply::array(context, fields.len() * 2),
+        _ => reply::map(context, fields.len()),
     }
     for field in fields {
         reply::simple_string(context, field.words().1);

@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use bloomgate_filter::format::Arrival;
 use bloomgate_filter::{Filter, Value};
 use redis_module::raw;
 
@@ -286,7 +287,7 @@ impl<'a> WriteKey<'a> {
     pub fn put_into_use(&mut self) -> Result<(), Refusal> {
         if let Some(writer) = self.writer()?
             && let Value::Arriving(arrival) = &*writer
-            && !arrival.is_in_use_from_its_header()
+            && let Arrival::Own(_) = **arrival
         {
             return Err(Refusal::StillLoading);
         }

@@ -139,12 +139,6 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
     }
 }
 
-/// Returns a byte with one bit set for each nonzero half of `byte`.
-const fn nonzero_halves(byte: u8) -> u8 {
-    let pairs = byte | byte >> 1;
-    (pairs | pairs >> 2) & 0x11
-}
-
 impl<const BLOCK: usize> Cells for BlockArray<BLOCK> {
     fn bytes(&self) -> &[u8] {
         let start = usize::from(self.start);
@@ -159,16 +153,6 @@ impl<const BLOCK: usize> Cells for BlockArray<BLOCK> {
         self.may_lack_items = true;
         let (start, size) = (usize::from(self.start), self.size());
         self.storage.get_mut(start..start + size).unwrap_or_default()
-    }
-
-    fn count(&self) -> u64 {
-        self.blocks().saturating_mul(BLOCK_CELLS as u64)
-    }
-
-    fn count_occupied(&self) -> u64 {
-        let ones_of =
-            |byte: &u8| u64::from(if Self::ARE_COUNTERS { nonzero_halves(*byte) } else { *byte }.count_ones());
-        self.bytes().iter().map(ones_of).sum()
     }
 
     fn allocated_bytes(&self) -> u64 {

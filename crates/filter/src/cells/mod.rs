@@ -33,14 +33,6 @@ pub trait Cells {
     fn may_lack_items(&self) -> bool {
         true
     }
-    /// Returns the number of cells.
-    fn count(&self) -> u64 {
-        (self.bytes().len() as u64).saturating_mul(8)
-    }
-    /// Counts the occupied cells. Reads all of them.
-    fn count_occupied(&self) -> u64 {
-        self.bytes().iter().map(|byte| u64::from(byte.count_ones())).sum()
-    }
     /// Returns the number of bytes requested from the allocator.
     fn allocated_bytes(&self) -> u64;
     /// Lets the mover move their memory.

@@ -99,13 +99,6 @@ impl<G: Geometry> Layer<G> {
         self.items >= self.capacity
     }
 
-    /// The fraction of its cells that are occupied, 0 to 1; about a half when it is full. Reads all of them, without pending
-    /// adds.
-    #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
-    pub fn fill_ratio(&self) -> f64 {
-        self.cells.count_occupied() as f64 / self.cells.count() as f64
-    }
-
     /// Estimates how full it is. Reads at most 1 MiB of its cells, without pending adds.
     pub fn fullness(&self) -> Fullness {
         self.geometry.fullness(&self.cells)

@@ -82,11 +82,6 @@ impl Arrival {
         }
     }
 
-    /// Whether the primary's filter is in use from its header on, before all of it has arrived: RedisBloom's is.
-    pub const fn is_in_use_from_its_header(&self) -> bool {
-        matches!(self, Self::RedisBloom(_))
-    }
-
     /// Returns the filter after the last record.
     #[must_use]
     pub fn into_filter(self) -> Filter {

@@ -206,9 +206,10 @@ where
         Fullness::of_blocks(&Histogram::sampled_with(cells.bytes(), change), self.hashes, self.blocks())
     }
 
+    /// Bits, if every group is a page of memory, as in all layers of 256 KiB and more that this crate creates.
     #[inline]
     fn can_pend(&self) -> bool {
-        !BlockArray::<BLOCK>::ARE_COUNTERS && self.has_whole_pages()
+        !BlockArray::<BLOCK>::ARE_COUNTERS && self.blocks_per_group as usize * BLOCK == PAGE_BYTES
     }
 
     #[inline]
@@ -222,7 +223,13 @@ where
     }
 
     fn h1_range(&self, bytes: &Range<usize>) -> RangeInclusive<u64> {
-        Self::h1_range(self, bytes)
+        let group_bytes = u64::from(self.blocks_per_group).saturating_mul(BLOCK as u64).max(1);
+        let groups = u128::from(self.groups.max(1));
+        // The group of an item is the upper half of h1 * groups.
+        let first = (u128::from(bytes.start as u64 / group_bytes) << 64) / groups;
+        let after = (u128::from((bytes.end as u64).div_ceil(group_bytes)) << 64).div_ceil(groups);
+        let number = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+        number(first)..=number(after)
     }
 
     fn offset_of(&self, probe: BlockedProbe) -> Option<usize> {
@@ -230,11 +237,17 @@ where
     }
 
     fn insert_into_copy(&self, copy: &mut [u8], offset: usize, probe: BlockedProbe) {
-        Self::insert_into_copy(self, copy, offset, probe);
+        if let Some(block) = range_of::<BLOCK>(probe.a, offset).and_then(|range| copy.get_mut(range)) {
+            set_bits(block, probe.cells_in_a(self.hashes));
+        }
+        if let Some(block) = range_of::<BLOCK>(probe.b, offset).and_then(|range| copy.get_mut(range)) {
+            set_bits(block, probe.cells_in_b(self.hashes));
+        }
     }
 
     fn copy_contains(&self, copy: &[u8], offset: usize, probe: BlockedProbe) -> bool {
-        Self::copy_contains(self, copy, offset, probe)
+        let block = |block| range_of::<BLOCK>(block, offset).and_then(|range| copy.get(range)).unwrap_or_default();
+        are_set(block(probe.a), probe.cells_in_a(self.hashes)) && are_set(block(probe.b), probe.cells_in_b(self.hashes))
     }
 }
 
@@ -342,42 +355,7 @@ const fn scale(word: u64, range: u64) -> (u64, u64) {
     ((product >> 64) as u64, product as u64)
 }
 
-// Pending adds in the native layout: the hashes whose cells lie in a piece of a layer, and inserts into a copy of that piece.
-// A layer itself has no use for pieces; only saving, copying and measuring it have.
-
-impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
-    /// Whether every group is a page of memory, as in all layers of 256 KiB and more that this crate creates.
-    pub(super) const fn has_whole_pages(&self) -> bool {
-        self.blocks_per_group as usize * BLOCK == PAGE_BYTES
-    }
-
-    /// Returns a range that has the `h1` of every hash whose group has one of these bytes. It may have a few others.
-    pub(super) fn h1_range(&self, bytes: &Range<usize>) -> RangeInclusive<u64> {
-        let group_bytes = u64::from(self.blocks_per_group).saturating_mul(BLOCK as u64).max(1);
-        let groups = u128::from(self.groups.max(1));
-        // The group of an item is the upper half of h1 * groups.
-        let first = (u128::from(bytes.start as u64 / group_bytes) << 64) / groups;
-        let after = (u128::from((bytes.end as u64).div_ceil(group_bytes)) << 64).div_ceil(groups);
-        let number = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
-        number(first)..=number(after)
-    }
-
-    /// Sets the bits of an item in a copy of a part of the blocks, which begins at `offset`. Bits outside are ignored.
-    pub(super) fn insert_into_copy(&self, copy: &mut [u8], offset: usize, probe: BlockedProbe) {
-        if let Some(block) = range_of::<BLOCK>(probe.a, offset).and_then(|range| copy.get_mut(range)) {
-            set_bits(block, probe.cells_in_a(self.hashes));
-        }
-        if let Some(block) = range_of::<BLOCK>(probe.b, offset).and_then(|range| copy.get_mut(range)) {
-            set_bits(block, probe.cells_in_b(self.hashes));
-        }
-    }
-
-    /// Whether all bits of an item are set in such a copy, which must have both of its blocks.
-    pub(super) fn copy_contains(&self, copy: &[u8], offset: usize, probe: BlockedProbe) -> bool {
-        let block = |block| range_of::<BLOCK>(block, offset).and_then(|range| copy.get(range)).unwrap_or_default();
-        are_set(block(probe.a), probe.cells_in_a(self.hashes)) && are_set(block(probe.b), probe.cells_in_b(self.hashes))
-    }
-}
+// Bits in a copy of a part of the blocks, for pending adds.
 
 fn set_bits(block: &mut [u8], bits: impl Iterator<Item = BlockCell>) {
     for bit in bits {
@@ -582,7 +560,7 @@ mod tests {
 
     #[test]
     fn copies_of_pieces_get_the_bits_that_the_layer_would_get() {
-        assert!(GEOMETRY.has_whole_pages() && !BlockedBits { blocks_per_group: 63, ..GEOMETRY }.has_whole_pages());
+        assert!(GEOMETRY.can_pend() && !BlockedBits { blocks_per_group: 63, ..GEOMETRY }.can_pend());
         for piece in [4096, 5 * 4096, GROUPS * 4096] {
             let mut blocks = Blocks::zeroed(GEOMETRY.blocks()).unwrap();
             let mut pieces = vec![0; GROUPS * 4096];

@@ -70,24 +70,7 @@ pub enum Content {
     Nothing,
 }
 
-/// The module whose BF.INFO a filter imitates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InfoStyle {
-    /// RedisBloom: five fields, a map in RESP3; a single field in an array or a map of one.
-    RedisBloom,
-    /// valkey-bloom: a flat array in both protocols; a single field as its value only.
-    ValkeyBloom,
-}
-
 impl Filter {
-    /// The module whose BF.INFO it imitates.
-    pub const fn info_style(&self) -> InfoStyle {
-        match self {
-            Self::Native(_) | Self::Windowed(_) | Self::Counting(_) | Self::RedisBloom(_) => InfoStyle::RedisBloom,
-            Self::ValkeyBloom(_) => InfoStyle::ValkeyBloom,
-        }
-    }
-
     /// Returns the value of a field; `None` if the filter lacks it. The ceiling determines how far the filter can grow.
     pub fn info(&self, field: Field, clock: &impl Clock, ceiling: &impl Ceiling) -> Option<Content> {
         let live = self.live_contents(clock);

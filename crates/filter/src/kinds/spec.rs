@@ -197,11 +197,6 @@ impl Spec {
         matches!(self, Self::RedisBloom(_) | Self::ValkeyBloom(_))
     }
 
-    /// Whether it is RedisBloom's.
-    pub const fn is_redisbloom(&self) -> bool {
-        matches!(self, Self::RedisBloom(_))
-    }
-
     /// Whether its capacity exceeds RedisBloom's limit for clients.
     pub const fn is_beyond_redisbloom(&self) -> bool {
         matches!(self, Self::RedisBloom(spec) if spec.capacity > redisbloom::CAPACITY_MAX)

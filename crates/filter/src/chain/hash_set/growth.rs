@@ -12,7 +12,7 @@ use crate::memory::reserve;
 const DEPTH_MAX: u32 = 20;
 
 /// The number of hashes by which the short list grows.
-const FEW_STEP: usize = 4;
+pub(super) const FEW_STEP: usize = 4;
 
 /// The size of a list of one segment, a directory of one element, and the padding of a table.
 const LISTS_BYTES: u64 = (size_of::<Segment>() + size_of::<u32>() + 2 * BLOCK_BYTES) as u64;
@@ -51,11 +51,6 @@ impl HashSet {
             Some(0..BUCKETS_MAX) => self.enlarge(hash),
             Some(_) => self.split(hash),
         }
-    }
-
-    /// Reserves space for [`FEW_STEP`] more hashes in the short list.
-    pub(super) fn lengthen(&mut self) -> Result<(), Error> {
-        reserve(&mut self.few, FEW_STEP)
     }
 
     /// Creates the first segment, which takes over the short list, and the directory's only element.

@@ -15,6 +15,7 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
+use growth::FEW_STEP;
 use segment::{ENTRIES_MAX, NO_LINE, NONE, Segment, is_suspect};
 
 use crate::cells::arch::TagLine;
@@ -141,7 +142,7 @@ impl HashSet {
     /// Adds an absent hash to the short list.
     fn insert_into_few(&mut self, hash: ItemHash) -> Result<bool, Error> {
         if self.few.len() == self.few.capacity() {
-            self.lengthen()?;
+            reserve(&mut self.few, FEW_STEP)?;
         }
         let (Ok(place) | Err(place)) = self.few.binary_search(&hash);
         self.few.insert(place, hash);
@@ -164,14 +165,9 @@ impl HashSet {
         }
         self.len -= 1;
         if self.is_empty() {
-            self.clear();
+            *self = Self::new();
         }
         true
-    }
-
-    /// Removes all hashes and frees the memory.
-    pub fn clear(&mut self) {
-        *self = Self::new();
     }
 
     /// Returns an equal set.

@@ -246,7 +246,7 @@ fn equal_sets_have_equal_runs() {
 
 #[test]
 fn a_copy_is_equal_and_lives_its_own_life() {
-    let mut set = set_of(&random_hashes(&mut Rng::with_seed(11), MANY));
+    let set = set_of(&random_hashes(&mut Rng::with_seed(11), MANY));
     let mut copy = set.try_clone().unwrap();
     check(&copy);
     assert!(copy == set);
@@ -254,9 +254,6 @@ fn a_copy_is_equal_and_lives_its_own_life() {
     assert!(copy.remove(hash) && set.contains(hash) && copy != set);
     assert_eq!(copy.insert(random_hash(&mut Rng::with_seed(12))), Ok(true));
     assert!(copy.len() == set.len() && copy != set);
-    set.clear();
-    assert_eq!((set.len(), set.allocated_bytes()), (0, 0));
-    assert!(set == HashSet::new() && set.insert(hash) == Ok(true));
 }
 
 #[test]
