@@ -302,7 +302,10 @@ def test_a_crowd_shares_the_error_of_one_load(bloom: Any, port: int, options: An
                 failures.append(failure)
 
         threads = [threading.Thread(target=read) for _ in range(CROWD)]
-        for thread in threads:
+        threads[0].start()
+        # One that asks before this process knows of the load waits in the server.
+        eventually("the load", lambda: loads)
+        for thread in threads[1:]:
             thread.start()
         for thread in threads:
             thread.join(PATIENCE)
