@@ -1,6 +1,6 @@
 //! The variants that are compared: our module with its native layout, and the same module with RedisBloom's layout or RedisBloom
-//! itself in its place. Each runs in its own server. If one does not start or refuses a filter, the
-//! notes of the table name it, and the others continue.
+//! itself in its place. Each runs in its own server. If one does not start or refuses a filter, the notes of the table name it,
+//! and the others continue.
 
 use std::path::{Path, PathBuf};
 

@@ -44,11 +44,11 @@ impl Item {
     }
 }
 
-/// Items. A text in their place is no list, which the compiler refuses.
+/// Items. A case may give a string instead of a list, which this client refuses to compile.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum Items {
-    #[allow(dead_code, reason = "it is refused, whatever it is")]
+    #[allow(dead_code, reason = "only its type is looked at")]
     Text(String),
     List(Vec<Item>),
     Inner {

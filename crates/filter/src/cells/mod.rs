@@ -46,7 +46,7 @@ pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(PAGE_BYTES).all(|page| ZEROS.get(..page.len()) == Some(page))
 }
 
-/// Copies bytes to as many zeros, but no page of zeros, so that pages of `to` that stay zero take no memory.
+/// Copies bytes over zeros of the same length. Skips pages of zeros, so that these pages of `to` take no memory.
 pub(crate) fn copy_to_zeros(from: &[u8], to: &mut [u8]) {
     let pages = from.chunks(PAGE_BYTES).zip(to.chunks_mut(PAGE_BYTES));
     pages.filter(|(from, _)| !is_zero(from)).for_each(|(from, to)| to.copy_from_slice(from));

@@ -122,7 +122,7 @@ impl WindowedSpec {
         begin <= end && end.0 - begin.0 <= longest && slot.max(end.0) <= NUMBER_MAX
     }
 
-    /// Whether a bucket with this beginning has expired: as many spans have passed as the ring has buckets.
+    /// Whether a bucket with this beginning has expired: one span for each bucket of the ring has passed since.
     fn is_past(&self, begin: Moment, now: Moment) -> bool {
         self.forgets != Forgets::Rolling
             && now.0 >= begin.0.saturating_add(self.span().saturating_mul(self.buckets.into()))

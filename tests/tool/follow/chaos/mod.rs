@@ -277,7 +277,7 @@ impl<'a> Chaos<'a> {
         Self { run, world, followers, random: fastrand::Rng::with_seed(run.seed), reported: now, progress: (0, now) }
     }
 
-    /// Injects faults until the time is over or a promise is broken.
+    /// Injects faults until the time is up or a promise is broken.
     fn disturb(&mut self, time: Duration) {
         let begin = Instant::now();
         for round in 0.. {
