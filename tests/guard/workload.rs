@@ -4,8 +4,8 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
 use testing::database::Database;
 use testing::{
@@ -259,15 +259,4 @@ fn a_lost_and_refilled_filter_reports_no_row_absent() {
         figures(&format!("guard lost filter: {losses} times filled again"));
         assert_promises(&world);
     });
-}
-
-#[test]
-fn the_documentation_shows_the_code_of_the_example() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let read = |name: &str| fs::read_to_string(root.join(name)).expect(name);
-    let (page, example) = (read("docs/guard.md"), read("examples/guard.py"));
-    let (_, rest) =
-        page.split_once("from [examples/guard.py](../examples/guard.py):\n\n```python\n").expect("code after the link");
-    let (code, _) = rest.split_once("```\n").expect("the end of the code");
-    assert!(example.contains(code.trim_end()), "the example does not have this:\n{code}");
 }
