@@ -19,14 +19,12 @@ pub struct Command {
     pub name: &'static CStr,
     /// The function that the server calls.
     pub handler: raw::RedisModuleCmdFunc,
-    /// The number of words, including the name; if negative, the minimum.
-    pub arity: c_int,
     /// How the command uses its keys.
     pub access: Access,
     /// Which words are keys.
     pub keys: Keys,
-    /// Access control categories, without `bloom`.
-    pub categories: &'static CStr,
+    /// Whether it is in the access control category `fast`.
+    pub is_fast: bool,
     /// One sentence.
     pub summary: &'static CStr,
     /// Its cost, in O notation.
@@ -35,6 +33,22 @@ pub struct Command {
     pub since: &'static CStr,
     /// The words after the name, without options of creation.
     pub arguments: &'static [Argument],
+}
+
+impl Command {
+    /// The options of creation that it takes.
+    fn options(&self) -> impl Iterator<Item = &'static CommandOption> {
+        let name = self.name.to_bytes();
+        let is_named = move |command: &arguments::Command| name.eq_ignore_ascii_case(command.name().as_bytes());
+        arguments::Command::ALL.into_iter().filter(is_named).flat_map(arguments::Command::options)
+    }
+
+    /// The number of words, including the name; if negative, the minimum.
+    fn arity(&self) -> c_int {
+        let fewest = 1 + self.arguments.iter().map(Argument::words_min).sum::<c_int>();
+        let is_fixed = |argument: &Argument| argument.flags == raw::REDISMODULE_CMD_ARG_NONE;
+        if self.options().next().is_none() && self.arguments.iter().all(is_fixed) { fewest } else { -fewest }
+    }
 }
 
 /// How a command uses its key.
@@ -135,6 +149,9 @@ impl Argument {
         Self { parts, ..Self::new(raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK, name) }
     }
 
+    /// A word that counts towards the arity and is not documented.
+    pub const HIDDEN: Self = Self::string(c"");
+
     /// An optional word without a value.
     pub const fn flag(name: &'static CStr, token: &'static CStr) -> Self {
         Self::new(raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN, name).after(token).optional()
@@ -153,6 +170,15 @@ impl Argument {
     /// Lets the argument occur more than once.
     pub const fn repeated(self) -> Self {
         Self { flags: self.flags | raw::REDISMODULE_CMD_ARG_MULTIPLE, ..self }
+    }
+
+    /// The fewest words that it takes.
+    fn words_min(&self) -> c_int {
+        if self.flags & raw::REDISMODULE_CMD_ARG_OPTIONAL != 0 {
+            return 0;
+        }
+        let value = if self.parts.is_empty() { 1 } else { self.parts.iter().map(Self::words_min).sum() };
+        c_int::from(self.token.is_some()) + value
     }
 
     /// The documentation of an option of creation.
@@ -221,10 +247,12 @@ pub fn register(context: Context, command: &Command, has_category: bool) -> Resu
     if registered.is_null() {
         return Err(refused("access to the registration"));
     }
-    let mut categories = command.categories.to_string_lossy().into_owned();
-    if has_category {
-        categories.push_str(" bloom");
-    }
+    let category = match command.access {
+        Access::Read | Access::Inspect => "read",
+        Access::Write | Access::Release | Access::Fetch | Access::Fill => "write",
+    };
+    let (fast, bloom) = (if command.is_fast { " fast" } else { "" }, if has_category { " bloom" } else { "" });
+    let categories = format!("{category}{fast}{bloom}");
     // SAFETY: the command is one of this module, during OnLoad.
     unsafe {
         if describe(registered, command) != OK {
@@ -287,19 +315,17 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
         Keys::None | Keys::First => {}
     }
 
-    let is_named =
-        |described: &arguments::Command| command.name.to_bytes().eq_ignore_ascii_case(described.name().as_bytes());
-    let options =
-        arguments::Command::ALL.into_iter().filter(is_named).flat_map(arguments::Command::options).map(Argument::of);
-    let arguments = command.arguments.iter().map(Argument::raw).chain(options.map(|option| option.raw()));
+    let documented = || command.arguments.iter().filter(|argument| !argument.name.is_empty());
+    let options = command.options().map(Argument::of);
+    let arguments = documented().map(Argument::raw).chain(options.map(|option| option.raw()));
     let mut arguments: Vec<_> = arguments.chain([NO_ARGUMENT]).collect();
     // The parts of each block live until the server has copied them.
     let parts = |argument: &Argument| -> Vec<_> {
         let parts = argument.parts.iter().map(Argument::raw);
         parts.chain([NO_ARGUMENT]).collect()
     };
-    let mut blocks: Vec<Vec<_>> = command.arguments.iter().map(parts).collect();
-    for (argument, (described, block)) in arguments.iter_mut().zip(command.arguments.iter().zip(&mut blocks)) {
+    let mut blocks: Vec<Vec<_>> = documented().map(parts).collect();
+    for (argument, (described, block)) in arguments.iter_mut().zip(documented().zip(&mut blocks)) {
         if !described.parts.is_empty() {
             argument.subargs = block.as_mut_ptr();
         }
@@ -312,7 +338,7 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
         since: pointer(command.since),
         history: null_mut(),
         tips: tips(command.access),
-        arity: command.arity,
+        arity: command.arity(),
         key_specs: keys.as_mut_ptr(),
         args: arguments.as_mut_ptr(),
     };

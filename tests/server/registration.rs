@@ -13,7 +13,7 @@ use testing::{
 
 /// Name, arity, whether it writes, whether it is refused above `maxmemory`, whether it is marked fast, and the version of
 /// RedisBloom that has it first, or our own.
-const COMMANDS: [(&str, i64, bool, bool, bool, &str); 13] = [
+const COMMANDS: [(&str, i64, bool, bool, bool, &str); 14] = [
     ("bf.reserve", -4, true, true, false, "1.0.0"),
     ("bf.add", 3, true, true, false, "1.0.0"),
     ("bf.madd", -3, true, true, false, "1.0.0"),
@@ -27,7 +27,12 @@ const COMMANDS: [(&str, i64, bool, bool, bool, &str); 13] = [
     ("bf.del", 3, true, false, false, ""),
     ("bf.mdel", -3, true, false, false, ""),
     ("bf.count", 3, false, false, true, ""),
+    ("bf.rotate", -2, true, true, false, ""),
 ];
+
+/// Name and arity of the guard's commands, whose keys are not a single range.
+const GUARD: [(&str, i64); 5] =
+    [("bf.fetch", -4), ("bf.mfetch", -5), ("bf.fill", -6), ("bf.changed", 4), ("bf.mchanged", -5)];
 
 fn texts(reply: &Reply) -> Vec<String> {
     reply.elements().iter().map(Reply::text).collect()
@@ -70,6 +75,10 @@ fn commands_have_arity_flags_and_keys() {
             assert!(flags.contains(&"delete".to_owned()) == name.ends_with("del"), "{name}: {flags:?}");
             assert_eq!(specs[0].field("begin_search").field("spec").field("index").number(), 1, "{name}");
             assert_eq!(specs[0].field("find_keys").field("spec").field("lastkey").number(), 0, "{name}");
+        }
+        for (name, arity) in GUARD {
+            let reply = client.run(&format!("COMMAND INFO {name}"));
+            assert_eq!(reply.elements()[0].elements()[1].number(), arity, "{name}");
         }
     });
 }
