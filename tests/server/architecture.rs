@@ -41,7 +41,7 @@ fn the_ways_down_are_those_of_the_code() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(root.join("docs/architecture.md")).unwrap();
     for (heading, files_max) in [
-        ("## One way down: BF.MADD\n", 15),
+        ("## BF.MADD, from the command to the bits\n", 15),
         ("## BF.FETCH of a hit\n", 8),
         ("## Loading a filter from a snapshot\n", 9),
     ] {
