@@ -13,13 +13,10 @@ use bloomgate_filter::kinds::Contents;
 pub struct Gauge(AtomicU64);
 
 impl Gauge {
+    /// Adds a difference, which wraps around if it is negative.
     #[inline]
-    fn add(&self, number: u64) {
-        self.0.fetch_add(number, Ordering::Relaxed);
-    }
-
-    fn subtract(&self, number: u64) {
-        self.0.fetch_sub(number, Ordering::Relaxed);
+    fn add(&self, difference: u64) {
+        self.0.fetch_add(difference, Ordering::Relaxed);
     }
 
     /// Adds a number that only the thread of the commands changes, which needs no atomic addition.
@@ -89,21 +86,13 @@ gauges! {
 /// Adds a filter to the totals.
 pub fn filter_added(contents: Contents) {
     OBJECTS.add(1);
-    BYTES.add(contents.size_bytes);
-    PENDING.add(contents.pending_bytes);
-    LAYERS.add(contents.layers);
-    ITEMS.add(contents.items);
-    CAPACITY.add(contents.capacity);
+    filter_changed(&Contents::default(), &contents);
 }
 
 /// Subtracts a filter from the totals.
 pub fn filter_removed(contents: Contents) {
-    OBJECTS.subtract(1);
-    BYTES.subtract(contents.size_bytes);
-    PENDING.subtract(contents.pending_bytes);
-    LAYERS.subtract(contents.layers);
-    ITEMS.subtract(contents.items);
-    CAPACITY.subtract(contents.capacity);
+    OBJECTS.add(1_u64.wrapping_neg());
+    filter_changed(&contents, &Contents::default());
 }
 
 /// Updates the totals after a filter has changed.
