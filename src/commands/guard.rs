@@ -13,7 +13,7 @@ use crate::args::{Arg, Args};
 use crate::context::{CommandClock, Context, OK};
 use crate::guard::arguments::{self, Fetch, Fill};
 use crate::guard::{self, Answer, Asker, Guarded, Pause, Question, RowState, Token};
-use crate::keys::cache_key::{self, CacheKey, Cached, Held, WritesInFlight};
+use crate::keys::cache_key::{self, Cached, Held, WritesInFlight};
 use crate::keys::{Keyspace, ReadKey};
 use crate::metrics;
 use crate::reply::{self, Refusal};
@@ -164,7 +164,7 @@ fn ask_filter(
     question: Question<'_>,
     asker: Asker,
 ) -> Result<Membership, Refusal> {
-    let missing = question.while_key.filter(|name| !cache_key::exists(keys, *name));
+    let missing = question.while_key.filter(|name| cache_key::held(keys, *name) == Held::Nothing);
     let key = ReadKey::open(keys, question.filter);
     let is_new = asker == Asker::Caller;
     let mut instance = None;
@@ -183,17 +183,9 @@ fn ask_filter(
     }
     if is_new {
         metrics::FETCHES_UNGUARDED.count(1);
-        say_unguarded(context, question.filter, missing);
+        guard::say_unguarded(context, question.filter, missing);
     }
     Ok(Membership::Unguarded(instance))
-}
-
-/// Reports in the log what is `missing`: the key of WHILE, or else the filter.
-pub fn say_unguarded(context: Context, filter: Arg<'_>, missing: Option<Arg<'_>>) {
-    match missing {
-        Some(name) => guard::say_unguarded(context, "key of WHILE", name),
-        None => guard::say_unguarded(context, "filter", filter),
-    }
 }
 
 fn reply_absent(context: Context) -> Look {
@@ -236,14 +228,14 @@ fn reply_token(context: Context, token: Token) {
 /// time.
 pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (options, first) = arguments::mfetch(args.words())?;
-    let (filter, pairs) = (args.arg(1)?, args.rest(first)?);
+    let pairs = args.rest(first)?;
     if !role::is_primary() {
         return Err(Refusal::Replica);
     }
     metrics::BATCHES.count(1);
-    let key = |index: Option<usize>| index.map(|index| args.arg(index)).transpose();
-    let (while_key, unless_key) = (key(options.while_key)?, key(options.unless_key)?);
-    let asked = Asked { filter, missing: while_key.filter(|name| !cache_key::exists(keys, *name)), unless_key };
+    let of_first = question(&args, options, [args.arg(first)?, args.arg(first + 1)?])?;
+    let missing = of_first.while_key.filter(|name| cache_key::held(keys, *name) == Held::Nothing);
+    let asked = Asked { filter: of_first.filter, missing, unless_key: of_first.unless_key };
 
     let mut batches = pairs.chunks(2 * BATCH).peekable();
     // What is refused as a whole is refused before the array begins.
@@ -256,7 +248,7 @@ pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
             let look = found.and_then(|found| match found.membership(index) {
                 None => Ok(Look::Paused(Pause::Held)),
                 Some(membership) => {
-                    let question = question(&args, options, [item, cache_key])?;
+                    let question = Question { item, cache_key, ..of_first };
                     ask_cache(context, keys, question, membership, Asker::Caller)
                 }
             });
@@ -336,7 +328,7 @@ impl Asked<'_> {
         }
         metrics::FETCHES_UNGUARDED.count(free.len().into());
         if !free.is_empty() {
-            say_unguarded(context, self.filter, self.missing);
+            guard::say_unguarded(context, self.filter, self.missing);
         }
         Ok(found)
     }
@@ -360,7 +352,7 @@ pub fn fill(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(),
             metrics::BACKOFFS.count(1);
             true
         }
-        _ if CacheKey::peek(keys, name) == Held::Other => return Err(Refusal::WrongType),
+        _ if cache_key::held(keys, name) == Held::Other => return Err(Refusal::WrongType),
         (Some(_), Fill::Value(value, lives)) => {
             if !cache_key::store(keys, name, args.arg(value)?, lives) {
                 return Ok(());

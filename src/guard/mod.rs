@@ -97,14 +97,6 @@ fn item_id(context: Context, filter: What, item: Arg<'_>) -> What {
     half ^ filter
 }
 
-/// A row: an item of a filter, which is given by its name and its instance, and a cache key. A filter that is missing, or whose chunks
-/// are still arriving, has no instance.
-fn row(context: Context, filter: Arg<'_>, instance: Option<u64>, [item, cache_key]: [Arg<'_>; 2]) -> Row {
-    let filter = key_id(context, filter).filter();
-    let (key, item) = (key_id(context, cache_key), item_id(context, filter, item));
-    Row { key, filter, item, instance: instance.unwrap_or(0) }
-}
-
 /// What a caller shows to BF.FILL: the stamp, and a hash of the stamp and the row, so that the token is good for no other row, filter
 /// or server.
 pub type Token = u128;
@@ -129,8 +121,10 @@ pub struct Guarded {
 impl Guarded {
     /// An item of a filter, which is given by its name and its instance, and a cache key. A filter that is missing, or whose chunks
     /// are still arriving, has no instance.
-    pub fn new(context: Context, filter: Arg<'_>, instance: Option<u64>, names: [Arg<'_>; 2]) -> Self {
-        Self { context, row: row(context, filter, instance, names) }
+    pub fn new(context: Context, filter: Arg<'_>, instance: Option<u64>, [item, cache_key]: [Arg<'_>; 2]) -> Self {
+        let filter = key_id(context, filter).filter();
+        let (key, item) = (key_id(context, cache_key), item_id(context, filter, item));
+        Self { context, row: Row { key, filter, item, instance: instance.unwrap_or(0) } }
     }
 
     /// Decides what BF.FETCH may do about the row. With `denies`, a NONE applies; without, it is ignored.
@@ -237,11 +231,12 @@ pub fn end_all(context: Context) {
     }
 }
 
-/// Reports in the log that a key is missing, so that nothing is `absent`. `what` says which key of BF.FETCH that is.
-pub fn say_unguarded(context: Context, what: &str, key: Arg<'_>) {
+/// Reports in the log that nothing is `absent`, because the key of WHILE is `missing`, or else the filter.
+pub fn say_unguarded(context: Context, filter: Arg<'_>, missing: Option<Arg<'_>>) {
     let now = now().saturating_add(SAID_EVERY);
     if now - LAST_SAID.load(Relaxed) >= SAID_EVERY {
         LAST_SAID.store(now, Relaxed);
+        let (what, key) = missing.map_or(("filter", filter), |key| ("key of WHILE", key));
         let name = key.bytes();
         let name = name.get(..NAME_SHOWN).unwrap_or(name).escape_ascii();
         let line =
@@ -393,7 +388,7 @@ pub fn wait(
     let now = now();
     // The clock counts whole milliseconds: without one more, WAIT would be up to a millisecond short.
     let deadline = now.saturating_add(question.options.wait).saturating_add(1);
-    let row = row(context, question.filter, None, [question.item, question.cache_key]);
+    let Guarded { row, .. } = Guarded::new(context, question.filter, None, [question.item, question.cache_key]);
     let (waiter, is_held) = (client as WaiterId, pause == Pause::Held);
     let refused = act(context, |guard| guard.join(&row, waiter, asked, is_held, (now, deadline))).err();
     // SAFETY: the client was blocked a moment ago. If it could not join, nothing else has its handle.

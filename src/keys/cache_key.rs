@@ -9,9 +9,6 @@ use crate::args::Arg;
 use crate::replicate;
 use crate::reply::{self, Refusal};
 
-/// An open cache key. It is closed when it goes out of scope.
-pub struct CacheKey<'a>(OpenKey<'a>);
-
 /// What a cache key holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
@@ -23,48 +20,33 @@ pub enum Held {
     Other,
 }
 
-impl<'a> CacheKey<'a> {
-    /// Opens a key for reading. The server updates its access time, and counts a hit or a miss.
+impl OpenKey<'_> {
+    /// What the key holds, if it is a cache key.
     #[inline]
-    pub fn open(keys: &'a mut Keyspace, name: Arg<'_>) -> Self {
-        Self(OpenKey::open(keys, name))
-    }
-
-    /// Opens a key to return what it holds.
-    pub fn peek(keys: &'a mut Keyspace, name: Arg<'_>) -> Held {
-        Self::open(keys, name).held()
-    }
-
-    /// What the key holds.
-    #[inline]
-    pub fn held(&self) -> Held {
-        match self.0.raw_type() {
+    fn held(&self) -> Held {
+        match self.raw_type() {
             raw::REDISMODULE_KEYTYPE_EMPTY => Held::Nothing,
             raw::REDISMODULE_KEYTYPE_STRING => Held::String,
             _ => Held::Other,
         }
-    }
-
-    /// The time to live in milliseconds; `None` if the key does not expire.
-    fn left_to_live(&self) -> Option<u64> {
-        self.0.left_to_live()
     }
 }
 
 /// The value of a cache key.
 pub enum Cached<'a> {
     /// In an open key.
-    Open(CacheKey<'a>),
+    Open(OpenKey<'a>),
     /// As the server's GET has returned it, with the time to live in milliseconds if the key expires.
     Returned(Reply, Option<u64>),
 }
 
 impl<'a> Cached<'a> {
-    /// The value for a caller, read in place; `None` if the key is missing. Reading a number or a short string makes the server store
+    /// The value for a caller, read in place; `None` if the key is missing. The server updates its access time, and counts a hit or a
+    /// miss. Reading a number or a short string makes the server store
     /// it in another form, which is 16 to 30 bytes larger.
     #[inline]
     pub fn open(keys: &'a mut Keyspace, name: Arg<'_>) -> Result<Option<Self>, Refusal> {
-        let key = CacheKey::open(keys, name);
+        let key = OpenKey::open(keys, name);
         match key.held() {
             Held::Nothing => Ok(None),
             Held::Other => Err(Refusal::WrongType),
@@ -82,14 +64,14 @@ impl<'a> Cached<'a> {
             raw::REDISMODULE_REPLY_ERROR => return Err(Refusal::WrongType),
             _ => return Ok(None),
         }
-        let left = if expires { CacheKey::open(keys, name).left_to_live() } else { None };
+        let left = if expires { OpenKey::open(keys, name).left_to_live() } else { None };
         Ok(Some(Self::Returned(reply, left)))
     }
 
     /// The value.
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Self::Open(key) => key.0.string_bytes(),
+            Self::Open(key) => key.string_bytes(),
             Self::Returned(reply, _) => reply.bytes(),
         }
     }
@@ -106,10 +88,10 @@ impl<'a> Cached<'a> {
 /// Deletes a cache key that holds a string, and raises the event. Returns what the key held. With `always`, a DEL is replicated even
 /// if the key was missing.
 pub fn delete(keys: &mut Keyspace, name: Arg<'_>, always: bool) -> Result<Held, Refusal> {
-    let mut key = CacheKey(OpenKey::open_for_writing(keys, name)?);
+    let mut key = OpenKey::open_for_writing(keys, name)?;
     let held = key.held();
     if held == Held::String {
-        key.0.delete();
+        key.delete();
     }
     drop(key);
     if held == Held::String || (held == Held::Nothing && always) {
@@ -136,9 +118,9 @@ pub fn store(keys: &mut Keyspace, name: Arg<'_>, value: Arg<'_>, lives: Option<u
     !is_error
 }
 
-/// Whether a key exists and has not expired, whatever its type.
-pub fn exists(keys: &mut Keyspace, name: Arg<'_>) -> bool {
-    OpenKey::open(keys, name).raw_type() != raw::REDISMODULE_KEYTYPE_EMPTY
+/// What a key holds that has not expired.
+pub fn held(keys: &mut Keyspace, name: Arg<'_>) -> Held {
+    OpenKey::open(keys, name).held()
 }
 
 /// The cache keys that have a write in flight: an open hash with a field for each. It is closed when it is dropped.
