@@ -1,8 +1,8 @@
 //! The Redis and Valkey module: Bloom filters for any client, by the BF.* commands.
 //!
 //! Only this crate uses the server's API. It parses commands, calls the filter (the crate [`bloomgate_filter`]) and replies, propagates
-//! effects to replicas and the AOF, stores filters in keys, and allocates from the server's allocator. Each command has a file in
-//! `commands`.
+//! effects to replicas and the AOF, stores filters in keys, and allocates from the server's allocator. Each group of
+//! commands has a file in `commands`.
 
 mod alloc;
 mod api;

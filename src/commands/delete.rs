@@ -25,7 +25,10 @@ pub fn delete_items(context: Context, args: &Args<'_>, keys: &mut Keyspace, form
         // A primary propagates what it found.
         None if context.must_obey() => return Err(Refusal::NotFound),
         None => {
-            answer_none(context, items, form);
+            if form == ReplyForm::Many {
+                reply::array(context, items.len());
+            }
+            items.iter().for_each(|_| reply::boolean(context, false));
             return Ok(());
         }
         Some(mut writer) => {
@@ -50,14 +53,6 @@ fn check(context: Context, filter: &mut Filter, clock: &CommandClock) -> Result<
     let nothing = std::iter::empty::<&[u8]>();
     let removed = filter.remove_batch(nothing, Origin::Client, clock, &ServerCeiling::of(context));
     removed.error.map_or(Ok(()), |error| Err(error.into()))
-}
-
-/// Replies that no item was found.
-fn answer_none(context: Context, items: &[Arg<'_>], form: ReplyForm) {
-    if form == ReplyForm::Many {
-        reply::array(context, items.len());
-    }
-    items.iter().for_each(|_| reply::boolean(context, false));
 }
 
 /// Deletes items and replies to each, up to the first that is refused.

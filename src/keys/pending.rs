@@ -28,11 +28,6 @@ const IDLE_PERIOD: raw::mstime_t = 100;
 /// Whether the timer is set.
 static TIMER_RUNS: AtomicBool = AtomicBool::new(false);
 
-/// Whether pending adds may be flushed. While a child is running only a replica flushes, although every page it writes is copied.
-fn may_flush(context: Context) -> bool {
-    !context.has_child() || !context.is_primary()
-}
-
 /// Starts the timer, unless nothing is pending or it is set already.
 pub fn start_timer(context: Context) {
     start_timer_in(context, PERIOD);
@@ -48,8 +43,9 @@ fn start_timer_in(context: Context, period: raw::mstime_t) {
 unsafe extern "C" fn tick(context: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     let context = Context::new(context);
     TIMER_RUNS.store(false, Relaxed);
-    // If a child started meanwhile, its exit starts the timer again.
-    if may_flush(context) {
+    // While a child is running only a replica flushes, although every page that it writes is copied. Otherwise the exit of a child that
+    // started meanwhile starts the timer again.
+    if !context.has_child() || !context.is_primary() {
         // SAFETY: the server calls this between commands. No key is open.
         let mut keys = unsafe { Keyspace::new(context) };
         let has_more = flush_for(&mut keys, STEP);

@@ -70,7 +70,7 @@ pub fn runs_commands() -> bool {
 
 /// Drops a value of this many bytes, here or in the thread.
 pub fn free<T: Send + 'static>(garbage: Box<T>, bytes: u64) {
-    if bytes < FROM_BYTES || !runs_commands() || is_above_maxmemory() {
+    if bytes < FROM_BYTES || !runs_commands() || used_memory_ratio() >= 1.0 {
         return drop(garbage);
     }
     if let Err(refused) = hand_over(garbage) {
@@ -117,11 +117,6 @@ pub fn is_child() -> bool {
 /// so a little more than `maxmemory` may be 1. If the server lacks the function, as much as is allowed.
 pub fn used_memory_ratio() -> f64 {
     api::used_memory_ratio().into()
-}
-
-/// Whether the server is at `maxmemory` or above. Called only for large values.
-fn is_above_maxmemory() -> bool {
-    used_memory_ratio() >= 1.0
 }
 
 /// The thread: drops one value after the other.
