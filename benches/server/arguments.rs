@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::{Parser, ValueEnum};
 
-/// Measures the module in a server, next to the server's own commands and RedisBloom.
+/// Measures the module in a server, next to the server's own commands and other modules.
 ///
 /// The server is the first of BLOOMGATE_SERVERS, by default the redis-server or valkey-server on the PATH; the module is that of
 /// BLOOMGATE_MODULE, by default the one that scripts/bench builds. The tables are written to target/bench.
@@ -14,10 +14,10 @@ pub struct Arguments {
     /// Use smaller filters and fewer rounds: within two minutes. The figures are only for a first look.
     #[arg(long)]
     pub quick: bool,
-    /// Also measure RedisBloom in the same rounds, in place of our filter of its layout.
+    /// Also measure other modules in the same rounds, in place of our filter of RedisBloom's layout.
     ///
-    /// BLOOMGATE_PEERS names the folder of redisbloom-8.so, and the server is the first of Redis 8 among BLOOMGATE_SERVERS, the PATH
-    /// and target/servers.
+    /// BLOOMGATE_PEERS names the folder of redisbloom-8.so and valkeybloom-0.1.so. The server is the first of Redis 8 among
+    /// BLOOMGATE_SERVERS, the PATH and target/servers. The section `peer` is then repeated with valkey-bloom on the first Valkey.
     #[arg(long)]
     pub peer: bool,
     /// Run only this section. It may be given several times.

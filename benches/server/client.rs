@@ -10,8 +10,8 @@ use super::answers::{Answers, count_reply};
 use super::items::{Batch, Set, next_size};
 use testing::Connection;
 
-/// The number of connections.
-const CONNECTIONS: usize = 50;
+/// The largest number of connections. A short stream has one for each of its batches.
+const CONNECTIONS: u64 = 50;
 
 /// Sends commands on the items with the numbers of a range.
 pub struct Stream<'a> {
@@ -47,8 +47,10 @@ impl Stream<'_> {
     /// Sends the items with these numbers. Connections alternate: while the replies of one are read, the commands
     /// of the others are waiting at the server, so the server is always busy.
     pub fn run(&self, port: u16, numbers: Range<u64>) -> Result<Outcome> {
-        let mut clients = (0..CONNECTIONS).map(|_| Connection::open(port)).collect::<std::io::Result<Vec<_>>>()?;
-        let mut waiting = vec![0; CONNECTIONS];
+        let batches = (numbers.end - numbers.start).div_ceil(self.items.max(1) * self.pipeline);
+        let connections = 0..batches.min(CONNECTIONS);
+        let mut clients = connections.map(|_| Connection::open(port)).collect::<std::io::Result<Vec<_>>>()?;
+        let mut waiting = vec![0; clients.len()];
         let mut batch = Batch::new(self.words, self.set, self.items, self.pipeline);
         let (mut next, mut commands) = (numbers.start, 0);
         let (mut line, mut answers) = (Vec::new(), Answers::default());

@@ -1,4 +1,4 @@
-//! The loads of the sections: adds to the measured filter, and a measured command.
+//! The loads of the sections: adds to a filter, and a measured command.
 
 use std::ops::Range;
 
@@ -7,7 +7,6 @@ use anyhow::Result;
 use super::client::{Outcome, Stream};
 use super::instance::Instance;
 use super::items::Set;
-use super::variants::KEY;
 
 /// Items per command with many items.
 pub const MANY: u64 = 100;
@@ -25,9 +24,9 @@ pub struct Measured {
     pub requests_per_second: f64,
 }
 
-/// Adds members with these numbers to the measured filter.
-pub fn add_members(server: &Instance, numbers: Range<u64>) -> Result<Outcome> {
-    let stream = Stream { words: &["BF.MADD", KEY], set: Set::Members, items: MANY, pipeline: PIPELINE_MANY };
+/// Adds members with these numbers to a filter.
+pub fn add_members(server: &Instance, key: &str, numbers: Range<u64>) -> Result<Outcome> {
+    let stream = Stream { words: &["BF.MADD", key], set: Set::Members, items: MANY, pipeline: PIPELINE_MANY };
     stream.run(server.port, numbers)
 }
 

@@ -31,10 +31,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 
-use arguments::Arguments;
+use arguments::{Arguments, Section};
 use machine::Processors;
 use table::Results;
 use variants::{Bench, Variant};
@@ -44,16 +44,27 @@ const OUT: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../bench");
 /// The exit status of a script whose requirements are missing.
 const SKIPPED: u8 = 77;
 
+/// A module that is compared with ours.
+struct Peer {
+    name: &'static str,
+    /// Its file in the folder of BLOOMGATE_PEERS.
+    file: &'static str,
+    /// How the version of a server that loads it begins.
+    server: &'static str,
+}
+
+const PEERS: [Peer; 2] = [
+    Peer { name: "RedisBloom 8", file: "redisbloom-8.so", server: "Redis server v=8" },
+    Peer { name: "valkey-bloom 0.1", file: "valkeybloom-0.1.so", server: "Valkey server v=" },
+];
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let peer = match arguments.peer.then(redisbloom).transpose() {
-        Ok(peer) => peer,
-        Err(reason) => {
-            println!("SKIPPED: {reason}");
-            return ExitCode::from(SKIPPED);
-        }
-    };
-    match run(&arguments, peer) {
+    let peers = if arguments.peer { peers() } else { Vec::new() };
+    if arguments.peer && peers.is_empty() {
+        return ExitCode::from(SKIPPED);
+    }
+    match run(&arguments, peers) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error:#}");
@@ -62,19 +73,26 @@ fn main() -> ExitCode {
     }
 }
 
-/// Finds RedisBloom and a server that loads it. Otherwise says what is missing.
-fn redisbloom() -> Result<(PathBuf, PathBuf)> {
-    let folder = std::env::var_os("BLOOMGATE_PEERS").context("BLOOMGATE_PEERS names no folder with redisbloom-8.so")?;
-    let module = PathBuf::from(folder).join("redisbloom-8.so");
-    ensure!(module.exists(), "there is no {}", module.display());
-    let is_redis_8 = |program: &PathBuf| {
-        machine::output_of(program, &["--version"]).is_some_and(|text| text.starts_with("Redis server v=8"))
-    };
-    let server = testing::servers().into_iter().find(is_redis_8);
-    Ok((module, server.context("RedisBloom 8 needs a server of Redis 8 (BLOOMGATE_SERVERS)")?))
+/// Finds the other modules, each with a server that loads it, and prints which are missing.
+fn peers() -> Vec<(Variant, PathBuf)> {
+    let folder = PathBuf::from(std::env::var_os("BLOOMGATE_PEERS").unwrap_or_default());
+    let servers = testing::servers();
+    let found = PEERS.iter().map(|Peer { name, file, server }| {
+        let module = folder.join(file);
+        let loads_it = |program: &&PathBuf| {
+            machine::output_of(program, &["--version"]).is_some_and(|text| text.starts_with(server))
+        };
+        let program = servers.iter().find(loads_it);
+        if program.is_none() || !module.exists() {
+            println!("SKIPPED: {name} needs {} (BLOOMGATE_PEERS) and a {server} (BLOOMGATE_SERVERS)", module.display());
+            return None;
+        }
+        Some((Variant::peer(name, module), program?.clone()))
+    });
+    found.flatten().collect()
 }
 
-fn run(arguments: &Arguments, peer: Option<(PathBuf, PathBuf)>) -> Result<()> {
+fn run(arguments: &Arguments, peers: Vec<(Variant, PathBuf)>) -> Result<()> {
     fs::create_dir_all(OUT).with_context(|| format!("cannot make {OUT}"))?;
     let out = Path::new(OUT).canonicalize()?;
     // Before this program moves, because the processors that it may use are those of the machine.
@@ -87,23 +105,26 @@ fn run(arguments: &Arguments, peer: Option<(PathBuf, PathBuf)>) -> Result<()> {
         processors.move_this_program();
     }
     let module = testing::module();
-    let mut variants = vec![Variant::ours("bloomgate", &module, None)];
-    let server = match peer {
-        Some((peer, server)) => {
-            variants.push(Variant::redisbloom(peer));
-            server
-        }
-        None => {
-            variants.push(Variant::ours("bloomgate, LAYOUT redisbloom", &module, Some("redisbloom")));
-            testing::servers().swap_remove(0)
-        }
+    let others = if peers.is_empty() {
+        let layout = Variant::ours("bloomgate, LAYOUT redisbloom", &module, Some("redisbloom"));
+        vec![(layout, testing::servers().swap_remove(0))]
+    } else {
+        peers
     };
-    let bench = Bench { variants, server, quick: arguments.quick, largest: arguments.largest, processors };
-    let mut results = Results::new(out.join("tables.md"), head(&bench, machine)?);
+    let bench = |(other, server)| {
+        let variants = vec![Variant::ours("bloomgate", &module, None), other];
+        Bench { variants, server, quick: arguments.quick, largest: arguments.largest, processors: processors.clone() }
+    };
+    let benches: Vec<Bench> = others.into_iter().map(bench).collect();
+    let mut results = Results::new(out.join("tables.md"), head(&benches, machine)?);
     for section in &arguments.sections {
+        // The others need commands or settings that only the first peer has, or would take too long.
+        let benches = if *section == Section::Peer { &benches[..] } else { &benches[..1] };
         eprintln!("bench: {section}");
         let start = Instant::now();
-        sections::run(*section, &bench, &mut results).with_context(|| format!("section {section}"))?;
+        for bench in benches {
+            sections::run(*section, bench, &mut results).with_context(|| format!("section {section}"))?;
+        }
         eprintln!("bench: {section} took {:.0} s", start.elapsed().as_secs_f64());
     }
     println!("the tables are in {}", out.display());
@@ -111,24 +132,26 @@ fn run(arguments: &Arguments, peer: Option<(PathBuf, PathBuf)>) -> Result<()> {
 }
 
 /// What every reader of the figures must know.
-fn head(bench: &Bench, machine: Vec<(&'static str, String)>) -> Result<String> {
+fn head(benches: &[Bench], machine: Vec<(&'static str, String)>) -> Result<String> {
     let words = std::env::args().skip(1).filter(|word| word != "--bench").collect::<Vec<_>>().join(" ");
     let mut lines = vec![("command", format!("`{}`", format!("scripts/bench {words}").trim_end()))];
     lines.extend(machine);
-    for index in 0..bench.variants.len() {
-        let running = bench.start(index, false).context(bench.variants[index].name)?;
-        lines.push(("module", format!("{}: {}", running.variant.name, variants::module_version(&running.server)?)));
-    }
     if let Some(commit) = machine::output_of("git", &["describe", "--always", "--dirty"]) {
         lines.push(("commit", commit));
     }
-    lines.push(("server", machine::output_of(&bench.server, &["--version"]).unwrap_or_default()));
-    lines.push(match &bench.processors {
+    for bench in benches {
+        lines.push(("server", machine::output_of(&bench.server, &["--version"]).unwrap_or_default()));
+        for index in 0..bench.variants.len() {
+            let running = bench.start(index, false).context(bench.variants[index].name)?;
+            lines.push(("module", format!("{}: {}", running.variant.name, variants::module_version(&running.server)?)));
+        }
+    }
+    lines.push(match &benches[0].processors {
         Some(found) => ("processors", format!("servers on {}, clients on {}", found.server, found.client)),
         None => ("processors", "chosen by the system".to_owned()),
     });
     let mut text = "# Measurements\n\n".to_owned();
-    if bench.quick {
+    if benches[0].quick {
         text += "**A quick run with smaller filters and fewer rounds: its figures are only for a first look.**\n\n";
     }
     text += "Written by `scripts/bench`. Figures are medians of the rounds, with their minimum (least) and maximum (most).\n\n";

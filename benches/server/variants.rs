@@ -1,5 +1,5 @@
-//! The variants that are compared: our module with its native layout, and the same module with RedisBloom's layout or RedisBloom
-//! itself in its place. Each runs in its own server. If one does not start or refuses a filter, the notes of the table name it,
+//! The variants that are compared: our module with its native layout, and the same module with RedisBloom's layout or another
+//! module in its place. Each runs in its own server. If one does not start or refuses a filter, the notes of the table name it,
 //! and the others continue.
 
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::instance::Instance;
-use super::machine::Processors;
+use super::machine::{self, Processors};
 
 /// The key of the measured filter.
 pub const KEY: &str = "f";
@@ -33,9 +33,9 @@ impl Variant {
         Self { name, module: module.to_owned(), is_ours: true, layout }
     }
 
-    /// RedisBloom.
-    pub const fn redisbloom(module: PathBuf) -> Self {
-        Self { name: "RedisBloom 8", module, is_ours: false, layout: None }
+    /// Another module.
+    pub const fn peer(name: &'static str, module: PathBuf) -> Self {
+        Self { name, module, is_ours: false, layout: None }
     }
 
     /// Whether it is our module with its native layout.
@@ -69,6 +69,13 @@ pub struct Running {
 }
 
 impl Bench {
+    /// Returns the name and version of the server's program, such as `Redis 8.2.3`.
+    pub fn server_name(&self) -> String {
+        let text = machine::output_of(&self.server, &["--version"]).unwrap_or_default();
+        let words: Vec<&str> = text.split_whitespace().filter(|word| *word != "server").take(2).collect();
+        words.join(" ").replace("v=", "")
+    }
+
     /// Returns the number of rounds: the first number, or the second in a quick run.
     pub const fn rounds(&self, full: usize, quick: usize) -> usize {
         if self.quick { quick } else { full }
@@ -133,10 +140,16 @@ impl Running {
 
     /// Replaces the filter with an empty fixed one.
     pub fn reserve(&self, capacity: u64) -> Result<()> {
-        let capacity = capacity.to_string();
-        let mut words = vec!["BF.RESERVE", KEY, RATE, &capacity, "NONSCALING"];
-        words.extend(self.variant.layout.into_iter().flat_map(|layout| ["LAYOUT", layout]));
         self.server.call(&["DEL", KEY])?;
+        self.create(KEY, RATE, capacity, &["NONSCALING"])
+    }
+
+    /// Creates a filter.
+    pub fn create(&self, key: &str, rate: &str, capacity: u64, options: &[&str]) -> Result<()> {
+        let capacity = capacity.to_string();
+        let mut words = vec!["BF.RESERVE", key, rate, &capacity];
+        words.extend(options);
+        words.extend(self.variant.layout.into_iter().flat_map(|layout| ["LAYOUT", layout]));
         self.server.call(&words)?;
         Ok(())
     }

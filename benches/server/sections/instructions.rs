@@ -43,7 +43,7 @@ fn commands(bench: &Bench, index: usize, table: &mut Table) -> Result<()> {
     let running = bench.start_counted(index)?;
     let server = &running.server;
     running.reserve(CAPACITY)?;
-    load::add_members(server, 0..CAPACITY / 100 * 14)?;
+    load::add_members(server, KEY, 0..CAPACITY / 100 * 14)?;
     let cases = [
         ("EXISTS", None, Set::Absent, 1),
         ("EXISTS", None, Set::Absent, 100),

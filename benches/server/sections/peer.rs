@@ -1,16 +1,18 @@
 //! Single commands, next to the server's EXISTS and to the same command of other modules: on a filter that was reserved for its
-//! items and is much larger than the cache, on one that grew from each module's defaults, and on one that fits the cache.
+//! items and is much larger than the cache, on one that grew from the usual defaults, and on one that fits the cache. Before that,
+//! the memory of filters of many sizes and rates.
 
 use std::ops::Range;
 
 use anyhow::Result;
 
-use crate::client::{Outcome, Stream};
+use crate::client::Stream;
 use crate::items::Set;
 use crate::load::{self, MANY, PIPELINE_MANY};
 use crate::statistics::{Samples, part_of};
 use crate::table::{Cell, Results, Table, summary};
 use crate::variants::{Bench, KEY, RATE, Running};
+use testing::eventually;
 
 const RESERVED: &str = "reserved";
 const GROWN: &str = "grown";
@@ -49,6 +51,24 @@ struct Figures {
     requests: Samples,
 }
 
+/// A filter whose memory is measured.
+#[derive(Clone, Copy)]
+enum Shape {
+    /// Created for 100 items at 1%, the defaults of ours, RedisBloom 8 and valkey-bloom 1.x, and filled with this many.
+    Grown(u64),
+    /// Reserved with a capacity, a rate and options, and empty.
+    Reserved(u64, &'static str, &'static [&'static str]),
+}
+
+/// The memory of a shape with a variant.
+struct Memory {
+    used_bytes: f64,
+    usage_bytes: u64,
+    layers: u64,
+    /// The share of absent items that it takes for members, with its standard error.
+    rate: Option<(f64, f64)>,
+}
+
 fn cases() -> Vec<Case> {
     let case = |command, filter, items, set| Case { command, filter, items, set };
     let mut cases = vec![case("EXISTS", "", 1, Set::Absent), case("EXISTS", "", MANY, Set::Absent)];
@@ -75,14 +95,13 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     };
     let rounds = bench.rounds(5, 2) as u64;
     let (mut faults, mut ready) = (Vec::new(), Vec::new());
-    let columns =
-        ["filter", "variant", "items", "layers", "MEMORY USAGE", "bits/item", "filled, items/s", "rate measured"];
-    let mut memory = Table::new("Memory", &columns);
+    let shapes = shapes(&sizes);
+    let mut memory: Vec<Vec<Memory>> = bench.variants.iter().map(|_| Vec::new()).collect();
     let all = bench.start_all(&mut faults);
     for running in &all {
         eprintln!("bench: peer, filling {}", running.variant.name);
-        if let Some(rows) = bench.attempt(running.index, &mut faults, || prepare(bench, running, &sizes)) {
-            rows.into_iter().for_each(|row| memory.row(row));
+        let memory = &mut memory[running.index];
+        if bench.attempt(running.index, &mut faults, || prepare(bench, running, &sizes, &shapes, memory)).is_some() {
             ready.push(running);
         }
     }
@@ -97,8 +116,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     }
     let mut table = commands_table(bench, &cases, &figures);
     table.note(format!(
-        "`reserved` is a fixed filter for {} items at 1% that is {FILLED}% full. `grown` was created by the first BF.MADD with the \
-         module's defaults, and grew to {} items. Both get slightly fuller with each of the {rounds} rounds. `{SMALL}` is a fixed filter \
+        "`reserved` is a fixed filter for {} items at 1% that is {FILLED}% full. `grown` was created for 100 items, and grew to {}. Both get slightly fuller with each of the {rounds} rounds. `{SMALL}` is a fixed filter \
          for {SMALL_CAPACITY} items that is {FILLED}% full before each round. Lookups are of absent items, adds of new ones: URLs of 70 \
          bytes. BF.CARD opens the key and replies with a stored number, which any command of a module has to do.",
         sizes.capacity, sizes.grown
@@ -109,12 +127,18 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     );
     faults.into_iter().for_each(|fault| table.note(fault));
     results.table(&table)?;
-    memory.note(format!(
-        "The same filters before the first round. Bits are per item of the capacity for the reserved filter, and per item added for the \
-         one that grew. The rate is that of items that were never added, with its standard error, for a filter at {RATE}; the reserved \
-         one is far from full. Filled once, by BF.MADD of {MANY}."
-    ));
-    results.table(&memory)
+    results.table(&memory_table(bench, &shapes, &memory))
+}
+
+/// The last of each kind are those that the commands are measured on.
+fn shapes(sizes: &Sizes) -> Vec<Shape> {
+    let million = sizes.grown / 10;
+    let mut shapes: Vec<Shape> = [100, 700, 3_100, 12_700, million, sizes.grown].map(Shape::Grown).into();
+    for rate in ["0.01", "0.0001", "0.000001", "0.0000001"] {
+        shapes.extend([&["NONSCALING"][..], &[]].map(|options| Shape::Reserved(million, rate, options)));
+    }
+    shapes.push(Shape::Reserved(sizes.capacity, RATE, &["NONSCALING"]));
+    shapes
 }
 
 fn commands_table(bench: &Bench, cases: &[Case], figures: &[Vec<Figures>]) -> Table {
@@ -132,7 +156,7 @@ fn commands_table(bench: &Bench, cases: &[Case], figures: &[Vec<Figures>]) -> Ta
         "least/s",
         "most/s",
     ];
-    let mut table = Table::new("Commands", &columns);
+    let mut table = Table::new(&format!("Commands on {}", bench.server_name()), &columns);
     for (index, case) in cases.iter().enumerate() {
         for (variant, rows) in bench.variants.iter().zip(figures) {
             let Figures { microseconds, requests } = &rows[index];
@@ -149,44 +173,112 @@ fn commands_table(bench: &Bench, cases: &[Case], figures: &[Vec<Figures>]) -> Ta
     table
 }
 
-/// Creates and fills both large filters. Returns the rows of the table of memory.
-fn prepare(bench: &Bench, running: &Running, sizes: &Sizes) -> Result<[Vec<Cell>; 2]> {
-    let server = &running.server;
-    // The first add creates the filter from the module's defaults.
-    running.use_layout()?;
-    let grown = load::add_members(server, 0..sizes.grown)?;
-    let grown = filter_row(bench, running, GROWN, sizes.grown, &grown)?;
-    server.call(&["RENAME", KEY, GROWN])?;
-    running.reserve(sizes.capacity)?;
-    let reserved = load::add_members(server, 0..sizes.capacity * FILLED / 100)?;
-    let reserved = filter_row(bench, running, RESERVED, sizes.capacity, &reserved)?;
-    server.call(&["RENAME", KEY, RESERVED])?;
-    Ok([reserved, grown])
+fn memory_table(bench: &Bench, shapes: &[Shape], memory: &[Vec<Memory>]) -> Table {
+    let columns = [
+        "filter",
+        "requested rate",
+        "items",
+        "variant",
+        "layers",
+        "used_memory",
+        "x bloomgate",
+        "MEMORY USAGE",
+        "bits/item",
+        "measured rate",
+    ];
+    let mut table = Table::new(&format!("Memory on {}", bench.server_name()), &columns);
+    for (index, shape) in shapes.iter().enumerate() {
+        for (variant, rows) in bench.variants.iter().zip(memory) {
+            // A variant that failed has no rows from there on.
+            let Some(row) = rows.get(index) else { continue };
+            let (kind, rate, items) = match *shape {
+                Shape::Grown(items) => (GROWN.to_owned(), RATE, items),
+                Shape::Reserved(capacity, rate, options) => {
+                    (format!("{RESERVED} {}", options.concat()), rate, capacity)
+                }
+            };
+            let measured = row
+                .rate
+                .map_or(Cell::Empty, |(part, error)| format!("{:.4}% +-{:.4}%", part * 100.0, error * 100.0).into());
+            table.row([
+                kind.trim_end().into(),
+                rate.into(),
+                items.into(),
+                variant.name.into(),
+                row.layers.into(),
+                Cell::Number(row.used_bytes, 4),
+                memory[0].get(index).map(|ours| row.used_bytes / ours.used_bytes).into(),
+                row.usage_bytes.into(),
+                Cell::Number(8.0 * row.used_bytes / items as f64, 4),
+                measured,
+            ]);
+        }
+    }
+    table.note(format!(
+        "`{GROWN}` was created for 100 items at 1%, the usual defaults, and holds the items; `{RESERVED}` was reserved for them and \
+         is empty. used_memory is what the server's memory grew by for each of as many filters as hold a million items, with its key; \
+         bits are computed from it. MEMORY USAGE is what the module reports. The measured rate is that of items that were never added to \
+         one of the filters, with its standard error: small filters differ by chance."
+    ));
+    table
 }
 
-/// Describes the filter at `KEY`.
-fn filter_row(bench: &Bench, running: &Running, name: &str, items: u64, filled: &Outcome) -> Result<Vec<Cell>> {
+/// Creates the filters of all shapes, fills those for the commands and names them.
+fn prepare(bench: &Bench, running: &Running, sizes: &Sizes, shapes: &[Shape], memory: &mut Vec<Memory>) -> Result<()> {
     let server = &running.server;
-    let memory_bytes = server.number(&["MEMORY", "USAGE", KEY])?;
-    let stream = Stream { words: &["BF.MEXISTS", KEY], set: Set::Absent, items: MANY, pipeline: PIPELINE_MANY };
-    let questions = stream.run(server.port, 0..bench.size(2_000_000, 200_000))?.answers;
-    let (part, error) = part_of(questions.ones, questions.all);
-    Ok(vec![
-        name.into(),
-        running.variant.name.into(),
-        items.into(),
-        server.number(&["BF.INFO", KEY, "FILTERS"])?.into(),
-        memory_bytes.into(),
-        Cell::Number(8.0 * memory_bytes as f64 / items as f64, 4),
-        Cell::Number(filled.commands_per_second() * MANY as f64, 3),
-        format!("{:.4}% +-{:.4}%", part * 100.0, error * 100.0).into(),
-    ])
+    for (number, shape) in shapes.iter().enumerate() {
+        let before = used_memory(running)?;
+        let (Shape::Grown(items) | Shape::Reserved(items, ..)) = *shape;
+        let copies = (1_000_000 / items).max(1);
+        let mut key = String::new();
+        for copy in 0..copies {
+            key = format!("{number}:{copy}");
+            match *shape {
+                Shape::Grown(items) => {
+                    running.create(&key, RATE, 100, &[])?;
+                    load::add_members(server, &key, 0..items)?;
+                }
+                Shape::Reserved(capacity, rate, options) => running.create(&key, rate, capacity, options)?,
+            }
+        }
+        let used_bytes = used_memory(running)?.saturating_sub(before) as f64 / copies as f64;
+        let rate = match shape {
+            Shape::Grown(_) => Some(rate(bench, running, &key)?),
+            Shape::Reserved(..) => None,
+        };
+        memory.push(Memory {
+            used_bytes,
+            usage_bytes: server.number(&["MEMORY", "USAGE", &key])?,
+            layers: server.number(&["BF.INFO", &key, "FILTERS"])?,
+            rate,
+        });
+        let name = if rate.is_some() { GROWN } else { RESERVED };
+        server.call(&["RENAME", &key, name])?;
+    }
+    load::add_members(server, RESERVED, 0..sizes.capacity * FILLED / 100)?;
+    Ok(())
+}
+
+/// Returns the server's memory once no other client is connected, whose buffers would be part of it.
+fn used_memory(running: &Running) -> Result<u64> {
+    let server = &running.server;
+    eventually("all clients to be gone", || {
+        server.info_number("clients", "connected_clients").is_ok_and(|clients| clients == 1)
+    });
+    server.info_number("memory", "used_memory")
+}
+
+/// Measures the share of absent items that a filter takes for members, and its standard error.
+fn rate(bench: &Bench, running: &Running, key: &str) -> Result<(f64, f64)> {
+    let stream = Stream { words: &["BF.MEXISTS", key], set: Set::Absent, items: MANY, pipeline: PIPELINE_MANY };
+    let answers = stream.run(running.server.port, 0..bench.size(2_000_000, 200_000))?.answers;
+    Ok(part_of(answers.ones, answers.all))
 }
 
 /// A round of all cases.
 fn measure(running: &Running, sizes: &Sizes, round: u64, cases: &[Case], figures: &mut [Figures]) -> Result<()> {
     running.reserve(SMALL_CAPACITY)?;
-    load::add_members(&running.server, 0..SMALL_CAPACITY * FILLED / 100)?;
+    load::add_members(&running.server, KEY, 0..SMALL_CAPACITY * FILLED / 100)?;
     for (case, figures) in cases.iter().zip(figures) {
         let key = if case.filter == SMALL { KEY } else { case.filter };
         let words = [case.command, key];

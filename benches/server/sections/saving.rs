@@ -124,7 +124,7 @@ fn round(bench: &Bench, index: usize, capacity: u64, most: u64, figures: &mut Fi
     running.reserve(capacity)?;
     let filled = capacity / 1000 * FILLED_THOUSANDTHS;
     let server = &running.server;
-    load::add_members(server, 0..filled)?;
+    load::add_members(server, KEY, 0..filled)?;
     let mut load = Load::new(server.port, filled)?;
     let phase = AtomicUsize::new(ALONE);
     let is_saving = || -> Result<bool> { Ok(server.info_number("persistence", "rdb_bgsave_in_progress")? != 0) };

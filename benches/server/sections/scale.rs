@@ -77,7 +77,7 @@ const fn is_measured(variant: &Variant, size: u64) -> bool {
 fn round(bench: &Bench, running: &Running, size: u64, row: &mut Row) -> Result<()> {
     let server = &running.server;
     running.reserve(size)?;
-    let (adding, added) = server.statistics_of("BF.MADD", || load::add_members(server, 0..size))?;
+    let (adding, added) = server.statistics_of("BF.MADD", || load::add_members(server, KEY, 0..size))?;
     let questions = bench.size(2_000_000, 200_000);
     let stream = Stream { words: &["BF.MEXISTS", KEY], set: Set::Absent, items: MANY, pipeline: PIPELINE_MANY };
     let (looking, outcome) = server.statistics_of("BF.MEXISTS", || stream.run(server.port, 0..questions))?;
