@@ -4,7 +4,7 @@ use super::golden::{TODAY, snapshot};
 use super::model::{Layer, Model};
 use super::words::{TheirPrimary, assert_ends_the_server, encode, encode_chunk, following};
 use testing::{
-    Connection, Server, Stop, array, dump, eventually, integer, ok, on_every_server, simple, start_on_commands,
+    Connection, Server, Stop, array, dump, error, eventually, integer, ok, on_every_server, simple, start_on_commands,
 };
 
 /// A sound filter of two small layers.
@@ -51,6 +51,25 @@ fn a_header_that_announces_much_costs_little() {
             assert!(kilobytes < 100_000, "{kilobytes} kB were resident");
         }
         assert_eq!(client.run("DEL k"), integer(1));
+        client.assert_no_filters();
+    });
+}
+
+/// RedisBloom's pull request 1065 proposes a seed and another hash: encoding 5, and 16 more bytes in the header of a dump. A filter
+/// that was read without them would report its items absent.
+#[test]
+fn a_newer_encoding_is_refused_by_its_number() {
+    on_every_server(|program| {
+        let server = Server::with(program).start();
+        let mut client = server.connect();
+        let known = "version 5 of the layout is not known";
+        let refused = client.call::<&[u8]>(&[b"RESTORE", b"k", b"0", &sound().payload(5)]);
+        assert_eq!(refused, error("ERR Bad data format"));
+        assert!(server.log().contains(&format!("bloomgate: cannot load a filter: {known}")), "{}", server.log());
+        let header = sound().header();
+        let newer = [&header[..20], &[7; 16], &header[20..]].concat();
+        let refused = client.call::<&[u8]>(&[b"BF.LOADCHUNK", b"k", b"1", &newer]);
+        assert_eq!(refused, error(&format!("ERR received bad data: {known}")));
         client.assert_no_filters();
     });
 }

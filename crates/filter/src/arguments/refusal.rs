@@ -146,8 +146,10 @@ impl fmt::Display for Refusal {
             Self::Filter(error) => return write_filter(error, f),
             Self::Dump(_) => "ERR invalid iterator",
             Self::Load(_) => "ERR bloom object decoding failed",
+            Self::Chunk(error) | Self::Header(error @ format::Error::UnknownVersion(_)) => {
+                return write!(f, "ERR received bad data: {error}");
+            }
             Self::Header(_) => "ERR received bad data",
-            Self::Chunk(error) => return write!(f, "ERR received bad data: {error}"),
         })
     }
 }

@@ -44,7 +44,7 @@ impl Arrival {
         // RedisBloom's header begins with a number of items, which may equal our magic. But it states its own length, and
         // none of our headers has that length.
         match RedisBloomArrival::begin(data, ceiling) {
-            Err(Error::NotADump | Error::Truncated) if records::is_header(data) => {
+            Err(Error::NotADump | Error::UnknownVersion(_) | Error::Truncated) if records::is_header(data) => {
                 Arriving::begin(iterator, data, ceiling).map(Self::Own)
             }
             result => result.map(Self::RedisBloom),
@@ -54,7 +54,7 @@ impl Arrival {
     /// Returns the kind of filter whose dump begins with this record: `native`, `windowed`, `counting` or `redisbloom`.
     pub fn kind_of(header: &[u8]) -> Result<&'static str, Error> {
         match redisbloom::dump::decode_header(header) {
-            Err(Error::NotADump | Error::Truncated) if records::is_header(header) => {
+            Err(Error::NotADump | Error::UnknownVersion(_) | Error::Truncated) if records::is_header(header) => {
                 Filter::kind_name(records::open_header(header)?.0)
             }
             result => result.map(|_| "redisbloom"),

@@ -154,6 +154,8 @@ pub fn redisbloom_dumps(all: &Inputs) {
     dump(Error::Different, "another-chunk-again", &[(0, &[0; 100]), (256u16.wrapping_sub(100) as u8, &[1; 100])]);
     dump(Error::BeyondEnd, "a-chunk-after-the-end", &[(0, &[0; 144]), (0, &[0; 60]), (100, &[0])]);
     dump(Error::BeyondEnd, "a-chunk-that-begins-before-the-first", &[(256u16.wrapping_sub(5) as u8, &[0; 3])]);
+    let newer = [&header[..20], &[0; 16], &header[20..]].concat();
+    refused(all, Error::UnknownVersion(5), REDISBLOOM_DUMP, "header-of-encoding-5", &records([(0, &newer[..])]));
     refused(all, Error::Truncated, REDISBLOOM_DUMP, "no-records", &[2]);
 }
 

@@ -124,7 +124,8 @@ fn every_error_of_a_decoder_has_an_input() {
         (REDISBLOOM_SNAPSHOT, "Truncated UnknownVersion OutOfRange Unsound AboveCeiling".to_owned()),
         (
             REDISBLOOM_DUMP,
-            "Truncated NotADump OutOfRange WrongLength Gap BeyondEnd TooLong Different Unsound AboveCeiling".to_owned(),
+            "Truncated UnknownVersion NotADump OutOfRange WrongLength Gap BeyondEnd TooLong Different Unsound AboveCeiling"
+                .to_owned(),
         ),
         (VALKEY_BLOOM_SNAPSHOT, "Truncated UnknownVersion OutOfRange WrongLength Unsound".to_owned()),
         (VALKEY_BLOOM_LOAD, "Truncated UnknownVersion OutOfRange WrongLength Unsound".to_owned()),

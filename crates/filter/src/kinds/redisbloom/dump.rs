@@ -12,6 +12,8 @@
 //! A header without growth comes from a release before 2.2, whose seeds are not known (see the snapshot, below), except where its
 //! options are those of 2.2 and later. RedisShake writes such a header for a filter of those releases if it is told that the
 //! target is RedisBloom 1.0. Their seeds have 64 bits.
+//!
+//! Encoding 5, which RedisBloom's pull request 1065 proposes, has a seed and another hash: 16 more bytes in the header. It is refused.
 
 use super::{DoubleHash, GROWTH, NOROUND, RedisBloom, RedisBloomFilter};
 use crate::cells::{BitArray, copy_to_zeros, is_zero};
@@ -33,6 +35,7 @@ const FRONT_BYTES: usize = 20;
 const LAYER_BYTES: usize = 53;
 const FRONT_BYTES_WITHOUT_GROWTH: usize = 16;
 const LAYER_BYTES_WITH_SHORT_ENTRIES: usize = 49;
+const FRONT_BYTES_OF_ENCODING_5: usize = 36;
 
 /// The layers in a header.
 pub type Layers = Vec<LayerDescription<Flat<DoubleHash>>>;
@@ -60,8 +63,8 @@ pub fn encode_header(filter: &RedisBloomFilter) -> Result<Vec<u8>, Error> {
 /// Reads the rules and layers in a header. The filter decides whether it can have them.
 ///
 /// # Errors
-/// [`Error::NotADump`] for a length that no header has; [`Error::OutOfRange`]; [`Error::Filter`] if there is no memory for the
-/// layers.
+/// [`Error::NotADump`] for a length that no header has; [`Error::UnknownVersion`]; [`Error::OutOfRange`]; [`Error::Filter`] if there
+/// is no memory for the layers.
 pub fn decode_header(header: &[u8]) -> Result<(RedisBloom, Layers), Error> {
     let mut fields = ByteSource(header);
     let _items = fields.u64()?;
@@ -74,6 +77,7 @@ pub fn decode_header(header: &[u8]) -> Result<(RedisBloom, Layers), Error> {
         () if has_length(FRONT_BYTES, LAYER_BYTES) => (true, false),
         () if has_short_entries(FRONT_BYTES) => (true, true),
         () if has_short_entries(FRONT_BYTES_WITHOUT_GROWTH) => (false, true),
+        () if has_length(FRONT_BYTES_OF_ENCODING_5, LAYER_BYTES) => return Err(Error::UnknownVersion(5)),
         () => return Err(Error::NotADump),
     };
     let options = fields.u32()?;
