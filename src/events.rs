@@ -76,7 +76,7 @@ unsafe extern "C" fn raised(
                 || change == raw::REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_AOF_START;
             data_type::snapshot_changed(writes_here);
         }
-        raw::REDISMODULE_EVENT_CONFIG => ceiling::maxmemory_changed(context),
+        raw::REDISMODULE_EVENT_CONFIG => ceiling::settings_changed(context),
         _ => {}
     }
 }

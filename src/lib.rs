@@ -104,7 +104,7 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     }
     freeing::register();
     keys::begin_generations(context);
-    ceiling::maxmemory_changed(context);
+    ceiling::settings_changed(context);
     events::register_information(context);
     events::subscribe(context);
     config::register(context)

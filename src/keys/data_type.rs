@@ -123,6 +123,10 @@ impl Ceiling for LoadCeiling {
         }
     }
 
+    fn counts_rounding(&self) -> bool {
+        matches!(self, Self::Client(ceiling) if ceiling.counts_rounding())
+    }
+
     fn layers_max(&self) -> usize {
         match self {
             Self::Client(ceiling) => ceiling.layers_max(),
@@ -249,7 +253,8 @@ unsafe extern "C" fn copy(
 /// one.
 fn try_copy(context: Context, value: &Value) -> Result<Box<Stored>, Error> {
     if context.is_primary() {
-        ServerCeiling::of(context).allow(0, value.contents().size_bytes)?;
+        let size_bytes = value.contents().size_bytes;
+        ServerCeiling::of(context).allow(0, size_bytes, value.allocated_bytes().saturating_sub(size_bytes))?;
     }
     value.try_clone().and_then(Stored::boxed)
 }

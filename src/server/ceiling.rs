@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bloomgate_filter::{CLIENT_LAYERS_MAX, Ceiling};
+use bloomgate_filter::{CLIENT_LAYERS_MAX, Ceiling, allocator_is_jemalloc};
 
 use super::{freeing, role};
 use crate::context::{Context, Text};
@@ -34,12 +34,14 @@ const DATABASES: u32 = 16;
 /// The server's `maxmemory`; 0: no limit.
 static MAXMEMORY: AtomicU64 = AtomicU64::new(0);
 
-/// Reads `maxmemory` when the module is loaded and whenever a setting has changed. To ask for it, the server computes all of INFO's
-/// memory section, which takes too long for every add.
-pub fn maxmemory_changed(context: Context) {
-    if let Some(bytes) = Information::of(context, c"memory").and_then(|memory| memory.number(c"maxmemory")) {
+/// Reads `maxmemory` and the allocator's name when the module is loaded and whenever a setting has changed. To ask for them, the server
+/// computes all of INFO's memory section, which takes too long for every add.
+pub fn settings_changed(context: Context) {
+    let Some(memory) = Information::of(context, c"memory") else { return };
+    if let Some(bytes) = memory.number(c"maxmemory") {
         MAXMEMORY.store(bytes, Relaxed);
     }
+    allocator_is_jemalloc(memory.text(c"mem_allocator").is_some_and(|name| name.starts_with("jemalloc")));
 }
 
 /// Whether there is room for this much more memory under `maxmemory`, before the server evicts keys or refuses commands. The allocator
@@ -90,6 +92,11 @@ impl Ceiling for ServerCeiling {
             return u64::MAX;
         }
         Memory::now(self.context).map_or(u64::MAX, |memory| memory.room(metrics::BYTES.get(), metrics::OBJECTS.get()))
+    }
+
+    /// The configured ceiling is one of sizes, the others of memory.
+    fn counts_rounding(&self) -> bool {
+        config::max_filter_bytes() == 0
     }
 
     fn layers_max(&self) -> usize {

@@ -5,10 +5,17 @@ use std::process::Command;
 
 use crate::redisbloom::model::Model;
 use crate::reserve::sizes_of_a_refusal;
-use testing::{Connection, Reply, Server, eventually, integer, load_records, ok, records, with_client};
+use testing::{
+    Connection, Reply, Server, eventually, integer, load_records, ok, on_every_server, records, with_client,
+};
 
 fn memory_usage(client: &mut Connection, key: &str) -> i64 {
     client.run(&format!("MEMORY USAGE {key}")).number()
+}
+
+/// The size without what the allocator adds.
+fn size(client: &mut Connection, key: &str) -> i64 {
+    client.run(&format!("BF.INFO {key}")).field("Size").number()
 }
 
 #[test]
@@ -16,7 +23,7 @@ fn a_reserved_filter_is_no_larger_than_redisblooms() {
     with_client(|_, client| {
         for (key, rate, most_bits) in [("percent", "0.01", 11.03), ("permille", "0.001", 15.85)] {
             client.run(&format!("BF.RESERVE {key} {rate} 1000000"));
-            let bytes = memory_usage(client, key);
+            let bytes = size(client, key);
             let bits = bytes as f64 * 8.0 / 1e6;
             eprintln!("1,000,000 items at {rate}: {bytes} bytes, {bits:.3} bits an item");
             assert!(bits <= most_bits, "{rate}: {bits} bits an item");
@@ -55,7 +62,7 @@ fn a_filter_that_grew_to_ten_million_items_takes_26_bits_an_item_at_most() {
             }
         }
         assert_eq!(client.run("BF.CARD k"), integer(10_000_000));
-        let bytes = memory_usage(client, "k");
+        let bytes = size(client, "k");
         let bits = bytes as f64 * 8.0 / 1e7;
         let layers = client.run("BF.INFO k").field("Number of filters").number();
         eprintln!("grown to 10,000,000 items: {bytes} bytes, {layers} layers, {bits:.3} bits an item");
@@ -71,7 +78,7 @@ fn ten_gibibytes_take_no_memory_until_they_are_used() {
         client.run("BF.RESERVE warm-up 0.01 100");
         let before = resident_bytes(server);
         let capacity = reserve_about_ten_gibibytes(client);
-        let size = client.run("BF.INFO k").field("Size").number();
+        let size = size(client, "k");
         let grown = resident_bytes(server) - before;
         eprintln!("{capacity} items: {size} bytes, resident memory grew by {grown}");
         eprintln!("{}", client.info("cmdstat_bf.reserve"));
@@ -119,6 +126,64 @@ fn a_sparse_filter_stays_sparse_when_it_is_loaded() {
         client.run("DEL redisbloom");
         assert_eq!(client.run("DEBUG RELOAD"), ok());
         expect_sparse("DEBUG RELOAD");
+    });
+}
+
+/// The size of a filter whose cells take 17 MiB: jemalloc rounds them up to 20.
+const ROUNDED_UP: &str = "0.01 14700000 NONSCALING";
+
+/// Where the cells are exactly a size that the allocator has, padding for alignment would take the next size.
+#[test]
+fn alignment_takes_no_larger_size() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let (mut low, mut high) = (1_600_000, 1_800_000);
+        while high - low > 1 {
+            let capacity = i64::midpoint(low, high);
+            let before = client.info_number("used_memory");
+            assert_eq!(client.run(&format!("BF.RESERVE k 0.01 {capacity} NONSCALING")), ok());
+            let taken = client.info_number("used_memory") - before;
+            let size = size(&mut client, "k");
+            client.run("DEL k");
+            client.wait_for_frees();
+            if size <= (2 << 20) + 1024 {
+                low = capacity;
+                assert!(taken < 2200 << 10, "{taken} bytes for {size}");
+            } else {
+                high = capacity;
+            }
+        }
+    });
+}
+
+#[test]
+fn the_ceiling_counts_what_the_allocator_takes() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        assert_eq!(client.run(&format!("BF.RESERVE k {ROUNDED_UP}")), ok());
+        let (size, usage) = (size(&mut client, "k"), memory_usage(&mut client, "k"));
+        let rounds = client.info("mem_allocator").contains("jemalloc");
+        assert_eq!(usage - size > 2 << 20, rounds, "{size} bytes take {usage}");
+        let payload = client.run("DUMP k").bytes().to_vec();
+        let reserve = format!("BF.RESERVE new {ROUNDED_UP}");
+        for (room, is_refused) in [(size + (1 << 20), rounds), (usage + (1 << 20), false)] {
+            for command in [&reserve, "COPY k new", "BF.MERGE new k", "RESTORE new 0"] {
+                let limit = client.info_number("used_memory") + room;
+                assert_eq!(client.run(&format!("CONFIG SET maxmemory {limit}")), ok());
+                let mut words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+                if command.starts_with("RESTORE") {
+                    words.push(&payload);
+                }
+                let reply = client.call(&words);
+                assert_eq!(reply.is_error(), is_refused, "{command} with room for {room} bytes: {reply:?}");
+                assert_eq!(client.run("SET a write"), ok(), "after {command} with room for {room} bytes");
+                client.run("CONFIG SET maxmemory 0");
+                assert_eq!(client.run("UNLINK new"), integer((!is_refused).into()));
+                client.wait_for_frees();
+            }
+        }
     });
 }
 

@@ -29,6 +29,11 @@ pub trait Ceiling {
     /// counted like [`Chain::size_bytes`](crate::chain::Chain::size_bytes).
     fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64;
 
+    /// Whether what the allocator adds to the requested bytes counts as requested; by default, it does not.
+    fn counts_rounding(&self) -> bool {
+        false
+    }
+
     /// The most layers that a filter may have; by default, as many as its layout allows.
     fn layers_max(&self) -> usize {
         usize::MAX
@@ -45,8 +50,10 @@ pub trait Ceiling {
         true
     }
 
-    /// Requests `asked_bytes` more for a filter of `filter_bytes`.
-    fn allow(&self, filter_bytes: u64, asked_bytes: u64) -> Result<(), Error> {
+    /// Requests `asked_bytes` more for a filter of `filter_bytes`, to which the allocator adds `rounding_bytes`.
+    fn allow(&self, filter_bytes: u64, asked_bytes: u64, rounding_bytes: u64) -> Result<(), Error> {
+        let rounding_bytes = if self.counts_rounding() { rounding_bytes } else { 0 };
+        let asked_bytes = asked_bytes.saturating_add(rounding_bytes);
         let available_bytes = self.available_bytes(filter_bytes, asked_bytes);
         if asked_bytes > available_bytes { Err(Error::AboveCeiling { asked_bytes, available_bytes }) } else { Ok(()) }
     }

@@ -41,7 +41,7 @@ pub use geometry::sizing::Scaling;
 pub use host::{CLIENT_LAYERS_MAX, Ceiling, Clock, Moment, Unlimited};
 pub use kinds::{BloomFilter, Filter, RedisBloomFilter, Spec, ValkeyBloomFilter};
 pub use mask::{BATCH, Mask};
-pub use memory::try_box;
+pub use memory::{allocator_is_jemalloc, try_box};
 
 /// The example of the README, as a test.
 #[cfg(doctest)]

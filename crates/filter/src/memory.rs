@@ -3,6 +3,8 @@
 //! A separate file because the standard library has no stable fallible way to allocate zeroed memory or a box, so this needs
 //! `unsafe`.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use crate::error::Error;
 
 /// Allocates zeroed bytes. `asked_bytes` is the requested size without padding, for the error. Does not touch the pages of a
@@ -42,6 +44,37 @@ pub fn try_box<T>(value: T) -> Result<Box<T>, Error> {
     }
 }
 
+/// Whether the allocator rounds blocks up to jemalloc's size classes.
+static HAS_SIZE_CLASSES: AtomicBool = AtomicBool::new(false);
+
+/// Tells this crate whether the global allocator is jemalloc. It then counts what a block takes from the allocator, instead of
+/// what was requested.
+pub fn allocator_is_jemalloc(is_jemalloc: bool) {
+    HAS_SIZE_CLASSES.store(is_jemalloc, Relaxed);
+}
+
+/// Returns the bytes that a block of this size takes from the allocator.
+pub(crate) fn block_bytes(size_bytes: u64) -> u64 {
+    if HAS_SIZE_CLASSES.load(Relaxed) { size_class(size_bytes) } else { size_bytes }
+}
+
+/// Returns the bytes that the allocator adds to blocks of these sizes.
+pub(crate) fn rounding_bytes(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.map(|size| block_bytes(size).saturating_sub(size)).fold(0, u64::saturating_add)
+}
+
+/// Returns the size to which jemalloc rounds a block up: there are four sizes for each doubling, and multiples of 16 up to 128.
+pub(crate) const fn size_class(size_bytes: u64) -> u64 {
+    let doubling = match size_bytes.saturating_sub(1).checked_ilog2() {
+        Some(doubling) if doubling > 6 => doubling,
+        _ => 6,
+    };
+    match size_bytes.checked_next_multiple_of(1 << (doubling - 2)) {
+        Some(class) => class,
+        None => u64::MAX,
+    }
+}
+
 /// Copies elements.
 pub(crate) fn try_copy<T: Copy>(elements: &[T]) -> Result<Box<[T]>, Error> {
     let mut copy = Vec::new();
@@ -69,4 +102,25 @@ pub(crate) fn make_room<T>(list: &mut Vec<T>) -> Result<(), Error> {
 
 fn refused<T>(elements: usize) -> Error {
     Error::OutOfMemory { asked_bytes: elements.saturating_mul(size_of::<T>()) as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn size_classes_are_jemallocs() {
+        // From `bin_info` and `lextent` of `malloc_stats_print`, jemalloc 5.3.0.
+        const CLASSES: [u64; 30] = [
+            16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536,
+            1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144,
+        ];
+        for size in 1..=6144 {
+            let class = CLASSES.into_iter().find(|class| *class >= size);
+            assert_eq!(Some(size_class(size)), class, "{size} bytes");
+        }
+        let mib = |mib: u64| mib << 20;
+        assert_eq!([mib(64), mib(64) + 1, mib(80) + 1, mib(127)].map(size_class), [64, 80, 96, 128].map(mib));
+        assert_eq!([0, u64::MAX].map(size_class), [0, u64::MAX]);
+    }
 }

@@ -1,27 +1,15 @@
-//! A filter under an operator's commands: MEMORY USAGE is exact, and the module stays loaded under its name.
+//! A filter under an operator's commands: MEMORY USAGE is what the filter takes, and the module stays loaded under its name.
 
 use std::fs;
 use std::path::Path;
 
-use testing::{Connection, Server, array, eventually, integer, module, ok, on_every_server, simple};
+use testing::{Server, array, eventually, integer, module, ok, on_every_server, simple};
 
-/// Returns the size that jemalloc allocates for a request: four size classes for each power of two from 64 bytes on.
-fn size_class(bytes: i64) -> i64 {
-    if bytes <= 64 {
-        return (bytes + 15) / 16 * 16;
-    }
-    let step = 1_i64 << ((bytes - 1).ilog2() - 2);
-    (bytes + step - 1) / step * step
-}
-
-/// MEMORY USAGE counts the bytes requested from the allocator, used_memory the allocated ones. The test compares MEMORY USAGE
-/// with the bytes of the layers. With jemalloc, whose size classes are known, it also compares the growth of used_memory with
-/// the sizes to which the layers are rounded up.
+/// The tolerance is for what else the server allocates meanwhile: entries of its tables, and buffers of connections.
 #[test]
-fn memory_usage_is_what_was_requested_from_the_allocator() {
+fn memory_usage_says_what_used_memory_says() {
     on_every_server(|program| {
         let server = Server::start(program);
-        let is_jemalloc = server.connect().info("mem_allocator").starts_with("jemalloc");
         let capacities =
             [100, 1, 10, 100, 1000, 5000, 20_000, 54_321, 100_000, 222_222, 500_000, 1_500_000, 40_000_000];
         // Otherwise the server might shrink the buffer of the querying connection meanwhile.
@@ -39,33 +27,21 @@ fn memory_usage_is_what_was_requested_from_the_allocator() {
                     let growth = used_memory_alone(&server) - before;
                     let mut control = server.connect();
                     let usage = control.run("MEMORY USAGE k").number();
-                    let layers = layer_bytes(&mut control);
                     // The server's own thread frees a large filter, and reports when it is done.
                     control.run("UNLINK k");
                     // The first round only makes the server allocate what it keeps.
                     if number == 0 {
                         continue;
                     }
-                    let reported: i64 = layers.iter().sum();
-                    // For each layer its description, and a page if it is aligned to pages.
-                    let besides =
-                        4096 + layers.iter().map(|&bytes| if bytes < 256 << 10 { 256 } else { 4352 }).sum::<i64>();
-                    assert!(
-                        usage >= reported && usage <= reported + reported / 50 + besides,
-                        "{line}: {usage}, layers {reported}"
-                    );
-                    let least: i64 = layers.iter().map(|&bytes| size_class(bytes)).sum();
-                    let most: i64 = layers.iter().map(|&bytes| size_class(bytes + 4352)).sum();
-                    let near = (least - least / 50 - 4096)..=(most + most / 50 + 4096);
-                    let fits = near.contains(&growth) || !is_jemalloc;
-                    assert!(fits, "{line}, {adds} adds: grew by {growth}, reported {usage}, {near:?}");
+                    let near = (usage - growth).abs() <= usage / 100 + (32 << 10);
+                    assert!(near, "{line}, {adds} adds: used_memory grew by {growth}, MEMORY USAGE {usage}");
                     compared += 1;
                     usages += usage;
                     growths += growth;
                 }
             }
         }
-        eprintln!("{compared} filters: MEMORY USAGE {usages} in all, used_memory grew by {growths}, rounding included");
+        eprintln!("{compared} filters: MEMORY USAGE {usages} in all, used_memory grew by {growths}");
     });
 }
 
@@ -87,13 +63,6 @@ fn used_memory_alone(server: &Server) -> i64 {
     eventually("the other client to be gone", || control.info_number("connected_clients") == 1);
     eventually("the background to be idle", || control.info_number("lazyfree_pending_objects") == 0);
     control.info_number("used_memory")
-}
-
-/// Returns the bytes of each layer's bitmap, as BF.DEBUG reports them.
-fn layer_bytes(control: &mut Connection) -> Vec<i64> {
-    let lines = control.run("BF.DEBUG k");
-    let bytes = |line: &str| line.strip_prefix("bytes:")?.split(' ').next()?.parse().ok();
-    lines.elements()[1..].iter().map(|line| bytes(&line.text()).expect("a layer's line")).collect()
 }
 
 #[test]

@@ -8,11 +8,11 @@ use std::mem::take;
 use super::arch::prefetch;
 use super::{BLOCK_BYTES, BLOCK_CELLS, Cells, Mover, PAGE_BYTES, relocate_bytes};
 use crate::error::Error;
-use crate::memory::zeroed_bytes;
+use crate::memory::{size_class, zeroed_bytes};
 
 /// Size of a cache line in bytes, the least alignment of the first block.
 pub(super) const LINE_BYTES: usize = 64;
-/// Arrays of at least this size begin at a page, so that a group of blocks of 4 KiB is one page of memory.
+/// Arrays of at least this size begin at a page if that takes no more memory: then a group of blocks of 4 KiB is one page.
 pub const PAGE_ALIGNED_FROM_BYTES: usize = 256 * 1024;
 
 /// The index of a cell in its block, 0 to 511.
@@ -75,7 +75,7 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
         let alignment = alignment(size);
         let zeroed = |size| zeroed_bytes(size, size_bytes);
 
-        // Small allocations are usually aligned without padding. Large ones never are, so they are not tried.
+        // Allocations are usually aligned to lines without padding. None is aligned to pages, so that is not tried.
         let mut storage = if alignment == LINE_BYTES { Some(zeroed(size)?) } else { None };
         storage = storage.filter(|bytes| bytes.as_ptr().align_offset(alignment) == 0);
         let storage = match storage {
@@ -173,9 +173,15 @@ impl<const BLOCK: usize> Cells for BlockArray<BLOCK> {
     }
 }
 
-/// Returns the alignment of the first block in an array of `size` bytes.
+/// Returns the alignment of the first block in an array of `size` bytes. An array begins anywhere in a page if padding would take the
+/// next size class of jemalloc, and so up to a quarter more memory.
 const fn alignment(size: usize) -> usize {
-    if size >= PAGE_ALIGNED_FROM_BYTES { PAGE_BYTES } else { LINE_BYTES }
+    let padded = size.saturating_add(PAGE_BYTES - 1);
+    if size >= PAGE_ALIGNED_FROM_BYTES && size_class(padded as u64) == size_class(size as u64) {
+        PAGE_BYTES
+    } else {
+        LINE_BYTES
+    }
 }
 
 /// Returns the offset in `storage` at which `size` bytes of blocks are aligned, or the last at which they fit.
@@ -326,7 +332,8 @@ mod tests {
         for &blocks in numbers {
             let array = BlockArray::<BLOCK>::zeroed(blocks).unwrap();
             let size = blocks * BLOCK as u64;
-            let alignment = if size >= 256 * 1024 { 4096 } else { 64 };
+            // 256 KiB and 1 MiB are size classes of jemalloc, which padding would exceed.
+            let alignment = if size > 256 * 1024 && size != 1 << 20 { 4096 } else { 64 };
             assert_eq!((array.blocks(), array.bytes().len() as u64), (blocks, size));
             assert_eq!(array.bytes().as_ptr() as usize % alignment, 0, "{blocks} blocks");
             assert!(array.bytes() == vec![0; array.bytes().len()]);
@@ -336,8 +343,8 @@ mod tests {
 
     #[test]
     fn blocks_are_aligned_and_zero() {
-        are_aligned_and_zero::<64>(&[1, 2, 3, 100, 4095, 4096, 20_000]);
-        are_aligned_and_zero::<256>(&[1, 2, 3, 100, 1023, 1024, 5000]);
+        are_aligned_and_zero::<64>(&[1, 2, 3, 100, 4095, 4096, 4097, 16_384, 20_000]);
+        are_aligned_and_zero::<256>(&[1, 2, 3, 100, 1023, 1024, 1025, 4096, 5000]);
     }
 
     #[test]

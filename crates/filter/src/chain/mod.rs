@@ -25,11 +25,11 @@ pub(crate) use rules::{check_layer, reach};
 
 use crate::cells::{Cells as _, Mover, copy_to_zeros, relocate_boxed};
 use crate::error::Error;
-use crate::geometry::LayerDescription;
 use crate::geometry::sizing::Scaling;
+use crate::geometry::{Geometry as _, LayerDescription};
 use crate::hash::HashBatch;
 use crate::host::{Ceiling, Unlimited};
-use crate::memory::try_box;
+use crate::memory::{block_bytes, rounding_bytes, try_box};
 use beside::{Beside, Pending};
 use layer::{Layers, Totals};
 
@@ -94,7 +94,8 @@ impl<R: Rules> Chain<R> {
             return Err(Error::TooManyLayers);
         }
         let totals = Totals::of(layers.clone())?;
-        ceiling.allow(0, R::size_bytes(layers.len(), totals.cells_bytes))?;
+        let rounding = rounding_bytes(layers.clone().map(|layer| layer.geometry.size_bytes()));
+        ceiling.allow(0, R::size_bytes(layers.len(), totals.cells_bytes), rounding)?;
         let mut made = Layers::with_room(layers.len())?;
         for layer in layers {
             made.push(rules.empty_layer(&layer)?, totals)?;
@@ -208,14 +209,13 @@ impl<R: Rules> Chain<R> {
         self.layers.totals().cells_bytes
     }
 
-    /// The number of bytes requested from the allocator, including the filter's own fields. Visits every layer.
+    /// The number of bytes taken from the allocator, including the filter's own fields. Visits every layer.
     pub fn allocated_bytes(&self) -> u64 {
-        let fields = size_of::<Self>() + self.layers.list_bytes();
         let beside = if self.beside.is_some() { size_of::<Beside<R::Deleted>>() } else { 0 };
-        let fields = fields + beside;
+        let fields = (size_of::<Self>() + beside) as u64 + block_bytes(self.layers.list_bytes() as u64);
         let table = self.table().map_or(0, Deleted::allocated_bytes);
-        let held = (fields as u64).saturating_add(self.pending_bytes()).saturating_add(table);
-        self.layers.iter().fold(held, |sum, layer| sum.saturating_add(layer.cells().allocated_bytes()))
+        let held = fields.saturating_add(self.pending_bytes()).saturating_add(table);
+        self.layers.iter().fold(held, |sum, layer| sum.saturating_add(block_bytes(layer.cells().allocated_bytes())))
     }
 
     /// Lets the mover move its memory, except pending adds, starting at place number `first`: the layers, oldest first, then

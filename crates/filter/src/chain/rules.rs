@@ -9,6 +9,7 @@ use crate::geometry::sizing::Scaling;
 use crate::geometry::{Geometry, LayerDescription, Pends};
 use crate::hash::HashBatch;
 use crate::host::Ceiling;
+use crate::memory::rounding_bytes;
 
 /// The longest chain of a native filter, whatever its origin; [`CLIENT_LAYERS_MAX`](crate::CLIENT_LAYERS_MAX) is the limit for
 /// clients. A lookup of an absent item visits every layer.
@@ -82,7 +83,9 @@ pub(crate) fn check_layer<R: Rules>(
     }
     let before_bytes = if layers == 0 { 0 } else { R::size_bytes(layers, cells_bytes) };
     let grown_bytes = R::size_bytes(layers.saturating_add(1), cells_bytes.saturating_add(layer_bytes));
-    ceiling.allow(before_bytes.saturating_add(entries_bytes), grown_bytes.saturating_sub(before_bytes))
+    let (filter_bytes, asked_bytes) =
+        (before_bytes.saturating_add(entries_bytes), grown_bytes.saturating_sub(before_bytes));
+    ceiling.allow(filter_bytes, asked_bytes, rounding_bytes([layer_bytes].into_iter()))
 }
 
 /// How far a filter can grow.

@@ -10,7 +10,7 @@ use crate::cells::{Cells as _, Histogram, unite};
 use crate::error::Error;
 use crate::geometry::{Geometry as _, LayerDescription};
 use crate::host::Ceiling;
-use crate::memory::reserve;
+use crate::memory::{reserve, rounding_bytes};
 
 /// The planned result of a union. Carrying it out cannot fail.
 pub(crate) struct Union<R: Rules> {
@@ -195,7 +195,8 @@ impl<R: Rules> Chain<R> {
         let cells_bytes =
             lacking().fold(self.cells_bytes(), |bytes, layer| bytes.saturating_add(layer.geometry.size_bytes()));
         let size_bytes = if own == 0 { 0 } else { R::size_bytes(own, self.cells_bytes()) };
-        ceiling.allow(size_bytes, R::size_bytes(layers, cells_bytes).saturating_sub(size_bytes))?;
+        let rounding = rounding_bytes(lacking().map(|layer| layer.geometry.size_bytes()));
+        ceiling.allow(size_bytes, R::size_bytes(layers, cells_bytes).saturating_sub(size_bytes), rounding)?;
         reserve(&mut made, layers - own)?;
         for layer in lacking() {
             made.push(self.rules.empty_layer(&LayerDescription { items: 0, ..layer })?);

@@ -259,7 +259,7 @@ impl Value {
         }
     }
 
-    /// The number of bytes requested from the allocator, including its own fields. Visits every layer.
+    /// The number of bytes taken from the allocator, including its own fields. Visits every layer.
     pub fn allocated_bytes(&self) -> u64 {
         let (fields, held) = match self {
             Self::Filter(filter) => (size_of::<Self>() - size_of::<Filter>(), filter.allocated_bytes()),

@@ -295,7 +295,7 @@ impl Filter {
         if let Self::Counting(filter) = self { Some(filter) } else { None }
     }
 
-    /// The number of bytes requested from the allocator, including the filter's own fields. Visits every layer.
+    /// The number of bytes taken from the allocator, including the filter's own fields. Visits every layer.
     pub fn allocated_bytes(&self) -> u64 {
         let own = size_of::<Self>() as u64;
         if let Self::ValkeyBloom(filter) = self {

@@ -299,7 +299,7 @@ impl BloomFilter {
         if entries == 0 && self.deleted_entries() == 0 {
             return Ok(None);
         }
-        ceiling.allow(self.size_bytes(), entries.saturating_mul(size_of::<ItemHash>() as u64))?;
+        ceiling.allow(self.size_bytes(), entries.saturating_mul(size_of::<ItemHash>() as u64), 0)?;
         let mut table = try_box(Deleted::after(self.revision()))?;
         let mut readers = Vec::new();
         crate::memory::reserve(&mut readers, others.len() + 1)?;

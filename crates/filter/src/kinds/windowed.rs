@@ -355,7 +355,7 @@ impl WindowedFilter {
         self.buckets.back().map_or(0, |newest| newest.filter.remaining_capacity())
     }
 
-    /// The number of bytes requested from the allocator, including its own fields. Visits every layer.
+    /// The number of bytes taken from the allocator, including its own fields. Visits every layer.
     pub fn allocated_bytes(&self) -> u64 {
         let places = self.buckets.capacity() * size_of::<Bucket>();
         let retired = self.retired.capacity() * size_of::<BloomFilter>();
@@ -421,6 +421,10 @@ pub(crate) struct BesideBuckets<'a, C, F> {
 impl<C: Ceiling, F: Fn() -> Contents> Ceiling for BesideBuckets<'_, C, F> {
     fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64 {
         self.ceiling.available_bytes((self.others)().size_bytes.saturating_add(filter_bytes), asked_bytes)
+    }
+
+    fn counts_rounding(&self) -> bool {
+        self.ceiling.counts_rounding()
     }
 
     /// Limits the layers of all buckets together: a lookup visits them, and a dump numbers them.
