@@ -105,9 +105,10 @@ fn a_sparse_filter_stays_sparse_when_it_is_loaded() {
         client.run("BF.RESERVE windowed 0.01 100000000 WINDOW 3600 BUCKETS 3");
         let layers = Model::reserve(0.01, 100_000_000, 0);
         load_records(client, "redisbloom", &layers.chunks(layers.header()));
+        client.run("BF.RESERVE valkey-bloom 0.01 50000000 TIGHTENING 0.5 NONSCALING");
         let items: Vec<String> = (0..500).map(|number| format!("item {number}")).collect();
         let keys = ["bits", "counters", "windowed", "redisbloom"];
-        for key in keys {
+        for key in keys.iter().chain(&["valkey-bloom"]) {
             client.batched(&[b"BF.MADD", key.as_bytes()], &items);
         }
         let before = resident_bytes(server);
@@ -122,10 +123,13 @@ fn a_sparse_filter_stays_sparse_when_it_is_loaded() {
             load_records(client, key, &records);
             expect_sparse(key);
         }
-        // The server reads a layer of RedisBloom as one string.
-        client.run("DEL redisbloom");
+        // The server reads a layer of the other modules' layouts as one string, which it may keep for its next allocations.
         assert_eq!(client.run("DEBUG RELOAD"), ok());
+        client.run("MEMORY PURGE");
         expect_sparse("DEBUG RELOAD");
+        for key in ["redisbloom", "valkey-bloom"] {
+            assert!(client.batched(&[b"BF.MEXISTS", key.as_bytes()], &items).iter().all(|found| *found), "{key}");
+        }
     });
 }
 

@@ -15,6 +15,8 @@ pub use histogram::{Histogram, sampled_ones, unite};
 use std::mem::{ManuallyDrop, take};
 use std::ptr::{NonNull, slice_from_raw_parts_mut};
 
+use crate::memory::zeroed_bytes;
+
 /// Number of cells in a block, of bits or of counters.
 pub const BLOCK_CELLS: usize = 512;
 /// Size of a block in bytes: a cache line.
@@ -50,6 +52,19 @@ pub(crate) fn is_zero(bytes: &[u8]) -> bool {
 pub(crate) fn copy_to_zeros(from: &[u8], to: &mut [u8]) {
     let pages = from.chunks(PAGE_BYTES).zip(to.chunks_mut(PAGE_BYTES));
     pages.filter(|(from, _)| !is_zero(from)).for_each(|(from, to)| to.copy_from_slice(from));
+}
+
+/// Returns bytes that a server read as one string, and so made resident, in a block whose zero pages are not resident. Returns the
+/// given block if it is small, if fewer than half of its pages are zero, or if there is no memory for another one.
+pub(crate) fn sparse(bytes: Box<[u8]>) -> Box<[u8]> {
+    const FROM_BYTES: usize = 1024 * 1024;
+    let pages = bytes.len() / PAGE_BYTES;
+    if bytes.len() < FROM_BYTES || bytes.chunks(PAGE_BYTES).filter(|page| is_zero(page)).count() < pages / 2 {
+        return bytes;
+    }
+    let Ok(mut copy) = zeroed_bytes(bytes.len(), bytes.len() as u64) else { return bytes };
+    copy_to_zeros(&bytes, &mut copy);
+    copy
 }
 
 // Moves a filter's memory to other addresses, for a server that defragments its heap.

@@ -16,7 +16,7 @@
 //! Encoding 5, which RedisBloom's pull request 1065 proposes, has a seed and another hash: 16 more bytes in the header. It is refused.
 
 use super::{DoubleHash, GROWTH, NOROUND, RedisBloom, RedisBloomFilter};
-use crate::cells::{BitArray, copy_to_zeros, is_zero};
+use crate::cells::{BitArray, copy_to_zeros, is_zero, sparse};
 use crate::chain::{Layer, check_layer};
 use crate::codec::chunks::{self, Ranges};
 use crate::codec::{ByteSource, Error, Progress, Record, Sink, Source, number_of_layers, read_u32};
@@ -265,7 +265,7 @@ pub fn read_snapshot(
             to_u64((to_f64(capacity) * bits_per_item).floor())
         };
         check(modulus.div_ceil(8))?;
-        let bits = source.owned_bytes()?;
+        let bits = sparse(source.owned_bytes()?);
         let size_bytes = bits.len() as u64;
         check(size_bytes)?;
         cells_bytes = cells_bytes.saturating_add(size_bytes);

@@ -1,7 +1,7 @@
 //! The stored forms of valkey-bloom's filters: the argument of BF.LOAD, of which its AOF consists, and the snapshot.
 
 use super::{HashPair, ValkeyBloom, ValkeyBloomFilter};
-use crate::cells::BitArray;
+use crate::cells::{BitArray, sparse};
 use crate::chain::{Layer, check_layer};
 use crate::codec::{ByteSource, Error, Sink, Source, number_of_layers, read_u32};
 use crate::error;
@@ -121,7 +121,7 @@ pub fn read_snapshot(source: &mut impl Source, ceiling: &impl Ceiling) -> Result
     for index in 0..count {
         let capacity = source.u64()?;
         let items = if index + 1 == count { source.u64()? } else { capacity };
-        let stored = source.owned_bytes()?;
+        let stored = sparse(source.owned_bytes()?);
         builder.check(stored.len(), ceiling)?;
         builder.push(capacity, items, stored)?;
     }
