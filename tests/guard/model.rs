@@ -149,15 +149,13 @@ impl Model {
         })
     }
 
-    /// Checks an `absent`: an announced row is not reported absent, unless a delete was in progress. Returns false if it
-    /// was.
-    pub fn absent(&self, how: &str, id: u64, before: Before) -> bool {
+    /// Checks an `absent`: an announced row is not reported absent, unless a delete was in progress.
+    pub fn absent(&self, how: &str, id: u64, before: Before) {
         let deletes = self.with(id, |row| row.deletes);
         let fine = !before.present || before.deletes_open > 0 || deletes != before.deletes;
         if !fine {
             self.fault(format!("{how}: {id} is denied, whose version {} was announced", before.announced));
         }
-        fine
     }
 
     /// Whether a value is at least as new as the last announcement before the request.

@@ -81,11 +81,7 @@ impl Reader<'_> {
             match self.client.fetch(id, &options) {
                 Ok(Fetched::Absent) => {
                     count(&counts.absent);
-                    count(&counts.without_row);
-                    if !world.model.absent("BF.FETCH", id, before) {
-                        count(&counts.denied);
-                    }
-                    return;
+                    return world.model.absent("BF.FETCH", id, before);
                 }
                 Ok(Fetched::Hit(value)) => {
                     count(&counts.hits);
@@ -142,7 +138,6 @@ impl Reader<'_> {
                 self.world.model.value("the database", id, version, before);
             }
             None => {
-                count(&self.world.counts.without_row);
                 self.world.model.absent("the database", id, before);
             }
         }
@@ -229,7 +224,6 @@ impl Reader<'_> {
         if world.settings.way == Way::FilterAndCache {
             let found = self.client.ask(&["BF.EXISTS", FILTER, &item]).expect("the filter");
             if !found.truth() {
-                count(&counts.without_row);
                 count(&counts.absent);
                 return;
             }

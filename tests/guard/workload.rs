@@ -9,56 +9,61 @@ use std::time::{Duration, Instant};
 
 use testing::database::Database;
 use testing::{
-    Connection, Reply, Rng, Server, Stop, catch_up, eventually, figures, follow, integer, ok, on_every_server, patience,
+    Builder, Connection, Rng, Server, Stop, catch_up, eventually, figures, follow, integer, ok, on_every_server,
+    patience,
 };
 
 use crate::world::{
     FILLING, FILTER, Settings, Way, World, assert_promises, compare, look_up_every_row, make_filter, read, report, run,
-    until_looked_up, wait_for_all,
+    wait_for_all,
 };
 use crate::{one_at_a_time, seconds};
 
-/// Starts a server with settings for a guard.
-pub fn guard_server(program: &Path) -> Server {
-    Server::with(program).line("bf.auto-create no").start()
+/// A server with settings for a guard.
+fn guard_server(program: &Path) -> Builder {
+    Server::with(program).line("bf.auto-create no")
+}
+
+/// Creates the table and, on this server, the filter of its rows.
+fn prepare(settings: Settings, server: &Server) -> (Database, World) {
+    let database = Database::with_rows(settings.rows);
+    make_filter(&mut server.connect(), settings.rows);
+    let world = World::new(settings, &database, server.port);
+    (database, world)
+}
+
+/// Runs readers and writers while `meanwhile` runs. Then no row of the table may be missing, and no promise broken.
+fn keeps_its_promises(name: &str, world: &World, meanwhile: impl FnOnce()) {
+    let time = run(world, || {
+        meanwhile();
+        wait_for_all(world);
+    });
+    let rows = look_up_every_row(world);
+    report(name, world, time, rows);
+    assert_promises(world);
+}
+
+/// Injects faults for the duration of a part, and then leaves readers and writers alone for a while. Returns the number of faults.
+fn inject(seed: u64, mut fault: impl FnMut(&mut Rng, u64)) -> u64 {
+    let (mut rng, begun, mut count) = (Rng::new(seed), Instant::now(), 0);
+    while begun.elapsed() < seconds() {
+        thread::sleep(Duration::from_millis(200 + rng.below(800)));
+        fault(&mut rng, count);
+        count += 1;
+    }
+    thread::sleep(Duration::from_millis(500));
+    count
 }
 
 #[test]
 fn no_row_is_reported_absent_no_value_is_outdated_and_no_void_token_is_accepted() {
     let _turn = one_at_a_time();
     on_every_server(|program| {
-        let settings = Settings::full();
-        let database = Database::with_rows(settings.rows);
-        let server = guard_server(program);
-        make_filter(&mut server.connect(), "rows", settings.rows);
-        let world = World::new(settings, &database, server.port);
-        let time = run(&world, || {
-            thread::sleep(seconds());
-            wait_for_all(&world);
-        });
-        let rows = look_up_every_row(&world);
-        report("model", &world, time, rows);
-        assert_promises(&world);
+        let server = guard_server(program).start();
+        let (_database, world) = prepare(Settings::full(), &server);
+        keeps_its_promises("model", &world, || thread::sleep(seconds()));
         assert_eq!(read(&world.counts.troubles), 0, "the first refusal: {:?}", world.first_refusal());
     });
-}
-
-/// Runs briefly with writers that omit a step. Returns the number of faults.
-fn faults_of(program: &Path, settings: Settings) -> u64 {
-    let database = Database::with_rows(settings.rows);
-    let server = guard_server(program);
-    make_filter(&mut server.connect(), "rows", settings.rows);
-    let world = World::new(settings, &database, server.port);
-    run(&world, || {
-        // Runs until the first fault. A row of a dead writer is checked two seconds later.
-        let begun = Instant::now();
-        while world.model.faults().0 == 0 && begun.elapsed() < patience() {
-            thread::sleep(Duration::from_millis(20));
-        }
-    });
-    let (faults, first) = world.model.faults();
-    eprintln!("    {faults} faults: {}", first.first().map_or("", String::as_str));
-    faults
 }
 
 #[test]
@@ -66,8 +71,20 @@ fn the_model_detects_a_writer_that_omits_a_call() {
     let _turn = one_at_a_time();
     on_every_server(|program| {
         let settings = Settings { rows: 2000, readers: 60, ..Settings::full() };
-        assert!(faults_of(program, Settings { second_call: false, ..settings }) > 0, "without the second call");
-        assert!(faults_of(program, Settings { first_call: false, ..settings }) > 0, "without the first call");
+        for omits in [Settings { second_call: false, ..settings }, Settings { first_call: false, ..settings }] {
+            let server = guard_server(program).start();
+            let (_database, world) = prepare(omits, &server);
+            // A row of a dead writer is checked two seconds later.
+            run(&world, || {
+                let begun = Instant::now();
+                while world.model.faults().0 == 0 && begun.elapsed() < patience() {
+                    thread::sleep(Duration::from_millis(20));
+                }
+            });
+            let (faults, first) = world.model.faults();
+            eprintln!("    {faults} faults: {}", first.first().map_or("", String::as_str));
+            assert!(faults > 0, "the first call: {}, the second: {}", omits.first_call, omits.second_call);
+        }
     });
 }
 
@@ -76,60 +93,50 @@ fn the_guard_reduces_queries_to_the_database() {
     let _turn = one_at_a_time();
     let lookups = 10_000 * seconds().as_secs().max(1) as i64;
     on_every_server(|program| {
-        let ways = [Way::Cache, Way::FilterAndCache, Way::Guard];
-        let worlds = ways.map(|way| {
-            let settings = Settings { way, mischief: false, ..Settings::full() };
-            let database = Database::with_rows(settings.rows);
-            let server = guard_server(program);
-            make_filter(&mut server.connect(), "rows", settings.rows);
-            let world = World::new(settings, &database, server.port);
+        let worlds = [Way::Cache, Way::FilterAndCache, Way::Guard].map(|way| {
+            let server = guard_server(program).start();
+            let (_database, world) = prepare(Settings { way, mischief: false, ..Settings::full() }, &server);
             world.lookups_left.store(lookups, Ordering::Relaxed);
-            let time = run(&world, || until_looked_up(&world));
+            run(&world, || {
+                while world.lookups_left.load(Ordering::Relaxed) > 0 {
+                    thread::sleep(Duration::from_millis(5));
+                }
+            });
             if way == Way::Guard {
                 look_up_every_row(&world);
             }
-            (world, time)
+            world
         });
         compare(&worlds);
-        let queries = worlds.each_ref().map(|(world, _)| read(&world.counts.queries));
+        let queries = worlds.each_ref().map(|world| read(&world.counts.queries));
         figures(&format!(
             "guard: {lookups} lookups each way, {} queries with GET and SET, {} with a filter, {} with the guard",
             queries[0], queries[1], queries[2]
         ));
         assert!(queries[2] < queries[0] / 5, "queries by way: {queries:?}");
-        assert_promises(&worlds[2].0);
+        assert_promises(&worlds[2]);
     });
 }
 
-/// Rows for runs with faults: few, because the final check and refilling take longer with more.
-const ROWS: u64 = 20_000;
+/// Settings for runs with faults: few rows, because the final check and refilling take longer with more.
+fn with_faults() -> Settings {
+    Settings { rows: 20_000, ..Settings::full() }
+}
 
 #[test]
 fn a_killed_and_restarted_server_reports_no_row_absent() {
     let _turn = one_at_a_time();
     on_every_server(|program| {
-        let settings = Settings { rows: ROWS, ..Settings::full() };
-        let database = Database::with_rows(ROWS);
-        let lines = ["appendonly yes", "appendfsync always", "bf.auto-create no"];
-        let mut server = lines.iter().fold(Server::with(program), |builder, line| builder.line(line)).start();
-        make_filter(&mut server.connect(), FILTER, ROWS);
-        let world = World::new(settings, &database, server.port);
-        let (mut rng, mut kills) = (Rng::new(6), 0);
-        let time = run(&world, || {
-            let begun = Instant::now();
-            while begun.elapsed() < seconds() {
-                thread::sleep(Duration::from_millis(300 + rng.below(900)));
+        let mut server = guard_server(program).line("appendonly yes").line("appendfsync always").start();
+        let (_database, world) = prepare(with_faults(), &server);
+        let mut kills = 0;
+        keeps_its_promises("kill -9", &world, || {
+            kills = inject(6, |_, _| {
                 server.restart(Stop::Kill);
                 world.primary.set(server.port);
-                kills += 1;
-            }
-            thread::sleep(Duration::from_millis(500));
-            wait_for_all(&world);
+            });
         });
-        let rows = look_up_every_row(&world);
-        report("kill -9", &world, time, rows);
         figures(&format!("guard kill -9: {kills} kills survived"));
-        assert_promises(&world);
     });
 }
 
@@ -137,45 +144,30 @@ fn a_killed_and_restarted_server_reports_no_row_absent() {
 fn a_promoted_replica_reports_no_confirmed_row_absent() {
     let _turn = one_at_a_time();
     on_every_server(|program| {
-        let settings = Settings { rows: ROWS, confirm: true, ..Settings::full() };
-        let database = Database::with_rows(ROWS);
-        let start = || Server::with(program).line("bf.auto-create no").start();
-        let mut servers = [start(), start()];
-        make_filter(&mut servers[0].connect(), FILTER, ROWS);
+        let [mut primary, mut other] = [guard_server(program).start(), guard_server(program).start()];
+        let (_database, world) = prepare(Settings { confirm: true, ..with_faults() }, &primary);
         // Before the first replica's link is up, WAIT may confirm writes that no replica has.
-        let mut replica = servers[1].connect();
-        follow(&mut replica, &servers[0]);
-        catch_up(&mut servers[0].connect(), &mut replica);
-        let world = World::new(settings, &database, servers[0].port);
-        let (mut rng, mut kills) = (Rng::new(7), 0);
-        let time = run(&world, || {
-            let begun = Instant::now();
-            while begun.elapsed() < seconds() {
-                thread::sleep(Duration::from_millis(300 + rng.below(900)));
-                let (first, second) = servers.split_at_mut(1);
-                let (old, new) =
-                    if kills % 2 == 0 { (&mut first[0], &mut second[0]) } else { (&mut second[0], &mut first[0]) };
-                old.stop(Stop::Kill);
-                assert_eq!(new.connect().run("REPLICAOF NO ONE"), ok());
-                world.primary.set(new.port);
-                kills += 1;
+        let mut replica = other.connect();
+        follow(&mut replica, &primary);
+        catch_up(&mut primary.connect(), &mut replica);
+        let mut kills = 0;
+        keeps_its_promises("failover", &world, || {
+            kills = inject(7, |_, _| {
+                primary.stop(Stop::Kill);
+                assert_eq!(other.connect().run("REPLICAOF NO ONE"), ok());
+                world.primary.set(other.port);
                 // The server restarts empty and gets all data from the other.
-                old.start_again();
-                let mut replica = old.connect();
-                follow(&mut replica, new);
+                primary.start_again();
+                follow(&mut primary.connect(), &other);
                 eventually("the replica to be confirmed", || {
-                    let mut client = new.connect();
+                    let mut client = other.connect();
                     client.run("SET confirmed yes");
                     client.run("WAIT 1 1000") == integer(1)
                 });
-            }
-            thread::sleep(Duration::from_millis(500));
-            wait_for_all(&world);
+                std::mem::swap(&mut primary, &mut other);
+            });
         });
-        let rows = look_up_every_row(&world);
-        report("failover", &world, time, rows);
         figures(&format!("guard failover: {kills} kills survived"));
-        assert_promises(&world);
     });
 }
 
@@ -229,34 +221,20 @@ fn lose(client: &mut Connection, by_eviction: bool) {
 fn a_lost_and_refilled_filter_reports_no_row_absent() {
     let _turn = one_at_a_time();
     on_every_server(|program| {
-        let settings = Settings { rows: ROWS, first_call_inside: true, ..Settings::full() };
-        let database = Database::with_rows(ROWS);
-        let server = Server::with(program).line("bf.auto-create no").start();
+        let server = guard_server(program).start();
         let mut client = server.connect();
-        make_filter(&mut client, FILTER, ROWS);
-        let world = World::new(settings, &database, server.port);
-        let (mut rng, mut losses) = (Rng::new(8), 0);
-        let time = run(&world, || {
-            let begun = Instant::now();
-            while begun.elapsed() < seconds() {
-                thread::sleep(Duration::from_millis(200 + rng.below(500)));
+        let (_database, world) = prepare(Settings { first_call_inside: true, ..with_faults() }, &server);
+        let mut losses = 0;
+        keeps_its_promises("lost filter", &world, || {
+            losses = inject(8, |rng, number| {
                 // Sometimes the filter is refilled although it exists.
-                match losses % 3 {
-                    0 => lose(&mut client, false),
-                    1 => lose(&mut client, true),
-                    _ => (),
+                if number % 3 < 2 {
+                    lose(&mut client, number % 3 == 1);
                 }
-                losses += 1;
                 thread::sleep(Duration::from_millis(rng.below(300)));
                 eventually("the filter to be filled again", || refill(&world, &mut client));
-            }
-            thread::sleep(Duration::from_millis(500));
-            wait_for_all(&world);
+            });
         });
-        assert!(matches!(client.run(&format!("EXISTS {FILTER}")), Reply::Integer(1)));
-        let rows = look_up_every_row(&world);
-        report("lost filter", &world, time, rows);
         figures(&format!("guard lost filter: {losses} times filled again"));
-        assert_promises(&world);
     });
 }

@@ -82,11 +82,10 @@ impl Settings {
 }
 
 /// The counts of a run.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Counts {
     pub lookups: AtomicU64,
     pub round_trips: AtomicU64,
-    pub without_row: AtomicU64,
     pub absent: AtomicU64,
     pub hits: AtomicU64,
     pub stale: AtomicU64,
@@ -100,7 +99,6 @@ pub struct Counts {
     /// Readers that disconnected with a token, or while they waited.
     pub left: AtomicU64,
     pub troubles: AtomicU64,
-    pub denied: AtomicU64,
     pub outdated: AtomicU64,
     pub inserted: AtomicU64,
     pub changed: AtomicU64,
@@ -418,11 +416,10 @@ impl Drop for StopAtEnd<'_> {
 }
 
 /// Creates the filter and adds the ids of the table. Its capacity exceeds the rows of every test, and it allows deletes.
-pub fn make_filter(client: &mut Connection, name: &str, rows: u64) {
-    let capacity = rows.max(1000) * 2;
-    assert_eq!(client.run(&format!("BF.RESERVE {name} 0.01 {capacity} HASH siphash")), ok());
+pub fn make_filter(client: &mut Connection, rows: u64) {
+    assert_eq!(client.run(&format!("BF.RESERVE {FILTER} 0.01 {} HASH siphash", rows * 2)), ok());
     let ids: Vec<String> = (0..rows).map(|id| id.to_string()).collect();
-    client.batched(&[b"BF.MADD", name.as_bytes()], &ids);
+    client.batched(&[b"BF.MADD", FILTER.as_bytes()], &ids);
 }
 
 /// Runs readers and writers while `meanwhile` runs. Returns the duration.
@@ -440,13 +437,6 @@ pub fn run(world: &World, meanwhile: impl FnOnce()) -> Duration {
         drop(stop);
     });
     begun.elapsed()
-}
-
-/// Waits until the lookups of the run have been made.
-pub fn until_looked_up(world: &World) {
-    while world.lookups_left.load(Ordering::Relaxed) > 0 {
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Looks up every row of the table when the servers are idle: none may be reported absent or have another version. Returns the
@@ -476,48 +466,17 @@ pub fn look_up_every_row(world: &World) -> usize {
             }
         }
     }
-    if world.settings.way == Way::Guard {
-        let found = client.batched(
-            &[b"BF.MEXISTS", FILTER.as_bytes()],
-            &rows.iter().map(|(id, _)| id.to_string()).collect::<Vec<_>>(),
-        );
-        let denied = found.iter().filter(|&&found| !found).count();
-        world.model.expect(denied == 0, || format!("at the end: the filter denies {denied} rows"));
-    }
+    let ids: Vec<String> = rows.iter().map(|(id, _)| id.to_string()).collect();
+    let denied = client.batched(&[b"BF.MEXISTS", FILTER.as_bytes()], &ids).iter().filter(|&&found| !found).count();
+    world.model.expect(denied == 0, || format!("at the end: the filter denies {denied} rows"));
     assert_eq!(client.run(&format!("EXISTS {FILTER}")), integer(1));
     rows.len()
 }
 
 /// Prints the counts of a run.
 pub fn report(name: &str, world: &World, time: Duration, rows: usize) {
-    let counts = &world.counts;
-    let lookups = read(&counts.lookups);
-    let writes = [&counts.inserted, &counts.changed, &counts.deleted, &counts.rolled_back, &counts.died].map(read);
-    let [inserted, changed, deleted, rolled_back, died] = writes;
-    eprintln!("  {name}, {:.1} s: {lookups} lookups by {} clients", time.as_secs_f64(), world.settings.readers);
-    eprintln!(
-        "    answers   {} absent, {} hit, {} stale ({} of them older than announced), {} load, {} wait",
-        read(&counts.absent),
-        read(&counts.hits),
-        read(&counts.stale),
-        read(&counts.outdated_stale),
-        read(&counts.loads),
-        read(&counts.waits)
-    );
-    eprintln!(
-        "    leases    {} tokens given, {} taken, {} refused; {} clients left in the middle, {} calls failed",
-        read(&counts.stale) + read(&counts.loads),
-        read(&counts.fills),
-        read(&counts.refused_fills),
-        read(&counts.left),
-        read(&counts.troubles)
-    );
-    eprintln!(
-        "    writes    {inserted} inserted, {changed} changed, {deleted} deleted, {rolled_back} rolled back, \
-         {died} writers died before their second call"
-    );
-    eprintln!("    database  {} queries, {rows} rows looked up one by one at the end", read(&counts.queries));
-    let (faults, _) = world.model.faults();
+    eprintln!("  {name}, {:.1} s, {} readers: {:?}", time.as_secs_f64(), world.settings.readers, world.counts);
+    let (lookups, (faults, _)) = (read(&world.counts.lookups), world.model.faults());
     figures(&format!("guard {name}: {lookups} lookups verified, {rows} rows verified at the end, {faults} faults"));
 }
 
@@ -549,27 +508,20 @@ pub fn wait_for_all(world: &World) {
 }
 
 /// Prints the ways side by side.
-pub fn compare(runs: &[(World, Duration)]) {
-    eprintln!(
-        "  way                     lookups  no row   queries  a 1000 lookups  round trips each  outdated  denied   time"
-    );
-    for (world, time) in runs {
-        let counts = &world.counts;
-        let lookups = read(&counts.lookups).max(1) as f64;
+pub fn compare(worlds: &[World]) {
+    eprintln!("  {:<22} lookups   queries  a 1000 lookups  round trips each  outdated", "way");
+    for world in worlds {
+        let [lookups, queries, round_trips, outdated] = {
+            let counts = &world.counts;
+            [&counts.lookups, &counts.queries, &counts.round_trips, &counts.outdated].map(read)
+        };
         let name = match world.settings.way {
             Way::Cache => "GET and SET",
             Way::FilterAndCache => "BF.EXISTS, GET and SET",
             Way::Guard => "the guard",
         };
-        eprintln!(
-            "  {name:<22} {lookups:>8} {:>6.1}% {:>9} {:>15.1} {:>17.2} {:>9} {:>7} {:>4.1} s",
-            100.0 * read(&counts.without_row) as f64 / lookups,
-            read(&counts.queries),
-            1000.0 * read(&counts.queries) as f64 / lookups,
-            read(&counts.round_trips) as f64 / lookups,
-            read(&counts.outdated),
-            read(&counts.denied),
-            time.as_secs_f64()
-        );
+        let each = |number: u64| number as f64 / lookups.max(1) as f64;
+        let (in_1000, trips) = (1000.0 * each(queries), each(round_trips));
+        eprintln!("  {name:<22} {lookups:>7} {queries:>9} {in_1000:>15.1} {trips:>17.2} {outdated:>9}");
     }
 }
