@@ -63,9 +63,6 @@ const MISUSED: &[(&str, &str)] = &[
     ("watch --interval 0", "must be 0.1 to 86400 seconds"),
     ("web --url redis://127.0.0.1:port", "a server's URL must have the form"),
     ("web --listen 0.0.0.0:0", "must be a loopback address"),
-    ("web --listen 192.0.2.1:80", "must be a loopback address"),
-    ("web --listen [::]:0", "must be a loopback address"),
-    ("web --listen example.com:80", "must be a port, or ADDRESS:PORT"),
 ];
 
 #[test]
@@ -83,6 +80,10 @@ fn invalid_values_exit_with_status_2_before_a_server_is_contacted() {
 #[test]
 fn failures_exit_with_status_1() {
     run(["survey", "-p", "1"]).refused("cannot reach");
+    run(["watch", "-p", "1"]).refused("cannot reach");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    run(["web", "--listen", &address]).refused("choose another port with --listen");
     run(["load", "/nowhere", "--key", "a", "--create", "0.1", "-p", "1"]).refused("cannot reach");
     with_servers(|server| {
         let url = url(&server);

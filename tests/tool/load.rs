@@ -181,22 +181,6 @@ fn a_loaded_blacklist_allows_deletes() {
 }
 
 #[test]
-fn columns_are_read_as_csv_and_tsv() {
-    with_files(|server, client, files| {
-        let csv = files.write("t.csv", "\u{feff}id,\"full name\"\r\n1,\"a, \"\"b\"\"\nc\"\r\n2,\r\n3,d\r\n");
-        load(server, &[&csv, "--column", "full name", "--key", "csv", "--create", "1e-9"]).success();
-        assert_eq!(found(client, "csv", &["a, \"b\"\nc", "", "d", "full name"]), ["a, \"b\"\nc", "", "d"]);
-        load(server, &[&csv, "--column", "id", "--key", "csv", "--create", "1e-9"]).success();
-        assert_eq!(found(client, "csv", &["1", "2", "3", "id", "d"]), ["1", "2", "3"]);
-        let tsv = files.write("t.tsv", "x\t\"a\ny\tb\"\n");
-        load(server, &[&tsv, "--tsv", "--column", "2", "--key", "tsv", "--create", "1e-9"]).success();
-        assert_eq!(found(client, "tsv", &["\"a", "b\"", "x"]), ["\"a", "b\""]);
-        load(server, &[&tsv, "--tsv", "--column", "2", "--header", "--key", "tsv", "--create", "1e-9"]).success();
-        assert_eq!(found(client, "tsv", &["\"a", "b\""]), ["b\""]);
-    });
-}
-
-#[test]
 fn sqlite_tables_and_queries_are_loaded() {
     with_files(|server, client, files| {
         let path = files.write("data.db", "");

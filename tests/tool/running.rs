@@ -12,7 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use testing::{Builder, Connection, Server, eventually, free_port, ok, on_every_server, tool};
+use testing::nodes::node;
+use testing::{Connection, Server, eventually, ok, on_every_server, tool};
 
 /// The result of a run.
 #[derive(Debug)]
@@ -211,11 +212,9 @@ pub fn url(server: &Server) -> String {
 
 /// Starts the nodes, and waits until they know each other.
 pub fn three_nodes(program: &Path) -> [Server; 3] {
-    let bus = [0; 3].map(|_| free_port());
-    let node = |bus: u16| -> Builder {
-        Server::with(program).line("cluster-enabled yes").line(&format!("cluster-port {bus}"))
-    };
-    let nodes = bus.map(|bus| node(bus).start());
+    let [one, two, three] = [(); 3].map(|()| node(program));
+    let bus = [one.1, two.1, three.1];
+    let nodes = [one, two, three].map(|(builder, _)| builder.start());
     let mut clients = nodes.each_ref().map(Server::connect);
     for (client, slots) in clients.iter_mut().zip(["0 5460", "5461 10922", "10923 16383"]) {
         assert_eq!(client.run(&format!("CLUSTER ADDSLOTSRANGE {slots}")), ok());

@@ -92,15 +92,7 @@ fn a_sharded_filter_is_created_filled_merged_copied_and_deleted() {
 
 /// Returns a client of the primary that holds the key.
 fn client_of(cluster: &Cluster, key: &str) -> Connection {
-    let line = format!("GET {key}");
-    let mut clients = cluster.servers.iter().map(Server::connect);
-    clients
-        .find_map(|mut client| {
-            let reply = client.run(&line);
-            let is_here = !reply.is_error() || !reply.error_text().starts_with("MOVED");
-            (is_here && client.info("role") == "master").then_some(client)
-        })
-        .unwrap()
+    cluster.servers[primary_of(cluster, slot(key))].connect()
 }
 
 #[test]

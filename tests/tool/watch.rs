@@ -127,9 +127,9 @@ fn without_a_terminal_one_table_is_printed() {
 
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "needs `script` of util-linux, which makes a terminal")]
-fn q_and_signals_restore_the_terminal() {
+fn a_terminal_shows_a_lost_server_and_is_restored_by_q_and_by_signals() {
     on_every_server(|program| {
-        let server = filled(program);
+        let mut server = filled(program);
         for end in ["q", "TERM", "INT"] {
             let watch = format!("exec {} watch --url {}", tool().display(), url(&server));
             let line = format!("sh -c 'echo process $$; {watch}'; echo status $?; stty -a");
@@ -138,16 +138,28 @@ fn q_and_signals_restore_the_terminal() {
             let mut script = Running(script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
             let mut keys = script.0.stdin.take().unwrap();
             let shown = collect(script.0.stdout.take().unwrap());
-            eventually("the first sample", || shown.lock().unwrap().contains("3 filters"));
+            eventually("the first sample", || shown.lock().unwrap().contains(" filter"));
             let status = if end == "q" {
-                keys.write_all(b"amq").unwrap();
+                let port = server.port;
+                server.stop(Stop::Kill);
+                eventually("the report of the lost server", || {
+                    shown.lock().unwrap().contains("waiting for the server")
+                });
+                server.start_again();
+                assert_eq!(server.port, port, "another program took the port of the killed server");
+                server.connect().run("BF.ADD after a");
+                eventually("its new filter", || shown.lock().unwrap().contains("after "));
+                keys.write_all(b"am").unwrap();
                 0
             } else {
                 let process = shown.lock().unwrap().split_ascii_whitespace().nth(1).unwrap().parse().unwrap();
                 send(end, process);
                 if end == "TERM" { 143 } else { 130 }
             };
-            eventually("it to end", || script.0.try_wait().unwrap().is_some());
+            eventually("it to end", || {
+                _ = keys.write_all(if end == "q" { b"q" } else { b"" });
+                script.0.try_wait().unwrap().is_some()
+            });
             eventually("the settings of the terminal", || shown.lock().unwrap().contains(" echo "));
             let text = shown.lock().unwrap();
             let (during, after) = text.rsplit_once("\u{1b}[?1049l").unwrap();
@@ -202,26 +214,8 @@ fn a_closed_output_fails_no_subcommand() {
     });
 }
 
-/// A server that hangs keeps its connections.
 #[test]
-fn a_server_that_hangs_is_reported() {
-    on_every_server(|program| {
-        let server = filled(program);
-        let url = url(&server);
-        let words = ["watch", "--json", "--interval", "0.1", "--url", &url];
-        let mut watch = Running(start(words));
-        let samples = collect(watch.0.stdout.take().unwrap());
-        let errors = collect(watch.0.stderr.take().unwrap());
-        eventually("samples", || samples.lock().unwrap().lines().count() > 1);
-        send("STOP", server.process_id());
-        eventually("the report", || errors.lock().unwrap().contains("no answer for 5 s; waiting for it"));
-        send("CONT", server.process_id());
-        eventually("the second line", || errors.lock().unwrap().ends_with("bloomgate: the server is back\n"));
-    });
-}
-
-#[test]
-fn it_continues_after_a_server_restart() {
+fn it_continues_after_a_server_has_hung_and_after_a_restart() {
     on_every_server(|program| {
         let mut server = filled(program);
         let url = url(&server);
@@ -230,9 +224,17 @@ fn it_continues_after_a_server_restart() {
         let samples = collect(watch.0.stdout.take().unwrap());
         let errors = collect(watch.0.stderr.take().unwrap());
         eventually("samples", || samples.lock().unwrap().lines().count() > 1);
+        let lines = || errors.lock().unwrap().lines().count();
+        let is_back = || errors.lock().unwrap().ends_with("bloomgate: the server is back\n");
+        // A server that hangs keeps its connections.
+        send("STOP", server.process_id());
+        eventually("the report", || errors.lock().unwrap().contains("no answer for 5 s; waiting for it"));
+        send("CONT", server.process_id());
+        eventually("the second line", is_back);
         let port = server.port;
         server.stop(Stop::Kill);
-        eventually("the report of the lost server", || errors.lock().unwrap().contains("; waiting for it"));
+        eventually("the report of the lost server", || lines() == 3);
+        assert!(errors.lock().unwrap().ends_with("; waiting for it\n"));
         server.start_again();
         assert_eq!(server.port, port, "another program took the port of the killed server");
         server.connect().run("BF.ADD after a");
@@ -242,9 +244,8 @@ fn it_continues_after_a_server_restart() {
             let last: Value = serde_json::from_str(last).unwrap();
             last["filters"].as_array().unwrap().iter().map(|filter| filter["key"].as_str().unwrap()).eq(["after"])
         });
-        eventually("the second line", || errors.lock().unwrap().ends_with("bloomgate: the server is back\n"));
-        let text = errors.lock().unwrap().clone();
-        assert_eq!(text.lines().count(), 2, "{text}");
+        eventually("the fourth line", is_back);
+        assert_eq!(lines(), 4, "{}", errors.lock().unwrap());
         // Without the module the new server has no samples.
         server.stop(Stop::Kill);
         let port = server.port.to_string();
@@ -252,39 +253,5 @@ fn it_continues_after_a_server_restart() {
             Running(Command::new(program).args(["--port", &port, "--save", ""]).stdout(Stdio::null()).spawn().unwrap());
         eventually("the end", || watch.0.try_wait().unwrap().is_some());
         eventually("the reason", || errors.lock().unwrap().contains("has not loaded the module"));
-    });
-}
-
-#[test]
-fn a_single_sample_does_not_wait_for_a_lost_server() {
-    let mut server = filled(&testing::servers()[0]);
-    let url = url(&server);
-    server.stop(Stop::Kill);
-    run(["watch", "--url", &url]).refused("cannot reach");
-}
-
-#[test]
-#[cfg_attr(not(target_os = "linux"), ignore = "needs `script` of util-linux, which makes a terminal")]
-fn a_terminal_shows_a_lost_server_and_its_return() {
-    on_every_server(|program| {
-        let mut server = filled(program);
-        let line = format!("{} watch --interval 0.1 --url {}", tool().display(), url(&server));
-        let mut script = Command::new("script");
-        script.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("TERM", "xterm");
-        let mut watch = Running(script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
-        let mut keys = watch.0.stdin.take().unwrap();
-        let shown = collect(watch.0.stdout.take().unwrap());
-        eventually("the first sample", || shown.lock().unwrap().contains("3 filters"));
-        let port = server.port;
-        server.stop(Stop::Kill);
-        eventually("the report of the lost server", || shown.lock().unwrap().contains("waiting for the server"));
-        server.start_again();
-        assert_eq!(server.port, port, "another program took the port of the killed server");
-        server.connect().run("BF.ADD after a");
-        eventually("its new filter", || shown.lock().unwrap().contains("after "));
-        eventually("it to end by a key", || {
-            _ = keys.write_all(b"q");
-            watch.0.try_wait().unwrap().is_some()
-        });
     });
 }

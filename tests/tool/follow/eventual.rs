@@ -10,34 +10,6 @@ use super::{MODES, USERS, USERS_TABLE, World, beats, followed, has, soon};
 use testing::{Reply, bulk, integer, nil, on_every_server};
 
 #[test]
-fn rows_of_unmodified_writers_are_let_through_changed_and_denied() {
-    followed(&["eventual"], USERS, USERS_TABLE, |world, _, client, reader| {
-        let mut writer = world.session();
-        writer.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 3000) id").unwrap();
-        soon(|| answer(client, 3000) == "load");
-        assert_eq!(answer(client, 3001), "absent");
-
-        writer.batch_execute("INSERT INTO users VALUES (3001, 1)").unwrap();
-        soon(|| answer(client, 3001) != "absent");
-        assert_eq!(look_up(client, reader, 7), Some(1));
-        assert_eq!(answer(client, 7), "hit");
-
-        writer.batch_execute("UPDATE users SET version = 2 WHERE id = 7").unwrap();
-        soon(|| look_up(client, reader, 7) == Some(2));
-        // A changed key is a deleted row and a new one.
-        writer.batch_execute("UPDATE users SET id = 9000 WHERE id = 7; DELETE FROM users WHERE id = 8").unwrap();
-        soon(|| [9000, 7, 8].map(|id| answer(client, id) == "absent") == [false, true, true]);
-        // What is deleted and inserted again in one transaction stays.
-        writer.batch_execute("BEGIN; DELETE FROM users WHERE id = 9; INSERT INTO users VALUES (9, 5); COMMIT").unwrap();
-        soon(|| look_up(client, reader, 9) == Some(5));
-
-        assert_eq!(look_up(client, reader, 20), Some(1));
-        writer.batch_execute("TRUNCATE users; INSERT INTO users VALUES (21, 1)").unwrap();
-        soon(|| answer(client, 20) == "absent" && look_up(client, reader, 21) == Some(1));
-    });
-}
-
-#[test]
 fn a_row_that_is_inserted_again_with_a_truncation_is_never_absent() {
     followed(&["eventual"], USERS, USERS_TABLE, |_, _, client, writer| {
         writer.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
@@ -75,39 +47,6 @@ fn a_row_that_is_cached_before_its_change_is_visible_does_not_stay_in_the_cache(
 }
 
 #[test]
-fn rolled_back_rows_and_other_tables_change_nothing() {
-    followed(&["eventual"], USERS, USERS_TABLE, |_, _, client, writer| {
-        writer.batch_execute("CREATE TABLE others (id int PRIMARY KEY); INSERT INTO users VALUES (1, 1)").unwrap();
-        let mut run = |statements: &str| writer.batch_execute(statements).unwrap();
-        run("BEGIN; INSERT INTO users VALUES (2, 1); ROLLBACK; INSERT INTO others VALUES (1)");
-        run(
-            "BEGIN; INSERT INTO users VALUES (3, 1); SAVEPOINT s; INSERT INTO users VALUES (4, 1); ROLLBACK TO s; COMMIT",
-        );
-        soon(|| answer(client, 3) != "absent");
-        assert_eq!([2, 4].map(|id| answer(client, id)), ["absent", "absent"]);
-    });
-}
-
-#[test]
-fn without_a_follower_nothing_is_denied_after_the_lag() {
-    on_every_server(|program| {
-        let world = World::new(program, USERS, USERS_TABLE);
-        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-        let follower = world.following();
-        let mut client = world.server.connect();
-        assert_eq!(answer(&mut client, 2), "absent");
-        drop(follower);
-        world.session().batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
-        soon(|| !beats(&mut client));
-        assert_eq!(answer(&mut client, 2), "load");
-        let mut follower = world.following();
-        follower.says("continues at");
-        assert!(has(&mut client, 2));
-        follower.end();
-    });
-}
-
-#[test]
 fn a_lost_or_older_filter_is_filled_again() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, session| {
         session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 2000) id").unwrap();
@@ -136,20 +75,6 @@ fn a_lost_or_older_filter_is_filled_again() {
         follower.says("has lost data");
         assert_eq!((look_up(client, session, 5), open_keys(client)), (Some(2), 0));
         assert!(has(client, 2001));
-    });
-}
-
-#[test]
-fn another_follower_stands_by_and_takes_over() {
-    on_every_server(|program| {
-        let (world, first) = World::started("eventual", program, USERS, USERS_TABLE);
-        let (mut client, mut second) = (world.server.connect(), world.follow());
-        second.says("standing by");
-        drop(first);
-        second.says("continues at");
-        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-        soon(|| has(&mut client, 1));
-        second.end();
     });
 }
 
@@ -222,6 +147,7 @@ fn an_open_transaction_ends_no_heartbeat() {
         // It would flush the log after 15 s, and autovacuum later.
         session.batch_execute("ALTER SYSTEM SET autovacuum = off").unwrap();
         session.batch_execute("SELECT pg_reload_conf()").unwrap();
+        // Not by `send`: the new configuration's signal may wait until the process continues.
         let signal = |signal: &str| Command::new("kill").args([signal, writer.as_str()]).status().unwrap();
         assert!(signal("-STOP").success());
         session.batch_execute("BEGIN; INSERT INTO users VALUES (1, 1)").unwrap();

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use testing::database::Database;
 use testing::{Builder, Connection, Server, eventually, integer, on_every_server};
 
-use crate::running::{Running, command, run};
+use crate::running::{Running, command, run, send};
 
 const MODES: [&str; 2] = ["eventual", "synchronous"];
 
@@ -179,13 +179,12 @@ impl Follower {
     }
 
     fn signal(&self, signal: &str) {
-        let pid = self.running.0.id().to_string();
-        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        send(signal, self.running.0.id());
     }
 
     /// Sends SIGTERM, and expects a good end.
     fn end(&mut self) {
-        self.signal("-TERM");
+        self.signal("TERM");
         assert!(self.running.0.wait().unwrap().success(), "{}", self.log());
         if let Some(reader) = self.reader.take() {
             reader.join().expect("the log is complete");

@@ -7,7 +7,7 @@ use postgres::Client;
 
 use testing::{Connection, Stop, nil, on_every_server};
 
-use crate::follow::synchronous::{Cleanup, FOLLOWER, answer, cache, open_keys};
+use crate::follow::synchronous::{Cleanup, FOLLOWER, answer, cache};
 use crate::follow::{MODES, USERS, USERS_TABLE, World, beats, followed, has, in_both_modes, soon};
 
 const SLOTS: &str = "SELECT count(*) FROM pg_replication_slots";
@@ -99,29 +99,6 @@ fn a_vacuum_that_locks_everybody_out_is_named_and_can_be_ended() {
 // PostgreSQL or the server is restarted while a follower runs or stands by.
 
 #[test]
-fn the_follower_continues_after_postgresql_was_restarted() {
-    followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
-        // Until the first change, a restart after a fill means another one.
-        world.session().batch_execute("INSERT INTO users VALUES (0, 1)").unwrap();
-        soon(|| has(client, 0));
-        for (id, stop) in [(1, "fast"), (2, "immediate")] {
-            world.session().batch_execute(&format!("INSERT INTO users VALUES ({id}, 1)")).unwrap();
-            world.database.restart(stop);
-            let next = id + 100;
-            world.session().batch_execute(&format!("INSERT INTO users VALUES ({next}, 1)")).unwrap();
-            if world.mode == "synchronous" {
-                assert_ne!(answer(client, next), "absent", "{stop}");
-            }
-            soon(|| has(client, next) && open_keys(client) == 0);
-            soon(|| answer(client, next + 100) == "absent");
-            assert_ne!(answer(client, id), "absent", "{stop}");
-        }
-        assert!(follower.log().matches("trying again").count() >= 2);
-        assert_eq!(follower.log().matches("filling").count(), 1);
-    });
-}
-
-#[test]
 fn a_follower_that_stands_by_outlives_restarts() {
     on_every_server(|program| {
         let mut world = World::new(program, USERS, USERS_TABLE);
@@ -129,7 +106,7 @@ fn a_follower_that_stands_by_outlives_restarts() {
         let mut second = world.follow();
         second.says("standing by");
         // It keeps the slot, and does not notice the restart.
-        first.signal("-STOP");
+        first.signal("STOP");
         world.server.restart(Stop::Kill);
         second.says("while standing by: ");
         world.database.restart("immediate");
@@ -328,7 +305,7 @@ fn writers_that_do_not_wait_are_named() {
 #[test]
 fn wrong_words_of_a_filter_end_the_follower_though_its_filter_exists() {
     on_every_server(|program| {
-        let (world, mut follower) = World::synchronous(program);
+        let (world, mut follower) = World::started("synchronous", program, USERS, USERS_TABLE);
         follower.end();
         world.configure(&USERS_TABLE.replace("HASH siphash", "HASH sipphash"));
         world.refused("the `create` of public.users is wrong: bad hash");

@@ -4,9 +4,9 @@ use testing::database::Database;
 use testing::nodes::slot;
 use testing::{Reply, Server, Stop, follow, integer, on_every_server};
 
-use crate::follow::synchronous::{FOLLOWER, WITH_GHOST, open_keys, pause};
+use crate::follow::synchronous::{FOLLOWER, WITH_GHOST, open_keys};
 use crate::follow::{USERS, USERS_TABLE, World, has, permissions, soon};
-use crate::running::{run, three_nodes};
+use crate::running::{run, send, three_nodes};
 
 const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
     CREATE TABLE members (team int, name int, PRIMARY KEY (team, name));
@@ -116,7 +116,7 @@ fn a_commit_waits_for_the_replicas() {
         // Once this COMMIT returns, the follower has nothing else to wait for.
         world.session().batch_execute("INSERT INTO users VALUES (0, 1)").unwrap();
 
-        pause(&replica, "-STOP");
+        send("STOP", replica.process_id());
         let mut next = None;
         let announced = || {
             soon(|| open_keys(&mut client) == 1);
@@ -125,7 +125,7 @@ fn a_commit_waits_for_the_replicas() {
             next.insert(world.follow()).says("waiting for the server's replicas");
             world.wait_for_waiting_commits(1);
         };
-        world.while_waiting(&["INSERT INTO users VALUES (1, 1)"], announced, || pause(&replica, "-CONT"));
+        world.while_waiting(&["INSERT INTO users VALUES (1, 1)"], announced, || send("CONT", replica.process_id()));
         drop(next);
         world.server.stop(Stop::Kill);
         assert_eq!(replica_client.run("REPLICAOF NO ONE").text(), "OK");

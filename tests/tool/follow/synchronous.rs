@@ -5,24 +5,14 @@ use std::thread;
 use postgres::Client;
 
 use super::{Follower, MODES, USERS, USERS_TABLE, World, beats, followed, has, soon};
-use testing::{Builder, Connection, Reply, Server, integer, nil, on_every_server};
+use crate::running::send;
+use testing::{Connection, Reply, integer, nil, on_every_server};
 
 /// The follower's name alone, and with a standby that never connects: COMMIT then waits even after the follower has confirmed it.
 pub const FOLLOWER: &str = "bloomgate";
 pub const WITH_GHOST: &str = "FIRST 2 (bloomgate, ghost)";
 
 impl World {
-    /// A database with a synchronous follower whose heartbeat has begun.
-    pub fn synchronous(program: &std::path::Path) -> (Self, Follower) {
-        Self::synchronous_with(Server::with(program), USERS_TABLE)
-    }
-
-    pub fn synchronous_with(server: Builder, tables: &str) -> (Self, Follower) {
-        let world = Self::with_server("synchronous", server, USERS, tables);
-        let follower = world.following();
-        (world, follower)
-    }
-
     /// A database with a follower in one of the modes whose heartbeat has begun.
     pub fn started(mode: &'static str, program: &std::path::Path, schema: &str, tables: &str) -> (Self, Follower) {
         let world = Self::with_mode(mode, program, schema, tables);
@@ -127,11 +117,6 @@ impl Drop for Cleanup<'_> {
     }
 }
 
-pub fn pause(server: &Server, signal: &str) {
-    let pid = server.process_id().to_string();
-    assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
-}
-
 /// The parts of the answer to a reader that gives WHILE and UNLESS.
 pub fn ask(client: &mut Connection, id: u64) -> Vec<String> {
     let (text, key) = (id.to_string(), format!("{{users}}:{id}"));
@@ -188,13 +173,13 @@ fn a_commit_waits_for_the_server() {
         cache(client, session, 1);
         soon(|| answer(client, 2) == "absent");
 
-        pause(&world.server, "-STOP");
+        send("STOP", world.server.process_id());
         let statements = ["UPDATE users SET version = 2 WHERE id = 1", "INSERT INTO users VALUES (2, 1)"];
         let seen = || {
             let text = "SELECT sum(version) FROM users";
             assert_eq!(world.session().query_one(text, &[]).unwrap().get::<_, i64>(0), 1, "it is visible");
         };
-        world.while_waiting(&statements, seen, || pause(&world.server, "-CONT"));
+        world.while_waiting(&statements, seen, || send("CONT", world.server.process_id()));
         // Both COMMITs have returned.
         assert_ne!(answer(client, 1), "hit");
         assert_ne!(answer(client, 2), "absent");
@@ -230,47 +215,15 @@ fn readers_wait_until_an_announced_change_is_visible() {
 }
 
 #[test]
-fn the_next_follower_releases_what_a_killed_one_has_announced() {
-    on_every_server(|program| {
-        let (world, follower) = World::synchronous(program);
-        let mut client = world.server.connect();
-        world.session().batch_execute("INSERT INTO users VALUES (1, 1), (2, 1), (3, 1)").unwrap();
-        world.demand_ghost(WITH_GHOST);
-        let mut next = None;
-        let statements = ["UPDATE users SET version = 2 WHERE id = 1", "DELETE FROM users WHERE id = 2"];
-        let kill = || {
-            let mut client = world.server.connect();
-            soon(|| open_keys(&mut client) == 2);
-            drop(follower);
-            assert_eq!(answer(&mut client, 1), "wait");
-            let epoch = client.run("GET {users}:feed:epoch").text();
-            let follower = next.insert(world.follow());
-            follower.says("continues at");
-            // It shows that it is alive after it has adopted the journal.
-            soon(|| client.run("GET {users}:feed:alive").text() != epoch);
-            client.run("DEL {users}:feed:alive");
-            soon(|| client.run("EXISTS {users}:feed:alive") == integer(1));
-            assert_eq!((open_keys(&mut client), answer(&mut client, 1).as_str()), (2, "wait"));
-        };
-        world.while_waiting(&statements, kill, || world.demand(FOLLOWER));
-        soon(|| open_keys(&mut client) == 0);
-        world.wait_for_heartbeat();
-        let answers: Vec<_> = (1..=3).map(|id| answer(&mut client, id)).collect();
-        assert_eq!(answers, ["load", "absent", "load"]);
-        next.unwrap().end();
-    });
-}
-
-#[test]
 fn sigterm_leaves_nothing_open() {
     on_every_server(|program| {
-        let (world, mut follower) = World::synchronous(program);
+        let (world, mut follower) = World::started("synchronous", program, USERS, USERS_TABLE);
         let mut client = world.server.connect();
         world.demand_ghost(WITH_GHOST);
         let terminate = || {
             let mut client = world.server.connect();
             soon(|| open_keys(&mut client) == 1);
-            follower.signal("-TERM");
+            follower.signal("TERM");
         };
         world.while_waiting(&["INSERT INTO users VALUES (1, 1)"], terminate, || world.demand(FOLLOWER));
         follower.end();
@@ -289,7 +242,7 @@ fn sigterm_leaves_nothing_open() {
 #[test]
 fn without_a_demand_for_this_follower_there_is_no_heartbeat() {
     on_every_server(|program| {
-        let (world, mut follower) = World::synchronous(program);
+        let (world, mut follower) = World::started("synchronous", program, USERS, USERS_TABLE);
         let mut client = world.server.connect();
         for (names, reason) in [
             ("other, bloomgate", "demands 1 of 2"),
@@ -424,9 +377,9 @@ fn commits_return_while_a_filter_is_filled() {
 #[test]
 fn a_hanging_follower_is_replaced_and_changes_nothing_afterwards() {
     on_every_server(|program| {
-        let (world, zombie) = World::synchronous(program);
+        let (world, zombie) = World::started("synchronous", program, USERS, USERS_TABLE);
         let mut client = world.server.connect();
-        zombie.signal("-STOP");
+        zombie.signal("STOP");
         let mut second = None;
         let mut follow = || {
             let second = second.insert(world.follow());
@@ -438,22 +391,12 @@ fn a_hanging_follower_is_replaced_and_changes_nothing_afterwards() {
         second.says("taking over");
         assert_ne!(answer(&mut client, 1), "absent");
         let epoch = client.run("GET {users}:feed:epoch");
-        zombie.signal("-CONT");
+        zombie.signal("CONT");
         zombie.says("standing by");
         world.session().batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
         assert_ne!(answer(&mut client, 2), "absent");
         assert_eq!(client.run("GET {users}:feed:epoch"), epoch);
         second.end();
-    });
-}
-
-#[test]
-fn a_follower_with_an_old_epoch_writes_nothing() {
-    followed(&["synchronous"], USERS, USERS_TABLE, |world, follower, client, _| {
-        client.run("INCR {users}:feed:epoch");
-        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-        follower.says("another follower took over; trying again");
-        assert_ne!(answer(client, 1), "absent");
     });
 }
 

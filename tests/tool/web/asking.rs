@@ -2,24 +2,17 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::running::{command, url};
+use crate::running::{Running, command, url};
 use testing::{Server, eventually, patience};
 
 /// `bloomgate web` on a free port, until the test ends.
 pub struct Web {
-    child: Child,
+    _running: Running,
     pub port: u16,
-}
-
-impl Drop for Web {
-    fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
-    }
 }
 
 /// A response.
@@ -56,11 +49,11 @@ impl Web {
     pub fn start(server: &Server, words: &[&str]) -> Self {
         let url = url(server);
         let fixed = ["web", "--url", &url, "--listen", "127.0.0.1:0", "--interval", "0.1"];
-        let mut child = command(fixed.iter().chain(words)).stdout(Stdio::piped()).spawn().unwrap();
+        let mut running = Running(command(fixed.iter().chain(words)).stdout(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let port = line.strip_prefix("http://127.0.0.1:").and_then(|rest| rest.split('/').next()?.parse().ok());
-        Self { child, port: port.unwrap_or_else(|| panic!("it said {line:?}")) }
+        Self { _running: running, port: port.unwrap_or_else(|| panic!("it said {line:?}")) }
     }
 
     /// The value of `Host` that a browser sends.

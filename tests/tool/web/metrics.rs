@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::asking::Web;
 use super::{NAMES, fill, is_sampled};
 use crate::running::with_servers;
-use testing::Server;
 
 /// Returns all metrics as Prometheus gets them.
 pub fn of(web: &Web) -> String {
@@ -133,6 +132,9 @@ fn metrics_equal_the_servers_figures() {
             assert!(shown.contains(name), "{name:?} in {shown:?}");
         }
         assert!(NAMES.len() < shown.len());
+        let served: BTreeSet<_> = samples.into_iter().map(|(name, ..)| name).collect();
+        let (of_web, _) = queried();
+        assert!(of_web.len() > 10 && of_web.is_subset(&served), "{of_web:?} are queried of {served:?}");
     });
 }
 
@@ -152,19 +154,4 @@ pub fn queried() -> (BTreeSet<String>, BTreeSet<String>) {
     let words = expressions.iter().flat_map(|text| text.split(|character: char| !matches!(character, 'a'..='z' | '_')));
     let names = words.filter(|word| word.starts_with("bloomgate_")).map(str::to_owned);
     names.partition(|name| !name.starts_with("bloomgate_follow_"))
-}
-
-#[test]
-fn every_metric_of_the_dashboard_and_the_alerts_is_served() {
-    let server = Server::start(&testing::servers()[0]);
-    let mut client = server.connect();
-    let keys = fill(&mut client);
-    client.run("BF.FETCH kind:0 nobody cache:1");
-    let web = Web::start(&server, &[]);
-    web.state_when("all filters", |state| {
-        state["filters"].as_array().unwrap().len() == keys.len() && is_sampled(state)
-    });
-    let served: BTreeSet<_> = parse(&of(&web)).into_iter().map(|(name, ..)| name).collect();
-    let (of_web, _) = queried();
-    assert!(of_web.len() > 10 && of_web.is_subset(&served), "{of_web:?} are queried of {served:?}");
 }

@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 use testing::{Connection, Reply, Server, Stop, digest, free_port, on_every_server, patience};
 
-use crate::running::{run, url, with_servers};
+use crate::running::with_servers;
 use crate::web::asking::{Response, Web, hex};
 
 /// Names that could be misinterpreted.
@@ -230,15 +230,11 @@ fn the_calculator_equals_bf_plan() {
             assert_eq!(ours["capacity"].as_i64(), Some(theirs.field("Capacity").number()), "{query}");
             assert_eq!(ours["kind"], theirs.field("Kind").text());
             assert_eq!(ours["layers"].as_array().unwrap().len(), theirs.field("Layers").elements().len(), "{query}");
+            assert!(ours["by_rate"]["sizes"].as_array().unwrap().iter().all(Value::is_u64), "{query}");
             let command = ours["command"].as_str().unwrap().replace("key", &format!("made:{number}"));
             assert!(!client.run(&command).is_error(), "{command}");
         }
-        for (query, words) in [("rate=7&capacity=1", "7 1"), ("rate=0.01&capacity=0", "0.01 0")] {
-            let refused = web.ask(&format!("/api/plan?{query}"));
-            let theirs = client.run(&format!("BF.PLAN {words}"));
-            assert_eq!(refused.status, 400);
-            assert_eq!(format!("ERR {}", refused.json()["error"].as_str().unwrap()), theirs.error_text());
-        }
+        assert_eq!(web.ask("/api/plan?rate=7&capacity=1").status, 400);
     });
 }
 
@@ -297,17 +293,9 @@ fn it_waits_for_its_server_and_serves_its_metrics_elsewhere_too() {
         assert!(line.is_some_and(|line| line.contains(&format!("fixed=\"{is_fixed}\""))), "{line:?}");
     }
     assert_eq!((asking::get(port, "/").status, asking::get(port, "/api/state").status), (404, 404));
-}
-
-#[test]
-fn a_filter_that_may_not_be_read_is_counted() {
-    let server = Server::start(&testing::servers()[0]);
-    let mut client = server.connect();
-    client.run("BF.ADD filter item");
-    let web = Web::start(&server, &[]);
-    web.state_when("the filter", is_sampled);
+    // A filter that may not be read is counted.
     client.run("ACL SETUSER default -bf.stats");
-    testing::eventually("the failure", || metrics::of(&web).contains("\nbloomgate_failed_filters 1\n"));
+    testing::eventually("the failures", || metrics().contains("\nbloomgate_failed_filters 3\n"));
 }
 
 #[test]
@@ -321,25 +309,16 @@ fn other_hosts_sites_and_methods_are_refused() {
         assert_eq!(response.status, status, "{what}: {response:?}");
         assert!(!response.body.contains("secret") && !response.body.contains("73656372"), "{what}: {response:?}");
     };
+    // The unit tests of `check` have all hosts, methods and origins.
     let page = ("X-Bloomgate", "page");
     for path in paths {
-        for host in ["evil.example", &format!("evil.example:{}", web.port), "127.0.0.1", "localhost:1", "0.0.0.0"] {
-            refused(&web.request("GET", path, host, &[page]), 421, &format!("{path} of {host}"));
-        }
-        for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"] {
-            let response = web.request(method, path, &web.host(), &[page]);
-            refused(&response, 405, method);
-            assert_eq!(response.header("allow"), Some("GET, HEAD"));
-        }
-        for site in ["cross-site", "same-site"] {
-            let loaded = [page, ("Sec-Fetch-Site", site), ("Sec-Fetch-Mode", "no-cors"), ("Sec-Fetch-Dest", "script")];
-            refused(&web.request("GET", path, &web.host(), &loaded), 403, site);
-            refused(&web.request("GET", path, &web.host(), &loaded[..2]), 403, site);
-        }
-        refused(&web.request("GET", path, &web.host(), &[page, ("Origin", "http://evil.example")]), 403, "origin");
+        refused(&web.request("GET", path, "evil.example", &[page]), 421, path);
+        let response = web.request("POST", path, &web.host(), &[page]);
+        refused(&response, 405, path);
+        assert_eq!(response.header("allow"), Some("GET, HEAD"));
+        let foreign = [page, ("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "no-cors")];
+        refused(&web.request("GET", path, &web.host(), &foreign), 403, path);
     }
-    refused(&web.request("GET", "/api/state", &web.host(), &[]), 403, "without the page's header");
-    refused(&web.request("HEAD", "/api/state", &web.host(), &[]), 403, "without the page's header");
     for host in ["localhost", "[::1]"] {
         assert_eq!(web.request("GET", "/api/state", &format!("{host}:{}", web.port), &[page]).status, 200, "{host}");
     }
@@ -429,20 +408,6 @@ fn a_cluster_has_one_page_and_metrics_per_node() {
             web.state_when("that it is back", |state| state["problem"].is_null());
         }
     });
-}
-
-#[test]
-fn invalid_options_are_reported_in_one_line() {
-    let server = Server::start(&testing::servers()[0]);
-    let web = Web::start(&server, &[]);
-    let taken = format!("127.0.0.1:{}", web.port);
-    run(["web", "--url", &url(&server), "--listen", &taken]).refused("choose another port with --listen");
-    let bare = Server::with(&testing::servers()[0]).without_module().start();
-    let web = Web::start(&bare, &[]);
-    let state = web.state_when("why there is nothing", |state| !state["problem"].is_null());
-    assert!(state["problem"]["text"].as_str().unwrap().contains("has not loaded the module"), "{state}");
-    let help = run(["web", "--help"]).success().text();
-    assert!(help.contains("Examples:") && help.contains("--listen"), "{help}");
 }
 
 // HTTP itself: HEAD, and clients that hold connections open.

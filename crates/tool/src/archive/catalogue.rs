@@ -230,20 +230,6 @@ mod tests {
     }
 
     #[test]
-    fn a_written_file_reads_back() {
-        for packs in [false, true] {
-            let file = file(packs);
-            let catalogue = Catalogue::of(&*file).unwrap();
-            assert_eq!(catalogue.file_bytes, file.len() as u64);
-            let keys: Vec<_> =
-                catalogue.entries.iter().map(|entry| (&*entry.head.key, entry.number, entry.bytes)).collect();
-            assert_eq!(keys, [(&b"one"[..], 2, 100), (b"\xff\0", 3, 100)]);
-            assert_eq!(catalogue.entries[1].head.ttl_ms, Some(5));
-        }
-        assert!(file(true).len() < file(false).len());
-    }
-
-    #[test]
     fn all_damage_is_detected() {
         for file in [file(false), file(true)] {
             for length in 0..file.len() {
@@ -298,18 +284,6 @@ mod tests {
             (&["shards"], "1", "is not a number of shards"),
         ] {
             assert!(of(keys, shards).unwrap_err().to_string().contains(part), "{keys:?}");
-        }
-    }
-
-    #[test]
-    fn later_versions_and_other_files_are_reported() {
-        let mut file = file(false);
-        file[8] = 9;
-        let checksum = crc32fast::hash(&file[..12]);
-        file[12..16].copy_from_slice(&checksum.to_le_bytes());
-        assert!(Catalogue::of(&*file).unwrap_err().to_string().contains("format version 9"));
-        for foreign in [&b""[..], b"REDIS0010", b"\x1f\x8b"] {
-            assert!(Catalogue::of(foreign).unwrap_err().to_string().starts_with("not a file of"));
         }
     }
 

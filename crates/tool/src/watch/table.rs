@@ -100,13 +100,6 @@ mod tests {
     }
 
     #[test]
-    fn hidden_filters_are_counted() {
-        let sample = Sample { counts: None, speeds: None, known: 3, filters: vec![Filter::default()] };
-        let lines = lines(&sample, true);
-        assert!(lines[0].starts_with("3 filters") && lines[3] == "and 2 more", "{lines:?}");
-    }
-
-    #[test]
     fn long_keys_are_cut_on_a_screen_only() {
         let filters = vec![Filter::new(vec![b'k'; 50])];
         let sample = Sample { counts: None, speeds: None, known: 1, filters };

@@ -154,21 +154,6 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_equals_that_of_bf_plan() {
-        let plan = of("rate=0.01&capacity=1000&items=2500").unwrap();
-        // The example of docs/commands.md.
-        assert_eq!((&plan["capacity"], &plan["size"]), (&json!(3000), &json!(5120)));
-        assert_eq!(plan["layers"].as_array().unwrap().len(), 2);
-        assert_eq!(plan["command"], "BF.RESERVE key 0.01 1000");
-        assert_eq!(plan["by_rate"]["sizes"].as_array().unwrap().len(), 21);
-        assert!(plan["by_rate"]["sizes"].as_array().unwrap().iter().all(Value::is_u64));
-        let window = of("rate=0.001&capacity=500&kind=window&window=60&buckets=4&sliding=1&hash=siphash").unwrap();
-        assert_eq!(window["command"], "BF.RESERVE key 0.001 500 WINDOW 60 BUCKETS 4 SLIDING HASH siphash");
-        let valkey = of("rate=0.01&capacity=100&layout=valkey-bloom").unwrap();
-        assert_eq!(valkey["layout"], "valkey-bloom");
-    }
-
-    #[test]
     fn a_curve_ends_at_the_largest_filter() {
         let plan = of("rate=0.01&capacity=1000&kind=nonscaling").unwrap();
         let grown = plan["by_items"]["grown"].as_array().unwrap();

@@ -150,14 +150,9 @@ fn connect(run: &Run) -> Client {
 
 fn chaos(mode: Mode, program: &Path) {
     let server = Server::with(program).line("appendonly yes").line("appendfsync always");
-    let (world, first) = match mode {
-        Mode::Synchronous => World::synchronous_with(server, USERS_TABLE),
-        Mode::Eventual => {
-            let world = World::with_server("eventual", server, USERS, USERS_TABLE);
-            let first = world.following();
-            (world, first)
-        }
-    };
+    let name = if mode == Mode::Synchronous { "synchronous" } else { "eventual" };
+    let world = World::with_server(name, server, USERS, USERS_TABLE);
+    let first = world.following();
     let run = Run::new(mode, &world);
     let mut chaos = Chaos::new(&run, world, first);
     let factor = std::env::var("BLOOMGATE_EFFORT").map_or(1.0, |text| text.parse::<f64>().expect("a factor"));
@@ -183,7 +178,6 @@ fn chaos(mode: Mode, program: &Path) {
     let counts = &run.answers.each_ref().map(|count| count.load(SeqCst))[..4];
     let waits = if mode == Mode::Synchronous { counts.len() } else { 3 };
     assert!(run.commits.load(SeqCst) > 0 && counts[..waits].iter().all(|count| *count > 0), "{run}");
-    let name = if mode == Mode::Synchronous { "synchronous" } else { "eventual" };
     figures(&format!("follow {name}, seed {}: {run}", run.seed));
 }
 
@@ -394,9 +388,9 @@ impl<'a> Chaos<'a> {
 
     fn stop(&mut self, index: usize, time: Duration) {
         if self.followers[index].running.0.try_wait().unwrap().is_none() {
-            self.followers[index].signal("-STOP");
+            self.followers[index].signal("STOP");
             self.pause(time);
-            self.followers[index].signal("-CONT");
+            self.followers[index].signal("CONT");
         }
     }
 }
