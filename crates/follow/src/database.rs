@@ -13,9 +13,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::server::usage;
 
 /// Parses the URL of a server. The environment's PGPASSWORD is the password if the URL has none.
-///
-/// # Errors
-/// The URL is invalid. The error does not contain its password.
+/// The error never contains a password.
 pub fn parse(url: &str) -> Result<Config> {
     let invalid = |_| usage("a PostgreSQL server has the form postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]");
     let mut config: Config = url.parse().map_err(invalid)?;
@@ -26,9 +24,6 @@ pub fn parse(url: &str) -> Result<Config> {
 }
 
 /// Opens a session.
-///
-/// # Errors
-/// The server cannot be reached, its certificate is not trusted, or it rejects the user.
 pub fn connect(config: &Config) -> Result<Client> {
     let postgres = postgres::Config::from(config.clone());
     match tls(config)? {
@@ -40,9 +35,6 @@ pub fn connect(config: &Config) -> Result<Client> {
 
 /// Returns how to encrypt a connection, or `None` if it is not encrypted. The certificates of the authorities are the system's, or those
 /// in the file that the environment's `SSL_CERT_FILE` names.
-///
-/// # Errors
-/// The TLS library rejects its own settings.
 pub fn tls(config: &Config) -> Result<Option<ClientConfig>> {
     if config.get_ssl_mode() != SslMode::Require {
         return Ok(None);

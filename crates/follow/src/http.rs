@@ -18,9 +18,6 @@ use tokio::task::{AbortHandle, LocalSet, spawn_local};
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves until the process ends. `answer` must not block the thread.
-///
-/// # Errors
-/// The listener cannot be used.
 pub fn serve<Answer, Answered>(listener: TcpListener, answer: Answer) -> Result<()>
 where
     Answer: Fn(Request<Incoming>) -> Answered + 'static,

@@ -17,9 +17,6 @@ use crate::http;
 pub const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Serves metrics at `/metrics` in a thread of its own, from now on.
-///
-/// # Errors
-/// The address is in use or not one of this machine.
 pub fn serve(address: SocketAddr, text: impl Fn() -> String + Send + 'static) -> Result<()> {
     let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
     thread::Builder::new().name("metrics".to_owned()).spawn(move || {

@@ -15,7 +15,7 @@ use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
     Client, Cmd, Connection, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, Pipeline,
-    RedisConnectionInfo, RedisError, TlsCertificates, Value, cmd, from_redis_value,
+    RedisConnectionInfo, RedisError, ServerError, TlsCertificates, Value, cmd, from_redis_value,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -59,9 +59,7 @@ pub struct Server {
 
 impl Server {
     /// Connects to the server, or to a cluster through the node in the options.
-    ///
-    /// # Errors
-    /// The server cannot be reached or rejects the user. The error never contains a password.
+    /// The error never contains a password.
     pub fn connect(options: &Options) -> Result<Self> {
         let client = options.client()?;
         let first = client.get_connection_info().addr().to_string();
@@ -92,9 +90,6 @@ impl Server {
     }
 
     /// Sets how long a reply may take before the connection counts as lost.
-    ///
-    /// # Errors
-    /// The operating system's error.
     pub fn set_patience(&mut self, patience: Duration) -> Result<()> {
         self.patience = patience;
         for connection in self.connections.values() {
@@ -105,9 +100,6 @@ impl Server {
     }
 
     /// Reconnects after a [`Lost`], until a server responds or the time is over.
-    ///
-    /// # Errors
-    /// The error of the last attempt.
     pub fn reconnect(&mut self, for_at_most: Duration) -> Result<()> {
         let until = Instant::now() + for_at_most;
         loop {
@@ -150,9 +142,7 @@ impl Server {
     }
 
     /// Returns the nodes that hold keys, which together have all keys.
-    ///
-    /// # Errors
-    /// Some slots of the cluster have no node.
+    /// Fails if some slots of the cluster have no node.
     pub fn all_nodes(&self) -> Result<Vec<Address>> {
         let missing = self.slots.as_ref().map_or(0, Slots::unassigned);
         ensure!(missing == 0, "the cluster at {} has no node for {missing} of its slots", self.first);
@@ -164,36 +154,33 @@ impl Server {
         self.slots.as_ref().map_or_else(|| vec![self.first.clone()], addresses)
     }
 
-    /// Sends one command about `key` and returns its reply. An error inside an array reply stays where it is.
-    ///
-    /// # Errors
-    /// The server's error in one line; [`Lost`].
+    /// Sends one command about `key` and returns its reply. Fails with the server's error in one line, or with [`Lost`]. An error
+    /// inside an array reply stays where it is.
     pub fn ask(&mut self, command: &Cmd, key: impl AsRef<[u8]>) -> Result<Value> {
         let mut pipeline = Pipeline::new();
         pipeline.add_command(command.clone());
-        let mut replies = self.ask_all(&mut pipeline, key)?;
-        replies.pop().ok_or_else(|| anyhow!("the server at {} sent no reply", self.first))
+        Ok(self.ask_all(&mut pipeline, key)?.pop().unwrap_or(Value::Nil))
     }
 
     /// Sends commands about `key` in one go and returns their replies in order, or the first error among them. An error
     /// inside an array reply stays where it is.
-    ///
-    /// # Errors
-    /// As [`Self::ask`].
     pub fn ask_all(&mut self, commands: &mut Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
-        let replies = self.replies(commands, &key)?;
-        for reply in &replies {
-            if let Value::ServerError(error) = reply {
-                return Err(self.describe(error.code(), error.details().unwrap_or_default(), key));
-            }
-        }
-        Ok(replies)
+        self.replies(commands, &key)?.into_iter().map(|reply| self.checked(reply, &key)).collect()
+    }
+
+    /// Sends commands with their keys to all nodes in parallel. Returns the replies in the order of the commands, or the first error
+    /// among them.
+    pub fn ask_many(&mut self, commands: &[(Vec<u8>, Cmd)]) -> Result<Vec<Value>> {
+        let replies = self.replies_of_many(commands)?.into_iter().zip(commands);
+        replies.map(|(reply, (key, _))| self.checked(reply, key)).collect()
+    }
+
+    /// Returns a reply, or the line for an error.
+    pub fn checked(&self, reply: Value, key: impl AsRef<[u8]>) -> Result<Value> {
+        if let Value::ServerError(error) = &reply { Err(self.describe(error, key)) } else { Ok(reply) }
     }
 
     /// As [`Self::ask_all`], but an error reply is a reply.
-    ///
-    /// # Errors
-    /// [`Lost`]; a cluster that does not settle.
     pub fn replies(&mut self, commands: &mut Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
         commands.ignore_errors();
         let node = self.node_of_key(&key)?;
@@ -212,9 +199,7 @@ impl Server {
 
     /// Sends commands to the node of `key`, and never again: a transaction must not be executed in part or twice. An error reply is a
     /// reply.
-    ///
-    /// # Errors
-    /// [`Lost`], also if the slot has moved: nothing was executed then.
+    /// Fails with [`Lost`], also if the slot has moved: nothing was executed then.
     pub fn exchange_at(&mut self, commands: &Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
         let node = self.node_of_key(&key)?;
         let mut commands = commands.clone();
@@ -227,11 +212,7 @@ impl Server {
         Ok(replies)
     }
 
-    /// Sends commands with their keys to all nodes in parallel. Returns the replies in the order of the commands. An error
-    /// reply counts as a reply.
-    ///
-    /// # Errors
-    /// As [`Self::replies`].
+    /// As [`Self::ask_many`], but an error reply is a reply.
     pub fn replies_of_many(&mut self, commands: &[(Vec<u8>, Cmd)]) -> Result<Vec<Value>> {
         let mut by_node: BTreeMap<Address, (Vec<usize>, Pipeline)> = BTreeMap::new();
         for (index, (key, command)) in commands.iter().enumerate() {
@@ -268,7 +249,7 @@ impl Server {
             }
         }
         for (reply, (key, command)) in replies.iter_mut().zip(commands) {
-            if is_moving(reply) && self.slots.is_some() {
+            if self.is_elsewhere(reply) {
                 *reply = self.settle(command, reply.clone(), key)?;
             }
         }
@@ -276,25 +257,15 @@ impl Server {
     }
 
     /// Sends a command to a node, whatever its key.
-    ///
-    /// # Errors
-    /// As [`Self::ask`].
     pub fn ask_node(&mut self, node: &Address, command: &Cmd) -> Result<Value> {
-        let mut commands = Pipeline::new();
-        commands.add_command(command.clone()).ignore_errors();
-        match self.exchange(node, &commands)?.pop() {
-            Some(Value::ServerError(error)) => {
-                Err(self.describe(error.code(), error.details().unwrap_or_default(), ""))
-            }
-            Some(reply) => Ok(reply),
-            None => bail!("the server at {node} sent no reply"),
-        }
+        let reply = self.exchange_one(node, command, false)?;
+        self.checked(reply, "")
     }
 
-    /// Returns the line for an error reply of the server: `code` is its first word, `details` the rest.
-    pub fn describe(&self, code: &str, details: &str, key: impl AsRef<[u8]>) -> anyhow::Error {
-        let (address, key) = (&self.first, shown(key));
-        match code {
+    /// Returns the line for an error reply of the server.
+    pub fn describe(&self, error: &ServerError, key: impl AsRef<[u8]>) -> anyhow::Error {
+        let (address, key, details) = (&self.first, shown(key), error.details().unwrap_or_default());
+        match error.code() {
             "ERR" if details.starts_with("unknown command") => no_module(address),
             "ERR" if details == "non scaling filter is full" => anyhow!(
                 "the filter `{key}` is full and does not grow (NONSCALING): choose another --key, or delete \
@@ -312,7 +283,7 @@ impl Server {
             "MOVED" => anyhow!(
                 "{address} belongs to a cluster and does not hold the key `{key}`: use --cluster (MOVED {details})"
             ),
-            _ => anyhow!("the server at {address} replied: {code} {details}"),
+            code => anyhow!("the server at {address} replied: {code} {details}"),
         }
     }
 
@@ -330,13 +301,23 @@ impl Server {
         replies.map_err(|error| self.lost(&error))
     }
 
+    fn exchange_one(&mut self, node: &Address, command: &Cmd, is_asking: bool) -> Result<Value> {
+        let mut commands = Pipeline::new();
+        if is_asking {
+            commands.cmd("ASKING");
+        }
+        commands.add_command(command.clone()).ignore_errors();
+        Ok(self.exchange(node, &commands)?.pop().unwrap_or(Value::Nil))
+    }
+
     /// Returns the connection to a node, opening it if necessary.
     fn connection(&mut self, node: &Address) -> Result<&mut Connection> {
         if !self.connections.contains_key(node) {
             let client = if *node == self.first && !self.is_cluster() {
                 self.options.client()?
             } else {
-                let (host, port) = host_and_port(node)?;
+                let address = node.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+                let (host, port) = address.ok_or_else(|| anyhow!("`{node}` is not the address of a node"))?;
                 self.options.client_at(host, port)?
             };
             // Nothing was sent, but a caller that waits for the cluster to settle waits for this, too.
@@ -360,9 +341,6 @@ impl Server {
     }
 
     /// Returns the node that holds a key.
-    ///
-    /// # Errors
-    /// No node holds it before the timeout.
     pub fn node_of_key(&mut self, key: impl AsRef<[u8]>) -> Result<Address> {
         let until = Instant::now() + SETTLE_TIMEOUT;
         loop {
@@ -378,34 +356,26 @@ impl Server {
         }
     }
 
-    /// Resends a redirected command until it is executed.
-    fn settle(&mut self, command: &Cmd, mut reply: Value, key: &[u8]) -> Result<Value> {
+    /// Resends a command whose reply was [elsewhere](Self::is_elsewhere) until it is executed. No node may owe a reply.
+    pub fn settle(&mut self, command: &Cmd, mut reply: Value, key: &[u8]) -> Result<Value> {
         let until = Instant::now() + SETTLE_TIMEOUT;
         while is_moving(&reply) && Instant::now() < until {
             let Value::ServerError(error) = &reply else { return Ok(reply) };
             let details = error.details().unwrap_or_default();
             reply = match (error.code(), details.split_once(' ')) {
-                ("ASK", Some((_, node))) => {
-                    let mut commands = Pipeline::new();
-                    commands.cmd("ASKING").add_command(command.clone()).ignore_errors();
-                    let node = self.full_address(node);
-                    self.exchange(&node, &commands)?.pop().unwrap_or(Value::Nil)
-                }
-                ("MOVED", Some((_, node))) => {
-                    let node = self.full_address(node);
-                    let mut commands = Pipeline::new();
-                    commands.add_command(command.clone()).ignore_errors();
-                    let reply = self.exchange(&node, &commands)?.pop().unwrap_or(Value::Nil);
-                    self.read_slots()?;
+                (code @ ("ASK" | "MOVED"), Some((_, node))) => {
+                    let (node, is_asking) = (self.full_address(node), code == "ASK");
+                    let reply = self.exchange_one(&node, command, is_asking)?;
+                    if !is_asking {
+                        self.read_slots()?;
+                    }
                     reply
                 }
                 _ => {
                     thread::sleep(SETTLE_INTERVAL);
                     self.read_slots()?;
                     let node = self.node_of_key(key)?;
-                    let mut commands = Pipeline::new();
-                    commands.add_command(command.clone()).ignore_errors();
-                    self.exchange(&node, &commands)?.pop().unwrap_or(Value::Nil)
+                    self.exchange_one(&node, command, false)?
                 }
             };
         }
@@ -423,11 +393,6 @@ fn addresses(slots: &Slots) -> Vec<Address> {
     slots.nodes().map(|(host, port)| format!("{host}:{port}")).collect()
 }
 
-fn host_and_port(node: &str) -> Result<(&str, u16)> {
-    let parts = node.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-    parts.ok_or_else(|| anyhow!("`{node}` is not the address of a node"))
-}
-
 /// Whether another node can execute the command, or the same one a little later.
 fn is_moving(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if matches!(error.code(), "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING"))
@@ -437,9 +402,6 @@ fn is_moving(reply: &Value) -> bool {
 
 impl Server {
     /// Fails unless every node knows `command`. If the ACL user may not run COMMAND INFO, the check is skipped.
-    ///
-    /// # Errors
-    /// A node does not know the command; [`Lost`].
     pub fn require_command(&mut self, command: &str) -> Result<()> {
         for node in self.nodes() {
             let reply = match self.ask_node(&node, cmd("COMMAND").arg("INFO").arg(command)) {
@@ -548,18 +510,13 @@ impl Options {
     }
 
     /// Creates a client of the server.
-    ///
-    /// # Errors
-    /// The options are invalid, or a file cannot be read. The error never contains a password.
+    /// The error never contains a password.
     pub fn client(&self) -> Result<Client> {
         let info = self.info()?;
         self.client_of(info)
     }
 
     /// Creates a client of another node of the same cluster, with the same user and certificates.
-    ///
-    /// # Errors
-    /// As [`Self::client`].
     pub fn client_at(&self, host: &str, port: u16) -> Result<Client> {
         let info = self.info()?;
         let addr = match info.addr() {
@@ -664,9 +621,6 @@ impl Options {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects to a server. A later reply that takes longer than `patience` is a lost connection.
-///
-/// # Errors
-/// Describes what is wrong and what to do about it.
 fn open(client: &Client, address: &str, patience: Duration) -> Result<Connection> {
     let connection = client.get_connection_with_timeout(CONNECT_TIMEOUT).map_err(|error| {
         if let Some(reason) = tls_reason(&error) {
@@ -738,9 +692,6 @@ fn certificate_reason(fault: &CertificateError) -> String {
 impl Server {
     /// Sends one encoded command about `key` without waiting. Returns the node that owes the reply. Until that reply is read,
     /// only [`Self::send`] and [`Self::receive`] may use the node.
-    ///
-    /// # Errors
-    /// [`Lost`].
     pub fn send(&mut self, packed: &[u8], key: &[u8]) -> Result<Address> {
         let node = self.node_of_key(key)?;
         let connection = self.connection(&node)?;
@@ -749,9 +700,6 @@ impl Server {
     }
 
     /// Waits for the next reply of a node. An error reply counts as a reply.
-    ///
-    /// # Errors
-    /// [`Lost`].
     pub fn receive(&mut self, node: &Address) -> Result<Value> {
         loop {
             let reply = self.connection(node)?.recv_response().map_err(|error| self.lost(&error))?;
@@ -764,14 +712,6 @@ impl Server {
     /// Whether another node can execute the refused command, or the same one a little later.
     pub fn is_elsewhere(&self, reply: &Value) -> bool {
         self.slots.is_some() && is_moving(reply)
-    }
-
-    /// Resends a command whose reply was [elsewhere](Self::is_elsewhere) until it is executed. No node may owe a reply.
-    ///
-    /// # Errors
-    /// [`Lost`].
-    pub fn follow(&mut self, command: &Cmd, reply: Value, key: &[u8]) -> Result<Value> {
-        self.settle(command, reply, key)
     }
 }
 

@@ -374,7 +374,7 @@ fn classify(server: &Server, reply: Option<Value>, key: &[u8]) -> Result<FilterR
     } else if error.code() == "WRONGTYPE" || changes.contains(&details) {
         Ok(FilterReply::Replaced(details.to_owned()))
     } else {
-        Err(server.describe(error.code(), details, key))
+        Err(server.describe(error, key))
     }
 }
 
@@ -463,13 +463,10 @@ fn number(server: &mut Server, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64
         commands.cmd("GET").arg(key).cmd("PTTL").arg(key);
     })?;
     let (ttl, text) = (replies.pop().unwrap_or(Value::Nil), replies.pop().unwrap_or(Value::Nil));
-    if let Value::ServerError(error) = &text {
-        if error.code() == "WRONGTYPE" {
-            return Ok(None);
-        }
-        return Err(server.describe(error.code(), error.details().unwrap_or_default(), key));
+    if matches!(&text, Value::ServerError(error) if error.code() == "WRONGTYPE") {
+        return Ok(None);
     }
-    let text: Option<Vec<u8>> = from_redis_value(text)?;
+    let text: Option<Vec<u8>> = from_redis_value(server.checked(text, key)?)?;
     let ttl = from_redis_value::<i64>(ttl).ok().and_then(|ttl| u64::try_from(ttl).ok());
     Ok(text.map(|text| (text, ttl)))
 }

@@ -51,13 +51,7 @@ pub fn ask_of_each(server: &mut Server, words: &[&str], keys: &[Vec<u8>]) -> Res
         words.iter().for_each(|word| _ = command.arg(*word));
         (key.clone(), command.arg(key).to_owned())
     };
-    let replies = server.replies_of_many(&keys.iter().map(of_key).collect::<Vec<_>>())?;
-    for (reply, key) in replies.iter().zip(keys) {
-        if let Value::ServerError(error) = reply {
-            return Err(server.describe(error.code(), error.details().unwrap_or_default(), key));
-        }
-    }
-    Ok(replies)
+    server.ask_many(&keys.iter().map(of_key).collect::<Vec<_>>())
 }
 
 /// Whether a reply to TYPE names a type of filters.

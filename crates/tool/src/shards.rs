@@ -121,7 +121,7 @@ impl Create {
         claim(server, name, *shards)?;
         let reserve = |key: &Vec<u8>| cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity).arg(words).to_owned();
         made_or_undone(server, name, *shards, &signals, |server, keys| {
-            first_error(server, &of_each(keys, reserve)).map(drop)
+            server.ask_many(&of_each(keys, reserve)).map(drop)
         })?;
         say(&format!(
             "created {name}: {} with a capacity of {} each",
@@ -176,17 +176,6 @@ fn existing_of(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
 
 fn of_each(keys: &[Vec<u8>], command: impl Fn(&Vec<u8>) -> Cmd) -> Vec<(Vec<u8>, Cmd)> {
     keys.iter().map(|key| (key.clone(), command(key))).collect()
-}
-
-/// Returns the replies to commands, or the first error.
-fn first_error(server: &mut Server, commands: &[(Vec<u8>, Cmd)]) -> Result<Vec<Value>> {
-    let replies = server.replies_of_many(commands)?;
-    for (reply, (key, _)) in replies.iter().zip(commands) {
-        if let Value::ServerError(error) = reply {
-            return Err(server.describe(error.code(), error.details().unwrap_or_default(), key));
-        }
-    }
-    Ok(replies)
 }
 
 /// The figures of a shard.
@@ -288,7 +277,7 @@ fn merge(server: &mut Server, destination: &str, sources: &[String]) -> Result<(
             sources.iter().filter_map(|keys| keys.get(number)).for_each(|source| _ = command.arg(source));
             (key.clone(), command)
         };
-        first_error(server, &keys.iter().enumerate().map(of_shard).collect::<Vec<_>>()).map(drop)
+        server.ask_many(&keys.iter().enumerate().map(of_shard).collect::<Vec<_>>()).map(drop)
     };
     let key = count_key(destination);
     if server.ask(cmd("EXISTS").arg(&key), &key)? == Value::Int(0) {

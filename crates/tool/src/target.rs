@@ -48,14 +48,10 @@ impl Target {
         let keys = target.keys();
         let commands =
             |word: &str| keys.iter().map(|key| (key.clone(), cmd(word).arg(key).to_owned())).collect::<Vec<_>>();
-        let exist = server.replies_of_many(&commands("EXISTS"))?;
-        let cards = server.replies_of_many(&commands("BF.CARD"))?;
-        for ((key, exists), card) in keys.iter().zip(exist).zip(cards) {
-            for reply in [&exists, &card] {
-                if let Value::ServerError(error) = reply {
-                    return Err(server.describe(error.code(), error.details().unwrap_or_default(), key));
-                }
-            }
+        // Fails for a value that is not a filter.
+        server.ask_many(&commands("BF.CARD"))?;
+        let exist = server.ask_many(&commands("EXISTS"))?;
+        for (key, exists) in keys.iter().zip(exist) {
             ensure!(exists != Value::Int(0), "{}", target.missing(key));
         }
         Ok(target)
@@ -95,12 +91,9 @@ impl Target {
     /// Stores the answers in a reply to `part` at their indices: true for an item that is new, or present. If the filter became
     /// full, the answers end before the refused item.
     pub fn read(&self, server: &Server, part: &Part, reply: &Value, answers: &mut [Option<bool>]) -> Result<()> {
-        let described = |error: &redis::ServerError| {
-            let details = error.details().unwrap_or_default();
-            match error.code() {
-                "ERR" if details == "not found" => anyhow::anyhow!("{}", self.missing(&part.key)),
-                code => server.describe(code, details, &part.key),
-            }
+        let described = |error: &redis::ServerError| match (error.code(), error.details()) {
+            ("ERR", Some("not found")) => anyhow::anyhow!("{}", self.missing(&part.key)),
+            _ => server.describe(error, &part.key),
         };
         let elements = match reply {
             Value::Array(elements) => elements,
@@ -262,40 +255,4 @@ fn words_of(server: &mut Server, key: &str) -> Result<Vec<String>> {
         ),
     }
     Ok(words)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_command_has_the_items_of_its_key() {
-        let items = [b"a", b"b", b"c", b"d"];
-        let one = Target { key: "seen".to_owned(), shards: None };
-        let parts = one.parts(Question::Add, &items);
-        let expected = b"*8\r\n$9\r\nBF.INSERT\r\n$4\r\nseen\r\n$8\r\nNOCREATE\r\n$5\r\nITEMS\r\n";
-        assert_eq!(parts.len(), 1);
-        assert!(parts[0].command.get_packed_command().starts_with(expected));
-        let sharded = Target { key: "seen".to_owned(), shards: Some(3) };
-        let parts = sharded.parts(Question::Lookup, &items);
-        let mut places: Vec<_> = parts.iter().flat_map(|part| part.places.clone().unwrap()).collect();
-        places.sort_unstable();
-        assert_eq!(places, [0, 1, 2, 3]);
-        for part in &parts {
-            let shard = shard_of(items[part.places.as_ref().unwrap()[0]], 3);
-            assert_eq!(part.key, format!("seen:{{{shard}}}").as_bytes());
-        }
-    }
-
-    #[test]
-    fn an_invalid_create_option_is_named() {
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        let of = |values: &[&str]| Creation::of(&words(values), &[]);
-        let creation = of(&["0.1%", "1e6"]).unwrap();
-        assert_eq!((creation.rate, creation.capacity), (0.001, Some(1_000_000)));
-        assert_eq!(of(&["0.5"]).unwrap().capacity, None);
-        for wrong in [&["2", "5"][..], &["0.1", "0"], &["0.1", "x"], &[]] {
-            assert!(of(wrong).unwrap_err().to_string().starts_with("--create"), "{wrong:?}");
-        }
-    }
 }

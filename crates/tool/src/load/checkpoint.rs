@@ -164,11 +164,7 @@ impl Checkpoint {
         pipeline.cmd("EXEC");
         match server.ask_all(&mut pipeline, &self.keys.checkpoint)?.pop() {
             Some(Value::Array(replies)) => {
-                for reply in replies {
-                    if let Value::ServerError(error) = reply {
-                        return Err(server.describe(error.code(), error.details().unwrap_or_default(), &self.keys.key));
-                    }
-                }
+                replies.into_iter().try_for_each(|reply| server.checked(reply, &self.keys.key).map(drop))?;
                 Ok(true)
             }
             _ => Ok(false),

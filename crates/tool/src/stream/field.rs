@@ -1,11 +1,10 @@
 //! The part of a line that is the item: the whole line, a column, or a field of a JSON line.
 
-use std::fmt;
+use std::collections::HashMap;
 use std::ops::Range;
 
 use anyhow::{Context, Result};
 use csv_core::{ReadRecordResult, Reader};
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::server::usage;
@@ -69,17 +68,31 @@ fn delimited(line: &[u8], delimiter: u8, place: usize) -> Result<Item> {
 
 /// Strings become their decoded text. Any other value keeps its bytes, so no digit of a number is lost.
 fn json(line: &[u8], path: &[String], decoded: &mut Vec<u8>) -> Result<Item> {
-    let mut deserializer = serde_json::Deserializer::from_slice(line);
-    let found = Step(path).deserialize(&mut deserializer).map_err(no_json)?;
-    deserializer.end().map_err(no_json)?;
+    let mut found: Option<&RawValue> = Some(serde_json::from_slice(line).map_err(no_json)?);
+    for part in path {
+        found = found.map_or(Ok(None), |value| member(value.get(), part)).map_err(no_json)?;
+    }
     let raw = found.map(RawValue::get).filter(|raw| *raw != "null");
     let Some(raw) = raw else { anyhow::bail!("there is no `{}`", path.join("/")) };
     if raw.starts_with('"') {
         decoded.extend_from_slice(serde_json::from_str::<String>(raw).map_err(no_json)?.as_bytes());
-        return Ok(Item::Decoded);
+    } else {
+        decoded.extend_from_slice(raw.as_bytes());
     }
-    decoded.extend_from_slice(raw.as_bytes());
     Ok(Item::Decoded)
+}
+
+/// Returns a member of an object by its name, or an element of an array by its index. If members share a name, the last one counts, as in
+/// most JSON parsers.
+fn member<'a>(value: &'a str, name: &str) -> Result<Option<&'a RawValue>, serde_json::Error> {
+    Ok(match value.as_bytes().first() {
+        Some(b'{') => serde_json::from_str::<HashMap<String, &RawValue>>(value)?.remove(name),
+        Some(b'[') => {
+            let elements: Vec<&RawValue> = serde_json::from_str(value)?;
+            name.parse::<usize>().ok().and_then(|index| elements.get(index).copied())
+        }
+        _ => None,
+    })
 }
 
 /// Returns why a line is invalid, without the parser's own line number, which is always 1.
@@ -88,81 +101,6 @@ fn no_json(error: serde_json::Error) -> anyhow::Error {
     let text = error.to_string();
     let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
     anyhow::anyhow!("invalid JSON: {what} at column {}", error.column())
-}
-
-/// The rest of the path to the value.
-struct Step<'p>(&'p [String]);
-
-impl<'de> DeserializeSeed<'de> for Step<'_> {
-    type Value = Option<&'de RawValue>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        if self.0.is_empty() {
-            return serde::Deserialize::deserialize(deserializer).map(Some);
-        }
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Step<'_> {
-    type Value = Option<&'de RawValue>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        write!(formatter, "an object with `{}`", self.0.first().map_or("", String::as_str))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let Some((first, rest)) = self.0.split_first() else { return Ok(None) };
-        let mut found = None;
-        // If members share a name, the last one counts, as in most JSON parsers.
-        while let Some(name) = map.next_key::<std::borrow::Cow<str>>()? {
-            if name == *first {
-                found = map.next_value_seed(Step(rest))?;
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(found)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
-        let Some((first, rest)) = self.0.split_first() else { return Ok(None) };
-        let wanted: Option<usize> = first.parse().ok();
-        let (mut found, mut index) = (None, 0);
-        loop {
-            let more = if Some(index) == wanted {
-                let element = elements.next_element_seed(Step(rest))?;
-                let more = element.is_some();
-                found = element.flatten();
-                more
-            } else {
-                elements.next_element::<IgnoredAny>()?.is_some()
-            };
-            if !more {
-                return Ok(found);
-            }
-            index += 1;
-        }
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-        Ok(None)
-    }
 }
 
 // The column that holds the items, as `load` and `dedup` accept it.

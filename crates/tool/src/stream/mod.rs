@@ -164,7 +164,7 @@ impl<'a, B: Batch> Flow<'a, B> {
                 let reply = reply.clone();
                 // Lost commands are sent again.
                 *state = State::Owed(Address::new());
-                *state = State::Here(self.server.follow(&part.command, reply, &part.key)?);
+                *state = State::Here(self.server.settle(&part.command, reply, &part.key)?);
             }
         }
         Ok(())

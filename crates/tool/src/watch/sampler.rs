@@ -183,7 +183,7 @@ impl Sampler {
                     (Value::ServerError(error), _) => {
                         let details = error.details().unwrap_or_default();
                         if details.starts_with("unknown command") || error.code() == "NOPERM" {
-                            return Err(self.server.describe(error.code(), details, key));
+                            return Err(self.server.describe(&error, key));
                         }
                         self.filters.remove(key);
                     }
