@@ -638,6 +638,12 @@ impl Exchange<'_> {
 /// So many lines are sent to one set of keys.
 pub const LINES: usize = 150;
 
+/// Settings that Redis 8 gives names in CONFIG, and values that both modules take, or refuse in the same words.
+const SETTINGS: [(&str, &[&str]); 2] = [
+    ("bf-error-rate", &["0.01", "0.02", "1e-7", "0.7", "0.25", "1e-12", "0", "1", "-1", "inf", "2"]),
+    ("bf-initial-size", &["100", "1", "3", "1000"]),
+];
+
 /// One command and what came of it on both sides.
 pub struct Exchange<'a> {
     pub words: &'a [Vec<u8>],
@@ -676,6 +682,12 @@ impl Twins {
         self.history.clear();
         for line in ["FLUSHALL", "SET text x", "RPUSH list x"] {
             self.call(&line.split(' ').map(Into::into).collect::<Words>());
+        }
+        for (name, values) in if self.major >= 8 { &SETTINGS[..] } else { &[] } {
+            let value = values[rng.below(values.len() as u64) as usize];
+            let words = ["CONFIG", "SET", name, value].map(Into::into);
+            let [ours, theirs] = self.call(&words);
+            assert_eq!(ours, theirs, "{}", shown(&words));
         }
         for _ in 0..LINES {
             for words in Lines::new(rng, &mut self.theirs).next() {

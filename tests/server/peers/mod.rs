@@ -10,7 +10,7 @@
 
 mod carried;
 mod commands;
-mod settings;
+mod extremes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
