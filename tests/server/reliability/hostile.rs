@@ -1,7 +1,8 @@
 //! Untrusted bytes through every command that takes them, RESTORE, BF.LOADCHUNK, BF.LOAD, through the append-only file, and
 //! random command lines. The server keeps running. Each input is refused or creates a filter that works, and deleting that
 //! filter releases its memory. While a payload is refused, no more memory becomes resident than its length justifies. Which
-//! damage a decoder must refuse, and with which error, is stated by the filter's own tests (`crates/filter/tests/corpus`).
+//! damage a decoder must refuse, and with which error, is stated by the filter's own tests (`crates/filter/tests/corpus`), which
+//! also decode the inputs that fuzzing found.
 //!
 //! Everything is drawn from a seed (`BLOOMGATE_SEED`, default 1), so that a failure can be reproduced.
 
@@ -11,10 +12,11 @@ use super::{LAYOUTS, scaled};
 use crate::corpus;
 use crate::golden::as_commands;
 use crate::redisbloom::golden;
-use crate::redisbloom::model::{Field, fields_of_payload, payload_of, payload_of_type, payload_of_value, take};
+use crate::redisbloom::model::{Field, fields_of_payload, payload_of_type, payload_of_value};
+use crate::valkey_bloom;
 use testing::{
-    Connection, FOOTER, LAST_WORDS, Reply, Resident, Rng, Server, Version, array, dump, encode, eventually, figures,
-    integer, load_records, ok, on_every_server, records, restore_by_law, stopped_on_commands, use_and_delete,
+    Connection, FOOTER, LAST_WORDS, Record, Reply, Resident, Rng, Server, Version, array, dump, encode, eventually,
+    figures, integer, load_records, ok, on_every_server, records, restore_by_law, stopped_on_commands, use_and_delete,
     with_client, with_fixed_checksum, words,
 };
 
@@ -72,46 +74,43 @@ fn in_flat_memory(server: &Server, tries: usize, mut one: impl FnMut(&mut Connec
     counts
 }
 
-/// Calls [`restore_by_law`] and counts the outcome.
-fn restore(server: &Server, client: &mut Connection, payload: &[u8], counts: &mut Counts) -> bool {
-    let accepted = restore_by_law(server, client, payload);
+/// Brings damaged data to `k` by each of its commands, and counts whether a filter came of it. While a payload is refused, no
+/// more memory becomes resident than its length justifies, nor ever for records.
+fn bring(server: &Server, client: &mut Connection, commands: &[Words], counts: &mut Counts) {
+    let accepted = match commands {
+        [words] if words[0] == b"RESTORE" => restore_by_law(server, client, &words[3]),
+        records => {
+            let bytes: usize = records.iter().flatten().map(Vec::len).sum();
+            Resident::bounded(server, client, |client| {
+                records.iter().for_each(|words| _ = client.call(words));
+                ((), Some(bytes))
+            });
+            let accepted = use_and_delete(client);
+            assert_eq!(client.run("DBSIZE"), integer(0));
+            accepted
+        }
+    };
     counts.tried += 1;
     counts.accepted += usize::from(accepted);
     counts.refused += usize::from(!accepted);
-    accepted
 }
 
 #[test]
-fn a_damaged_payload_is_refused_or_a_valid_filter_and_its_memory_is_released() {
+fn damaged_data_is_refused_or_a_valid_filter_and_its_memory_is_released() {
     on_every_server(|program| {
         for (name, lines) in LIMITS {
             let server = start(program, lines);
-            let seeds = seeds(&server);
-            let mut rng = rng(name);
-            let counts = in_flat_memory(&server, scaled(1500), |client, counts| {
-                let payload = damaged(&mut rng, &seeds);
-                restore(&server, client, &payload, counts);
+            let mut mutants = Mutants::new(program, name);
+            for (_, value) in corpus::of("restore") {
+                let found = [restore(&payload_of_value(&value))];
+                bring(&server, &mut server.connect(), &found, &mut Counts::default());
+            }
+            let counts = in_flat_memory(&server, scaled(1800), |client, counts| {
+                bring(&server, client, &mutants.draw(), counts);
             });
             let Counts { tried, accepted, refused } = counts;
-            figures(&format!("RESTORE, {name}: {tried} executions, {accepted} accepted, {refused} refused"));
+            figures(&format!("damaged data, {name}: {tried} executions, {accepted} accepted, {refused} refused"));
             assert!(accepted > tried / 100 && refused > tried / 100, "both happen");
-        }
-    });
-}
-
-#[test]
-fn every_kept_input_of_the_fuzzer_is_refused_or_a_valid_filter() {
-    on_every_server(|program| {
-        for (name, lines) in LIMITS {
-            let server = start(program, lines);
-            let mut client = server.connect();
-            let mut counts = Counts::default();
-            for Seed { payload, .. } in kept_inputs() {
-                restore(&server, &mut client, &payload, &mut counts);
-            }
-            let Counts { tried, accepted, .. } = counts;
-            figures(&format!("RESTORE of kept inputs, {name}: {tried} executions, {accepted} accepted"));
-            assert!(accepted > 30 && accepted < tried, "{accepted}");
         }
     });
 }
@@ -123,10 +122,10 @@ fn an_extreme_number_is_refused_or_a_valid_filter() {
         let server = start(program, &["bf.max-filter-bytes 2mb"]);
         let mut client = server.connect();
         let mut counts = Counts::default();
-        for Value { type_number, fields } in made(&mut client).into_iter().filter_map(|seed| seed.value) {
-            assert!(restore(&server, &mut client, &payload_of_type(type_number, &fields), &mut counts), "unchanged");
+        for Value { type_number, fields } in Mutants::new(program, "extremes").values {
+            bring(&server, &mut client, &[restore(&payload_of_type(type_number, &fields))], &mut counts);
             // Where there are many layers, those of the last ones are like the others.
-            for place in 0..fields.len().min(40) {
+            for place in 0..fields.len().min(30) {
                 let extremes: Vec<Field> = match fields[place] {
                     Field::Uint(_) => EDGES.map(Field::Uint).to_vec(),
                     Field::Double(_) => FRACTIONS.map(Field::Double).to_vec(),
@@ -135,7 +134,7 @@ fn an_extreme_number_is_refused_or_a_valid_filter() {
                 for extreme in extremes {
                     let mut fields = fields.clone();
                     fields[place] = extreme;
-                    restore(&server, &mut client, &payload_of_type(type_number, &fields), &mut counts);
+                    bring(&server, &mut client, &[restore(&payload_of_type(type_number, &fields))], &mut counts);
                 }
             }
         }
@@ -152,19 +151,10 @@ fn what_is_accepted_comes_back_from_the_files() {
     on_every_server(|program| {
         let lines = ["appendonly yes", "aof-use-rdb-preamble no", "bf.max-filter-bytes 2mb"];
         let server = start(program, &lines);
-        let (seeds, dumps, loads) = (seeds(&server), dumps(&server), loads());
-        let (mut client, mut rng) = (server.connect(), rng("files"));
+        let (mut client, mut mutants) = (server.connect(), Mutants::new(program, "files"));
         for number in 0..scaled(600) {
-            let key = number.to_string().into_bytes();
-            let commands = match number % 3 {
-                0 => damaged_load(&mut rng, &loads),
-                1 => damaged_dump(&mut rng, &dumps),
-                _ => vec![
-                    [b"RESTORE".as_slice(), b"k", b"0", &damaged(&mut rng, &seeds)[..]].map(<[u8]>::to_vec).to_vec(),
-                ],
-            };
-            for mut words in commands {
-                words[1].clone_from(&key);
+            for mut words in mutants.draw() {
+                words[1] = number.to_string().into_bytes();
                 client.call(&words);
             }
         }
@@ -177,24 +167,23 @@ fn what_is_accepted_comes_back_from_the_files() {
     });
 }
 
-/// A server that reads damaged records from its append-only file starts, or ends and says why.
+/// A server that reads damaged data from its append-only file starts, or ends and says why.
 #[test]
 fn a_damaged_append_only_file_loads_or_ends_the_server_with_a_reason() {
     on_every_server(|program| {
-        let (dumps, loads) = (dumps(&start(program, &[])), loads());
-        let mut rng = rng("file");
+        let mut mutants = Mutants::new(program, "file");
         let mut refused = 0;
         let tries = scaled(40);
-        for number in 0..tries {
-            let commands =
-                if number % 4 == 0 { damaged_load(&mut rng, &loads) } else { damaged_dump(&mut rng, &dumps) };
-            let mut server = stopped_on_commands(program, &[], &encode(&commands));
+        for _ in 0..tries {
+            let mut server = stopped_on_commands(program, &[], &encode(mutants.draw()));
             if server.launch().is_err() {
-                assert!(server.log().contains(LAST_WORDS), "{}", server.log());
+                // The server itself ends at what it takes for another type.
+                let log = server.log();
+                assert!([LAST_WORDS, "Internal error in RDB"].iter().any(|reason| log.contains(reason)), "{log}");
                 refused += 1;
             }
         }
-        figures(&format!("append-only files with damaged records: {tries} faults injected, {refused} refused"));
+        figures(&format!("append-only files with damaged data: {tries} faults injected, {refused} refused"));
         assert!(refused > 0 && refused < tries, "both happen");
     });
 }
@@ -276,37 +265,6 @@ fn the_limits_bind_a_payload() {
 }
 
 #[test]
-fn a_damaged_record_is_refused_or_a_valid_filter_and_its_memory_is_released() {
-    on_every_server(|program| {
-        for (name, lines) in LIMITS {
-            let server = start(program, lines);
-            let (dumps, loads) = (dumps(&server), loads());
-            let mut rng = rng(name);
-            let (mut sent, mut taken) = (0, 0);
-            let counts = in_flat_memory(&server, scaled(800), |client, counts| {
-                let commands =
-                    if rng.below(3) == 0 { damaged_load(&mut rng, &loads) } else { damaged_dump(&mut rng, &dumps) };
-                let bytes: usize = commands.iter().flatten().map(Vec::len).sum();
-                let here = Resident::bounded(&server, client, |client| {
-                    client.run("DEL k");
-                    let accepted = commands.iter().filter(|words| !client.call(words).is_error()).count();
-                    (accepted, Some(bytes))
-                });
-                (sent, taken) = (sent + commands.len(), taken + here);
-                counts.tried += 1;
-                counts.accepted += usize::from(use_and_delete(client));
-                assert_eq!(client.run("DBSIZE"), integer(0));
-            });
-            let Counts { tried, accepted, .. } = counts;
-            figures(&format!(
-                "records, {name}: {sent} executions, {tried} dumps, {taken} accepted, {accepted} filters"
-            ));
-            assert!(accepted > tried / 100 && taken < sent, "both happen");
-        }
-    });
-}
-
-#[test]
 fn every_random_command_is_answered_and_a_refused_one_changes_nothing() {
     on_every_server(|program| {
         for (name, lines) in LIMITS {
@@ -337,33 +295,35 @@ const LIST_KEY: &str = "list";
 /// The number of commands that are sent to one set of keys.
 const LINES: usize = 25;
 
+/// The commands, those that create filters twice. A word that begins with `$` stands for what [`drawn`] draws.
 const COMMANDS: [&str; 26] = [
-    "BF.RESERVE",
-    "BF.RESERVE",
-    "BF.INSERT",
-    "BF.INSERT",
-    "BF.ADD",
-    "BF.MADD",
-    "BF.EXISTS",
-    "BF.MEXISTS",
-    "BF.INFO",
-    "BF.CARD",
-    "BF.DEBUG",
-    "BF.SCANDUMP",
-    "BF.LOADCHUNK",
-    "BF.ROTATE",
-    "BF.DEL",
-    "BF.MDEL",
-    "BF.COUNT",
-    "BF.MERGE",
-    "BF.CLEAR",
-    "BF.STATS",
-    "BF.PLAN",
-    "BF.FETCH",
-    "BF.MCHANGED",
-    "BF.MFETCH",
-    "BF.FILL",
-    "BF.CHANGED",
+    "BF.RESERVE $key $rate $capacity $options",
+    "BF.RESERVE $key $rate $capacity $options",
+    "BF.INSERT $key $options ITEMS $items",
+    "BF.INSERT $key $options ITEMS $items",
+    "BF.ADD $key $items",
+    "BF.MADD $key $items",
+    "BF.EXISTS $key $items",
+    "BF.MEXISTS $key $items",
+    "BF.INFO $key $word",
+    "BF.CARD $key",
+    "BF.DEBUG $key",
+    "BF.SCANDUMP $key $word",
+    "BF.LOADCHUNK $key $word $bytes",
+    "BF.ROTATE $key",
+    "BF.DEL $key $items",
+    "BF.MDEL $key $items",
+    "BF.COUNT $key $items",
+    "BF.MERGE $key $keys",
+    "BF.CLEAR $key",
+    "BF.STATS $key",
+    "BF.PLAN $word $word $options",
+    "BF.FETCH $key $item $key $conditions",
+    // A BF.CHANGED that the filter refuses has still deleted the value, so these name a missing key.
+    "BF.CHANGED $key $item missing",
+    "BF.MCHANGED $key ITEMS $pairs",
+    "BF.MFETCH $key $conditions ITEMS $pairs",
+    "BF.FILL $lease $filling",
 ];
 
 const KEYS: [&str; 5] = ["a", "b", "c", TEXT_KEY, ""];
@@ -477,77 +437,71 @@ fn granted(words: &[Vec<u8>], reply: &Reply) -> Option<[Vec<u8>; 4]> {
 }
 
 /// Draws a command. Some fills are for the `lease`.
-fn line(rng: &mut Rng, lease: Option<&[Vec<u8>; 4]>) -> Vec<Vec<u8>> {
+fn line(rng: &mut Rng, lease: Option<&[Vec<u8>; 4]>) -> Words {
     let command = *pick(rng, &COMMANDS);
-    let mut words = vec![any_case(rng, command), pick(rng, &KEYS).as_bytes().to_vec()];
-    match command {
-        // Often valid, up to the options.
-        "BF.RESERVE" => {
-            words.push(pick(rng, &["0.01", "0.5", "1e-7", "1e-300"]).as_bytes().to_vec());
-            words.push(pick(rng, &["1", "100", "1000", "100000"]).as_bytes().to_vec());
-            for _ in 0..rng.below(4) {
-                option(rng, &mut words);
-            }
-        }
-        "BF.INSERT" => {
-            for _ in 0..rng.below(4) {
-                option(rng, &mut words);
-            }
-            words.push(any_case(rng, "ITEMS"));
-            items(rng, &mut words);
-        }
-        "BF.INFO" | "BF.SCANDUMP" => words.push(word(rng)),
-        "BF.LOADCHUNK" => words.extend([word(rng), rng.bytes(200)]),
-        "BF.CARD" | "BF.DEBUG" | "BF.ROTATE" | "BF.CLEAR" | "BF.STATS" => {}
-        "BF.MERGE" => (0..=rng.below(2)).for_each(|_| words.push(pick(rng, &KEYS).as_bytes().to_vec())),
-        "BF.PLAN" => {
-            words[1] = word(rng);
-            words.push(word(rng));
-            (0..rng.below(4)).for_each(|_| option(rng, &mut words));
-        }
-        "BF.FETCH" | "BF.CHANGED" => {
-            // A BF.CHANGED that the filter refuses has still deleted the value, so it names a missing key.
-            let key = if command == "BF.CHANGED" { "missing" } else { pick(rng, &KEYS) };
-            words.extend([rng.bytes(3), key.as_bytes().to_vec()]);
-            (0..if command == "BF.FETCH" { rng.below(4) } else { 0 }).for_each(|_| condition(rng, &mut words));
-        }
-        "BF.FILL" => fill(rng, &mut words, lease),
-        "BF.MCHANGED" | "BF.MFETCH" => {
-            (0..if command == "BF.MFETCH" { rng.below(4) } else { 0 }).for_each(|_| condition(rng, &mut words));
-            words.push(any_case(rng, "ITEMS"));
-            (0..=rng.below(3)).for_each(|_| words.extend([rng.bytes(3), b"missing".to_vec()]));
-        }
-        _ => items(rng, &mut words),
-    }
+    let mut words: Words = command.split(' ').flat_map(|word| drawn(rng, word, lease)).collect();
     // One argument too many, too few, or replaced.
     match rng.below(8) {
-        0 => words.push(word(rng)),
+        0 => words.push(any_word(rng)),
         1 => drop(words.pop()),
         2 => {
             // The last argument of BF.FILL may be a time to live: a key that expires would look like a change.
-            let end = if command == "BF.FILL" { words.len().min(8) } else { words.len() };
+            let end = if command.starts_with("BF.FILL") { words.len().min(8) } else { words.len() };
             let place = 1 + rng.below(end as u64 - 1) as usize;
-            words[place] = word(rng);
+            words[place] = any_word(rng);
         }
         _ => {}
     }
-    lengthen_windows(&mut words);
+    bound_times(&mut words);
     words
 }
 
-/// Replaces windows of less than a minute: one that ends meanwhile would look like a change by a refused command.
-fn lengthen_windows(words: &mut [Vec<u8>]) {
+/// Draws what a word of [`COMMANDS`] stands for.
+fn drawn(rng: &mut Rng, word: &str, lease: Option<&[Vec<u8>; 4]>) -> Words {
+    match word {
+        "$key" => vec![key(rng)],
+        "$keys" => (0..=rng.below(2)).map(|_| key(rng)).collect(),
+        "$item" => vec![rng.bytes(3)],
+        "$items" => {
+            let count = if rng.below(50) == 0 { 2000 } else { 1 + rng.below(5) };
+            (0..count).map(|_| rng.bytes(40)).collect()
+        }
+        "$pairs" => (0..=rng.below(3)).flat_map(|_| [rng.bytes(3), b"missing".to_vec()]).collect(),
+        // Often valid, up to the options.
+        "$rate" => vec![pick(rng, &["0.01", "0.5", "1e-7", "1e-300"]).as_bytes().to_vec()],
+        "$capacity" => vec![pick(rng, &["1", "100", "1000", "100000"]).as_bytes().to_vec()],
+        "$options" => (0..rng.below(4)).flat_map(|_| option(rng)).collect(),
+        "$conditions" => (0..rng.below(4)).flat_map(|_| condition(rng)).collect(),
+        "$word" => vec![any_word(rng)],
+        "$bytes" => vec![rng.bytes(200)],
+        "$lease" => match lease {
+            Some(lease) if rng.below(2) == 0 => lease.to_vec(),
+            _ => vec![key(rng), rng.bytes(3), key(rng), any_word(rng)],
+        },
+        "$filling" => words(FILLINGS[rng.below(6) as usize]),
+        word => vec![any_case(rng, word)],
+    }
+}
+
+fn key(rng: &mut Rng) -> Vec<u8> {
+    pick(rng, &KEYS).as_bytes().to_vec()
+}
+
+/// Replaces windows of less than a minute: one that ends meanwhile would look like a change by a refused command. Replaces
+/// waits of more than 2 ms: no other client would end them.
+fn bound_times(words: &mut [Vec<u8>]) {
     for place in 1..words.len() {
-        let seconds = str::from_utf8(&words[place]).ok().and_then(|text| text.parse::<u64>().ok());
-        if words[place - 1].eq_ignore_ascii_case(b"WINDOW") && seconds.is_some_and(|seconds| (1..60).contains(&seconds))
-        {
-            words[place] = b"1000".to_vec();
+        let number = str::from_utf8(&words[place]).ok().and_then(|text| text.parse::<u64>().ok());
+        match (words[place - 1].to_ascii_uppercase().as_slice(), number) {
+            (b"WINDOW", Some(1..60)) => words[place] = b"1000".to_vec(),
+            (b"WAIT", Some(3..)) => words[place] = b"2".to_vec(),
+            _ => {}
         }
     }
 }
 
-/// Appends an option of BF.FETCH. No command may wait for long, because no other client would end the wait.
-fn condition(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
+/// Draws an option of BF.FETCH.
+fn condition(rng: &mut Rng) -> Words {
     let options: [(&str, &[&str]); 5] = [
         ("LEASE", &VALUES),
         ("STALE", &VALUES),
@@ -556,40 +510,23 @@ fn condition(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
         ("UNLESS", &CONDITIONS),
     ];
     let (name, values) = *pick(rng, &options);
-    words.extend([any_case(rng, name), pick(rng, values).as_bytes().to_vec()]);
+    vec![any_case(rng, name), pick(rng, values).as_bytes().to_vec()]
 }
 
-/// Appends the arguments of BF.FILL. Times to live of values are long, because a key that expires would look like a change.
-fn fill(rng: &mut Rng, words: &mut Vec<Vec<u8>>, lease: Option<&[Vec<u8>; 4]>) {
-    let forms: [&[&str]; 6] = [
-        &["VALUE", "v"],
-        &["VALUE", "v", "EX", "1000000"],
-        &["NONE", "PX", "9"],
-        &["NONE", "EX", "9223372036854775807"],
-        &["GIVEUP"],
-        &["GIVEUP", "BACKOFF", "9"],
-    ];
-    match lease {
-        Some(lease) if rng.below(2) == 0 => words.splice(1.., lease.iter().cloned()).for_each(drop),
-        _ => words.extend([rng.bytes(3), pick(rng, &KEYS).as_bytes().to_vec(), word(rng)]),
-    }
-    words.extend(pick(rng, &forms).iter().map(|word| word.as_bytes().to_vec()));
-}
+/// What BF.FILL ends with. Times to live of values are long, because a key that expires would look like a change.
+const FILLINGS: [&str; 6] =
+    ["VALUE v", "VALUE v EX 1000000", "NONE PX 9", "NONE EX 9223372036854775807", "GIVEUP", "GIVEUP BACKOFF 9"];
 
-fn option(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
+fn option(rng: &mut Rng) -> Words {
     let name = *pick(rng, &OPTIONS);
-    words.push(any_case(rng, name));
+    let mut option = vec![any_case(rng, name)];
     if !matches!(name, "NOCREATE" | "NONSCALING" | "ROLLING" | "SLIDING" | "COUNTING" | "SYNC") {
-        words.push(word(rng));
+        option.push(any_word(rng));
     }
+    option
 }
 
-fn items(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
-    let count = if rng.below(50) == 0 { 2000 } else { 1 + rng.below(5) };
-    (0..count).for_each(|_| words.push(rng.bytes(40)));
-}
-
-fn word(rng: &mut Rng) -> Vec<u8> {
+fn any_word(rng: &mut Rng) -> Vec<u8> {
     match rng.below(10) {
         0 => rng.bytes(40),
         1 => pick(rng, &OPTIONS).as_bytes().to_vec(),
@@ -605,8 +542,8 @@ fn any_case(rng: &mut Rng, word: &str) -> Vec<u8> {
     word.bytes().map(|byte| if rng.below(2) == 0 { byte.to_ascii_lowercase() } else { byte }).collect()
 }
 
-// Damages payloads: changes their bytes, or sets numbers in their fields to extreme values while the format stays valid. The
-// checksum is corrected.
+// One generator of damaged data: it changes bytes, sets numbers in fields to extreme values while the format stays valid, and
+// drops, repeats and swaps fields and records.
 
 /// Extreme numbers.
 const EDGES: [u64; 22] = [
@@ -656,36 +593,128 @@ fn pick<'a, T>(rng: &mut Rng, list: &'a [T]) -> &'a T {
     &list[rng.below(list.len() as u64) as usize]
 }
 
-/// Returns a damaged payload with a valid checksum.
-fn damaged(rng: &mut Rng, seeds: &[Seed]) -> Vec<u8> {
-    let seed = pick(rng, seeds);
-    match &seed.value {
-        Some(value) if rng.below(2) == 0 => {
-            let mut value = value.clone();
-            for _ in 0..=rng.below(2) {
-                damage_fields(rng, &mut value, seeds);
+/// The arguments of a command.
+type Words = Vec<Vec<u8>>;
+
+/// The fields of a payload.
+#[derive(Clone)]
+struct Value {
+    /// The module's type and the version of its encoding.
+    type_number: u64,
+    fields: Vec<Field>,
+}
+
+/// Filters of every shape: command, key, options, items.
+const SHAPES: [(&str, usize); 19] = [
+    ("BF.RESERVE k 0.01 100", 0),
+    ("BF.RESERVE k 0.01 100 SEED 1", 60),
+    ("BF.RESERVE k 0.01 4", 60),
+    ("BF.RESERVE k 0.1 1 EXPANSION 1", 20),
+    ("BF.RESERVE k 0.001 50 NONSCALING", 50),
+    ("BF.RESERVE k 1e-12 3 EXPANSION 32768", 3),
+    ("BF.RESERVE k 0.01 1000000 NONSCALING", 0),
+    ("BF.RESERVE k 0.01 10 HASH siphash", 5),
+    ("BF.RESERVE k 0.2 8 COUNTING", 5),
+    ("BF.RESERVE k 0.2 8 WINDOW 100000000 BUCKETS 3", 5),
+    ("BF.RESERVE k 0.2 8 WINDOW 100000000 SLIDING HASH siphash", 5),
+    ("BF.RESERVE k 0.2 8 ROLLING BUCKETS 3", 20),
+    ("BF.RESERVE k 0.01 100 LAYOUT redisbloom", 0),
+    ("BF.RESERVE k 0.01 4 LAYOUT redisbloom", 60),
+    ("BF.RESERVE k 1e-300 3 NONSCALING LAYOUT redisbloom", 3),
+    ("BF.INSERT k CAPACITY 100 TIGHTENING 0.5", 0),
+    ("BF.INSERT k CAPACITY 4 TIGHTENING 0.5", 60),
+    ("BF.INSERT k CAPACITY 1 EXPANSION 1 TIGHTENING 0.9", 20),
+    ("BF.INSERT k CAPACITY 10 TIGHTENING 0.5 NONSCALING", 10),
+];
+
+/// Draws damaged data: payloads for RESTORE, dumps for BF.LOADCHUNK, arguments of BF.LOAD.
+struct Mutants {
+    rng: Rng,
+    /// Filters of every shape, whole and partly loaded, and those of RedisBloom's old releases.
+    values: Vec<Value>,
+    dumps: Vec<Vec<Record>>,
+    loads: Vec<Vec<u8>>,
+}
+
+impl Mutants {
+    fn new(program: &Path, name: &str) -> Self {
+        let server = start(program, &[]);
+        let mut client = server.connect();
+        let (mut payloads, mut dumps) = (Vec::new(), Vec::new());
+        for (words, items) in SHAPES {
+            client.run("FLUSHALL");
+            assert!(!client.run(words).is_error(), "{words}");
+            (0..items).for_each(|item| drop(client.run(&format!("BF.ADD k {item}"))));
+            payloads.push(dump(&mut client, "k"));
+            // A large filter has too many records to send often, and a filter of valkey-bloom's layout has none.
+            if words.starts_with("BF.INSERT") || words.contains("1000000") {
+                continue;
             }
-            value.payload()
+            let records = records(&mut client, "k");
+            for count in [1, records.len() - 1] {
+                client.run("DEL part");
+                load_records(&mut client, "part", &records[..count]);
+                payloads.push(dump(&mut client, "part"));
+            }
+            dumps.push(records);
         }
-        _ => {
-            // The first byte says that it is a module's value.
-            let (body, footer) = seed.payload.split_at(seed.payload.len() - FOOTER);
-            let mut body = body[1..].to_vec();
-            let other = pick(rng, seeds);
-            damage_bytes(rng, &mut body, &other.payload[1..other.payload.len() - FOOTER]);
-            with_fixed_checksum([&[7], &body[..], footer].concat())
+        let old = ["1.0.0", "1.1.1", "2.2.0"].into_iter().flat_map(golden::filters);
+        payloads.extend(old.map(|golden| golden.payload).filter(|payload| payload.len() < 16 << 10));
+        let value = |payload: &Vec<u8>| {
+            let (type_number, fields) = fields_of_payload(payload).expect("a module's value");
+            Value { type_number, fields }
+        };
+        let loads = valkey_bloom::model::goldens().into_iter().map(|golden| golden.payload);
+        Self {
+            rng: rng(name),
+            values: payloads.iter().map(value).collect(),
+            dumps,
+            loads: loads.filter(|load| load.len() < 16 << 10).collect(),
+        }
+    }
+
+    /// Returns the commands that bring the next damaged data to `k`.
+    fn draw(&mut self) -> Vec<Words> {
+        let Self { rng, values, dumps, loads } = self;
+        match rng.below(5) {
+            0 => {
+                let mut load = pick(rng, loads).clone();
+                let other = pick(rng, loads);
+                damage_bytes(rng, &mut load, other);
+                vec![[b"BF.LOAD".to_vec(), b"k".to_vec(), load].into()]
+            }
+            1 | 2 => as_commands("k", &damaged_dump(rng, dumps)),
+            _ => vec![restore(&damaged_payload(rng, values))],
         }
     }
 }
 
-fn damage_fields(rng: &mut Rng, value: &mut Value, seeds: &[Seed]) {
+fn restore(payload: &[u8]) -> Words {
+    [b"RESTORE".as_slice(), b"k", b"0", payload].map(<[u8]>::to_vec).into()
+}
+
+/// Returns a damaged payload with a valid checksum.
+fn damaged_payload(rng: &mut Rng, values: &[Value]) -> Vec<u8> {
+    let (mut value, other) = (pick(rng, values).clone(), pick(rng, values));
+    if rng.below(2) == 0 {
+        (0..=rng.below(2)).for_each(|_| damage_fields(rng, &mut value, other));
+        return payload_of_type(value.type_number, &value.fields);
+    }
+    let [mut payload, other] = [&value, other].map(|value| payload_of_type(value.type_number, &value.fields));
+    let footer = payload.split_off(payload.len() - FOOTER);
+    // The first byte says that it is a module's value.
+    let mut body = payload.split_off(1);
+    damage_bytes(rng, &mut body, &other[1..other.len() - FOOTER]);
+    with_fixed_checksum([payload, body, footer].concat())
+}
+
+fn damage_fields(rng: &mut Rng, value: &mut Value, other: &Value) {
     let fields = &mut value.fields;
     if fields.is_empty() {
         return;
     }
     let place = rng.below(fields.len() as u64) as usize;
-    let other = pick(rng, seeds).value.as_ref();
-    match rng.below(12) {
+    match rng.below(11) {
         0 => drop(fields.remove(place)),
         1 => {
             let end = place + rng.below((fields.len() - place) as u64 + 1) as usize;
@@ -694,24 +723,12 @@ fn damage_fields(rng: &mut Rng, value: &mut Value, seeds: &[Seed]) {
         }
         2 => fields.truncate(place),
         3 => {
-            if let Some(other) = other.filter(|other| !other.fields.is_empty()) {
-                let from = rng.below(other.fields.len() as u64) as usize;
-                fields.splice(place.., other.fields[from..].iter().cloned());
-            }
+            let from = rng.below(other.fields.len() as u64) as usize;
+            fields.splice(place.., other.fields[from..].iter().cloned());
         }
-        4 => {
-            if let Some(other) = other {
-                value.type_number =
-                    if rng.below(2) == 0 { other.type_number } else { value.type_number ^ 1 << rng.below(10) };
-            }
-        }
-        5 => {
-            fields[place] = match rng.below(3) {
-                0 => Field::Uint(*pick(rng, &EDGES)),
-                1 => Field::Double(*pick(rng, &FRACTIONS)),
-                _ => Field::Text(rng.bytes(64)),
-            }
-        }
+        4 if rng.below(2) == 0 => value.type_number = other.type_number,
+        4 => value.type_number ^= 1 << rng.below(10),
+        5 => fields[place] = pick(rng, &other.fields).clone(),
         _ => damage_field(rng, &mut fields[place]),
     }
 }
@@ -766,52 +783,13 @@ fn damage_bytes(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
     }
 }
 
-// Damages the input of BF.LOADCHUNK and BF.LOAD: the bytes of a record, its iterator, and the order of records.
-
-/// A dump: iterators and data.
-type Dump = Vec<(i64, Vec<u8>)>;
-
-/// The arguments of a command.
-type Words = Vec<Vec<u8>>;
-
-/// Returns dumps of filters of every shape.
-fn dumps(server: &Server) -> Vec<Dump> {
-    let mut client = server.connect();
-    let mut dump = |(words, items): (&str, usize)| {
-        make(&mut client, words, items);
-        let dump = records(&mut client, "k");
-        client.run("DEL k");
-        dump
-    };
-    dumpable().map(&mut dump).collect()
-}
-
-/// Returns the kept inputs of the fuzz target of BF.LOAD.
-fn loads() -> Vec<Vec<u8>> {
-    kept("valkey_bloom_load")
-}
-
-/// Returns a BF.LOAD command with damaged data.
-fn damaged_load(rng: &mut Rng, loads: &[Vec<u8>]) -> Vec<Words> {
-    let mut data = pick(rng, loads).clone();
-    if rng.below(4) > 0 {
-        let other = pick(rng, loads);
-        damage_bytes(rng, &mut data, other);
-    }
-    vec![vec![b"BF.LOAD".to_vec(), b"k".to_vec(), data]]
-}
-
-/// Returns the BF.LOADCHUNK commands of a damaged dump.
-fn damaged_dump(rng: &mut Rng, dumps: &[Dump]) -> Vec<Words> {
-    let mut dump = pick(rng, dumps).clone();
+/// Returns a dump with damaged records, or with records that are missing, twice there or in another order.
+fn damaged_dump(rng: &mut Rng, dumps: &[Vec<Record>]) -> Vec<Record> {
+    let (mut dump, other) = (pick(rng, dumps).clone(), pick(rng, dumps));
     for _ in 0..rng.below(3) {
-        if dump.is_empty() {
-            break;
-        }
         let place = rng.below(dump.len() as u64) as usize;
-        let other = pick(rng, dumps);
         match rng.below(8) {
-            0 => drop(dump.remove(place)),
+            0 if dump.len() > 1 => drop(dump.remove(place)),
             1 => dump.insert(place, dump[place].clone()),
             2 => dump.insert(place, pick(rng, other).clone()),
             3 => {
@@ -823,185 +801,5 @@ fn damaged_dump(rng: &mut Rng, dumps: &[Dump]) -> Vec<Words> {
             _ => damage_bytes(rng, &mut dump[place].1, &other[0].1),
         }
     }
-    as_commands("k", &dump)
-}
-
-// The payloads that are damaged: DUMP payloads of every type and shape, from this server, from old releases, and from the
-// kept inputs of the fuzz targets, each with its fields if they can be identified.
-
-/// A payload to start from.
-struct Seed {
-    pub payload: Vec<u8>,
-    pub value: Option<Value>,
-}
-
-/// The fields of a payload.
-#[derive(Clone)]
-struct Value {
-    /// The versions of the module's type and of its encoding.
-    pub type_number: u64,
-    pub fields: Vec<Field>,
-}
-
-/// Filters of every shape: command, key, options, items.
-const SHAPES: [(&str, usize); 19] = [
-    ("BF.RESERVE k 0.01 100", 0),
-    ("BF.RESERVE k 0.01 100 SEED 1", 60),
-    ("BF.RESERVE k 0.01 4", 60),
-    ("BF.RESERVE k 0.1 1 EXPANSION 1", 20),
-    ("BF.RESERVE k 0.001 50 NONSCALING", 50),
-    ("BF.RESERVE k 1e-12 3 EXPANSION 32768", 3),
-    ("BF.RESERVE k 0.01 1000000 NONSCALING", 0),
-    ("BF.RESERVE k 0.01 10 HASH siphash", 5),
-    ("BF.RESERVE k 0.2 8 COUNTING", 5),
-    ("BF.RESERVE k 0.2 8 WINDOW 100000000 BUCKETS 3", 5),
-    ("BF.RESERVE k 0.2 8 WINDOW 100000000 SLIDING HASH siphash", 5),
-    ("BF.RESERVE k 0.2 8 ROLLING BUCKETS 3", 20),
-    ("BF.RESERVE k 0.01 100 LAYOUT redisbloom", 0),
-    ("BF.RESERVE k 0.01 4 LAYOUT redisbloom", 60),
-    ("BF.RESERVE k 1e-300 3 NONSCALING LAYOUT redisbloom", 3),
-    ("BF.INSERT k CAPACITY 100 TIGHTENING 0.5", 0),
-    ("BF.INSERT k CAPACITY 4 TIGHTENING 0.5", 60),
-    ("BF.INSERT k CAPACITY 1 EXPANSION 1 TIGHTENING 0.9", 20),
-    ("BF.INSERT k CAPACITY 10 TIGHTENING 0.5 NONSCALING", 10),
-];
-
-/// Creates a filter at `k`.
-fn make(client: &mut Connection, words: &str, items: usize) {
-    assert!(!client.run(words).is_error(), "{words}");
-    (0..items).for_each(|item| drop(client.run(&format!("BF.ADD k {item}"))));
-}
-
-/// Returns the commands that create filters for BF.SCANDUMP, with their items.
-fn dumpable() -> impl Iterator<Item = (&'static str, usize)> {
-    SHAPES.into_iter().filter(|(words, _)| words.starts_with("BF.RESERVE") && !words.contains("1000000"))
-}
-
-/// Returns the payloads of filters of every shape, also of those of which a part has been loaded.
-fn made(client: &mut Connection) -> Vec<Seed> {
-    let mut seeds = Vec::new();
-    for (words, items) in SHAPES {
-        make(client, words, items);
-        seeds.push(Seed::of(client.run("DUMP k").bytes().to_vec()));
-        let half = halves(client, words);
-        seeds.extend(half.into_iter().map(Seed::of));
-        client.run("DEL k");
-    }
-    seeds
-}
-
-/// Returns all payloads.
-fn seeds(server: &Server) -> Vec<Seed> {
-    let mut client = server.connect();
-    let mut seeds = made(&mut client);
-    for release in ["1.0.0", "1.1.1", "2.2.0"] {
-        let old = golden::filters(release).into_iter().filter(|golden| golden.payload.len() < 16 << 10);
-        seeds.extend(old.map(|golden| Seed::of(golden.payload)));
-    }
-    // Only valid payloads are damaged; a separate test sends the invalid ones unchanged.
-    seeds.extend(kept_inputs().into_iter().filter(|seed| {
-        let words: [&[u8]; 4] = [b"RESTORE", b"k", b"0", &seed.payload];
-        !client.call(&words).is_error() && !client.run("DEL k").is_error()
-    }));
-    seeds
-}
-
-/// Returns the payloads of the filter at `k` when only its first record, and all but its last record, have been loaded.
-fn halves(client: &mut Connection, words: &str) -> Vec<Vec<u8>> {
-    if !dumpable().any(|(dumpable, _)| dumpable == words) {
-        return Vec::new();
-    }
-    let dump = records(client, "k");
-    [1, dump.len() - 1]
-        .map(|count| {
-            client.run("DEL half");
-            load_records(client, "half", &dump[..count]);
-            let payload = client.run("DUMP half").bytes().to_vec();
-            client.run("DEL half");
-            payload
-        })
-        .to_vec()
-}
-
-impl Seed {
-    fn of(payload: Vec<u8>) -> Self {
-        let value = fields_of_payload(&payload).map(|(type_number, fields)| Value { type_number, fields });
-        Self { payload, value }
-    }
-}
-
-impl Value {
-    /// The payload with these fields.
-    pub fn payload(&self) -> Vec<u8> {
-        payload_of_type(self.type_number, &self.fields)
-    }
-}
-
-/// Returns the kept inputs of the fuzz targets of snapshots and of RESTORE as payloads.
-fn kept_inputs() -> Vec<Seed> {
-    let types = [
-        ("native_snapshot", "bloomgate"),
-        ("redisbloom_snapshot", "MBbloom--"),
-        ("valkey_bloom_snapshot", "bloomfltr"),
-    ];
-    let mut seeds = Vec::new();
-    for (target, type_name) in types {
-        for input in kept(target) {
-            let mut input = input.as_slice();
-            let encoding = if type_name == "MBbloom--" { take(&mut input, 1).map_or(0, |byte| byte[0]) } else { 1 };
-            let fields = fields_of(type_name, encoding, input);
-            let payload = payload_of(type_name, encoding.into(), &fields);
-            seeds.push(Seed::of(payload));
-        }
-    }
-    seeds.extend(kept("restore").iter().map(|value| Seed::of(payload_of_value(value))));
-    seeds
-}
-
-/// Returns the inputs of a fuzz target, sorted by name.
-fn kept(target: &str) -> Vec<Vec<u8>> {
-    corpus::of(target).into_iter().map(|(_, data)| data).collect()
-}
-
-/// The types of the fields in a type's snapshot, in order: u for integers, d for doubles, s for strings. First the fields at
-/// the beginning, then those that repeat.
-fn kinds(type_name: &str, encoding: u8, front: &[u64]) -> (String, &'static str) {
-    match type_name {
-        "MBbloom--" => {
-            let front = ["uu", "uu", "uuu", "uuu"].get(usize::from(encoding)).copied().unwrap_or("uuuu");
-            (front.to_owned(), if encoding == 0 { "ududsu" } else { "ududuusu" })
-        }
-        "bloomfltr" => {
-            // Only the newest layer stores its number of items.
-            let before_last = front.first().map_or(0, |layers| layers.saturating_sub(1).min(5000)) as usize;
-            (format!("uuddu{}uus", "us".repeat(before_last)), "us")
-        }
-        _ if front.get(1) == Some(&3) => ("uusu".to_owned(), "s"),
-        _ => {
-            let layers = front.get(8).map_or(0, |layers| (*layers).min(5000)) as usize;
-            let arriving = if front.get(1) == Some(&2) { "uu" } else { "" };
-            (format!("uuuduuuuu{}{arriving}", "duuuuu".repeat(layers)), "s")
-        }
-    }
-}
-
-/// Returns the fields of a kept input, in which every number has 8 bytes and a string follows its length.
-fn fields_of(type_name: &str, encoding: u8, mut input: &[u8]) -> Vec<Field> {
-    let front: Vec<u64> =
-        input.chunks_exact(8).take(9).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes"))).collect();
-    let (front, over_and_over) = kinds(type_name, encoding, &front);
-    let mut fields = Vec::new();
-    for kind in front.bytes().chain(over_and_over.bytes().cycle()) {
-        let Some(bytes) = take(&mut input, 8) else { break };
-        let number = u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-        fields.push(match kind {
-            b'u' => Field::Uint(number),
-            b'd' => Field::Double(f64::from_bits(number)),
-            _ => match usize::try_from(number).ok().and_then(|length| take(&mut input, length)) {
-                Some(text) => Field::Text(text.to_vec()),
-                None => break,
-            },
-        });
-    }
-    fields
+    dump
 }
