@@ -25,7 +25,7 @@ use crate::server::role;
 pub fn fetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let options = arguments::fetch(args.words())?;
     let question = question(&args, options, [args.arg(2)?, args.arg(3)?])?;
-    if let Look::Paused(pause) = look(context, keys, question, Asker::Caller)? {
+    if let Answer::NotYet(pause) = look(context, keys, question, Asker::Caller)? {
         let waits = options.wait > 0 && context.may_block();
         if !(waits && guard::wait(context, question, pause, answer, FETCH_UNBLOCKED)) {
             reply_wait(context, pause);
@@ -35,11 +35,7 @@ pub fn fetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<()
 }
 
 /// The question about an item and its cache key.
-pub fn question<'a>(
-    args: &'a Args<'_>,
-    options: Fetch,
-    [item, cache_key]: [Arg<'a>; 2],
-) -> Result<Question<'a>, Refusal> {
+fn question<'a>(args: &'a Args<'_>, options: Fetch, [item, cache_key]: [Arg<'a>; 2]) -> Result<Question<'a>, Refusal> {
     let key = |index: Option<usize>| index.map(|index| args.arg(index)).transpose();
     let (while_key, unless_key) = (key(options.while_key)?, key(options.unless_key)?);
     Ok(Question { filter: args.arg(1)?, item, cache_key, while_key, unless_key, options })
@@ -48,12 +44,11 @@ pub fn question<'a>(
 /// Looks again on behalf of a waiter. If its WAIT has expired and there is no answer, it gets `wait`.
 fn answer(context: Context, keys: &mut Keyspace, question: Question<'_>, is_last: bool) -> Answer {
     match look(context, keys, question, Asker::Waiter) {
-        Ok(Look::Replied(stamp)) => Answer::Given(stamp),
-        Ok(Look::Paused(pause)) if is_last => {
+        Ok(Answer::NotYet(pause)) if is_last => {
             reply_wait(context, pause);
             Answer::Given(None)
         }
-        Ok(Look::Paused(pause)) => Answer::NotYet(pause),
+        Ok(answer) => answer,
         Err(refusal) => {
             reply::error(context, refusal);
             Answer::Given(None)
@@ -62,22 +57,14 @@ fn answer(context: Context, keys: &mut Keyspace, question: Question<'_>, is_last
 }
 
 /// Replies `wait` to a waiter that CLIENT UNBLOCK unblocks.
-pub fn unblocked(context: Context, _: Args<'_>, _: &mut Keyspace) -> Result<(), Refusal> {
+fn unblocked(context: Context, _: Args<'_>, _: &mut Keyspace) -> Result<(), Refusal> {
     reply_wait(context, guard::leave(context));
     Ok(())
 }
 
-/// The result of a look.
-pub enum Look {
-    /// The reply is written. It grants a lease if there is a stamp.
-    Replied(Option<u64>),
-    /// There is no answer yet. Nothing was replied.
-    Paused(Pause),
-}
-
 /// The filter's answer about an item.
 #[derive(Clone, Copy)]
-pub enum Membership {
+enum Membership {
     /// It is absent for certain.
     Absent,
     /// It may be in the filter with this instance.
@@ -90,14 +77,14 @@ pub enum Membership {
 /// Asks the filter, the guard and the cache, and replies unless the caller has to wait.
 ///
 /// A write in flight comes first: until it has ended, the filter may lack the item and the cache may have an old value.
-fn look(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: Asker) -> Result<Look, Refusal> {
+fn look(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: Asker) -> Result<Answer, Refusal> {
     if !role::is_primary() {
         return Err(Refusal::Replica);
     }
     if let Some(unless_key) = question.unless_key
         && WritesInFlight::open(keys, unless_key)?.has(question.cache_key)
     {
-        return Ok(Look::Paused(Pause::Held));
+        return Ok(Answer::NotYet(Pause::Held));
     }
     let membership = ask_filter(context, keys, question, asker)?;
     ask_cache(context, keys, question, membership, asker)
@@ -105,13 +92,13 @@ fn look(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: As
 
 /// Asks the cache and the guard about an item for which the filter has answered, and replies unless the caller has to wait. A value
 /// that is not to be refreshed needs no guard: there is no NONE beside it.
-pub fn ask_cache(
+fn ask_cache(
     context: Context,
     keys: &mut Keyspace,
     question: Question<'_>,
     membership: Membership,
     asker: Asker,
-) -> Result<Look, Refusal> {
+) -> Result<Answer, Refusal> {
     let (instance, denies) = match membership {
         Membership::Absent => return Ok(reply_absent(context)),
         Membership::Maybe(instance) => (Some(instance), true),
@@ -136,7 +123,7 @@ pub fn ask_cache(
             reply::bytes(context, b"load");
             reply_token(context, token);
             metrics::FETCHES_LOAD.count(1);
-            Ok(Look::Replied(Some(stamp)))
+            Ok(Answer::Given(Some(stamp)))
         }
         (RowState::Free, Some(value)) => {
             reply::array(context, 3);
@@ -146,13 +133,13 @@ pub fn ask_cache(
             let (token, stamp) = row.grant(options.lease);
             reply_token(context, token);
             metrics::FETCHES_STALE.count(1);
-            Ok(Look::Replied(Some(stamp)))
+            Ok(Answer::Given(Some(stamp)))
         }
         (RowState::Leased(_) | RowState::BackedOff(_), Some(value)) => Ok(reply_hit(context, value.bytes())),
-        (RowState::Leased(left), None) => Ok(Look::Paused(Pause::Leased(left))),
+        (RowState::Leased(left), None) => Ok(Answer::NotYet(Pause::Leased(left))),
         (RowState::BackedOff(left), None) => {
             reply_wait(context, Pause::Leased(left));
-            Ok(Look::Replied(None))
+            Ok(Answer::Given(None))
         }
     }
 }
@@ -188,23 +175,23 @@ fn ask_filter(
     Ok(Membership::Unguarded(instance))
 }
 
-fn reply_absent(context: Context) -> Look {
+fn reply_absent(context: Context) -> Answer {
     reply::array(context, 1);
     reply::bytes(context, b"absent");
     metrics::FETCHES_ABSENT.count(1);
-    Look::Replied(None)
+    Answer::Given(None)
 }
 
-fn reply_hit(context: Context, value: &[u8]) -> Look {
+fn reply_hit(context: Context, value: &[u8]) -> Answer {
     reply::array(context, 2);
     reply::bytes(context, b"hit");
     reply::bytes(context, value);
     metrics::FETCHES_HIT.count(1);
-    Look::Replied(None)
+    Answer::Given(None)
 }
 
 /// Replies `wait` with the time that is left. The end of a write in flight is not known: its time is 1.
-pub fn reply_wait(context: Context, pause: Pause) {
+fn reply_wait(context: Context, pause: Pause) {
     let milliseconds = match pause {
         Pause::Leased(left) => left,
         Pause::Held => {
@@ -246,27 +233,20 @@ pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
         for (index, pair) in batch.chunks_exact(2).enumerate() {
             let &[item, cache_key] = pair else { continue };
             let look = found.and_then(|found| match found.membership(index) {
-                None => Ok(Look::Paused(Pause::Held)),
+                None => Ok(Answer::NotYet(Pause::Held)),
                 Some(membership) => {
                     let question = Question { item, cache_key, ..of_first };
                     ask_cache(context, keys, question, membership, Asker::Caller)
                 }
             });
             match look {
-                Ok(Look::Replied(_)) => {}
-                Ok(Look::Paused(pause)) => reply_wait(context, pause),
+                Ok(Answer::Given(_)) => {}
+                Ok(Answer::NotYet(pause)) => reply_wait(context, pause),
                 Err(refusal) => reply::error(context, refusal),
             }
         }
     }
     Ok(())
-}
-
-/// The options, and the positions of the cache keys: the second word of each pair.
-pub fn mfetch_keys(words: &[Arg<'_>]) -> (Option<Fetch>, impl Iterator<Item = usize>) {
-    let parsed = arguments::mfetch(words).ok();
-    let first = parsed.map_or(words.len(), |(_, first)| first + 1);
-    (parsed.map(|(options, _)| options), (first..words.len()).step_by(2))
 }
 
 /// The keys that are asked for every pair.
@@ -439,14 +419,6 @@ pub fn mchanged(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result
     }
 }
 
-/// The positions of the keys: the filter and the second word of each pair.
-pub fn mchanged_keys(words: &[Arg<'_>]) -> impl Iterator<Item = usize> {
-    [1].into_iter().chain((FIRST_CACHE_KEY..words.len()).step_by(2))
-}
-
-/// The position of the first cache key.
-pub const FIRST_CACHE_KEY: usize = 4;
-
 /// As [`dispatch`], for a command with a filter and a cache key. The server also calls it to ask for the positions of its keys.
 pub fn dispatch_or_report_keys(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
     if asks_for_keys(context) {
@@ -459,7 +431,8 @@ pub fn dispatch_or_report_keys(context: Context, args: Args<'_>, keys: &mut Keys
 /// As [`dispatch_or_report_keys`], for BF.MCHANGED.
 pub fn dispatch_mchanged(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
     if asks_for_keys(context) {
-        return report_keys(context, mchanged_keys(args.words()), CHANGES);
+        // The filter, and the second word of each pair.
+        return report_keys(context, [1].into_iter().chain((4..args.count()).step_by(2)), CHANGES);
     }
     dispatch(context, args, keys, run)
 }
@@ -475,8 +448,10 @@ pub fn dispatch_fetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run
 /// As [`dispatch_or_report_keys`], for BF.MFETCH.
 pub fn dispatch_mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
     if asks_for_keys(context) {
-        let (options, cache_keys) = mfetch_keys(args.words());
-        return report_fetched_keys(context, cache_keys, options);
+        let parsed = arguments::mfetch(args.words()).ok();
+        // The second word of each pair.
+        let first = parsed.map_or(args.count(), |(_, first)| first + 1);
+        return report_fetched_keys(context, (first..args.count()).step_by(2), parsed.map(|(options, _)| options));
     }
     dispatch(context, args, keys, run)
 }

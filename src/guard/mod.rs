@@ -295,7 +295,7 @@ pub enum Pause {
     Held,
 }
 
-/// The result of looking for an answer to a waiter's question.
+/// The result of looking for an answer to a question.
 pub enum Answer {
     /// There is no answer yet. Nothing was replied.
     NotYet(Pause),
