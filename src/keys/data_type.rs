@@ -385,43 +385,25 @@ impl Source for Snapshot {
 /// Writes a value to the AOF. The callback cannot return an error, so a child that lacks the memory for a record exits, and the server
 /// keeps the file that it has.
 unsafe extern "C" fn rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
-    let rewriting = Rewriting { io, key };
     // SAFETY: the server passes a value of ours, and keeps it as it is until this returns.
     let stored = unsafe { stored_at(value) };
-    let emitted = stored.value.for_each_record(stored.generation, |record| match record {
-        AofRecord::Chunk { iterator, data } => {
-            rewriting.chunk(iterator, data);
-            Ok(())
-        }
-        AofRecord::Whole(filter) => rewriting.whole(filter),
-    });
-    if let Err(error) = emitted {
-        Context::new(null_mut()).give_up(format_args!("bloomgate: cannot rewrite the AOF: {error}"));
-    }
-}
-
-/// The server's file and the key of the value.
-struct Rewriting {
-    io: *mut raw::RedisModuleIO,
-    key: *mut raw::RedisModuleString,
-}
-
-impl Rewriting {
-    fn chunk(&self, iterator: u64, data: &[u8]) {
-        // SAFETY: the file and the key are those that the server passed.
-        unsafe { api::emit_chunk(self.io, c"BF.LOADCHUNK", self.key, iterator.cast_signed(), data) };
-    }
-
-    /// Emits a filter as one command.
-    fn whole(&self, filter: &ValkeyBloomFilter) -> Result<(), format::Error> {
+    let emitted = stored.value.for_each_record(stored.generation, |record| {
         // SAFETY: the file and the key are those that the server passed; the record's string lives until the call returns.
         unsafe {
-            match Record::of(filter)? {
-                Some(record) => api::emit_string(self.io, c"BF.LOAD", self.key, record.string),
-                None => api::emit_bytes(self.io, c"BF.LOAD", self.key, &load::encode(filter)?),
+            match record {
+                AofRecord::Chunk { iterator, data } => {
+                    api::emit_chunk(io, c"BF.LOADCHUNK", key, iterator.cast_signed(), data);
+                }
+                AofRecord::Whole(filter) => match Record::of(filter)? {
+                    Some(record) => api::emit_string(io, c"BF.LOAD", key, record.string),
+                    None => api::emit_bytes(io, c"BF.LOAD", key, &load::encode(filter)?),
+                },
             }
         }
         Ok(())
+    });
+    if let Err(error) = emitted {
+        Context::new(null_mut()).give_up(format_args!("bloomgate: cannot rewrite the AOF: {error}"));
     }
 }
 

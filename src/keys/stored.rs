@@ -156,11 +156,6 @@ impl<'a> Writer<'a> {
         self.stored().generation
     }
 
-    /// The value's instance.
-    pub const fn instance(&self) -> u64 {
-        self.stored().instance
-    }
-
     /// Swaps the value for another one of the same type. A dump that has begun cannot continue.
     pub fn swap(&mut self, value: &mut Value) {
         // SAFETY: as in `stored`; the writer is borrowed mutably.
