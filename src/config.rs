@@ -189,12 +189,16 @@ pub fn register(context: Context) -> Result<(), String> {
             Number::register(named, context, unprefixed);
         }
     }
-    if load(context) { Ok(()) } else { Err("a configuration of the module in redis.conf is refused".to_owned()) }
+    LOADING.store(true, Relaxed);
+    let loaded = api::load_settings(context) == OK;
+    LOADING.store(false, Relaxed);
+    if loaded { Ok(()) } else { Err("a configuration of the module in redis.conf is refused".to_owned()) }
 }
 
-/// Frees the strings that CONFIG GET got: for a module that is not loaded after all.
+/// Frees the strings that CONFIG GET got, for a module that is not loaded after all. The server copies what it gets, so it no longer
+/// reads them.
 pub fn forget_strings() {
-    FRACTIONS.iter().for_each(|(_, fraction)| fraction.forget_string());
+    FRACTIONS.iter().for_each(|(_, fraction)| fraction.keep_string(null_mut()));
 }
 
 // The types of settings, and what the server calls to read and to set them.
@@ -209,14 +213,6 @@ pub type Named<T> = (&'static CStr, &'static T);
 /// Whether the server is loading redis.conf. It then sets every name that is not in the file to its default, which must not
 /// overwrite a value that the file gives under another name.
 static LOADING: AtomicBool = AtomicBool::new(false);
-
-/// Has the server set what redis.conf says. Returns whether it accepts all of it.
-pub fn load(context: Context) -> bool {
-    LOADING.store(true, Relaxed);
-    let loaded = api::load_settings(context);
-    LOADING.store(false, Relaxed);
-    loaded == OK
-}
 
 /// The data of a registration.
 const fn data<T>(registered: &'static T) -> *mut c_void {
@@ -352,11 +348,6 @@ impl Fraction {
             );
         }
         value
-    }
-
-    /// Frees the string that the server got last: it copies what it gets, so it no longer reads that one.
-    pub fn forget_string(&self) {
-        self.keep_string(null_mut());
     }
 
     /// Keeps the string that the server gets, and frees the one before.

@@ -23,9 +23,10 @@ const EVENTS: [u64; 8] = [
     raw::REDISMODULE_EVENT_CONFIG,
 ];
 
-/// Subscribes to the events. If the server refuses one, the module takes every command for one that may come from a primary, and
-/// the guard grants no leases.
+/// Subscribes to the requests for INFO and to the events. If the server refuses one of these, the module takes every command for one
+/// that may come from a primary, and the guard grants no leases.
 pub fn subscribe(context: Context) {
+    api::register_info(context, Some(show));
     let subscribed = |id: &u64| {
         let event = raw::RedisModuleEvent { id: *id, dataver: 1 };
         api::subscribe_to_event(context, event, Some(raised)) == OK
@@ -81,12 +82,7 @@ unsafe extern "C" fn raised(
     }
 }
 
-/// Registers the section.
-pub fn register_information(context: Context) {
-    api::register_info(context, Some(show));
-}
-
-/// Writes the section. A crash report has none: the guard's lock may be held by the thread that crashed.
+/// Writes the section of INFO. A crash report has none: the guard's lock may be held by the thread that crashed.
 unsafe extern "C" fn show(info: *mut raw::RedisModuleInfoCtx, for_crash_report: c_int) {
     if for_crash_report != 0 {
         return;

@@ -98,14 +98,10 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     api::set_options(context, options.cast_signed());
     config::take_load_words(context, words)?;
     data_type::register(context)?;
-    let has_category = registration::add_category(context);
-    for command in commands::COMMANDS {
-        registration::register(context, command, has_category)?;
-    }
+    registration::register(context, commands::COMMANDS)?;
     freeing::register();
     keys::begin_generations(context);
     ceiling::settings_changed(context);
-    events::register_information(context);
     events::subscribe(context);
     config::register(context)
 }

@@ -219,14 +219,14 @@ const NO_ARGUMENT: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
     display_text: null(),
 };
 
-/// Adds the category `bloom`; returns whether the server supports a module's own categories.
-pub fn add_category(context: Context) -> bool {
-    api::add_category(context, c"bloom") == OK
+/// Registers commands, in the category `bloom` if the server supports a module's own categories.
+/// The error is a line for the log.
+pub fn register(context: Context, commands: &[Command]) -> Result<(), String> {
+    let has_category = api::add_category(context, c"bloom") == OK;
+    commands.iter().try_for_each(|command| register_command(context, command, has_category))
 }
 
-/// Registers a command.
-/// The error is a line for the log.
-pub fn register(context: Context, command: &Command, has_category: bool) -> Result<(), String> {
+fn register_command(context: Context, command: &Command, has_category: bool) -> Result<(), String> {
     let refused = |what: &str| format!("the server refuses {what} of {}", command.name.to_string_lossy());
     let flags = match command.access {
         _ if command.keys.are_asked_for() => c"write getkeys-api",
