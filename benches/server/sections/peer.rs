@@ -130,7 +130,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     results.table(&memory_table(bench, &shapes, &memory))
 }
 
-/// The last of each kind are those that the commands are measured on.
+/// The last of each kind is the one that the commands are measured on.
 fn shapes(sizes: &Sizes) -> Vec<Shape> {
     let million = sizes.grown / 10;
     let mut shapes: Vec<Shape> = [100, 700, 3_100, 12_700, million, sizes.grown].map(Shape::Grown).into();
@@ -223,16 +223,19 @@ fn memory_table(bench: &Bench, shapes: &[Shape], memory: &[Vec<Memory>]) -> Tabl
     table
 }
 
-/// Creates the filters of all shapes, fills those for the commands and names them.
+/// Creates the filters of all shapes, and fills those for the commands. Deletes none: a thread may free one during the next measurement.
 fn prepare(bench: &Bench, running: &Running, sizes: &Sizes, shapes: &[Shape], memory: &mut Vec<Memory>) -> Result<()> {
     let server = &running.server;
     for (number, shape) in shapes.iter().enumerate() {
         let before = used_memory(running)?;
-        let (Shape::Grown(items) | Shape::Reserved(items, ..)) = *shape;
+        let (items, name) = match *shape {
+            Shape::Grown(items) => (items, (items == sizes.grown).then_some(GROWN)),
+            Shape::Reserved(items, ..) => (items, (items == sizes.capacity).then_some(RESERVED)),
+        };
         let copies = (1_000_000 / items).max(1);
         let mut key = String::new();
         for copy in 0..copies {
-            key = format!("{number}:{copy}");
+            key = name.map_or_else(|| format!("{number}:{copy}"), str::to_owned);
             match *shape {
                 Shape::Grown(items) => {
                     running.create(&key, RATE, 100, &[])?;
@@ -252,8 +255,6 @@ fn prepare(bench: &Bench, running: &Running, sizes: &Sizes, shapes: &[Shape], me
             layers: server.number(&["BF.INFO", &key, "FILTERS"])?,
             rate,
         });
-        let name = if rate.is_some() { GROWN } else { RESERVED };
-        server.call(&["RENAME", &key, name])?;
     }
     load::add_members(server, RESERVED, 0..sizes.capacity * FILLED / 100)?;
     Ok(())
