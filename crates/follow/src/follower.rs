@@ -1,6 +1,7 @@
 //! The follower's loop: it receives transactions and hands them to its mode.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -41,14 +42,7 @@ pub struct Follower {
     pub(super) database: Client,
     pub(super) wire: Wire,
     pub(super) store: Store,
-    pub(super) tables: Vec<Table>,
-    /// For each table.
-    pub(super) epochs: Vec<u64>,
-    pub(super) positions: Vec<Lsn>,
-    pub(super) marks: Vec<Mark>,
-    pub(super) journals: Vec<Journal>,
-    pub(super) filters: Vec<FilterState>,
-    pub(super) altered: Vec<Option<Altered>>,
+    pub(super) tables: Vec<Followed>,
     /// PostgreSQL's system identifier and timeline.
     pub(super) system: String,
     pub(super) arrived: Arrived,
@@ -64,6 +58,46 @@ pub struct Follower {
     pub(super) pulse: Pulse,
     pub(super) beat: Beat,
     pub(super) metrics: Arc<Metrics>,
+}
+
+/// A table, and how far this follower has come with it.
+pub struct Followed {
+    pub(super) table: Table,
+    pub(super) epoch: u64,
+    pub(super) position: Lsn,
+    pub(super) mark: Mark,
+    pub(super) journal: Journal,
+    pub(super) filter: FilterState,
+    pub(super) altered: Option<Altered>,
+}
+
+impl Deref for Followed {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.table
+    }
+}
+
+impl DerefMut for Followed {
+    fn deref_mut(&mut self) -> &mut Table {
+        &mut self.table
+    }
+}
+
+impl Followed {
+    /// Returns the position that is stored on the server.
+    pub(super) fn stored(&self, system: &str) -> Position {
+        Position { origin: origin(system, self), lsn: self.position, last: self.mark }
+    }
+
+    /// Executes commands that change the filter. Fails if it is missing, unless that is known.
+    fn write(&self, store: &mut Store, commands: &[Cmd]) -> Result<()> {
+        let replies = store.transact(&self.keys, self.epoch, commands)?;
+        let is_missing = self.filter == FilterState::Missing;
+        ensure!(is_missing || has_filter(&replies), "the filter {} is missing", self.keys.filter);
+        Ok(())
+    }
 }
 
 /// Whether a table has its filter. In eventual mode it has, because the stream is held during a fill.
@@ -133,7 +167,13 @@ impl Follower {
         if !take_slot(config, &mut database, &mut wire, &mut store, &tables, stopping, metrics)? {
             return Err(Stopped.into());
         }
-        let epochs = tables.iter().map(|table| store.begin_epoch(&table.keys)).collect::<Result<Vec<_>>>()?;
+        let arrived = Arrived::of_tables(&tables);
+        let follow = |table: Table| {
+            let epoch = store.begin_epoch(&table.keys)?;
+            let (position, mark, journal) = (Lsn(0), Mark::default(), Journal::default());
+            Ok(Followed { table, epoch, position, mark, journal, filter: FilterState::Complete, altered: None })
+        };
+        let tables = tables.into_iter().map(follow).collect::<Result<Vec<_>>>()?;
         let confirmed: String = database
             .query_one(
                 "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1",
@@ -143,21 +183,16 @@ impl Follower {
         let confirmed = confirmed.parse()?;
         let lag = tables.iter().map(|table| table.config.max_lag).min().unwrap_or(WAIT);
         let interval = (lag / 4).min(PULSE);
-        let (now, first) = (Instant::now(), tables.first().zip(epochs.first()).context("a table")?);
-        let pulse = Pulse::new(first.0.keys.clone(), *first.1, stopping);
+        let first = tables.first().context("a table")?;
+        let pulse = Pulse::new(first.keys.clone(), first.epoch, stopping);
         let mut follower = Self {
             mode: config.mode,
             slot: config.slot.clone(),
             publication,
             snapshot: Snapshot::take(&mut database)?,
-            last_look: now,
-            arrived: Arrived::of_tables(&tables),
+            last_look: Instant::now(),
+            arrived,
             beat: Beat::new(interval),
-            positions: vec![Lsn(0); tables.len()],
-            marks: vec![Mark::default(); tables.len()],
-            journals: tables.iter().map(|_| Journal::default()).collect(),
-            filters: vec![FilterState::Complete; tables.len()],
-            altered: tables.iter().map(|_| None).collect(),
             announced: BTreeMap::new(),
             settings,
             done: confirmed,
@@ -165,7 +200,6 @@ impl Follower {
             wire,
             store,
             tables,
-            epochs,
             system,
             confirmed,
             pulse,
@@ -175,11 +209,15 @@ impl Follower {
         Ok(follower)
     }
 
+    pub(super) fn table(&mut self, index: usize) -> Result<&mut Followed> {
+        self.tables.get_mut(index).context("a table")
+    }
+
     /// Continues where the last follower ended: releases what it announced, and fills the filters that need it.
     fn resume(&mut self) -> Result<()> {
         self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
         let mut unfit = Vec::new();
-        let read = |table: &Table| self.store.state(&table.keys);
+        let read = |table: &Followed| self.store.state(&table.keys);
         let (stored, exists): (Vec<_>, Vec<_>) =
             self.tables.iter().map(read).collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let is_in_log = self.find_in_log(&stored)?;
@@ -203,9 +241,8 @@ impl Follower {
             self.await_running(|_| Ok(()))?;
         }
         for (index, reason) in unfit {
-            let table = self.tables.get(index).context("a table")?;
-            *self.positions.get_mut(index).context("a table")? = self.confirmed;
-            *self.marks.get_mut(index).context("a table")? = Mark::nameless(end);
+            let table = self.tables.get_mut(index).context("a table")?;
+            (table.position, table.mark) = (self.confirmed, Mark::nameless(end));
             eprintln!("bloomgate: filling {} from {}: {reason}", table.config.filter, table.config.name);
             match self.mode {
                 Mode::Eventual => self.refill(index, end)?,
@@ -237,7 +274,7 @@ impl Follower {
     }
 
     fn continue_from_positions(&mut self) -> Result<()> {
-        self.done = self.positions.iter().min().copied().unwrap_or(self.confirmed);
+        self.done = self.tables.iter().map(|table| table.position).min().unwrap_or(self.confirmed);
         self.confirm(self.done)
     }
 
@@ -266,7 +303,7 @@ impl Follower {
             let journal = self.store.journal(&table.keys)?;
             self.adopt(index, journal)?;
         }
-        let table = self.tables.get(index).context("a table")?;
+        let table = self.tables.get_mut(index).context("a table")?;
         Ok(match &stored {
             _ if !exists => Some("there is no filter"),
             None => Some("it has no position"),
@@ -283,8 +320,7 @@ impl Follower {
                 eprintln!("bloomgate: {} continues at {lsn}", table.config.name);
                 report_inexact(table);
                 // Nothing is skipped after that transaction: a data directory that was put back may have others there.
-                *self.positions.get_mut(index).context("a table")? = stored.last.end.max(self.confirmed);
-                *self.marks.get_mut(index).context("a table")? = stored.last;
+                (table.position, table.mark) = (stored.last.end.max(self.confirmed), stored.last);
                 None
             }
         })
@@ -292,9 +328,8 @@ impl Follower {
 
     /// Fills the filter of a table. Every transaction up to `lsn` must be visible; the stream's are skipped up to there.
     pub(super) fn refill(&mut self, index: usize, lsn: Lsn) -> Result<()> {
-        let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
-        let last = *self.marks.get(index).context("a table")?;
-        let (position, confirmed) = (Position { origin: origin(&self.system, table), lsn, last }, self.confirmed);
+        let table = self.tables.get_mut(index).context("a table")?;
+        let (position, confirmed) = (Position { lsn, ..table.stored(&self.system) }, self.confirmed);
         self.metrics.enter(State::Filling);
         let begin = Instant::now();
         let (pulse, wire) = (&mut self.pulse, &mut self.wire);
@@ -303,7 +338,7 @@ impl Follower {
             pulse.beat(store, wire, confirmed)
         };
         let rows = loop {
-            match fill(&mut self.database, &mut self.store, table, *epoch, &position, &mut meanwhile) {
+            match fill(&mut self.database, &mut self.store, table, table.epoch, &position, &mut meanwhile) {
                 Err(error) if is_locked(&error) => meanwhile(&mut self.store)?,
                 result => break result?,
             }
@@ -311,7 +346,7 @@ impl Follower {
         report_fill(table, rows, begin);
         self.metrics.count_fill();
         self.metrics.enter(State::Following);
-        *self.positions.get_mut(index).context("a table")? = lsn;
+        table.position = lsn;
         Ok(())
     }
 
@@ -336,7 +371,7 @@ impl Follower {
                 }
             }
             self.beat()?;
-            let open = self.journals.iter().map(Journal::len).sum();
+            let open = self.tables.iter().map(|table| table.journal.len()).sum();
             self.metrics.progress(self.arrived.end(), self.confirmed, self.arrived.waiting.len(), open);
             if is_stopping && self.arrived.waiting.is_empty() {
                 self.release_at_end()?;
@@ -406,12 +441,10 @@ impl Follower {
     /// Executes the commands of a large group a few at a time, because the server serves nobody else meanwhile. Returns the last ones, which
     /// the position follows.
     pub(super) fn transact_in_parts(&mut self, index: usize, mut commands: Vec<Cmd>) -> Result<Vec<Cmd>> {
-        let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
-        let is_missing = self.filters.get(index) == Some(&FilterState::Missing);
+        let table = self.tables.get(index).context("a table")?;
         while commands.len() > COMMANDS {
             let rest = commands.split_off(COMMANDS);
-            let replies = self.store.transact(&table.keys, *epoch, &commands)?;
-            ensure!(is_missing || has_filter(&replies), "the filter {} is missing", table.keys.filter);
+            table.write(&mut self.store, &commands)?;
             commands = rest;
         }
         Ok(commands)
@@ -425,22 +458,17 @@ impl Follower {
         lsn: Lsn,
         group: &[Transaction],
     ) -> Result<()> {
-        let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
-        let last = *self.marks.get(index).context("a table")?;
-        let last = group.last().map_or(last, |newest| last.max(newest.mark()));
-        let position = Position { origin: origin(&self.system, table), lsn, last }.store(&table.keys);
-        let is_missing = self.filters.get(index) == Some(&FilterState::Missing);
+        let table = self.tables.get_mut(index).context("a table")?;
+        let last = group.last().map_or(table.mark, |newest| table.mark.max(newest.mark()));
+        let position = Position { lsn, last, ..table.stored(&self.system) };
         if table.config.is_fixed() {
             // A full filter refuses items while the other commands take effect.
-            let replies = self.store.transact(&table.keys, *epoch, &commands)?;
-            ensure!(is_missing || has_filter(&replies), "the filter {} is missing", table.keys.filter);
+            table.write(&mut self.store, &commands)?;
             commands.clear();
         }
-        commands.push(position);
-        let replies = self.store.transact(&table.keys, *epoch, &commands)?;
-        ensure!(is_missing || has_filter(&replies), "the filter {} is missing", table.keys.filter);
-        *self.positions.get_mut(index).context("a table")? = lsn;
-        *self.marks.get_mut(index).context("a table")? = last;
+        commands.push(position.store(&table.keys));
+        table.write(&mut self.store, &commands)?;
+        (table.position, table.mark) = (lsn, last);
         Ok(())
     }
 }

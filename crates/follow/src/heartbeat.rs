@@ -7,10 +7,9 @@ use redis::{Value, cmd};
 
 use crate::config::Mode;
 use crate::fill::is_locked;
-use crate::follower::{Follower, origin};
+use crate::follower::{Followed, Follower};
 use crate::pgoutput::Lsn;
 use crate::session::{self, Altered, Snapshot};
-use crate::store::Position;
 use crate::table::{Table, check_publication};
 
 /// How long `synchronous_standby_names` must have been right before the heartbeat begins: PostgreSQL's processes read the setting one
@@ -35,25 +34,21 @@ impl Follower {
         if let Some((wanted, times)) = self.beat.pending.take_if(|(wanted, _)| *wanted <= settled) {
             self.metrics.applied(times.iter().min().copied().unwrap_or(0));
             let mut missing = Vec::new();
-            for (index, time_ms) in times.into_iter().enumerate() {
-                let table = self.tables.get(index).context("a table")?;
-                let (epoch, position) = self.epochs.get(index).zip(self.positions.get_mut(index)).context("a table")?;
-                let last = *self.marks.get(index).context("a table")?;
-                *position = (*position).max(settled);
-                let stored = Position { origin: origin(&self.system, table), lsn: *position, last };
+            for (index, (table, time_ms)) in self.tables.iter_mut().zip(times).enumerate() {
+                table.position = table.position.max(settled);
+                let stored = table.stored(&self.system).store(&table.keys);
                 let expires_ms = time_ms + u64::try_from(table.config.max_lag.as_millis())?;
                 let beat =
                     cmd("SET").arg(&table.keys.feed).arg(wanted.to_string()).arg("PXAT").arg(expires_ms).to_owned();
                 let exists = cmd("EXISTS").arg(&table.keys.filter).to_owned();
-                let replies = self.store.transact(&table.keys, *epoch, &[stored.store(&table.keys), beat, exists])?;
+                let replies = self.store.transact(&table.keys, table.epoch, &[stored, beat, exists])?;
                 if replies.last() == Some(&Value::Int(0)) {
                     missing.push(index);
                 }
             }
             self.confirm(settled)?;
             for index in missing {
-                let table = self.tables.get(index).context("a table")?;
-                eprintln!("bloomgate: the filter {} is missing", table.keys.filter);
+                eprintln!("bloomgate: the filter {} is missing", self.table(index)?.keys.filter);
                 self.fill_again(index, settled)?;
             }
         }
@@ -90,8 +85,7 @@ impl Follower {
         if objection.is_none() && self.mode == Mode::Synchronous {
             objection = self.demand_objection(row.try_get(2)?, row.try_get(3)?)?;
         }
-        let is_complete = self.filters.iter().all(|filter| filter.is_complete())
-            && self.tables.iter().all(|table| !table.definition.is_empty());
+        let is_complete = self.tables.iter().all(|table| table.filter.is_complete() && !table.definition.is_empty());
         if self.is_fine(objection)? && is_complete {
             self.beat.pending.get_or_insert((end, times));
         }
@@ -128,8 +122,8 @@ impl Follower {
         }
         (self.beat.fine_since, self.beat.pending) = (None, None);
         if objection != self.beat.objection {
-            for (table, epoch) in self.tables.iter().zip(&self.epochs) {
-                self.store.transact(&table.keys, *epoch, &[cmd("DEL").arg(&table.keys.feed).to_owned()])?;
+            for table in &self.tables {
+                self.store.transact(&table.keys, table.epoch, &[cmd("DEL").arg(&table.keys.feed).to_owned()])?;
             }
             eprintln!("bloomgate: no heartbeat: {}", objection.as_deref().unwrap_or_default());
             self.beat.objection = objection;
@@ -150,14 +144,14 @@ impl Follower {
     /// with the position stored now.
     pub(super) fn distrust(&mut self, index: usize) -> Result<()> {
         self.beat.pending = None;
-        self.tables.get_mut(index).context("a table")?.definition.clear();
+        self.table(index)?.definition.clear();
         Ok(())
     }
 
     /// Reads the definitions of the tables.
     pub(super) fn read_definitions(&mut self) -> Result<Vec<Option<String>>> {
         let (publication, database) = (&self.publication, &mut self.database);
-        let read = |table: &Table| publication.definition(database, &table.config);
+        let read = |table: &Followed| publication.definition(database, &table.config);
         self.tables
             .iter()
             .map(read)
@@ -167,22 +161,21 @@ impl Follower {
 
     /// Deletes the heartbeats of tables whose definitions have changed. `end`: the end of the log after they were read.
     pub(super) fn note_altered(&mut self, definitions: Vec<Option<String>>, end: Lsn) -> Result<()> {
-        for (index, definition) in definitions.into_iter().enumerate() {
-            let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
-            let altered = self.altered.get_mut(index).context("a table")?;
-            let is_known = match altered {
+        for (table, definition) in self.tables.iter_mut().zip(definitions) {
+            let is_known = match &table.altered {
                 Some(altered) => altered.definition == definition,
                 None => definition.as_ref() == Some(&table.definition),
             };
             if is_known {
                 continue;
             }
-            if altered.is_none() && !table.definition.is_empty() {
+            if table.altered.is_none() && !table.definition.is_empty() {
                 eprintln!("bloomgate: {} was altered: filling {} again", table.config.name, table.config.filter);
             }
-            *altered = Some(Altered { end, definition });
-            self.store.transact(&table.keys, *epoch, &[cmd("DEL").arg(&table.keys.feed).to_owned()])?;
-            self.distrust(index)?;
+            table.altered = Some(Altered { end, definition });
+            self.store.transact(&table.keys, table.epoch, &[cmd("DEL").arg(&table.keys.feed).to_owned()])?;
+            table.definition.clear();
+            self.beat.pending = None;
         }
         Ok(())
     }
@@ -192,8 +185,8 @@ impl Follower {
     pub(super) fn refill_altered(&mut self) -> Result<Option<String>> {
         let settled = self.settled();
         for index in 0..self.tables.len() {
-            let (table, altered) = self.tables.get(index).zip(self.altered.get(index)).context("a table")?;
-            let Some(altered) = altered.as_ref().filter(|altered| altered.end <= settled) else { continue };
+            let table = self.tables.get_mut(index).context("a table")?;
+            let Some(altered) = table.altered.as_ref().filter(|altered| altered.end <= settled) else { continue };
             let read = Table::of_catalogue(&mut self.database, &table.config, &self.publication).and_then(|table| {
                 check_publication(&mut self.database, &self.publication, std::slice::from_ref(&table))?;
                 Ok(table)
@@ -208,8 +201,7 @@ impl Follower {
                 // It has changed again, and more of the log has to be applied first.
                 continue;
             }
-            *self.tables.get_mut(index).context("a table")? = fresh;
-            *self.altered.get_mut(index).context("a table")? = None;
+            (table.table, table.altered) = (fresh, None);
             self.fill_again(index, settled)?;
         }
         Ok(None)

@@ -13,13 +13,13 @@ use redis::{Cmd, cmd};
 
 use crate::config::Keys;
 use crate::fill::{add, copy, flush, is_locked};
-use crate::follower::{FilterState, Follower, VISIBILITY_INTERVAL, connect, origin, refill_or_fail, report_fill};
+use crate::follower::{FilterState, Followed, Follower, VISIBILITY_INTERVAL, connect, refill_or_fail, report_fill};
 use crate::journal::{CHUNK, EVERY_KEY, Entry, Journal, Work, changes, chunked, steps};
 use crate::metrics::State;
 use crate::names::counted;
 use crate::pgoutput::Lsn;
 use crate::session::Snapshot;
-use crate::store::{Position, Pulse, Stopped, end_leases_without_filter, is_worn, reserve};
+use crate::store::{Pulse, Stopped, end_leases_without_filter, is_worn, reserve};
 use crate::table::{Step, Table, Transaction};
 
 /// How long SIGTERM waits for announced transactions to become visible.
@@ -37,7 +37,7 @@ impl Follower {
         }
         for index in 0..self.tables.len() {
             if let Err(error) = self.announce_to(index, &group, end) {
-                if !matches!(self.filters.get(index), Some(FilterState::Complete | FilterState::Worn)) {
+                if !matches!(self.table(index)?.filter, FilterState::Complete | FilterState::Worn) {
                     return Err(error);
                 }
                 refill_or_fail(error)?;
@@ -54,26 +54,22 @@ impl Follower {
 
     /// Announces a group to the readers of one table.
     fn announce_to(&mut self, index: usize, group: &[Transaction], end: Lsn) -> Result<()> {
-        if steps(group, *self.positions.get(index).context("a table")?, index)
-            .any(|(_, step)| matches!(step, Step::Altered))
-        {
+        let position = self.table(index)?.position;
+        if end <= position {
+            return Ok(());
+        }
+        if steps(group, position, index).any(|(_, step)| matches!(step, Step::Altered)) {
             self.distrust(index)?;
         }
         let table = self.tables.get(index).context("a table")?;
-        let position = self.positions.get(index).context("a table")?;
-        let (journal, state) = self.journals.get(index).zip(self.filters.get(index)).context("a table")?;
         let Keys { filter, filling, .. } = &table.keys;
-        let filters = match state {
+        let filters = match table.filter {
             FilterState::Complete | FilterState::Worn | FilterState::Missing => vec![filter],
             FilterState::Renewing => vec![filter, filling],
             FilterState::Filling => vec![filling],
         };
-        let exists = *state != FilterState::Missing;
-        if end <= *position {
-            return Ok(());
-        }
         let (mut work, mut truncated) = (Work::default(), None);
-        for (transaction, step) in steps(group, *position, index) {
+        for (transaction, step) in steps(group, position, index) {
             match step {
                 Step::Change(change) => work.add(change, transaction, table.deletes),
                 Step::Truncate | Step::Altered => {
@@ -82,7 +78,7 @@ impl Follower {
                 }
             }
         }
-        let entries = journal.entries(&work, truncated, |xid| self.snapshot.full(xid));
+        let entries = table.journal.entries(&work, truncated, |xid| self.snapshot.full(xid));
         let mut commands = Vec::new();
         for chunk in entries.chunks(CHUNK) {
             let mut command = cmd("HSET");
@@ -96,10 +92,10 @@ impl Follower {
             commands.push(cmd("DEL").arg(&table.keys.feed).to_owned());
         }
         if truncated.is_some() {
-            if exists {
+            if table.filter != FilterState::Missing {
                 commands.extend(filters.iter().map(|filter| cmd("BF.CLEAR").arg(filter).to_owned()));
             }
-            if !state.is_complete() {
+            if !table.filter.is_complete() {
                 commands.extend(end_leases_without_filter(&table.keys));
             }
         }
@@ -109,7 +105,7 @@ impl Follower {
             commands = self.transact_in_parts(index, commands)?;
         }
         self.store_position(index, commands, end, group)?;
-        self.journals.get_mut(index).context("a table")?.announce(entries, &work);
+        self.table(index)?.journal.announce(entries, &work);
         Ok(())
     }
 
@@ -131,9 +127,8 @@ impl Follower {
 
     /// Releases the cache keys of one table that no transaction after `end` holds.
     fn release_from(&mut self, index: usize, end: Lsn) -> Result<()> {
-        let table = self.tables.get(index).context("a table")?;
-        let (epoch, journal) = self.epochs.get(index).zip(self.journals.get(index)).context("a table")?;
-        let due = journal.due(end);
+        let table = self.tables.get_mut(index).context("a table")?;
+        let due = table.journal.due(end);
         let mut fields: Vec<&Vec<u8>> = due.keys.iter().map(|(key, _)| key).collect();
         let every = EVERY_KEY.to_vec();
         if due.is_every {
@@ -143,21 +138,21 @@ impl Follower {
         }
         let mut commands = chunked("HDEL", &table.keys.open, fields.into_iter());
         commands.extend(changes(&table.keys.filter, due.keys.iter().map(|(key, item)| (item, key))));
-        if self.filters.get(index) == Some(&FilterState::Complete) {
+        if table.filter == FilterState::Complete {
             commands.extend(chunked("BF.MDEL", &table.keys.filter, due.gone.iter()));
         }
         // A filter that is missing denies nothing.
         let written =
-            if commands.is_empty() { Ok(Vec::new()) } else { self.store.transact(&table.keys, *epoch, &commands) };
+            if commands.is_empty() { Ok(Vec::new()) } else { self.store.transact(&table.keys, table.epoch, &commands) };
         match written {
             Err(error) if is_worn(&error) => {
                 // The items stay, as false positives.
                 eprintln!("bloomgate: {error:#}: filling {} again", table.keys.filter);
-                self.set_state(index, FilterState::Worn)?;
+                table.filter = FilterState::Worn;
             }
             written => drop(written?),
         }
-        self.journals.get_mut(index).context("a table")?.release(end);
+        table.journal.release(end);
         Ok(())
     }
 
@@ -191,25 +186,25 @@ impl Follower {
     /// Reads the journal of a table. Its transactions are released once they are visible, like those that this follower announces.
     pub(super) fn adopt(&mut self, index: usize, journal: Journal) -> Result<()> {
         self.announced.extend(journal.transactions());
-        *self.journals.get_mut(index).context("a table")? = journal;
+        self.table(index)?.journal = journal;
         Ok(())
     }
 
     /// Deletes the cached values of a table whose server has lost data. Readers wait meanwhile.
     pub(super) fn forget_values(&mut self, index: usize) -> Result<()> {
-        let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
-        let keys = &table.keys;
+        let table = self.tables.get(index).context("a table")?;
+        let (keys, epoch) = (&table.keys, table.epoch);
         let begin: [Cmd; 2] = [
             cmd("DEL").arg(&keys.feed).arg(&keys.position).arg(&keys.open).to_owned(),
             cmd("HSET").arg(&keys.open).arg(EVERY_KEY).arg("0/0 0 ~").to_owned(),
         ];
-        self.store.transact(keys, *epoch, &begin)?;
+        self.store.transact(keys, epoch, &begin)?;
         let meanwhile = |store: &mut _| {
             self.pulse.ensure_running()?;
             self.pulse.beat(store, &mut self.wire, self.confirmed)
         };
         self.store.delete_values(table, meanwhile)?;
-        self.store.transact(keys, *epoch, &[cmd("DEL").arg(&keys.open).to_owned()])?;
+        self.store.transact(keys, epoch, &[cmd("DEL").arg(&keys.open).to_owned()])?;
         Ok(())
     }
 }
@@ -220,40 +215,34 @@ impl Follower {
 impl Follower {
     /// Deletes the heartbeat and the filter of a table, which is filled later.
     pub(super) fn lose_filter(&mut self, index: usize) -> Result<()> {
-        let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
+        let table = self.tables.get_mut(index).context("a table")?;
         let keys = &table.keys;
         let delete = cmd("DEL").arg(&keys.feed).arg(&keys.filter).arg(&keys.filling).to_owned();
-        self.store.transact(keys, *epoch, &[delete])?;
+        self.store.transact(keys, table.epoch, &[delete])?;
+        table.filter = FilterState::Missing;
         self.beat.pending = None;
-        self.set_state(index, FilterState::Missing)
-    }
-
-    pub(super) fn set_state(&mut self, index: usize, state: FilterState) -> Result<()> {
-        *self.filters.get_mut(index).context("a table")? = state;
         Ok(())
     }
 
     /// Fills a filter that is missing, or replaces one that is worn, once all announced transactions are visible.
     pub(super) fn fill_due(&mut self) -> Result<()> {
-        let mut tables = self.filters.iter().zip(&self.tables);
-        let is_due = |(filter, table): (&_, &Table)| {
-            matches!(filter, FilterState::Missing | FilterState::Worn) && !table.definition.is_empty()
+        let is_due = |table: &Followed| {
+            matches!(table.filter, FilterState::Missing | FilterState::Worn) && !table.definition.is_empty()
         };
-        let Some(index) = tables.position(is_due) else { return Ok(()) };
+        let Some(index) = self.tables.iter().position(is_due) else { return Ok(()) };
         if !self.announced.is_empty() || !self.arrived.waiting.is_empty() {
             return Ok(());
         }
         let begin = Instant::now();
-        let table = self.tables.get(index).context("a table")?.clone();
-        let epoch = *self.epochs.get(index).context("a table")?;
+        let Followed { table, epoch, filter: before, .. } = self.tables.get(index).context("a table")?;
+        let (table, epoch, before) = (table.clone(), *epoch, *before);
         let delete = cmd("DEL").arg(&table.keys.filling).to_owned();
         self.store
             .transact(&table.keys, epoch, &[delete.clone(), reserve(&table.config, &table.keys.filling)])
             .with_context(|| format!("cannot create the filter of {}", table.config.name))?;
-        let before = *self.filters.get(index).context("a table")?;
         let renews = before == FilterState::Worn;
         let during = if renews { FilterState::Renewing } else { FilterState::Filling };
-        self.set_state(index, during)?;
+        self.table(index)?.filter = during;
         self.metrics.enter(State::Filling);
         match self.copy_rows(index, &table, during) {
             Ok(rows) if renews => {
@@ -263,27 +252,26 @@ impl Follower {
                 self.end_fill(index, &table, rows, begin)
             }
             Ok(rows) => {
-                let (lsn, last) =
-                    self.positions.get(index).copied().zip(self.marks.get(index).copied()).context("a table")?;
+                // The table may have been altered meanwhile.
+                let followed = self.tables.get_mut(index).context("a table")?;
+                let lsn = followed.position;
                 // RENAME ends the leases that were granted without this filter. What readers have filled in until now is deleted
                 // by a scan, and every cache key is in the journal meanwhile.
                 let every = Entry::without_items(lsn, 0);
                 let finish = [
                     cmd("RENAME").arg(&table.keys.filling).arg(&table.keys.filter).to_owned(),
                     cmd("HSET").arg(&table.keys.open).arg(EVERY_KEY).arg(every.to_bytes()).to_owned(),
-                    // The table may have been altered meanwhile.
-                    Position { origin: origin(&self.system, self.tables.get(index).context("a table")?), lsn, last }
-                        .store(&table.keys),
+                    followed.stored(&self.system).store(&table.keys),
                 ];
                 self.store.transact(&table.keys, epoch, &finish)?;
-                let journal = self.journals.get_mut(index).context("a table")?;
-                journal.announce(vec![(EVERY_KEY.to_vec(), every)], &Work::default());
+                followed.journal.announce(vec![(EVERY_KEY.to_vec(), every)], &Work::default());
                 self.announced.entry(lsn).or_insert(0);
                 self.end_fill(index, &table, rows, begin)
             }
             Err(error) if error.is::<Stopped>() || is_locked(&error) => {
                 self.store.transact(&table.keys, epoch, &[delete])?;
-                self.set_state(index, before)
+                self.table(index)?.filter = before;
+                Ok(())
             }
             Err(error) => Err(error),
         }
@@ -293,7 +281,8 @@ impl Follower {
         report_fill(table, rows, begin);
         self.metrics.count_fill();
         self.metrics.enter(State::Following);
-        self.set_state(index, FilterState::Complete)
+        self.table(index)?.filter = FilterState::Complete;
+        Ok(())
     }
 
     /// Copies the rows of a table, and announces what arrives meanwhile. The heartbeat goes on if the old filter is complete.
@@ -305,7 +294,7 @@ impl Follower {
             if state == FilterState::Renewing {
                 follower.beat()?;
             }
-            ensure!(follower.filters.get(index) == Some(&state), "{} was altered meanwhile", table.config.name);
+            ensure!(follower.table(index)?.filter == state, "{} was altered meanwhile", table.config.name);
             Ok(())
         };
         self.await_running(go_on)?;
@@ -342,7 +331,7 @@ impl Follower {
                 refill_or_fail(error)?;
                 // The rows show the whole group already. To apply it again would add its deleted items, too, for which a full filter may
                 // have no room.
-                *self.marks.get_mut(index).context("a table")? = last;
+                self.table(index)?.mark = last;
                 self.refill(index, end)?;
             }
         }
@@ -353,8 +342,7 @@ impl Follower {
     /// Applies a group to one table, and stores the position.
     fn apply(&mut self, index: usize, group: &[Transaction], end: Lsn) -> Result<()> {
         let table = self.tables.get(index).context("a table")?;
-        let position = *self.positions.get(index).context("a table")?;
-        let epoch = *self.epochs.get(index).context("a table")?;
+        let (position, epoch) = (table.position, table.epoch);
         let (mut work, mut is_truncated, mut is_altered) = (Work::default(), false, false);
         for (transaction, step) in steps(group, position, index) {
             match step {

@@ -1,6 +1,7 @@
 //! A followed table: what the catalogue says about it, and what a change of a row means for its filter and cache keys.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::{Deref, DerefMut};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -409,7 +410,7 @@ impl Arrived {
         self.waiting.back().map_or(self.told, |last| last.end.max(self.told))
     }
 
-    pub fn take(&mut self, message: Message, tables: &mut [Table]) -> Result<()> {
+    pub fn take(&mut self, message: Message, tables: &mut [impl DerefMut<Target = Table>]) -> Result<()> {
         match message {
             Message::Begin { xid, time } => {
                 self.current = Some(Transaction { xid, time, end: Lsn(0), steps: Vec::new() });
@@ -457,7 +458,7 @@ impl Arrived {
     }
 
     /// Takes over the description of a table.
-    fn define(&mut self, relation: Relation, tables: &mut [Table]) -> Result<()> {
+    fn define(&mut self, relation: Relation, tables: &mut [impl DerefMut<Target = Table>]) -> Result<()> {
         if let Some(table) = tables.iter_mut().find(|table| table.oid == relation.oid) {
             table.redefine(relation);
             return Ok(());
@@ -466,7 +467,12 @@ impl Arrived {
         again.map_or(Ok(()), |table| bail!("the table {} was dropped and created again", table.config.name))
     }
 
-    fn step(&mut self, relation: u32, tables: &[Table], change: impl FnOnce(&Table) -> Result<Change>) -> Result<()> {
+    fn step(
+        &mut self,
+        relation: u32,
+        tables: &[impl Deref<Target = Table>],
+        change: impl FnOnce(&Table) -> Result<Change>,
+    ) -> Result<()> {
         let Some(table) = self.tables.get(&relation).and_then(|index| tables.get(*index)) else { return Ok(()) };
         let step = if table.is_weak { Step::Altered } else { Step::Change(change(table)?) };
         self.push(relation, step);
