@@ -107,6 +107,9 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     listing.print(*json, to_stdout, &format!("{filters} in {name}, {}{verified}", BinaryBytes(bytes)))
 }
 
+/// A result, or why the dump must start again.
+type Attempt<T> = std::result::Result<T, String>;
+
 struct Backup<'a, 'b> {
     archive: &'a mut Archive<'b>,
     listing: Listing,
@@ -203,34 +206,36 @@ impl Backup<'_, '_> {
         bail!("the filter `{}` was replaced {TRIES} times while it was dumped ({why}): try again later", shown(key))
     }
 
-    /// Makes one dump. Returns why it must start again, if it must.
-    fn attempt(&mut self, server: &mut Server, mut head: Head) -> Result<std::result::Result<Row, String>> {
-        let key = head.key.clone();
-        let mut parts = if head.how == How::Dump { Parts::dump(&key, head.before)? } else { Parts::records(&key) };
-        let (mut after, mut begun) = (head.before, false);
-        loop {
-            match parts.next(server)? {
-                Next::Part(iterator, data, info) => {
-                    if !begun {
-                        head.kind = kind_of(&head, &data).to_owned();
-                        self.archive.put(|writer| writer.filter(&head))?;
-                        begun = true;
-                    }
-                    after = info.unwrap_or(after);
-                    for part in
-                        if head.how == How::Dump { data.chunks(DUMP_PART_BYTES) } else { data.chunks(usize::MAX) }
-                    {
-                        self.archive.put(|writer| writer.part(iterator, part))?;
-                    }
-                    self.count(data.len());
-                }
-                Next::End(info) => {
-                    after = info.unwrap_or(after);
-                    break;
-                }
-                Next::Again(reason) => return self.again(begun, reason),
+    /// Makes one dump.
+    fn attempt(&mut self, server: &mut Server, mut head: Head) -> Result<Attempt<Row>> {
+        let is_dump = head.how == How::Dump;
+        ensure!(
+            !is_dump || head.before.bytes < DUMP_BYTES_MAX,
+            "the filter `{}` is of valkey-bloom's layout, which only DUMP can copy, and uses {}: DUMP and RESTORE are limited to {}",
+            shown(&head.key),
+            BinaryBytes(head.before.bytes),
+            BinaryBytes(DUMP_BYTES_MAX)
+        );
+        let (mut iterator, mut begun) = (0, false);
+        let after = loop {
+            let (next, data, info) = match part(server, &head, iterator)? {
+                Ok(part) => part,
+                Err(reason) => return self.again(begun, reason),
+            };
+            if !begun && !data.is_empty() {
+                head.kind = kind_of(&head, &data).to_owned();
+                self.archive.put(|writer| writer.filter(&head))?;
+                begun = true;
             }
-        }
+            for part in data.chunks(if is_dump { DUMP_PART_BYTES } else { usize::MAX }) {
+                self.archive.put(|writer| writer.part(next, part))?;
+            }
+            self.count(data.len());
+            iterator = next;
+            if iterator == 0 {
+                break info;
+            }
+        };
         // RedisBloom's records are of the layers that there are: of one more they would not fit together.
         if !begun
             || head.type_name == "MBbloom--"
@@ -240,10 +245,11 @@ impl Backup<'_, '_> {
         }
         self.archive.put(|writer| writer.filter_end(after))?;
         let remark = if after == head.before { "" } else { "changed while it was dumped" };
-        Ok(Ok(Row { key, kind: head.kind, contents: after, ttl_ms: head.ttl_ms, remark: remark.to_owned() }))
+        let Head { key, kind, ttl_ms, .. } = head;
+        Ok(Ok(Row { key, kind, contents: after, ttl_ms, remark: remark.to_owned() }))
     }
 
-    fn again(&mut self, begun: bool, reason: String) -> Result<std::result::Result<Row, String>> {
+    fn again(&mut self, begun: bool, reason: String) -> Result<Attempt<Row>> {
         if begun {
             self.archive.put(|writer| writer.filter_void())?;
         }
@@ -271,81 +277,30 @@ fn kind_of(head: &Head, first: &[u8]) -> &'static str {
 /// The limit of DUMP and RESTORE: the default `proto-max-bulk-len`.
 const DUMP_BYTES_MAX: u64 = 512 << 20;
 
-/// The data of a filter, part by part.
-enum Parts<'a> {
-    /// By BF.SCANDUMP, from this iterator.
-    Records { key: &'a [u8], iterator: u64 },
-    /// By DUMP, unless that is done.
-    Dump { key: &'a [u8], is_done: bool },
-}
-
-/// The reply to the request for a part.
-enum Next {
-    /// The iterator, the data, and the filter's current BF.INFO.
-    Part(u64, Vec<u8>, Option<Contents>),
-    End(Option<Contents>),
-    Again(String),
-}
-
-impl<'a> Parts<'a> {
-    /// Reads by BF.SCANDUMP.
-    const fn records(key: &'a [u8]) -> Self {
-        Self::Records { key, iterator: 0 }
-    }
-
-    /// Reads by DUMP.
-    fn dump(key: &'a [u8], contents: Contents) -> Result<Self> {
-        ensure!(
-            contents.bytes < DUMP_BYTES_MAX,
-            "the filter `{}` is of valkey-bloom's layout, which only DUMP can copy, and uses {}: DUMP and RESTORE are limited to {}",
-            shown(key),
-            BinaryBytes(contents.bytes),
-            BinaryBytes(DUMP_BYTES_MAX)
-        );
-        Ok(Self::Dump { key, is_done: false })
-    }
-
-    /// Reads the next part.
-    fn next(&mut self, server: &mut Server) -> Result<Next> {
-        let (key, mut replies) = match self {
-            Self::Dump { is_done: true, .. } => return Ok(Next::End(None)),
-            Self::Dump { key, .. } => (
-                *key,
-                replies_about(server, key, |commands| _ = commands.cmd("DUMP").arg(*key).cmd("BF.INFO").arg(*key))?,
-            ),
-            Self::Records { key, iterator } => (
-                *key,
-                replies_about(server, key, |commands| {
-                    commands.cmd("BF.SCANDUMP").arg(*key).arg(*iterator).cmd("BF.INFO").arg(*key);
-                })?,
-            ),
+/// Returns the part after `iterator`, its own iterator, which is 0 at the end, and the filter's current contents. DUMP returns
+/// everything in one part.
+fn part(server: &mut Server, head: &Head, iterator: u64) -> Result<Attempt<(u64, Vec<u8>, Contents)>> {
+    let key = head.key.as_slice();
+    let is_dump = head.how == How::Dump;
+    let mut replies = replies_about(server, key, |commands| {
+        if is_dump {
+            commands.cmd("DUMP").arg(key)
+        } else {
+            commands.cmd("BF.SCANDUMP").arg(key).arg(iterator)
         };
-        let (info, part) = (replies.pop(), replies.pop());
-        let part = match classify(server, part, key)? {
-            FilterReply::Value(part) => part,
-            FilterReply::Loading => return Ok(Next::Again("it is being loaded".to_owned())),
-            FilterReply::Replaced(reason) => return Ok(Next::Again(reason)),
-        };
-        let info = match classify(server, info, key)? {
-            FilterReply::Value(info) => Some(contents(&info)?),
-            FilterReply::Loading | FilterReply::Replaced(_) => return Ok(Next::Again("it was replaced".to_owned())),
-        };
-        match self {
-            Self::Dump { is_done, .. } => {
-                *is_done = true;
-                let data: Option<Vec<u8>> = from_redis_value(part)?;
-                Ok(data.map_or_else(|| Next::Again("it no longer exists".to_owned()), |data| Next::Part(0, data, info)))
-            }
-            Self::Records { iterator, .. } => {
-                let (next, data): (u64, Vec<u8>) = from_redis_value(part)?;
-                if next == 0 {
-                    return Ok(Next::End(info));
-                }
-                *iterator = next;
-                Ok(Next::Part(next, data, info))
-            }
-        }
-    }
+        commands.cmd("BF.INFO").arg(key);
+    })?;
+    let (info, part) = (replies.pop(), replies.pop());
+    let part = match classify(server, part, key)? {
+        FilterReply::Value(part) => part,
+        FilterReply::Loading => return Ok(Err("it is being loaded".to_owned())),
+        FilterReply::Replaced(reason) => return Ok(Err(reason)),
+    };
+    let FilterReply::Value(info) = classify(server, info, key)? else {
+        return Ok(Err("it was replaced".to_owned()));
+    };
+    let (iterator, data) = if is_dump { (0, from_redis_value(part)?) } else { from_redis_value(part)? };
+    Ok(Ok((iterator, data, contents(&info)?)))
 }
 
 /// Returns the replies to commands about a key. An error counts as a reply.

@@ -1,7 +1,8 @@
 //! Opens and writes files. A written file gets its name only when it is complete and synced to the disk.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, SeekFrom};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -23,60 +24,31 @@ pub struct Output {
     path: Option<PathBuf>,
     /// The partial file, unless the output is not a regular file.
     partial: Option<Partial>,
-    writer: Writer<BufWriter<Box<dyn Sink>>>,
-}
-
-/// The destination of a file.
-pub trait Sink: Write {
-    /// Syncs everything to the disk, if there is one.
-    fn sync(&self) -> io::Result<()>;
-    /// Returns the written data for reading.
-    fn written(&self) -> io::Result<File>;
-}
-
-impl Sink for File {
-    fn sync(&self) -> io::Result<()> {
-        // Only regular files can be synced.
-        if self.metadata()?.is_file() { self.sync_all() } else { Ok(()) }
-    }
-
-    fn written(&self) -> io::Result<File> {
-        self.try_clone()
-    }
-}
-
-impl Sink for io::Stdout {
-    fn sync(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn written(&self) -> io::Result<File> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, "the standard output cannot be read back"))
-    }
+    writer: Writer<BufWriter<File>>,
 }
 
 impl Output {
     /// Creates a file; `-` is the standard output.
     pub fn create(path: &Path, packs: bool, made_at_ms: u64) -> Result<Self> {
-        let (path, partial, sink): (_, _, Box<dyn Sink>) = if path == Path::new("-") {
+        let (path, partial, file) = if path == Path::new("-") {
             if io::stdout().is_terminal() {
                 return Err(usage("will not write binary data to a terminal: use -o FILE or redirect the output"));
             }
-            (None, None, Box::new(io::stdout()))
+            (None, None, File::from(io::stdout().as_fd().try_clone_to_owned()?))
         } else {
             // Follows links, so that the file is replaced and not the link.
             let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
             let is_special = fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file());
             if is_special {
                 let file = OpenOptions::new().write(true).open(&path).with_context(|| cannot_write(&path))?;
-                (Some(path), None, Box::new(file))
+                (Some(path), None, file)
             } else {
                 let written_to = partial_of(&path)?;
                 let (partial, file) = Partial::create(&written_to, open).with_context(|| cannot_write(&written_to))?;
-                (Some(path), Some(partial), Box::new(file))
+                (Some(path), Some(partial), file)
             }
         };
-        let begun = Writer::begin(BufWriter::with_capacity(BUFFER_BYTES, sink), packs, made_at_ms);
+        let begun = Writer::begin(BufWriter::with_capacity(BUFFER_BYTES, file), packs, made_at_ms);
         let name = path.as_deref().unwrap_or(Path::new("the standard output")).to_owned();
         let writer = begun.inspect_err(|_| remove(partial.as_ref())).with_context(|| cannot_write(&name))?;
         Ok(Self { path, partial, writer })
@@ -99,11 +71,14 @@ impl Output {
 
     fn finish(self, verifies: bool) -> Result<u64> {
         let name = self.name();
-        let (sink, bytes) = self.writer.finish().with_context(|| cannot_write(&name))?;
-        let sink = sink.into_inner().map_err(io::IntoInnerError::into_error).with_context(|| cannot_write(&name))?;
-        sink.sync().with_context(|| cannot_write(&name))?;
+        let (file, bytes) = self.writer.finish().with_context(|| cannot_write(&name))?;
+        let mut file =
+            file.into_inner().map_err(io::IntoInnerError::into_error).with_context(|| cannot_write(&name))?;
+        // Only regular files can be synced.
+        if self.path.is_some() && file.metadata()?.is_file() {
+            file.sync_all().with_context(|| cannot_write(&name))?;
+        }
         if verifies {
-            let mut file = sink.written().with_context(|| format!("cannot read {}", name.display()))?;
             file.seek(SeekFrom::Start(0)).with_context(|| format!("cannot read {}", name.display()))?;
             let read = Catalogue::of(BufReader::with_capacity(BUFFER_BYTES, file));
             let catalogue = read.with_context(|| format!("{} was not written correctly", name.display()))?;
@@ -125,13 +100,13 @@ impl Output {
 
 /// Writes the contents of a file.
 pub struct Archive<'a> {
-    writer: &'a mut Writer<BufWriter<Box<dyn Sink>>>,
+    writer: &'a mut Writer<BufWriter<File>>,
     name: &'a Path,
 }
 
 impl Archive<'_> {
     /// Calls `write` with the writer and adds the file's name to its error.
-    pub fn put(&mut self, write: impl FnOnce(&mut Writer<BufWriter<Box<dyn Sink>>>) -> io::Result<()>) -> Result<()> {
+    pub fn put(&mut self, write: impl FnOnce(&mut Writer<BufWriter<File>>) -> io::Result<()>) -> Result<()> {
         write(self.writer).with_context(|| cannot_write(self.name))
     }
 }

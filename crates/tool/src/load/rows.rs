@@ -1,10 +1,11 @@
 //! What every source of rows shares: which rows are loaded, how far a source was read, and what takes the items.
 
-use std::io::{BufRead, Read};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use postgres::Client;
+use postgres::binary_copy::BinaryCopyOutIter;
+use postgres::fallible_iterator::FallibleIterator;
 use postgres::types::Type;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, Statement};
@@ -107,9 +108,6 @@ fn cannot_read(path: &Path) -> String {
 
 // Reads rows of a PostgreSQL server by COPY, which streams them without buffering the whole result.
 
-/// The file header of binary COPY: a signature, flags, and the length of an extension.
-const SIGNATURE: &[u8; 11] = b"PGCOPY\n\xff\r\n\0";
-
 /// Reads the rows: `bytea` as bytes, other types as PostgreSQL's text, without NULLs. With `is_ordered` they come in the order
 /// of the column, from the given position.
 pub fn read_postgres(url: &str, rows: &Rows, is_ordered: bool, from: &Position, sink: &mut Sink) -> Result<()> {
@@ -124,34 +122,13 @@ pub fn read_postgres(url: &str, rows: &Rows, is_ordered: bool, from: &Position, 
         }
         query += " ORDER BY source.item";
     }
-    let mut reader = client.copy_out(&format!("COPY ({query}) TO STDOUT (FORMAT BINARY)")).context(ASKING)?;
-    let mut signature = [0; 11];
-    reader.read_exact(&mut signature).context(READING)?;
-    ensure!(&signature == SIGNATURE, "PostgreSQL sent COPY data in an unknown format");
-    number(&mut reader)?;
-    let extension = number(&mut reader)?;
-    std::io::copy(&mut reader.by_ref().take(u64::try_from(extension)?), &mut std::io::sink()).context(READING)?;
-    let mut item = Vec::new();
-    loop {
-        let mut columns = [0; 2];
-        reader.read_exact(&mut columns).context(READING)?;
-        match i16::from_be_bytes(columns) {
-            -1 => return Ok(()),
-            1 => {}
-            _ => bail!("PostgreSQL sent COPY data in an unknown format"),
-        }
-        let length = usize::try_from(number(&mut reader)?)?;
-        // Most items are completely in the reader's buffer.
-        let buffered = reader.fill_buf().context(READING)?;
-        if let Some(bytes) = buffered.get(..length) {
-            sink(Some(bytes))?;
-            reader.consume(length);
-            continue;
-        }
-        item.resize(length, 0);
-        reader.read_exact(&mut item).context(READING)?;
-        sink(Some(&item))?;
+    let reader = client.copy_out(&format!("COPY ({query}) TO STDOUT (FORMAT BINARY)")).context(ASKING)?;
+    // The bytes of a text are the text.
+    let mut rows = BinaryCopyOutIter::new(reader, &[Type::BYTEA]);
+    while let Some(row) = rows.next().context(READING)? {
+        sink(Some(row.try_get(0)?))?;
     }
+    Ok(())
 }
 
 /// Counts the rows with an item.
@@ -188,12 +165,6 @@ fn select_postgres(client: &mut Client, rows: &Rows) -> Result<(String, Type)> {
     let text =
         if columns.len() == 1 { text } else { format!("SELECT {} FROM ({text}) AS rows", quoted(chosen.name())) };
     Ok((text, chosen.type_().clone()))
-}
-
-fn number(reader: &mut impl Read) -> Result<i32> {
-    let mut bytes = [0; 4];
-    reader.read_exact(&mut bytes).context(READING)?;
-    Ok(i32::from_be_bytes(bytes))
 }
 
 fn quoted(name: &str) -> String {

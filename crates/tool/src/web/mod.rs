@@ -85,7 +85,11 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         prometheus::serve(address, move || metrics::text(&board, filters))?;
     }
     say(address);
-    serve(listener, Site::new(board, questions, address.port(), filters))
+    let site = Rc::new(Site { board, questions, port: address.port(), metrics_filters: filters });
+    http::serve(listener, move |request| {
+        let site = Rc::clone(&site);
+        async move { answer(&site, &request).await }
+    })
 }
 
 /// Prints the URL. A closed standard output is ignored.
@@ -155,27 +159,11 @@ const FILES: [(&str, &str, &str); 11] = [
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
 
-pub struct Site {
+struct Site {
     board: Arc<Board>,
     questions: Sender<Question>,
     port: u16,
     metrics_filters: usize,
-}
-
-impl Site {
-    /// Creates the site on this port.
-    pub const fn new(board: Arc<Board>, questions: Sender<Question>, port: u16, metrics_filters: usize) -> Self {
-        Self { board, questions, port, metrics_filters }
-    }
-}
-
-/// Serves until the process ends.
-pub fn serve(listener: TcpListener, site: Site) -> Result<()> {
-    let site = Rc::new(site);
-    http::serve(listener, move |request| {
-        let site = Rc::clone(&site);
-        async move { answer(&site, &request).await }
-    })
 }
 
 async fn answer(site: &Site, request: &Request<Incoming>) -> Response<Full<Bytes>> {
