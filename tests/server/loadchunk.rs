@@ -4,11 +4,11 @@
 use std::path::Path;
 
 use crate::golden::as_commands;
-use crate::persistence::rewrite_append_only_file;
-use crate::redisbloom::loadchunk::{golden, pieces};
+use crate::redisbloom::loadchunk::{golden, pieces, with_gaps};
+use crate::transfer::{through_clients, through_files_and_replicas};
 use testing::{
-    Connection, Record, Reply, Server, Stop, catch_up, digest, dump, error, eventually, follow, integer, load_record,
-    load_records, next_record, ok, on_every_server, records, restore, simple, with_append_only_file, with_client,
+    Connection, Record, Reply, Server, Stop, catch_up, digest, error, eventually, follow, integer, load_record,
+    load_records, next_record, ok, on_every_server, records, restore, simple, with_client,
 };
 
 pub const LOADING: &str = "ERR filter is still being loaded";
@@ -201,39 +201,12 @@ fn what_does_not_fit_is_refused_and_the_stream_can_go_on() {
     });
 }
 
-/// Filters that are arriving stay as they are whichever way they leave a server and come back.
-pub fn assert_survive_every_way(server: &mut Server, keys: &[String]) {
-    let mut client = server.connect();
-    let before: Vec<Reply> = keys.iter().map(|key| digest(&mut client, key)).collect();
-    let assert_unchanged = |client: &mut Connection, occasion: &str| {
-        for (key, before) in keys.iter().zip(&before) {
-            assert_eq!(&digest(client, key), before, "{occasion}: {key}");
-        }
-    };
-    assert_eq!(client.run("DEBUG RELOAD"), ok());
-    assert_unchanged(&mut client, "a snapshot");
-    server.restart(Stop::Kill);
-    let mut client = server.connect();
-    assert_unchanged(&mut client, "the append-only file as it was written");
-    rewrite_append_only_file(&mut client);
-    server.restart(Stop::Kill);
-    let mut client = server.connect();
-    assert_unchanged(&mut client, "a rewritten append-only file");
-    for key in keys {
-        assert_eq!(client.call(&["COPY", key, "copy"]), integer(1), "{key}");
-        let payload = dump(&mut client, "copy");
-        client.call(&["DEL", key, "copy"]);
-        assert_eq!(restore(&mut client, key, &payload), ok(), "{key}");
-        assert_not_live(&mut client, key);
-    }
-    assert_unchanged(&mut client, "copies and payloads");
-}
-
+/// Also one with gaps between its chunks, which a primary with RedisBloom leaves. Then a replica listens while the rest comes.
 #[test]
 fn a_part_of_a_filter_survives_every_way_out_and_in() {
     on_every_server(|program| {
         let dumps = dumps(program);
-        let mut server = with_append_only_file(program);
+        let (mut server, rest_of_gaps) = with_gaps(program, "gaps");
         let mut client = server.connect();
         let mut parts = Vec::new();
         for dump in &dumps {
@@ -243,43 +216,42 @@ fn a_part_of_a_filter_survives_every_way_out_and_in() {
                 parts.push((dump, key, &dump.records[middle..]));
             }
         }
-        let keys: Vec<String> = parts.iter().map(|(_, key, _)| key.clone()).collect();
-        assert_survive_every_way(&mut server, &keys);
+        let keys: Vec<&str> = parts.iter().map(|(_, key, _)| key.as_str()).chain(["gaps"]).collect();
+        let before: Vec<Reply> = keys.iter().map(|key| digest(&mut client, key)).collect();
+        let check = |occasion: &str, client: &mut Connection| {
+            for (key, before) in keys.iter().zip(&before) {
+                assert_eq!(&digest(client, key), before, "{occasion}: {key}");
+            }
+        };
+        through_files_and_replicas(program, &mut server, &check);
         let mut client = server.connect();
-        for (dump, key, rest) in parts {
-            load_records(&mut client, &key, rest);
-            dump.assert_whole(&mut client, &key);
+        through_clients(program, &server, &keys.iter().map(|key| key.as_bytes()).collect::<Vec<_>>(), &check);
+        keys.iter().for_each(|key| assert_not_live(&mut client, key));
+
+        let other = Server::with(program).line("bf.max-filter-bytes 100").line("replica-read-only no").start();
+        let mut replica = other.connect();
+        follow(&mut replica, &server);
+        // Chunks in any order are accepted from primaries only.
+        let last = rest_of_gaps.iter().max().expect("chunks");
+        assert!(load_record(&mut client, "gaps", last).is_error());
+        load_records(&mut client, "gaps", &pieces(&golden(), 60)[1..]);
+        for (dump, key, rest) in &parts {
+            load_records(&mut client, key, rest);
+            // A whole dump while the replica listens.
+            load_records(&mut client, format!("new {key}"), &dump.records);
+        }
+        catch_up(&mut client, &mut replica);
+        golden().check(&other, "gaps");
+        for (dump, key, _) in &parts {
+            dump.assert_whole(&mut replica, key);
+            dump.assert_whole(&mut replica, &format!("new {key}"));
         }
         let whole = client.run("DEBUG DIGEST");
         server.restart(Stop::Kill);
+        golden().check(&server, "gaps");
         assert_eq!(server.connect().run("DEBUG DIGEST"), whole, "finished");
-    });
-}
-
-#[test]
-fn a_replica_has_the_part_that_its_primary_has() {
-    on_every_server(|program| {
-        let dumps = dumps(program);
-        let (server, other) = (Server::start(program), Server::with(program).line("bf.max-filter-bytes 100").start());
-        let (mut primary, mut replica) = (server.connect(), other.connect());
-        for dump in &dumps {
-            load_records(&mut primary, &dump.name, &dump.records[..dump.middle()]);
-        }
-        follow(&mut replica, &server);
-        for dump in &dumps {
-            assert_eq!(digest(&mut replica, &dump.name), digest(&mut primary, &dump.name), "{}", dump.name);
-        }
-        replica.run("CONFIG SET replica-read-only no");
-        for dump in &dumps {
-            assert_not_live(&mut replica, &dump.name);
-            load_records(&mut primary, &dump.name, &dump.records[dump.middle()..]);
-            // A whole dump while the replica listens.
-            load_records(&mut primary, format!("new {}", dump.name), &dump.records);
-        }
-        catch_up(&mut primary, &mut replica);
-        for dump in &dumps {
-            dump.assert_whole(&mut replica, &dump.name);
-            dump.assert_whole(&mut replica, &format!("new {}", dump.name));
+        for (dump, key, _) in &parts {
+            dump.assert_whole(&mut server.connect(), key);
         }
     });
 }

@@ -1,31 +1,19 @@
-//! A replica has its primary's filters, whatever their kind and its own configuration, and what is carried to it. Links that are
-//! cut, chains of replicas and changes of role are in `fleet`.
+//! What is carried to replicas and append-only files, and what becomes of effects that cannot be applied. That replicas have
+//! their primary's filters is in `transfer`; links that are cut and changes of role are in `fleet`.
 
 use std::path::Path;
 
+use crate::fleet::assert_equal;
 use crate::redisbloom::golden::{TODAY, snapshot};
 use crate::redisbloom::hostile::sound;
 use crate::redisbloom::words::{TheirPrimary, following};
 use crate::zoo::{Zoo, assert_same};
 use testing::{
-    Builder, Connection, FOOTER, LAST_WORDS, Reply, Server, Stop, append_only_commands, append_only_length, catch_up,
-    dump, encode, eventually, follow, integer, lines, module_of_other_processor, ok, on_every_server, records, restore,
+    Connection, FOOTER, LAST_WORDS, Reply, Server, Stop, append_only_commands, append_only_length, catch_up, dump,
+    encode, eventually, follow, integer, lines, module_of_other_processor, ok, on_every_server, records, restore,
     server_of_other_processor, simple, start_on_commands, stopped_on_commands, with_append_only_client,
     with_append_only_file, with_client, with_fixed_checksum, words,
 };
-
-/// A replica whose own settings would make other filters and refuse those of its primary.
-fn contrary(program: &Path) -> Builder {
-    [
-        "bf.expansion-factor 0",
-        "bf.max-filter-bytes 500",
-        "bf.hash siphash",
-        "bf.bloom-tightening-ratio 0.9",
-        "bf.bloom-use-random-seed no",
-    ]
-    .iter()
-    .fold(Server::with(program).module_words("ERROR_RATE 0.2 INITIAL_SIZE 7"), |builder, line| builder.line(line))
-}
 
 /// The words that make a filter of each kind.
 const KINDS: [(&str, &str); 8] = [
@@ -40,7 +28,7 @@ const KINDS: [(&str, &str); 8] = [
 ];
 
 /// Creates filters of each kind by every command that creates one, alone, in a transaction and in a script.
-fn write_some(primary: &mut Connection, round: usize) {
+pub fn write_some(primary: &mut Connection, round: usize) {
     for (kind, words) in KINDS {
         let key = |name: &str| format!("{kind}-{name}-{round}");
         for (name, more) in [("made", ""), ("grown", " EXPANSION 1"), ("full", " NONSCALING")] {
@@ -58,6 +46,13 @@ fn write_some(primary: &mut Connection, round: usize) {
         assert_eq!(primary.run(&format!("RENAME {} {}", key("script"), key("renamed"))), ok());
         let payload = dump(primary, key("made"));
         assert_eq!(restore(primary, key("restored"), &payload), ok());
+        primary.run(&format!("BF.MADD {} d e", key("copied")));
+        for union in ["multi", "united"] {
+            let reply = primary.run(&format!("BF.MERGE {} {} {}", key(union), key("multi"), key("copied")));
+            assert_eq!(reply == ok(), ["native", "keyed"].contains(&kind), "{kind}: {reply:?}");
+        }
+        assert_eq!(primary.run(&format!("BF.CLEAR {}", key("renamed"))), ok());
+        primary.run(&format!("BF.MADD {} c d", key("renamed")));
     }
     for layout in ["redisbloom", "native"] {
         let key = |name: &str| format!("{layout}-{name}-by-default-{round}");
@@ -69,72 +64,6 @@ fn write_some(primary: &mut Connection, round: usize) {
         let items: Vec<String> = (0..2000).map(|number| format!("round {round} item {number}")).collect();
         primary.batched(&[b"BF.MADD", format!("{layout}-grown-by-default").as_bytes()], &items);
     }
-}
-
-/// Compares every filter by what it holds, bit for bit.
-fn assert_equal_keys(occasion: &str, primary: &mut Connection, replica: &mut Connection) {
-    let keys = primary.run("KEYS *");
-    assert_eq!(replica.run("DBSIZE"), integer(keys.elements().len() as i64), "{occasion}");
-    for key in keys.elements() {
-        let words: [&[u8]; 3] = [b"DEBUG", b"DIGEST-VALUE", key.bytes()];
-        assert_eq!(replica.call(&words), primary.call(&words), "{occasion}: {key:?}");
-        let words: [&[u8]; 2] = [b"BF.INFO", key.bytes()];
-        let (here, there) = (replica.call(&words), primary.call(&words));
-        assert_eq!(here.field("Number of filters"), there.field("Number of filters"), "{occasion}: {key:?}");
-        assert_eq!(here.field("Expansion rate"), there.field("Expansion rate"), "{occasion}: {key:?}");
-    }
-    assert_eq!(replica.run("DEBUG DIGEST"), primary.run("DEBUG DIGEST"), "{occasion}");
-}
-
-#[test]
-fn a_full_synchronisation_brings_everything() {
-    on_every_server(|program| {
-        for (diskless, load) in [("no", "disabled"), ("yes", "swapdb")] {
-            let server = Server::with(program).line(&format!("repl-diskless-sync {diskless}")).start();
-            let mut primary = server.connect();
-            let zoo = Zoo::build(&mut primary);
-            let before = zoo.view(&mut primary);
-            let other = contrary(program).line(&format!("repl-diskless-load {load}")).start();
-            let mut replica = other.connect();
-            assert_eq!(replica.run("BF.ADD of-its-own x"), integer(1));
-            follow(&mut replica, &server);
-            assert_eq!(primary.info_number("sync_full"), 1);
-            assert_same(&format!("diskless {diskless}, load {load}"), &before, &zoo.view(&mut replica));
-            assert_eq!(replica.run("EXISTS of-its-own"), integer(0));
-
-            // The replica applies further writes to what it loaded.
-            zoo.write(&mut primary, 0);
-            catch_up(&mut primary, &mut replica);
-            assert_same("writes after it", &zoo.view(&mut primary), &zoo.view(&mut replica));
-            assert!(!other.log().contains("== CRITICAL =="), "the replica met a command that failed");
-        }
-    });
-}
-
-#[test]
-fn a_stream_of_commands_makes_the_same_filters_under_any_configuration() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let others = [contrary(program).start(), contrary(program).line("bf.layout redisbloom").start()];
-        let mut primary = server.connect();
-        let mut replicas = others.each_ref().map(Server::connect);
-        replicas.iter_mut().for_each(|replica| follow(replica, &server));
-        let zoo = Zoo::build(&mut primary);
-        for round in 0..3 {
-            write_some(&mut primary, round);
-            zoo.write(&mut primary, round);
-        }
-        let view = zoo.view(&mut primary);
-        for (replica, other) in replicas.iter_mut().zip(&others) {
-            catch_up(&mut primary, replica);
-            assert_same("live stream", &view, &zoo.view(replica));
-            assert_equal_keys("live stream", &mut primary, replica);
-            assert!(replica.run("BF.ADD fixed x").error_text().starts_with("READONLY"));
-            assert!(replica.run("BF.DEL deleted-fixed x").error_text().starts_with("READONLY"));
-            assert!(!other.log().contains("== CRITICAL =="), "the replica met a command that failed");
-        }
-        assert_eq!(primary.info_number("sync_full"), 2);
-    });
 }
 
 /// The replica loads the primary's snapshot and its writes. After its promotion it computes the same writes itself.
@@ -152,7 +81,7 @@ fn a_replica_on_another_processor_has_the_same_filters() {
         write_some(&mut primary, 0);
         catch_up(&mut primary, &mut replica);
         assert_same("replicated writes", &zoo.view(&mut primary), &zoo.view(&mut replica));
-        assert_equal_keys("replicated writes", &mut primary, &mut replica);
+        assert_equal("replicated writes", &mut primary, &mut replica);
         assert_eq!(replica.run("REPLICAOF NO ONE"), ok());
         // A filter that rotates records the time, so here both only add items.
         let items: Vec<String> = (0..500).map(|number| format!("added on each/{number}")).collect();
@@ -339,6 +268,26 @@ fn every_item_that_is_counted_is_carried_and_deletes_as_what_they_found() {
                 ("BF.MDEL k never a b", &["BF.MDEL k a b"]),
                 ("BF.DEL k never", &[]),
                 ("BF.DEL k a", &["BF.DEL k a"]),
+            ],
+        );
+    });
+}
+
+#[test]
+fn unions_and_clears_are_carried_as_they_came() {
+    on_every_server(|program| {
+        assert_effects(
+            program,
+            &[
+                ("BF.INSERT a CAPACITY 100 SEED 7 ITEMS x", &["BF.INSERT a *"]),
+                ("BF.INSERT b CAPACITY 100 SEED 7 ITEMS y", &["BF.INSERT b *"]),
+                ("BF.MERGE a b", &["BF.MERGE a b"]),
+                ("BF.MERGE new b a", &["BF.MERGE new b a"]),
+                ("BF.MERGE a missing", &[]),
+                ("BF.CLEAR a", &["BF.CLEAR a"]),
+                ("BF.INSERT ring CAPACITY 9 WINDOW 60 SEED 5", &["BF.INSERT ring *", "BF.ROTATE ring 0 *"]),
+                ("BF.CLEAR ring", &["BF.CLEAR ring", "BF.ROTATE ring 0 *"]),
+                ("BF.CLEAR missing", &[]),
             ],
         );
     });

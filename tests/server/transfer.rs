@@ -1,85 +1,239 @@
-//! A filter of any kind is the same at another key, in another database and on another server.
+//! Every way in which the filters of a server leave it and come back: its files, replicas, payloads, records, other keys, other
+//! databases, other servers. After each, they are what they were.
 
 use std::path::Path;
 use std::slice;
 
-use crate::zoo::{EXPIRES_AT_MS, Zoo, assert_same};
+use crate::persistence::{rewrite_append_only_file, save_in_background};
+use crate::replaying::assert_replays;
+use crate::replication::write_some;
+use crate::zoo::{Zoo, assert_same};
 use testing::{
-    Connection, Reply, Server, digest, dump, error, integer, load_record, load_records, ok, on_every_server, records,
-    simple,
+    Builder, Connection, Reply, Server, Stop, append_only_commands, catch_up, digest, dump, error, eventually, follow,
+    integer, load_record, load_records, ok, on_every_server, records, rewritten_commands, simple,
+    with_append_only_file,
 };
 
-fn server_with_zoo(program: &Path) -> (Server, Connection, Zoo) {
-    let server = Server::start(program);
+/// Compares the filters of a connection's database with what they were before, on the named occasion.
+pub type Check<'a> = &'a dyn Fn(&str, &mut Connection);
+
+/// A server whose own settings would make other filters and refuse those of another server.
+pub fn contrary(program: &Path) -> Builder {
+    let lines = [
+        "bf.expansion-factor 0",
+        "bf.max-filter-bytes 500",
+        "bf.hash siphash",
+        "bf.bloom-tightening-ratio 0.9",
+        "bf.bloom-use-random-seed no",
+    ];
+    let builder = Server::with(program).module_words("ERROR_RATE 0.2 INITIAL_SIZE 7");
+    lines.iter().fold(builder, |builder, line| builder.line(line))
+}
+
+/// Takes a server with an append-only file through its own files, and its data to replicas, whatever its ceiling says.
+pub fn through_files_and_replicas(program: &Path, server: &mut Server, check: Check<'_>) {
     let mut client = server.connect();
-    let zoo = Zoo::build(&mut client);
-    (server, client, zoo)
+    check("as it was", &mut client);
+    let usual = client.run("CONFIG GET bf.max-filter-bytes").elements()[1].text();
+    assert_eq!(client.run("CONFIG SET bf.max-filter-bytes 100 aof-use-rdb-preamble no"), ok());
+    client.run("CONFIG REWRITE");
+    let mut restart = |how: Stop, occasion: &str| {
+        server.restart(how);
+        let mut client = server.connect();
+        assert_eq!(client.run("CONFIG GET bf.max-filter-bytes").elements()[1].text(), "100");
+        check(occasion, &mut client);
+        client
+    };
+    for occasion in ["DEBUG RELOAD", "DEBUG RELOAD again"] {
+        assert_eq!(client.run("DEBUG RELOAD"), ok());
+        check(occasion, &mut client);
+    }
+    client = restart(Stop::Kill, "the commands as they were written, and kill -9");
+    for preamble in ["no", "yes"] {
+        client.run(&format!("CONFIG SET aof-use-rdb-preamble {preamble}"));
+        rewrite_append_only_file(&mut client);
+        check("BGREWRITEAOF leaves the server as it was", &mut client);
+        client = restart(Stop::Kill, &format!("a rewrite, preamble {preamble}"));
+    }
+
+    assert_eq!(client.run("CONFIG SET appendonly no"), ok());
+    client.run("CONFIG REWRITE");
+    assert_eq!(client.run("SAVE"), ok());
+    restart(Stop::Kill, "SAVE and kill -9");
+    client = restart(Stop::Save, "SHUTDOWN SAVE");
+    save_in_background(&mut client);
+    client = restart(Stop::NoSave, "BGSAVE");
+    assert_eq!(client.run(&format!("CONFIG SET appendonly yes bf.max-filter-bytes {usual}")), ok());
+    client.run("CONFIG REWRITE");
+    eventually("the append-only file", || !client.has_rewrite());
+
+    assert_eq!(client.run("CONFIG SET repl-diskless-sync-delay 0"), ok());
+    for (diskless, load) in [("no", "disabled"), ("yes", "swapdb")] {
+        client.run(&format!("CONFIG SET repl-diskless-sync {diskless}"));
+        let other = contrary(program).line(&format!("repl-diskless-load {load}")).start();
+        let mut replica = other.connect();
+        assert_eq!(replica.run("BF.ADD of-its-own x"), integer(1));
+        follow(&mut replica, server);
+        catch_up(&mut client, &mut replica);
+        assert_eq!(replica.run("EXISTS of-its-own"), integer(0));
+        check(&format!("a full synchronisation, diskless {diskless}, load {load}"), &mut replica);
+    }
 }
 
-#[test]
-fn dump_and_restore_give_the_same_filter() {
-    on_every_server(|program| {
-        let (_server, mut client, zoo) = server_with_zoo(program);
-        let elsewhere = Server::start(program);
-        let mut far = elsewhere.connect();
-        let before = zoo.view(&mut client);
-        for (key, before) in zoo.keys().zip(before) {
-            let payload = dump(&mut client, key);
-            let expires = client.call(&[b"PEXPIRETIME", key]).number().max(0).to_string();
-            let words: [&[u8]; 6] = [b"RESTORE", b"restored", expires.as_bytes(), &payload, b"ABSTTL", b"REPLACE"];
-            assert_eq!(client.call(&words), ok());
-            let here = zoo.view_of(&mut client, key, b"restored");
-            assert_same("RESTORE", slice::from_ref(&before), &[here]);
-            assert!(dump(&mut client, "restored") == payload, "the same payload comes out again");
-            assert_is_on_its_own(&mut client, key, "restored");
+/// Takes filters to other keys, other databases and another server, and back.
+pub fn through_clients(program: &Path, server: &Server, keys: &[&[u8]], check: Check<'_>) {
+    let client = &mut server.connect();
+    client.run("SWAPDB 0 5");
+    assert_eq!(client.run("DBSIZE"), integer(0));
+    client.run("SELECT 5");
+    check("SWAPDB", client);
+    for key in keys {
+        assert_eq!(client.call(&[b"MOVE".as_slice(), key, b"0"]), integer(1));
+    }
+    client.run("SELECT 0");
+    check("MOVE", client);
+    for key in keys {
+        assert_eq!(client.call(&[b"RENAME".as_slice(), key, b"new name"]), ok());
+        assert_eq!(client.call(&[b"RENAME".as_slice(), b"new name", key]), ok());
+    }
+    check("RENAME", client);
 
-            let words: [&[u8]; 5] = [b"RESTORE", key, expires.as_bytes(), &payload, b"ABSTTL"];
-            assert_eq!(far.call(&words), ok());
-            let there = zoo.view_of(&mut far, key, key);
-            assert_same("RESTORE on a second server", &[before], &[there]);
-        }
-    });
-}
-
-#[test]
-fn copy_gives_an_equal_filter_of_its_own() {
-    on_every_server(|program| {
-        let (_server, mut client, zoo) = server_with_zoo(program);
-        let before = zoo.view(&mut client);
-        for (key, before) in zoo.keys().zip(&before) {
-            let words: [&[u8]; 4] = [b"COPY", key, b"copied", b"REPLACE"];
-            assert_eq!(client.call(&words), integer(1));
-            let copied = zoo.view_of(&mut client, key, b"copied");
-            assert_same("COPY", slice::from_ref(before), &[copied]);
-            assert_is_on_its_own(&mut client, key, "copied");
-        }
-        client.run("COPY grown other DB 3");
+    for key in keys {
+        assert_eq!(client.call(&[b"COPY".as_slice(), key, b"copied", b"DB", b"3"]), integer(1));
         client.run("SELECT 3");
-        let there = zoo.view_of(&mut client, b"grown", b"other");
+        let payload = dump(client, "copied");
+        let expires = client.run("PEXPIRETIME copied").number().max(0).to_string();
+        client.run("DEL copied");
         client.run("SELECT 0");
-        assert_same("COPY to another database", &[zoo.view_of(&mut client, b"grown", b"grown")], &[there]);
+        client.call(&[b"DEL", *key]);
+        let words = [b"RESTORE".as_slice(), key, expires.as_bytes(), &payload, b"ABSTTL"];
+        assert_eq!(client.call(&words), ok(), "{}", key.escape_ascii());
+        assert!(dump(client, key) == payload, "the same payload comes out again");
+    }
+    check("COPY, DUMP and RESTORE", client);
 
-        assert_same("the originals after all copies", &before, &zoo.view(&mut client));
+    let there = Server::start(program);
+    for (source, target) in [(server, &there), (&there, server)] {
+        let (mut from, mut to, port) = (source.connect(), target.connect(), target.port.to_string());
+        for key in keys {
+            let expires = from.call(&[b"PEXPIRETIME", *key]).number();
+            // MIGRATE reads an empty key as "see KEYS", so it is moved under another name.
+            assert_eq!(from.call(&[b"RENAME".as_slice(), key, b"moved"]), ok());
+            assert_eq!(from.call(&["MIGRATE", "127.0.0.1", &port, "moved", "0", "60000"]), ok());
+            assert_eq!(from.run("EXISTS moved"), integer(0));
+            assert_eq!(to.call(&[b"RENAME".as_slice(), b"moved", key]), ok());
+            if expires > 0 {
+                // MIGRATE carries the time that is left, so what the move took is added at the other end.
+                let late = to.call(&[b"PEXPIRETIME", *key]).number() - expires;
+                assert!((0..600_000).contains(&late), "{late} ms");
+                to.call(&[b"PEXPIREAT".as_slice(), key, expires.to_string().as_bytes()]);
+            }
+        }
+        check("MIGRATE", &mut to);
+    }
+}
+
+#[test]
+fn a_filter_of_any_kind_is_the_same_after_every_way() {
+    on_every_server(|program| {
+        let mut server = with_append_only_file(program);
+        let zoo = Zoo::build(&mut server.connect());
+        let before = zoo.view(&mut server.connect());
+        let check = |occasion: &str, client: &mut Connection| assert_same(occasion, &before, &zoo.view(client));
+        through_files_and_replicas(program, &mut server, &check);
+        let keys: Vec<&[u8]> = zoo.keys().collect();
+        through_clients(program, &server, &keys, &check);
     });
 }
 
-/// A change to a copy does not change its original.
-fn assert_is_on_its_own(client: &mut Connection, key: &[u8], copy: &str) {
-    let before = digest(client, key);
-    let items: Vec<String> = (0..400).map(|number| format!("only in the copy/{number}")).collect();
-    let words: Vec<&str> = ["BF.MADD", copy].into_iter().chain(items.iter().map(String::as_str)).collect();
-    let reply = client.call(&words);
-    let is_full = reply.elements().last().is_some_and(Reply::is_error);
-    assert!(is_full || digest(client, copy) != before, "{}: nothing was added", key.escape_ascii());
-    assert_eq!(digest(client, key), before, "{}: the original changed", key.escape_ascii());
+/// Writes by every command reach replicas whose settings differ, a server to which a client says what the append-only file
+/// says, and the file itself, before and after rewrites.
+#[test]
+fn what_is_written_to_a_filter_of_any_kind_reaches_files_and_replicas() {
+    on_every_server(|program| {
+        let mut server = with_append_only_file(program);
+        let others = [contrary(program).start(), contrary(program).line("bf.layout redisbloom").start()];
+        let mut client = server.connect();
+        let mut replicas = others.each_ref().map(Server::connect);
+        // One gets every command, the other a snapshot and then commands.
+        follow(&mut replicas[0], &server);
+        let zoo = Zoo::build(&mut client);
+        follow(&mut replicas[1], &server);
+        for round in 0..3 {
+            if round == 2 {
+                rewrite_append_only_file(&mut client);
+                assert_eq!(append_only_commands(&server), Vec::<Vec<Vec<u8>>>::new());
+                let names = [b"BF.LOADCHUNK".as_slice(), b"BF.LOAD", b"PEXPIREAT"];
+                assert!(rewritten_commands(&server).iter().all(|words| names.contains(&words[0].as_slice())));
+            }
+            write_some(&mut client, round);
+            zoo.write(&mut client, round);
+        }
+        let (written, whole) = (zoo.view(&mut client), client.run("DEBUG DIGEST"));
+        for (replica, other) in replicas.iter_mut().zip(&others) {
+            catch_up(&mut client, replica);
+            assert_same("live stream", &written, &zoo.view(replica));
+            assert_eq!(replica.run("DEBUG DIGEST"), whole);
+            assert!(replica.run("BF.ADD fixed x").error_text().starts_with("READONLY"));
+            assert!(replica.run("BF.DEL deleted-fixed x").error_text().starts_with("READONLY"));
+            assert!(!other.log().contains("== CRITICAL =="), "the replica met a command that failed");
+        }
+        assert_eq!(client.info_number("sync_full"), 2);
+        let copy = assert_replays(program, &server);
+        assert_same("replayed", &written, &zoo.view(&mut copy.connect()));
+        server.restart(Stop::Kill);
+        let mut client = server.connect();
+        assert_same("writes after a rewrite", &written, &zoo.view(&mut client));
+        assert_eq!(client.run("DEBUG DIGEST"), whole);
+        // What was loaded is written, rewritten and loaded again.
+        zoo.write(&mut client, 3);
+        rewrite_append_only_file(&mut client);
+        zoo.write(&mut client, 4);
+        let before = zoo.view(&mut client);
+        assert_eq!(client.run("DEBUG LOADAOF"), ok());
+        assert_same("a second rewrite", &before, &zoo.view(&mut client));
+    });
+}
+
+#[test]
+fn a_copy_is_a_filter_of_its_own() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let zoo = Zoo::build(&mut client);
+        let before = zoo.view(&mut client);
+        for key in zoo.keys() {
+            let payload = dump(&mut client, key);
+            assert_eq!(client.call(&[b"COPY".as_slice(), key, b"copied", b"REPLACE"]), integer(1));
+            assert_eq!(client.call(&[b"RESTORE".as_slice(), b"restored", b"0", &payload, b"REPLACE"]), ok());
+            for copy in ["copied", "restored"] {
+                let items: Vec<String> = (0..400).map(|number| format!("only in the copy/{number}")).collect();
+                let words = ["BF.MADD", copy].into_iter().chain(items.iter().map(String::as_str));
+                let (old, reply) = (digest(&mut client, copy), client.call(&words.collect::<Vec<_>>()));
+                let is_full = reply.elements().last().is_some_and(Reply::is_error);
+                assert!(is_full || digest(&mut client, copy) != old, "{}: nothing was added", key.escape_ascii());
+            }
+        }
+        assert_same("the originals after changes to all copies", &before, &zoo.view(&mut client));
+        assert_eq!(client.run("RENAMENX grown fixed"), integer(0));
+        assert_eq!(client.run("COPY grown fixed"), integer(0));
+        assert_eq!(client.run("RENAME missing grown"), error("ERR no such key"));
+        assert_eq!(client.run("TYPE grown"), simple("bloomgate"));
+        let other = Server::start(program);
+        assert_eq!(other.connect().run("BF.ADD grown x"), integer(1));
+        let migrate = format!("MIGRATE 127.0.0.1 {} grown 0 60000", other.port);
+        assert!(client.run(&migrate).error_text().contains("BUSYKEY"));
+        assert_eq!(client.run(&format!("{migrate} COPY REPLACE")), ok());
+        assert_eq!(digest(&mut other.connect(), "grown"), digest(&mut client, "grown"));
+    });
 }
 
 #[test]
 fn records_give_the_same_filter_when_each_comes_twice() {
     on_every_server(|program| {
-        let (_server, mut client, zoo) = server_with_zoo(program);
-        let elsewhere = Server::start(program);
-        let mut far = elsewhere.connect();
+        let servers = [Server::start(program), Server::start(program)];
+        let [mut client, mut far] = servers.each_ref().map(Server::connect);
+        let zoo = Zoo::build(&mut client);
         client.run("PERSIST with-ttl");
         for (key, before) in zoo.keys().zip(zoo.view(&mut client)) {
             if client.call(&[b"TYPE", key]).text() == "bloomfltr" {
@@ -101,68 +255,5 @@ fn records_give_the_same_filter_when_each_comes_twice() {
             assert!(again == ok() || client.call(&[b"TYPE", key]).text() == "MBbloom--", "{again:?}");
             assert_same("BF.LOADCHUNK", &[before], &[zoo.view_of(&mut far, key, key)]);
         }
-    });
-}
-
-#[test]
-fn migrate_moves_a_filter_to_another_server() {
-    on_every_server(|program| {
-        let (_server, mut client, zoo) = server_with_zoo(program);
-        let elsewhere = Server::start(program);
-        let mut far = elsewhere.connect();
-        let before = zoo.view(&mut client);
-        let port = elsewhere.port.to_string();
-        for key in zoo.keys().filter(|key| !key.is_empty()) {
-            let words: [&[u8]; 6] = [b"MIGRATE", b"127.0.0.1", port.as_bytes(), key, b"0", b"60000"];
-            assert_eq!(client.call(&words), ok());
-            assert_eq!(client.call(&[b"EXISTS", key]), integer(0));
-        }
-        // MIGRATE reads an empty key as "see KEYS"; it is moved under another name.
-        let empty: [&[u8]; 3] = [b"RENAME", b"", b"the-empty-key"];
-        assert_eq!(client.call(&empty), ok());
-        let words = ["MIGRATE", "127.0.0.1", &port, "", "0", "60000", "KEYS", "the-empty-key"];
-        assert_eq!(client.call(&words), ok());
-        let back: [&[u8]; 3] = [b"RENAME", b"the-empty-key", b""];
-        assert_eq!(far.call(&back), ok());
-        // MIGRATE carries the time that is left, so what the move took is added at the other end.
-        let expires = far.run("PEXPIRETIME with-ttl").number();
-        assert!((EXPIRES_AT_MS..EXPIRES_AT_MS + 600_000).contains(&expires), "{expires}");
-        far.run(&format!("PEXPIREAT with-ttl {EXPIRES_AT_MS}"));
-        assert_same("MIGRATE", &before, &zoo.view(&mut far));
-
-        client.run("BF.ADD grown replaced");
-        let words = ["MIGRATE", "127.0.0.1", &port, "grown", "0", "60000"];
-        assert!(client.call(&words).error_text().contains("BUSYKEY"));
-        let words = ["MIGRATE", "127.0.0.1", &port, "grown", "0", "60000", "COPY", "REPLACE"];
-        assert_eq!(client.call(&words), ok());
-        assert_eq!(far.run("BF.CARD grown"), integer(1));
-        assert_eq!(far.run("DEBUG DIGEST-VALUE grown"), client.run("DEBUG DIGEST-VALUE grown"));
-    });
-}
-
-#[test]
-fn renaming_and_moving_keep_the_filter() {
-    on_every_server(|program| {
-        let (_server, mut client, zoo) = server_with_zoo(program);
-        let before = zoo.view(&mut client);
-        client.run("SWAPDB 0 5");
-        assert_eq!(client.run("DBSIZE"), integer(0));
-        client.run("SELECT 5");
-        assert_same("SWAPDB", &before, &zoo.view(&mut client));
-        for key in zoo.keys() {
-            let words: [&[u8]; 3] = [b"MOVE", key, b"7"];
-            assert_eq!(client.call(&words), integer(1));
-        }
-        client.run("SELECT 7");
-        assert_same("MOVE", &before, &zoo.view(&mut client));
-        for key in zoo.keys() {
-            assert_eq!(client.call(&[b"RENAME".as_slice(), key, b"new name"]), ok());
-            assert_eq!(client.call(&[b"RENAME".as_slice(), b"new name", key]), ok());
-        }
-        assert_same("RENAME", &before, &zoo.view(&mut client));
-        assert_eq!(client.run("RENAMENX grown fixed"), integer(0));
-        assert_eq!(client.run("COPY grown fixed"), integer(0));
-        assert_eq!(client.run("RENAME missing grown"), error("ERR no such key"));
-        assert_eq!(client.run("TYPE grown"), simple("bloomgate"));
     });
 }

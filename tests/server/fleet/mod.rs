@@ -12,10 +12,11 @@ use std::time::Duration;
 use cluster::migrate;
 
 use crate::reliability::scaled;
+use crate::transfer::contrary;
 
 use testing::nodes::{id, pair, slot, state};
 use testing::{
-    Builder, Connection, Reply, Rng, Server, Version, error, eventually, figures, integer, load_record, nil, ok,
+    Connection, Reply, Rng, Server, Version, error, eventually, figures, integer, load_record, nil, ok,
     on_every_server, on_servers_with, records,
 };
 
@@ -41,15 +42,6 @@ impl Drop for StopAtEnd<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-/// Starts a server whose settings for new filters all differ from the defaults.
-fn contrary(program: &Path) -> Builder {
-    Server::with(program)
-        .module_words("ERROR_RATE 0.2 INITIAL_SIZE 7")
-        .line("bf.expansion-factor 0")
-        .line("bf.layout redisbloom")
-        .line("bf.max-filter-bytes 500")
 }
 
 /// Makes a server a replica of another, even if it is one already. A server that is loading refuses this, so it is retried.
@@ -118,7 +110,8 @@ fn a_partly_loaded_filter_is_replicated_across_cuts_of_every_kind() {
             assert!(records.len() > 5, "{key}: {} records", records.len());
             for load in ["disabled", "swapdb"] {
                 let server = primary(program);
-                let other = contrary(program).line(&format!("repl-diskless-load {load}")).start();
+                let other =
+                    contrary(program).line("bf.layout redisbloom").line(&format!("repl-diskless-load {load}")).start();
                 let (mut primary, mut replica) = (server.connect(), other.connect());
                 follow(&mut replica, server.port);
                 for (number, record) in records.iter().enumerate() {

@@ -7,7 +7,7 @@ use super::golden::{Golden, RELEASES, TODAY, filter, filters, load_chunks, resto
 use super::model::Model;
 use super::words::{TheirPrimary, encode, encode_chunk, following};
 use crate::golden::as_commands;
-use crate::loadchunk::{LOADING, assert_not_live, assert_survive_every_way};
+use crate::loadchunk::LOADING;
 use crate::persistence::rewrite_append_only_file;
 use testing::{
     Connection, Record, Reply, Rng, Server, Stop, array, bulk, dump, error, eventually, integer, load_record, ok,
@@ -283,46 +283,12 @@ fn a_filter_whose_chunks_came_in_any_order_arrives() {
     });
 }
 
-/// A server that reads a RedisBloom primary's file in which half of the chunks are, with gaps between them.
-fn half(program: &Path, golden: &Golden) -> (Server, Chunks) {
-    let (header, mut chunks) = shuffled(golden, 60, 5);
+/// A server that reads a RedisBloom primary's file in which half of the chunks are, with gaps between them; and the others.
+pub fn with_gaps(program: &Path, key: &str) -> (Server, Chunks) {
+    let (header, mut chunks) = shuffled(&golden(), 60, 5);
     let rest = chunks.split_off(chunks.len() / 2);
-    let server = start_on_commands(program, &[], &encoded("k", &[header, chunks].concat()));
-    assert_not_live(&mut server.connect(), "k");
-    (server, rest)
-}
-
-/// What is left comes, as clients send it: none of it begins after a gap.
-fn finish(server: &Server, golden: &Golden) {
-    assert_not_live(&mut server.connect(), "k");
-    load_chunks(server, "k", &pieces(golden, 60)[1..]);
-    golden.check(server, "k");
-}
-
-#[test]
-fn gaps_survive_every_way_out_and_in() {
-    on_every_server(|program| {
-        let golden = golden();
-        let (mut server, rest) = half(program, &golden);
-        assert_survive_every_way(&mut server, &["k".to_owned()]);
-
-        // A replica of the reader has the same, and chunks in any order are accepted from primaries only.
-        let digest = |server: &Server| server.connect().run("DEBUG DIGEST-VALUE k");
-        let before = digest(&server);
-        let other = Server::with(program).start();
-        let mut replica = other.connect();
-        assert_eq!(replica.run(&format!("REPLICAOF 127.0.0.1 {}", server.port)), ok());
-        eventually("the replica to have what its primary has", || digest(&other) == before);
-        let (iterator, data) = rest.iter().max().map(|(iterator, data)| (iterator.to_string(), data)).unwrap();
-        let words: [&[u8]; 4] = [b"BF.LOADCHUNK", b"k", iterator.as_bytes(), data];
-        assert!(server.connect().call(&words).is_error());
-        finish(&server, &golden);
-        eventually("the replica to have what its primary has", || digest(&other) == digest(&server));
-        golden.check(&other, "k");
-        let whole = digest(&server);
-        server.restart(Stop::Kill);
-        assert_eq!(digest(&server), whole, "finished");
-    });
+    let commands = encoded(key, &[header, chunks].concat());
+    (start_on_commands(program, &["auto-aof-rewrite-percentage 0"], &commands), rest)
 }
 
 /// RedisBloom's filter is in use from its header on. What it took in the middle of a load is in; what comes after it lies

@@ -4,10 +4,10 @@ use std::fs;
 
 use super::model::{FIXED_SEED, Golden, Layer, Model, goldens, load, server_with_goldens, unpacked};
 use crate::growth::{add_to_both, assert_as_the_model};
-use crate::persistence::rewrite_append_only_file;
 use crate::redisbloom::model::{Field, payload_of};
+use crate::transfer::through_files_and_replicas;
 use testing::{
-    Connection, Reply, Rng, Server, Stop, array, digest, dump, encode, integer, nil, ok, on_every_server, restore,
+    Connection, Reply, Rng, Server, array, digest, dump, encode, integer, nil, ok, on_every_server, restore,
     start_on_commands, value_of, with_client,
 };
 
@@ -261,13 +261,10 @@ fn thousands_of_sub_filters_load_grow_and_save() {
             assert_as_the_model(&mut client, key, &model);
         }
         let expected = digest(&mut client, "loaded");
-        let after = |server: &Server| ["loaded", "restored"].map(|key| digest(&mut server.connect(), key));
-        server.restart(Stop::Kill);
-        assert_eq!(after(&server), [expected.clone(), expected.clone()], "commands");
-        rewrite_append_only_file(&mut server.connect());
-        server.restart(Stop::Kill);
-        assert_eq!(after(&server), [expected.clone(), expected.clone()], "records");
-        assert_eq!(server.connect().run("DEBUG RELOAD"), ok());
-        assert_eq!(after(&server), [expected.clone(), expected], "a snapshot");
+        through_files_and_replicas(program, &mut server, &|occasion, client| {
+            for key in ["loaded", "restored"] {
+                assert_eq!(digest(client, key), expected, "{occasion}: {key}");
+            }
+        });
     });
 }
