@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import redis.asyncio
+from server import PATIENCE
 
 import bloomgate
 import bloomgate.asyncio
@@ -92,3 +94,11 @@ def kind(name: str) -> Iterator[Any]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Lets other tasks run until the condition holds."""
+    begun = time.monotonic()
+    while not condition():
+        assert time.monotonic() - begun < PATIENCE, "the condition never came true"
+        await asyncio.sleep(0.001)

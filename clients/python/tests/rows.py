@@ -1,4 +1,4 @@
-"""A table with counted queries."""
+"""A table with counted queries, and the callers of a guard that wait for its rows."""
 
 from __future__ import annotations
 
@@ -42,3 +42,8 @@ class Rows:
 
     async def aload_many(self, ids: list[Any]) -> dict[Any, bytes]:
         return self.load_many(ids)
+
+
+def waiting_for(guard: Any) -> int:
+    """How many callers wait in the process."""
+    return sum(len(row.waiting) for row in guard._steps.flights._rows.values())

@@ -6,25 +6,20 @@ import asyncio
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
-import redis.asyncio
+from kinds import until
 from server import PATIENCE, Server
 
 from bloomgate import Filter
 from bloomgate.asyncio import Guard, connect
+from bloomgate.steps import background
 
 LEASE = 3600.0
 """Longer than any test waits: a lease that is not given up is noticed."""
-
-
-@pytest.fixture
-async def client(port: int) -> AsyncIterator[redis.asyncio.Redis]:
-    async with connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
-        yield client
 
 
 class Counters:
@@ -42,20 +37,6 @@ class Counters:
         return {name: value - self.before[name] for name, value in self.read().items()}
 
 
-async def until(condition: Callable[[], Any]) -> None:
-    """Lets other tasks run until the condition holds."""
-    for _ in range(PATIENCE * 1000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("the condition never came true")
-
-
-async def settled(probe: redis.Redis) -> None:
-    """Waits until no lease is left."""
-    await until(lambda: not probe.info("bf")["bf_bloom_leases"])
-
-
 async def until_asked(guard: Guard[bytes], count: int) -> None:
     """Waits until one task loads the row, and the others have been told to wait."""
     await until(lambda: guard.counts["load"] + guard.counts["wait"] == count)
@@ -70,93 +51,48 @@ async def at_once(_: Any = None) -> bytes:
     return b"row"
 
 
-async def cancel_together(tasks: list[asyncio.Task[Any]]) -> None:
-    """Cancels all tasks in one turn of the loop, and waits until they have ended."""
-    for task in tasks:
-        task.cancel()
-    ended, _ = await asyncio.wait(tasks, timeout=PATIENCE)
-    assert len(ended) == len(tasks), "a cancelled task goes on"
+def one_row(guard: Guard[bytes], chance: random.Random) -> list[Any]:
+    load = chance.choice([never, at_once])
+    return [guard.get(1, load) for _ in range(chance.randint(2, 5))]
 
 
-@pytest.mark.parametrize("load", [never, at_once])
-@pytest.mark.parametrize("is_warm", [False, True], ids=["new-connections", "open-connections"])
-async def test_cancelled_together_at_any_turn(
-    probe: redis.Redis, port: int, load: Callable[[Any], Awaitable[bytes]], is_warm: bool
-) -> None:
-    for seed in range(60):
+def rows_of_a_turn(guard: Guard[bytes], chance: random.Random) -> list[Any]:
+    return [guard.get(chance.randrange(3), chance.choice([never, at_once])) for _ in range(chance.randint(2, 8))]
+
+
+def many_rows(guard: Guard[bytes], chance: random.Random) -> list[Any]:
+    async def load_many(ids: list[int]) -> dict[int, bytes]:
+        return {id: await chance.choice([never, at_once])() for id in ids}
+
+    ids = [range(600), range(300, 900), [1, 2], [2, 400]]
+    return [guard.get_many(chance.sample(some, len(some)), load_many) for some in ids]
+
+
+@pytest.mark.parametrize(("calls", "seeds"), [(one_row, 100), (rows_of_a_turn, 60), (many_rows, 30)])
+async def test_cancelled_at_any_turn(probe: redis.Redis, port: int, calls: Callable[..., list[Any]], seeds: int) -> None:
+    for seed in range(seeds):
         chance = random.Random(seed)
         counters = Counters(probe)
         async with connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
             guard = Guard(client, "rows", lease=LEASE)
-            count = chance.randint(2, 5)
-            if is_warm:
-                await asyncio.gather(*(client.ping() for _ in range(count)))
-            tasks = [asyncio.create_task(guard.get(seed, load)) for _ in range(count)]
-            for _ in range(chance.randrange(40)):
+            if chance.random() < 0.5:
+                # Some connections are open already.
+                await asyncio.gather(*(client.ping() for _ in range(5)))
+            tasks = [asyncio.create_task(call) for call in calls(guard, chance)]
+            for _ in range(chance.randrange(50)):
                 await asyncio.sleep(chance.choice([0, 0, 0.0003]))
             chance.shuffle(tasks)
-            await cancel_together(tasks)
-            await settled(probe)
+            for count in (chance.randrange(len(tasks)), len(tasks)):
+                for task in tasks[:count]:
+                    task.cancel()
+                await asyncio.sleep(0)
+            ended, _ = await asyncio.wait(tasks, timeout=PATIENCE)
+            assert len(ended) == len(tasks), "a cancelled task goes on"
+            # The server may have ended a lease whose reply is still on its way: one that is cut off counts as a failure.
+            await until(lambda: not probe.info("bf")["bf_bloom_leases"] and not background)
         changes = counters.changes()
         assert changes["fills"] == changes["fetches_load"], f"seed {seed}: each lease ends once"
         assert changes["fills_refused"] == 0, f"seed {seed}: no lease ends twice"
-
-
-async def test_cancelled_while_one_loads_and_others_wait(probe: redis.Redis, client: redis.asyncio.Redis) -> None:
-    for seed in range(60):
-        chance = random.Random(seed)
-        counters = Counters(probe)
-        guard = Guard(client, "rows", lease=LEASE)
-        tasks = [asyncio.create_task(guard.get(seed, never)) for _ in range(chance.randint(2, 5))]
-        await until_asked(guard, len(tasks))
-        chance.shuffle(tasks)
-        await cancel_together(tasks)
-        await settled(probe)
-        assert counters.changes() == {"fetches_load": 1, "fills": 1, "fills_refused": 0, "leases": 0}, f"seed {seed}"
-
-
-async def test_the_others_load_if_one_is_cancelled(probe: redis.Redis, client: redis.asyncio.Redis) -> None:
-    guard = Guard(client, "rows", lease=LEASE)
-    loading = asyncio.create_task(guard.get(1, never))
-    await until(lambda: guard.counts["load"])
-    others = [asyncio.create_task(guard.get(1, at_once)) for _ in range(4)]
-    await until(lambda: guard.counts["wait"] == 4)
-    await cancel_together([loading, others[0]])
-    assert await asyncio.gather(*others[1:]) == [b"row"] * 3
-    assert guard.counts["load"] == 2 and guard.counts["unguarded"] == 0
-
-
-async def test_cancelled_while_another_process_loads(probe: redis.Redis, client: redis.asyncio.Redis) -> None:
-    word, token = probe.execute_command("BF.FETCH", "rows", 1, "{rows}:1", "LEASE", round(1000 * LEASE))
-    assert word == b"load"
-    guard = Guard(client, "rows", lease=LEASE)
-    tasks = [asyncio.create_task(guard.get(1, at_once)) for _ in range(3)]
-    await until(lambda: probe.info("clients")["blocked_clients"])
-    assert probe.info("clients")["blocked_clients"] == 1, "the others wait in the process"
-    await cancel_together(tasks)
-    # The server does not know yet that nobody waits, and gives the lease to the one that did.
-    assert probe.execute_command("BF.FILL", "rows", 1, "{rows}:1", token, "GIVEUP") == b"OK"
-    await settled(probe)
-
-
-async def test_many_rows_cancelled_at_any_turn(probe: redis.Redis, port: int) -> None:
-    for seed in range(40):
-        chance = random.Random(seed)
-        counters = Counters(probe)
-        async with connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
-            guard = Guard(client, "rows", lease=LEASE)
-
-            async def load_many(ids: list[int], chance: random.Random = chance) -> dict[int, bytes]:
-                return {id: await chance.choice([never, at_once])() for id in ids}
-
-            ids = [range(600), range(300, 900), [1, 2], [2, 400]]
-            tasks = [asyncio.create_task(guard.get_many(chance.sample(some, len(some)), load_many)) for some in ids]
-            for _ in range(chance.randrange(60)):
-                await asyncio.sleep(chance.choice([0, 0, 0.0003]))
-            await cancel_together(tasks)
-            await settled(probe)
-        changes = counters.changes()
-        assert changes["fills"] == changes["fetches_load"] and changes["fills_refused"] == 0, f"seed {seed}"
         probe.delete(*(f"{{rows}}:{id}" for id in range(900)))
 
 
@@ -187,8 +123,10 @@ async def test_a_server_that_does_not_answer_delays_no_cancellation(start: Calla
         task = asyncio.create_task(guard.get(1, at_once))
         for _ in range(20):
             await asyncio.sleep(0)
-        await cancel_together([task])
+        task.cancel()
+        ended, _ = await asyncio.wait([task], timeout=PATIENCE)
+        assert ended, "a cancelled task goes on"
         os.kill(server.process.pid, signal.SIGCONT)
         # The command had been sent.
         await until(lambda: probe.info("bf")["bf_bloom_fetches_load"] == 1)
-        await settled(probe)
+        await until(lambda: not probe.info("bf")["bf_bloom_leases"])

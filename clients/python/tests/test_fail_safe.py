@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+from kinds import until
+from rows import waiting_for
 from server import PATIENCE, eventually
 
 import bloomgate
@@ -58,18 +60,10 @@ def filled(client: redis.Redis) -> redis.Redis:
 
 
 @pytest.fixture
-def guards(bloom: Any, filled: redis.Redis) -> Iterator[Callable[..., Any]]:
+def guards(bloom: Any, filled: redis.Redis, port: int) -> Iterator[Callable[..., Any]]:
     """Makes guards of threads or tasks."""
-    with bloom.connect(f"redis://127.0.0.1:{port_of(filled)}", timeout=PATIENCE) as client:
+    with bloom.connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
         yield lambda **options: bloom.Guard(client, "rows", **options)
-
-
-def test_a_value_stays_longer_than_it_is_fresh(filled: redis.Redis, database: Database) -> None:
-    guard = Guard(filled, "rows", **OPTIONS)
-    assert guard.get(3, database.load) == b"one" and 3_500_000 < filled.pttl("{rows}:3") <= 3_600_001
-    eventually("the value to be due", lambda: filled.pttl("{rows}:3") < 3_600_000)
-    database.row = b"two"
-    assert guard.get(3, database.load) == b"two" and guard.counts["stale"] == 1
 
 
 def test_a_load_that_fails(guards: Any, filled: redis.Redis, database: Database) -> None:
@@ -78,46 +72,17 @@ def test_a_load_that_fails(guards: Any, filled: redis.Redis, database: Database)
     assert guard.get(1, database.load) == b"old"
     assert guard.get_many([2], database.load_many) == {2: b"old"}
     assert guard.counts["load_failed"] == 2 and guard.counts["stale_served"] == 2
-    with pytest.raises(OSError, match="down"):
-        guard.get(3, database.load)
-    with pytest.raises(OSError, match="down"):
-        guard.get_many([1, 2, 4], lambda ids: database.load_many(ids))
-    assert guard.counts["load_failed"] >= 4
 
-
-def test_after_a_change_there_is_no_old_value(guards: Any, filled: redis.Redis, database: Database) -> None:
-    guard = guards(**OPTIONS)
-    with guard.changed(1):
-        database.is_down = True
-    with pytest.raises(OSError, match="down"):
-        guard.get(1, database.load)
-
-
-def test_a_change_during_a_load_that_fails(filled: redis.Redis, database: Database) -> None:
-    guard = Guard(filled, "rows", **OPTIONS)
-
-    def change_and_fail(*_: Any) -> Any:
-        with guard.changed(1):
-            pass
+    def change_and_fail(ids: Any) -> Any:
+        Guard(filled, "rows").announce(6)
         raise OSError("the database is down")
 
-    with pytest.raises(OSError, match="down"):
-        guard.get(1, change_and_fail)
-    filled.set(KEY, b"old", ex=3000)
-    with pytest.raises(OSError, match="down"):
-        guard.get_many([1, 2], change_and_fail)
-    assert guard.counts["stale_served"] == 0
-
-
-def test_a_load_that_fails_after_its_lease(filled: redis.Redis, database: Database) -> None:
-    """Another caller replaces the lease, as it does when a query has hung for longer than the lease."""
-    guard = Guard(filled, "rows", **OPTIONS, lease=0.001)
-
-    def fail_late(_: Any) -> bytes:
-        eventually("the lease to end", lambda: not filled.info("bf")["bf_bloom_leases"])
-        raise OSError("timed out")
-
-    assert guard.get(1, fail_late) == b"old" and guard.counts["stale_served"] == 1
+    for id in (5, 6, 7):
+        filled.set(f"{{rows}}:{id}", b"old", ex=3000)
+    for ids, load_many in (([4, 5], lambda ids: database.load_many(ids)), ([6, 7], change_and_fail)):
+        with pytest.raises(OSError, match="down"):
+            guard.get_many(ids, load_many)
+    assert guard.counts["stale_served"] == 2
 
 
 def test_a_value_that_is_renewed_early(filled: redis.Redis, database: Database) -> None:
@@ -163,10 +128,7 @@ def test_a_slow_load_without_an_old_value(filled: redis.Redis, database: Databas
     guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0)
     database.goes_on.clear()
     threading.Timer(0.05, database.goes_on.set).start()
-    assert guard.get(3, database.load) == b"one"
-    database.goes_on.clear()
-    threading.Timer(0.05, database.goes_on.set).start()
-    assert guard.get_many([1, 4], database.load_many) == {1: b"one", 4: b"one"}
+    assert guard.get_many([1, 3], database.load_many) == {1: b"one", 3: b"one"}
 
 
 def test_a_change_during_a_slow_load(filled: redis.Redis, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,17 +171,9 @@ async def test_a_task_that_is_cancelled_within_the_soft_timeout(filled: redis.Re
     await until(lambda: not filled.info("bf")["bf_bloom_leases"])
 
 
-async def until(condition: Any) -> None:
-    for _ in range(PATIENCE * 1000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("the condition never came true")
-
-
-def test_a_back_off(filled: redis.Redis, database: Database) -> None:
+def test_a_back_off(filled: redis.Redis, database: Database, port: int) -> None:
     """The database is asked once per back-off, by one caller of all processes."""
-    guards = [Guard(redis.Redis(port=port_of(filled), socket_timeout=PATIENCE), "rows", **OPTIONS) for _ in range(3)]
+    guards = [Guard(redis.Redis(port=port, socket_timeout=PATIENCE), "rows", **OPTIONS, wait=PATIENCE) for _ in range(3)]
     database.is_down = True
     for guard in guards:
         guard._steps.failing[b"1"] = guard._steps.failing[b"3"] = 7
@@ -239,32 +193,6 @@ def test_a_back_off(filled: redis.Redis, database: Database) -> None:
     assert guards[1].get(3, database.load) == b"one", "a change ends it"
 
 
-def test_a_back_off_ends_for_callers_that_wait(filled: redis.Redis, database: Database) -> None:
-    one, other = (Guard(redis.Redis(port=port_of(filled), socket_timeout=PATIENCE), "rows", **OPTIONS) for _ in range(2))
-    database.goes_on.clear()
-    database.is_down = True
-    errors: list[BaseException] = []
-
-    def get(guard: Guard[bytes]) -> None:
-        try:
-            guard.get(3, database.load)
-        except Exception as error:
-            errors.append(error)
-
-    one._steps.failing[b"3"] = 7
-    threads = [threading.Thread(target=get, args=(one,))]
-    threads[0].start()
-    eventually("the load", lambda: database.loads)
-    for guard in (one, one, one, other, other):
-        threads.append(threading.Thread(target=get, args=(guard,)))
-        threads[-1].start()
-    eventually("everybody to wait", lambda: waiting_for(one) == 3 and waiting_for(other) == 1)
-    database.goes_on.set()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert sorted(type(error).__name__ for error in errors) == ["LoadFailed"] * 2 + ["OSError"] * 4 and database.loads == 1
-
-
 def test_back_offs_grow_up_to_a_limit(filled: redis.Redis) -> None:
     steps = Guard(filled, "rows", **OPTIONS)._steps
     assert [steps.next_backoff_ms(b"1") for _ in range(9)] == [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]
@@ -272,10 +200,6 @@ def test_back_offs_grow_up_to_a_limit(filled: redis.Redis) -> None:
     for id in range(10_000):
         steps.next_backoff_ms(b"%d" % id)
     assert len(steps.failing) <= 10_000
-
-
-def port_of(client: redis.Redis) -> int:
-    return int(client.connection_pool.connection_kwargs["port"])
 
 
 CROWD = 200
@@ -315,7 +239,3 @@ def test_a_crowd_shares_the_error_of_one_load(bloom: Any, port: int, options: An
             assert len(traceback.extract_tb(failures[0].__traceback__)) < 100, "the callers' frames do not add up"
         if not options:
             assert guard.get(3, lambda _: b"row") == b"row", "the next call loads again"
-
-
-def waiting_for(guard: Any) -> int:
-    return sum(len(row.waiting) for row in guard._steps.flights._rows.values())

@@ -17,8 +17,6 @@ from server import Server, eventually, version
 import bloomgate
 import bloomgate.asyncio
 from bloomgate import Filter, Guard, fill_filter
-from bloomgate.filling import fill_steps
-from bloomgate.steps import Ask
 
 WINDOW = 8000
 """Ids that are sent together."""
@@ -178,17 +176,7 @@ def test_an_announcement_that_does_not_arrive_is_an_error(pair: Pair) -> None:
         with pytest.raises(bloomgate.Unconfirmed) as failed:
             guard.confirm(1, 2)
         assert failed.value.ids == (b"1", b"2")
-
-
-@pytest.mark.parametrize(("options", "last"), [({"replicas": 2}, ["WAIT", 2, 1000]), ({"aof": True}, ["WAITAOF", 1, 0, 1000])])
-def test_wait_is_sent_on_the_connection_of_the_write(options: Any, last: list[Any]) -> None:
-    """On another connection, which has written nothing, WAIT answers at once: it has to be in the same pipeline."""
-    guard = Guard(redis.Redis(), "rows", **options)
-    announcing = next(guard._steps.announce([1]))
-    filling = fill_steps(redis.Redis(), "rows", [1], 0.01, 100, guard._steps.durability, {})
-    next(filling)
-    for step, first in ((announcing, "BF.CHANGED"), (filling.send([None]), "BF.INSERT")):
-        assert isinstance(step, Ask) and [step.calls[0].words[0], step.calls[-1].words] == [first, last]
+        assert guard.get(3, Rows().load) is None and guard.counts["absent"] == 1, "late replicas begin no pause"
 
 
 def test_a_restart_that_loses_nothing(start: Start) -> None:
@@ -257,8 +245,9 @@ def test_a_missing_setting_is_logged_once(pair: Pair, caplog: pytest.LogCaptureF
     assert len(warnings(caplog)) == 2, "one for each guard"
     caplog.clear()
     client.config_set("min-replicas-to-write", 1)
-    assert Guard(client, "rows").get(1, rows.load) == b"one"
-    assert not warnings(caplog)
+    for quiet in (client, pair.replica.client()):
+        assert Guard(quiet, "rows").get(1, rows.load) == b"one"
+    assert not warnings(caplog), "one has the setting, the other no replicas"
 
 
 def test_a_setting_that_cannot_be_checked(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
@@ -269,8 +258,3 @@ def test_a_setting_that_cannot_be_checked(pair: Pair, caplog: pytest.LogCaptureF
         assert Guard(limited, "rows").get(1, rows.load) is None
     [line] = warnings(caplog)
     assert "could not be checked" in line and caplog.records[-1].levelno == logging.INFO
-
-
-def test_a_server_without_replicas_needs_no_setting(client: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
-    assert Guard(client, "rows").get(1, lambda _: b"one") == b"one"
-    assert not warnings(caplog)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import threading
@@ -20,9 +19,9 @@ from rows import Rows
 from server import PATIENCE, Server, eventually
 
 import bloomgate.asyncio
-from bloomgate import Filter, Guard, guard_steps
+from bloomgate import Filter, Guard
 
-SHORT_S = 0.2
+SHORT_S = 1.0
 
 
 @contextmanager
@@ -52,75 +51,8 @@ def rows() -> Rows:
     return rows
 
 
-@pytest.fixture
-def long_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard_steps, "PAUSE_S", PATIENCE)
-
-
 def url(server: Server) -> str:
     return f"redis://127.0.0.1:{server.port}"
-
-
-@pytest.mark.usefixtures("long_pause")
-def test_one_caller_waits_for_a_hung_server(server: Server, rows: Rows) -> None:
-    with bloomgate.connect(url(server), timeout=SHORT_S) as client:
-        guard: Guard[bytes] = Guard(client, "rows")
-        assert guard.get(1, rows.load) == b"1"
-        with hung(server):
-            for _ in range(20):
-                assert guard.get(1, rows.load) == b"1"
-                assert guard.get_many([1, 2], rows.load_many) == {1: b"1", 2: b"2"}
-            assert guard.counts["errors"] == 1 and guard.counts["unguarded"] == 60
-        guard._steps.paused_until = 0.0  # the pause has ended
-        eventually("the answer", lambda: guard.get(1, rows.load) and guard.counts["hit"])
-        before = rows.queries
-        assert guard.get(1, rows.load) == b"1" and rows.queries == before
-
-
-@pytest.mark.usefixtures("long_pause")
-async def test_one_turn_waits_for_a_hung_server(server: Server, rows: Rows) -> None:
-    async with bloomgate.asyncio.connect(url(server), timeout=SHORT_S) as client:
-        guard = bloomgate.asyncio.Guard(client, "rows")
-        assert await guard.get(1, rows.aload) == b"1"
-        with hung(server):
-            for _ in range(20):
-                assert await asyncio.gather(*(guard.get(1, rows.aload) for _ in range(5))) == [b"1"] * 5
-                assert await guard.get_many([1, 2], rows.aload_many) == {1: b"1", 2: b"2"}
-            assert guard.counts["errors"] == 1
-
-
-def test_after_a_pause_one_caller_tries(server: Server, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    with bloomgate.connect(url(server), timeout=SHORT_S) as client:
-        guard: Guard[bytes] = Guard(client, "rows")
-        with hung(server):
-            guard.get(1, rows.load)
-            guard._steps.paused_until = 0.0
-            assert not guard._steps.is_paused() and guard._steps.is_paused(), "the pause goes on for the others"
-
-
-def test_a_fill_that_is_not_answered_is_not_given_up_as_well(server: Server) -> None:
-    """That would take as long again."""
-    with bloomgate.connect(url(server), timeout=SHORT_S) as client:
-        guard: Guard[bytes] = Guard(client, "rows")
-        commands: list[str] = []
-        execute = client.execute_command
-
-        def record(*words: Any, **options: Any) -> Any:
-            commands.append(" ".join(str(word) for word in words[:1]))
-            return execute(*words, **options)
-
-        client.execute_command = record  # type: ignore[method-assign]
-        process: Any = server.process
-
-        def load(_: Any) -> bytes:
-            os.kill(process.pid, signal.SIGSTOP)
-            return b"1"
-
-        try:
-            assert guard.get(1, load) == b"1"
-            assert [name for name in commands if name.startswith("BF.")] == ["BF.FETCH", "BF.FILL"]
-        finally:
-            os.kill(process.pid, signal.SIGCONT)
 
 
 def leased(server: Server) -> tuple[redis.Redis, bytes]:
@@ -130,55 +62,33 @@ def leased(server: Server) -> tuple[redis.Redis, bytes]:
     return other, bytes(token)
 
 
-def fill_later(server: Server) -> threading.Timer:
-    """Fills the row of another process after several times the time limit."""
+@contextmanager
+def fill_later(server: Server) -> Iterator[None]:
+    """Fills the row of another process after more than the time limit."""
     other, token = leased(server)
-    timer = threading.Timer(5 * SHORT_S, other.execute_command, ("BF.FILL", "rows", 1, "{rows}:1", token, "VALUE", b"one"))
+    words = ("BF.FILL", "rows", 1, "{rows}:1", token, "VALUE", b"one")
+    timer = threading.Timer(2 * SHORT_S, other.execute_command, words)
     timer.start()
-    return timer
+    yield
+    timer.join()
+    other.delete("{rows}:1")
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-@pytest.mark.parametrize("library", ["bloomgate", "redis", "valkey"])
-def test_a_wait_may_take_longer(server: Server, rows: Rows, library: str, protocol: int) -> None:
+@pytest.mark.parametrize(
+    ("threads", "tasks"), [(redis.Redis, redis.asyncio.Redis), (valkey.Valkey, valkey.asyncio.Valkey)], ids=["redis", "valkey"]
+)
+async def test_a_wait_may_take_longer(server: Server, rows: Rows, threads: Any, tasks: Any, protocol: int) -> None:
+    """With a client that `bloomgate.connect` has not made, too."""
     options: Any = {"port": server.port, "socket_timeout": SHORT_S, "protocol": protocol}
-    client: Any = {
-        "bloomgate": lambda: bloomgate.connect(url(server), timeout=SHORT_S, protocol=protocol),
-        "redis": lambda: redis.Redis(**options),
-        "valkey": lambda: valkey.Valkey(**options),
-    }[library]()
-    with client:
+    with threads(**options) as client, fill_later(server):
         guard: Guard[bytes] = Guard(client, "rows", wait=PATIENCE)
-        timer = fill_later(server)
-        assert guard.get(1, rows.load) == b"one" and rows.queries == 0 and guard.counts["errors"] == 0
-        timer.join()
-
-
-@pytest.mark.parametrize("protocol", [2, 3])
-@pytest.mark.parametrize("library", ["bloomgate", "redis", "valkey"])
-async def test_a_task_may_wait_longer(server: Server, rows: Rows, library: str, protocol: int) -> None:
-    options: Any = {"port": server.port, "socket_timeout": SHORT_S, "protocol": protocol}
-    client: Any = {
-        "bloomgate": lambda: bloomgate.asyncio.connect(url(server), timeout=SHORT_S, protocol=protocol),
-        "redis": lambda: redis.asyncio.Redis(**options),
-        "valkey": lambda: valkey.asyncio.Valkey(**options),
-    }[library]()
-    async with client:
-        guard = bloomgate.asyncio.Guard(client, "rows", wait=PATIENCE)
-        timer = fill_later(server)
-        assert await guard.get(1, rows.aload) == b"one" and rows.queries == 0 and guard.counts["errors"] == 0
-        timer.join()
-
-
-def test_a_wait_for_replicas_may_take_longer(server: Server, start: Start) -> None:
-    replica = start()
-    with bloomgate.connect(url(server), timeout=SHORT_S) as client, redis.Redis(port=replica.port) as other:
-        guard: Guard[bytes] = Guard(client, "rows", replicas=1, replicas_timeout=PATIENCE)
-        timer = threading.Timer(5 * SHORT_S, other.replicaof, ("127.0.0.1", server.port))
-        timer.start()
-        with guard.changed(1):
-            pass
-        timer.join()
+        assert guard.get(1, rows.load) == b"one" and guard.counts["errors"] == 0
+    async with tasks(**options) as aclient:
+        with fill_later(server):
+            aguard = bloomgate.asyncio.Guard(aclient, "rows", wait=PATIENCE)
+            assert await aguard.get(1, rows.aload) == b"one" and aguard.counts["errors"] == 0
+    assert rows.queries == 0
 
 
 def test_a_server_that_hangs_during_a_wait(server: Server, rows: Rows) -> None:
@@ -205,7 +115,7 @@ def test_a_pause_that_begins_before_a_wait_gives_its_slot_back(server: Server, r
         take = guard._steps.slots.take
 
         def take_and_pause() -> bool:
-            guard._steps.failed(TimeoutError("another caller's"))
+            guard._steps.failed(redis.TimeoutError("another caller's"))
             return take()
 
         guard._steps.slots.take = take_and_pause  # type: ignore[method-assign]
@@ -218,12 +128,3 @@ def test_the_time_limit_of_connect() -> None:
         pool: Any = connect("redis://localhost", timeout=0.3).connection_pool
         kwargs = pool.connection_kwargs
         assert (kwargs["socket_timeout"], kwargs["socket_connect_timeout"], pool.timeout) == (0.3, 0.3, 0.3)
-
-
-def test_the_time_limit_of_a_clusters_client(cluster: redis.RedisCluster) -> None:
-    """It has none for waits."""
-    with pytest.raises(ValueError, match="socket_timeout of a cluster's client"):
-        Guard(cluster, "rows", wait=PATIENCE)
-    with pytest.raises(ValueError, match="socket_timeout of a cluster's client"):
-        bloomgate.asyncio.Guard(redis.asyncio.RedisCluster("127.0.0.1", 1, socket_timeout=PATIENCE), "rows", wait=PATIENCE)
-    Guard(cluster, "rows", wait=PATIENCE - 0.001)

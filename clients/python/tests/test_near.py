@@ -43,10 +43,6 @@ def fails(*_: Any) -> Any:
     raise AssertionError("the database is not asked")
 
 
-def fetches(guard: Guard[Any] | bloomgate.asyncio.Guard[Any]) -> int:
-    return guard.counts["hit"] + guard.counts["absent"] + guard.counts["load"]
-
-
 def untracked(client: redis.Redis, near: NearCache, **options: Any) -> Guard[Any]:
     """A guard whose near cache is told of no changes, though it takes for granted that it is."""
     guard: Guard[Any] = Guard(client, "rows", near=near, **options)
