@@ -1,10 +1,13 @@
-"""A table with counted queries, and the callers of a guard that wait for its rows."""
+"""A table with counted queries, the leases of its rows, and callers that wait for them."""
 
 from __future__ import annotations
 
 import threading
 import time
 from typing import Any
+
+import redis
+from server import PATIENCE
 
 
 class Rows:
@@ -42,6 +45,18 @@ class Rows:
 
     async def aload_many(self, ids: list[Any]) -> dict[Any, bytes]:
         return self.load_many(ids)
+
+
+def lease(client: redis.Redis, id: int) -> bytes:
+    """Takes the lease of a row, as another process does. Returns its token."""
+    word, token = client.execute_command("BF.FETCH", "rows", id, f"{{rows}}:{id}", "LEASE", 1000 * PATIENCE)
+    assert word == b"load"
+    return bytes(token)
+
+
+def blocked(client: redis.Redis) -> int:
+    """How many callers wait in the server."""
+    return int(client.info("clients")["blocked_clients"])
 
 
 def waiting_for(guard: Any) -> int:

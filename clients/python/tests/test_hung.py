@@ -15,7 +15,7 @@ import redis.asyncio
 import valkey
 import valkey.asyncio
 from cluster import Start
-from rows import Rows
+from rows import Rows, lease
 from server import PATIENCE, Server, eventually
 
 import bloomgate.asyncio
@@ -55,17 +55,11 @@ def url(server: Server) -> str:
     return f"redis://127.0.0.1:{server.port}"
 
 
-def leased(server: Server) -> tuple[redis.Redis, bytes]:
-    other = redis.Redis(port=server.port)
-    word, token = other.execute_command("BF.FETCH", "rows", 1, "{rows}:1", "LEASE", 1000 * PATIENCE)
-    assert word == b"load"
-    return other, bytes(token)
-
-
 @contextmanager
 def fill_later(server: Server) -> Iterator[None]:
     """Fills the row of another process after more than the time limit."""
-    other, token = leased(server)
+    other = redis.Redis(port=server.port)
+    token = lease(other, 1)
     words = ("BF.FILL", "rows", 1, "{rows}:1", token, "VALUE", b"one")
     timer = threading.Timer(2 * SHORT_S, other.execute_command, words)
     timer.start()
@@ -95,7 +89,7 @@ def test_a_server_that_hangs_during_a_wait(server: Server, rows: Rows) -> None:
     """The wait ends, its connection is not used again, and its slot is free again."""
     with bloomgate.connect(url(server), timeout=SHORT_S) as client:
         guard: Guard[bytes] = Guard(client, "rows", wait=0.01)
-        leased(server)
+        lease(redis.Redis(port=server.port), 1)
         free = guard._steps.slots._free
         with hung(server):
             guard._steps.record([])
@@ -111,7 +105,7 @@ def test_a_pause_that_begins_before_a_wait_gives_its_slot_back(server: Server, r
     with bloomgate.connect(url(server), timeout=SHORT_S) as client:
         guard: Guard[bytes] = Guard(client, "rows", wait=PATIENCE)
         free = guard._steps.slots._free
-        leased(server)
+        lease(redis.Redis(port=server.port), 1)
         take = guard._steps.slots.take
 
         def take_and_pause() -> bool:

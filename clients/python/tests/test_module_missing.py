@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-from cluster import Start
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from rows import Rows
@@ -20,14 +17,15 @@ from server import PATIENCE, eventually, free_port
 from site_of_tests import Site
 from test_scrapy import ADDON, run
 
-from bloomgate import Filter, Guard, ModuleMissing, ShardedFilter
+from bloomgate import Guard, ModuleMissing
 
 SAID = "it has not loaded the module bloomgate"
 
 
-@contextmanager
-def server_without_module(folder: Path, port: int) -> Iterator[redis.Redis]:
-    command = [os.environ["BLOOMGATE_SERVER"], "--port", str(port), "--dir", str(folder), "--save", "", "--bind", "127.0.0.1"]
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[redis.Redis]:
+    port = free_port()
+    command = [os.environ["BLOOMGATE_SERVER"], "--port", str(port), "--dir", str(tmp_path), "--save", "", "--bind", "127.0.0.1"]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     client = redis.Redis(port=port, socket_timeout=PATIENCE, retry=Retry(NoBackoff(), 0))
 
@@ -46,21 +44,11 @@ def server_without_module(folder: Path, port: int) -> Iterator[redis.Redis]:
         process.wait()
 
 
-@pytest.fixture
-def bare(tmp_path: Path) -> Iterator[redis.Redis]:
-    with server_without_module(tmp_path, free_port()) as client:
-        yield client
-
-
 @pytest.mark.parametrize(
     "call",
     [
-        lambda bloom, client: bloom.Filter(client, "f").reserve(0.01, 100),
-        lambda bloom, client: bloom.Filter(client, "f").add(1),
-        lambda bloom, client: bloom.Filter(client, "f").add_many([1, 2]),
         lambda bloom, client: bloom.Filter(client, "f").exists(1),
         lambda bloom, client: bloom.Filter(client, "f").exists_many(range(2000)),
-        lambda bloom, client: bloom.Filter(client, "f").info(),
         lambda bloom, client: bloom.plan(client, 0.01, 100),
         lambda bloom, client: bloom.fill_filter(client, "f", [1], 0.01, 100),
         lambda bloom, client: bloom.Guard(client, "f").announce(1),
@@ -73,15 +61,6 @@ def test_operations(bloom: Any, bare: redis.Redis, call: Callable[[Any, Any], An
     with bloom.connect(url, timeout=PATIENCE) as client, refused as failed:
         call(bloom, client)
     assert "unknown command" in str(failed.value.__cause__)
-
-
-def test_operations_of_threads(bare: redis.Redis) -> None:
-    for call in (
-        lambda: list(Filter(bare, "f", create=False).add_each(range(2000))),
-        lambda: ShardedFilter.create(bare, "f", 0.01, 100, 4),
-    ):
-        with pytest.raises(ModuleMissing, match=SAID):
-            call()
 
 
 def test_the_guard_asks_the_database(bare: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
@@ -99,25 +78,3 @@ def test_a_crawl_does_not_begin(bare: redis.Redis) -> None:
     _, log = run([site.url + "/"], BLOOMGATE_URL=url, **ADDON)
     site.close()
     assert SAID in log and site.fetched.total() == 0
-
-
-def test_a_crawl_ends(start: Start, tmp_path: Path) -> None:
-    """The server comes back without the module in the middle of a crawl."""
-    server, site = start(), Site()
-    replaced = threading.Event()
-
-    def replace(path: str) -> None:
-        if site.fetched.total() == 20:
-            server.process.kill()
-            server.process.wait()
-            bare.append(server_without_module(tmp_path, server.port))
-            bare[0].__enter__()
-            replaced.set()
-
-    bare: list[Any] = []
-    site.after = replace
-    stats, log = run([site.url + "/"], BLOOMGATE_URL=f"redis://127.0.0.1:{server.port}", **ADDON)
-    site.close()
-    assert replaced.is_set() and stats["finish_reason"] == "bloomgate_error" and SAID in log
-    bare[0].__exit__(None, None, None)
-    server.start()

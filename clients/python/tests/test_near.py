@@ -16,6 +16,7 @@ import redis.asyncio
 import valkey
 import valkey.asyncio
 from cluster import Start
+from kinds import until
 from rows import Rows
 from server import PATIENCE, eventually
 
@@ -132,10 +133,17 @@ def test_a_fetch_on_its_way_is_not_kept(filled: redis.Redis) -> None:
     assert len(near) == 0
 
 
-def tracked(client: Any, seconds: float = HOUR) -> Guard[bytes]:
-    guard: Guard[bytes] = Guard(client, "rows", near=NearCache(100, seconds))
+def tracked(client: Any) -> Guard[bytes]:
+    guard: Guard[bytes] = Guard(client, "rows", near=NearCache(100, HOUR))
     guard.get(100, fails)
-    eventually("the tracking", lambda: guard._tracking is not None and guard._tracking.is_active)
+    eventually("the tracking", guard._steps.has_reports)
+    return guard
+
+
+async def atracked(client: Any) -> bloomgate.asyncio.Guard[bytes]:
+    guard: bloomgate.asyncio.Guard[bytes] = bloomgate.asyncio.Guard(client, "rows", near=NearCache(100, HOUR))
+    assert await guard.get(100, fails) is None
+    await until(guard._steps.has_reports)
     return guard
 
 
@@ -149,25 +157,17 @@ CHANGES: list[Any] = [
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=["changed", "del", "set", "expired", "flushall"])
-def test_changes_of_others_are_dropped(filled: redis.Redis, change: Any) -> None:
+def test_changes_of_others_are_dropped(filled: redis.Redis, port: int, change: Any) -> None:
     guard = tracked(filled)
     assert guard.get(1, fails) == b"one" and guard.get(1, fails) == b"one" and guard.counts["near_hit"] == 1
-    change(redis.Redis(port=port_of(filled)))
+    change(redis.Redis(port=port))
     near = guard._steps.near
     assert near is not None
     # An expired key is reported when the server notices it.
     eventually("the change", lambda: near.get(KEY.encode()) is None)
 
 
-def test_a_client_that_decodes(filled: redis.Redis) -> None:
-    client = redis.Redis(port=port_of(filled), decode_responses=True)
-    guard = tracked(client)
-    assert guard.get(1, fails) == b"one"
-    filled.set(KEY, b"two")
-    eventually("the change", lambda: guard.get(1, fails) == b"two")
-
-
-def test_a_change_that_wins(filled: redis.Redis) -> None:
+def test_a_change_that_wins(filled: redis.Redis, port: int) -> None:
     """Readers and a writer of another process: once the last change has arrived, the value is the last one."""
     guard = tracked(filled)
     stops = threading.Event()
@@ -180,30 +180,13 @@ def test_a_change_that_wins(filled: redis.Redis) -> None:
     readers = [threading.Thread(target=read) for _ in range(4)]
     for reader in readers:
         reader.start()
-    with redis.Redis(port=port_of(filled)) as other:
+    with redis.Redis(port=port) as other:
         for number in range(300):
             fill(other, b"%d" % number)
     eventually("the last change", lambda: set(guard.get_many(range(10), fails).values()) == {b"299"})
     stops.set()
     for reader in readers:
         reader.join(PATIENCE)
-
-
-def test_a_lost_connection_drops_everything(start: Start) -> None:
-    server = start()
-    with redis.Redis(port=server.port, socket_timeout=PATIENCE) as client:
-        Filter(client, "rows").insert(range(10), capacity=100)
-        fill(client, b"one")
-        guard = tracked(client)
-        assert guard.get_many(range(10), fails) == {id: b"one" for id in range(10)}
-        near = guard._steps.near
-        assert near is not None and len(near) == 10
-        client.client_kill_filter(_type="normal", skipme=True)
-        eventually("everything to be dropped", lambda: not len(near))
-        eventually("the tracking", guard._steps.has_reports)
-        assert guard.get(1, fails) == b"one"
-        client.set(KEY, b"two")
-        eventually("the change", lambda: guard.get(1, fails) == b"two")
 
 
 async def test_a_server_that_dies_drops_everything(start: Start) -> None:
@@ -214,15 +197,12 @@ async def test_a_server_that_dies_drops_everything(start: Start) -> None:
         fill(client, b"one")
         threads = tracked(client)
         async with redis.asyncio.Redis(port=server.port, socket_timeout=PATIENCE) as aclient:
-            near = NearCache(100, HOUR)
-            tasks = bloomgate.asyncio.Guard(aclient, "rows", near=near)
-            assert await tasks.get(100, fails) is None
-            await until(lambda: tasks._tracking.is_active)
+            tasks = await atracked(aclient)
             values = dict.fromkeys(range(10), b"one")
             assert threads.get_many(range(10), fails) == values == await tasks.get_many(range(10), fails)
-            assert len(threads._steps.near) == len(near) == 10
+            assert len(threads._steps.near) == len(tasks._steps.near) == 10
             server.process.kill()
-            await until(lambda: not len(near) and not len(threads._steps.near))
+            await until(lambda: not len(tasks._steps.near) and not len(threads._steps.near))
             server.start()
 
 
@@ -253,10 +233,10 @@ def retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("retries")
-def test_a_user_that_may_not_track(filled: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_user_that_may_not_track(filled: redis.Redis, port: int, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is served from memory until it may."""
     filled.execute_command("ACL", "SETUSER", "limited", "on", "nopass", "~*", "&*", "+@all", "-client|tracking")
-    client = redis.Redis(port=port_of(filled), username="limited", password="any")
+    client = redis.Redis(port=port, username="limited", password="any")
     guard: Guard[bytes] = Guard(client, "rows", near=NearCache(100, HOUR))
     assert guard.get(1, fails) == b"one"
     eventually("the line", lambda: "the near cache serves nothing until" in caplog.text and "NoPermission" in caplog.text)
@@ -277,9 +257,7 @@ async def test_a_password_that_is_changed(start: Start) -> None:
         with redis.Redis(port=server.port, socket_timeout=PATIENCE) as client:
             threads = tracked(client)
             async with redis.asyncio.Redis(port=server.port, socket_timeout=PATIENCE) as aclient:
-                tasks = bloomgate.asyncio.Guard(aclient, "rows", near=NearCache(100, HOUR))
-                assert await tasks.get(100, fails) is None
-                await until(tasks._steps.has_reports)
+                tasks = await atracked(aclient)
                 for _ in range(3):
                     admin.config_set("requirepass", "secret")
                     admin.client_kill_filter(_type="pubsub", skipme=True)
@@ -297,27 +275,6 @@ def test_attempts_become_rarer(filled: redis.Redis) -> None:
     assert [reports._lost(OSError()) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
     reports._began()
     assert reports._lost(OSError()) == 1
-
-
-async def test_valkeys_clients(filled: redis.Redis) -> None:
-    with valkey.Valkey(port=port_of(filled)) as client:
-        guard = tracked(client)
-        assert guard.get(1, fails) == b"one"
-        filled.set(KEY, b"two")
-        eventually("the change", lambda: guard.get(1, fails) == b"two")
-    async with valkey.asyncio.Valkey(port=port_of(filled)) as aclient:
-        near = NearCache(100, HOUR)
-        tasks = bloomgate.asyncio.Guard(aclient, "rows", near=near)
-        assert await tasks.get(100, fails) is None
-        await until(lambda: tasks._tracking is not None and tasks._tracking.is_active)
-        assert await tasks.get(1, fails) == b"two" and len(near) == 1
-        filled.set(KEY, b"three")
-        await until(lambda: not len(near))
-
-
-def test_a_cluster(cluster: redis.RedisCluster) -> None:
-    with pytest.raises(ValueError, match="plain client"):
-        Guard(cluster, "rows", near=NearCache(100, HOUR))
 
 
 def test_a_guard_that_is_gone_leaves_no_thread(filled: redis.Redis) -> None:
@@ -352,43 +309,27 @@ def test_a_forked_process_tracks_by_itself(filled: redis.Redis) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-async def test_asyncio(filled: redis.Redis) -> None:
-    async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port_of(filled)}", timeout=PATIENCE) as client:
-        near = NearCache(100, HOUR)
-        guard = bloomgate.asyncio.Guard(client, "rows", near=near)
-        assert await guard.get(100, fails) is None and guard._tracking is not None
-        await until(lambda: guard._tracking.is_active)
-        for _ in range(3):
-            assert await guard.get(1, fails) == b"one"
-            assert await guard.get_many([1, 2], fails) == {1: b"one", 2: b"one"}
-        assert guard.counts["near_hit"] == 7 and guard.counts["hit"] == 2
+@pytest.mark.parametrize(
+    ("threads", "tasks"), [(redis.Redis, redis.asyncio.Redis), (valkey.Valkey, valkey.asyncio.Valkey)], ids=["redis", "valkey"]
+)
+async def test_clients_of_each_library(filled: redis.Redis, port: int, threads: Any, tasks: Any) -> None:
+    options: Any = {"port": port, "socket_timeout": PATIENCE, "decode_responses": True}
+    with threads(**options) as client:
+        guard = tracked(client)
+        assert guard.get(1, fails) == b"one"
         filled.set(KEY, b"two")
-        await until(lambda: near.get(KEY.encode()) is None)
-        assert await guard.get(1, fails) == b"two"
-        async with guard.changed(1):
-            pass
-
-        async def load(_: Any) -> bytes:
-            return b"three"
-
-        assert await guard.get(1, load) == b"three"
-        assert await guard.get(2, fails) == b"one" and len(near) > 0
-        filled.client_kill_filter(_type="normal", skipme=True)
-        await until(lambda: not len(near))
-        await until(lambda: guard._tracking.is_active)
+        eventually("the change", lambda: guard.get(1, fails) == b"two")
+    async with tasks(**options) as aclient:
+        aguard = await atracked(aclient)
+        for _ in range(3):
+            assert await aguard.get(1, fails) == b"two"
+            assert await aguard.get_many([1, 2], fails) == {1: b"two", 2: b"one"}
+        assert aguard.counts["near_hit"] == 7 and aguard.counts["hit"] == 2
+        filled.set(KEY, b"three")
+        near = aguard._steps.near
+        await until(lambda: near is not None and near.get(KEY.encode()) is None)
+        assert await aguard.get(1, fails) == b"three"
         task = next(task for task in asyncio.all_tasks() if "_afollow" in repr(task))
-        del guard, near
+        del aguard, near
         gc.collect()
         await until(task.done)
-
-
-async def until(condition: Any) -> None:
-    for _ in range(PATIENCE * 1000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("the condition never came true")
-
-
-def port_of(client: redis.Redis) -> int:
-    return int(client.connection_pool.connection_kwargs["port"])

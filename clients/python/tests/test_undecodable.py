@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import redis
-import redis.asyncio
+from rows import blocked, lease
 from server import PATIENCE, eventually
 
-import bloomgate.asyncio
+import bloomgate
 from bloomgate import Filter, Guard
 
 KEY = "{rows}:1"
@@ -75,16 +75,6 @@ def join(threads: list[threading.Thread]) -> None:
         assert not thread.is_alive()
 
 
-def test_it_is_replaced(cached: redis.Redis) -> None:
-    [guard] = guards_of(cached, 1)
-    assert guard.get(1, lambda _: "new") == "new"
-    assert cached.get(KEY) == NEW and 0 < cached.pttl(KEY) <= 60_000
-    assert guard.get(1, lambda _: "not asked") == "new"
-    assert guard.counts["undecodable"] == 1 and guard.counts["unguarded"] == 0
-    assert guard.get(2, lambda _: None) is None
-    assert cached.get("{rows}:2") is None and guard.get(2, lambda _: "not asked") is None
-
-
 def test_many_processes_load_it_once(cached: redis.Redis) -> None:
     guards = guards_of(cached, 4)
     loads: list[str] = []
@@ -120,64 +110,23 @@ def test_many_rows_at_once(cached: redis.Redis) -> None:
     assert sorted(asked) == [1, 2, 3, 4] and sum(guard.counts["unguarded"] for guard in guards) == 0
 
 
-def test_a_load_that_fails_leaves_it_to_the_next(cached: redis.Redis) -> None:
-    one, other = guards_of(cached, 2)
-
-    def fails(_: Any) -> str:
-        raise OSError("the database is down")
-
-    with pytest.raises(OSError, match="down"):
-        one.get(1, fails)
-    assert cached.get(KEY) == OLD
-    assert other.get(1, lambda _: "new") == "new" and other.counts["unguarded"] == 0
-    assert one.get(1, fails) == "new"
-
-
-def test_a_process_that_dies_with_the_lease(cached: redis.Redis) -> None:
-    cached.expire(KEY, 3600)
-    word, _, _ = cached.execute_command("BF.FETCH", "rows", 1, KEY, "LEASE", 300, "STALE", 1 << 61)
-    assert word == b"stale"
-    [guard] = guards_of(cached, 1)
-    assert guard.get(1, lambda _: "new") == "new"
-    assert cached.get(KEY) == NEW and guard.counts["unguarded"] == 0
-
-
-def test_a_change_meanwhile_keeps_the_old_row_out(cached: redis.Redis) -> None:
-    one, other = guards_of(cached, 2)
-
-    def load(_: Any) -> str:
-        with other.changed(1):
-            pass
-        return "read before the change"
-
-    assert one.get(1, load) == "read before the change"
-    assert one.counts["lease_lost"] == 1 and cached.get(KEY) is None
-    assert other.get(1, lambda _: "new") == "new"
-
-
-def test_a_caller_that_has_waited_for_it(client: redis.Redis) -> None:
+def test_a_caller_that_has_waited_for_it(client: redis.Redis, port: int) -> None:
     """Another process fills what this one cannot decode. The caller that has waited for it in the server replaces it, and
     leaves its place there to one other caller, not to two."""
     Filter(client, "rows").insert(range(1, 10), capacity=100)
 
-    def lease(id: int) -> bytes:
-        word, token = client.execute_command("BF.FETCH", "rows", id, f"{{rows}}:{id}", "LEASE", 1000 * PATIENCE)
-        assert word == b"load"
-        return bytes(token)
-
-    port = client.connection_pool.connection_kwargs["port"]
     two = bloomgate.connect(f"redis://127.0.0.1:{port}", max_connections=2, socket_timeout=PATIENCE)
     guard: Guard[str] = Guard(two, "rows", codec=Versioned("v2"), wait=1 * PATIENCE // 2)
-    tokens = {id: lease(id) for id in (1, 2, 3)}
+    tokens = {id: lease(client, id) for id in (1, 2, 3)}
     threads, found = run_all([lambda: guard.get(1, lambda _: "new")])
-    eventually("the first to wait", lambda: client.info("clients")["blocked_clients"] == 1)
+    eventually("the first to wait", lambda: blocked(client) == 1)
     client.execute_command("BF.FILL", "rows", 1, KEY, tokens[1], "VALUE", OLD, "EX", 60)
     join(threads)
     assert found == ["new"] and client.get(KEY) == NEW
     others, found = run_all([lambda id=id: guard.get(id, lambda _: "not asked") for id in (2, 3)])
     before = guard.counts["wait"]
     eventually("the others to ask again", lambda: guard.counts["wait"] > before + 4)
-    assert client.info("clients")["blocked_clients"] == 1
+    assert blocked(client) == 1
     for id in (2, 3):
         client.execute_command("BF.FILL", "rows", id, f"{{rows}}:{id}", tokens[id], "VALUE", b"v2:filled", "EX", 60)
     join(others)
@@ -210,32 +159,15 @@ def test_two_versions_at_once_load_one_at_a_time(cached: redis.Redis) -> None:
     assert sum(guard.counts["unguarded"] for guard in guards) == 0
 
 
-def test_a_client_that_must_not_set_times_to_live(client: redis.Redis) -> None:
+def test_a_client_that_must_not_set_times_to_live(client: redis.Redis, port: int) -> None:
     """Without +pexpire, a value that never expires stays: it is loaded by whoever reads it, as long as it is there."""
     Filter(client, "rows").insert([1, 2], capacity=100)
     client.set(KEY, OLD)
     client.set("{rows}:2", OLD, ex=3600)
     client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+bf.fetch", "+bf.fill", "+@connection")
-    port = client.connection_pool.connection_kwargs["port"]
     limited = redis.Redis(port=port, username="reader", password="any", socket_timeout=PATIENCE)
     guard: Guard[str] = Guard(limited, "rows", codec=Versioned("v2"), wait=0.01)
     assert guard.get(1, lambda _: "new") == "new" and guard.counts["unguarded"] == 1
     assert guard.get(2, lambda _: "new") == "new" and guard.counts["unguarded"] == 1
     assert client.get("{rows}:2") == NEW
     client.execute_command("ACL", "DELUSER", "reader")
-
-
-async def test_under_asyncio(cached: redis.Redis) -> None:
-    port = cached.connection_pool.connection_kwargs["port"]
-    async with redis.asyncio.Redis(port=port, socket_timeout=PATIENCE) as client:
-        guard: bloomgate.asyncio.Guard[str] = bloomgate.asyncio.Guard(client, "rows", codec=Versioned("v2"))
-
-        async def load(_: Any) -> str:
-            return "new"
-
-        async def load_many(ids: list[int]) -> dict[int, str]:
-            return dict.fromkeys(ids, "new")
-
-        assert await guard.get(1, load) == "new" and cached.get(KEY) == NEW
-        assert await guard.get_many([1, 2], load_many) == {1: "new", 2: "new"} and cached.get("{rows}:2") == NEW
-        assert guard.counts["unguarded"] == 0
