@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import cached_property
 from typing import Any
 
 import redis
@@ -85,7 +86,7 @@ class Process:
         self.client = client
         self.case = case
         self.is_json = case.get("guard", {}).get("codec") == "json"
-        self.objects: dict[str, Any] = {}
+        self.sharded: Any = None
 
     def outcome(self, argument: tuple[Any, ...], value: Any) -> Any:
         """Returns what an actor's function returns: a row, or from `load_many` the rows by the ids as it got them."""
@@ -93,31 +94,24 @@ class Process:
             return as_value(value, self.is_json)
         return {id: as_value(value[str(id)], self.is_json) for id in argument[0] if str(id) in value}
 
-    @property
+    @cached_property
     def filter(self) -> Any:
-        return self.objects.setdefault("filter", self.module.Filter(self.client, **self.case["filter"]))
+        return self.module.Filter(self.client, **self.case["filter"])
 
-    @property
+    @cached_property
     def guard(self) -> Any:
-        if "guard" not in self.objects:
-            options = dict(self.case["guard"])
-            codec = options.pop("codec", None)
-            if codec not in (None, "json"):
-                raise SpecificationError(f"unknown codec {codec}")
-            options = in_seconds(options)
-            self.objects["guard"] = self.module.Guard(self.client, codec=Json() if codec else None, **options)
-        return self.objects["guard"]
-
-    @property
-    def sharded(self) -> Any:
-        return self.objects["sharded"]
+        options = in_seconds(self.case["guard"])
+        codec = options.pop("codec", None)
+        if codec not in (None, "json"):
+            raise SpecificationError(f"unknown codec {codec}")
+        return self.module.Guard(self.client, codec=Json() if codec else None, **options)
 
 
 class Threads:
     """Calls in threads of their own."""
 
-    name = "threads"
     abilities = frozenset({"timeout", "pool", "share", "pause", "resp2", "resp3"})
+    module: Any = bloomgate
 
     def __init__(self, case: dict[str, Any], port: int, is_cluster: bool, options: dict[str, Any]) -> None:
         self.case, self.port, self.is_cluster, self.options = case, port, is_cluster, options
@@ -125,13 +119,13 @@ class Threads:
 
     def process(self, name: str) -> Process:
         if name not in self.processes:
-            self.processes[name] = Process(bloomgate, self.connect(), self.case)
+            self.processes[name] = Process(self.module, self.connect(), self.case)
         return self.processes[name]
 
     def connect(self) -> Any:
         if self.is_cluster:
             return redis.RedisCluster(host="127.0.0.1", port=self.port, socket_timeout=PATIENCE, retry=Retry(NoBackoff(), 0))
-        return bloomgate.connect(f"redis://127.0.0.1:{self.port}", **self.options)
+        return self.module.connect(f"redis://127.0.0.1:{self.port}", **self.options)
 
     def start(self, process: str, calls: list[Call]) -> None:
         for call in calls:
@@ -148,20 +142,10 @@ class Threads:
             outcome = call.begin_function(argument[0] if argument else None).result(PATIENCE)
             return process.outcome(argument, outcome)
 
-        ids = item_list(call.arguments["ids"]) if "ids" in call.arguments else []
-        match call.name:
-            case "guard.changed":
-                with process.guard.changed(*ids):
-                    function()
-                return None
-            case "sharded.open":
-                process.objects["sharded"] = bloomgate.ShardedFilter.open(process.client, **process.case["sharded"])
-                return process.sharded.shards
-            case "sharded.create":
-                made = bloomgate.ShardedFilter.create(process.client, **process.case["sharded"], **call.arguments)
-                process.objects["sharded"] = made
-                return None
-        return result_of(call, perform(process, call, function))
+        if call.name == "guard.changed":
+            with process.guard.changed(*item_list(call.arguments["ids"])):
+                return function()
+        return result_of(process, call, perform(process, call, function))
 
     def close(self) -> None:
         for process in self.processes.values():
@@ -171,8 +155,8 @@ class Threads:
 class Tasks(Threads):
     """Calls as tasks of one event loop, which runs in a thread of its own."""
 
-    name = "tasks"
     abilities = Threads.abilities | {"cancel", "turns"}
+    module = bloomgate.asyncio
 
     def __init__(self, case: dict[str, Any], port: int, is_cluster: bool, options: dict[str, Any]) -> None:
         super().__init__(case, port, is_cluster, options)
@@ -180,17 +164,12 @@ class Tasks(Threads):
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
 
-    def process(self, name: str) -> Process:
-        if name not in self.processes:
-            self.processes[name] = Process(bloomgate.asyncio, self.connect(), self.case)
-        return self.processes[name]
-
     def connect(self) -> Any:
         if self.is_cluster:
             return redis.asyncio.RedisCluster(
                 host="127.0.0.1", port=self.port, socket_timeout=PATIENCE, retry=redis.asyncio.retry.Retry(NoBackoff(), 0)
             )
-        return bloomgate.asyncio.connect(f"redis://127.0.0.1:{self.port}", **self.options)
+        return super().connect()
 
     def start(self, process: str, calls: list[Call]) -> None:
         def ended(call: Call, task: asyncio.Task[Any]) -> None:
@@ -219,22 +198,11 @@ class Tasks(Threads):
             outcome = await asyncio.wrap_future(call.begin_function(argument[0] if argument else None))
             return process.outcome(argument, outcome)
 
-        ids = item_list(call.arguments["ids"]) if "ids" in call.arguments else []
-        match call.name:
-            case "guard.changed":
-                async with process.guard.changed(*ids):
-                    await function()
-                return None
-            case "sharded.open":
-                made = await bloomgate.asyncio.ShardedFilter.open(process.client, **process.case["sharded"])
-                process.objects["sharded"] = made
-                return made.shards
-            case "sharded.create":
-                sharded = bloomgate.asyncio.ShardedFilter
-                process.objects["sharded"] = await sharded.create(process.client, **process.case["sharded"], **call.arguments)
-                return None
+        if call.name == "guard.changed":
+            async with process.guard.changed(*item_list(call.arguments["ids"])):
+                return await function()
         found = perform(process, call, function)
-        return result_of(call, await found if inspect.isawaitable(found) else found)
+        return result_of(process, call, await found if inspect.isawaitable(found) else found)
 
     def close(self) -> None:
         async def close() -> None:
@@ -278,6 +246,9 @@ def perform(process: Process, call: Call, function: Callable[..., Any]) -> Any:
         return process.module.plan(process.client, **given)
     if call.name == "fill_filter":
         return process.module.fill_filter(process.client, ids=item_list(given.pop("ids")), **in_seconds(given))
+    if call.name in ("sharded.open", "sharded.create"):
+        make = getattr(process.module.ShardedFilter, call.name.removeprefix("sharded."))
+        return make(process.client, **process.case["sharded"], **given)
     kind, _, method = call.name.partition(".")
     if method not in METHODS.get(kind, set()):
         raise SpecificationError(f"unknown call {call.name}")
@@ -301,8 +272,11 @@ def perform(process: Process, call: Call, function: Callable[..., Any]) -> Any:
     return run(**given)
 
 
-def result_of(call: Call, found: Any) -> Any:
+def result_of(process: Process, call: Call, found: Any) -> Any:
     """Returns the result of a call as JSON would write it."""
+    if call.name in ("sharded.open", "sharded.create"):
+        process.sharded = found
+        return found.shards if call.name == "sharded.open" else None
     if call.name == "filter.dump":
         return {"hex": call.arguments["into"].getvalue().hex()}
     if call.name == "item_bytes":
