@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { createClientPool, createSentinel } from "redis";
-import { BadDump, type Client, Filter, FilterExists, FilterFull, FilterMissing, ModuleMissing, plan } from "../src/index.js";
+import { type Client, Filter, ModuleMissing, plan } from "../src/index.js";
 import { LIBRARIES, openClient } from "./clients.js";
 import { Cleanup, Server, startServer } from "./server.js";
 
@@ -24,12 +24,9 @@ for (const library of LIBRARIES) {
 
       test("items and batches", async () => {
         const seen = new Filter(client, "items");
-        assert.equal(await seen.reserve(0.001, 10_000), true);
-        assert.equal(await seen.reserve(0.5, 7, { existOk: true }), false);
-        await assert.rejects(seen.reserve(0.001, 10_000), FilterExists);
-        assert.deepEqual([await seen.add("a"), await seen.add(Buffer.from("a")), await seen.exists("a")], [true, false, true]);
-        assert.equal(await seen.exists(Uint8Array.of(0xff, 0)), false);
-        assert.deepEqual(await seen.addMany(["b", 17, 17n, "17", "b"]), [true, true, false, false, false]);
+        await seen.reserve(0.001, 10_000);
+        await seen.add("a");
+        assert.deepEqual(await seen.addMany([Buffer.from("a"), 17, 17n, "17"]), [false, true, false, false]);
         const numbers = Array.from({ length: 9000 }, (_, number) => number + 100);
         assert.ok((await seen.addMany(numbers)).filter(Boolean).length > 8900);
         assert.ok((await seen.existsMany(numbers)).every(Boolean));
@@ -41,28 +38,6 @@ for (const library of LIBRARIES) {
         }
         assert.deepEqual(await seen.addMany(generated()), [true, false]);
         assert.equal((await seen.info()).items, await seen.card());
-        assert.deepEqual(await seen.addMany([]), []);
-      });
-
-      test("the options of each kind", async () => {
-        const counting = new Filter(client, "counting");
-        await counting.reserve(0.01, 100, { counting: true });
-        await counting.addMany(["a", "a"]);
-        assert.equal(await counting.count("a"), 2);
-        assert.equal(await counting.delete("a"), true);
-        const keyed = new Filter(client, "keyed");
-        await keyed.reserve(0.01, 100, { hash: "siphash", ex: 1000 });
-        await keyed.addMany(["a", "b"]);
-        assert.deepEqual(await keyed.deleteMany(["a", "x"]), [true, false]);
-        assert.equal((await keyed.stats()).itemsDeleted, 1);
-        const windowed = new Filter(client, "windowed");
-        await windowed.reserve(0.01, 100, { window: 3600, sliding: true });
-        const stats = await windowed.stats();
-        assert.equal(stats.windowS, 3600);
-        assert.equal(stats.sliding, true);
-        assert.equal(stats.buckets.length, 1);
-        assert.equal(await windowed.rotate(), 0);
-        await assert.rejects(counting.reserve(0.01, 1, { colour: "red" } as object), TypeError);
       });
 
       test("numbers of a filter and of a plan", async () => {
@@ -78,21 +53,6 @@ for (const library of LIBRARIES) {
         assert.ok((await filter.debug())[0]?.startsWith("size:"));
       });
 
-      test("a batch that fails midway", async () => {
-        const filter = new Filter(client, "small");
-        await filter.reserve(0.0001, 3, { nonscaling: true });
-        await assert.rejects(filter.addMany(["a", "b", "c", "d", "e"]), (error) => {
-          assert.ok(error instanceof FilterFull);
-          assert.deepEqual(error.answers, [true, true, true, null, null]);
-          return true;
-        });
-        const missing = new Filter(client, "missing", { create: false });
-        await assert.rejects(missing.add("a"), FilterMissing);
-        await assert.rejects(missing.addMany("a"), TypeError);
-        await assert.rejects(missing.add(0.5), TypeError);
-        assert.equal(await missing.exists("a"), false);
-      });
-
       test("whole filters", async () => {
         const [one, two] = [new Filter(client, "one"), new Filter(client, "two")];
         for (const [filter, item] of [
@@ -103,10 +63,9 @@ for (const library of LIBRARIES) {
         }
         await one.merge("two");
         assert.deepEqual(await one.existsMany(["a", "b"]), [true, true]);
-        await one.clear();
-        assert.equal(await one.card(), 0);
-        assert.equal(await one.drop(), true);
-        assert.equal(await one.drop(), false);
+        const windowed = new Filter(client, "windowed");
+        await windowed.reserve(0.01, 100, { window: 3600 });
+        assert.equal(await windowed.rotate(), 0);
       });
 
       test("a dump into a file, and back", async (context) => {
@@ -120,19 +79,6 @@ for (const library of LIBRARIES) {
         const copy = new Filter(client, "copy");
         assert.ok((await copy.load(createReadStream(path))) > 100_000);
         assert.equal(await copy.card(), await filter.card());
-        await assert.rejects(copy.load(createReadStream(path)), FilterExists);
-        const bytes = await fs.readFile(path);
-        bytes[1000] = 1 ^ (bytes[1000] ?? 0);
-        await assert.rejects(copy.load([bytes], { replace: true }), BadDump);
-        assert.equal(await server.probe.exists("copy"), 0);
-        await assert.rejects(copy.load([(await fs.readFile(path)).subarray(0, -1)]), BadDump);
-        assert.equal(await server.probe.exists("copy"), 0);
-        await assert.rejects(copy.load([]), BadDump);
-      });
-
-      test("an error that the library reports", async () => {
-        await server.probe.set("text", "text");
-        await assert.rejects(new Filter(client, "text").exists("a"), /WRONGTYPE/);
       });
     });
   }
