@@ -1,7 +1,6 @@
 //! Replies to clients: values and errors.
 
 use std::ffi::{CStr, c_long};
-use std::fmt::Display;
 
 use redis_module::raw;
 
@@ -47,11 +46,6 @@ pub fn fraction(context: Context, number: f64) {
 /// Replies with any bytes.
 pub fn bytes(context: Context, bytes: &[u8]) {
     api::reply_bytes(context, bytes);
-}
-
-/// Replies with a text.
-pub fn text(context: Context, text: impl Display) {
-    bytes(context, Text::of(text).bytes());
 }
 
 /// Replies with null.

@@ -155,7 +155,8 @@ impl Changes {
 
     /// Whether nothing that a row depends on has changed since a stamp.
     pub fn is_safe(&self, row: &Row, stamp: Stamp) -> bool {
-        self.is_known(stamp) && [row.key.value(), row.item, row.filter].iter().all(|what| self.changed(*what) <= stamp)
+        self.is_known(stamp)
+            && [row.key.value(), row.item, row.filter].iter().all(|what| self.is_unchanged(*what, stamp))
     }
 
     /// Whether changes since a stamp are remembered.
@@ -190,13 +191,16 @@ impl Changes {
         (self.buckets, self.guarded) = (None, [0; 64]);
     }
 
-    /// When something has changed last. If its bucket does not remember it, this is the oldest change that it remembers, or 0 if it
-    /// has forgotten none.
-    fn changed(&self, what: What) -> Stamp {
+    /// Whether something has not changed since a stamp. If its bucket does not remember it, it may have changed when the oldest change
+    /// did that the bucket remembers.
+    fn is_unchanged(&self, what: What, stamp: Stamp) -> bool {
         let bucket = self.buckets.as_ref().and_then(|buckets| buckets.bytes().get(self.range(what)));
         let bucket = bucket.unwrap_or_default().as_chunks::<8>().0;
         let changes = || bucket.iter().map(|change| u64::from_le_bytes(*change));
-        changes().find(|change| is_of(*change, what)).or_else(|| changes().min()).map_or(0, |change| change >> TAG_BITS)
+        let is_before = |change: u64| change >> TAG_BITS <= stamp;
+        // Mostly nothing in the bucket has changed. Without branches, because four records are looked at for each lease.
+        changes().fold(true, |all, change| all & is_before(change))
+            || changes().find(|change| is_of(*change, what)).or_else(|| changes().min()).is_none_or(is_before)
     }
 
     /// The bytes of the bucket of something.
