@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::ffi::CStr;
+use std::io::Write as _;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
@@ -210,12 +211,17 @@ impl OwnedWords {
     }
 
     fn push(&mut self, word: EffectWord<'_>) {
-        let mut bytes = [0; TEXT_BYTES];
-        let mut rest = bytes.as_mut_slice();
-        // Every word fits.
-        let _ = word.write_to(&mut rest);
-        let left = rest.len();
-        self.push_bytes(bytes.get(..TEXT_BYTES - left).unwrap_or_default());
+        match word {
+            EffectWord::Bytes(word) => self.push_bytes(word),
+            EffectWord::Text(text) => {
+                let mut bytes = [0; TEXT_BYTES];
+                let mut rest = bytes.as_mut_slice();
+                // Every word fits.
+                let _ = write!(rest, "{text}");
+                let left = rest.len();
+                self.push_bytes(bytes.get(..TEXT_BYTES - left).unwrap_or_default());
+            }
+        }
     }
 
     fn push_bytes(&mut self, word: &[u8]) {

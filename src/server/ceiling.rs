@@ -81,15 +81,12 @@ impl ServerCeiling {
 impl Ceiling for ServerCeiling {
     fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64 {
         wait_for_freed_memory(self.context, asked_bytes);
-        if self.context.must_obey() {
+        let configured = config::max_filter_bytes();
+        if (configured == 0 && asked_bytes <= UNCHECKED_BYTES) || self.context.must_obey() {
             return u64::MAX;
         }
-        let configured = config::max_filter_bytes();
         if configured > 0 {
             return configured.saturating_sub(filter_bytes);
-        }
-        if asked_bytes <= UNCHECKED_BYTES {
-            return u64::MAX;
         }
         Memory::now(self.context).map_or(u64::MAX, |memory| memory.room(metrics::BYTES.get(), metrics::OBJECTS.get()))
     }
