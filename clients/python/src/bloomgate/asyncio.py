@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from .codec import Codec, V
 from .connection import aconnect as connect
 from .filling import TIMEOUT_S, fill_steps
-from .filter import FilterMethods, plan_steps, plan_words
+from .filter import FilterMethods, plan_steps
 from .flavours import TaskBatches, Tasks
 from .guard import GuardMethods, Id
 from .guard_many import ManyRows
@@ -20,7 +20,7 @@ from .guard_words import Fetched, GuardOptions, GuardWords, milliseconds
 from .items import Item, Items, Key, item_bytes
 from .replication import Durability
 from .replies import Plan
-from .sharded import ShardedMethods, create_steps, opened
+from .sharded import ShardedMethods, create_steps
 from .steps import AsyncClient, Signal, adrive, client_error
 from .turns import Turns
 from .words import Words
@@ -41,9 +41,8 @@ async def plan(
     **words: Unpack[Words],
 ) -> Plan:
     """Returns the size of a filter with these options once it has `items` items (BF.PLAN). Creates nothing."""
-    return await adrive(
-        client, client_error(client, is_async=True), plan_steps(plan_words(rate, capacity, items, tightening, words))
-    )
+    steps = plan_steps(rate, capacity, items, tightening, words)
+    return await adrive(client, client_error(client, is_async=True), steps)
 
 
 class Filter(FilterMethods, TaskBatches):
@@ -65,7 +64,7 @@ class ShardedFilter(ShardedMethods, TaskBatches):
     async def open(cls, client: AsyncClient, name: Key) -> ShardedFilter:
         """Opens a sharded filter that exists."""
         filter = cls(client, name)
-        await filter._run(opened())
+        await adrive(client, filter._error, filter._open())
         return filter
 
     @classmethod

@@ -9,7 +9,7 @@ from .filter import collect, with_answers
 from .guard_words import check_socket_timeout, filling_name
 from .items import Items, Key, item_bytes, windows_of
 from .replication import Durability
-from .steps import Ask, Call, Steps, next_window
+from .steps import Ask, Call, Steps, next_window, send
 from .words import Words, creation_words
 
 TIMEOUT_S = 3.0
@@ -27,9 +27,7 @@ def fill_steps(
     durability.check_client(client)
     check_socket_timeout(client, durability.timeout if durability.calls() else 0)
     name = filling_name(item_bytes(key))
-    [reserved] = yield Ask([Call(["BF.RESERVE", name, rate, capacity, *creation_words(words)])])
-    if isinstance(reserved, Exception):
-        raise named(reserved, name)
+    yield from send(Call(["BF.RESERVE", name, rate, capacity, *creation_words(words)]), name)
     new = 0
     while (window := (yield from next_window(source))) is not None:
         adds: list[Call[Any]] = [Call(["BF.INSERT", name, "NOCREATE", "SYNC", "ITEMS", *chunk]) for chunk in window]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from . import dump
@@ -10,7 +10,7 @@ from .errors import BadDump, BloomgateError, FilterExists, named
 from .flavours import Batches, ThreadBatches, many, method, single
 from .items import Item, Key, Window, item_bytes, refuse_single
 from .replies import Info, Plan, Stats, booleans, parse_info, parse_plan, parse_stats, text
-from .steps import Ask, Call, Client, Steps, client_error, drive, same
+from .steps import Ask, Call, Client, Steps, client_error, drive, same, send
 from .words import Word, Words, creation_words, insert_words
 
 if TYPE_CHECKING:
@@ -26,22 +26,14 @@ def nothing(_reply: Any) -> None:
     """Reads the reply of commands that answer OK."""
 
 
-def plan_words(rate: float, capacity: int, items: int | None, tightening: float | None, words: Words) -> list[Word]:
+def plan_steps(rate: float, capacity: int, items: int | None, tightening: float | None, words: Words) -> Steps[Plan]:
     # As text, because a cluster's client looks for a subcommand here.
     command: list[Word] = ["BF.PLAN", str(rate), capacity, *creation_words(words)]
     if tightening is not None:
         command += ["TIGHTENING", tightening]
     if items is not None:
         command += ["ITEMS", items]
-    return command
-
-
-def plan_steps(command: Sequence[Word]) -> Steps[Plan]:
-    [found] = yield Ask([Call(command, parse_plan, keyless=True)])
-    if isinstance(found, Exception):
-        raise found
-    result: Plan = found
-    return result
+    return send(Call(command, parse_plan, keyless=True))
 
 
 def plan(
@@ -54,7 +46,7 @@ def plan(
     **words: Unpack[Words],
 ) -> Plan:
     """Returns the size of a filter with these options once it has `items` items (BF.PLAN). Creates nothing."""
-    return drive(client, client_error(client), plan_steps(plan_words(rate, capacity, items, tightening, words)))
+    return drive(client, client_error(client), plan_steps(rate, capacity, items, tightening, words))
 
 
 class FilterMethods(Batches):
@@ -223,11 +215,7 @@ class FilterMethods(Batches):
 
     def _one(self, parse: Callable[[Any], T], *words: Word, wait_s: float = 0.0) -> Steps[T]:
         """Sends a command whose first argument is the key."""
-        [found] = yield Ask([Call([words[0], self.key, *words[1:]], parse)], wait_s=wait_s)
-        if isinstance(found, Exception):
-            raise named(found, self.key)
-        result: T = found
-        return result
+        return send(Call([words[0], self.key, *words[1:]], parse), self.key, wait_s)
 
     def _add_window(self, window: Window) -> Steps[list[bool]]:
         if self.create:

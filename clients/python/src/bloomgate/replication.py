@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .log import logger
 from .steps import Ask, Call, Steps, is_cluster
-
-logger = logging.getLogger("bloomgate")
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,12 @@ def fields(reply: Any) -> dict[str, Any]:
     return {text(name): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
 
 
+def whole(found: dict[str, Any], name: str) -> int | None:
+    """Returns a whole number, or None if the field is missing or null."""
+    value = found.get(name)
+    return None if value is None else int(value)
+
+
 def booleans(reply: Any) -> list[bool | None]:
     """Converts an array of 1 and 0. An error in it, which can only be the last element, becomes None."""
     return [None if isinstance(answer, Exception) else bool(answer) for answer in reply]
@@ -96,44 +102,41 @@ def booleans(reply: Any) -> list[bool | None]:
 def parse_info(reply: Any) -> Info:
     """Reads BF.INFO without a field. A client whose `bf()` was called returns an object of redis-py's."""
     if hasattr(reply, "insertedNum"):
-        expansion = reply.expansionRate
-        return Info(reply.capacity, reply.size, reply.filterNum, reply.insertedNum, expansion)
+        return Info(reply.capacity, reply.size, reply.filterNum, reply.insertedNum, reply.expansionRate)
     found = fields(reply)
     return Info(
         capacity=int(found["Capacity"]),
         size_bytes=int(found["Size"]),
         layers=int(found["Number of filters"]),
         items=int(found["Number of items inserted"]),
-        expansion=None if found["Expansion rate"] is None else int(found["Expansion rate"]),
+        expansion=whole(found, "Expansion rate"),
     )
 
 
 def parse_layer(reply: Any) -> Layer:
     found = fields(reply)
-    items, fill = found.get("Number of items inserted"), found.get("Fill")
+    fill = found.get("Fill")
     return Layer(
         capacity=int(found["Capacity"]),
         size_bytes=int(found["Size"]),
         hashes=int(found["Hashes"]),
-        items=None if items is None else int(items),
+        items=whole(found, "Number of items inserted"),
         fill=None if fill is None else float(fill),
     )
 
 
 def parse_bucket(reply: Any) -> Bucket:
     found = fields(reply)
-    begin, end = found.get("Begin"), found.get("End")
     return Bucket(
         slot=int(found["Slot"]),
         items=int(found["Number of items inserted"]),
-        begin_ms=None if begin is None else int(begin),
-        end_ms=None if end is None else int(end),
+        begin_ms=whole(found, "Begin"),
+        end_ms=whole(found, "End"),
     )
 
 
 def parse_stats(reply: Any) -> Stats:
     found = fields(reply)
-    deleted, room, window = (found.get(name) for name in ("Number of items deleted", "Room for items deleted", "Window"))
     return Stats(
         kind=text(found["Kind"]),
         layout=text(found["Layout"]),
@@ -146,9 +149,9 @@ def parse_stats(reply: Any) -> Stats:
         size_bytes=int(found["Size"]),
         pending_bytes=int(found["Size of pending adds"]),
         layers=tuple(map(parse_layer, found["Layers"])),
-        items_deleted=None if deleted is None else int(deleted),
-        room_for_deleted=None if room is None else int(room),
-        window_s=None if window is None else int(window),
+        items_deleted=whole(found, "Number of items deleted"),
+        room_for_deleted=whole(found, "Room for items deleted"),
+        window_s=whole(found, "Window"),
         sliding=bool(found.get("Sliding", False)),
         buckets=tuple(map(parse_bucket, found.get("Buckets", ()))),
     )

@@ -13,7 +13,7 @@ from .filter import LONG_S, collect, nothing, with_answers
 from .flavours import Batches, ThreadBatches, method, single
 from .items import Item, Key, Window, item_bytes, windows
 from .replies import Info, parse_info
-from .steps import Ask, Call, Client, Steps, client_error, drive, same
+from .steps import Ask, Call, Client, Steps, client_error, drive, same, send
 from .words import Word, Words, creation_words
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ def first_error(found: Sequence[Any], keys: Sequence[bytes]) -> None:
 
 def read_count(name: Key) -> Steps[int | None]:
     """Returns the number of shards, or None if there is no such sharded filter."""
-    [found] = yield Ask([Call(["GET", count_key(name)])])
-    if isinstance(found, Exception):
-        raise found
+    found: Any = yield from send(Call(["GET", count_key(name)]))
     if found is None:
         return None
     try:
@@ -81,10 +79,7 @@ def read_count(name: Key) -> Steps[int | None]:
 def create_steps(name: Key, rate: float, capacity: int, shards: int, resume: bool, words: Words) -> Steps[None]:
     check_shards(shards)
     reserve: list[Word] = [rate, shard_capacity(capacity, shards), *creation_words(words)]
-    [new] = yield Ask([Call(["SET", count_key(name), shards, "NX"], bool)])
-    if isinstance(new, Exception):
-        raise new
-    if not new:
+    if not (yield from send(Call(["SET", count_key(name), shards, "NX"], bool))):
         there = yield from read_count(name)
         if not resume or there != shards:
             raise FilterExists(f"{name!r}: there is a sharded filter of {there} shards")
@@ -256,8 +251,7 @@ class ShardedMethods(Batches):
     def drop(self) -> Steps[None]:
         """Deletes all shards and their number."""
         # The number first: without it the filter cannot be opened.
-        [found] = yield Ask([Call(["UNLINK", count_key(self.name)], nothing)])
-        first_error([found], [count_key(self.name)])
+        yield from send(Call(["UNLINK", count_key(self.name)]), count_key(self.name))
         yield from self._each_shard(lambda key: Call(["UNLINK", key], nothing))
 
     @method
@@ -265,10 +259,7 @@ class ShardedMethods(Batches):
         """Adds this filter's items to the sharded filter `destination`, which is created if it is missing. Raises ValueError if
         it has another number of shards. Both need the same rate, capacity and seed."""
         yield from self._verify()
-        [new] = yield Ask([Call(["SET", count_key(destination), self.shards, "NX"], bool)])
-        if isinstance(new, Exception):
-            raise new
-        if not new:
+        if not (yield from send(Call(["SET", count_key(destination), self.shards, "NX"], bool))):
             other = ShardedMethods(destination)
             yield from other._open()
             if other.shards != self.shards:
@@ -287,29 +278,16 @@ class ShardedMethods(Batches):
         yield from self._verify()
         for shard in range(self.shards):
             source, copy = shard_key(self.name, shard), shard_key(self.name, shard + self.shards)
-            yield from run(["UNLINK", copy])
+            yield from send(Call(["UNLINK", copy]), copy)
             iterator = 0
             while True:
-                record = yield from run(["BF.SCANDUMP", source, iterator])
+                record: Any = yield from send(Call(["BF.SCANDUMP", source, iterator]), source, LONG_S)
                 iterator, data = int(record[0]), bytes(record[1])
                 if iterator == 0:
                     break
-                yield from run(["BF.LOADCHUNK", copy, iterator, data])
-        yield from run(["SET", count_key(self.name), 2 * self.shards])
+                yield from send(Call(["BF.LOADCHUNK", copy, iterator, data]), copy, LONG_S)
+        yield from send(Call(["SET", count_key(self.name), 2 * self.shards]), count_key(self.name))
         self.shards *= 2
-
-
-def run(words: list[Word]) -> Steps[Any]:
-    [found] = yield Ask([Call(words)], wait_s=LONG_S)
-    if isinstance(found, Exception):
-        raise named(found, words[1])
-    return found
-
-
-def opened() -> Steps[None]:
-    """Does nothing: a filter is opened before its first operation."""
-    return
-    yield
 
 
 class ShardedFilter(ShardedMethods, ThreadBatches):
@@ -327,7 +305,7 @@ class ShardedFilter(ShardedMethods, ThreadBatches):
     def open(cls, client: Client, name: Key) -> ShardedFilter:
         """Opens a sharded filter that exists."""
         filter = cls(client, name)
-        filter._run(opened())
+        drive(client, filter._error, filter._open())
         return filter
 
     @classmethod

@@ -15,7 +15,7 @@ from concurrent.futures import wait as wait_for_futures
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from .errors import ModuleMissing
+from .errors import ModuleMissing, named
 from .items import Window, Windows
 from .replies import text
 from .words import Word
@@ -155,6 +155,15 @@ def next_window(source: Windows) -> Steps[Window | None]:
         window: Window | None = yield Do(lambda: anext(source, None))
         return window
     return next(source, None)
+
+
+def send(call: Call[T], key: object = None, wait_s: float = 0.0) -> Steps[T]:
+    """Sends one command. Raises its error, by the name that it has in this package for a key."""
+    [found] = yield Ask([call], wait_s=wait_s)
+    if isinstance(found, Exception):
+        raise named(found, key) if key is not None else found
+    result: T = found
+    return result
 
 
 def client_error(client: object, *, is_async: bool = False) -> type[Exception]:
