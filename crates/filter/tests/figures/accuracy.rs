@@ -386,6 +386,46 @@ fn a_filter_of_a_thousand_equal_layers_keeps_its_rate() {
     measure_grown(1e-2, 1000, 1, &[1_000_000]);
 }
 
+/// Not only on average: the first layers stay in every lookup for ever, so a filter whose first items set many cells is a little worse for
+/// its whole life. Each filter is measured by its fill at every size up to its last. The larger sizes are for a few filters in an
+/// ordinary run, and for 300 and 40 with more effort.
+#[test]
+fn no_filter_that_grew_exceeds_its_rate() {
+    const RATE: f64 = 0.01;
+    let [large, largest] = if effort() > 1.0 { [300, 40] } else { [6, 0] };
+    let sizes: [(u64, u32); 5] = [(100, 300), (1000, 300), (12_700, 300), (409_500, large), (10_000_000, largest)];
+    // The bits per item of capacity that the filter may take once it has grown, but not further than its 17 first layers.
+    for (first, most_bits) in [(10, 17.0), (100, 17.0), (1000, 20.5)] {
+        // Those with the most sizes first, so that none runs alone at the end.
+        let seeds: Vec<u32> = (0..300).collect();
+        let found = in_parallel(&seeds, |&number| {
+            let scaling = Scaling::from_expansion(2);
+            let mut filter = BloomFilter::new(RATE, first, scaling, 1000 + number, &Unlimited).unwrap();
+            let mut offered = 0;
+            let at = sizes.iter().take_while(|(_, filters)| number < *filters).map(|&(items, _)| {
+                fill(&mut filter, items, &mut offered);
+                let bits = filter.cells_bytes() as f64 * 8.0 / filter.total_capacity() as f64;
+                (chain_rate_by_fill(&filter) / RATE, bits)
+            });
+            at.collect::<Vec<_>>()
+        });
+        for (size, (items, _)) in sizes.into_iter().enumerate() {
+            let ratios: Vec<f64> = found.iter().filter_map(|at| Some(at.get(size)?.0)).collect();
+            let Some((_, bits)) = found[0].get(size) else { continue };
+            let (count, mean) = (ratios.len(), ratios.iter().sum::<f64>() / ratios.len() as f64);
+            let deviation = (ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum::<f64>() / count as f64).sqrt();
+            let most = ratios.iter().copied().fold(0.0, f64::max);
+            println!(
+                "from {first:>4} to {items:>8}: {count} filters have {mean:.3} of the rate, deviation {deviation:.3}, at most \
+                 {most:.3}; {bits:.2} bits per item of capacity"
+            );
+            assert!(mean < 1.0 && most <= 1.05, "from {first} to {items}: {mean}, at most {most}");
+            let is_grown = (12_700..1_000_000).contains(&items);
+            assert!(!is_grown || *bits <= most_bits, "from {first} to {items}: {bits} bits");
+        }
+    }
+}
+
 #[test]
 fn the_rates_of_a_chain_add_up_to_the_requested_one() {
     let model = Model::new();
@@ -393,15 +433,14 @@ fn the_rates_of_a_chain_add_up_to_the_requested_one() {
     let chains = [(100, 2), (100, 4), (1000, 1), (1000, 2), (100_000, 2), (100_000, 10)];
     let rates = [0.25, 0.1, 1e-2, 1e-4, 1e-8, 1e-12];
     let old = rates.iter().flat_map(|&rate| chains.map(|(first, expansion)| (rate, (One, first, expansion))));
-    // First layers with the second policy, those included that a scan of all capacities found closest to their rate.
-    let new = [0.1, 0.01, 0.003, 0.0015, 0.001].into_iter().flat_map(|rate| {
-        let is_new = move |first: &u64| NativeSpec::murmur3(rate, *first, Scaling::from_expansion(2), 0).policy == Two;
+    // First layers with the second policy, those included that a scan found closest to their rate.
+    let new = [0.25, 0.1, 1e-2, 1e-3, 1e-4].into_iter().flat_map(|rate| {
         let expansion = |first: u64| [1, 2, 4][usize::try_from(first % 3).unwrap()];
-        [64, 70, 71, 79, 85, 100, 106, 119, 128, 129]
-            .into_iter()
-            .filter(is_new)
-            .map(move |first| (rate, (Two, first, expansion(first))))
+        [1, 16, 50, 60, 70, 100, 106, 118, 128].map(|first| (rate, (Two, first, expansion(first))))
     });
+    for (rate, first, policy) in [(1e-4, 128, Two), (9.9e-5, 128, One), (1e-2, 129, One)] {
+        assert_eq!(NativeSpec::murmur3(rate, first, Scaling::from_expansion(2), 0).policy, policy);
+    }
     let jobs: Vec<_> = old.chain(new).collect();
     let sums = in_parallel(&jobs, |&(rate, (policy, first, expansion))| {
         let scaling = Scaling::from_expansion(expansion);
@@ -441,13 +480,13 @@ fn a_filter_takes_no_more_memory_than_promised() {
     );
     println!("grown from 100 to 10,000,000 at 1e-2: {far:.2} bits an item in {} layers", grown.layers().len());
     assert!(
-        empty <= 240 && default.allocated_bytes() <= empty + 63,
+        empty <= 304 && default.allocated_bytes() <= empty + 63,
         "{empty} bytes and {} with padding",
         default.allocated_bytes()
     );
     assert!(hundredth <= 11.03, "{hundredth} bits an item");
     assert!(thousandth <= 15.85, "{thousandth} bits an item");
-    assert!(far <= 26.0, "{far} bits an item");
+    assert!(far <= 21.7, "{far} bits an item");
 }
 
 /// Items choose their counters independently, so the value of a counter is Poisson distributed.
