@@ -59,11 +59,20 @@ fn a_clients_chain_ends_where_a_lookup_is_still_cheap() {
             let restored = format!("restored-{key}");
             assert_eq!(client.call(&[b"RESTORE".as_slice(), restored.as_bytes(), b"0", &payload]), ok());
         }
-        // RedisBloom's chains end by their rates, as they do there.
-        let (known, refusal) = fill(&mut client, "BF.INSERT redisbloom CAPACITY 1 EXPANSION 1 LAYOUT redisbloom ITEMS");
-        assert_eq!(refusal, error("ERR the error rate of the filter or of its next layer is too low"));
-        assert_eq!(layers(&mut client, "redisbloom"), 1067);
-        assert!(client.batched(&[b"BF.MEXISTS", b"redisbloom"], &known).iter().all(|&present| present));
+        // RedisBloom's chains end by their rates, as they do there, and so do those of rates or ratios that are very low.
+        for (key, words, ends_at) in [
+            ("redisbloom", "CAPACITY 1 EXPANSION 1 LAYOUT redisbloom", 1067),
+            ("tight", "ERROR 1e-300 CAPACITY 1 EXPANSION 1 LAYOUT redisbloom", 78),
+            ("tighter", "CAPACITY 2 EXPANSION 1 TIGHTENING 1e-100", 4),
+        ] {
+            let (known, refusal) = fill(&mut client, &format!("BF.INSERT {key} {words} ITEMS"));
+            assert_eq!(refusal, error("ERR the error rate of the filter or of its next layer is too low"), "{key}");
+            assert_eq!(layers(&mut client, key), ends_at, "{key}");
+            let before = digest(&mut client, key);
+            assert_eq!(client.run(&format!("BF.ADD {key} item-{}", known.len())), refusal, "{key}");
+            assert_eq!(digest(&mut client, key), before, "{key}");
+            assert!(client.batched(&[b"BF.MEXISTS", key.as_bytes()], &known).iter().all(|&present| present), "{key}");
+        }
         let before = client.run("DEBUG DIGEST");
         server.restart(Stop::Save);
         assert_eq!(server.connect().run("DEBUG DIGEST"), before);

@@ -16,8 +16,7 @@ use crate::transfer::contrary;
 
 use testing::nodes::{id, pair, slot, state};
 use testing::{
-    Connection, Reply, Rng, Server, Version, error, eventually, figures, integer, load_record, nil, ok,
-    on_every_server, on_servers_with, records,
+    Connection, Reply, Rng, Server, Version, eventually, figures, integer, nil, ok, on_every_server, on_servers_with,
 };
 
 /// Every layout, hash and kind that forgets nothing during a test: a name for keys, and the options with which BF.INSERT
@@ -92,54 +91,6 @@ pub fn cut_and_flood(primary: &mut Connection, name: &str) {
 
 fn primary(program: &Path) -> Server {
     Server::with(program).line("repl-backlog-size 128kb").line("repl-diskless-sync yes").start()
-}
-
-#[test]
-fn a_partly_loaded_filter_is_replicated_across_cuts_of_every_kind() {
-    on_every_server(|program| {
-        let source = Server::start(program);
-        let mut client = source.connect();
-        let items: Vec<String> = (0..3000).map(|number| format!("item/{number}")).collect();
-        client.run("BF.INSERT native CAPACITY 1000 EXPANSION 4000 ITEMS x");
-        client.run("BF.INSERT redisbloom CAPACITY 10 EXPANSION 2 LAYOUT redisbloom ITEMS x");
-        let mut cuts = 0;
-        for key in ["native", "redisbloom"] {
-            client.batched(&[b"BF.MADD", key.as_bytes()], &items);
-            let records = records(&mut client, key);
-            let digest = client.run(&format!("DEBUG DIGEST-VALUE {key}"));
-            assert!(records.len() > 5, "{key}: {} records", records.len());
-            for load in ["disabled", "swapdb"] {
-                let server = primary(program);
-                let other =
-                    contrary(program).line("bf.layout redisbloom").line(&format!("repl-diskless-load {load}")).start();
-                let (mut primary, mut replica) = (server.connect(), other.connect());
-                follow(&mut replica, server.port);
-                for (number, record) in records.iter().enumerate() {
-                    assert_eq!(load_record(&mut primary, key, record), ok());
-                    if number == records.len() - 1 {
-                        break;
-                    }
-                    match number % 3 {
-                        0 => drop(primary.run("CLIENT KILL TYPE replica")),
-                        1 => cut_and_flood(&mut primary, &record.0.to_string()),
-                        _ => continue,
-                    }
-                    cuts += 1;
-                    catch_up(&mut primary, &mut replica);
-                    assert_equal(key, &mut primary, &mut replica);
-                    let reply = replica.run(&format!("BF.EXISTS {key} item/1"));
-                    assert_eq!(reply, error("ERR filter is still being loaded"));
-                }
-                // The replica takes over with the complete filter.
-                catch_up(&mut primary, &mut replica);
-                assert_equal(key, &mut primary, &mut replica);
-                assert_eq!(replica.run(&format!("DEBUG DIGEST-VALUE {key}")), digest);
-                assert_eq!(replica.run("REPLICAOF NO ONE"), ok());
-                assert_eq!(denied(&mut replica, key, &items), 0);
-            }
-        }
-        figures(&format!("half a filter: {cuts} faults injected, cuts in the middle of a load"));
-    });
 }
 
 #[test]

@@ -225,58 +225,6 @@ fn a_million_items_in_one_command() {
     });
 }
 
-/// Adds until there is an error. Returns its text and the items that were added.
-fn grow_to_the_end(client: &mut Connection, key: &str) -> (String, Vec<String>) {
-    let mut items = Vec::new();
-    for batch in 0..20 {
-        let words: Vec<String> = (0..1000).map(|number| format!("item {batch}/{number}")).collect();
-        let head = ["BF.MADD".to_owned(), key.to_owned()];
-        let reply = client.call(&head.into_iter().chain(words.iter().cloned()).collect::<Vec<_>>());
-        let answers = reply.elements();
-        if let Some(last) = answers.last().filter(|last| last.is_error()) {
-            items.extend_from_slice(&words[..answers.len() - 1]);
-            return (last.error_text().to_owned(), items);
-        }
-        items.extend(words);
-    }
-    panic!("{key}: 20000 items in layers of 1");
-}
-
-#[test]
-fn a_layer_beyond_the_limit_is_a_clear_error_and_the_filter_still_answers() {
-    with_client(|_, client| {
-        let mut rng = Rng::new(4);
-        for (key, line) in [
-            ("native", "BF.RESERVE native 0.01 1 EXPANSION 1"),
-            ("redisbloom", "BF.RESERVE redisbloom 0.01 1 EXPANSION 1 LAYOUT redisbloom"),
-            ("valkey-bloom", "BF.INSERT valkey-bloom ERROR 0.01 CAPACITY 1 EXPANSION 1 TIGHTENING 0.5"),
-            // Rates that become too low: more than 1100 hashes, or no number above zero.
-            ("tight", "BF.RESERVE tight 1e-300 1 EXPANSION 1 LAYOUT redisbloom"),
-            ("tighter", "BF.INSERT tighter ERROR 0.01 CAPACITY 2 EXPANSION 1 TIGHTENING 1e-100"),
-        ] {
-            assert!(!client.run(line).is_error(), "{line}");
-            let (text, items) = grow_to_the_end(client, key);
-            assert_clear(&text, line);
-            let digest = client.run(&format!("DEBUG DIGEST-VALUE {key}"));
-            let layers = client.run(&format!("BF.INFO {key}")).field("Number of filters").number();
-            eprintln!("{key}: {layers} layers, {} items, then {text:?}", items.len());
-            assert!(layers > 100 || key.starts_with("tight") && layers > 3, "{key}: {layers} layers");
-            for _ in 0..10 {
-                let stranger = format!("stranger {}", rng.number());
-                let again = client.run(&format!("BF.CARD {key}"));
-                let reply = client.call(&["BF.ADD", key, &stranger]);
-                assert!(!reply.is_error() || reply.error_text() == text, "{key}: {reply:?}");
-                assert_eq!(client.run(&format!("BF.CARD {key}")), again, "{key}");
-            }
-            assert_eq!(hits(client, key, &items), items.len(), "{key}");
-            assert_eq!(client.run(&format!("DEBUG DIGEST-VALUE {key}")), digest, "{key}");
-        }
-        let whole = client.run("DEBUG DIGEST");
-        assert_eq!(client.run("DEBUG RELOAD"), ok());
-        assert_eq!(client.run("DEBUG DIGEST"), whole);
-    });
-}
-
 // An attacker who tries to pass a filter with ids picked in advance on a filter of their own, or with ids constructed from a
 // member. A separate random seed per filter stops the former. Nothing stops the latter, because the hash has collisions for
 // every seed, as the README says. Filters with HASH siphash and those of valkey-bloom's layout have a keyed hash without such
