@@ -90,51 +90,6 @@ fn what_was_added_is_always_found() {
     });
 }
 
-#[test]
-fn a_client_library_sees_the_same() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.library_client(2);
-        let mut rng = Rng::new(7);
-        let mut added = HashSet::new();
-        for _ in 0..50 {
-            let links: Vec<String> = (0..200).map(|_| format!("https://example.org/{}", rng.below(20_000))).collect();
-            let mut command = redis::cmd("BF.MADD");
-            command.arg("seen").arg(&links);
-            let answers: Vec<bool> = command.query(&mut client).unwrap();
-            assert_eq!(answers.len(), links.len());
-            added.extend(links);
-        }
-        for link in &added {
-            let seen: bool = redis::cmd("BF.EXISTS").arg("seen").arg(link).query(&mut client).unwrap();
-            assert!(seen, "{link}");
-        }
-        let card: usize = redis::cmd("BF.CARD").arg("seen").query(&mut client).unwrap();
-        assert!(card <= added.len() && card as f64 > added.len() as f64 * 0.97, "{card} of {}", added.len());
-    });
-}
-
-#[test]
-fn many_clients_at_once_lose_nothing() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        std::thread::scope(|scope| {
-            for worker in 0..4 {
-                let mut client = server.connect();
-                scope.spawn(move || {
-                    let items: Vec<String> = (0..5000).map(|number| format!("{worker}/{number}")).collect();
-                    for batch in items.chunks(70) {
-                        client.batched(&[b"BF.MADD", b"k"], batch);
-                    }
-                    assert!(client.batched(&[b"BF.MEXISTS", b"k"], &items).iter().all(|&present| present));
-                });
-            }
-        });
-        let card = server.connect().run("BF.CARD k").number();
-        assert!((19_500..=20_000).contains(&card), "{card} items");
-    });
-}
-
 // BF.EXISTS, BF.MEXISTS and BF.CARD: the questions, which change nothing.
 
 #[test]

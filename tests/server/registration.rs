@@ -213,22 +213,6 @@ fn a_server_older_than_7_refuses_the_module_with_a_reason() {
     assert!(log.contains("Can't load module from"), "{log}");
 }
 
-#[test]
-fn the_module_stays_while_filters_may_be_there() {
-    with_client(|_, client| {
-        client.run("BF.ADD k a");
-        assert!(client.run("MODULE UNLOAD bf").is_error());
-        assert_eq!(client.run("BF.EXISTS k a").number(), 1);
-    });
-}
-
-#[test]
-fn unknown_commands_are_unknown() {
-    with_client(|_, client| {
-        assert!(client.run("BF.FROBNICATE k").error_text().starts_with("ERR unknown command"));
-    });
-}
-
 // What holds for all commands alike: the number of words, keys of other types, rights, and unknown subcommands.
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -311,6 +295,8 @@ fn a_key_of_another_type_is_left_alone() {
                 "BF.CLEAR k",
                 "BF.ROTATE k",
                 "BF.SCANDUMP k 0",
+                "BF.LOADCHUNK k 1 x",
+                "BF.LOAD k x",
             ] {
                 let line = line.replacen(" k", &format!(" {key}"), 1);
                 assert_eq!(client.run(&line), error(WRONG_TYPE), "{line}");
@@ -351,21 +337,6 @@ fn a_reader_may_look_and_not_write() {
             assert!(guard.run(line).error_text().starts_with("NOPERM"), "{line}");
         }
         assert_eq!(admin.run("BF.CARD k"), integer(1));
-    });
-}
-
-#[test]
-fn loadchunk_refuses_what_no_rewrite_wrote() {
-    with_client(|_, client| {
-        assert_eq!(client.run("BF.LOADCHUNK k x data"), error("ERR Second argument must be numeric"));
-        for data in ["", "x", "bloomgate", "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"] {
-            assert!(client.call(&["BF.LOADCHUNK", "k", "1", data]).is_error(), "{data:?}");
-            assert!(client.call(&["BF.LOADCHUNK", "k", "2", data]).is_error(), "{data:?}");
-        }
-        assert_eq!(client.run("EXISTS k"), integer(0));
-        client.run("SET string x");
-        assert!(client.run("BF.LOADCHUNK string 1 data").is_error());
-        assert_eq!(client.run("GET string").text(), "x");
     });
 }
 

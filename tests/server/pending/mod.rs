@@ -438,22 +438,6 @@ fn a_filter_that_goes_takes_its_adds_with_it() {
 }
 
 #[test]
-fn a_filter_that_is_elsewhere_keeps_its_adds() {
-    each_time(|_, client| {
-        assert_eq!(client.run("RENAME k r"), ok());
-        assert_has(client, "r", 0..MANY);
-        assert_eq!(client.run("MOVE r 3"), integer(1));
-        client.run("SELECT 3");
-        assert_has(client, "r", 0..MANY);
-        assert_eq!(client.run("SWAPDB 3 5"), ok());
-        client.run("SELECT 5");
-        assert_has(client, "r", 0..MANY);
-        add(client, "r", MANY..MANY + 100);
-        assert_has(client, "r", 0..MANY + 100);
-    });
-}
-
-#[test]
 fn copies_and_payloads_have_what_pends() {
     each_time(|server, client| {
         let digest = client.run("DEBUG DIGEST-VALUE k");
