@@ -36,7 +36,7 @@ filter = "{filter}"
 create = "0.000001 10000 HASH siphash"
 item = "{{id}}"
 cache-key = "{prefix}{{id}}"
-max-lag = "2s"
+max-lag = "10s"
 """
 
 
