@@ -1,6 +1,6 @@
 //! How a filter is created: the options of BF.RESERVE and BF.PLAN.
 
-use redis::Cmd;
+use redis::{Cmd, ToRedisArgs};
 
 /// How a filter is created. The server checks the values. docs/kinds.md describes the kinds of filters.
 ///
@@ -64,29 +64,31 @@ pub struct Insert {
     pub options: Options,
 }
 
+/// Appends the words whose values are given.
+fn write_values<T: ToRedisArgs>(command: &mut Cmd, words: impl IntoIterator<Item = (&'static str, Option<T>)>) {
+    for (word, value) in words {
+        if let Some(value) = value {
+            command.arg(word).arg(value);
+        }
+    }
+}
+
+/// Appends the words that are chosen.
+fn write_flags(command: &mut Cmd, words: impl IntoIterator<Item = (&'static str, bool)>) {
+    for (word, _) in words.into_iter().filter(|(_, is_set)| *is_set) {
+        command.arg(word);
+    }
+}
+
 impl Insert {
     /// Appends the options to a command.
     pub(crate) fn write(&self, command: &mut Cmd) {
         self.options.write(command);
         let floats = [("ERROR", self.rate), ("TIGHTENING", self.tightening)];
-        for (word, value) in floats {
-            if let Some(value) = value {
-                command.arg(word).arg(value.to_string());
-            }
-        }
-        for (word, value) in [("CAPACITY", self.capacity), ("VALIDATESCALETO", self.validate_scale_to)] {
-            if let Some(value) = value {
-                command.arg(word).arg(value);
-            }
-        }
-        if let Some(seed) = &self.seed32 {
-            command.arg("SEED").arg(seed);
-        }
-        for (word, is_set) in [("NOCREATE", self.nocreate), ("SYNC", self.sync)] {
-            if is_set {
-                command.arg(word);
-            }
-        }
+        write_values(command, floats.map(|(word, value)| (word, value.map(|value| value.to_string()))));
+        write_values(command, [("CAPACITY", self.capacity), ("VALIDATESCALETO", self.validate_scale_to)]);
+        write_values(command, [("SEED", self.seed32.as_ref())]);
+        write_flags(command, [("NOCREATE", self.nocreate), ("SYNC", self.sync)]);
     }
 }
 
@@ -94,11 +96,7 @@ impl Options {
     /// Appends the options to a command.
     pub(crate) fn write(&self, command: &mut Cmd) {
         let texts = [("SEED", &self.seed), ("LAYOUT", &self.layout), ("HASH", &self.hash)];
-        for (word, value) in texts {
-            if let Some(value) = value {
-                command.arg(word).arg(value);
-            }
-        }
+        write_values(command, texts.map(|(word, value)| (word, value.as_ref())));
         let numbers = [
             ("EXPANSION", self.expansion.map(u64::from)),
             ("WINDOW", self.window),
@@ -106,21 +104,13 @@ impl Options {
             ("EX", self.ex),
             ("PX", self.px),
         ];
-        for (word, value) in numbers {
-            if let Some(value) = value {
-                command.arg(word).arg(value);
-            }
-        }
+        write_values(command, numbers);
         let flags = [
             ("NONSCALING", self.nonscaling),
             ("ROLLING", self.rolling),
             ("SLIDING", self.sliding),
             ("COUNTING", self.counting),
         ];
-        for (word, is_set) in flags {
-            if is_set {
-                command.arg(word);
-            }
-        }
+        write_flags(command, flags);
     }
 }

@@ -8,8 +8,17 @@ use bloomgate_client::{BoxError, Codec, Error, GuardOptions, Insert, Options};
 
 use super::{Client, Filter, Guard, ShardedFilter};
 
+/// Calls all of them.
+pub async fn all(client: &Client) -> Result<(), Error> {
+    filters(client).await?;
+    sharded(client).await?;
+    counts(client).await?;
+    loaders(client).await?;
+    decoded_rows(client).await
+}
+
 /// The methods of filters.
-pub async fn filters(client: &Client) -> Result<(), Error> {
+async fn filters(client: &Client) -> Result<(), Error> {
     let (seen, other) = (Filter::new(client, "seen"), Filter::new(client, "other"));
     let options = Options { seed: Some("7".to_owned()), ex: Some(1000), ..Options::default() };
     let insert = Insert { rate: Some(0.001), capacity: Some(500), options, ..Insert::default() };
@@ -39,7 +48,7 @@ pub async fn filters(client: &Client) -> Result<(), Error> {
 }
 
 /// The methods of sharded filters.
-pub async fn sharded(client: &Client) -> Result<(), Error> {
+async fn sharded(client: &Client) -> Result<(), Error> {
     let seeded = Options { seed: Some("7".to_owned()), ..Options::default() };
     let mut links = wait!(ShardedFilter::create(client, "links", 0.01, 1000, 4, &seeded))?;
     wait!(links.add_many(0..100))?;
@@ -74,7 +83,7 @@ pub async fn sharded(client: &Client) -> Result<(), Error> {
 }
 
 /// The events that a guard counts.
-pub async fn counts(client: &Client) -> Result<(), Error> {
+async fn counts(client: &Client) -> Result<(), Error> {
     let options = Options { seed: Some("7".to_owned()), ..Options::default() };
     wait!(Filter::new(client, "users").reserve(0.0001, 1000, &options))?;
     wait!(Filter::new(client, "users").add(17))?;
@@ -98,7 +107,7 @@ pub async fn counts(client: &Client) -> Result<(), Error> {
 }
 
 /// A loader of the guard, or of a call.
-pub async fn loaders(client: &Client) -> Result<(), Error> {
+async fn loaders(client: &Client) -> Result<(), Error> {
     wait!(Filter::new(client, "rows").add_many(0..10))?;
     let row = |row: String| Ok::<_, Error>(Some(row.into_bytes()));
     let rows = Guard::new(client, "rows", GuardOptions::default())?;
@@ -127,7 +136,7 @@ impl Codec for Lower {
 }
 
 /// Every caller gets the decoded form of a row, the one that loads it and those without a server included.
-pub async fn decoded_rows(client: &Client) -> Result<(), Error> {
+async fn decoded_rows(client: &Client) -> Result<(), Error> {
     wait!(Filter::new(client, "decoded").add_many(0..10))?;
     for client in [client.clone(), Client::open("redis://127.0.0.1:1")?] {
         let guard = Guard::with_codec(&client, "decoded", Lower, GuardOptions::default())?;
