@@ -254,7 +254,7 @@ unsafe extern "C" fn copy(
 fn try_copy(context: Context, value: &Value) -> Result<Box<Stored>, Error> {
     if context.is_primary() {
         let size_bytes = value.contents().size_bytes;
-        ServerCeiling::of(context).allow(0, size_bytes, value.allocated_bytes().saturating_sub(size_bytes))?;
+        ServerCeiling::of(context).allow_blocks(0, size_bytes, value.allocated_bytes().saturating_sub(size_bytes))?;
     }
     value.try_clone().and_then(Stored::boxed)
 }

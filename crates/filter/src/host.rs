@@ -50,8 +50,13 @@ pub trait Ceiling {
         true
     }
 
-    /// Requests `asked_bytes` more for a filter of `filter_bytes`, to which the allocator adds `rounding_bytes`.
-    fn allow(&self, filter_bytes: u64, asked_bytes: u64, rounding_bytes: u64) -> Result<(), Error> {
+    /// Requests `asked_bytes` more for a filter of `filter_bytes`.
+    fn allow(&self, filter_bytes: u64, asked_bytes: u64) -> Result<(), Error> {
+        self.allow_blocks(filter_bytes, asked_bytes, 0)
+    }
+
+    /// Requests as much in large blocks, to which the allocator adds `rounding_bytes`.
+    fn allow_blocks(&self, filter_bytes: u64, asked_bytes: u64, rounding_bytes: u64) -> Result<(), Error> {
         let rounding_bytes = if self.counts_rounding() { rounding_bytes } else { 0 };
         let asked_bytes = asked_bytes.saturating_add(rounding_bytes);
         let available_bytes = self.available_bytes(filter_bytes, asked_bytes);

@@ -59,8 +59,8 @@ pub(crate) fn block_bytes(size_bytes: u64) -> u64 {
 }
 
 /// Returns the bytes that the allocator adds to blocks of these sizes.
-pub(crate) fn rounding_bytes(sizes: impl Iterator<Item = u64>) -> u64 {
-    sizes.map(|size| block_bytes(size).saturating_sub(size)).fold(0, u64::saturating_add)
+pub(crate) fn rounding_bytes(sizes: impl IntoIterator<Item = u64>) -> u64 {
+    sizes.into_iter().map(|size| block_bytes(size).saturating_sub(size)).fold(0, u64::saturating_add)
 }
 
 /// Returns the size to which jemalloc rounds a block up: there are four sizes for each doubling, and multiples of 16 up to 128.

@@ -95,7 +95,7 @@ impl<R: Rules> Chain<R> {
         }
         let totals = Totals::of(layers.clone())?;
         let rounding = rounding_bytes(layers.clone().map(|layer| layer.geometry.size_bytes()));
-        ceiling.allow(0, R::size_bytes(layers.len(), totals.cells_bytes), rounding)?;
+        ceiling.allow_blocks(0, R::size_bytes(layers.len(), totals.cells_bytes), rounding)?;
         let mut made = Layers::with_room(layers.len())?;
         for layer in layers {
             made.push(rules.empty_layer(&layer)?, totals)?;

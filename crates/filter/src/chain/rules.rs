@@ -83,9 +83,8 @@ pub(crate) fn check_layer<R: Rules>(
     }
     let before_bytes = if layers == 0 { 0 } else { R::size_bytes(layers, cells_bytes) };
     let grown_bytes = R::size_bytes(layers.saturating_add(1), cells_bytes.saturating_add(layer_bytes));
-    let (filter_bytes, asked_bytes) =
-        (before_bytes.saturating_add(entries_bytes), grown_bytes.saturating_sub(before_bytes));
-    ceiling.allow(filter_bytes, asked_bytes, rounding_bytes([layer_bytes].into_iter()))
+    let asked_bytes = grown_bytes.saturating_sub(before_bytes);
+    ceiling.allow_blocks(before_bytes.saturating_add(entries_bytes), asked_bytes, rounding_bytes([layer_bytes]))
 }
 
 /// How far a filter can grow.

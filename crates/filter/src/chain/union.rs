@@ -196,7 +196,7 @@ impl<R: Rules> Chain<R> {
             lacking().fold(self.cells_bytes(), |bytes, layer| bytes.saturating_add(layer.geometry.size_bytes()));
         let size_bytes = if own == 0 { 0 } else { R::size_bytes(own, self.cells_bytes()) };
         let rounding = rounding_bytes(lacking().map(|layer| layer.geometry.size_bytes()));
-        ceiling.allow(size_bytes, R::size_bytes(layers, cells_bytes).saturating_sub(size_bytes), rounding)?;
+        ceiling.allow_blocks(size_bytes, R::size_bytes(layers, cells_bytes).saturating_sub(size_bytes), rounding)?;
         reserve(&mut made, layers - own)?;
         for layer in lacking() {
             made.push(self.rules.empty_layer(&LayerDescription { items: 0, ..layer })?);

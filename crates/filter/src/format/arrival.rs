@@ -252,7 +252,7 @@ impl Arriving {
     fn take_entries(&mut self, content: Content<'_>, ceiling: &impl Ceiling) -> Result<(), Error> {
         let Content::Entries { bytes, is_last } = content else { return Err(Error::OutOfRange) };
         let run = hashes_in(bytes)?;
-        ceiling.allow(self.filter.size_bytes(), bytes.len() as u64, 0)?;
+        ceiling.allow(self.filter.size_bytes(), bytes.len() as u64)?;
         stored::take_entries(&mut self.filter, self.tables, &run)?;
         self.tables += usize::from(is_last);
         Ok(())

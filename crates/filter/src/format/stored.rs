@@ -152,7 +152,7 @@ pub(super) fn read_tables(filter: &mut Filter, source: &mut impl Source, ceiling
     }
     for part in 0..filter.part_count() {
         let mut left = source.u64()?;
-        ceiling.allow(filter.size_bytes(), left.saturating_mul(ENTRY_BYTES as u64), 0)?;
+        ceiling.allow(filter.size_bytes(), left.saturating_mul(ENTRY_BYTES as u64))?;
         while left > 0 {
             let run = hashes_in(source.bytes()?.as_ref())?;
             left = left.checked_sub(run.len() as u64).filter(|_| !run.is_empty()).ok_or(Error::WrongLength)?;

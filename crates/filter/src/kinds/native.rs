@@ -292,7 +292,7 @@ impl BloomFilter {
         if entries == 0 && self.deleted_entries() == 0 {
             return Ok(None);
         }
-        ceiling.allow(self.size_bytes(), entries.saturating_mul(size_of::<ItemHash>() as u64), 0)?;
+        ceiling.allow(self.size_bytes(), entries.saturating_mul(size_of::<ItemHash>() as u64))?;
         let mut table = try_box(Deleted::after(self.revision()))?;
         let mut readers = Vec::new();
         crate::memory::reserve(&mut readers, others.len() + 1)?;
