@@ -1,60 +1,157 @@
-//! The follower's loop: it receives transactions and hands them to its mode.
+//! The follower's loop: it receives transactions and hands them on, in eventual mode to the filter and the cache.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, bail, ensure};
-use redis::Cmd;
+use anyhow::{Context, Error, Result, ensure};
+use redis::{Cmd, cmd};
 
-use crate::config::{Config, Mode};
-use crate::fill::{fill, is_locked};
-use crate::journal::Journal;
+use crate::config::{self, Config, Keys, Mode};
+use crate::fill::{add, begin_fill, end_fill};
+use crate::journal::{Journal, Work, chunked, steps};
+use crate::log::{Lsn, Mark};
 use crate::metrics::{Metrics, State};
 use crate::names::counted;
-use crate::pgoutput::{self, Lsn, Mark};
 use crate::server::Lost;
-use crate::session::{self, Altered, Client, Publication, Snapshot, unfinished};
-use crate::slot::{Known, ensure_slot, is_busy, mark_unreadable, take_slot};
-use crate::store::{INTERVAL as PULSE, Position, Pulse, Replaced, Stopped, Store, has_filter};
-use crate::table::{Arrived, Table, Transaction, check_publication};
-use crate::wire::{Event, TEXT_SETTINGS, Wire, unanswered};
+use crate::store::{Position, Replaced, Stopped, Store, has_filter};
+use crate::table::{Arrived, Step, Table, Transaction};
 
 /// How often the list of running transactions is read while transactions wait.
 pub const VISIBILITY_INTERVAL: Duration = Duration::from_millis(1);
 /// The longest wait for the stream, so that a signal is noticed.
 pub const WAIT: Duration = Duration::from_millis(100);
-/// How long an answer may be on its way that PostgreSQL has sent.
-const LAST_WAIT: Duration = Duration::from_secs(1);
 /// The most commands in one transaction of the server for a group with many rows.
 const COMMANDS: usize = 10;
 /// The most steps that wait in memory before the stream is read on.
 const STEPS: usize = 50_000;
-/// A follower that holds the slot.
-pub struct Follower {
+/// How often the follower gives a sign of life. It continues while there is no heartbeat: during a fill, for example.
+pub const PULSE: Duration = Duration::from_secs(1);
+
+/// A database whose log is followed, or a tool that reads the log.
+pub trait Source: Sized {
+    /// What a process keeps for its next attempt.
+    type Memory: Default;
+
+    /// Connects, and checks the settings of the database.
+    /// An error of this and of the next two contains the statement that helps.
+    fn connect(config: &Config) -> Result<Self>;
+
+    /// Reads the definitions of tables, and checks that the log has their changes.
+    fn describe(&mut self, tables: &[config::Table]) -> Result<Vec<Table>>;
+
+    /// Takes the stream. While another follower has it, waits for that one to end or to fail. Returns false after a signal.
+    fn take(
+        &mut self,
+        config: &Config,
+        store: &mut Store,
+        tables: &[Table],
+        memory: &mut Self::Memory,
+        stopping: &AtomicBool,
+        metrics: &Metrics,
+    ) -> Result<bool>;
+
+    /// Whether a failure shows that the configuration was right: another attempt may succeed.
+    fn may_recover(memory: &mut Self::Memory, error: &Error) -> bool;
+
+    /// Removes what an attempt has left that failed before the first success.
+    fn abandon(_: &Config, _: &Self::Memory) {}
+
+    /// Prints how far the database has gone on without the follower.
+    fn print_status(config: &Config) -> Result<()>;
+
+    /// Returns the identity of the database, the beginning of a stored position.
+    fn system(&self) -> &str;
+
+    /// Returns the text for a place in the log that a later connection understands, without spaces.
+    fn text_of(&self, place: Lsn) -> String {
+        place.to_string()
+    }
+
+    /// Returns what is confirmed.
+    fn confirmed(&self) -> Lsn;
+
+    /// Confirms a place, if it is later than the last one: the database may forget what is before it.
+    fn confirm(&mut self, place: Lsn) -> Result<()>;
+
+    /// Gives a sign of life. A database ends the stream of a silent client.
+    fn sign(&mut self) -> Result<()>;
+
+    /// Takes the next event of the stream. Returns false after the timeout.
+    fn receive(&mut self, arrived: &mut Arrived, tables: &mut [Followed], timeout: Duration) -> Result<bool>;
+
+    /// Whether another event has already arrived.
+    fn has_event(&self) -> bool;
+
+    /// Counts the transactions that every new reader of the database sees, and all before them.
+    fn count_visible(&mut self, waiting: &VecDeque<Transaction>) -> Result<usize>;
+
+    /// Copies the items of all rows that are visible, and passes them on in batches, and none while the database is silent. Returns the
+    /// number of rows once the database keeps them.
+    fn copy(&mut self, table: &Table, pass: &mut dyn FnMut(&[Vec<u8>]) -> Result<()>) -> Result<u64>;
+
+    /// Whether a table was locked for longer than the follower waits.
+    fn is_locked(_: &Error) -> bool {
+        false
+    }
+
+    /// Reads the definitions of the tables; `None` if there is no table of the name.
+    fn definitions(&mut self, tables: &[Followed]) -> Result<Vec<Option<String>>>;
+
+    /// Returns the end of the log, and why there may be no heartbeat. The stream then tells when it has come there.
+    fn look(&mut self, mode: Mode) -> Result<(Lsn, Option<String>)>;
+
+    /// Whether the session has ended.
+    fn is_closed(&self) -> bool;
+
+    /// Returns for whom COMMIT does not wait in synchronous mode.
+    fn exceptions(&mut self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Returns for each table where the log goes on after its stored position, or why it does not.
+    fn locate(follower: &mut Follower<Self>, stored: &[Option<Position>]) -> Result<Vec<Result<Lsn, &'static str>>>;
+
+    /// Returns a place up to which every transaction is visible. `fills`: it is where filters begin that are filled now.
+    fn settle(follower: &mut Follower<Self>, fills: bool) -> Result<Lsn>;
+
+    /// Ends the start.
+    fn resumed(_: &mut Follower<Self>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Handles what has arrived.
+    fn advance(follower: &mut Follower<Self>, _is_stopping: bool) -> Result<()> {
+        follower.apply_visible()
+    }
+
+    /// Returns the place up to which readers see every change.
+    fn settled(follower: &Follower<Self>) -> Lsn {
+        follower.arrived.idle_position(follower.source.confirmed())
+    }
+
+    /// Fills the filter of a table whose rows show everything up to a place.
+    fn fill_again(follower: &mut Follower<Self>, index: usize, settled: Lsn) -> Result<()> {
+        follower.refill(index, settled)
+    }
+
+    /// Ends the work after a signal.
+    fn finish(_: &mut Follower<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A follower that holds the stream.
+pub struct Follower<S> {
     pub(super) mode: Mode,
-    pub(super) slot: String,
-    pub(super) publication: Publication,
-    pub(super) settings: tokio_postgres::Config,
-    pub(super) database: Client,
-    pub(super) wire: Wire,
+    pub(super) source: S,
     pub(super) store: Store,
     pub(super) tables: Vec<Followed>,
-    /// PostgreSQL's system identifier and timeline.
-    pub(super) system: String,
     pub(super) arrived: Arrived,
-    /// What is confirmed to PostgreSQL.
-    pub(super) confirmed: Lsn,
-    /// What is stored as every table's position, or is below it. Synchronous mode announces up to there.
-    pub(super) done: Lsn,
-    /// Announced transactions that are not released: their ends and 64-bit ids.
-    pub(super) announced: BTreeMap<Lsn, u64>,
-    /// The last one, and when it was taken.
-    pub(super) snapshot: Snapshot,
-    pub(super) last_look: Instant,
     pub(super) pulse: Pulse,
     pub(super) beat: Beat,
     pub(super) metrics: Arc<Metrics>,
@@ -69,6 +166,14 @@ pub struct Followed {
     pub(super) journal: Journal,
     pub(super) filter: FilterState,
     pub(super) altered: Option<Altered>,
+}
+
+/// A change of a table's definition.
+pub struct Altered {
+    /// The end of the log when the definition was read. The DDL is before it.
+    pub end: Lsn,
+    /// The new definition, or `None` if no table has the name.
+    pub definition: Option<String>,
 }
 
 impl Deref for Followed {
@@ -87,12 +192,16 @@ impl DerefMut for Followed {
 
 impl Followed {
     /// Returns the position that is stored on the server.
-    pub(super) fn stored(&self, system: &str) -> Position {
-        Position { origin: origin(system, self), lsn: self.position, last: self.mark }
+    pub(super) fn stored(&self, source: &impl Source) -> Position {
+        self.stored_at(source, self.position, self.mark)
+    }
+
+    fn stored_at(&self, source: &impl Source, place: Lsn, last: Mark) -> Position {
+        Position { origin: origin(source.system(), self), place: source.text_of(place), last }
     }
 
     /// Executes commands that change the filter. Fails if it is missing, unless that is known.
-    fn write(&self, store: &mut Store, commands: &[Cmd]) -> Result<()> {
+    pub(super) fn write(&self, store: &mut Store, commands: &[Cmd]) -> Result<()> {
         let replies = store.transact(&self.keys, self.epoch, commands)?;
         let is_missing = self.filter == FilterState::Missing;
         ensure!(is_missing || has_filter(&replies), "the filter {} is missing", self.keys.filter);
@@ -127,8 +236,6 @@ pub struct Beat {
     pub(super) next: Instant,
     /// A position in the log, and the servers' times (in milliseconds, for each table) before it was read.
     pub(super) pending: Option<(Lsn, Vec<u64>)>,
-    /// The end of the log when it was last read.
-    pub(super) log_end: Lsn,
     /// Why there is no heartbeat.
     pub(super) objection: Option<String>,
     /// Since when there has been no objection.
@@ -137,92 +244,94 @@ pub struct Beat {
 
 impl Beat {
     fn new(interval: Duration) -> Self {
-        Self { interval, next: Instant::now(), pending: None, log_end: Lsn(0), objection: None, fine_since: None }
+        Self { interval, next: Instant::now(), pending: None, objection: None, fine_since: None }
     }
 }
 
-impl Follower {
-    /// Connects, takes the slot, and fills the filters that need it. Waits while another follower has the slot.
+/// The sign of life, for the database and for other followers.
+pub struct Pulse {
+    next: Instant,
+    keys: Keys,
+    epoch: u64,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Pulse {
+    /// Gives a sign of life if the last one is a second old.
+    pub fn beat(&mut self, store: &mut Store, source: &mut impl Source) -> Result<()> {
+        if Instant::now() < self.next {
+            return Ok(());
+        }
+        source.sign()?;
+        self.show_alive(store)
+    }
+
+    /// Does so for other followers alone, while the database is read.
+    fn show_alive(&mut self, store: &mut Store) -> Result<()> {
+        if Instant::now() < self.next {
+            return Ok(());
+        }
+        self.next = Instant::now() + PULSE;
+        store.show_alive(&self.keys, self.epoch)
+    }
+
+    /// Fails after a signal.
+    pub fn ensure_running(&self) -> Result<()> {
+        if self.stopping.load(Relaxed) { Err(Stopped.into()) } else { Ok(()) }
+    }
+}
+
+impl<S: Source> Follower<S> {
+    /// Connects, takes the stream, and fills the filters that need it. Waits while another follower has the stream.
     pub fn start(
         config: &Config,
-        known: &mut Known,
+        memory: &mut S::Memory,
         stopping: &Arc<AtomicBool>,
         metrics: &Arc<Metrics>,
     ) -> Result<Self> {
-        let settings = config.settings()?;
-        let mut database = connect(&settings)?;
-        check_settings(config, &mut database)?;
-        let publication = Publication::named(&mut database, config.publication())?;
-        let read = |table| Table::of_catalogue(&mut database, table, &publication);
-        let tables = config.tables.iter().map(read).collect::<Result<Vec<_>>>()?;
-        check_publication(&mut database, &publication, &tables)?;
+        let mut source = S::connect(config)?;
+        let tables = source.describe(&config.tables)?;
         let mut store = Store::connect(config)?;
-        let mut wire = Wire::connect(&settings)?;
-        let system = wire.query("IDENTIFY_SYSTEM", unanswered)?;
-        let (Some(system_id), Some(timeline)) = (system.first(), system.get(1)) else {
-            bail!("IDENTIFY_SYSTEM has no reply")
-        };
-        let system = format!("{system_id} {timeline}");
-        ensure_slot(&mut database, &mut wire, &mut store, &tables, &config.slot, known, stopping)?;
-        if !take_slot(config, &mut database, &mut wire, &mut store, &tables, stopping, metrics)? {
+        if !source.take(config, &mut store, &tables, memory, stopping, metrics)? {
             return Err(Stopped.into());
         }
-        let arrived = Arrived::of_tables(&tables);
         let follow = |table: Table| {
             let epoch = store.begin_epoch(&table.keys)?;
             let (position, mark, journal) = (Lsn(0), Mark::default(), Journal::default());
             Ok(Followed { table, epoch, position, mark, journal, filter: FilterState::Complete, altered: None })
         };
         let tables = tables.into_iter().map(follow).collect::<Result<Vec<_>>>()?;
-        let confirmed: String = database
-            .query_one(
-                "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1",
-                &[&config.slot],
-            )?
-            .try_get(0)?;
-        let confirmed = confirmed.parse()?;
         let lag = tables.iter().map(|table| table.config.max_lag).min().unwrap_or(WAIT);
         let interval = (lag / 4).min(PULSE);
-        let first = tables.first().context("a table")?;
-        let pulse = Pulse::new(first.keys.clone(), first.epoch, stopping);
-        let mut follower = Self {
-            mode: config.mode,
-            slot: config.slot.clone(),
-            publication,
-            snapshot: Snapshot::take(&mut database)?,
-            last_look: Instant::now(),
-            arrived,
-            beat: Beat::new(interval),
-            announced: BTreeMap::new(),
-            settings,
-            done: confirmed,
-            database,
-            wire,
-            store,
-            tables,
-            system,
-            confirmed,
-            pulse,
-            metrics: Arc::clone(metrics),
-        };
+        let Followed { table, epoch, .. } = tables.first().context("a table")?;
+        // Those of the first table.
+        let (keys, epoch) = (table.keys.clone(), *epoch);
+        let pulse = Pulse { next: Instant::now(), keys, epoch, stopping: Arc::clone(stopping) };
+        let (arrived, beat, metrics) = (Arrived::default(), Beat::new(interval), Arc::clone(metrics));
+        let mut follower = Self { mode: config.mode, source, store, tables, arrived, pulse, beat, metrics };
         follower.resume()?;
         Ok(follower)
+    }
+
+    /// Gives a sign of life if the last one is a second old.
+    pub(super) fn pulse(&mut self) -> Result<()> {
+        self.pulse.beat(&mut self.store, &mut self.source)
     }
 
     pub(super) fn table(&mut self, index: usize) -> Result<&mut Followed> {
         self.tables.get_mut(index).context("a table")
     }
 
-    /// Continues where the last follower ended: releases what it announced, and fills the filters that need it.
+    /// Continues where the last follower ended, and fills the filters that need it.
     fn resume(&mut self) -> Result<()> {
-        self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
+        self.pulse()?;
         let mut unfit = Vec::new();
         let read = |table: &Followed| self.store.state(&table.keys);
         let (stored, exists): (Vec<_>, Vec<_>) =
             self.tables.iter().map(read).collect::<Result<Vec<_>>>()?.into_iter().unzip();
-        let is_in_log = self.find_in_log(&stored)?;
-        for (index, ((stored, exists), is_in_log)) in stored.into_iter().zip(exists).zip(is_in_log).enumerate() {
-            if let Some(reason) = self.check_position(index, stored, exists, is_in_log)? {
+        let places = S::locate(self, &stored)?;
+        for (index, ((stored, exists), place)) in stored.into_iter().zip(exists).zip(places).enumerate() {
+            if let Some(reason) = self.check_position(index, stored, exists, place)? {
                 unfit.push((index, reason));
             }
         }
@@ -230,97 +339,53 @@ impl Follower {
             // COMMITs may wait for what the last follower has announced and not confirmed.
             self.continue_from_positions()?;
         }
-        // A transaction that is confirmed and not visible yet would be missing in a filter that is filled now.
-        self.release_up_to(self.confirmed)?;
-        let mut end = self.confirmed;
-        if self.mode == Mode::Eventual && !unfit.is_empty() {
-            // The rows may have been rewritten since the confirmed position. What the log has until here is in the rows that are copied, and
-            // is skipped.
-            let text = "SELECT pg_current_wal_insert_lsn()::text";
-            end = end.max(self.database.query_one(text, &[])?.try_get::<_, &str>(0)?.parse()?);
-            self.await_running(|_| Ok(()))?;
-        }
+        let end = S::settle(self, !unfit.is_empty())?;
         for (index, reason) in unfit {
             let table = self.tables.get_mut(index).context("a table")?;
-            (table.position, table.mark) = (self.confirmed, Mark::nameless(end));
+            (table.position, table.mark) = (self.source.confirmed(), Mark::nameless(end));
             eprintln!("bloomgate: filling {} from {}: {reason}", table.config.filter, table.config.name);
-            match self.mode {
-                Mode::Eventual => self.refill(index, end)?,
-                Mode::Synchronous => {
-                    self.lose_filter(index)?;
-                    self.distrust(index)?;
-                }
+            S::fill_again(self, index, end)?;
+            if self.mode == Mode::Synchronous {
+                self.distrust(index)?;
             }
         }
         self.continue_from_positions()?;
-        if self.mode == Mode::Eventual { self.release_up_to(Lsn(u64::MAX)) } else { Ok(()) }
-    }
-
-    /// Waits until every transaction that is running now is visible or rolled back. One whose COMMIT waits for another standby may be
-    /// before the slot's position.
-    pub(super) fn await_running(&mut self, mut meanwhile: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
-        let (first, begin, mut is_told) = (unfinished(&mut self.database)?, Instant::now(), false);
-        while !unfinished(&mut self.database)?.is_disjoint(&first) {
-            if !is_told && begin.elapsed() >= Duration::from_secs(1) {
-                eprintln!("bloomgate: waiting for running transactions");
-                is_told = true;
-            }
-            self.pulse.ensure_running()?;
-            self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
-            meanwhile(self)?;
-            thread::sleep(10 * VISIBILITY_INTERVAL);
-        }
-        Ok(())
+        S::resumed(self)
     }
 
     fn continue_from_positions(&mut self) -> Result<()> {
-        self.done = self.tables.iter().map(|table| table.position).min().unwrap_or(self.confirmed);
-        self.confirm(self.done)
+        let confirmed = self.source.confirmed();
+        self.confirm(self.tables.iter().map(|table| table.position).min().unwrap_or(confirmed))
     }
 
-    /// Reads the position and the journal of a table. Returns why its filter must be filled, or `None`.
+    /// Whether a stored position belongs to this database and this table, whatever its definition was.
+    pub(super) fn has_origin(&self, index: usize, stored: Option<&Position>) -> bool {
+        let Some((table, stored)) = self.tables.get(index).zip(stored) else { return false };
+        stored.origin.rsplit_once(' ').map(|(table, _)| table)
+            == origin(self.source.system(), table).rsplit_once(' ').map(|(table, _)| table)
+    }
+
+    /// Takes over the stored position of a table. Returns why its filter must be filled, or `None`.
     fn check_position(
         &mut self,
         index: usize,
         stored: Option<Position>,
         exists: bool,
-        is_in_log: bool,
+        place: Result<Lsn, &'static str>,
     ) -> Result<Option<&'static str>> {
-        let table = self.tables.get(index).context("a table")?;
-        let origin = origin(&self.system, table);
-        let lsn = stored.as_ref().map_or(Lsn(0), |stored| stored.lsn);
-        let has_definition = stored.as_ref().is_some_and(|stored| stored.origin == origin);
-        let has_origin = stored.as_ref().is_some_and(|stored| {
-            let without_definition = |origin: &str| origin.rsplit_once(' ').map(|(table, _)| table.to_owned());
-            without_definition(&stored.origin) == without_definition(&origin)
-        });
-        let is_lost = !has_origin || lsn < self.confirmed || !is_in_log;
-        if is_lost {
-            if self.mode == Mode::Synchronous {
-                self.forget_values(index)?;
-            }
-        } else {
-            let journal = self.store.journal(&table.keys)?;
-            self.adopt(index, journal)?;
-        }
+        let has_origin = self.has_origin(index, stored.as_ref());
         let table = self.tables.get_mut(index).context("a table")?;
-        Ok(match &stored {
+        let origin = origin(self.source.system(), table);
+        Ok(match (&stored, place) {
             _ if !exists => Some("there is no filter"),
-            None => Some("it has no position"),
-            Some(_) if !has_origin => Some("it belongs to another database, timeline or table"),
-            Some(stored) if lsn >= self.confirmed && stored.last.xid == 0 && is_lost => {
-                Some("PostgreSQL was restarted right after it was filled")
-            }
-            Some(_) if lsn >= self.confirmed && is_lost => {
-                Some("PostgreSQL's log no longer has its last transaction: an older data directory was put back")
-            }
-            Some(_) if is_lost => Some("it is older than the slot: the server has lost data"),
-            Some(_) if !has_definition => Some("the table or its configuration was altered"),
-            Some(stored) => {
-                eprintln!("bloomgate: {} continues at {lsn}", table.config.name);
+            (None, _) => Some("it has no position"),
+            (Some(_), _) if !has_origin => Some("it belongs to another database, timeline or table"),
+            (Some(_), Err(reason)) => Some(reason),
+            (Some(stored), _) if stored.origin != origin => Some("the table or its configuration was altered"),
+            (Some(stored), Ok(place)) => {
+                eprintln!("bloomgate: {} continues at {}", table.config.name, stored.place);
                 report_inexact(table);
-                // Nothing is skipped after that transaction: a data directory that was put back may have others there.
-                (table.position, table.mark) = (stored.last.end.max(self.confirmed), stored.last);
+                (table.position, table.mark) = (place, stored.last);
                 None
             }
         })
@@ -328,26 +393,44 @@ impl Follower {
 
     /// Fills the filter of a table. Every transaction up to `lsn` must be visible; the stream's are skipped up to there.
     pub(super) fn refill(&mut self, index: usize, lsn: Lsn) -> Result<()> {
-        let table = self.tables.get_mut(index).context("a table")?;
-        let (position, confirmed) = (Position { lsn, ..table.stored(&self.system) }, self.confirmed);
         self.metrics.enter(State::Filling);
         let begin = Instant::now();
-        let (pulse, wire) = (&mut self.pulse, &mut self.wire);
-        let mut meanwhile = |store: &mut Store| {
-            pulse.ensure_running()?;
-            pulse.beat(store, wire, confirmed)
-        };
         let rows = loop {
-            match fill(&mut self.database, &mut self.store, table, table.epoch, &position, &mut meanwhile) {
-                Err(error) if is_locked(&error) => meanwhile(&mut self.store)?,
+            match self.fill(index, lsn) {
+                Err(error) if S::is_locked(&error) => {
+                    self.pulse.ensure_running()?;
+                    self.pulse()?;
+                }
                 result => break result?,
             }
         };
+        let table = self.tables.get_mut(index).context("a table")?;
         report_fill(table, rows, begin);
         self.metrics.count_fill();
         self.metrics.enter(State::Following);
         table.position = lsn;
         Ok(())
+    }
+
+    /// Fills the filter of a table from what is visible now, and stores the position. Those transactions that this cannot see are still to
+    /// come. The heartbeat and all cached values are deleted: the values may be older than what the stream still brings.
+    /// Returns the number of rows.
+    fn fill(&mut self, index: usize, lsn: Lsn) -> Result<u64> {
+        let Self { source, store, pulse, tables, .. } = self;
+        let followed = tables.get(index).context("a table")?;
+        let (table, epoch) = (&followed.table, followed.epoch);
+        let position = followed.stored_at(source, lsn, followed.mark);
+        begin_fill(store, table, epoch)?;
+        let rows = source.copy(table, &mut |items| {
+            add(store, &table.keys.filling, items)?;
+            pulse.ensure_running()?;
+            pulse.show_alive(store)
+        })?;
+        end_fill(store, table, epoch, &position, |store| {
+            pulse.ensure_running()?;
+            pulse.beat(store, source)
+        })?;
+        Ok(rows)
     }
 
     /// Follows the log until a signal.
@@ -360,29 +443,22 @@ impl Follower {
             } else {
                 self.receive()?;
             }
-            match self.mode {
-                Mode::Eventual => self.apply_visible()?,
-                Mode::Synchronous => {
-                    self.announce()?;
-                    self.release()?;
-                    if !is_stopping {
-                        self.fill_due()?;
-                    }
-                }
-            }
+            S::advance(self, is_stopping)?;
             self.beat()?;
             let open = self.tables.iter().map(|table| table.journal.len()).sum();
-            self.metrics.progress(self.arrived.end(), self.confirmed, self.arrived.waiting.len(), open);
+            self.metrics.progress(self.arrived.end(), self.source.confirmed(), self.arrived.waiting.len(), open);
             if is_stopping && self.arrived.waiting.is_empty() {
-                self.release_at_end()?;
-                return self.wire.confirm(self.confirmed, false);
+                S::finish(self)?;
+                return self.source.sign();
             }
         }
     }
 
     /// Reads what has arrived, or waits for it.
     fn receive(&mut self) -> Result<()> {
-        let timeout = if !self.announced.is_empty() || !self.arrived.waiting.is_empty() {
+        // What is announced is confirmed, and not settled before it is visible.
+        let is_open = S::settled(self) < self.source.confirmed();
+        let timeout = if is_open || !self.arrived.waiting.is_empty() {
             VISIBILITY_INTERVAL
         } else {
             self.beat.next.saturating_duration_since(Instant::now()).min(WAIT)
@@ -391,7 +467,7 @@ impl Follower {
     }
 
     pub(super) fn receive_within(&mut self, mut timeout: Duration) -> Result<()> {
-        while self.arrived.steps < STEPS && self.receive_event(timeout)? && self.wire.has_event() {
+        while self.arrived.steps < STEPS && self.receive_event(timeout)? && self.source.has_event() {
             timeout = Duration::ZERO;
         }
         Ok(())
@@ -399,28 +475,10 @@ impl Follower {
 
     /// Takes the next event of the stream. Returns false after the timeout.
     pub(super) fn receive_event(&mut self, timeout: Duration) -> Result<bool> {
-        let mut next = self.wire.next(timeout).map_err(mark_unreadable)?;
-        // A large transaction of other tables keeps PostgreSQL busy without a word.
-        if next.is_none() && self.wire.was_silent() && !is_busy(&mut self.database, &self.slot)? {
-            next = self.wire.next(LAST_WAIT).map_err(mark_unreadable)?;
-            if next.is_none() {
-                unanswered()?;
-            }
-        }
-        let Some(event) = next else { return Ok(false) };
-        match event {
-            Event::Data(bytes) => self.arrived.take(pgoutput::parse(bytes)?, &mut self.tables)?,
-            Event::Keepalive { end, must_reply } => {
-                self.arrived.keepalive(end);
-                if must_reply {
-                    self.wire.confirm(self.confirmed, false)?;
-                }
-            }
-        }
-        Ok(true)
+        self.source.receive(&mut self.arrived, &mut self.tables, timeout)
     }
 
-    /// Confirms a position to PostgreSQL once the server keeps what was written up to there.
+    /// Confirms a position to the source once the server keeps what was written up to there.
     pub(super) fn confirm(&mut self, position: Lsn) -> Result<()> {
         let begin = Instant::now();
         let mut is_told = false;
@@ -431,11 +489,10 @@ impl Follower {
                     is_told = true;
                 }
                 self.pulse.ensure_running()?;
-                self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
+                self.pulse.beat(&mut self.store, &mut self.source)?;
             }
         }
-        self.confirmed = self.confirmed.max(position);
-        self.wire.confirm(self.confirmed, false)
+        self.source.confirm(position)
     }
 
     /// Executes the commands of a large group a few at a time, because the server serves nobody else meanwhile. Returns the last ones, which
@@ -460,7 +517,7 @@ impl Follower {
     ) -> Result<()> {
         let table = self.tables.get_mut(index).context("a table")?;
         let last = group.last().map_or(table.mark, |newest| table.mark.max(newest.mark()));
-        let position = Position { lsn, last, ..table.stored(&self.system) };
+        let position = table.stored_at(&self.source, lsn, last);
         if table.config.is_fixed() {
             // A full filter refuses items while the other commands take effect.
             table.write(&mut self.store, &commands)?;
@@ -506,9 +563,9 @@ pub fn report_fill(table: &Table, rows: u64, begin: Instant) {
     report_inexact(table);
 }
 
-/// Returns what a position belongs to: a system, a timeline, a table (one that was dropped and created again is another), and its definition.
+/// Returns what a position belongs to: a database, a table (one that was dropped and created again is another), and its definition.
 pub fn origin(system: &str, table: &Table) -> String {
-    format!("{system} {} {}", table.oid, table.definition)
+    format!("{system} {} {}", table.id, table.definition)
 }
 
 /// Returns an error that a new filter does not solve. Otherwise the filter is missing or full.
@@ -520,112 +577,60 @@ pub fn refill_or_fail(error: Error) -> Result<()> {
     Ok(())
 }
 
-/// Opens a session whose values have the same texts as those of the stream.
-pub fn connect(settings: &tokio_postgres::Config) -> Result<Client> {
-    let mut database = Client::connect(settings)?;
-    let text: Vec<_> = TEXT_SETTINGS.iter().map(|(name, value)| format!("SET {name} = '{value}'")).collect();
-    database.batch_execute(&text.join(";"))?;
-    // Else this session would wait for itself where the follower is a synchronous standby.
-    database.batch_execute("SET synchronous_commit = local")?;
-    // These are for the sessions of applications. A COPY takes as long as it takes.
-    database.batch_execute(
-        "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN \
-         ('statement_timeout', 'transaction_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout')",
-    )?;
-    // The follower must go on while a table is locked: the one that has locked it may wait for the follower.
-    database.batch_execute("SET lock_timeout = '1s'")?;
-    // COPY of a table fails where a policy would leave out rows, which would be reported absent.
-    database.batch_execute("SET row_security = off")?;
-    Ok(database)
-}
+// Eventual mode: applies each transaction once other sessions can see it, and confirms it afterwards. No COMMIT waits.
 
-fn check_settings(config: &Config, database: &mut Client) -> Result<()> {
-    let row =
-        database.query_one("SELECT current_setting('wal_level'), current_setting('synchronous_standby_names')", &[])?;
-    let (level, names): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
-    ensure!(level == "logical", "PostgreSQL's wal_level is {level}: set wal_level = logical and restart it");
-    let is_listed = session::lists(names, &config.slot) || session::lists(names, "*");
-    ensure!(
-        config.mode == Mode::Synchronous || !is_listed,
-        "synchronous_standby_names = '{names}' lets COMMIT wait for {}, which applies a transaction after its COMMIT: remove the name, or set \
-         mode = \"synchronous\"",
-        config.slot
-    );
-    Ok(())
-}
-
-// Whether PostgreSQL's log is still the one that a stored position belongs to. A data directory that was put back has the same system
-// identifier and timeline, and other transactions at the same positions.
-
-impl Follower {
-    /// Returns for each table whether the log has the last transaction that its filter has. The stream is read up to there; what every
-    /// table has is dropped. Nothing may be confirmed before: COMMITs of another log would return.
-    pub(super) fn find_in_log(&mut self, stored: &[Option<Position>]) -> Result<Vec<bool>> {
-        let flushed = "SELECT pg_current_wal_flush_lsn()::text";
-        let flushed: Lsn = self.database.query_one(flushed, &[])?.try_get::<_, &str>(0)?.parse()?;
-        // PostgreSQL confirms a position only after the follower has, so it has everything up to there.
-        let confirmed = self.confirmed;
-        let is_sent = |position: &Position| {
-            position.lsn <= flushed
-                && position.last.end > confirmed
-                && position.last != Mark::nameless(position.last.end)
-        };
-        let sent = || stored.iter().flatten().filter(|position| is_sent(position));
-        let mut found: Vec<_> = stored
-            .iter()
-            .map(|position| {
-                position.as_ref().is_some_and(|stored| stored.lsn <= flushed && stored.last.end <= confirmed)
-            })
-            .collect();
-        let end = sent().map(|position| position.last.end).max().unwrap_or_default();
-        let everyone_has = stored
-            .iter()
-            .map(|position| position.as_ref().map_or(confirmed, |stored| stored.last.end))
-            .min()
-            .unwrap_or_default();
-        let mut read = Lsn(0);
-        while read < end {
-            self.pulse.ensure_running()?;
-            self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
-            if !self.receive_event(WAIT)? {
-                // The reply tells how far the stream is.
-                self.wire.confirm(self.confirmed, true)?;
-            }
-            read = self.arrived.end().max(read);
-            while self.arrived.waiting.front().is_some_and(|first| first.end <= everyone_has) {
-                let Some(first) = self.arrived.pop() else { break };
-                note(&mut found, stored, first.mark());
+impl<S: Source> Follower<S> {
+    /// Applies the transactions that other sessions can see, in the order of the log.
+    pub(super) fn apply_visible(&mut self) -> Result<()> {
+        if self.arrived.waiting.is_empty() {
+            return Ok(());
+        }
+        let visible = self.source.count_visible(&self.arrived.waiting)?;
+        let group: Vec<_> = (0..visible).map_while(|_| self.arrived.pop()).collect();
+        let Some(last) = group.last().map(Transaction::mark) else { return Ok(()) };
+        let end = last.end;
+        for index in 0..self.tables.len() {
+            if let Err(error) = self.apply(index, &group, end) {
+                refill_or_fail(error)?;
+                // The rows show the whole group already. To apply it again would add its deleted items, too, for which a full filter may
+                // have no room.
+                self.table(index)?.mark = last;
+                self.refill(index, end)?;
             }
         }
-        for transaction in &self.arrived.waiting {
-            note(&mut found, stored, transaction.mark());
-        }
-        Ok(found)
+        self.metrics.count_transactions(group.len(), group.iter().map(|transaction| transaction.steps.len()).sum());
+        self.confirm(end)
     }
-}
 
-fn note(found: &mut [bool], stored: &[Option<Position>], mark: Mark) {
-    for (found, position) in found.iter_mut().zip(stored) {
-        *found |= position.as_ref().is_some_and(|stored| stored.last == mark);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn positions_keep_the_last_transaction() {
-        let last = Mark { end: Lsn(1 << 40), xid: u32::MAX, time: u64::MAX };
-        let position = Position { origin: "7 1 16384 md5".to_owned(), lsn: Lsn(2 << 40), last };
-        assert_eq!(Position::parse(&position.to_string()), Some(position.clone()));
-        // Version 0.2.0 stored none, and no definition for a table that was altered.
-        for origin in ["7 1 16384 md5", "7 1 16384 "] {
-            let parsed = Position::parse(&format!("{origin} 200/0")).unwrap();
-            assert_eq!(
-                parsed,
-                Position { origin: origin.to_owned(), lsn: Lsn(2 << 40), last: Mark::nameless(Lsn(2 << 40)) }
-            );
+    /// Applies a group to one table, and stores the position.
+    fn apply(&mut self, index: usize, group: &[Transaction], end: Lsn) -> Result<()> {
+        let table = self.tables.get(index).context("a table")?;
+        let (position, epoch) = (table.position, table.epoch);
+        let (mut work, mut is_truncated, mut is_altered) = (Work::default(), false, false);
+        for (transaction, step) in steps(group, position, index) {
+            match step {
+                Step::Change(change) => work.add(change, transaction, table.deletes),
+                Step::Truncate => (work, is_truncated) = (Work::default(), true),
+                Step::Altered => (work, is_truncated, is_altered) = (Work::default(), true, true),
+            }
         }
+        if is_altered {
+            self.distrust(index)?;
+        }
+        let table = self.tables.get(index).context("a table")?;
+        let mut commands = work.changes(&table.keys.filter);
+        if is_truncated {
+            // BF.CLEAR ends the leases first, so that a reader that has loaded an old row cannot fill it in after the scan. Rows that
+            // were inserted since are added in the same transaction, so that none of them is reported absent.
+            let clear = cmd("BF.CLEAR").arg(&table.keys.filter).to_owned();
+            let no_heartbeat = is_altered.then(|| cmd("DEL").arg(&table.keys.feed).to_owned());
+            let commands: Vec<_> = no_heartbeat.into_iter().chain([clear]).chain(commands.iter().cloned()).collect();
+            self.store.transact(&table.keys, epoch, &commands)?;
+            self.store.delete_values(table, |_| Ok(()))?;
+        }
+        commands.extend(chunked("BF.MDEL", &table.keys.filter, work.gone()));
+        // A follower that ends in between does it all again: items are added first and deleted last.
+        let commands = self.transact_in_parts(index, commands)?;
+        self.store_position(index, commands, end.max(position), group)
     }
 }

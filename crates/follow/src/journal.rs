@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use redis::{Cmd, cmd};
 
 pub use crate::config::EVERY_KEY;
-use crate::pgoutput::Lsn;
+use crate::log::Lsn;
 use crate::table::{Change, Step, Transaction};
 
 /// With more cache keys than this, a group is announced as [`EVERY_KEY`].

@@ -1,6 +1,5 @@
-//! `bloomgate follow`: keeps filters and cached values up to date from PostgreSQL's log, so that no writer of the database needs to
-//! know about the guard. `follower` has the loop, `modes` the eventual and the synchronous mode, `wire` and `pgoutput` the stream, `store`
-//! the writes.
+//! `bloomgate follow`: keeps filters and cached values up to date from a database's log, so that no writer of the database needs to
+//! know about the guard. `follower` has the loop and what a source provides, `postgres` that of PostgreSQL, `store` the writes.
 //!
 //! The public modules are what it shares with the other subcommands of the tool: connections to a server, a cluster and PostgreSQL, and a
 //! small HTTP server with metrics.
@@ -10,15 +9,12 @@ mod fill;
 mod follower;
 mod heartbeat;
 mod journal;
+mod log;
 mod metrics;
-mod modes;
-mod pgoutput;
-mod session;
-mod slot;
+mod postgres;
 mod store;
 mod table;
 mod template;
-mod wire;
 
 pub mod database;
 pub mod http;
@@ -37,10 +33,10 @@ use anyhow::{Result, ensure};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::config::{Config, Mode};
-use crate::follower::{Follower, connect};
+use crate::follower::{Follower, Source};
 use crate::metrics::{Metrics, State};
 use crate::names::counted;
-use crate::slot::{Known, StoodBy, Unreadable, abandon};
+use crate::postgres::Postgres;
 use crate::store::{Stopped, Store};
 
 /// The pause before another attempt after a failure.
@@ -82,35 +78,30 @@ pub struct Arguments {
 /// Runs the subcommand until SIGTERM or SIGINT.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let config = Config::read(&arguments.config)?;
-    if arguments.status {
-        return print(&config);
-    }
+    if arguments.status { print_status::<Postgres>(&config) } else { follow::<Postgres>(&config) }
+}
+
+fn follow<S: Source>(config: &Config) -> Result<()> {
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stopping))?;
     }
     let metrics = config.metrics.map(|address| Metrics::serve(address, &config.slot)).transpose()?.unwrap_or_default();
-    let (mut has_run, mut known) = (false, Known::default());
+    let (mut has_run, mut memory) = (false, S::Memory::default());
     loop {
         metrics.enter(State::Connecting);
-        let result = Follower::start(&config, &mut known, &stopping, &metrics).and_then(|mut follower| {
+        let result = Follower::<S>::start(config, &mut memory, &stopping, &metrics).and_then(|mut follower| {
             has_run = true;
             follower.run()
         });
-        known.is_unreadable |= result.as_ref().is_err_and(|error| error.is::<Unreadable>());
-        has_run |= known.is_unreadable || result.as_ref().is_err_and(|error| error.is::<StoodBy>());
         match result {
-            // Before the first success, it is the configuration that is wrong.
-            Err(error) if !error.is::<Stopped>() && !has_run => {
-                if known.is_new
-                    && let Err(reason) =
-                        connect(&config.settings()?).and_then(|mut database| abandon(&mut database, &config.slot))
-                {
-                    eprintln!("bloomgate: the replication slot {} stays, and keeps the log: {reason:#}", config.slot);
-                }
-                return Err(error);
-            }
             Err(error) if !error.is::<Stopped>() => {
+                has_run |= S::may_recover(&mut memory, &error);
+                // Before the first success, it is the configuration that is wrong.
+                if !has_run {
+                    S::abandon(config, &memory);
+                    return Err(error);
+                }
                 metrics.count_failure();
                 eprintln!("bloomgate: {error:#}; trying again");
             }
@@ -132,31 +123,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-// `--status`: the state of a follower, as PostgreSQL and the server show it. The follower itself may have ended.
+// `--status`: the state of a follower, as the database and the server show it. The follower itself may have ended.
 
-/// Prints the status.
-pub fn print(config: &Config) -> Result<()> {
-    let mut database = connect(&config.settings()?)?;
-    let row = database.query_opt(
-        "SELECT active_pid, wal_status, pg_wal_lsn_diff(pg_current_wal_insert_lsn(), confirmed_flush_lsn)::bigint
-         FROM pg_replication_slots WHERE slot_name = $1",
-        &[&config.slot],
-    )?;
-    if let Some(row) = row {
-        let (pid, log): (Option<i32>, Option<String>) = (row.try_get(0)?, row.try_get(1)?);
-        let connected =
-            pid.map_or("no follower is connected".to_owned(), |pid| format!("a follower is connected (pid {pid})"));
-        let behind = match row.try_get::<_, Option<i64>>(2)? {
-            _ if log.as_deref() == Some("lost") => "PostgreSQL has removed the log that it needs".to_owned(),
-            Some(bytes) => {
-                format!("{} of the log are not confirmed", counted(u64::try_from(bytes).unwrap_or(0), "byte"))
-            }
-            None => "nothing is confirmed yet".to_owned(),
-        };
-        println!("slot {}: {connected}, {behind}", config.slot);
-    } else {
-        println!("slot {}: it does not exist", config.slot);
-    }
+fn print_status<S: Source>(config: &Config) -> Result<()> {
+    S::print_status(config)?;
     let mut store = Store::connect(config)?;
     let mut expired = Vec::new();
     for table in &config.tables {
@@ -170,7 +140,7 @@ pub fn print(config: &Config) -> Result<()> {
         };
         let (position, exists) = store.state(&keys)?;
         let filter = if exists { "" } else { ", which is missing" };
-        let position = position.map_or("no position".to_owned(), |position| format!("at {}", position.lsn));
+        let position = position.map_or("no position".to_owned(), |position| format!("at {}", position.place));
         let open = counted(store.open_keys(&keys)?, "open key");
         println!("{} in the filter {}{filter}: {age}, {position}, {open}", table.name, table.filter);
     }

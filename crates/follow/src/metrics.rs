@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use anyhow::Result;
 
-use crate::pgoutput::Lsn;
+use crate::log::Lsn;
 use crate::prometheus::{self, Metrics as Text};
 
 /// What the follower is doing.

@@ -1,20 +1,16 @@
 //! The follower's writes to the Redis or Valkey server. Each is a transaction that only the follower with the current epoch can
 //! execute, so that one that was replaced and did not notice changes nothing.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
 
 use crate::config::{Config, Keys, Table as TableConfig};
 use crate::journal::Journal;
-use crate::pgoutput::{Lsn, Mark};
+use crate::log::Mark;
 use crate::server::{Lost, Options, Server};
 use crate::table::Table;
-use crate::wire::Wire;
 
 /// How long a follower counts as alive after its last sign.
 const ALIVE: Duration = Duration::from_secs(5);
@@ -25,9 +21,10 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How far the log is applied to a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// PostgreSQL's system identifier, its timeline, and the table's object id.
+    /// What identifies the database and the table, and the table's definition.
     pub origin: String,
-    pub lsn: Lsn,
+    /// The source's text for the place in the log.
+    pub place: String,
     /// The last transaction that is applied.
     pub last: Mark,
 }
@@ -260,14 +257,14 @@ const NO_REPLY: &str = "the server sent no reply";
 impl Position {
     /// Parses a stored position.
     pub fn parse(text: &str) -> Option<Self> {
-        let (rest, lsn) = text.rsplit_once(' ')?;
-        let lsn = lsn.parse().ok()?;
-        // Version 0.2.0 did not store the last transaction.
-        let (origin, last) = rest
-            .rsplit_once(' ')
-            .and_then(|(origin, last)| Some((origin, last.parse().ok()?)))
-            .unwrap_or((rest, Mark::nameless(lsn)));
-        Some(Self { origin: origin.to_owned(), lsn, last })
+        let (rest, place) = text.rsplit_once(' ')?;
+        let with_last = rest.rsplit_once(' ').and_then(|(origin, last)| Some((origin, last.parse().ok()?)));
+        let (origin, last) = match with_last {
+            Some(parts) => parts,
+            // Version 0.2.0 did not store the last transaction.
+            None => (rest, Mark::nameless(place.parse().ok()?)),
+        };
+        Some(Self { origin: origin.to_owned(), place: place.to_owned(), last })
     }
 
     /// Returns the command that stores it.
@@ -278,7 +275,7 @@ impl Position {
 
 impl std::fmt::Display for Position {
     fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
-        write!(formatter, "{} {} {}", self.origin, self.last, self.lsn)
+        write!(formatter, "{} {} {}", self.origin, self.last, self.place)
     }
 }
 
@@ -329,37 +326,24 @@ fn ensure_no_error(reply: &Value) -> Result<()> {
     }
 }
 
-// The follower's sign of life. It continues while there is no heartbeat: during a fill, for example.
+#[cfg(test)]
+mod tests {
+    use crate::log::Lsn;
 
-/// How often it is given.
-pub const INTERVAL: Duration = Duration::from_secs(1);
+    use super::*;
 
-/// The sign of life, for PostgreSQL and for other followers.
-pub struct Pulse {
-    next: Instant,
-    keys: Keys,
-    epoch: u64,
-    stopping: Arc<AtomicBool>,
-}
-
-impl Pulse {
-    /// `keys` and `epoch` are those of the first table.
-    pub fn new(keys: Keys, epoch: u64, stopping: &Arc<AtomicBool>) -> Self {
-        Self { next: Instant::now(), keys, epoch, stopping: Arc::clone(stopping) }
-    }
-
-    /// Gives a sign of life if the last one is a second old. PostgreSQL ends a stream whose client is silent.
-    pub fn beat(&mut self, store: &mut Store, wire: &mut Wire, confirmed: Lsn) -> Result<()> {
-        if Instant::now() < self.next {
-            return Ok(());
+    #[test]
+    fn positions_keep_the_last_transaction() {
+        let last = Mark { end: Lsn(1 << 40), xid: u32::MAX, time: u64::MAX };
+        let position = Position { origin: "7 1 16384 md5".to_owned(), place: "200/0".to_owned(), last };
+        assert_eq!(Position::parse(&position.to_string()), Some(position.clone()));
+        // Version 0.2.0 stored none, and no definition for a table that was altered.
+        for origin in ["7 1 16384 md5", "7 1 16384 "] {
+            let parsed = Position::parse(&format!("{origin} 200/0")).unwrap();
+            assert_eq!(
+                parsed,
+                Position { origin: origin.to_owned(), place: "200/0".to_owned(), last: Mark::nameless(Lsn(2 << 40)) }
+            );
         }
-        self.next = Instant::now() + INTERVAL;
-        wire.confirm(confirmed, false)?;
-        store.show_alive(&self.keys, self.epoch)
-    }
-
-    /// Fails after a signal.
-    pub fn ensure_running(&self) -> Result<()> {
-        if self.stopping.load(Relaxed) { Err(Stopped.into()) } else { Ok(()) }
     }
 }

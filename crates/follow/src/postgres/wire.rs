@@ -23,7 +23,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
 use crate::database;
-use crate::pgoutput::Lsn;
+use crate::log::Lsn;
 
 /// How long PostgreSQL has to accept a connection, and to answer.
 pub const TIMEOUT: Duration = Duration::from_secs(10);

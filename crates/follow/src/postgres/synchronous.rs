@@ -11,28 +11,30 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use redis::{Cmd, cmd};
 
+use super::rows::{copy, flush, is_locked};
+use super::session::{Snapshot, unfinished};
+use super::{Postgres, connect};
 use crate::config::Keys;
-use crate::fill::{add, copy, flush, is_locked};
-use crate::follower::{FilterState, Followed, Follower, VISIBILITY_INTERVAL, connect, refill_or_fail, report_fill};
-use crate::journal::{CHUNK, EVERY_KEY, Entry, Journal, Work, changes, chunked, steps};
+use crate::fill::add;
+use crate::follower::{FilterState, Followed, Follower, Pulse, VISIBILITY_INTERVAL, refill_or_fail, report_fill};
+use crate::journal::{CHUNK, EVERY_KEY, Entry, Work, changes, chunked, steps};
+use crate::log::Lsn;
 use crate::metrics::State;
 use crate::names::counted;
-use crate::pgoutput::Lsn;
-use crate::session::Snapshot;
-use crate::store::{Pulse, Stopped, end_leases_without_filter, is_worn, reserve};
+use crate::store::{Stopped, end_leases_without_filter, is_worn, reserve};
 use crate::table::{Step, Table, Transaction};
 
 /// How long SIGTERM waits for announced transactions to become visible.
 const LAST_RELEASE: Duration = Duration::from_secs(10);
 
-impl Follower {
+impl Follower<Postgres> {
     /// Announces all transactions that have arrived, and confirms them. A position that a keepalive told is stored and confirmed as
     /// well, because COMMITs of other tables wait for it.
     pub(super) fn announce(&mut self) -> Result<()> {
         let group: Vec<_> = std::iter::from_fn(|| self.arrived.pop()).collect();
-        let last = group.last().map_or(self.done, |transaction| transaction.end);
+        let last = group.last().map_or(self.source.confirmed, |transaction| transaction.end);
         let end = self.arrived.idle_position(last);
-        if end <= self.done {
+        if end <= self.source.confirmed {
             return Ok(());
         }
         for index in 0..self.tables.len() {
@@ -46,9 +48,10 @@ impl Follower {
             }
         }
         let announced = group.iter().filter(|transaction| !transaction.steps.is_empty());
-        self.announced.extend(announced.map(|transaction| (transaction.end, self.snapshot.full(transaction.xid))));
+        self.source
+            .announced
+            .extend(announced.map(|transaction| (transaction.end, self.source.snapshot.full(transaction.xid))));
         self.metrics.count_transactions(group.len(), group.iter().map(|transaction| transaction.steps.len()).sum());
-        self.done = end;
         self.confirm(end)
     }
 
@@ -78,7 +81,7 @@ impl Follower {
                 }
             }
         }
-        let entries = table.journal.entries(&work, truncated, |xid| self.snapshot.full(xid));
+        let entries = table.journal.entries(&work, truncated, |xid| self.source.snapshot.full(xid));
         let mut commands = Vec::new();
         for chunk in entries.chunks(CHUNK) {
             let mut command = cmd("HSET");
@@ -111,13 +114,15 @@ impl Follower {
 
     /// Releases the cache keys of transactions that other sessions can see. Asks PostgreSQL at most once a millisecond.
     pub(super) fn release(&mut self) -> Result<()> {
-        if self.announced.is_empty() || self.last_look.elapsed() < VISIBILITY_INTERVAL {
+        if self.source.announced.is_empty() || self.source.last_look.elapsed() < VISIBILITY_INTERVAL {
             return Ok(());
         }
-        self.snapshot = Snapshot::take(&mut self.database)?;
-        self.last_look = Instant::now();
+        self.source.snapshot = Snapshot::take(&mut self.source.database)?;
+        self.source.last_look = Instant::now();
         let mut visible = None;
-        while let Some(first) = self.announced.first_entry().filter(|first| self.snapshot.shows_full(*first.get())) {
+        while let Some(first) =
+            self.source.announced.first_entry().filter(|first| self.source.snapshot.shows_full(*first.get()))
+        {
             visible = Some(*first.key());
             first.remove();
         }
@@ -132,7 +137,7 @@ impl Follower {
         let mut fields: Vec<&Vec<u8>> = due.keys.iter().map(|(key, _)| key).collect();
         let every = EVERY_KEY.to_vec();
         if due.is_every {
-            let meanwhile = |store: &mut _| self.pulse.beat(store, &mut self.wire, self.confirmed);
+            let meanwhile = |store: &mut _| self.pulse.beat(store, &mut self.source);
             self.store.delete_values(table, meanwhile)?;
             fields.push(&every);
         }
@@ -164,9 +169,9 @@ impl Follower {
     /// Releases everything before the follower ends. Gives up after some seconds: another synchronous standby may be away.
     pub(super) fn release_at_end(&mut self) -> Result<()> {
         let until = Instant::now() + LAST_RELEASE;
-        self.release_while(self.done, |_| Ok(Instant::now() < until))?;
-        if !self.announced.is_empty() {
-            let count = counted(self.announced.len() as u64, "transaction");
+        self.release_while(self.source.confirmed, |_| Ok(Instant::now() < until))?;
+        if !self.source.announced.is_empty() {
+            let count = counted(self.source.announced.len() as u64, "transaction");
             eprintln!("bloomgate: not visible yet: {count}, which the next follower will release");
         }
         Ok(())
@@ -175,18 +180,36 @@ impl Follower {
     fn release_while(&mut self, end: Lsn, goes_on: impl Fn(&Pulse) -> Result<bool>) -> Result<()> {
         loop {
             self.release()?;
-            if self.announced.first_key_value().is_none_or(|(first, _)| *first > end) || !goes_on(&self.pulse)? {
+            if self.source.announced.first_key_value().is_none_or(|(first, _)| *first > end) || !goes_on(&self.pulse)? {
                 return Ok(());
             }
-            self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
+            self.pulse()?;
             thread::sleep(VISIBILITY_INTERVAL);
         }
     }
 
     /// Reads the journal of a table. Its transactions are released once they are visible, like those that this follower announces.
-    pub(super) fn adopt(&mut self, index: usize, journal: Journal) -> Result<()> {
-        self.announced.extend(journal.transactions());
-        self.table(index)?.journal = journal;
+    pub(super) fn adopt(&mut self, index: usize) -> Result<()> {
+        let table = self.tables.get_mut(index).context("a table")?;
+        table.journal = self.store.journal(&table.keys)?;
+        self.source.announced.extend(table.journal.transactions());
+        Ok(())
+    }
+
+    /// Waits until every transaction that is running now is visible or rolled back. One whose COMMIT waits for another standby may be
+    /// before the slot's position.
+    pub(super) fn await_running(&mut self, mut meanwhile: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        let (first, begin, mut is_told) = (unfinished(&mut self.source.database)?, Instant::now(), false);
+        while !unfinished(&mut self.source.database)?.is_disjoint(&first) {
+            if !is_told && begin.elapsed() >= Duration::from_secs(1) {
+                eprintln!("bloomgate: waiting for running transactions");
+                is_told = true;
+            }
+            self.pulse.ensure_running()?;
+            self.pulse()?;
+            meanwhile(self)?;
+            thread::sleep(10 * VISIBILITY_INTERVAL);
+        }
         Ok(())
     }
 
@@ -201,7 +224,7 @@ impl Follower {
         self.store.transact(keys, epoch, &begin)?;
         let meanwhile = |store: &mut _| {
             self.pulse.ensure_running()?;
-            self.pulse.beat(store, &mut self.wire, self.confirmed)
+            self.pulse.beat(store, &mut self.source)
         };
         self.store.delete_values(table, meanwhile)?;
         self.store.transact(keys, epoch, &[cmd("DEL").arg(&keys.open).to_owned()])?;
@@ -212,7 +235,7 @@ impl Follower {
 // Fills a filter in synchronous mode while COMMITs go on. The announcements add their items to the filter under construction, so it has
 // every row: the older ones by COPY, which begins when all confirmed transactions are visible, and the later ones by their announcements.
 
-impl Follower {
+impl Follower<Postgres> {
     /// Deletes the heartbeat and the filter of a table, which is filled later.
     pub(super) fn lose_filter(&mut self, index: usize) -> Result<()> {
         let table = self.tables.get_mut(index).context("a table")?;
@@ -230,7 +253,7 @@ impl Follower {
             matches!(table.filter, FilterState::Missing | FilterState::Worn) && !table.definition.is_empty()
         };
         let Some(index) = self.tables.iter().position(is_due) else { return Ok(()) };
-        if !self.announced.is_empty() || !self.arrived.waiting.is_empty() {
+        if !self.source.announced.is_empty() || !self.arrived.waiting.is_empty() {
             return Ok(());
         }
         let begin = Instant::now();
@@ -261,11 +284,11 @@ impl Follower {
                 let finish = [
                     cmd("RENAME").arg(&table.keys.filling).arg(&table.keys.filter).to_owned(),
                     cmd("HSET").arg(&table.keys.open).arg(EVERY_KEY).arg(every.to_bytes()).to_owned(),
-                    followed.stored(&self.system).store(&table.keys),
+                    followed.stored(&self.source).store(&table.keys),
                 ];
                 self.store.transact(&table.keys, epoch, &finish)?;
                 followed.journal.announce(vec![(EVERY_KEY.to_vec(), every)], &Work::default());
-                self.announced.entry(lsn).or_insert(0);
+                self.source.announced.entry(lsn).or_insert(0);
                 self.end_fill(index, &table, rows, begin)
             }
             Err(error) if error.is::<Stopped>() || is_locked(&error) => {
@@ -299,75 +322,14 @@ impl Follower {
         };
         self.await_running(go_on)?;
         // The follower's own session looks for visible transactions meanwhile.
-        let mut database = connect(&self.settings)?;
+        let mut database = connect(&self.source.settings)?;
         let rows = copy(&mut database, table, |items| {
             add(&mut self.store, &table.keys.filling, items)?;
             self.pulse.ensure_running()?;
-            self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
+            self.pulse()?;
             go_on(self)
         })?;
         flush(&mut database)?;
         Ok(rows)
-    }
-}
-
-// Eventual mode: applies each transaction once other sessions can see it, and confirms it afterwards. No COMMIT waits.
-
-impl Follower {
-    /// Applies the transactions that other sessions can see, in the order of the log.
-    pub(super) fn apply_visible(&mut self) -> Result<()> {
-        if self.arrived.waiting.is_empty() {
-            return Ok(());
-        }
-        let snapshot = Snapshot::take(&mut self.database)?;
-        let mut group = Vec::new();
-        while self.arrived.waiting.front().is_some_and(|transaction| snapshot.shows(transaction.xid)) {
-            group.extend(self.arrived.pop());
-        }
-        let Some(last) = group.last().map(Transaction::mark) else { return Ok(()) };
-        let end = last.end;
-        for index in 0..self.tables.len() {
-            if let Err(error) = self.apply(index, &group, end) {
-                refill_or_fail(error)?;
-                // The rows show the whole group already. To apply it again would add its deleted items, too, for which a full filter may
-                // have no room.
-                self.table(index)?.mark = last;
-                self.refill(index, end)?;
-            }
-        }
-        self.metrics.count_transactions(group.len(), group.iter().map(|transaction| transaction.steps.len()).sum());
-        self.confirm(end)
-    }
-
-    /// Applies a group to one table, and stores the position.
-    fn apply(&mut self, index: usize, group: &[Transaction], end: Lsn) -> Result<()> {
-        let table = self.tables.get(index).context("a table")?;
-        let (position, epoch) = (table.position, table.epoch);
-        let (mut work, mut is_truncated, mut is_altered) = (Work::default(), false, false);
-        for (transaction, step) in steps(group, position, index) {
-            match step {
-                Step::Change(change) => work.add(change, transaction, table.deletes),
-                Step::Truncate => (work, is_truncated) = (Work::default(), true),
-                Step::Altered => (work, is_truncated, is_altered) = (Work::default(), true, true),
-            }
-        }
-        if is_altered {
-            self.distrust(index)?;
-        }
-        let table = self.tables.get(index).context("a table")?;
-        let mut commands = work.changes(&table.keys.filter);
-        if is_truncated {
-            // BF.CLEAR ends the leases first, so that a reader that has loaded an old row cannot fill it in after the scan. Rows that
-            // were inserted since are added in the same transaction, so that none of them is reported absent.
-            let clear = cmd("BF.CLEAR").arg(&table.keys.filter).to_owned();
-            let no_heartbeat = is_altered.then(|| cmd("DEL").arg(&table.keys.feed).to_owned());
-            let commands: Vec<_> = no_heartbeat.into_iter().chain([clear]).chain(commands.iter().cloned()).collect();
-            self.store.transact(&table.keys, epoch, &commands)?;
-            self.store.delete_values(table, |_| Ok(()))?;
-        }
-        commands.extend(chunked("BF.MDEL", &table.keys.filter, work.gone()));
-        // A follower that ends in between does it all again: items are added first and deleted last.
-        let commands = self.transact_in_parts(index, commands)?;
-        self.store_position(index, commands, end.max(position), group)
     }
 }

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, ensure};
 
+use super::rows::check_readable;
+use super::session::{self, Client};
+use super::wire::{Refused, Wire};
 use crate::config::Config;
-use crate::fill::check_readable;
+use crate::log::Lsn;
 use crate::metrics::{Metrics, State};
-use crate::pgoutput::Lsn;
-use crate::session::{self, Client};
 use crate::store::{Stopped, Store};
 use crate::table::Table;
-use crate::wire::{Refused, Wire};
 
 /// SQLSTATE of a slot that another process uses.
 const OBJECT_IN_USE: &str = "55006";

@@ -16,10 +16,9 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, CopyOutStream, NoTls, Row, Statement, ToStatement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::wire::{TIMEOUT, UNANSWERED};
 use crate::config;
 use crate::database;
-use crate::pgoutput::Lsn;
-use crate::wire::{TIMEOUT, UNANSWERED};
 
 /// How long a reader of COPY waits until it fails with [`ErrorKind::TimedOut`]. It can read on.
 const COPY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -389,14 +388,6 @@ pub struct Publication {
     definition: Statement,
     /// The query of [`Self::covers`].
     covers: Statement,
-}
-
-/// A change of a table's definition.
-pub struct Altered {
-    /// The end of the log when the definition was read. The DDL is before it.
-    pub end: Lsn,
-    /// The new definition, or `None` if no table has the name.
-    pub definition: Option<String>,
 }
 
 impl Publication {
