@@ -51,6 +51,7 @@ fn broken_without(rule: Rule) -> &'static [(Scenario, &'static str)] {
         Rule::NoticeLoss => &[(synchronous_loss, NO_WRONG_ABSENT), (eventual_loss, NO_LATE_ABSENT)],
         Rule::CompareWithSlot => &[(synchronous_loss, NO_WRONG_ABSENT), (eventual_loss, NO_LATE_ABSENT)],
         Rule::DeleteBeat => &[],
+        Rule::BeginVisible => &[(first_fill_without_slot, NO_LATE_ABSENT)],
         Rule::AwaitRunning => &[(synchronous_loss, NO_WRONG_ABSENT), (first_fill, NO_LATE_ABSENT)],
         Rule::PassFirst => &[(stale_journal, CONVERGES)],
         Rule::NoRedirect => &[(eventual_loss, NO_LATE_ABSENT)],
@@ -137,11 +138,14 @@ pub const SCENARIOS: &[(&str, Scenario)] = &[
     ("eventual: TRUNCATE", eventual_truncate),
     ("eventual: the server loses data", eventual_loss),
     ("eventual: the first fill", first_fill),
+    ("eventual, without a slot: the first fill", first_fill_without_slot),
+    ("eventual, without a slot: the server loses data", loss_without_slot),
 ];
 
 fn world(mode: Mode, has_row: bool, script: &[Op], without: Option<Rule>) -> World {
     World {
         mode,
+        has_slot: true,
         has_row,
         script: script.to_vec(),
         runs: true,
@@ -224,4 +228,14 @@ pub fn first_fill(size: Size, without: Option<Rule>) -> World {
     let is_large = size == Size::Large;
     let base = world(Mode::Eventual, false, &[Op::Put, Op::Put], without);
     World { runs: false, starts: if is_large { 2 } else { 1 }, has_zombies: is_large, ..base }
+}
+
+/// As [`first_fill`], with a database that does not remember how far a follower has come.
+pub fn first_fill_without_slot(size: Size, without: Option<Rule>) -> World {
+    World { has_slot: false, ..first_fill(size, without) }
+}
+
+/// As [`eventual_loss`], with such a database: the stored position alone says where to go on.
+pub fn loss_without_slot(size: Size, without: Option<Rule>) -> World {
+    World { has_slot: false, ..eventual_loss(size, without) }
 }

@@ -4,7 +4,7 @@
 //! A fill puts a snapshot's rows into a new filter under a name of its own, and renames it. In eventual mode the stream is held
 //! meanwhile, in synchronous mode it goes on.
 
-use super::world::{Op, Open, Rule, State, Who, World};
+use super::world::{Database, Op, Open, Rule, State, Who, World};
 use crate::server::{Name, Version};
 
 /// What a follower has begun.
@@ -114,7 +114,7 @@ impl World {
             }
         }
         let to = if self.lacks(Rule::StoreBeforeConfirm) { received } else { follower.done };
-        if database.confirmed < Some(to) && who == Who::Active && !is_busy {
+        if self.has_slot && database.confirmed < Some(to) && who == Who::Active && !is_busy {
             add(Move::Confirm(to));
         }
         // Another beat with the same promise would change nothing.
@@ -317,8 +317,10 @@ impl World {
     /// A follower takes the slot, which it creates if it is missing.
     pub fn start(&self, state: &mut State) {
         state.starts -= 1;
-        // Transactions whose commit record comes before the slot's position may be invisible still.
-        state.database.confirmed.get_or_insert(state.database.logged);
+        if self.has_slot {
+            // Transactions whose commit record comes before the slot's position may be invisible still.
+            state.database.confirmed.get_or_insert(state.database.logged);
+        }
         self.replace(state, Some(Follower::default()));
     }
 
@@ -348,13 +350,23 @@ impl World {
 
     /// Reads the position. Fills the filter if the server lacks something that was confirmed.
     pub fn check(&self, state: &State, follower: &mut Follower) {
-        let (store, confirmed) = (&state.store, state.database.confirmed.unwrap());
-        let is_behind = store.position < Some(confirmed) && !self.lacks(Rule::CompareWithSlot);
+        let Database { logged, visible, confirmed, .. } = state.database;
+        let store = &state.store;
+        let is_behind = self.has_slot && store.position < confirmed && !self.lacks(Rule::CompareWithSlot);
         let needs_fill = !store.has_filter() || store.position.is_none() || is_behind || store.is_filling;
         follower.is_checked = true;
         // In eventual mode the stream is held at the confirmed position during a fill.
         let skips = !self.lacks(Rule::SkipStored) && (self.is_synchronous() || !needs_fill);
-        follower.done = if skips { store.position.unwrap_or(0).max(confirmed) } else { confirmed };
+        let first = match confirmed {
+            Some(confirmed) => confirmed,
+            None if self.lacks(Rule::BeginVisible) => logged,
+            None => visible,
+        };
+        follower.done = match store.position.filter(|_| skips) {
+            Some(position) if self.has_slot => position.max(first),
+            Some(position) => position,
+            None => first,
+        };
         if self.is_synchronous() && !self.lacks(Rule::ReadJournal) {
             let mut groups: Vec<_> = store.open.map(|open| open.version).into_iter().chain(store.all_open).collect();
             groups.sort_unstable();
@@ -417,7 +429,7 @@ impl World {
                     }
                 }
                 store.put_empty(Name::Filling);
-                Filling::Snapshot { running: state.database.logged }
+                Filling::Snapshot { running: if self.has_slot { state.database.logged } else { 0 } }
             }
             Filling::Snapshot { .. } => Filling::Add(self.has(state.database.visible)),
             Filling::Add(_) | Filling::AddOthers => {

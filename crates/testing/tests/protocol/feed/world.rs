@@ -36,7 +36,7 @@ pub struct Database {
     pub returned: Version,
     /// PostgreSQL crashed before its COMMIT returned.
     pub orphan: Version,
-    /// The follower has confirmed it. `None`: there is no slot.
+    /// The follower has confirmed it. `None`: there is no slot yet, or never.
     pub confirmed: Option<Version>,
 }
 
@@ -174,6 +174,8 @@ pub enum Action {
 #[derive(Clone, Debug)]
 pub struct World {
     pub mode: Mode,
+    /// Whether the database has a slot, which remembers what is confirmed and holds the log from there on. PostgreSQL has.
+    pub has_slot: bool,
     pub has_row: bool,
     pub script: Vec<Op>,
     /// Whether a follower runs at first. Otherwise there is neither a slot nor a filter.
@@ -309,7 +311,7 @@ impl Model for World {
                 store.server.add(Name::Rows);
             }
             (store.position, store.epoch, store.beat) = (Some(0), 1, Some(0));
-            database.confirmed = Some(0);
+            database.confirmed = self.has_slot.then_some(0);
             active = Some(Follower { epoch: Some(1), is_checked: true, ..Follower::default() });
         }
         vec![State {
@@ -428,9 +430,11 @@ rules! {
     CompareWithSlot,
 
     // Fills.
+    /// Without a slot, a follower that fills begins at what is visible, and not at the end of the log.
+    BeginVisible,
     /// A fill deletes the heartbeat first.
     DeleteBeat,
-    /// The snapshot waits for the transactions that run when the fill begins.
+    /// With a slot, the snapshot waits for the transactions that run when the fill begins.
     AwaitRunning,
     /// In synchronous mode, the snapshot waits until (c) has passed the groups that were open when the fill began.
     PassFirst,
