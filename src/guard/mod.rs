@@ -266,8 +266,10 @@ pub fn counts() -> (u64, u64, u64) {
 /// so this lock may be held across those calls.
 static TIMER: Mutex<Option<(Instant, raw::RedisModuleTimerID)>> = Mutex::new(None);
 
-/// The longest period of the timer, in milliseconds. It is set again for what is due later.
-const TIMER_MAX: i64 = 60 * 60 * 1000;
+/// The longest period of the timer, in milliseconds. It is set again for what is due later. Redis 7.0 counts the microseconds in 32 bits: with
+/// a timer of 36 minutes its event loop never sleeps.
+const TIMER_MAX: i64 = 30 * 60 * 1000;
+const _: () = assert!(TIMER_MAX * 1000 <= i32::MAX as i64, "Redis 7.0 takes this for a time in the past");
 
 /// What a client asks with BF.FETCH.
 #[derive(Clone, Copy)]

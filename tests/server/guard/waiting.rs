@@ -1,5 +1,6 @@
 //! Clients that wait for a value which another caller loads, and what each of them is told.
 
+use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -618,5 +619,24 @@ fn an_eviction_takes_values_and_no_lease() {
         assert!(client.info_number("evicted_keys") > 100);
         assert_eq!(client.run(&format!("BF.FILL {{f}} 42 {{f}}:kept {lease} VALUE row EX 1000")), ok());
         assert_eq!(client.run("BF.FETCH {f} 42 {f}:kept"), hit("row"));
+    });
+}
+
+/// Redis 7.0 takes a timer of 36 minutes for one in the past, and its event loop then never sleeps.
+#[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "needs /proc")]
+fn a_server_whose_leases_have_ended_sleeps() {
+    with_client(|server, client| {
+        with_filter(client);
+        load(client, &format!("{FETCH} LEASE 20"));
+        eventually("the lease to be swept", || client.info_number("bf_bloom_leases") == 0);
+        let status = format!("/proc/{}/status", server.process_id());
+        let sleeps = || {
+            let text = fs::read_to_string(&status).expect("the status of the server");
+            let count = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            count.and_then(|count| count.trim().parse::<u64>().ok()).expect("a number")
+        };
+        let before = sleeps();
+        eventually("the server to sleep", || sleeps() >= before + 20);
     });
 }
