@@ -113,9 +113,10 @@ where
             return self.insert_deleted(hash);
         }
         let entries = self.deleted_entries();
-        let has_room = entries < self.deleted_entries_max() && ceiling.allow(self.size_bytes(), ENTRY_BYTES).is_ok();
-        let made = if has_room { self.insert_deleted(hash).ok() } else { None };
-        made.ok_or(Error::NoRoomForDeleted { entries })
+        if entries >= self.deleted_entries_max() || ceiling.allow(self.size_bytes(), ENTRY_BYTES).is_err() {
+            return Err(Error::NoRoomForDeleted { entries });
+        }
+        self.insert_deleted(hash)
     }
 
     /// Adds an entry to the table. Returns whether there was none.
