@@ -3,12 +3,13 @@
 
 use std::cell::Cell;
 use std::ffi::CStr;
+use std::fmt::Display;
 use std::io::Write as _;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
 use bloomgate_filter::kinds::Turn;
-use bloomgate_filter::kinds::effect::{self, EffectWord};
+use bloomgate_filter::kinds::effect::{self, EffectWord, Number};
 use bloomgate_filter::{Error, Spec};
 use redis_module::{RedisString, raw};
 
@@ -139,14 +140,14 @@ fn insert_known(context: Context, key: Arg<'_>, option: &str, items: &NewItems<'
 pub fn rotated(context: Context, key: Arg<'_>, turn: Turn) {
     let mut words = OwnedWords::new();
     let numbers = [turn.slot, turn.begin.0, turn.end.0, turn.capacity];
-    numbers.iter().for_each(|number| words.push(EffectWord::Text(number)));
+    numbers.iter().for_each(|number| words.push(effect::whole(*number)));
     send(context, c"BF.ROTATE", key, words.strings(), &[]);
 }
 
 /// Propagates when a key expires, in milliseconds since 1970.
 pub fn expires(context: Context, key: Arg<'_>, milliseconds: u64) {
     let mut words = OwnedWords::new();
-    words.push(EffectWord::Text(&milliseconds));
+    words.push(effect::whole(milliseconds));
     send(context, c"PEXPIREAT", key, words.strings(), &[]);
 }
 
@@ -188,45 +189,69 @@ const WORDS_MAX: usize = effect::WORDS_MAX + 1;
 /// No argument is longer: rates have up to 343 digits.
 const TEXT_BYTES: usize = 512;
 
-type Strings = [*mut raw::RedisModuleString; WORDS_MAX];
+/// The arguments of an effect, and the numbers of which they are the text.
+#[derive(Clone, Copy)]
+struct Words {
+    strings: [*mut raw::RedisModuleString; WORDS_MAX],
+    numbers: [Option<Number>; WORDS_MAX],
+}
+
+impl Words {
+    const NONE: Self = Self { strings: [null_mut(); WORDS_MAX], numbers: [None; WORDS_MAX] };
+}
 
 thread_local! {
     /// The arguments of the previous effect: those of the next one are mostly the same.
-    static KEPT_WORDS: Cell<Strings> = const { Cell::new([null_mut(); WORDS_MAX]) };
+    static KEPT_WORDS: Cell<Words> = const { Cell::new(Words::NONE) };
 }
 
 /// Arguments that the module makes, as the server's strings. The strings after `count` are those of the previous effect.
 struct OwnedWords {
-    strings: Strings,
+    words: Words,
     count: usize,
 }
 
 impl OwnedWords {
     fn new() -> Self {
-        Self { strings: KEPT_WORDS.replace([null_mut(); WORDS_MAX]), count: 0 }
+        Self { words: KEPT_WORDS.replace(Words::NONE), count: 0 }
     }
 
     fn strings(&self) -> &[*mut raw::RedisModuleString] {
-        self.strings.get(..self.count).unwrap_or_default()
+        self.words.strings.get(..self.count).unwrap_or_default()
     }
 
     fn push(&mut self, word: EffectWord<'_>) {
         match word {
             EffectWord::Bytes(word) => self.push_bytes(word),
-            EffectWord::Text(text) => {
-                let mut bytes = [0; TEXT_BYTES];
-                let mut rest = bytes.as_mut_slice();
-                // Every word fits.
-                let _ = write!(rest, "{text}");
-                let left = rest.len();
-                self.push_bytes(bytes.get(..TEXT_BYTES - left).unwrap_or_default());
+            EffectWord::Number(number) => {
+                let place = self.count;
+                if self.words.numbers.get(place) == Some(&Some(number)) {
+                    self.count += 1;
+                    return;
+                }
+                self.push_text(&number);
+                if let Some(known) = self.words.numbers.get_mut(place) {
+                    *known = Some(number);
+                }
             }
+            EffectWord::Text(text) => self.push_text(text),
         }
     }
 
+    fn push_text(&mut self, text: &dyn Display) {
+        let mut bytes = [0; TEXT_BYTES];
+        let mut rest = bytes.as_mut_slice();
+        // Every word fits.
+        let _ = write!(rest, "{text}");
+        let left = rest.len();
+        self.push_bytes(bytes.get(..TEXT_BYTES - left).unwrap_or_default());
+    }
+
     fn push_bytes(&mut self, word: &[u8]) {
-        let Some(string) = self.strings.get_mut(self.count) else { return };
+        let Words { strings, numbers } = &mut self.words;
+        let (Some(string), Some(number)) = (strings.get_mut(self.count), numbers.get_mut(self.count)) else { return };
         self.count += 1;
+        *number = None;
         if !string.is_null() {
             if RedisString::string_as_slice(*string) == word {
                 return;
@@ -240,7 +265,7 @@ impl OwnedWords {
 impl Drop for OwnedWords {
     fn drop(&mut self) {
         // There are others if an effect was made during this one.
-        KEPT_WORDS.replace(self.strings).into_iter().filter(|string| !string.is_null()).for_each(free);
+        KEPT_WORDS.replace(self.words).strings.into_iter().filter(|string| !string.is_null()).for_each(free);
     }
 }
 

@@ -8,7 +8,7 @@
 use std::ffi::CStr;
 
 use super::Request;
-use super::effect::{EffectWord, say_all, say_hasher};
+use super::effect::{self, EffectWord, say_all, say_hasher};
 use super::native::{NativeSpec, taken_rate};
 use crate::cells::Counters;
 use crate::chain::{Added, Chain, ChainSpec, Changes, Layer, Origin, Outcome, Removed, Rules};
@@ -126,9 +126,10 @@ impl CountingSpec {
 
     /// See [`Spec::spell`](crate::kinds::Spec::spell).
     pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        use EffectWord::{Bytes, Text};
+        use EffectWord::Bytes;
         let Self { rate, capacity, hasher } = *self;
-        let words = [Bytes(b"CAPACITY"), Text(&capacity), Bytes(b"ERROR"), Text(&rate), Bytes(b"COUNTING")];
+        let words =
+            [Bytes(b"CAPACITY"), effect::whole(capacity), Bytes(b"ERROR"), effect::rate(rate), Bytes(b"COUNTING")];
         say_all(&mut say, &words);
         say_hasher(hasher, &mut say);
         c"BF.INSERT"

@@ -10,7 +10,9 @@ use crate::hash::Hasher;
 /// An argument of a replicated command. It is formatted later, because that takes memory, which may be refused.
 #[derive(Clone, Copy)]
 pub enum EffectWord<'a> {
-    /// A value to format as text. Rates become the shortest decimals that read back the same.
+    /// A number.
+    Number(Number),
+    /// Another value to format as text.
     Text(&'a dyn Display),
     /// Raw bytes.
     Bytes(&'a [u8]),
@@ -20,10 +22,40 @@ impl EffectWord<'_> {
     /// Writes the word.
     pub fn write_to(self, writer: &mut impl Write) -> Result<()> {
         match self {
+            Self::Number(number) => write!(writer, "{number}"),
             Self::Text(text) => write!(writer, "{text}"),
             Self::Bytes(bytes) => writer.write_all(bytes),
         }
     }
+}
+
+/// A number in a replicated command. Most are those of the command before, whose text is then taken: formatting takes longer than
+/// comparing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    /// A whole number.
+    Whole(u64),
+    /// A rate. It becomes the shortest decimal that reads back the same.
+    Rate(f64),
+}
+
+impl Display for Number {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Whole(number) => number.fmt(f),
+            Self::Rate(rate) => rate.fmt(f),
+        }
+    }
+}
+
+/// Returns the word for a whole number.
+pub fn whole(number: impl Into<u64>) -> EffectWord<'static> {
+    EffectWord::Number(Number::Whole(number.into()))
+}
+
+/// Returns the word for a rate.
+pub(super) const fn rate(rate: f64) -> EffectWord<'static> {
+    EffectWord::Number(Number::Rate(rate))
 }
 
 /// The most arguments after the key.
@@ -36,16 +68,14 @@ pub(super) fn say_all(say: &mut impl FnMut(EffectWord<'_>), words: &[EffectWord<
 pub(super) fn say_scaling(scaling: Scaling, say: &mut impl FnMut(EffectWord<'_>)) {
     match scaling {
         Scaling::Fixed => say(EffectWord::Bytes(b"NONSCALING")),
-        Scaling::Growing { expansion } => {
-            say_all(say, &[EffectWord::Bytes(b"EXPANSION"), EffectWord::Text(&expansion)])
-        }
+        Scaling::Growing { expansion } => say_all(say, &[EffectWord::Bytes(b"EXPANSION"), whole(expansion.get())]),
     }
 }
 
 pub(super) fn say_hasher(hasher: Hasher, say: &mut impl FnMut(EffectWord<'_>)) {
     use EffectWord::{Bytes, Text};
     match hasher {
-        Hasher::Murmur3 { seed } => say_all(say, &[Bytes(b"SEED"), Text(&u32::from_le_bytes(seed))]),
+        Hasher::Murmur3 { seed } => say_all(say, &[Bytes(b"SEED"), whole(u32::from_le_bytes(seed))]),
         Hasher::SipHash { key } => say_all(say, &[Bytes(b"HASH"), Bytes(b"siphash"), Bytes(b"SEED"), Text(&Hex(key))]),
     }
 }

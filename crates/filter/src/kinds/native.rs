@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 use super::Request;
-use super::effect::{EffectWord, say_all, say_hasher, say_scaling};
+use super::effect::{self, EffectWord, say_all, say_hasher, say_scaling};
 use crate::cells::{Blocks, Histogram};
 use crate::chain::{
     Added, CellsReader, Chain, ChainSpec, Changes, Deleted, HashSet, LAYERS_MAX, Layer, Origin, Outcome, Removed,
@@ -171,13 +171,13 @@ impl NativeSpec {
     /// See [`Spec::spell`](crate::kinds::Spec::spell). A reader takes a missing policy for the first if the command is an effect, and
     /// for the newest if a client sends it.
     pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        use EffectWord::{Bytes, Text};
+        use EffectWord::Bytes;
         let Self { rate, capacity, scaling, hasher, policy } = *self;
-        say_all(&mut say, &[Bytes(b"CAPACITY"), Text(&capacity), Bytes(b"ERROR"), Text(&rate)]);
+        say_all(&mut say, &[Bytes(b"CAPACITY"), effect::whole(capacity), Bytes(b"ERROR"), effect::rate(rate)]);
         say_scaling(scaling, &mut say);
         say_hasher(hasher, &mut say);
         if policy != Policy::One || self.with_newest_policy().policy != policy {
-            say_all(&mut say, &[Bytes(b"POLICY"), Text(&policy.number())]);
+            say_all(&mut say, &[Bytes(b"POLICY"), effect::whole(policy.number())]);
         }
         c"BF.INSERT"
     }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ffi::CStr;
 
 use super::Request;
-use super::effect::{EffectWord, say_all, say_hasher, say_scaling};
+use super::effect::{self, EffectWord, say_all, say_hasher, say_scaling};
 use super::native::{
     BloomFilter, Layers, NativeSpec, are_shaped, read_layers, read_spec, taken_rate, write_layers, write_shapes,
     write_spec,
@@ -152,20 +152,20 @@ impl WindowedSpec {
 
     /// See [`Spec::spell`](crate::kinds::Spec::spell). The first bucket is replicated separately.
     pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        use EffectWord::{Bytes, Text};
+        use EffectWord::Bytes;
         let Self { rate, capacity, scaling, hasher, forgets, buckets } = *self;
-        say_all(&mut say, &[Bytes(b"CAPACITY"), Text(&capacity), Bytes(b"ERROR"), Text(&rate)]);
+        say_all(&mut say, &[Bytes(b"CAPACITY"), effect::whole(capacity), Bytes(b"ERROR"), effect::rate(rate)]);
         match forgets {
             Forgets::After { seconds, is_sliding } => {
                 say_scaling(scaling, &mut say);
-                say_all(&mut say, &[Bytes(b"WINDOW"), Text(&seconds)]);
+                say_all(&mut say, &[Bytes(b"WINDOW"), effect::whole(seconds)]);
                 if is_sliding {
                     say(Bytes(b"SLIDING"));
                 }
             }
             Forgets::Rolling => say(Bytes(b"ROLLING")),
         }
-        say_all(&mut say, &[Bytes(b"BUCKETS"), Text(&buckets)]);
+        say_all(&mut say, &[Bytes(b"BUCKETS"), effect::whole(buckets)]);
         say_hasher(hasher, &mut say);
         c"BF.INSERT"
     }

@@ -11,7 +11,7 @@ use std::ffi::CStr;
 use std::num::NonZeroU32;
 
 use super::Request;
-use super::effect::{EffectWord, say_all, say_scaling};
+use super::effect::{self, EffectWord, say_all, say_scaling};
 use crate::cells::BitArray;
 use crate::chain::{Chain, ChainSpec, Changes, Layer, Rules};
 use crate::error::Error;
@@ -249,7 +249,7 @@ impl RedisBloomSpec {
 
     /// Uses only RedisBloom's options; see [`Spec::spell`](super::Spec::spell).
     pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        say_all(&mut say, &[EffectWord::Text(&self.rate), EffectWord::Text(&self.capacity)]);
+        say_all(&mut say, &[effect::rate(self.rate), effect::whole(self.capacity)]);
         say_scaling(self.scaling, &mut say);
         c"BF.RESERVE"
     }

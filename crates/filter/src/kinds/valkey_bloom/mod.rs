@@ -12,7 +12,7 @@ use std::hash::Hasher as _;
 
 use siphasher::sip::SipHasher13;
 
-use super::effect::{EffectWord, say_all, say_scaling};
+use super::effect::{self, EffectWord, say_all, say_scaling};
 use super::request::{Defaults, Request};
 use crate::cells::BitArray;
 use crate::chain::{Chain, ChainSpec, Changes, Layer, Rules};
@@ -185,10 +185,10 @@ impl ValkeyBloomSpec {
 
     /// See [`Spec::spell`](super::Spec::spell).
     pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        use EffectWord::{Bytes, Text};
+        use EffectWord::Bytes;
         let ValkeyBloom { rate, tightening, scaling, seed, .. } = self.rules;
-        say_all(&mut say, &[Bytes(b"CAPACITY"), Text(&self.capacity), Bytes(b"ERROR"), Text(&rate)]);
-        say_all(&mut say, &[Bytes(b"TIGHTENING"), Text(&tightening), Bytes(b"SEED"), Bytes(&seed)]);
+        say_all(&mut say, &[Bytes(b"CAPACITY"), effect::whole(self.capacity), Bytes(b"ERROR"), effect::rate(rate)]);
+        say_all(&mut say, &[Bytes(b"TIGHTENING"), effect::rate(tightening), Bytes(b"SEED"), Bytes(&seed)]);
         say_scaling(scaling, &mut say);
         c"BF.INSERT"
     }
