@@ -95,16 +95,26 @@ pub fn filter_removed(contents: Contents) {
     filter_changed(&contents, &Contents::default());
 }
 
-/// Updates the totals after a filter has changed.
+/// The memory of all filters beyond their sizes, in bytes: their fields, tables and pending adds, and what the allocator adds.
+pub static OVERHEAD: Gauge = Gauge(AtomicU64::new(0));
+
+/// Updates the totals after a filter has changed. Returns whether it has another size.
 #[inline]
-pub fn filter_changed(before: &Contents, after: &Contents) {
+pub fn filter_changed(before: &Contents, after: &Contents) -> bool {
     if before.items != after.items {
         ITEMS.add(after.items.wrapping_sub(before.items));
     }
     let size = |contents: &Contents| (contents.size_bytes, contents.layers, contents.capacity, contents.pending_bytes);
-    if size(before) != size(after) {
+    let has_another_size = size(before) != size(after);
+    if has_another_size {
         size_changed(before, after);
     }
+    has_another_size
+}
+
+/// Updates the overhead of all filters after that of one has changed.
+pub fn overhead_changed(before: u64, after: u64) {
+    OVERHEAD.add(after.wrapping_sub(before));
 }
 
 #[cold]

@@ -28,9 +28,14 @@ pub struct Stored {
     /// Distinguishes this value from another one that replaces it at the same key. Neither saved nor compared. Generations repeat
     /// after a while; a filter that arrives in chunks has the generation of its dump.
     pub generation: u16,
+    /// The bytes that the value took from the allocator beyond its size, in units of [`OVERHEAD_UNIT`], when it last changed its size.
+    overhead: u32,
     /// Distinguishes the value from every other one since the server started. Neither saved nor compared, never 0.
     pub instance: u64,
 }
+
+/// The allocator's smallest step. An overhead of 64 GiB and more, which only a filter of some 300 GiB could have, counts as 64 GiB.
+const OVERHEAD_UNIT: u64 = 16;
 
 static LAST_INSTANCE: AtomicU64 = AtomicU64::new(0);
 
@@ -58,7 +63,19 @@ impl Stored {
             Value::Filter(_) => None,
         };
         metrics::filter_added(value.contents());
-        Self { value, generation: arriving.unwrap_or_else(next_generation), instance: next_instance() }
+        let generation = arriving.unwrap_or_else(next_generation);
+        let mut stored = Self { value, generation, overhead: 0, instance: next_instance() };
+        stored.count_overhead();
+        stored
+    }
+
+    /// Updates INFO's totals after the value has changed its size. Visits every layer.
+    #[cold]
+    fn count_overhead(&mut self) {
+        let bytes = self.allocated_bytes().saturating_sub(self.value.contents().size_bytes);
+        let after = u32::try_from(bytes / OVERHEAD_UNIT).unwrap_or(u32::MAX);
+        let before = std::mem::replace(&mut self.overhead, after);
+        metrics::overhead_changed(u64::from(before) * OVERHEAD_UNIT, u64::from(after) * OVERHEAD_UNIT);
     }
 
     /// Boxes a value for the server, which must get it: INFO's totals include it.
@@ -74,6 +91,7 @@ impl Stored {
         // SAFETY: the caller's promise.
         let stored = unsafe { Box::from_raw(stored.as_ptr()) };
         metrics::filter_removed(stored.value.contents());
+        metrics::overhead_changed(u64::from(stored.overhead) * OVERHEAD_UNIT, 0);
         stored
     }
 
@@ -90,10 +108,12 @@ impl Stored {
         if filter.stored_as() == stored_as {
             self.value = filter;
             self.instance = next_instance();
+            self.count_overhead();
             return None;
         }
         metrics::filter_removed(filter.contents());
         metrics::filter_added(self.value.contents());
+        self.count_overhead();
         Some(filter)
     }
 
@@ -187,7 +207,10 @@ impl Drop for Writer<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         let after = self.contents();
-        metrics::filter_changed(&self.before, &after);
+        if metrics::filter_changed(&self.before, &after) {
+            // SAFETY: as in `stored`; the writer is borrowed mutably.
+            unsafe { self.stored.as_mut() }.count_overhead();
+        }
         if after.pending_bytes > 0 {
             list_pending(self.context.database(), self.name.bytes());
         }

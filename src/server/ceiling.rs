@@ -88,7 +88,8 @@ impl Ceiling for ServerCeiling {
         if configured > 0 {
             return configured.saturating_sub(filter_bytes);
         }
-        Memory::now(self.context).map_or(u64::MAX, |memory| memory.room(metrics::BYTES.get(), metrics::OBJECTS.get()))
+        let taken = metrics::BYTES.get().saturating_add(metrics::OVERHEAD.get());
+        Memory::now(self.context).map_or(u64::MAX, |memory| memory.room(taken, metrics::OBJECTS.get()))
     }
 
     /// The configured ceiling is one of sizes, the others of memory.
@@ -171,7 +172,7 @@ impl Memory {
         Self { eviction: Eviction::Nothing, ..*self }.room(0, 0)
     }
 
-    /// The room for a filter beside the existing ones: `filters` of them, with `filter_bytes` in total.
+    /// The room for a filter beside the existing ones: `filters` of them, which take `filter_bytes` from the allocator.
     fn room(&self, filter_bytes: u64, filters: u64) -> u64 {
         if self.maxmemory == 0 {
             // Memory that was reserved and not touched yet is not available, though the system counts it.

@@ -79,6 +79,31 @@ fn a_filter_that_fits_is_not_evicted_at_once() {
     });
 }
 
+/// The allocator rounds up, by a fifth here. What it adds to a filter is as little room as the filter itself.
+#[test]
+fn what_the_allocator_adds_to_filters_is_no_room() {
+    with_client(|_, client| {
+        client.run("CONFIG SET maxmemory 100mb");
+        client.run("CONFIG SET maxmemory-policy allkeys-lru");
+        let all = available(client);
+        // 17 MiB of cells, which jemalloc rounds up to 20: once created so, once grown from 1000 items.
+        assert_eq!(client.run("BF.RESERVE created 0.01 14700000 NONSCALING"), ok());
+        assert_eq!(client.run("BF.RESERVE grown 0.01 1000 EXPANSION 10000"), ok());
+        client.batched(&[b"BF.MADD", b"grown"], &(0..1100).map(|number| number.to_string()).collect::<Vec<_>>());
+        assert_eq!(client.run("BF.INFO grown").field("Number of filters"), &integer(2));
+        let taken: i64 =
+            ["created", "grown"].map(|key| client.run(&format!("MEMORY USAGE {key}")).number()).iter().sum();
+        let room = available(client);
+        assert!(
+            (taken - (2 << 20)..taken + (2 << 20)).contains(&(all - room)),
+            "{room} of {all}, filters take {taken}"
+        );
+        client.run("DEL created grown");
+        client.wait_for_frees();
+        assert!((available(client) - all).abs() < 2 << 20, "what is freed is room again");
+    });
+}
+
 #[test]
 fn keys_that_expire_are_room() {
     with_client(|_, client| {

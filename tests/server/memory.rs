@@ -161,6 +161,24 @@ fn alignment_takes_no_larger_size() {
     });
 }
 
+/// How far a filter can grow depends on the memory that the allocator takes, not on the size of the layers.
+#[test]
+fn the_reach_counts_what_the_allocator_takes() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let rounds = client.info("mem_allocator").contains("jemalloc");
+        assert_eq!(client.run("BF.RESERVE k 0.01 10000000 EXPANSION 1"), ok());
+        // The next layer has 17.4 MiB, which jemalloc rounds up to 20.
+        for (room, grows) in [(16, false), (19, !rounds), (22, true)] {
+            let limit = client.info_number("used_memory") + (room << 20);
+            assert_eq!(client.run(&format!("CONFIG SET maxmemory {limit}")), ok());
+            let reach = client.run("BF.INFO k MAXSCALEDCAPACITY").number();
+            assert_eq!(reach, if grows { 20_000_000 } else { 10_000_000 }, "with room for {room} MiB");
+        }
+    });
+}
+
 #[test]
 fn the_ceiling_counts_what_the_allocator_takes() {
     on_every_server(|program| {

@@ -101,14 +101,20 @@ pub struct Reach {
 pub(crate) fn reach<S: ChainSpec>(spec: &S, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
     let limit_bytes = ceiling.available_bytes(filter_bytes, u64::MAX).saturating_add(filter_bytes);
     let rules = spec.rules();
-    let (mut next, mut cells_bytes, mut capacity) = (spec.first_layer(), 0u64, 0u64);
+    let (mut next, mut cells_bytes, mut capacity, mut rounding) = (spec.first_layer(), 0u64, 0u64, 0u64);
     for index in 0..S::Rules::LAYERS_MAX.min(ceiling.layers_max()) {
         let layer = match next {
             Ok(layer) => layer,
             Err(error) => return Reach { capacity, ends_by_rate: error == Error::RateTooLow },
         };
-        cells_bytes = cells_bytes.saturating_add(layer.geometry.size_bytes());
-        if S::Rules::size_bytes(index + 1, cells_bytes) > limit_bytes {
+        let layer_bytes = layer.geometry.size_bytes();
+        cells_bytes = cells_bytes.saturating_add(layer_bytes);
+        let size_bytes = S::Rules::size_bytes(index + 1, cells_bytes);
+        // What the allocator added to the present layers is no longer available.
+        if size_bytes > filter_bytes && ceiling.counts_rounding() {
+            rounding = rounding.saturating_add(rounding_bytes([layer_bytes]));
+        }
+        if size_bytes.saturating_add(rounding) > limit_bytes {
             break;
         }
         capacity = capacity.saturating_add(layer.capacity);
