@@ -385,6 +385,30 @@ fn items_are_carried_as_the_bytes_that_they_are() {
     });
 }
 
+/// The strings of an effect's arguments are kept for the next one, which may have other words, and other numbers, at the same places.
+#[test]
+fn the_arguments_of_an_effect_are_its_own_whatever_came_before() {
+    with_append_only_client(|server, client| {
+        for round in 0..3 {
+            for (number, (words, expected)) in [
+                ("0.01 100 LAYOUT redisbloom", "BF.RESERVE KEY 0.01 100 EXPANSION 2"),
+                ("0.01 100 SEED 5", "BF.INSERT KEY CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 2"),
+                ("0.01 100 LAYOUT redisbloom", "BF.RESERVE KEY 0.01 100 EXPANSION 2"),
+                ("0.02 100 LAYOUT redisbloom", "BF.RESERVE KEY 0.02 100 EXPANSION 2"),
+                ("0.01 101 SEED 5", "BF.INSERT KEY CAPACITY 101 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 2"),
+                ("0.001 100 SEED 6", "BF.INSERT KEY CAPACITY 100 ERROR 0.001 EXPANSION 2 SEED 6 POLICY 2"),
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                let key = format!("k{round}.{number}");
+                assert_eq!(client.run(&format!("BF.RESERVE {key} {words}")), ok());
+                assert_eq!(lines(server).last(), Some(&expected.replace("KEY", &key)));
+            }
+        }
+    });
+}
+
 #[test]
 fn nothing_new_leaves_no_trace() {
     with_append_only_client(|server, client| {
