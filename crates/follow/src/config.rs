@@ -132,6 +132,11 @@ impl Config {
         Ok(config)
     }
 
+    /// Whether the database is MariaDB.
+    pub fn is_mariadb(&self) -> bool {
+        self.database.starts_with("mysql://")
+    }
+
     /// Returns how to connect to PostgreSQL, with the password of the environment if the URL has none.
     pub fn settings(&self) -> Result<tokio_postgres::Config> {
         let mut settings =

@@ -1,5 +1,6 @@
 //! `bloomgate follow`: keeps filters and cached values up to date from a database's log, so that no writer of the database needs to
-//! know about the guard. `follower` has the loop and what a source provides, `postgres` that of PostgreSQL, `store` the writes.
+//! know about the guard. `follower` has the loop and what a source provides, `postgres` and `mysql` those of
+//! PostgreSQL and MariaDB, `store` the writes.
 //!
 //! The public modules are what it shares with the other subcommands of the tool: connections to a server, a cluster and PostgreSQL, and a
 //! small HTTP server with metrics.
@@ -11,6 +12,7 @@ mod heartbeat;
 mod journal;
 mod log;
 mod metrics;
+mod mysql;
 mod postgres;
 mod store;
 mod table;
@@ -35,6 +37,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::config::{Config, Mode};
 use crate::follower::{Follower, Source};
 use crate::metrics::{Metrics, State};
+use crate::mysql::MariaDb;
 use crate::names::counted;
 use crate::postgres::Postgres;
 use crate::store::{Stopped, Store};
@@ -62,9 +65,10 @@ Example: users.toml
 Readers ask BF.FETCH {users} ID {users}:ID WHILE {users}:feed, and in synchronous mode
 UNLESS {users}:feed:open. The role needs REPLICATION, and SELECT on
 the tables; the database needs wal_level = logical and
-  CREATE PUBLICATION bloomgate FOR TABLE public.users";
+  CREATE PUBLICATION bloomgate FOR TABLE public.users
+With database = \"mysql://gate@db/shop\" and MYSQL_PWD, the log of MariaDB is followed.";
 
-/// Keep filters and cached values up to date from PostgreSQL's log
+/// Keep filters and cached values up to date from the log of PostgreSQL or MariaDB
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub struct Arguments {
@@ -78,7 +82,12 @@ pub struct Arguments {
 /// Runs the subcommand until SIGTERM or SIGINT.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let config = Config::read(&arguments.config)?;
-    if arguments.status { print_status::<Postgres>(&config) } else { follow::<Postgres>(&config) }
+    match (config.is_mariadb(), arguments.status) {
+        (false, false) => follow::<Postgres>(&config),
+        (false, true) => print_status::<Postgres>(&config),
+        (true, false) => follow::<MariaDb>(&config),
+        (true, true) => print_status::<MariaDb>(&config),
+    }
 }
 
 fn follow<S: Source>(config: &Config) -> Result<()> {

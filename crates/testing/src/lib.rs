@@ -10,6 +10,7 @@ pub mod database;
 mod dump;
 mod figures;
 mod locate;
+pub mod mariadb;
 pub mod nodes;
 mod process;
 mod replication;

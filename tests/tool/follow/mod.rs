@@ -5,6 +5,7 @@ mod chaos;
 mod connections;
 mod eventual;
 mod fills;
+mod mariadb;
 mod postgresql;
 mod servers;
 mod synchronous;
@@ -114,15 +115,7 @@ impl World {
     }
 
     fn follow(&self) -> Follower {
-        let mut child = command(["follow"]).arg(self.path()).stderr(Stdio::piped()).spawn().unwrap();
-        let log = Arc::new(Mutex::new(String::new()));
-        let (lines, output) = (Arc::clone(&log), BufReader::new(child.stderr.take().unwrap()));
-        let reader = thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                lines.lock().unwrap().push_str(&format!("{line}\n"));
-            }
-        });
-        Follower { running: Running(child), log, reader: Some(reader), mode: self.mode }
+        Follower::start(&self.path(), self.mode)
     }
 
     /// Asserts that a follower refuses to start.
@@ -168,6 +161,18 @@ impl Drop for Follower {
 }
 
 impl Follower {
+    fn start(configuration: &Path, mode: &'static str) -> Self {
+        let mut child = command(["follow"]).arg(configuration).stderr(Stdio::piped()).spawn().unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let (lines, output) = (Arc::clone(&log), BufReader::new(child.stderr.take().unwrap()));
+        let reader = thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                lines.lock().unwrap().push_str(&format!("{line}\n"));
+            }
+        });
+        Self { running: Running(child), log, reader: Some(reader), mode }
+    }
+
     fn log(&self) -> String {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

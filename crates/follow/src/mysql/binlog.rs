@@ -1,0 +1,389 @@
+//! MariaDB's binary log: which events there are, and the transactions that they make: MariaDB's documentation, "Replication protocol". A kind
+//! of event that is not known to be harmless is an error: it might be a change that would be lost.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Display};
+use std::io::Read;
+use std::str::FromStr;
+
+use anyhow::{Context, Error, Result, bail, ensure};
+use flate2::read::ZlibDecoder;
+use mysql_async::binlog::events::Event;
+
+use super::rows::{Action, Input, Kind, Map};
+use super::statements::{Statement, is_name, names, parse};
+use crate::log::Lsn;
+use crate::table::Step;
+use crate::template::Field;
+
+/// The bits of an [`Lsn`] below the number of the file. A file is as large as its last transaction makes it.
+const OFFSET_BITS: u32 = 34;
+
+/// Returns the place of an offset in a file of the log, whose name ends in its number.
+pub fn place(file: &str, offset: u64) -> Result<Lsn> {
+    let digits = file.rsplit('.').next().unwrap_or_default();
+    let number: u64 = digits.parse().with_context(|| format!("`{file}` is not a file of MariaDB's log"))?;
+    ensure!(offset < 1 << OFFSET_BITS, "the file {file} of the log is larger than 16 GiB");
+    Ok(Lsn(number << OFFSET_BITS | offset))
+}
+
+/// The number that a server gives to a transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gtid {
+    pub domain: u32,
+    pub server: u32,
+    pub sequence: u64,
+}
+
+impl Display for Gtid {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        write!(formatter, "{}-{}-{}", self.domain, self.server, self.sequence)
+    }
+}
+
+impl FromStr for Gtid {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut parts = text.splitn(3, '-').map(str::parse::<u64>);
+        let mut next = || parts.next().and_then(Result::ok).with_context(|| format!("`{text}` is not a GTID"));
+        Ok(Self { domain: next()?.try_into()?, server: next()?.try_into()?, sequence: next()? })
+    }
+}
+
+/// The last transaction of each domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gtids(pub BTreeMap<u32, Gtid>);
+
+impl Gtids {
+    pub fn add(&mut self, gtid: Gtid) {
+        self.0.insert(gtid.domain, gtid);
+    }
+}
+
+impl Display for Gtids {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        for (at, gtid) in self.0.values().enumerate() {
+            write!(formatter, "{}{gtid}", if at > 0 { "," } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Gtids {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut gtids = Self::default();
+        text.split(',')
+            .filter(|gtid| !gtid.is_empty())
+            .try_for_each(|gtid| gtid.parse().map(|gtid| gtids.add(gtid)))?;
+        Ok(gtids)
+    }
+}
+
+/// A followed table, as far as the log needs it.
+pub struct Columns {
+    pub schema: String,
+    pub name: String,
+    pub kinds: Vec<Kind>,
+    /// The columns of the templates.
+    pub needed: Vec<bool>,
+}
+
+/// Says what a change of a row of a table means.
+pub type Render<'a> = &'a dyn Fn(usize, Option<&[Field]>, Option<&[Field]>) -> Result<Step>;
+
+/// A transaction of the log.
+#[derive(Debug, Default)]
+pub struct Transaction {
+    pub gtid: Gtid,
+    /// Seconds since 1970, and a checksum of the rows of all tables, or of the statement. A replica's log has the same.
+    pub time: u64,
+    pub checksum: u32,
+    /// The place after its last event.
+    pub end: Lsn,
+    /// Tables by their indexes, with what happened to them, in order.
+    pub steps: Vec<(usize, Step)>,
+}
+
+/// What has arrived.
+#[derive(Debug)]
+pub enum Arrival {
+    Transaction(Transaction),
+    /// Everything up to a place has arrived. Inside a transaction this is not told.
+    Place(Lsn),
+    Nothing,
+}
+
+/// What is known of the log until the next event.
+#[derive(Default)]
+pub struct Reader {
+    pub tables: Vec<Columns>,
+    /// The place after the last event, and the file's number.
+    last: Lsn,
+    /// The tables in the rows' events, by their numbers: one that is followed, with its index.
+    maps: HashMap<u64, Option<(usize, Map)>>,
+    current: Option<Current>,
+    /// XA transactions that are prepared, by their names, with what they did.
+    prepared: HashMap<Vec<u8>, Vec<(usize, Step)>>,
+}
+
+#[derive(Default)]
+struct Current {
+    transaction: Transaction,
+    /// Whether one statement is all of it.
+    is_alone: bool,
+    /// The name of the XA transaction that it prepares, commits or rolls back.
+    xa: Vec<u8>,
+    hash: crc32fast::Hasher,
+}
+
+// The kinds of events.
+const QUERY: u8 = 2;
+const ROTATE: u8 = 4;
+const FORMAT_DESCRIPTION: u8 = 15;
+const XID: u8 = 16;
+const EXECUTE_LOAD_QUERY: u8 = 18;
+const TABLE_MAP: u8 = 19;
+const XA_PREPARE: u8 = 38;
+const GTID: u8 = 162;
+const QUERY_COMPRESSED: u8 = 165;
+
+// The flags of a GTID: its transaction is one statement, it has been committed with others, it has the name of an XA transaction.
+const STANDALONE: u8 = 1;
+const GROUP: u8 = 2;
+const XA: u8 = 64 | 128;
+/// The number of no table, in an event that only ends a statement.
+const NO_TABLE: u64 = 0xff_ffff;
+
+impl Reader {
+    /// Forgets what another stream has told.
+    pub fn restart(&mut self) {
+        let tables = std::mem::take(&mut self.tables);
+        *self = Self { tables, ..Self::default() };
+    }
+
+    /// Takes an event.
+    pub fn take(&mut self, event: &Event, render: Render) -> Result<Arrival> {
+        let (header, input) = (event.header(), &mut Input(event.data()));
+        let kind = header.event_type_raw();
+        if kind == ROTATE {
+            return self.rotate(input);
+        }
+        // Events that the server makes up for its replicas have no place.
+        if kind != FORMAT_DESCRIPTION && header.log_pos() > 0 {
+            let (file, last) = (self.last.0 >> OFFSET_BITS, self.last.0 & ((1 << OFFSET_BITS) - 1));
+            let offset = last & !0xffff_ffff | u64::from(header.log_pos());
+            // The event has only the low 32 bits.
+            let offset = if offset + (1 << 31) < last { offset + (1 << 32) } else { offset };
+            self.last = self.last.max(Lsn(file << OFFSET_BITS | offset));
+        }
+        let time = header.timestamp();
+        match kind {
+            // STOP, INTVAR, RAND, USER_VAR, HEARTBEAT, IGNORABLE, ROWS_QUERY, ANNOTATE_ROWS, BINLOG_CHECKPOINT, GTID_LIST,
+            // START_ENCRYPTION.
+            3 | 5 | 13 | 14 | 27 | 28 | 29 | 160 | 161 | 163 | 164 => {}
+            // After a crash, the last transaction of the file before may have no end.
+            FORMAT_DESCRIPTION => self.current = None,
+            GTID => self.begin(input, header.server_id())?,
+            QUERY => return self.statement(input, time, false),
+            QUERY_COMPRESSED => return self.statement(input, time, true),
+            XID => return Ok(self.commit()),
+            XA_PREPARE => return Ok(self.prepare()),
+            TABLE_MAP => self.map(input)?,
+            // Each in two versions, and compressed.
+            23..=25 | 166..=168 | 30..=32 | 169..=171 => self.rows(kind, input, time, render)?,
+            // The loads of files in the format STATEMENT, and INCIDENT: changes are lost.
+            6..=12 | 17 | 18 | 26 => {
+                self.lose("a file that was loaded, or a gap");
+                if kind == EXECUTE_LOAD_QUERY && self.current.as_ref().is_some_and(|current| current.is_alone) {
+                    return Ok(self.commit());
+                }
+            }
+            other => bail!("MariaDB's log contains an event of the unknown kind {other}"),
+        }
+        Ok(if self.current.is_none() { Arrival::Place(self.last) } else { Arrival::Nothing })
+    }
+
+    /// The log goes on in another file. The first event is made up, and its name ends in a checksum or not.
+    fn rotate(&mut self, input: &mut Input) -> Result<Arrival> {
+        let offset = input.number(8)?;
+        let digits = |name: &[u8]| name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        // A number has six digits or more, and not ten.
+        let without = input.0.get(..input.0.len().saturating_sub(4)).unwrap_or_default();
+        let name = if digits(without) >= 6 { without } else { input.0 };
+        self.last = place(&String::from_utf8_lossy(name), offset)?;
+        self.maps.clear();
+        Ok(Arrival::Nothing)
+    }
+
+    fn begin(&mut self, input: &mut Input, server: u32) -> Result<()> {
+        let (sequence, domain) = (input.number(8)?, u32::try_from(input.number(4)?)?);
+        ensure!(self.current.is_none(), "MariaDB's log contains a transaction without an end");
+        let gtid = Gtid { domain, server, sequence };
+        let flags = input.byte()?;
+        if flags & GROUP != 0 {
+            input.take(8)?;
+        }
+        let mut xa = Vec::new();
+        if flags & XA != 0 {
+            let (format, lengths) = (input.take(4)?, input.take(2)?);
+            let name = input.take(lengths.iter().map(|length| usize::from(*length)).sum())?;
+            xa = [format, lengths, name].concat();
+        }
+        let transaction = Transaction { gtid, ..Transaction::default() };
+        self.current = Some(Current { transaction, is_alone: flags & STANDALONE != 0, xa, ..Current::default() });
+        Ok(())
+    }
+
+    fn statement(&mut self, input: &mut Input, time: u32, is_compressed: bool) -> Result<Arrival> {
+        let (connection, _) = (input.number(4)?, input.number(4)?);
+        let (schema, _) = (input.byte()?, input.number(2)?);
+        let variables = input.length(2)?;
+        input.take(variables)?;
+        let schema = String::from_utf8_lossy(input.take(schema.into())?).into_owned();
+        input.byte()?;
+        let text = if is_compressed { decompress(input.0)? } else { input.0.to_vec() };
+        let text = String::from_utf8_lossy(&text);
+        let statement = parse(&text);
+        let Some(current) = &mut self.current else {
+            bail!("MariaDB's log contains a statement outside of a transaction");
+        };
+        let transaction = &mut current.transaction;
+        match statement {
+            Statement::Nothing => {}
+            Statement::Commit => return Ok(self.commit()),
+            // Whatever happened to a table may be undone.
+            Statement::Rollback => transaction.steps.iter_mut().for_each(|(_, step)| *step = Step::Altered),
+            // One that was prepared before this follower has begun is unknown.
+            Statement::XaCommit => transaction.steps.extend(match self.prepared.remove(&current.xa) {
+                Some(steps) => steps,
+                None => (0..self.tables.len()).map(|index| (index, Step::Altered)).collect(),
+            }),
+            Statement::XaRollback => drop(self.prepared.remove(&current.xa)),
+            Statement::Truncate(_) | Statement::Definition => {
+                let is_named = |columns: &Columns| names(&text, &schema, &columns.schema, &columns.name);
+                let named = self.tables.iter().enumerate().filter(|(_, columns)| is_named(columns));
+                transaction.steps.extend(named.map(|(index, columns)| {
+                    let is_truncated =
+                        matches!(statement, Statement::Truncate(name) if is_name(name, &schema, &columns.schema, &columns.name));
+                    (index, if is_truncated { Step::Truncate } else { Step::Altered })
+                }));
+            }
+            Statement::Unknown => {
+                let verb: String = text.trim_start().chars().take_while(char::is_ascii_alphabetic).collect();
+                self.lose(&format!("{verb} by connection {connection} in the database {schema}"));
+            }
+        }
+        if let Some(current) = &mut self.current {
+            note_time(current, time);
+            current.hash.update(text.as_bytes());
+            if current.is_alone {
+                return Ok(self.commit());
+            }
+            if statement == Statement::Rollback && text.trim().eq_ignore_ascii_case("ROLLBACK") {
+                return Ok(self.commit());
+            }
+        }
+        Ok(Arrival::Nothing)
+    }
+
+    /// The log lacks the rows of a change.
+    fn lose(&mut self, what: &str) {
+        eprintln!(
+            "bloomgate: MariaDB's log has a statement without its rows, which may be those of any table: {what}; set binlog_format = ROW"
+        );
+        if let Some(current) = &mut self.current {
+            let all = (0..self.tables.len()).map(|index| (index, Step::Altered));
+            current.transaction.steps.extend(all);
+        }
+    }
+
+    fn map(&mut self, input: &mut Input) -> Result<()> {
+        let id = input.number(6)?;
+        input.take(2)?;
+        let (schema, name) = (input.name()?, input.name()?);
+        let is_this = |columns: &Columns| columns.schema.as_bytes() == schema && columns.name.as_bytes() == name;
+        let index = self.tables.iter().position(is_this);
+        let map = index.map(|index| Ok::<_, Error>((index, Map::parse(input)?))).transpose()?;
+        self.maps.insert(id, map);
+        Ok(())
+    }
+
+    fn rows(&mut self, kind: u8, input: &mut Input, time: u32, render: Render) -> Result<()> {
+        let id = input.number(6)?;
+        input.take(2)?;
+        let (action, is_compressed) = match kind {
+            23 | 30 => (Action::Insert, false),
+            24 | 31 => (Action::Update, false),
+            25 | 32 => (Action::Delete, false),
+            166 | 169 => (Action::Insert, true),
+            167 | 170 => (Action::Update, true),
+            _ => (Action::Delete, true),
+        };
+        if matches!(kind, 30..=32 | 169..=171) {
+            let extra = input.length(2)?;
+            input.take(extra.saturating_sub(2))?;
+        }
+        let current = self.current.as_mut().context("MariaDB's log contains rows outside of a transaction")?;
+        note_time(current, time);
+        current.hash.update(input.0);
+        let known = self.maps.get(&id);
+        ensure!(known.is_some() || id == NO_TABLE, "MariaDB's log contains rows of a table that it has not described");
+        let Some((index, map)) = known.and_then(Option::as_ref) else { return Ok(()) };
+        let columns = self.tables.get(*index).context("a table")?;
+        let steps = &mut current.transaction.steps;
+        if !map.suits(&columns.kinds) {
+            // It was altered.
+            steps.push((*index, Step::Altered));
+            return Ok(());
+        }
+        let data = |data: &[u8]| if is_compressed { decompress(data) } else { Ok(data.to_vec()) };
+        let Some(changes) = map.rows(action, input, data, &columns.kinds, &columns.needed)? else {
+            eprintln!(
+                "bloomgate: MariaDB's log has rows of {}.{} without the columns of the templates: a session has set binlog_row_image",
+                columns.schema, columns.name
+            );
+            steps.push((*index, Step::Altered));
+            return Ok(());
+        };
+        for (old, new) in changes {
+            steps.push((*index, render(*index, old.as_deref(), new.as_deref())?));
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Arrival {
+        let Some(Current { mut transaction, hash, .. }) = self.current.take() else { return Arrival::Place(self.last) };
+        (transaction.end, transaction.checksum) = (self.last, hash.finalize());
+        Arrival::Transaction(transaction)
+    }
+
+    /// What the transaction did is of no effect until it is committed.
+    fn prepare(&mut self) -> Arrival {
+        if let Some(Current { transaction, xa, .. }) = &mut self.current {
+            self.prepared.insert(std::mem::take(xa), std::mem::take(&mut transaction.steps));
+        }
+        self.commit()
+    }
+}
+
+/// The time of a transaction is that of its first event with a row or a statement, which a replica keeps.
+fn note_time(current: &mut Current, time: u32) {
+    if current.transaction.time == 0 {
+        current.transaction.time = time.into();
+    }
+}
+
+/// Decompresses what `log_bin_compress` has compressed: the length in up to four bytes, big-endian, and then zlib.
+fn decompress(bytes: &[u8]) -> Result<Vec<u8>> {
+    let (head, rest) = bytes.split_first().context("an empty compressed event")?;
+    ensure!(head & 0x70 == 0, "MariaDB's log is compressed by an unknown algorithm");
+    let (length, data) = rest.split_at_checked(usize::from(head & 7)).context("a malformed compressed event")?;
+    let length = length.iter().fold(0_u64, |length, byte| length << 8 | u64::from(*byte));
+    let mut output = Vec::new();
+    ZlibDecoder::new(data).take(length).read_to_end(&mut output)?;
+    ensure!(output.len() as u64 == length, "a malformed compressed event");
+    Ok(output)
+}

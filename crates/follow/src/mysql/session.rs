@@ -1,0 +1,177 @@
+//! Sessions of MariaDB whose server must answer in time, and the connection on which it sends its log.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use futures_util::StreamExt;
+use mysql_async::binlog::events::Event;
+use mysql_async::prelude::Queryable;
+use mysql_async::{BinlogStream, BinlogStreamRequest, Conn, Opts, OptsBuilder, Row, SslOpts, Value};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+use crate::server::usage;
+
+/// How long the server has to answer.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long [`Session::each_row`] waits for a row until it calls its caller without one.
+const ROW_TIMEOUT: Duration = Duration::from_secs(1);
+pub const UNANSWERED: &str = "the MariaDB server does not answer";
+
+/// For the values to be the texts that the log has: times in UTC, CHAR without its padding, UTF-8. Rows that others have not committed are
+/// invisible, a lock ends a statement soon, and the log waits while a filter is filled.
+const SETTINGS: &str = "SET SESSION sql_mode = '', time_zone = '+00:00', lock_wait_timeout = 1, net_write_timeout = 86400 \
+    /*M!, max_statement_time = 0 */; SET NAMES utf8mb4; SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ";
+
+/// Parses the URL of a server. The environment's `MYSQL_PWD` is the password if the URL has none. The error never contains a password.
+pub fn parse(url: &str) -> Result<Opts> {
+    let invalid =
+        || usage("a MariaDB server has the form mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?sslmode=require]");
+    let (address, has_tls) = match url.split_once('?') {
+        None => (url, false),
+        Some((address, "sslmode=require")) => (address, true),
+        Some(_) => return Err(invalid()),
+    };
+    let opts = Opts::from_url(address).map_err(|_| invalid())?;
+    if opts.user().is_none_or(str::is_empty) || opts.db_name().is_none_or(str::is_empty) {
+        return Err(invalid());
+    }
+    let password = opts.pass().map(str::to_owned).or_else(|| std::env::var("MYSQL_PWD").ok());
+    Ok(OptsBuilder::from_opts(opts)
+        .pass(password)
+        .prefer_socket(false)
+        // A row, and an event of the log, can be as large.
+        .max_allowed_packet(Some(1 << 30))
+        .tcp_keepalive(Some(TIMEOUT / 2))
+        .ssl_opts(has_tls.then(tls))
+        .setup(SETTINGS.split("; ").collect())
+        .into())
+}
+
+/// Returns how to encrypt a connection. The certificates of the authorities are the system's, or those in the file that the environment's
+/// `SSL_CERT_FILE` names.
+fn tls() -> SslOpts {
+    let roots = rustls_native_certs::load_native_certs().certs;
+    let roots = roots.into_iter().map(|root| root.to_vec().into()).collect();
+    SslOpts::default().with_disable_built_in_roots(true).with_root_certs(roots)
+}
+
+/// A session.
+pub struct Session {
+    runtime: Runtime,
+    /// `None` once it has become a stream.
+    connection: Option<Conn>,
+    /// Whether the server has not answered in time.
+    is_dark: bool,
+}
+
+impl Session {
+    /// Opens a session.
+    pub fn connect(options: &Opts) -> Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let connection = runtime.block_on(async { timeout(TIMEOUT, Conn::new(options.clone())).await });
+        let connection = connection.context(UNANSWERED)?.context("cannot reach the MariaDB server")?;
+        Ok(Self { runtime, connection: Some(connection), is_dark: false })
+    }
+
+    /// Executes statements, separated by semicolons, and returns the rows of all of them.
+    pub fn query(&mut self, text: &str) -> Result<Vec<Vec<Value>>> {
+        let rows = self.answer(async |connection| {
+            let mut result = connection.query_iter(text).await?;
+            let mut rows = Vec::new();
+            while !result.is_empty() {
+                rows.extend(result.collect::<Row>().await?);
+            }
+            Ok(rows)
+        })?;
+        Ok(rows.into_iter().map(Row::unwrap).collect())
+    }
+
+    /// As [`Self::query`], with values as text, and NULL as `None`.
+    pub fn texts(&mut self, text: &str) -> Result<Vec<Vec<Option<String>>>> {
+        let rows = self.query(text)?;
+        Ok(rows.into_iter().map(|row| row.iter().map(to_text).collect()).collect())
+    }
+
+    /// Passes each row of a query on, and `None` while the server is silent.
+    pub fn each_row(&mut self, text: &str, mut pass: impl FnMut(Option<Vec<Value>>) -> Result<()>) -> Result<()> {
+        let connection = self.connection.as_mut().context(UNANSWERED)?;
+        self.runtime.block_on(async {
+            let mut begin = pin!(connection.query_iter(text));
+            let mut result = loop {
+                match timeout(ROW_TIMEOUT, &mut begin).await {
+                    Ok(result) => break result?,
+                    Err(_) => pass(None)?,
+                }
+            };
+            loop {
+                let mut next = pin!(result.next());
+                let row = loop {
+                    match timeout(ROW_TIMEOUT, &mut next).await {
+                        Ok(row) => break row?,
+                        Err(_) => pass(None)?,
+                    }
+                };
+                match row {
+                    Some(row) => pass(Some(row.unwrap()))?,
+                    None => return Ok(()),
+                }
+            }
+        })
+    }
+
+    /// Whether the server does not answer any more.
+    pub const fn is_closed(&self) -> bool {
+        self.is_dark
+    }
+
+    /// Asks for the log, as a replica with this id does. The session has said from where on.
+    pub fn into_log(mut self, server_id: u32) -> Result<LogStream> {
+        let connection = self.connection.take().context(UNANSWERED)?;
+        let request = connection.get_binlog_stream(BinlogStreamRequest::new(server_id));
+        let stream = self.runtime.block_on(async { timeout(TIMEOUT, request).await });
+        let stream = stream.context(UNANSWERED)?.context("MariaDB does not send its log")?;
+        Ok(LogStream { runtime: self.runtime, stream })
+    }
+
+    fn answer<T>(&mut self, ask: impl AsyncFnOnce(&mut Conn) -> mysql_async::Result<T>) -> Result<T> {
+        let connection = self.connection.as_mut().filter(|_| !self.is_dark).context(UNANSWERED)?;
+        match self.runtime.block_on(async { timeout(TIMEOUT, ask(connection)).await }) {
+            Ok(result) => {
+                self.is_dark = matches!(result, Err(mysql_async::Error::Io(_) | mysql_async::Error::Driver(_)));
+                Ok(result?)
+            }
+            Err(_) => {
+                self.is_dark = true;
+                bail!(UNANSWERED)
+            }
+        }
+    }
+}
+
+/// The log, as the server sends it.
+pub struct LogStream {
+    runtime: Runtime,
+    stream: BinlogStream,
+}
+
+impl LogStream {
+    /// Returns the next event, or `None` after the timeout.
+    pub fn next(&mut self, wait: Duration) -> Result<Option<Event>> {
+        let next = self.stream.next();
+        // With no time at all, tokio would not look whether something has arrived.
+        match self.runtime.block_on(async { timeout(wait.max(Duration::from_micros(100)), next).await }) {
+            Ok(Some(event)) => Ok(Some(event?)),
+            Ok(None) => bail!("the MariaDB server has ended its log"),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+fn to_text(value: &Value) -> Option<String> {
+    match value {
+        Value::Bytes(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        _ => None,
+    }
+}

@@ -1,0 +1,237 @@
+//! MariaDB for a test: a server in a temporary folder, with a log for replicas, and sessions of the client `mariadb`. If MariaDB is missing,
+//! the test fails and says how to install it.
+
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::{free_port, patience};
+
+const MISSING: &str = "MariaDB is missing: `scripts/setup --test` installs it";
+/// No row of a test has this text.
+const END: &str = "-- the end --";
+
+/// A server that runs until it is dropped.
+pub struct MariaDb {
+    folder: TempDir,
+    port: u16,
+    settings: Vec<String>,
+    child: Child,
+}
+
+impl MariaDb {
+    /// Starts a server with the database `shop`, and the account `gate` that may read its log. `settings`: options besides those of every
+    /// server.
+    pub fn start(settings: &[&str]) -> Self {
+        let folder = tempfile::Builder::new().prefix("bloomgate-maria-").tempdir().expect("a temporary directory");
+        unpack_data(folder.path());
+        let port = free_port();
+        let settings: Vec<_> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        let child = launch(folder.path(), port, &settings);
+        let mut server = Self { folder, port, settings, child };
+        server.wait_until_it_answers();
+        let account = "gate@'127.0.0.1'";
+        server.open("mysql").run(&format!(
+            "CREATE DATABASE shop; CREATE USER {account} IDENTIFIED BY 'secret';
+             GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO {account}; GRANT SELECT ON shop.* TO {account}"
+        ));
+        server
+    }
+
+    /// Returns the URL of the account.
+    pub fn url(&self) -> String {
+        format!("mysql://gate:secret@127.0.0.1:{}/shop", self.port)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the id of the process.
+    pub fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Opens a session of the superuser.
+    pub fn session(&self) -> Session {
+        self.open("shop")
+    }
+
+    fn open(&self, database: &str) -> Session {
+        Session::open(self.folder.path(), database)
+    }
+
+    /// Stops the server, as a crash does, and starts it again.
+    pub fn restart(&mut self) {
+        self.stop_and(&[]);
+    }
+
+    /// Keeps a copy of the data directory, as a backup does.
+    pub fn save(&mut self) {
+        self.stop_and(&["cp -a data saved"]);
+    }
+
+    /// Puts the data directory back to the copy.
+    pub fn put_back(&mut self) {
+        self.stop_and(&["rm -r data", "cp -a saved data"]);
+    }
+
+    fn stop_and(&mut self, commands: &[&str]) {
+        self.child.kill().expect("the process can be killed");
+        self.child.wait().expect("the process ends");
+        for text in commands {
+            let status = Command::new("sh").current_dir(self.folder.path()).args(["-c", text]).status();
+            assert!(status.expect("sh runs").success(), "{text}");
+        }
+        self.child = launch(self.folder.path(), self.port, &self.settings);
+        self.wait_until_it_answers();
+    }
+
+    fn wait_until_it_answers(&mut self) {
+        let start = Instant::now();
+        let ping = || {
+            let mut ping = command("mariadb-admin", self.folder.path());
+            ping.args(["-uroot", "--socket=socket", "ping"]).output().is_ok_and(|output| output.status.success())
+        };
+        while !ping() {
+            let ended = self.child.try_wait().expect("the state of the process");
+            if ended.is_some() || start.elapsed() > patience() {
+                let log = fs::read_to_string(self.folder.path().join("mariadb.log")).unwrap_or_default();
+                panic!("MariaDB does not answer ({ended:?}); its log:\n{log}");
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for MariaDb {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Creates the data directory of the folder. Those of this process are copies of one.
+fn unpack_data(folder: &Path) {
+    static ARCHIVE: OnceLock<Vec<u8>> = OnceLock::new();
+    let archive = ARCHIVE.get_or_init(|| {
+        let folder = tempfile::Builder::new().prefix("bloomgate-maria-").tempdir().expect("a temporary directory");
+        let mut install = command("mariadb-install-db", folder.path());
+        install.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M"]);
+        let output = install.output().unwrap_or_else(|fault| panic!("{MISSING} ({fault})"));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
+        let output = Command::new("tar").current_dir(folder.path()).args(["-c", "-f", "-", "data"]).output();
+        output.expect("tar runs").stdout
+    });
+    let mut tar = Command::new("tar");
+    let mut tar = tar.current_dir(folder).args(["-x", "-f", "-"]).stdin(Stdio::piped()).spawn().expect("tar runs");
+    tar.stdin.take().expect("a pipe").write_all(archive).expect("tar reads all");
+    assert!(tar.wait().expect("tar ends").success(), "tar cannot unpack the data directory");
+}
+
+fn launch(folder: &Path, port: u16, settings: &[String]) -> Child {
+    let log = OpenOptions::new().create(true).append(true).open(folder.join("mariadb.log")).expect("a log file");
+    command("mariadbd", folder)
+        .args(["--log-bin=binlog", "--binlog-format=ROW", "--server-id=1", "--bind-address=127.0.0.1"])
+        // What a killed process has written survives without fsync. No test stops the machine.
+        .args([
+            "--innodb-flush-log-at-trx-commit=2",
+            "--sync-binlog=0",
+            "--innodb-log-file-size=8M",
+            "--innodb-buffer-pool-size=32M",
+        ])
+        .args([format!("--port={port}"), format!("--socket={}", folder.join("socket").display())])
+        .args(settings)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a second handle"))
+        .stderr(log)
+        .spawn()
+        .unwrap_or_else(|fault| panic!("{MISSING} ({fault})"))
+}
+
+/// Returns a command that runs a program of MariaDB in the folder.
+fn command(program: &str, folder: &Path) -> Command {
+    let sbin = Path::new("/usr/sbin").join(program);
+    let mut command = Command::new(if sbin.is_file() { sbin } else { PathBuf::from(program) });
+    command.current_dir(folder).arg("--no-defaults");
+    if program != "mariadb-admin" && program != "mariadb" {
+        command.arg(format!("--datadir={}", folder.join("data").display()));
+        // The server refuses to run as root unless it is told to.
+        if fs::metadata(folder).expect("a folder").uid() == 0 {
+            command.arg("--user=root");
+        }
+    }
+    command
+}
+
+/// A session.
+pub struct Session {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Session {
+    fn open(folder: &Path, database: &str) -> Self {
+        // Errors are among the rows.
+        let text = format!(
+            "exec mariadb --no-defaults -uroot --socket=socket --default-character-set=utf8mb4 -N -B -f -n {database} 2>&1"
+        );
+        let mut child = Command::new("sh")
+            .current_dir(folder)
+            .args(["-c", &text])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("sh runs");
+        let (input, output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        Self { child, input, output: BufReader::new(output) }
+    }
+
+    /// Executes statements, and returns the lines of their rows. Fails if one is refused.
+    #[track_caller]
+    pub fn run(&mut self, statements: &str) -> Vec<String> {
+        self.begin(statements);
+        let lines = self.finish();
+        if let Some(error) = lines.iter().find(|line| line.starts_with("ERROR ")) {
+            panic!("{statements}: {error}");
+        }
+        lines
+    }
+
+    /// Sends statements, and does not wait for them.
+    pub fn begin(&mut self, statements: &str) {
+        writeln!(self.input, "{statements};\nSELECT '{END}';").expect("the client reads");
+    }
+
+    /// Returns the lines of what was sent.
+    pub fn finish(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            assert_ne!(
+                self.output.read_line(&mut line).expect("the client answers"),
+                0,
+                "the session ended: {lines:?}"
+            );
+            match line.trim_end_matches('\n') {
+                END => return lines,
+                line => lines.push(line.to_owned()),
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

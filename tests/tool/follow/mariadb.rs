@@ -1,0 +1,451 @@
+//! MariaDB: its log, what it lacks, and the places after which a follower goes on.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+
+use tempfile::TempDir;
+use testing::mariadb::{MariaDb, Session};
+use testing::{Connection, Server, integer, nil, on_every_server};
+
+use crate::follow::synchronous::answer;
+use crate::follow::{Follower, beats, has, permissions, soon};
+use crate::running::run;
+
+const USERS: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL)";
+
+const USERS_TABLE: &str = r#"
+[[table]]
+name = "users"
+filter = "{users}"
+create = "0.000001 100000 HASH siphash"
+item = "{id}"
+cache-key = "{users}:{id}"
+max-lag = "2s"
+"#;
+
+/// A database, a server, and the configuration of a follower between them.
+struct World {
+    database: MariaDb,
+    server: Server,
+    folder: TempDir,
+}
+
+impl World {
+    fn new(program: &std::path::Path, settings: &[&str], schema: &str, tables: &str) -> Self {
+        let user = format!("user follower on >secret ~* -@all {}", permissions());
+        let (database, server) = (MariaDb::start(settings), Server::with(program).line(&user).start());
+        database.session().run(schema);
+        let world = Self { database, server, folder: tempfile::tempdir().unwrap() };
+        world.configure(&world.database, tables);
+        world
+    }
+
+    fn configure(&self, database: &MariaDb, tables: &str) {
+        let text = format!(
+            "database = \"{}\"\nserver = \"redis://follower:secret@127.0.0.1:{}\"\nslot = \"bloomgate\"\nmode = \"eventual\"\n{tables}",
+            database.url(),
+            self.server.port,
+        );
+        std::fs::write(self.path(), text).unwrap();
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("follow.toml")
+    }
+
+    fn follow(&self) -> Follower {
+        Follower::start(&self.path(), "eventual")
+    }
+
+    /// Starts a follower, and waits for its heartbeat.
+    #[track_caller]
+    fn following(&self) -> Follower {
+        let follower = self.follow();
+        let mut client = self.server.connect();
+        soon(|| beats(&mut client));
+        follower
+    }
+
+    #[track_caller]
+    fn refused(&self, part: &str) {
+        run([OsStr::new("follow"), self.path().as_os_str()]).refused(part);
+    }
+}
+
+/// Runs a test on every server, with a follower whose heartbeat has begun. A follower that still runs afterwards must end well.
+fn followed(settings: &[&str], tables: &str, test: impl Fn(&mut World, &mut Follower, &mut Connection, &mut Session)) {
+    on_every_server(|program| {
+        let mut world = World::new(program, settings, USERS, tables);
+        let mut follower = world.following();
+        let (mut client, mut session) = (world.server.connect(), world.database.session());
+        test(&mut world, &mut follower, &mut client, &mut session);
+        if follower.reader.is_some() {
+            follower.end();
+        }
+    });
+}
+
+/// Waits until readers are told of exactly the rows that the table has.
+#[track_caller]
+fn agrees(client: &mut Connection, session: &mut Session) {
+    let rows: BTreeSet<u64> = session.run("SELECT id FROM users").iter().map(|id| id.parse().unwrap()).collect();
+    soon(|| beats(client) && (0..50).all(|id| (answer(client, id) == "absent") != rows.contains(&id)));
+}
+
+#[test]
+fn every_statement_reaches_readers() {
+    const STATEMENTS: [&str; 17] = [
+        "INSERT INTO users VALUES (3, 1), (4, 1), (5, 1)",
+        "UPDATE users SET id = 13 WHERE id = 3",
+        "DELETE FROM users WHERE id = 4",
+        "REPLACE INTO users VALUES (5, 7)",
+        "INSERT INTO users VALUES (5, 1), (6, 1) ON DUPLICATE KEY UPDATE id = 16",
+        "BEGIN; DELETE FROM users; INSERT INTO users VALUES (1, 2), (7, 1); SAVEPOINT s; INSERT INTO users VALUES (8, 1); \
+         ROLLBACK TO s; COMMIT",
+        "BEGIN; INSERT INTO users VALUES (20, 1); ROLLBACK",
+        "BEGIN; UPDATE users SET id = 99 WHERE id = 1; UPDATE users SET id = 1 WHERE id = 7; UPDATE users SET id = 7 WHERE id = 99; COMMIT",
+        "INSERT INTO users SELECT seq, 1 FROM seq_30_to_40",
+        "TRUNCATE users",
+        "INSERT INTO users VALUES (1, 1), (2, 1)",
+        "ALTER TABLE users ADD COLUMN extra varchar(10) DEFAULT 'x' FIRST",
+        "INSERT INTO users (id, version) VALUES (9, 1)",
+        "CREATE TABLE new LIKE users; INSERT INTO new (id, version) VALUES (10, 1), (11, 1); RENAME TABLE users TO old, new TO users",
+        "XA START 'a'; INSERT INTO users (id, version) VALUES (12, 1); XA END 'a'; XA PREPARE 'a'; XA COMMIT 'a'",
+        "XA START 'b'; INSERT INTO users (id, version) VALUES (14, 1); XA END 'b'; XA PREPARE 'b'; XA ROLLBACK 'b'",
+        "ALTER TABLE users PARTITION BY HASH (id) PARTITIONS 2; ALTER TABLE users TRUNCATE PARTITION p0",
+    ];
+    for settings in [&[][..], &["--log-bin-compress=ON", "--log-bin-compress-min-len=10", "--binlog-row-metadata=FULL"]]
+    {
+        followed(settings, USERS_TABLE, |_, _, client, session| {
+            for statement in STATEMENTS {
+                session.run(statement);
+                agrees(client, session);
+                // Whatever a reader has cached since.
+                client.run("SET {users}:1 old");
+                session.run("UPDATE users SET version = version + 1 WHERE id = 1");
+                let has_row = session.run("SELECT count(*) FROM users WHERE id = 1") == ["1"];
+                soon(|| !has_row || client.run("GET {users}:1") == nil(2));
+            }
+        });
+    }
+}
+
+#[test]
+fn the_log_has_the_texts_that_select_shows() {
+    // Each with values, in SQL.
+    let columns: [(&str, &[&str]); 36] = [
+        ("tinyint", &["-128", "127", "0"]),
+        ("tinyint unsigned", &["255", "7"]),
+        ("smallint", &["-32768", "32767"]),
+        ("mediumint", &["-8388608", "8388607"]),
+        ("mediumint unsigned", &["16777215"]),
+        ("int", &["-2147483648", "2147483647"]),
+        ("int(7) unsigned zerofill", &["42", "4294967295"]),
+        ("bigint", &["-9223372036854775808", "9223372036854775807"]),
+        ("bigint unsigned", &["18446744073709551615"]),
+        ("decimal(20,0)", &["5", "-99999999999999999999", "1000000000"]),
+        ("decimal(10,2)", &["-0.05", "12345678.90", "0", "-99999999.99"]),
+        ("decimal(30,15)", &["1.000000001", "-123456789012345.123456789012345", "0.000000000000001"]),
+        ("decimal(5,5)", &["0.12345", "-0.00001"]),
+        ("year", &["0", "1901", "2155"]),
+        ("date", &["'0000-00-00'", "'1000-01-01'", "'9999-12-31'"]),
+        ("time", &["'-838:59:59'", "'00:00:00'", "'838:59:59'", "'-00:00:01'"]),
+        ("time(1)", &["'-00:00:00.9'", "'12:34:56.7'"]),
+        ("time(3)", &["'-01:02:03.004'", "'23:59:59.999'"]),
+        ("time(6)", &["'-00:00:00.000001'", "'-838:59:59.999999'", "'01:02:03.000004'"]),
+        ("datetime", &["'0000-00-00 00:00:00'", "'2026-11-27 18:00:01'"]),
+        ("datetime(2)", &["'1000-12-31 23:59:59.01'"]),
+        ("datetime(6)", &["'9999-12-31 23:59:59.999999'", "'2024-02-29 00:00:00.000001'"]),
+        ("timestamp", &["'2024-02-29 23:59:59'", "'1970-01-02 00:00:01'", "0"]),
+        ("timestamp(5)", &["'2038-01-19 01:14:07.00001'", "'2000-03-01 00:00:00'"]),
+        ("char(5)", &["'a  '", "''", "'größe'"]),
+        ("varchar(300)", &["'a  '", "repeat('é', 300)", "'tab\\tnew\\nline\\\\'"]),
+        (
+            "varchar(256) character set latin1",
+            &["CONVERT(UNHEX('808182838485868788898A8B8C8D8E8F909192939495969798999A9B9C9D9E9FA0FF') USING latin1)"],
+        ),
+        ("text", &["'x'", "repeat('y', 70000)"]),
+        ("binary(6)", &["0x610000000000", "0x00", "0x202020202020"]),
+        ("varbinary(20)", &["0x6100", "''", "0xff00ff"]),
+        ("bit(10)", &["b'1000000001'", "0"]),
+        ("enum('a','b''c','ü')", &["'a'", "'b''c'", "'ü'"]),
+        ("set('a','b','ç')", &["''", "'a,b'", "'b,ç'"]),
+        ("uuid", &["'12345678-9abc-1def-8123-456789abcdef'", "'12345678-9abc-7def-8123-456789ab0000'"]),
+        (
+            "inet6",
+            &[
+                "'2001:db8::1'",
+                "'::ffff:1.2.3.4'",
+                "'::1.2.3.4'",
+                "'::'",
+                "'::1'",
+                "'1:0:0:2::'",
+                "'1::2:0:0:3:4'",
+                "'::1:2'",
+            ],
+        ),
+        ("inet4", &["'1.2.3.0'", "'0.0.0.0'", "'255.255.255.255'"]),
+    ];
+    let definitions: Vec<_> = columns.iter().enumerate().map(|(at, (name, _))| format!("c{at} {name}")).collect();
+    let keys: Vec<_> = (0..columns.len()).map(|at| format!("\"{{users}}:c{at}:{{c{at}}}\"")).collect();
+    let schema = format!(
+        "CREATE TABLE users (id int PRIMARY KEY, v int DEFAULT 0, {}, tail varchar(10) DEFAULT 'tail') CHARACTER SET utf8mb4; \
+         SET GLOBAL time_zone = '+05:00'; SET GLOBAL sql_mode = 'PAD_CHAR_TO_FULL_LENGTH'",
+        definitions.join(", ")
+    );
+    let table = USERS_TABLE.replace("\"{users}:{id}\"", &format!("[{}, \"{{users}}:tail:{{tail}}\"]", keys.join(", ")));
+    on_every_server(|program| {
+        let world = World::new(program, &[], &schema, &table);
+        let mut session = world.database.session();
+        session.run("SET sql_mode = '', time_zone = '+00:00'");
+        let mut ids = 0;
+        for (at, (_, values)) in columns.iter().enumerate() {
+            for value in *values {
+                session.run(&format!("INSERT INTO users (id, c{at}) VALUES ({ids}, {value})"));
+                ids += 1;
+            }
+        }
+        let mut follower = world.following();
+        let mut client = world.server.connect();
+        let mut cached = Vec::new();
+        for (at, (name, _)) in columns.iter().enumerate() {
+            // The bytes that a client receives.
+            let text = match name.contains("latin1") {
+                true => format!("CONVERT(c{at} USING utf8mb4)"),
+                false => format!("CONCAT(c{at}, '')"),
+            };
+            let query = format!("SELECT HEX({text}) FROM users WHERE c{at} IS NOT NULL");
+            for text in session.run(&query) {
+                let bytes: Vec<u8> =
+                    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect();
+                let key = [format!("{{users}}:c{at}:").as_bytes(), &bytes].concat();
+                client.call(&[b"SET", &*key, b"old"]);
+                cached.push((*name, key));
+            }
+        }
+        assert_eq!(cached.len(), ids);
+        session.run("UPDATE users SET v = 1");
+        soon(|| beats(&mut client) && client.run("GET {users}:tail:tail") == nil(2));
+        session.run("INSERT INTO users (id) VALUES (1000)");
+        soon(|| has(&mut client, 1000));
+        let kept: Vec<_> = cached
+            .iter()
+            .filter(|(_, key)| client.call(&[&b"GET"[..], key]) != nil(2))
+            .map(|(name, key)| format!("{name}: {}", String::from_utf8_lossy(key)))
+            .collect();
+        assert!(kept.is_empty(), "{kept:#?}");
+        follower.end();
+    });
+}
+
+#[test]
+fn a_follower_goes_on_after_its_last_transaction() {
+    followed(&[], USERS_TABLE, |world, follower, client, session| {
+        session.run("INSERT INTO users VALUES (1, 1), (2, 1)");
+        agrees(client, session);
+        follower.signal("KILL");
+        session.run("DELETE FROM users WHERE id = 1; INSERT INTO users VALUES (3, 1); CREATE TABLE other (id int)");
+        *follower = world.following();
+        agrees(client, session);
+        // MariaDB itself is killed, and its log goes on in another file.
+        world.database.restart();
+        *session = world.database.session();
+        session.run("INSERT INTO users VALUES (4, 1); FLUSH BINARY LOGS; INSERT INTO users VALUES (5, 1)");
+        agrees(client, session);
+        follower.end();
+        session.run("FLUSH BINARY LOGS; DELETE FROM users WHERE id = 2");
+        *follower = world.following();
+        agrees(client, session);
+        assert!(follower.log().contains("continues at") && !follower.log().contains("filling"), "{}", follower.log());
+    });
+}
+
+#[test]
+fn another_log_is_noticed() {
+    followed(&[], USERS_TABLE, |world, follower, client, session| {
+        session.run("INSERT INTO users VALUES (1, 1), (2, 1)");
+        agrees(client, session);
+        world.database.save();
+        *session = world.database.session();
+        session.run("DELETE FROM users WHERE id = 1; DELETE FROM users WHERE id = 2");
+        agrees(client, session);
+        follower.end();
+        // A backup is restored, and has as many transactions since.
+        world.database.put_back();
+        *session = world.database.session();
+        session
+            .run("INSERT INTO users VALUES (3, 1); INSERT INTO users VALUES (4, 1); INSERT INTO users VALUES (5, 1)");
+        *follower = world.following();
+        agrees(client, session);
+        follower.says("does not have its last transaction");
+
+        session.run("INSERT INTO users VALUES (6, 1)");
+        agrees(client, session);
+        follower.end();
+        session.run("DELETE FROM users WHERE id = 1; FLUSH BINARY LOGS");
+        let file = session.run("SHOW MASTER STATUS")[0].split('\t').next().unwrap().to_owned();
+        // Not while MariaDB still sends the old file to the follower that has ended.
+        soon(|| {
+            session.run(&format!("PURGE BINARY LOGS TO '{file}'"));
+            session.run("SHOW BINARY LOGS").len() == 1
+        });
+        *follower = world.following();
+        agrees(client, session);
+        follower.says("does not have its last transaction");
+
+        session.run("INSERT INTO users VALUES (7, 1)");
+        agrees(client, session);
+        session.run("RESET MASTER; DELETE FROM users WHERE id = 2; INSERT INTO users VALUES (8, 1)");
+        agrees(client, session);
+    });
+}
+
+#[test]
+fn a_transaction_in_the_log_is_applied_once_it_is_visible() {
+    followed(&["--rpl-semi-sync-master-wait-point=AFTER_SYNC"], USERS_TABLE, |world, _, client, session| {
+        session.run("INSERT INTO users VALUES (1, 1)");
+        agrees(client, session);
+        // The COMMIT waits for a replica between the log and the engine.
+        session.run("SET GLOBAL rpl_semi_sync_master_timeout = 600000, GLOBAL rpl_semi_sync_master_enabled = ON");
+        let mut writer = world.database.session();
+        let end = |session: &mut Session| session.run("SHOW MASTER STATUS");
+        let before = end(session);
+        writer.begin("UPDATE users SET version = 2 WHERE id = 1");
+        soon(|| end(session) != before);
+        client.run("SET {users}:1 old");
+        // The follower has read the log's end, and gives no more heartbeats.
+        soon(|| !beats(client));
+        assert_eq!(session.run("SELECT version FROM users"), ["1"]);
+        assert_ne!(client.run("GET {users}:1"), nil(2), "what a reader caches now is deleted later");
+        session.run("SET GLOBAL rpl_semi_sync_master_enabled = OFF");
+        writer.finish();
+        soon(|| client.run("GET {users}:1") == nil(2));
+        agrees(client, session);
+    });
+}
+
+#[test]
+fn changes_that_the_log_lacks_fill_the_filter_again() {
+    let key = "\"{users}:{id}\"";
+    let table = USERS_TABLE.replace(key, &format!("[{key}, \"{{users}}:version:{{version}}\"]"));
+    followed(&[], &table, |_, follower, client, session| {
+        session
+            .run("CREATE TABLE other (id int); CREATE TRIGGER t AFTER INSERT ON other FOR EACH ROW DELETE FROM users");
+        session.run("INSERT INTO users VALUES (1, 1), (2, 1)");
+        agrees(client, session);
+        for (settings, statement, note) in [
+            ("binlog_format = STATEMENT", "INSERT INTO other VALUES (1)", "a statement without its rows"),
+            ("binlog_row_image = MINIMAL", "UPDATE users SET id = 12 WHERE id = 2", "has set binlog_row_image"),
+        ] {
+            session.run("SET binlog_format = ROW, binlog_row_image = FULL; REPLACE INTO users VALUES (1, 1), (2, 1)");
+            agrees(client, session);
+            session.run(&format!("SET {settings}; {statement}"));
+            agrees(client, session);
+            follower.says(note);
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_followed_is_refused() {
+    on_every_server(|program| {
+        let world = World::new(program, &[], USERS, USERS_TABLE);
+        let mut session = world.database.session();
+        session.run("CREATE TABLE parents (id bigint PRIMARY KEY)");
+        for (setup, part, undo) in [
+            ("SET GLOBAL binlog_format = MIXED", "binlog_format is MIXED", "SET GLOBAL binlog_format = ROW"),
+            (
+                "SET GLOBAL binlog_row_image = MINIMAL",
+                "SET GLOBAL binlog_row_image = FULL",
+                "SET GLOBAL binlog_row_image = FULL",
+            ),
+            ("SET GLOBAL read_only = ON", "follow the primary", "SET GLOBAL read_only = OFF"),
+            ("ALTER TABLE users ENGINE = Aria", "has the engine Aria", "ALTER TABLE users ENGINE = InnoDB"),
+            (
+                "ALTER TABLE users ADD CONSTRAINT f FOREIGN KEY (id) REFERENCES parents (id) ON DELETE CASCADE",
+                "FOREIGN KEY (`id`) REFERENCES `parents` (`id`) ON DELETE CASCADE: make it RESTRICT",
+                "ALTER TABLE users DROP FOREIGN KEY f",
+            ),
+            (
+                "ALTER TABLE users ADD SYSTEM VERSIONING",
+                "system versioning",
+                "ALTER TABLE users DROP SYSTEM VERSIONING",
+            ),
+            (
+                "ALTER TABLE users MODIFY id double",
+                "the column id, whose type is double",
+                "ALTER TABLE users MODIFY id bigint",
+            ),
+            ("RENAME TABLE users TO others", "there is no table users", "RENAME TABLE others TO users"),
+            ("REVOKE SELECT ON shop.* FROM gate@'127.0.0.1'", "denied", "GRANT SELECT ON shop.* TO gate@'127.0.0.1'"),
+        ] {
+            session.run(setup);
+            world.refused(part);
+            session.run(undo);
+        }
+        let text = std::fs::read_to_string(world.path()).unwrap();
+        std::fs::write(world.path(), text.replace("\"eventual\"", "\"synchronous\"")).unwrap();
+        world.refused("COMMIT of MariaDB cannot wait");
+        std::fs::write(world.path(), text).unwrap();
+        // While it runs.
+        let mut follower = world.following();
+        let mut client = world.server.connect();
+        session.run("SET GLOBAL read_only = ON");
+        follower.says("no heartbeat: MariaDB's read_only is ON");
+        soon(|| !beats(&mut client));
+        session.run("SET GLOBAL read_only = OFF");
+        agrees(&mut client, &mut session);
+        session.run("ALTER TABLE users ADD CONSTRAINT f FOREIGN KEY (id) REFERENCES parents (id) ON DELETE CASCADE");
+        follower.says("make it RESTRICT");
+        session.run("ALTER TABLE users DROP FOREIGN KEY f; INSERT INTO users VALUES (1, 1)");
+        agrees(&mut client, &mut session);
+        assert_eq!(client.run("EXISTS {users}:feed"), integer(1));
+        follower.end();
+    });
+}
+
+#[test]
+fn a_second_follower_takes_over() {
+    followed(&[], USERS_TABLE, |world, first, client, session| {
+        let mut second = world.follow();
+        second.says("standing by");
+        first.signal("STOP");
+        session.run("INSERT INTO users VALUES (1, 1)");
+        second.says("taking over");
+        agrees(client, session);
+        first.signal("CONT");
+        first.says("trying again");
+        session.run("INSERT INTO users VALUES (2, 1)");
+        agrees(client, session);
+        first.end();
+        second.end();
+    });
+}
+
+#[test]
+fn a_failover_to_a_replica_goes_on() {
+    followed(&[], USERS_TABLE, |world, follower, client, session| {
+        let replica = MariaDb::start(&["--server-id=2", "--log-slave-updates=ON"]);
+        let mut other = replica.session();
+        session
+            .run("CREATE USER repl@'127.0.0.1' IDENTIFIED BY 'r'; GRANT REPLICATION SLAVE ON *.* TO repl@'127.0.0.1'");
+        other.run(&format!(
+            "RESET MASTER; DROP DATABASE shop; DROP USER gate@'127.0.0.1'; RESET MASTER; CHANGE MASTER TO MASTER_HOST = '127.0.0.1', \
+             MASTER_PORT = {}, MASTER_USER = 'repl', MASTER_PASSWORD = 'r', MASTER_USE_GTID = slave_pos; START SLAVE",
+            world.database.port()
+        ));
+        session
+            .run("BEGIN; INSERT INTO users VALUES (1, 1), (2, 1); UPDATE users SET version = 3 WHERE id = 2; COMMIT");
+        session.run("DELETE FROM users WHERE id = 1");
+        agrees(client, session);
+        follower.end();
+        let end = session.run("SELECT @@gtid_binlog_pos");
+        soon(|| other.run("SELECT @@gtid_binlog_pos") == end);
+        other.run("STOP SLAVE; INSERT INTO shop.users VALUES (3, 1)");
+        world.configure(&replica, USERS_TABLE);
+        *follower = world.following();
+        other = replica.session();
+        agrees(client, &mut other);
+        assert!(!follower.log().contains("filling"), "{}", follower.log());
+    });
+}
