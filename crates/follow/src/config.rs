@@ -1,5 +1,6 @@
 //! The configuration file of the follower, in TOML.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -24,20 +25,25 @@ pub const EVERY_KEY: &[u8] = b"*";
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
-    /// PostgreSQL's URL. The environment's `PGPASSWORD` has the password where the URL has none.
+    /// The database's URL. The environment's `PGPASSWORD` or `MYSQL_PWD` has the password where the URL has none.
+    #[serde(default)]
     pub database: String,
+    /// Where changes come from, if not from a database's log.
+    pub source: Option<JsonSource>,
     /// The URL of the Redis or Valkey server.
     pub server: String,
     /// Whether the server is a node of a cluster.
     #[serde(default)]
     pub cluster: bool,
-    /// The name of the replication slot.
+    /// The name of the replication slot. With another source it only labels the metrics.
+    #[serde(default)]
     pub slot: String,
     /// The name of the publication, `slot` unless given.
     pub publication: Option<String>,
     /// Whether COMMIT waits.
+    #[serde(default)]
     pub mode: Mode,
-    /// The number of the server's replicas that must have a change before it is confirmed to PostgreSQL.
+    /// The number of the server's replicas that must have a change before it is confirmed to the database.
     #[serde(default)]
     pub wait: u16,
     /// Whether a change must be on disk in the server's append-only file before.
@@ -49,14 +55,59 @@ pub struct Config {
     pub tables: Vec<Table>,
 }
 
+/// What is followed.
+pub enum Log<'a> {
+    Postgres,
+    MariaDb,
+    Json(&'a JsonSource),
+}
+
 /// When the writers' COMMITs return.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Without waiting for the follower.
+    #[default]
     Eventual,
     /// Once the follower has announced the transaction to readers.
     Synchronous,
+}
+
+/// JSON changes of a tool that reads the database's log.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct JsonSource {
+    #[serde(rename = "kind")]
+    _kind: JsonKind,
+    pub format: Format,
+    /// The key of a Redis stream; standard input without it.
+    pub stream: Option<String>,
+    /// The URL of the server that has the stream, if it is another one than that of the filters.
+    pub server: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum JsonKind {
+    Json,
+}
+
+/// The tool whose JSON it is.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    Debezium,
+    Canal,
+    Maxwell,
+}
+
+/// The type of a column of a primary key, which JSON does not tell.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyType {
+    Integer,
+    Uuid,
+    Text,
 }
 
 /// A table and its filter.
@@ -74,6 +125,9 @@ pub struct Table {
     /// The templates of the cache keys.
     #[serde(deserialize_with = "one_or_more")]
     pub cache_key: Vec<String>,
+    /// The columns of the primary key with their types, for JSON changes.
+    #[serde(default)]
+    pub key: BTreeMap<String, KeyType>,
     /// How old the filter's knowledge may be when it says `absent`.
     #[serde(deserialize_with = "duration")]
     pub max_lag: Duration,
@@ -101,7 +155,19 @@ impl Config {
             (1..=63).contains(&name.len())
                 && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
         };
-        ensure!(is_name(&config.slot), "`slot` must be 1 to 63 of the characters a-z, 0-9 and _");
+        if let Some(source) = &config.source {
+            let has_other = !config.database.is_empty() || !config.slot.is_empty() || config.publication.is_some();
+            let waits = config.mode == Mode::Synchronous || config.wait > 0 || config.waitaof;
+            ensure!(
+                !has_other && !waits,
+                "`database`, `slot`, `publication`, `mode`, `wait` and `waitaof` are not for JSON changes"
+            );
+            config.slot = source.stream.clone().unwrap_or_else(|| "stdin".to_owned());
+        } else {
+            ensure!(!config.database.is_empty(), "there is no `database`");
+            ensure!(config.tables.iter().all(|table| table.key.is_empty()), "`key` is for JSON changes");
+            ensure!(is_name(&config.slot), "`slot` must be 1 to 63 of the characters a-z, 0-9 and _");
+        }
         ensure!(!config.tables.is_empty(), "there is no [[table]]");
         let mut reserved = Vec::new();
         for table in &config.tables {
@@ -132,9 +198,13 @@ impl Config {
         Ok(config)
     }
 
-    /// Whether the database is MariaDB.
-    pub fn is_mariadb(&self) -> bool {
-        self.database.starts_with("mysql://")
+    /// Returns which log is followed.
+    pub fn log(&self) -> Log<'_> {
+        match &self.source {
+            Some(source) => Log::Json(source),
+            None if self.database.starts_with("mysql://") => Log::MariaDb,
+            None => Log::Postgres,
+        }
     }
 
     /// Returns how to connect to PostgreSQL, with the password of the environment if the URL has none.

@@ -1,6 +1,6 @@
 //! `bloomgate follow`: keeps filters and cached values up to date from a database's log, so that no writer of the database needs to
-//! know about the guard. `follower` has the loop and what a source provides, `postgres` and `mysql` those of
-//! PostgreSQL and MariaDB, `store` the writes.
+//! know about the guard. `follower` has the loop and what a source provides, `postgres` and `mysql` those of PostgreSQL and MariaDB, `json` a
+//! loop of its own for the changes that other tools write, `store` the writes.
 //!
 //! The public modules are what it shares with the other subcommands of the tool: connections to a server, a cluster and PostgreSQL, and a
 //! small HTTP server with metrics.
@@ -10,6 +10,7 @@ mod fill;
 mod follower;
 mod heartbeat;
 mod journal;
+mod json;
 mod log;
 mod metrics;
 mod mysql;
@@ -34,7 +35,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::config::{Config, Mode};
+use crate::config::{Config, Log, Mode};
 use crate::follower::{Follower, Source};
 use crate::metrics::{Metrics, State};
 use crate::mysql::MariaDb;
@@ -68,7 +69,7 @@ the tables; the database needs wal_level = logical and
   CREATE PUBLICATION bloomgate FOR TABLE public.users
 With database = \"mysql://gate@db/shop\" and MYSQL_PWD, the log of MariaDB is followed.";
 
-/// Keep filters and cached values up to date from the log of PostgreSQL or MariaDB
+/// Keep filters and cached values up to date from the log of PostgreSQL or MariaDB, or from JSON changes
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub struct Arguments {
@@ -82,24 +83,31 @@ pub struct Arguments {
 /// Runs the subcommand until SIGTERM or SIGINT.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let config = Config::read(&arguments.config)?;
-    match (config.is_mariadb(), arguments.status) {
-        (false, false) => follow::<Postgres>(&config),
-        (false, true) => print_status::<Postgres>(&config),
-        (true, false) => follow::<MariaDb>(&config),
-        (true, true) => print_status::<MariaDb>(&config),
+    if arguments.status {
+        match config.log() {
+            Log::Postgres => Postgres::print_status(&config)?,
+            Log::MariaDb => MariaDb::print_status(&config)?,
+            Log::Json(_) => {}
+        }
+        return print_status(&config);
     }
-}
-
-fn follow<S: Source>(config: &Config) -> Result<()> {
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stopping))?;
     }
     let metrics = config.metrics.map(|address| Metrics::serve(address, &config.slot)).transpose()?.unwrap_or_default();
+    match config.log() {
+        Log::Postgres => follow::<Postgres>(&config, &stopping, &metrics),
+        Log::MariaDb => follow::<MariaDb>(&config, &stopping, &metrics),
+        Log::Json(source) => json::run(&config, source, &stopping, &metrics),
+    }
+}
+
+fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<Metrics>) -> Result<()> {
     let (mut has_run, mut memory) = (false, S::Memory::default());
     loop {
         metrics.enter(State::Connecting);
-        let result = Follower::<S>::start(config, &mut memory, &stopping, &metrics).and_then(|mut follower| {
+        let result = Follower::<S>::start(config, &mut memory, stopping, metrics).and_then(|mut follower| {
             has_run = true;
             follower.run()
         });
@@ -134,8 +142,7 @@ fn follow<S: Source>(config: &Config) -> Result<()> {
 
 // `--status`: the state of a follower, as the database and the server show it. The follower itself may have ended.
 
-fn print_status<S: Source>(config: &Config) -> Result<()> {
-    S::print_status(config)?;
+fn print_status(config: &Config) -> Result<()> {
     let mut store = Store::connect(config)?;
     let mut expired = Vec::new();
     for table in &config.tables {

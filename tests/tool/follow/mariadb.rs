@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::process::Stdio;
 
 use tempfile::TempDir;
 use testing::mariadb::{MariaDb, Session};
@@ -54,7 +55,7 @@ impl World {
     }
 
     fn follow(&self) -> Follower {
-        Follower::start(&self.path(), "eventual")
+        Follower::start(&self.path(), Stdio::null(), "eventual")
     }
 
     /// Starts a follower, and waits for its heartbeat.

@@ -5,6 +5,7 @@ mod chaos;
 mod connections;
 mod eventual;
 mod fills;
+mod json;
 mod mariadb;
 mod postgresql;
 mod servers;
@@ -115,7 +116,7 @@ impl World {
     }
 
     fn follow(&self) -> Follower {
-        Follower::start(&self.path(), self.mode)
+        Follower::start(&self.path(), Stdio::null(), self.mode)
     }
 
     /// Asserts that a follower refuses to start.
@@ -161,8 +162,8 @@ impl Drop for Follower {
 }
 
 impl Follower {
-    fn start(configuration: &Path, mode: &'static str) -> Self {
-        let mut child = command(["follow"]).arg(configuration).stderr(Stdio::piped()).spawn().unwrap();
+    fn start(config: &Path, input: Stdio, mode: &'static str) -> Self {
+        let mut child = command(["follow"]).arg(config).stdin(input).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let (lines, output) = (Arc::clone(&log), BufReader::new(child.stderr.take().unwrap()));
         let reader = thread::spawn(move || {

@@ -1,0 +1,694 @@
+//! Decodes the JSON of Debezium, Canal and Maxwell: what happened to the followed tables, and when. An object of an unknown shape is an
+//! error that names what was found: to skip it could mean to skip a row.
+//!
+//! Debezium's format is in its documentation under "Data change events" of each connector and "New Record State Extraction", Canal's is
+//! that of its `FlatMessage`, Maxwell's is in "Data format". The files in `fixtures` have an example of each event.
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use crate::config::Format;
+use crate::template::{Column, Field, Texts};
+
+/// A followed table. `is_identity` of a column: whether it belongs to the primary key.
+pub struct Wanted {
+    /// `DATABASE.TABLE`, for PostgreSQL `SCHEMA.TABLE`.
+    pub name: String,
+    pub columns: Vec<Column>,
+}
+
+/// What one object says.
+#[derive(Debug, Default, PartialEq)]
+pub struct Event {
+    /// Indexes of followed tables, with what happened to them, in order.
+    pub changes: Vec<(usize, Happened)>,
+    /// A time of the database, in milliseconds since 1970. Whatever was committed before it comes earlier in the stream.
+    pub time_ms: Option<u64>,
+    /// What the tool says of the place in the database's log.
+    pub place: String,
+}
+
+/// What happened to a table.
+#[derive(Debug, PartialEq)]
+pub enum Happened {
+    /// `old` is missing for an insert, and for an update that left the key as it was. `new` is missing for a delete.
+    Row {
+        old: Option<Vec<Field>>,
+        new: Option<Vec<Field>>,
+    },
+    Truncated,
+    /// A statement after which rows may have other keys, or may have come without events.
+    Altered(String),
+}
+
+/// Debezium's text for a large value that an update has left as it was.
+const UNAVAILABLE: &str = "__debezium_unavailable_value";
+
+/// Decodes one object. `null` is a tombstone of Debezium; its Redis sink writes `default`.
+pub fn decode(format: Format, text: &[u8], tables: &[Wanted]) -> Result<Event> {
+    if format == Format::Debezium && text == b"default" {
+        return Ok(Event::default());
+    }
+    let value: Value = serde_json::from_slice(text).context("it is not JSON")?;
+    match (format, value) {
+        (Format::Debezium, Value::Null) => Ok(Event::default()),
+        (Format::Debezium, Value::Object(object)) => match (object.get("schema"), object.get("payload")) {
+            // A flattened row may have columns of these names, and others.
+            (Some(schema), Some(payload)) if object.len() == 2 => match payload {
+                Value::Null => Ok(Event::default()),
+                Value::Object(payload) => debezium(payload, Some(schema), tables),
+                _ => bail!("its `payload` is no object"),
+            },
+            _ => debezium(&object, None, tables),
+        },
+        (Format::Canal, Value::Object(object)) => canal(&object, tables),
+        (Format::Maxwell, Value::Object(object)) => maxwell(&object, tables),
+        _ => bail!("it is no object"),
+    }
+}
+
+type Object = Map<String, Value>;
+
+// Debezium, with or without `schema` and `payload`, as it is or flattened by ExtractNewRecordState.
+
+fn debezium(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Result<Event> {
+    if object.contains_key("__op") {
+        return flattened(object, schema, tables);
+    }
+    let Some(source) = object.get("source").and_then(Value::as_object) else {
+        // A heartbeat has the time at which it was sent, not that of the log. BEGIN and END of a transaction have no rows.
+        let is_heartbeat = object.contains_key("ts_ms") && object.keys().all(|name| name.starts_with("ts_"));
+        let is_boundary = matches!(string(object, "status"), Ok("BEGIN" | "END")) && object.contains_key("id");
+        ensure!(
+            is_heartbeat || is_boundary,
+            "it has no `source`, nor `__op`: {}. Flattened events need add.fields=op,db,schema,table,source.ts_ms",
+            names(object)
+        );
+        return Ok(Event::default());
+    };
+    let is_snapshot = !matches!(source.get("snapshot"), None | Some(Value::Null | Value::Bool(false)))
+        && source.get("snapshot").and_then(Value::as_str) != Some("false");
+    let mut event = Event { place: place(source, &PLACES), ..Event::default() };
+    if object.contains_key("ddl") {
+        if !is_snapshot {
+            event.changes = altered(string(object, "ddl")?, source.get("db").and_then(Value::as_str), tables);
+        }
+        return Ok(event);
+    }
+    let operation = string(object, "op")?;
+    if operation == "m" {
+        return Ok(event);
+    }
+    if !is_snapshot {
+        event.time_ms = Some(number(source, "ts_ms")?);
+    }
+    let Some((index, table)) = find(tables, debezium_name(source, "")?) else { return Ok(event) };
+    let row = |name: &str| match object.get(name) {
+        Some(Value::Object(row)) => {
+            fields(table, |column| row.get(column), |column| by_schema(schema, column)).map(Some)
+        }
+        None | Some(Value::Null) => Ok(None),
+        Some(_) => bail!("its `{name}` is no object"),
+    };
+    let missing = |name: &str| format!("`{operation}` of {} has no `{name}`", table.name);
+    let happened = match operation {
+        "c" | "r" => Happened::Row { old: None, new: Some(row("after")?.with_context(|| missing("after"))?) },
+        "u" => {
+            let old = row("before")?;
+            if old.is_none() {
+                check_keys(table)?;
+            }
+            Happened::Row { old, new: Some(row("after")?.with_context(|| missing("after"))?) }
+        }
+        "d" => Happened::Row { old: Some(row("before")?.with_context(|| missing("before"))?), new: None },
+        "t" => Happened::Truncated,
+        other => bail!("its `op` is `{other}`"),
+    };
+    event.changes.push((index, happened));
+    Ok(event)
+}
+
+/// What distinguishes places in the logs of databases.
+const PLACES: [&str; 9] =
+    ["file", "pos", "row", "lsn", "txId", "commit_lsn", "change_lsn", "event_serial_no", "commit_scn"];
+
+/// The new row, or the deleted one, with metadata beside its columns.
+fn flattened(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Result<Event> {
+    let operation = string(object, "__op")?;
+    let mut event = Event { place: place(object, &PLACES.map(|name| format!("__{name}"))), ..Event::default() };
+    if operation != "r" {
+        let time =
+            object.get("__source_ts_ms").context("it has no `__source_ts_ms`: add source.ts_ms to add.fields")?;
+        event.time_ms = Some(time.as_u64().context("its `__source_ts_ms` is no number")?);
+    }
+    let Some((index, table)) = find(tables, debezium_name(object, "__")?) else { return Ok(event) };
+    check_keys(table)?;
+    let row = || fields(table, |column| object.get(column), |column| by_schema(schema, column)).map(Some);
+    let is_deleted = match object.get("__deleted") {
+        Some(Value::Bool(is_deleted)) => *is_deleted,
+        Some(Value::String(text)) => text == "true",
+        _ => bail!("it has no `__deleted`: set delete.tombstone.handling.mode=rewrite"),
+    };
+    let happened = match (operation, is_deleted) {
+        ("c" | "u" | "r", false) => Happened::Row { old: None, new: row()? },
+        ("d", true) => Happened::Row { old: row()?, new: None },
+        ("t", _) => Happened::Truncated,
+        (other, _) => bail!("its `__op` is `{other}`"),
+    };
+    event.changes.push((index, happened));
+    Ok(event)
+}
+
+/// Returns `SCHEMA.TABLE`, or without a schema `DATABASE.TABLE`.
+fn debezium_name(object: &Object, prefix: &str) -> Result<String> {
+    let get = |name: &str| object.get(&format!("{prefix}{name}")).and_then(Value::as_str);
+    let schema = get("schema").or_else(|| get("db")).with_context(|| format!("it has no `{prefix}db`"))?;
+    Ok(format!("{schema}.{}", get("table").with_context(|| format!("it has no `{prefix}table`"))?))
+}
+
+/// Checks that the templates have no column besides the key. The event does not tell the old value of another one.
+fn check_keys(table: &Wanted) -> Result<()> {
+    let Some(other) = table.columns.iter().find(|column| !column.is_identity) else { return Ok(()) };
+    bail!(
+        "an update of {} does not contain the row before it, so the old {} is unknown: the database must log whole rows (PostgreSQL: \
+         REPLICA IDENTITY FULL), and events must not be flattened",
+        table.name,
+        other.name
+    )
+}
+
+/// Returns why the values of a column are not the texts that SQL shows, as far as the event's schema tells.
+fn by_schema(schema: Option<&Value>, column: &str) -> Option<String> {
+    let named = |fields: &Value, name: &str| {
+        fields.as_array()?.iter().find(|field| field.get("field").and_then(Value::as_str) == Some(name)).cloned()
+    };
+    let fields = schema?.get("fields")?;
+    let row = named(fields, "after").or_else(|| named(fields, "before"));
+    let field = named(row.as_ref().map_or(Some(fields), |row| row.get("fields"))?, column)?;
+    let kind = field.get("type").and_then(Value::as_str)?;
+    let meaning = field.get("name").and_then(Value::as_str);
+    let is_text = kind == "string" || (kind.starts_with("int") && meaning.is_none());
+    (!is_text).then(|| meaning.unwrap_or(kind).to_owned())
+}
+
+// Canal. A message has the rows of one event of the binlog. All values are texts.
+
+fn canal(object: &Object, tables: &[Wanted]) -> Result<Event> {
+    let kind = string(object, "type")?;
+    let mut event = Event { place: place(object, &["es", "gtid"]), ..Event::default() };
+    match kind {
+        "INSERT" | "UPDATE" | "DELETE" => {}
+        "CREATE" | "ALTER" | "ERASE" | "QUERY" | "TRUNCATE" | "RENAME" | "CINDEX" | "DINDEX" => {
+            event.changes = altered(string(object, "sql")?, object.get("database").and_then(Value::as_str), tables);
+            return Ok(event);
+        }
+        "GTID" | "XACOMMIT" | "XAROLLBACK" | "MHEARTBEAT" => return Ok(event),
+        other => bail!("its `type` is `{other}`"),
+    }
+    event.time_ms = Some(number(object, "es")?);
+    let name = format!("{}.{}", string(object, "database")?, string(object, "table")?);
+    let Some(rows) = object.get("data").and_then(Value::as_array) else {
+        bail!("{kind} of {name} has no `data`: the binlog must have rows, binlog_format=ROW")
+    };
+    let Some((index, table)) = find(tables, name) else { return Ok(event) };
+    let by_type = |column: &str| {
+        let text = object.get("mysqlType")?.get(column)?.as_str()?.to_ascii_lowercase();
+        let is_inexact =
+            ["float", "double", "real", "bit"].iter().any(|name| text.starts_with(name)) || text.contains("blob");
+        (is_inexact || text.contains("binary")).then_some(text)
+    };
+    let before = object.get("old").and_then(Value::as_array);
+    for (at, row) in rows.iter().enumerate() {
+        let row = row.as_object().context("its `data` has a row that is no object")?;
+        let fields = |old: Option<&Object>| {
+            let value = |column: &str| old.and_then(|old| old.get(column)).or_else(|| row.get(column));
+            fields(table, value, by_type).map(Some)
+        };
+        let happened = match kind {
+            "INSERT" => Happened::Row { old: None, new: fields(None)? },
+            "DELETE" => Happened::Row { old: fields(None)?, new: None },
+            _ => {
+                let before = before.filter(|before| before.len() == rows.len()).and_then(|before| before.get(at));
+                let before =
+                    before.and_then(Value::as_object).context("its `old` does not have as many rows as `data`")?;
+                Happened::Row { old: fields(Some(before))?, new: fields(None)? }
+            }
+        };
+        event.changes.push((index, happened));
+    }
+    Ok(event)
+}
+
+// Maxwell. `old` has the columns that an update has changed.
+
+fn maxwell(object: &Object, tables: &[Wanted]) -> Result<Event> {
+    let kind = string(object, "type")?;
+    let mut event = Event { place: place(object, &["position", "xid", "xoffset", "ts"]), ..Event::default() };
+    match kind {
+        "insert" | "update" | "delete" => event.time_ms = Some(number(object, "ts")?.saturating_mul(1000)),
+        "bootstrap-insert" => {}
+        "bootstrap-start" | "bootstrap-complete" => return Ok(event),
+        "table-create" | "table-alter" | "table-drop" | "database-create" | "database-alter" | "database-drop" => {
+            event.changes = altered(string(object, "sql")?, object.get("database").and_then(Value::as_str), tables);
+            return Ok(event);
+        }
+        other => bail!("its `type` is `{other}`"),
+    }
+    let name = format!("{}.{}", string(object, "database")?, string(object, "table")?);
+    let Some((index, table)) = find(tables, name) else { return Ok(event) };
+    let row = object.get("data").and_then(Value::as_object).context("it has no `data`")?;
+    let fields = |old: Option<&Object>| {
+        let value = |column: &str| old.and_then(|old| old.get(column)).or_else(|| row.get(column));
+        fields(table, value, |_| None).map(Some)
+    };
+    let happened = match kind {
+        "update" => {
+            let old = object.get("old").and_then(Value::as_object).context("its update has no `old`")?;
+            Happened::Row { old: fields(Some(old))?, new: fields(None)? }
+        }
+        "delete" => Happened::Row { old: fields(None)?, new: None },
+        _ => Happened::Row { old: None, new: fields(None)? },
+    };
+    event.changes.push((index, happened));
+    Ok(event)
+}
+
+// Values of columns, as the texts that SQL shows.
+
+/// Returns the values of a table's columns. `refusal` tells why those of a column are not the texts that SQL shows.
+fn fields<'v>(
+    table: &Wanted,
+    value: impl Fn(&str) -> Option<&'v Value>,
+    refusal: impl Fn(&str) -> Option<String>,
+) -> Result<Vec<Field>> {
+    let field = |column: &Column| {
+        let name = &column.name;
+        let value = value(name).with_context(|| format!("{} has no column {name}", table.name))?;
+        if let Some(kind) = refusal(name) {
+            bail!("the column {name} of {} is of the type {kind}, whose text in JSON is not SQL's", table.name);
+        }
+        field(value, column.texts).with_context(|| format!("the column {name} of {} is {value}", table.name))
+    };
+    table.columns.iter().map(field).collect()
+}
+
+fn field(value: &Value, texts: Texts) -> Result<Field> {
+    let text = match value {
+        Value::Null => return Ok(Field::Null),
+        Value::Number(number) => {
+            ensure!(number.is_u64() || number.is_i64(), "a number that is no integer of 64 bits has lost its text");
+            number.to_string()
+        }
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => bail!("it is neither a text nor an integer"),
+    };
+    let is_fit = match texts {
+        Texts::Integer => is_integer(&text),
+        Texts::Uuid => value.is_string() && is_uuid(&text),
+        _ => text != UNAVAILABLE,
+    };
+    ensure!(is_fit, "it is not of the type that `key` of the table says");
+    Ok(Field::Text(Bytes::from(text)))
+}
+
+/// Whether it is an integer as SQL writes it, without leading zeros.
+fn is_integer(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) && (!digits.starts_with('0') || text == "0")
+}
+
+/// Whether it is a UUID in lower case.
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+        })
+}
+
+// DDL. All three tools pass the statement on.
+
+/// The first words of statements that leave the rows of a table as they are.
+const HARMLESS: [&str; 7] = ["create", "analyze", "optimize", "check", "grant", "revoke", "lock"];
+/// Words of ALTER TABLE that may bring or remove rows, also of another table in the statement.
+const SWAPS: [&str; 2] = ["rename", "exchange"];
+/// Words of ALTER TABLE that may bring or remove rows, or change the key.
+const REWRITES: [&str; 4] = ["partition", "tablespace", "primary", "convert"];
+/// Words of ALTER TABLE that change a column.
+const CHANGES: [&str; 3] = ["modify", "change", "drop"];
+
+/// Returns what a statement did to followed tables. If in doubt, that is [`Happened::Altered`].
+fn altered(sql: &str, database: Option<&str>, tables: &[Wanted]) -> Vec<(usize, Happened)> {
+    let text = without_comments(sql).to_lowercase();
+    let words = words(&text);
+    let word = |at: usize| words.get(at).copied().unwrap_or_default();
+    let happened = |table: &Wanted| {
+        let name = table.name.to_lowercase();
+        let (schema, name) = name.split_once('.').unwrap_or(("", &name));
+        if word(0) == "drop" && matches!(word(1), "database" | "schema") {
+            return has(&words, schema).then(|| Happened::Altered(sql.to_owned()));
+        }
+        let is_here = has(&words, schema) || database.is_some_and(|database| database.eq_ignore_ascii_case(schema));
+        if !is_here || !has(&words, name) {
+            return None;
+        }
+        let is_altered = match word(0) {
+            "truncate" => return Some(Happened::Truncated),
+            "create" => word(1) == "or" && words.contains(&"table"),
+            "drop" => word(1) == "table",
+            "alter" => {
+                let has_one = |list: &[&str]| list.iter().any(|word| words.contains(word));
+                let has_column = || table.columns.iter().any(|column| has(&words, &column.name.to_lowercase()));
+                let is_subject = is_subject(&words, schema, name);
+                has_one(&SWAPS) || (is_subject && (has_one(&REWRITES) || (has_one(&CHANGES) && has_column())))
+            }
+            first => !HARMLESS.contains(&first),
+        };
+        is_altered.then(|| Happened::Altered(sql.to_owned()))
+    };
+    tables.iter().enumerate().filter_map(|(index, table)| Some((index, happened(table)?))).collect()
+}
+
+fn words(text: &str) -> Vec<&str> {
+    let is_separator = |c: char| !(c.is_alphanumeric() || matches!(c, '_' | '$'));
+    text.split(is_separator).filter(|word| !word.is_empty()).collect()
+}
+
+/// Whether an identifier is among the words of a statement. If it needs quotes, it may be several words.
+fn has(statement: &[&str], name: &str) -> bool {
+    let parts = words(name);
+    !parts.is_empty() && statement.windows(parts.len()).any(|window| window == parts)
+}
+
+/// Whether ALTER TABLE names this table first: it may name others, as in REFERENCES.
+fn is_subject(statement: &[&str], schema: &str, name: &str) -> bool {
+    let begin = statement.iter().position(|word| *word == "table").unwrap_or_default();
+    let mut rest = statement.get(begin + 1..).unwrap_or_default();
+    rest = rest.strip_prefix(&["if", "exists"]).unwrap_or(rest);
+    let with_schema = [words(schema), words(name)].concat();
+    rest.starts_with(&words(name)) || rest.starts_with(&with_schema)
+}
+
+/// Removes comments between `/*` and `*/`, but not those that MySQL executes.
+fn without_comments(sql: &str) -> String {
+    let (mut text, mut rest) = (String::new(), sql);
+    while let Some((before, after)) = rest.split_once("/*") {
+        text.push_str(before);
+        text.push(' ');
+        rest = match after.split_once("*/") {
+            Some((_, after_comment)) if !after.starts_with('!') && !after.starts_with("M!") => after_comment,
+            _ => after,
+        };
+    }
+    text + rest
+}
+
+// Parts of objects.
+
+fn find(tables: &[Wanted], name: String) -> Option<(usize, &Wanted)> {
+    tables.iter().enumerate().find(|(_, table)| table.name == name)
+}
+
+fn string<'v>(object: &'v Object, name: &str) -> Result<&'v str> {
+    let value = object.get(name).with_context(|| format!("it has no `{name}`: {}", names(object)))?;
+    value.as_str().with_context(|| format!("its `{name}` is no text"))
+}
+
+fn number(object: &Object, name: &str) -> Result<u64> {
+    object.get(name).and_then(Value::as_u64).with_context(|| format!("its `{name}` is no time"))
+}
+
+/// Returns the names in an object, for an error.
+fn names(object: &Object) -> String {
+    let names: Vec<_> = object.keys().map(String::as_str).collect();
+    format!("it has {}", names.join(", "))
+}
+
+/// Returns the values of those of the names that the object has.
+fn place(object: &Object, names: &[impl AsRef<str>]) -> String {
+    let values = names.iter().filter_map(|name| object.get(name.as_ref())).filter(|value| !value.is_null());
+    values.map(Value::to_string).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(name: &str, texts: Texts, is_identity: bool) -> Column {
+        Column { name: name.to_owned(), type_id: 0, texts, is_hex: false, is_identity }
+    }
+
+    fn users() -> Vec<Wanted> {
+        let columns = vec![column("id", Texts::Integer, true), column("mail", Texts::Any, false)];
+        vec![Wanted { name: "shop.users".to_owned(), columns }]
+    }
+
+    /// As `users`, with templates over the key only.
+    fn ids(texts: Texts) -> Vec<Wanted> {
+        vec![Wanted { name: "shop.users".to_owned(), columns: vec![column("id", texts, true)] }]
+    }
+
+    /// Returns what an event says, in few words.
+    fn told(event: &Event) -> String {
+        let field = |field: &Field| match field {
+            Field::Text(text) => String::from_utf8_lossy(text).into_owned(),
+            _ => "NULL".to_owned(),
+        };
+        let row = |row: &Option<Vec<Field>>| match row {
+            Some(fields) => fields.iter().map(field).collect::<Vec<_>>().join(","),
+            None => "-".to_owned(),
+        };
+        let change = |(_, happened): &(usize, Happened)| match happened {
+            Happened::Row { old, new } => format!(" {}>{}", row(old), row(new)),
+            Happened::Truncated => " truncated".to_owned(),
+            Happened::Altered(_) => " altered".to_owned(),
+        };
+        let time = event.time_ms.map_or("-".to_owned(), |time| (time / 1000 % 1000).to_string());
+        time + &event.changes.iter().map(change).collect::<String>()
+    }
+
+    fn story(format: Format, lines: &str) -> Vec<String> {
+        lines.lines().map(|line| told(&decode(format, line.as_bytes(), &users()).unwrap())).collect()
+    }
+
+    fn refused(format: Format, text: &str, tables: &[Wanted], part: &str) {
+        let error = format!("{:#}", decode(format, text.as_bytes(), tables).unwrap_err());
+        assert!(error.contains(part), "{text}: {error}");
+    }
+
+    #[test]
+    fn debezium_is_understood() {
+        let story = story(Format::Debezium, include_str!("fixtures/debezium.jsonl"));
+        let expected = [
+            "- ->1,ada@x",
+            "10 ->2,grace@x",
+            "20 2,grace@x>2,hopper@x",
+            "30 2,hopper@x>-",
+            "-",
+            "30 ->3,hopper@x",
+            "40 1,ada@x>-",
+            "-",
+            "40 1,ada@x>-",
+            "-",
+            "-",
+            "-",
+            "70 truncated",
+            "80",
+            "- altered",
+        ];
+        assert_eq!(story, expected);
+    }
+
+    #[test]
+    fn canal_is_understood() {
+        let story = story(Format::Canal, include_str!("fixtures/canal.jsonl"));
+        let expected = [
+            "10 ->1,ada@x ->2,grace@x",
+            "20 2,grace@x>2,hopper@x",
+            "30 2,hopper@x>3,hopper@x",
+            "40 1,ada@x>-",
+            "40 1,ada@x>-",
+            "-",
+            "- truncated",
+            "80",
+            "- altered",
+        ];
+        assert_eq!(story, expected);
+    }
+
+    #[test]
+    fn maxwell_is_understood() {
+        let story = story(Format::Maxwell, include_str!("fixtures/maxwell.jsonl"));
+        let expected = [
+            "-",
+            "- ->1,ada@x",
+            "-",
+            "10 ->2,grace@x",
+            "20 2,grace@x>2,hopper@x",
+            "30 2,hopper@x>3,hopper@x",
+            "40 1,ada@x>-",
+            "40 1,ada@x>-",
+            "-",
+            "80",
+            "- altered",
+        ];
+        assert_eq!(story, expected);
+    }
+
+    #[test]
+    fn a_repeat_has_the_same_place_and_another_event_has_not() {
+        for (format, lines) in [
+            (Format::Debezium, include_str!("fixtures/debezium.jsonl")),
+            (Format::Canal, include_str!("fixtures/canal.jsonl")),
+            (Format::Maxwell, include_str!("fixtures/maxwell.jsonl")),
+        ] {
+            let events: Vec<_> = lines.lines().map(|line| decode(format, line.as_bytes(), &users()).unwrap()).collect();
+            let changes: Vec<_> = events.iter().filter(|event| !event.changes.is_empty()).collect();
+            let repeated = changes.windows(2).filter(|pair| pair[0] == pair[1]).count();
+            assert_eq!(repeated, 1, "{format:?}");
+            let places: std::collections::BTreeSet<_> = changes.iter().map(|event| format!("{event:?}")).collect();
+            assert_eq!(places.len(), changes.len() - 1, "{format:?}");
+        }
+    }
+
+    #[test]
+    fn debezium_may_have_schemas_or_be_flattened() {
+        let row = r#"{"before":null,"after":{"id":7},"source":{"ts_ms":5000,"schema":"shop","db":"x","table":"users"},"op":"u"}"#;
+        let schema = |fields: &str| {
+            format!(r#"{{"schema":{{"fields":[{{"field":"after","fields":[{fields}]}}]}},"payload":{row}}}"#)
+        };
+        let told = |text: &str| told(&decode(Format::Debezium, text.as_bytes(), &ids(Texts::Integer)).unwrap());
+        assert_eq!(told(row), "5 ->7");
+        assert_eq!(told(&schema(r#"{"field":"id","type":"int64"}"#)), "5 ->7");
+        assert_eq!(told(r#"{"schema":null,"payload":null}"#), "-");
+        for (field, part) in [
+            (r#"{"field":"id","type":"int32","name":"io.debezium.time.Date"}"#, "of the type io.debezium.time.Date"),
+            (r#"{"field":"id","type":"bytes","name":"org.apache.kafka.connect.data.Decimal"}"#, "data.Decimal"),
+            (r#"{"field":"id","type":"double"}"#, "of the type double"),
+        ] {
+            refused(Format::Debezium, &schema(field), &ids(Texts::Any), part);
+        }
+        let flat = |op: &str, deleted: &str| {
+            format!(
+                r#"{{"id":7,"payload":1,"schema":2,"__op":"{op}","__db":"shop","__table":"users","__source_ts_ms":5000{deleted}}}"#
+            )
+        };
+        assert_eq!(told(&flat("c", r#","__deleted":"false""#)), "5 ->7");
+        assert_eq!(told(&flat("d", r#","__deleted":"true""#)), "5 7>-");
+        assert_eq!(told(&flat("r", r#","__deleted":false"#)), "- ->7");
+        refused(Format::Debezium, &flat("d", ""), &ids(Texts::Integer), "delete.tombstone.handling.mode=rewrite");
+        refused(Format::Debezium, &flat("u", r#","__deleted":"false""#), &users(), "the old mail is unknown");
+        refused(Format::Debezium, row, &users(), "REPLICA IDENTITY FULL");
+    }
+
+    #[test]
+    fn an_unknown_shape_is_refused_by_what_it_has() {
+        for (format, text, part) in [
+            (Format::Debezium, "{", "not JSON"),
+            (Format::Debezium, r#"{"id":7,"name":"x"}"#, "it has id, name. Flattened events need add.fields="),
+            (Format::Debezium, r#"{"op":"x","source":{"ts_ms":1,"db":"shop","table":"users"}}"#, "its `op` is `x`"),
+            (Format::Debezium, r#"{"op":"c","source":{"db":"shop","table":"users"}}"#, "`ts_ms` is no time"),
+            (Format::Debezium, r#"{"op":"d","source":{"ts_ms":1,"db":"shop","table":"users"}}"#, "has no `before`"),
+            (Format::Debezium, "7", "no object"),
+            (Format::Canal, "null", "no object"),
+            (Format::Canal, r#"{"type":"MERGE"}"#, "its `type` is `MERGE`"),
+            (Format::Canal, r#"{"kind":"INSERT"}"#, "it has no `type`: it has kind"),
+            (Format::Canal, r#"{"type":"INSERT","database":"a","table":"b","es":1,"data":null}"#, "binlog_format=ROW"),
+            (
+                Format::Canal,
+                r#"{"type":"UPDATE","database":"shop","table":"users","es":1,"data":[{"id":"1","mail":"a"}],"old":[]}"#,
+                "as many rows",
+            ),
+            (Format::Maxwell, r#"{"type":"upsert"}"#, "its `type` is `upsert`"),
+            (Format::Maxwell, r#"{"type":"insert","ts":1,"database":"shop","table":"users"}"#, "no `data`"),
+            (
+                Format::Maxwell,
+                r#"{"type":"insert","ts":1,"database":"shop","table":"users","data":{"id":1}}"#,
+                "shop.users has no column mail",
+            ),
+        ] {
+            refused(format, text, &users(), part);
+        }
+    }
+
+    #[test]
+    fn values_are_the_texts_of_sql_or_are_refused() {
+        let insert =
+            |id: &str| format!(r#"{{"type":"insert","ts":1,"database":"shop","table":"users","data":{{"id":{id}}}}}"#);
+        for (texts, id, text) in [
+            (Texts::Integer, "18446744073709551615", "18446744073709551615"),
+            (Texts::Integer, "-9223372036854775808", "-9223372036854775808"),
+            (Texts::Integer, "\"42\"", "42"),
+            (Texts::Any, "\"\\u00fc\\n 007\"", "ü\n 007"),
+            (Texts::Any, "2026", "2026"),
+            (Texts::Uuid, "\"0193a1b2-0000-7000-8000-00000000000f\"", "0193a1b2-0000-7000-8000-00000000000f"),
+        ] {
+            let event = decode(Format::Maxwell, insert(id).as_bytes(), &ids(texts)).unwrap();
+            assert_eq!(told(&event), format!("1 ->{text}"));
+        }
+        let null = decode(Format::Maxwell, insert("null").as_bytes(), &ids(Texts::Integer)).unwrap();
+        assert_eq!(null.changes, [(0, Happened::Row { old: None, new: Some(vec![Field::Null]) })]);
+        for (texts, id, part) in [
+            (Texts::Integer, "18446744073709551616", "no integer of 64 bits"),
+            (Texts::Any, "1.0", "no integer of 64 bits"),
+            (Texts::Integer, "1e3", "no integer of 64 bits"),
+            (Texts::Integer, "\"007\"", "the type that `key` of the table says"),
+            (Texts::Integer, "\"dzWUAA==\"", "`key`"),
+            (Texts::Integer, "\"\"", "`key`"),
+            (Texts::Uuid, "\"0193A1B2-0000-7000-8000-00000000000F\"", "`key`"),
+            (Texts::Any, "\"__debezium_unavailable_value\"", "`key`"),
+            (Texts::Any, "true", "neither a text nor an integer"),
+            (Texts::Any, "{\"scale\":2,\"value\":\"dzU=\"}", "neither a text nor an integer"),
+            (Texts::Any, "[\"a\"]", "the column id of shop.users is [\"a\"]"),
+        ] {
+            refused(Format::Maxwell, &insert(id), &ids(texts), part);
+        }
+        let blob = r#"{"type":"INSERT","database":"shop","table":"users","es":1,"data":[{"id":"a"}],"mysqlType":{"id":"varbinary(9)"}}"#;
+        refused(Format::Canal, blob, &ids(Texts::Any), "of the type varbinary(9)");
+    }
+
+    #[test]
+    fn statements_that_change_the_rows_or_the_key_of_a_table_are_told_from_others() {
+        let told = |sql: &str, database: &str| {
+            let altered = altered(sql, Some(database), &users());
+            altered.first().map_or("-", |(_, happened)| match happened {
+                Happened::Truncated => "truncated",
+                _ => "altered",
+            })
+        };
+        for sql in [
+            "ALTER TABLE `users` MODIFY `mail` varchar(9)",
+            "alter table shop.users drop primary key, add primary key (mail)",
+            "/* hint */ ALTER TABLE IF EXISTS users CHANGE id number bigint",
+            "ALTER TABLE users TRUNCATE PARTITION p0",
+            "ALTER TABLE spare EXCHANGE PARTITION p0 WITH TABLE users",
+            "ALTER TABLE users IMPORT TABLESPACE",
+            "RENAME TABLE `users` TO `_users_del`, `_users_gho` TO `users`",
+            "ALTER TABLE _users_new RENAME TO users",
+            "DROP TABLE IF EXISTS a, users",
+            "DROP DATABASE shop",
+            "CREATE OR REPLACE TABLE users (id bigint)",
+            "LOAD DATA INFILE 'x' INTO TABLE users",
+        ] {
+            assert_eq!(told(sql, "shop"), "altered", "{sql}");
+        }
+        assert_eq!(told("TRUNCATE TABLE users", "shop"), "truncated");
+        assert_eq!(told("truncate shop.users", "other"), "truncated");
+        for sql in [
+            "ALTER TABLE users ADD COLUMN nick text, ADD INDEX (mail)",
+            "ALTER TABLE orders ADD CONSTRAINT f FOREIGN KEY (u) REFERENCES users (id), DROP COLUMN id",
+            "CREATE TABLE users_copy LIKE users",
+            "CREATE INDEX i ON users (mail)",
+            "DROP INDEX i ON users",
+            "OPTIMIZE TABLE users",
+            "TRUNCATE TABLE users_archive",
+            "DROP TABLE /* users */ other",
+        ] {
+            assert_eq!(told(sql, "shop"), "-", "{sql}");
+        }
+        assert_eq!(told("TRUNCATE TABLE users", "other"), "-");
+        let quoted = [Wanted { name: "shop.my-users".to_owned(), columns: Vec::new() }];
+        assert_eq!(altered("TRUNCATE TABLE `my-users`", Some("shop"), &quoted), [(0, Happened::Truncated)]);
+    }
+}

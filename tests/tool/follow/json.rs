@@ -1,0 +1,475 @@
+//! JSON changes, as Debezium, Canal and Maxwell write them, from a Redis stream and from standard input.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{ChildStdin, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tempfile::TempDir;
+use testing::{Builder, Connection, Server, Stop, bulk, integer, nil, on_every_server};
+
+use super::{Follower, beats, has, permissions, soon};
+use crate::running::{run, run_with, url};
+
+const FORMATS: [&str; 3] = ["debezium", "canal", "maxwell"];
+
+const TABLE: &str = r#"
+[[table]]
+name = "shop.users"
+key = { id = "integer" }
+filter = "{users}"
+create = "0.000001 100000 HASH siphash"
+item = "{id}"
+cache-key = ["{users}:{id}", "{users}:mail:{mail}"]
+max-lag = "1h"
+"#;
+
+/// The cache keys of the rows in the fixtures.
+const KEYS: [&str; 6] = ["1", "2", "3", "mail:ada@x", "mail:grace@x", "mail:hopper@x"];
+
+/// A server, and the configuration of a follower with the stream `changes` or with standard input.
+struct World {
+    format: &'static str,
+    has_stream: bool,
+    server: Server,
+    folder: TempDir,
+}
+
+impl World {
+    fn new(server: Builder, format: &'static str, has_stream: bool) -> Self {
+        let user = format!("user follower on >secret ~* -@all {} +xinfo|stream +xread", permissions());
+        let (server, folder) = (server.line(&user).start(), tempfile::tempdir().unwrap());
+        let world = Self { format, has_stream, server, folder };
+        world.configure(TABLE);
+        world
+    }
+
+    fn configure(&self, tables: &str) {
+        let stream = if self.has_stream { "stream = \"changes\"" } else { "" };
+        let text = format!(
+            "server = \"redis://follower:secret@127.0.0.1:{}\"\n[source]\nkind = \"json\"\nformat = \"{}\"\n{stream}\n{tables}",
+            self.server.port, self.format
+        );
+        std::fs::write(self.path(), text).unwrap();
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("follow.toml")
+    }
+
+    /// Fills the filter with these ids.
+    fn load(&self, ids: &str) {
+        let url = url(&self.server);
+        let create = ["--key", "{users}", "--create", "0.000001", "100000", "--", "HASH", "siphash"];
+        run_with([&["load", "--url", &url, "-"], &create[..]].concat(), ids).success();
+    }
+
+    fn follow(&self) -> (Follower, Option<ChildStdin>) {
+        let mut follower = Follower::start(&self.path(), Stdio::piped(), self.format);
+        let stdin = follower.running.0.stdin.take();
+        (follower, stdin.filter(|_| !self.has_stream))
+    }
+
+    /// Follows these lines of standard input to the end.
+    fn pipe(&self, lines: &[String]) -> Follower {
+        let (mut follower, stdin) = self.follow();
+        stdin.unwrap().write_all(lines.join("\n").as_bytes()).unwrap();
+        assert!(follower.running.0.wait().unwrap().success(), "{}", follower.log());
+        follower.says("the input has ended");
+        follower
+    }
+
+    /// Adds an entry to the stream as the tool does.
+    fn add(&self, client: &mut Connection, line: &str) {
+        let words = ["XADD", "changes", "*", "key", "{}", "value", line, "__DB", "shop"];
+        let added = match self.format {
+            "debezium" => client.call(&words),
+            _ => client.call(&["XADD", "changes", "*", "message", line]),
+        };
+        assert!(!added.is_error(), "{added:?}");
+    }
+}
+
+/// Runs a test on every server with each format, on a world without a filter.
+fn with_formats(has_stream: bool, test: impl Fn(&mut World, &mut Connection)) {
+    on_every_server(|program| {
+        for format in FORMATS {
+            let mut world = World::new(Server::with(program), format, has_stream);
+            let mut client = world.server.connect();
+            test(&mut world, &mut client);
+        }
+    });
+}
+
+fn now_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// Returns the fixture of a format, whose times end now.
+fn fixture(format: &str) -> Vec<String> {
+    let path = format!("{}/crates/follow/src/json/fixtures/{format}.jsonl", env!("CARGO_MANIFEST_DIR"));
+    let (text, begin) = (std::fs::read_to_string(path).unwrap(), now_seconds() - 90);
+    let moved = |line: &str| {
+        (0..=90).rev().fold(line.to_owned(), |line, second| {
+            line.replace(&(1_764_230_000_u64 + second).to_string(), &(begin + second).to_string())
+        })
+    };
+    text.lines().map(moved).collect()
+}
+
+/// Returns what each line of a fixture does but the last: the cache keys whose values it deletes, and the ids that the filter has then.
+/// Row 9 was loaded before.
+fn effects(format: &str) -> Vec<(&'static str, &'static str)> {
+    let text = match format {
+        "debezium" => {
+            "1 mail:ada@x > 1 9
+            2 mail:grace@x > 1 2 9
+            2 mail:grace@x mail:hopper@x > 1 2 9
+            2 mail:hopper@x > 1 9
+            > 1 9
+            3 mail:hopper@x > 1 3 9
+            1 mail:ada@x > 3 9
+            > 3 9
+            1 mail:ada@x > 3 9
+            > 3 9
+            > 3 9
+            > 3 9
+            1 2 3 mail:ada@x mail:grace@x mail:hopper@x >
+            >"
+        }
+        "canal" => {
+            "1 2 mail:ada@x mail:grace@x > 1 2 9
+            2 mail:grace@x mail:hopper@x > 1 2 9
+            2 3 mail:hopper@x > 1 3 9
+            1 mail:ada@x > 3 9
+            1 mail:ada@x > 3 9
+            > 3 9
+            1 2 3 mail:ada@x mail:grace@x mail:hopper@x >
+            >"
+        }
+        _ => {
+            "> 9
+            1 mail:ada@x > 1 9
+            > 1 9
+            2 mail:grace@x > 1 2 9
+            2 mail:grace@x mail:hopper@x > 1 2 9
+            2 3 mail:hopper@x > 1 3 9
+            1 mail:ada@x > 3 9
+            1 mail:ada@x > 3 9
+            > 3 9
+            > 3 9"
+        }
+    };
+    text.lines().map(|line| line.split_once('>').unwrap()).map(|(keys, ids)| (keys.trim(), ids.trim())).collect()
+}
+
+fn position(client: &mut Connection) -> String {
+    let stored = client.run("GET {users}:feed:position");
+    if stored == nil(2) { String::new() } else { stored.text() }
+}
+
+/// Waits until everything in the stream is applied.
+fn wait_for_stream(client: &mut Connection) {
+    let info = client.run("XINFO STREAM changes");
+    let end = format!("{}/{}", info.field("last-generated-id").text(), info.field("entries-added").number());
+    soon(|| position(client).ends_with(&end));
+}
+
+/// Returns the cache keys without a value.
+fn missing(client: &mut Connection) -> String {
+    let is_missing = |key: &&str| client.call(&["GET", &format!("{{users}}:{key}")]) == nil(2);
+    KEYS.into_iter().filter(is_missing).collect::<Vec<_>>().join(" ")
+}
+
+fn cache_everything(client: &mut Connection) {
+    KEYS.into_iter().for_each(|key| _ = client.call(&["SET", &format!("{{users}}:{key}"), "old"]));
+}
+
+fn ids(client: &mut Connection) -> String {
+    let ids: Vec<_> = [1, 2, 3, 9].into_iter().filter(|id| has(client, *id)).map(|id| id.to_string()).collect();
+    ids.join(" ")
+}
+
+/// Returns an insert or a delete of a row without a mail address, or an update of another table, at a time in seconds.
+fn change(format: &str, operation: &str, id: u64, seconds: u64) -> String {
+    let table = if operation == "update" { "heartbeat" } else { "users" };
+    match format {
+        "debezium" => {
+            let row = format!(r#"{{"id":{id},"mail":null}}"#);
+            let (before, after) = match operation {
+                "insert" => ("null", &*row),
+                "delete" => (&*row, "null"),
+                _ => (&*row, &*row),
+            };
+            let (letter, ms) = (operation.replace("insert", "c"), seconds * 1000);
+            let source =
+                format!(r#"{{"ts_ms":{ms},"snapshot":"false","db":"shop","table":"{table}","file":"b.1","pos":{id}}}"#);
+            let op = letter.chars().next().unwrap();
+            format!(r#"{{"before":{before},"after":{after},"source":{source},"op":"{op}","ts_ms":1}}"#)
+        }
+        "canal" => {
+            let (kind, ms) = (operation.to_uppercase(), seconds * 1000);
+            let rows = format!(r#"[{{"id":"{id}","mail":null}}]"#);
+            format!(
+                r#"{{"data":{rows},"old":{rows},"database":"shop","table":"{table}","es":{ms},"isDdl":false,"type":"{kind}"}}"#
+            )
+        }
+        _ => format!(
+            r#"{{"database":"shop","table":"{table}","type":"{operation}","ts":{seconds},"xid":{id},"data":{{"id":{id},"mail":null}}}}"#
+        ),
+    }
+}
+
+#[test]
+fn each_event_of_a_stream_has_its_effect() {
+    with_formats(true, |world, client| {
+        world.load("9\n");
+        cache_everything(client);
+        let (mut follower, _) = world.follow();
+        follower.says("begins");
+        assert_eq!(missing(client), KEYS.join(" "), "values from before the stream");
+        let (lines, effects) = (fixture(world.format), effects(world.format));
+        assert_eq!(lines.len(), effects.len() + 1);
+        let last = lines.last().unwrap();
+        for (line, (keys, after)) in lines.iter().zip(effects) {
+            cache_everything(client);
+            world.add(client, line);
+            wait_for_stream(client);
+            assert_eq!((missing(client).as_str(), ids(client).as_str()), (keys, after), "{}: {line}", world.format);
+        }
+        // The heartbeat has the last time, and not that of its processing.
+        let time_ms = client.run("GET {users}:feed").text().parse::<i64>().unwrap();
+        assert_eq!(client.run("PEXPIRETIME {users}:feed"), integer(time_ms + 3_600_000));
+        assert_eq!(time_ms % 1000, 0);
+        let status = run(["follow".into(), "--status".into(), world.path().into_os_string()]).success().text();
+        assert!(status.contains("shop.users in the filter {users}: at most "), "{status}");
+
+        // The statement that changes the key.
+        cache_everything(client);
+        world.add(client, last);
+        assert_eq!(follower.running.0.wait().unwrap().code(), Some(1));
+        follower.says("shop.users: ALTER TABLE `users` MODIFY `id` varchar(36): the filter {users} is deleted");
+        assert_eq!((missing(client), beats(client)), (KEYS.join(" "), false));
+        assert_eq!(client.run("EXISTS {users}"), integer(0));
+        let (mut refused, _) = world.follow();
+        assert_eq!(refused.running.0.wait().unwrap().code(), Some(1));
+        refused.says("there is no filter {users}: fill it with `bloomgate load`");
+        // After another load, it goes on behind the statement.
+        world.load("5\n");
+        let (mut follower, _) = world.follow();
+        world.add(client, &change(world.format, "insert", 6, now_seconds()));
+        soon(|| has(client, 6) && beats(client));
+        assert!(has(client, 5));
+        follower.end();
+    });
+}
+
+#[test]
+fn each_line_has_its_effect() {
+    with_formats(false, |world, client| {
+        world.load("9\n");
+        let (mut follower, stdin) = world.follow();
+        let mut stdin = stdin.unwrap();
+        follower.says("begins");
+        let lines = fixture(world.format);
+        for (line, (keys, after)) in lines.iter().zip(effects(world.format)) {
+            cache_everything(client);
+            writeln!(stdin, "{line}").unwrap();
+            soon(|| missing(client) == keys && ids(client) == after);
+        }
+        soon(|| beats(client));
+        writeln!(stdin, "{}", lines.last().unwrap()).unwrap();
+        assert_eq!(follower.running.0.wait().unwrap().code(), Some(1));
+        follower.says("the filter {users} is deleted");
+        assert_eq!((client.run("EXISTS {users}"), beats(client)), (integer(0), false));
+    });
+}
+
+#[test]
+fn a_follower_that_is_killed_continues_in_the_stream() {
+    with_formats(true, |world, client| {
+        const ROWS: u64 = 5000;
+        world.load("9999\n");
+        let begin = now_seconds();
+        for id in 1..=ROWS {
+            world.add(client, &change(world.format, "insert", id, begin));
+            if id % 2 == 0 {
+                world.add(client, &change(world.format, "delete", id, begin));
+            }
+            // A follower is killed once it has begun with what has come since.
+            if id % 1000 == 0 {
+                let (follower, _) = world.follow();
+                soon(|| has(client, id - 999));
+                drop(follower);
+            }
+        }
+        let (mut follower, _) = world.follow();
+        wait_for_stream(client);
+        soon(|| beats(client));
+        for id in 1..=ROWS {
+            assert_eq!(has(client, id), id % 2 == 1, "{}: {id}", world.format);
+        }
+        assert!(has(client, 9999));
+        follower.end();
+    });
+}
+
+#[test]
+fn a_follower_that_is_killed_needs_the_lines_again() {
+    with_formats(false, |world, client| {
+        world.load("9999\n");
+        let begin = now_seconds();
+        let inserts: Vec<_> = (1..=3000).map(|id| change(world.format, "insert", id, begin)).collect();
+        let (follower, stdin) = world.follow();
+        let mut stdin = stdin.unwrap();
+        stdin.write_all(inserts[..1000].join("\n").as_bytes()).unwrap();
+        stdin.write_all(b"\n").unwrap();
+        soon(|| has(client, 1000));
+        drop(follower);
+
+        // It cannot know what it has missed, so it promises nothing, also if only the second part comes again.
+        client.run("DEL {users}:feed");
+        for part in [&inserts[2000..], &inserts[2500..]] {
+            let gap = world.pipe(part);
+            assert!(gap.log().contains("no heartbeat before the input repeats"), "{}", gap.log());
+            assert!(has(client, 3000) && !beats(client));
+        }
+
+        // The whole file again.
+        world.pipe(&inserts);
+        assert!(beats(client));
+        assert!((1..=3000).all(|id| has(client, id)));
+        // What follows it directly needs nothing again, in the same process.
+        let (mut follower, stdin) = world.follow();
+        let mut stdin = stdin.unwrap();
+        client.run("DEL {users}:feed");
+        writeln!(stdin, "{}", inserts[2999]).unwrap();
+        soon(|| beats(client));
+        drop(stdin);
+        assert!(follower.running.0.wait().unwrap().success());
+    });
+}
+
+#[test]
+fn repeats_and_late_times_end_the_heartbeat() {
+    with_formats(true, |world, client| {
+        world.load("9\n");
+        let (mut follower, _) = world.follow();
+        let now = now_seconds();
+        let mut send = |operation: &str, seconds: u64| {
+            world.add(client, &change(world.format, operation, 5, seconds));
+            wait_for_stream(client);
+            (has(client, 5), beats(client))
+        };
+        // Two hours behind.
+        assert_eq!(send("insert", now - 7200), (true, false));
+        assert_eq!(send("delete", now - 20), (false, true));
+        assert_eq!(send("insert", now - 10), (true, true));
+        // The tool begins again earlier, so a row that exists is missing for a while.
+        assert_eq!(send("delete", now - 20), (false, false));
+        assert_eq!(send("insert", now - 10), (true, true));
+        assert_eq!(send("update", now - 5), (true, true));
+        assert_eq!(client.run("GET {users}:feed"), bulk(((now - 5) * 1000).to_string()));
+        // A time of the future is none of the log.
+        world.add(client, &change(world.format, "update", 5, now + 100_000));
+        wait_for_stream(client);
+        let time_ms = client.run("GET {users}:feed").text().parse::<u64>().unwrap();
+        assert!((now..now + 3600).contains(&(time_ms / 1000)), "{time_ms}");
+        follower.end();
+    });
+}
+
+#[test]
+fn entries_that_were_removed_before_they_were_read_are_noticed() {
+    with_formats(true, |world, client| {
+        world.load("9\n");
+        let (mut follower, _) = world.follow();
+        let insert =
+            |client: &mut Connection, id| world.add(client, &change(world.format, "insert", id, now_seconds()));
+        insert(client, 1);
+        wait_for_stream(client);
+        // What it has read may be removed.
+        client.run("XTRIM changes MAXLEN 0");
+        insert(client, 2);
+        wait_for_stream(client);
+        assert!(has(client, 2) && beats(client));
+        follower.end();
+        insert(client, 3);
+        insert(client, 4);
+        client.run("XTRIM changes MAXLEN 1");
+        let (mut follower, _) = world.follow();
+        assert_eq!(follower.running.0.wait().unwrap().code(), Some(1));
+        follower.says("entries of the stream were removed before they were read: the filter {users} is deleted");
+        assert!(!beats(client));
+        world.load("1\n2\n3\n4\n");
+        let (mut follower, _) = world.follow();
+        insert(client, 5);
+        wait_for_stream(client);
+        assert!(has(client, 5) && beats(client));
+        follower.end();
+    });
+}
+
+#[test]
+fn a_server_that_comes_back_goes_on_with_the_same_lines() {
+    with_formats(false, |world, client| {
+        world.load("9\n");
+        let (mut follower, stdin) = world.follow();
+        let mut stdin = stdin.unwrap();
+        let mut insert = |id| writeln!(stdin, "{}", change(world.format, "insert", id, now_seconds())).unwrap();
+        insert(1);
+        soon(|| has(client, 1));
+        world.server.stop(Stop::Save);
+        insert(2);
+        follower.says("trying again");
+        insert(3);
+        world.server.start_again();
+        let mut client = world.server.connect();
+        soon(|| has(&mut client, 3));
+        assert!(has(&mut client, 1) && has(&mut client, 2) && beats(&mut client));
+        follower.end();
+    });
+}
+
+#[test]
+fn the_second_follower_takes_over() {
+    with_formats(true, |world, client| {
+        world.load("9\n");
+        let (mut first, _) = world.follow();
+        first.says("begins");
+        let (mut second, _) = world.follow();
+        second.says("shop.users begins");
+        world.add(client, &change(world.format, "insert", 1, now_seconds()));
+        assert_eq!(first.running.0.wait().unwrap().code(), Some(1));
+        first.says("another follower took over");
+        soon(|| has(client, 1) && beats(client));
+        second.end();
+    });
+}
+
+#[test]
+fn what_cannot_be_followed_is_refused() {
+    on_every_server(|program| {
+        let world = World::new(Server::with(program), "debezium", false);
+        let refused = |part: &str, line: &str| {
+            run_with(["follow".into(), world.path().into_os_string()], line).refused(part);
+        };
+        refused("there is no filter {users}: fill it with `bloomgate load`", "");
+        world.load("9\n");
+        refused("cannot follow {\\\"id\\\":1}: it has no `source`, nor `__op`: it has id", "{\"id\":1}");
+        for (from, to, part) in [
+            ("shop.users", "users", "`users` is not DATABASE.TABLE"),
+            ("key = { id = \"integer\" }", "", "no `key`"),
+            ("\"integer\"", "\"float\"", "unknown variant `float`"),
+            ("{users}:{id}", "{users}:{name}", "a row could have the key {users}"),
+            ("max-lag", "slots = 1\nmax-lag", "slots"),
+        ] {
+            world.configure(&TABLE.replace(from, to));
+            refused(part, "");
+        }
+        world.configure(TABLE);
+        let text = std::fs::read_to_string(world.path()).unwrap();
+        std::fs::write(world.path(), format!("slot = \"bloomgate\"\n{text}")).unwrap();
+        refused("are not for JSON changes", "");
+    });
+}
