@@ -1,0 +1,232 @@
+// Package bloomgate is a client of bloomgate, a Bloom filter module for Redis and Valkey: filters, and a guard in front of a
+// database. It sends its commands through go-redis.
+//
+// An item of a filter, and an id of a row, is a string, whose bytes are hashed as they are. [Int] writes an integer.
+package bloomgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Client sends the commands of all filters and guards to a server or a cluster, through a client of go-redis.
+//
+// A command whose connection is lost fails: none is sent twice, whatever MaxRetries says. A command may take as long as the
+// ReadTimeout of the go-redis client, which is best set to a second; one that waits in the server may take that much longer. At
+// most half of the connections wait in the server.
+type Client struct {
+	server  *redis.Client
+	cluster *redis.ClusterClient
+	limit   time.Duration
+	// slots has a place for each connection that may wait in the server: half of all, so that the others are free for loading,
+	// filling and announcing. A caller that finds no connection to fill a row delays every caller that waits for the row.
+	slots chan struct{}
+	tasks tasks
+	// closing ends when the client is closed.
+	closing context.Context
+	stop    context.CancelFunc
+	err     error
+}
+
+// New returns a client that uses a [*redis.Client] or a [*redis.ClusterClient]; its calls fail with [ErrRefused] for any other.
+// Make one for each of those, because its filters and guards share the connections that wait.
+func New(c redis.UniversalClient) *Client {
+	client := &Client{}
+	client.closing, client.stop = context.WithCancel(context.Background())
+	connections := 0
+	switch c := c.(type) {
+	case *redis.Client:
+		client.server = c
+		client.limit, connections = c.Options().ReadTimeout, c.Options().PoolSize
+	case *redis.ClusterClient:
+		client.cluster = c
+		client.limit, connections = c.Options().ReadTimeout, c.Options().PoolSize
+	default:
+		client.err = refused("a client of bloomgate needs a *redis.Client or a *redis.ClusterClient, not a %T", c)
+	}
+	client.slots = make(chan struct{}, connections/2)
+	return client
+}
+
+// Close cancels the loads that continue in the background, and waits for them and for the replies that cancelled calls left
+// behind. Call it after the last call has ended, and before the go-redis client is closed.
+func (c *Client) Close() {
+	c.stop()
+	c.tasks.wait()
+}
+
+// tasks counts goroutines.
+type tasks struct {
+	mutex   sync.Mutex
+	running int
+	idle    chan struct{}
+}
+
+// start runs work in a goroutine.
+func (t *tasks) start(work func()) {
+	t.mutex.Lock()
+	t.running++
+	t.mutex.Unlock()
+	go func() {
+		defer func() {
+			t.mutex.Lock()
+			defer t.mutex.Unlock()
+			t.running--
+			if t.running == 0 && t.idle != nil {
+				close(t.idle)
+				t.idle = nil
+			}
+		}()
+		work()
+	}()
+}
+
+// wait waits until no goroutine is left.
+func (t *tasks) wait() {
+	t.mutex.Lock()
+	if t.running == 0 {
+		t.mutex.Unlock()
+		return
+	}
+	if t.idle == nil {
+		t.idle = make(chan struct{})
+	}
+	idle := t.idle
+	t.mutex.Unlock()
+	<-idle
+}
+
+// finish runs work to its end. If ctx is done before, finish returns its error at once, and abandoned gets the result.
+func finish[T any](ctx context.Context, c *Client, work func(context.Context) T, abandoned func(context.Context, T)) (T, error) {
+	detached := context.WithoutCancel(ctx)
+	if ctx.Done() == nil {
+		return work(detached), nil
+	}
+	done := make(chan T, 1)
+	c.tasks.start(func() { done <- work(detached) })
+	select {
+	case result := <-done:
+		return result, nil
+	case <-ctx.Done():
+		c.tasks.start(func() { abandoned(detached, <-done) })
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+// reply is the reply to one command.
+type reply struct {
+	value any
+	err   error
+}
+
+// sender is the part of go-redis's clients that sends commands.
+type sender interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+	Pipeline() redis.Pipeliner
+}
+
+// sender returns what sends commands about a key that may take as long as limit and wait together. A cluster's client has no
+// other time limit than its own: commands that wait go to the node itself.
+func (c *Client) sender(ctx context.Context, key string, wait time.Duration) (sender, error) {
+	node := c.server
+	if c.cluster != nil {
+		if wait == 0 {
+			return c.cluster, nil
+		}
+		var err error
+		if node, err = c.cluster.MasterForKey(ctx, key); err != nil {
+			return nil, err
+		}
+	}
+	if wait == 0 || c.limit <= 0 {
+		return node, nil
+	}
+	return node.WithTimeout(c.limit + wait), nil
+}
+
+// ask sends commands about a key together on one connection, and returns their replies in order. wait is how long they may wait
+// inside the server.
+func (c *Client) ask(ctx context.Context, key string, wait time.Duration, commands ...[]any) []reply {
+	replies := make([]reply, len(commands))
+	fail := func(err error) []reply {
+		for i := range replies {
+			replies[i].err = err
+		}
+		return replies
+	}
+	if c.err != nil {
+		return fail(c.err)
+	}
+	if c.limit > 0 {
+		// Also bounds how long a caller waits for a connection.
+		limited, cancel := context.WithTimeout(ctx, c.limit+wait)
+		defer cancel()
+		ctx = limited
+	}
+	to, err := c.sender(ctx, key, wait)
+	if err != nil {
+		return fail(err)
+	}
+	// Commands of this type are never repeated by go-redis.
+	sent := make([]redis.Cmder, len(commands))
+	buffers := make([]replyBuffer, len(commands))
+	for i, words := range commands {
+		sent[i] = redis.NewRawWriteToCmd(ctx, &buffers[i], words...)
+	}
+	if len(sent) == 1 {
+		_ = to.Process(ctx, sent[0]) // The command has its error.
+	} else {
+		pipeline := to.Pipeline()
+		for _, one := range sent {
+			_ = pipeline.Process(ctx, one) // It is only queued.
+		}
+		_, _ = pipeline.Exec(ctx) // Each command has its error.
+	}
+	for i, one := range sent {
+		if err := one.Err(); err != nil {
+			replies[i].err = err
+		} else {
+			replies[i].value, _, replies[i].err = parseReply(buffers[i].Bytes())
+		}
+	}
+	if wait > 0 && c.cluster != nil && slices.ContainsFunc(replies, isMoved) {
+		c.cluster.ReloadState(ctx)
+	}
+	return replies
+}
+
+// isMoved says whether the command has to go to another node.
+func isMoved(one reply) bool {
+	return one.err != nil && strings.HasPrefix(one.err.Error(), "MOVED ")
+}
+
+// one sends one command.
+func (c *Client) one(ctx context.Context, key string, words ...any) (any, error) {
+	replies := c.ask(ctx, key, 0, words)
+	return replies[0].value, replies[0].err
+}
+
+// isLate says whether a command took longer than its time limit.
+func isLate(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, redis.ErrPoolTimeout) || errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// isAnswer says whether the server has answered, if only with an error.
+func isAnswer(err error) bool {
+	var answer redis.Error
+	return err == nil || errors.As(err, &answer)
+}
+
+func unexpected(value any) error {
+	return &Error{Kind: ErrUnexpectedReply, Err: fmt.Errorf("%.200v", value)}
+}

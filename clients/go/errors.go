@@ -1,0 +1,120 @@
+package bloomgate
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The errors that a caller acts on, for [errors.Is]. All others are those of go-redis, or of the functions that the caller passed.
+var (
+	// ErrFilterMissing: there is no filter at this key.
+	ErrFilterMissing = errors.New("there is no such filter")
+	// ErrFilterExists: the key exists already.
+	ErrFilterExists = errors.New("the key exists already")
+	// ErrFilterFull: a filter that does not grow has reached its capacity. Items before the first Unknown of a command were added.
+	ErrFilterFull = errors.New("the filter is full")
+	// ErrFilterLoading: the filter is still being loaded: its last BF.LOADCHUNK has not arrived yet.
+	ErrFilterLoading = errors.New("the filter is still being loaded")
+	// ErrModuleMissing: the server has not loaded the module, or has loaded another one with BF commands.
+	ErrModuleMissing = errors.New("the server has not loaded the module bloomgate")
+	// ErrLoadFailed: a row has no cached value, and its last load failed elsewhere: the database is not queried for it before the
+	// back-off ends.
+	ErrLoadFailed = errors.New("the row has no cached value, and its last load failed")
+	// ErrUnconfirmed: a write was committed, but the server did not answer its confirmation in time. Readers may get the old rows
+	// for up to the longest load and one time to live. The IDs of the [Error] are those of the rows: [Guard.Confirm] tries again.
+	ErrUnconfirmed = errors.New("the change could not be confirmed")
+	// ErrNotDurable: a write did not reach the required number of replicas, or the append-only file, in time.
+	ErrNotDurable = errors.New("the write is not durable yet")
+	// ErrRefused: the arguments or options are invalid, and nothing was sent; or the codec could not encode a row.
+	ErrRefused = errors.New("refused")
+	// ErrUnexpectedReply: the server sent a reply that this package does not understand.
+	ErrUnexpectedReply = errors.New("unexpected reply")
+)
+
+// Answer is what is known of an item of a batch that failed.
+type Answer int8
+
+// The answers.
+const (
+	Unknown Answer = iota
+	No
+	Yes
+)
+
+// Error is an error of this package, with what is known about it. [errors.Is] finds Kind and Err in it.
+type Error struct {
+	// Kind is one of the errors of this package, or nil.
+	Kind error
+	// Key is the filter's key, if it has one.
+	Key string
+	// Answers has what is known of a batch, in the order of its items.
+	Answers []Answer
+	// IDs has the rows that could not be confirmed or loaded.
+	IDs []string
+	// Err is the cause, or nil: the error of the server, of the connection or of the codec.
+	Err error
+}
+
+func (e *Error) Error() string {
+	parts := []string{"bloomgate"}
+	if e.Key != "" {
+		parts = append(parts, fmt.Sprintf("%q", e.Key))
+	}
+	if len(e.IDs) > 0 {
+		parts = append(parts, fmt.Sprintf("%.200q", e.IDs))
+	}
+	for _, err := range e.Unwrap() {
+		parts = append(parts, err.Error())
+	}
+	return strings.Join(parts, ": ")
+}
+
+// Unwrap returns Kind and Err, as far as they are there.
+func (e *Error) Unwrap() []error {
+	var found []error
+	for _, err := range []error{e.Kind, e.Err} {
+		if err != nil {
+			found = append(found, err)
+		}
+	}
+	return found
+}
+
+func refused(format string, arguments ...any) error {
+	return &Error{Kind: ErrRefused, Err: fmt.Errorf(format, arguments...)}
+}
+
+// named returns the error of a command about a filter, with what is known of its batch.
+func named(err error, key string, answers []Answer) error {
+	var kind error
+	text := strings.TrimPrefix(err.Error(), "ERR ")
+	switch {
+	case !isAnswer(err):
+	case text == "not found":
+		kind = ErrFilterMissing
+	case text == "item exists":
+		kind = ErrFilterExists
+	case strings.Contains(text, "non scaling filter is full"):
+		kind = ErrFilterFull
+	case strings.Contains(text, "filter is still being loaded"):
+		kind = ErrFilterLoading
+	case isUnknownCommand(err):
+		kind = ErrModuleMissing
+	}
+	return &Error{Kind: kind, Key: key, Answers: answers, Err: err}
+}
+
+// isUnknownCommand says whether the server does not know a command of the module.
+func isUnknownCommand(err error) bool {
+	rest, found := strings.CutPrefix(err.Error(), "ERR unknown command")
+	return found && strings.HasPrefix(strings.TrimLeft(rest, " '`"), "BF.")
+}
+
+// withoutModule returns the error of a guard's command.
+func withoutModule(err error) error {
+	if err != nil && isUnknownCommand(err) {
+		return &Error{Kind: ErrModuleMissing, Err: err}
+	}
+	return err
+}

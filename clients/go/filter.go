@@ -1,0 +1,311 @@
+package bloomgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+)
+
+const (
+	// commandBytes is the most bytes of one command's items, unless it has one item.
+	commandBytes = 1 << 20
+	// windowCommands is the number of commands that are sent together, before their replies are awaited.
+	windowCommands = 16
+)
+
+// Filter is a filter at a key. Items are strings, whose bytes count.
+type Filter struct {
+	client        *Client
+	key           string
+	withoutCreate bool
+}
+
+// NewFilter returns the filter at a key. It sends nothing.
+func NewFilter(client *Client, key string) *Filter {
+	return &Filter{client: client, key: key}
+}
+
+// WithoutCreating returns the same filter, but adds to it fail with [ErrFilterMissing] instead of creating it.
+func (f *Filter) WithoutCreating() *Filter {
+	return &Filter{f.client, f.key, true}
+}
+
+// FilterOptions are how a filter is created. The server checks the values. docs/kinds.md describes the kinds of filters.
+type FilterOptions struct {
+	// ExistOK says that the filter may exist already, with whatever options.
+	ExistOK bool
+	// Expansion is the factor from one layer's capacity to the next, 0 to 32768, by default the server's. With 0 the filter does not
+	// grow.
+	Expansion *int
+	// Nonscaling says that a full filter refuses items instead of growing.
+	Nonscaling bool
+	// Seed is 0 to 2^32 - 1; with the hash siphash 32 hexadecimal digits. Filters with the same seed can be merged.
+	Seed string
+	// Layout is native or redisbloom.
+	Layout string
+	// Hash is murmur3 or siphash. siphash is for untrusted items, and allows deletes.
+	Hash string
+	// Window is the seconds after which an item is forgotten, 1 to 10^10.
+	Window int64
+	// Rolling says that at least the last capacity new items are found.
+	Rolling bool
+	// Buckets is the most buckets of a filter that forgets, 3 to 64.
+	Buckets int
+	// Sliding says that adding an item again restarts its window.
+	Sliding bool
+	// Counting is for counters instead of bits: four times the memory, and any number of deletes.
+	Counting bool
+	// EX is the key's time to live in seconds, and PX in milliseconds, set only if the filter is created.
+	EX, PX int64
+}
+
+// words appends the options to a command.
+func (o FilterOptions) words(words []any) []any {
+	if o.Expansion != nil {
+		words = append(words, "EXPANSION", *o.Expansion)
+	}
+	for _, one := range []struct{ name, value string }{{"SEED", o.Seed}, {"LAYOUT", o.Layout}, {"HASH", o.Hash}} {
+		if one.value != "" {
+			words = append(words, one.name, one.value)
+		}
+	}
+	for _, one := range []struct {
+		name  string
+		value int64
+	}{{"WINDOW", o.Window}, {"BUCKETS", int64(o.Buckets)}, {"EX", o.EX}, {"PX", o.PX}} {
+		if one.value != 0 {
+			words = append(words, one.name, one.value)
+		}
+	}
+	for _, one := range []struct {
+		name  string
+		isSet bool
+	}{{"NONSCALING", o.Nonscaling}, {"ROLLING", o.Rolling}, {"SLIDING", o.Sliding}, {"COUNTING", o.Counting}} {
+		if one.isSet {
+			words = append(words, one.name)
+		}
+	}
+	return words
+}
+
+// send sends a command about the key.
+func (f *Filter) send(ctx context.Context, name string, rest ...any) (any, error) {
+	value, err := f.client.one(ctx, f.key, append([]any{name, f.key}, rest...)...)
+	if err != nil {
+		return nil, named(err, f.key, nil)
+	}
+	return value, nil
+}
+
+func (f *Filter) boolean(ctx context.Context, name string, rest ...any) (bool, error) {
+	value, err := f.send(ctx, name, rest...)
+	if err != nil {
+		return false, err
+	}
+	return toBool(value)
+}
+
+func (f *Filter) number(ctx context.Context, name string, rest ...any) (int64, error) {
+	value, err := f.send(ctx, name, rest...)
+	if err != nil {
+		return 0, err
+	}
+	return toInt(value)
+}
+
+func formatRate(rate float64) string { return strconv.FormatFloat(rate, 'g', -1, 64) }
+
+// Reserve creates the filter for a false positive rate and a capacity (BF.RESERVE), and returns whether it is new. It fails with
+// [ErrFilterExists] if there is one, unless the options have ExistOK.
+func (f *Filter) Reserve(ctx context.Context, rate float64, capacity int64, options FilterOptions) (bool, error) {
+	_, err := f.send(ctx, "BF.RESERVE", options.words([]any{formatRate(rate), capacity})...)
+	if options.ExistOK && errors.Is(err, ErrFilterExists) {
+		// The reply is the same for a key of another type, for which this fails.
+		_, err = f.Info(ctx)
+		return false, err
+	}
+	return err == nil, err
+}
+
+// Add adds an item, and returns whether it was new.
+func (f *Filter) Add(ctx context.Context, item string) (bool, error) {
+	answers, err := f.AddMany(ctx, []string{item})
+	return err == nil && answers[0], err
+}
+
+// AddMany adds items, up to 500 with each command (BF.MADD), and returns which were new. If a command fails, the [Error] has what is
+// known of each item.
+func (f *Filter) AddMany(ctx context.Context, items []string) ([]bool, error) {
+	words := []any{"BF.MADD", f.key}
+	if f.withoutCreate {
+		words = []any{"BF.INSERT", f.key, "NOCREATE", "ITEMS"}
+	}
+	return f.batch(ctx, words, slices.Values(items), durability{})
+}
+
+// Exists returns whether an item may be in the filter.
+func (f *Filter) Exists(ctx context.Context, item string) (bool, error) {
+	return f.boolean(ctx, "BF.EXISTS", item)
+}
+
+// ExistsMany returns which items may be in the filter (BF.MEXISTS).
+func (f *Filter) ExistsMany(ctx context.Context, items []string) ([]bool, error) {
+	return f.batch(ctx, []any{"BF.MEXISTS", f.key}, slices.Values(items), durability{})
+}
+
+// Delete deletes an item, and returns whether it was there. The filter needs the hash siphash, or counters.
+func (f *Filter) Delete(ctx context.Context, item string) (bool, error) {
+	return f.boolean(ctx, "BF.DEL", item)
+}
+
+// DeleteMany deletes items (BF.MDEL), and returns which were there.
+func (f *Filter) DeleteMany(ctx context.Context, items []string) ([]bool, error) {
+	return f.batch(ctx, []any{"BF.MDEL", f.key}, slices.Values(items), durability{})
+}
+
+// Count returns how often an item is in a filter with counters; in others, 1 or 0.
+func (f *Filter) Count(ctx context.Context, item string) (int64, error) {
+	return f.number(ctx, "BF.COUNT", item)
+}
+
+// Card returns the number of items that were added.
+func (f *Filter) Card(ctx context.Context) (int64, error) { return f.number(ctx, "BF.CARD") }
+
+// Clear empties the filter, and keeps its options.
+func (f *Filter) Clear(ctx context.Context) error {
+	_, err := f.send(ctx, "BF.CLEAR")
+	return err
+}
+
+// Drop deletes the key, and returns whether it existed.
+func (f *Filter) Drop(ctx context.Context) (bool, error) { return f.boolean(ctx, "UNLINK") }
+
+// Info returns the filter's capacity, size and number of items (BF.INFO).
+func (f *Filter) Info(ctx context.Context) (Info, error) {
+	value, err := f.send(ctx, "BF.INFO")
+	return read(value, err, (*fields).info)
+}
+
+// Stats returns the filter's kind, fill and current error rate (BF.STATS). The server reads at most 1 MiB of each layer.
+func (f *Filter) Stats(ctx context.Context) (Stats, error) {
+	value, err := f.send(ctx, "BF.STATS")
+	return read(value, err, (*fields).stats)
+}
+
+// PlanFilter returns the size that a filter with these options would have with a number of items (BF.PLAN); with 0 items, when it
+// is created.
+func PlanFilter(ctx context.Context, client *Client, rate float64, capacity, items int64, options FilterOptions) (Plan, error) {
+	words := options.words([]any{"BF.PLAN", formatRate(rate), capacity})
+	if items != 0 {
+		words = append(words, "ITEMS", items)
+	}
+	value, err := client.one(ctx, "", words...)
+	return read(value, withoutModule(err), (*fields).plan)
+}
+
+// withItems returns a command with items after its other arguments.
+func withItems(words []any, items []string) []any {
+	words = slices.Clone(words)
+	for _, item := range items {
+		words = append(words, item)
+	}
+	return words
+}
+
+// windows groups items into the commands that are sent together, by their items.
+func windows(items iter.Seq[string]) iter.Seq[[][]string] {
+	return func(yield func([][]string) bool) {
+		var window [][]string
+		bytes := 0
+		for item := range items {
+			last := len(window) - 1
+			if last >= 0 && len(window[last]) < batch && bytes+len(item) <= commandBytes {
+				window[last] = append(window[last], item)
+				bytes += len(item)
+				continue
+			}
+			if len(window) == windowCommands {
+				if !yield(window) {
+					return
+				}
+				window = nil
+			}
+			window, bytes = append(window, []string{item}), len(item)
+		}
+		if len(window) > 0 {
+			yield(window)
+		}
+	}
+}
+
+// batch sends a command with the items of a batch after its other arguments: up to 16 commands together.
+func (f *Filter) batch(ctx context.Context, words []any, items iter.Seq[string], safe durability) ([]bool, error) {
+	all := []bool{}
+	for window := range windows(items) {
+		var commands [][]any
+		for _, part := range window {
+			commands = append(commands, withItems(words, part))
+		}
+		replies, lost := safe.ask(ctx, f.client, f.key, commands...)
+		answers, err := collect(window, replies)
+		if err == nil {
+			err = lost
+		}
+		if err != nil {
+			known := make([]Answer, len(all), len(all)+len(answers))
+			for i, isTrue := range all {
+				known[i] = toAnswer(isTrue)
+			}
+			return nil, named(err, f.key, append(known, answers...))
+		}
+		for _, one := range answers {
+			all = append(all, one == Yes)
+		}
+	}
+	return all, nil
+}
+
+func toAnswer(isTrue bool) Answer {
+	if isTrue {
+		return Yes
+	}
+	return No
+}
+
+// collect returns the answers of a batch in the order of its items, and its first error. A command that failed midway answers a
+// shorter array, whose last element is the error.
+func collect(window [][]string, replies []reply) (answers []Answer, first error) {
+	for i, part := range window {
+		elements, isList := replies[i].value.([]any)
+		err := replies[i].err
+		if err == nil && !isList {
+			err = unexpected(replies[i].value)
+		}
+		known := make([]Answer, len(part))
+		for j := range known {
+			if err != nil {
+				break
+			}
+			if j >= len(elements) {
+				err = unexpected(fmt.Sprintf("%d answers for %d items", len(elements), len(part)))
+				break
+			}
+			one := split(elements[j])
+			isTrue, unknown := toBool(one.value)
+			if err = one.err; err == nil {
+				err = unknown
+			}
+			if err == nil {
+				known[j] = toAnswer(isTrue)
+			}
+		}
+		answers = append(answers, known...)
+		if first == nil {
+			first = err
+		}
+	}
+	return answers, first
+}

@@ -1,0 +1,50 @@
+package bloomgate
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Int returns an integer in decimal, as an item or an id. So 17 and "17" are the same item.
+func Int[T ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64](number T) string {
+	return fmt.Sprint(number)
+}
+
+// inSlotOf returns a beginning of key names in the cluster slot of a filter. Its hash tag is what stands between the first { and
+// the next }, or else the whole name.
+func inSlotOf(filter string) (string, error) {
+	if _, rest, found := strings.Cut(filter, "{"); found && strings.Index(rest, "}") > 0 {
+		return filter, nil
+	}
+	if strings.Contains(filter, "}") {
+		return "", refused("no other key shares the slot of %q: rename the filter, or, without a feed, choose a prefix", filter)
+	}
+	return "{" + filter + "}", nil
+}
+
+// CachePrefix returns what precedes an id in the name of its cache key: {users}: for the filter users. It fails for a name such as
+// users}, because no other key shares its slot.
+func CachePrefix(filter string) (string, error) {
+	base, err := inSlotOf(filter)
+	return base + ":", err
+}
+
+// FillingName returns the name under which [FillFilter] fills a filter. No cache key has this name. It fails as [CachePrefix] does.
+func FillingName(filter string) (string, error) {
+	base, err := inSlotOf(filter)
+	return base + "~filling", err
+}
+
+// feedKeys are the keys of bloomgate follow beside a filter, named by the rule of crates/follow/src/config.rs.
+type feedKeys struct{ heartbeat, inFlight, filling string }
+
+func feedKeysOf(filter string) (*feedKeys, error) {
+	base, err := inSlotOf(filter)
+	return &feedKeys{base + ":feed", base + ":feed:open", base + ":filling"}, err
+}
+
+// own says whether a name is the follower's. Every name that begins with the heartbeat's and a colon is reserved for it.
+func (f *feedKeys) own(key string) bool {
+	rest, found := strings.CutPrefix(key, f.heartbeat)
+	return key == f.filling || found && (rest == "" || rest[0] == ':')
+}

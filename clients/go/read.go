@@ -1,0 +1,487 @@
+package bloomgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+)
+
+const (
+	// repeat is the pause before a confirmation is repeated, and before a row is fetched again that nobody can wait for.
+	repeat = 100 * time.Millisecond
+	// smoothing is the weight of the newest load in the average duration of loads.
+	smoothing = 0.2
+	// backgroundLoads is the most loads of a guard that continue in the background after its soft timeout.
+	backgroundLoads = 64
+)
+
+// loader loads rows: one for each id, nil where there is none.
+type loader[T any] func(ctx context.Context, ids []string) ([]*T, error)
+
+// known is what is known of a row. With a lease the caller has to load the row, and row is what may be served if that fails.
+type known[T any] struct {
+	row   *T
+	lease *lease
+	// isReadable says that a value is cached that the codec can decode, or that there is no row.
+	isReadable bool
+}
+
+// checkCall refuses a call of a guard with invalid options or with an invalid time to live, and one whose context has ended.
+func (g *Guard[T]) checkCall(ctx context.Context, ttl time.Duration) error {
+	if g.err != nil {
+		return g.err
+	}
+	if ttl <= 0 {
+		return refused("a time to live is more than 0, not %v", ttl)
+	}
+	return ctx.Err()
+}
+
+// get reads a row.
+func (g *Guard[T]) get(ctx context.Context, id string, ttl time.Duration, load loader[T]) (*T, error) {
+	if err := g.checkCall(ctx, ttl); err != nil {
+		return nil, err
+	}
+	mine := g.flights.begin(id)
+	defer mine.end()
+	found, err := g.fetchRow(ctx, mine, time.Now().Add(time.Duration(g.options.attempts)*g.options.wait))
+	switch {
+	case err != nil:
+		return nil, err
+	case found == nil:
+		// The server does not answer, or another caller loads the row and takes too long: query the database, fill nothing.
+		mine.end()
+		rows, err := g.unguarded(ctx, []string{id}, load)
+		if err != nil {
+			return nil, err
+		}
+		return rows[0], nil
+	case found.lease == nil:
+		return found.row, nil
+	}
+	rows, err := g.loadLeased(ctx, []lease{*found.lease}, []*flight{mine}, load, ttl, found.isReadable)
+	if err != nil {
+		return nil, err
+	}
+	return rows[0], nil
+}
+
+// read decodes the value of a reply other than wait. undecodable is a value that the codec has failed on already.
+func (g *Guard[T]) read(found fetched, undecodable *string) (row *T, isReadable bool) {
+	switch {
+	case found.word == "absent":
+		return nil, true
+	case found.word == "load" || undecodable != nil && *undecodable == found.value:
+		return nil, false
+	}
+	decoded, err := g.codec.Decode([]byte(found.value))
+	if err != nil {
+		g.count("undecodable", 1)
+		g.warn("a cached value could not be decoded, and is replaced", err)
+		return nil, false
+	}
+	return &decoded, true
+}
+
+// fetchRow fetches a row until the answer is final. It returns nothing if the server fails, or nobody brings the row in time.
+func (g *Guard[T]) fetchRow(ctx context.Context, flight *flight, deadline time.Time) (*known[T], error) {
+	var undecodable *string
+	var given *answer
+	replace := false
+	for waits := 1; ; {
+		if given == nil {
+			var err error
+			if given, err = g.fetchOne(ctx, flight, fetching{replace: replace}); err != nil {
+				return nil, err
+			}
+		}
+		found := *given
+		given = nil
+		if found.err != nil {
+			flight.shares.noServer = true
+			return nil, nil
+		}
+		if found.word != "wait" {
+			row, isReadable := g.read(found.fetched, undecodable)
+			if isReadable && (replace || found.token == "") {
+				// With replace, another caller has replaced the value meanwhile. The new one is not due for a refresh.
+				g.giveUp(ctx, leasesIn([]string{flight.id}, []answer{found}))
+				flight.shares = found.shared()
+				return &known[T]{row: row, isReadable: true}, nil
+			}
+			if found.token != "" {
+				return &known[T]{row: row, lease: &lease{flight.id, found.token}, isReadable: isReadable}, nil
+			}
+			undecodable = &found.value
+			if !replace {
+				replace = true
+				continue
+			}
+		}
+		left := time.Until(deadline)
+		if left <= 0 && (waits >= g.options.attempts || g.options.wait == 0) {
+			return nil, nil
+		}
+		waits++
+		var err error
+		if given, err = g.await(ctx, flight, left, found.word == "hit"); err != nil {
+			return nil, err
+		}
+		replace = false
+	}
+}
+
+// fetchOne fetches the row of a flight.
+func (g *commands) fetchOne(ctx context.Context, flight *flight, how fetching) (*answer, error) {
+	flight.ask()
+	answers, err := g.fetch(ctx, []string{flight.id}, how)
+	if err != nil {
+		return nil, err
+	}
+	return &answers[0], nil
+}
+
+// await waits for the caller that holds the lease: in this process, or else inside the server. It returns what another caller
+// shares, or what the server answers. A server that has a value cached makes nobody wait for another; then, and if half of the
+// connections wait in the server already, it pauses.
+func (g *commands) await(ctx context.Context, flight *flight, left time.Duration, isCached bool) (*answer, error) {
+	if left <= 0 {
+		return nil, nil
+	}
+	if resumed := flight.beginWait(); resumed != nil {
+		err := sleep(ctx, left, resumed)
+		given := flight.endWait()
+		switch {
+		case err != nil:
+			return nil, err
+		case given.err != nil:
+			g.count("shared", 1)
+			return nil, given.err
+		case given.found != nil:
+			g.count("shared", 1)
+			return &answer{fetched: *given.found}, nil
+		}
+		return nil, nil
+	}
+	if isCached || !g.takeSlot() {
+		return nil, sleep(ctx, min(repeat, left), nil)
+	}
+	wait := max(time.Millisecond, min(g.options.wait, left))
+	begun := time.Now()
+	found, err := g.fetchOne(ctx, flight, fetching{wait: wait})
+	if err == nil && found.err == nil && found.word == "wait" && time.Since(begun) < wait/2 {
+		// A caller that waits for a lease waits for all of that. Only a back-off is answered earlier.
+		flight.shares.err = &Error{Kind: ErrLoadFailed, IDs: []string{flight.id}}
+		return nil, flight.shares.err
+	}
+	return found, err
+}
+
+func (g *commands) takeSlot() bool {
+	select {
+	case g.client.slots <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// sleep waits for some time, or until a channel is closed. It fails if ctx ends before.
+func sleep(ctx context.Context, most time.Duration, ready <-chan struct{}) error {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ready:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// timed loads rows, and takes the duration into the average.
+func (g *Guard[T]) timed(ctx context.Context, ids []string, load loader[T]) ([]*T, error) {
+	begun := time.Now()
+	rows, err := load(ctx, ids)
+	if err != nil {
+		g.count("load_failed", len(ids))
+		return nil, err
+	}
+	took := time.Since(begun)
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	if g.loadTime == 0 {
+		g.loadTime = took
+	} else {
+		g.loadTime += time.Duration(smoothing * float64(took-g.loadTime))
+	}
+	return rows, nil
+}
+
+// convert returns loaded rows as they are cached, and as callers get them: as everybody gets them who finds them in the cache.
+func (g *Guard[T]) convert(rows []*T) (encoded [][]byte, decoded []*T, err error) {
+	encoded, decoded = make([][]byte, len(rows)), make([]*T, len(rows))
+	for i, row := range rows {
+		if row == nil {
+			continue
+		}
+		if encoded[i], err = g.codec.Encode(*row); err != nil {
+			return nil, nil, refused("the codec cannot encode a row: %w", err)
+		}
+		if encoded[i] == nil {
+			encoded[i] = []byte{}
+		}
+		again, err := g.codec.Decode(encoded[i])
+		if err != nil {
+			return nil, nil, refused("the codec cannot decode what it has encoded: %w", err)
+		}
+		decoded[i] = &again
+	}
+	return encoded, decoded, nil
+}
+
+// unguarded loads rows without leases.
+func (g *Guard[T]) unguarded(ctx context.Context, ids []string, load loader[T]) ([]*T, error) {
+	g.count("unguarded", len(ids))
+	rows, err := g.timed(ctx, ids, load)
+	if err != nil {
+		return nil, err
+	}
+	_, rows, err = g.convert(rows)
+	return rows, err
+}
+
+// loadLeased loads rows under leases, and fills them or gives the leases up. If all of them have old values in the cache
+// (hasValues), these are served when the load fails or takes longer than the soft timeout. In the latter case the load continues in
+// the background. It returns the rows in the order of their leases. The flights share its error.
+func (g *Guard[T]) loadLeased(
+	ctx context.Context, leases []lease, flights []*flight, load loader[T], ttl time.Duration, hasValues bool,
+) (rows []*T, err error) {
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			for _, flight := range flights {
+				flight.shares = outcome{err: err}
+			}
+		}
+	}()
+	if g.options.softTimeout == 0 || !hasValues {
+		return g.loadAndFill(ctx, leases, load, ttl, hasValues)
+	}
+	select {
+	case g.background <- struct{}{}:
+	default:
+		// Too many loads are running already.
+		g.backOff(ctx, leases)
+		if old, err := g.oldValues(ctx, leases); old != nil || err != nil {
+			g.count("soft_timeout", len(old))
+			return old, err
+		}
+		return g.unguarded(ctx, idsOf(leases), load)
+	}
+	// The load is cancelled with its caller until that has gone on with an old value, and at last with the client.
+	loading, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	withCaller, withClient := context.AfterFunc(ctx, cancel), context.AfterFunc(g.client.closing, cancel)
+	defer withCaller()
+	var loaded []*T
+	var failed error
+	done := make(chan struct{})
+	g.client.tasks.start(func() {
+		defer func() {
+			if cause := recover(); cause != nil {
+				// The caller may have gone on, so there is nobody who could recover from it.
+				failed = fmt.Errorf("bloomgate: the load panicked: %v\n%s", cause, debug.Stack())
+				g.warn("a load in the background panicked", failed)
+			}
+			withClient()
+			cancel()
+			<-g.background
+			close(done)
+		}()
+		loaded, failed = g.loadAndFill(loading, leases, load, ttl, true)
+	})
+	err = sleep(ctx, g.options.softTimeout, done)
+	if err == nil && !isClosed(done) {
+		old, cancelled := g.oldValues(ctx, leases)
+		if old != nil {
+			g.count("soft_timeout", len(old))
+			return old, nil
+		}
+		if err = cancelled; err == nil {
+			err = sleep(ctx, math.MaxInt64, done)
+		}
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return loaded, failed
+}
+
+func (g *Guard[T]) loadAndFill(ctx context.Context, leases []lease, load loader[T], ttl time.Duration, hasValues bool) ([]*T, error) {
+	hasEnded := false
+	defer func() {
+		if !hasEnded {
+			// The load panicked.
+			g.giveUp(ctx, leases)
+		}
+	}()
+	rows, err := g.timed(ctx, idsOf(leases), load)
+	var encoded [][]byte
+	if err == nil {
+		encoded, rows, err = g.convert(rows)
+	}
+	hasEnded = true
+	if err == nil {
+		return rows, g.fillAll(ctx, leases, encoded, ttl)
+	}
+	if ctx.Err() != nil {
+		g.giveUp(ctx, leases)
+		if !errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		return nil, err
+	}
+	g.backOff(ctx, leases)
+	if hasValues {
+		if old, _ := g.oldValues(ctx, leases); old != nil {
+			g.count("stale_served", len(old))
+			g.warn("a load failed, and old values were served", err)
+			return old, nil
+		}
+	}
+	return nil, err
+}
+
+func idsOf(leases []lease) []string {
+	ids := make([]string, len(leases))
+	for i, one := range leases {
+		ids[i] = one.id
+	}
+	return ids
+}
+
+// oldValues fetches values that may be served though they are old. The values that were fetched before a load do not qualify: a row
+// may have been changed during the load, and then its value has been deleted. It returns nothing unless all have one.
+func (g *Guard[T]) oldValues(ctx context.Context, leases []lease) ([]*T, error) {
+	ids := idsOf(leases)
+	answers, err := g.fetch(ctx, ids, fetching{staleMS: new(int64)})
+	if err != nil {
+		return nil, err
+	}
+	g.giveUp(ctx, leasesIn(ids, answers))
+	var rows []*T
+	for _, one := range answers {
+		if one.err != nil || one.word == "wait" {
+			return nil, nil
+		}
+		row, isReadable := g.read(one.fetched, nil)
+		if !isReadable {
+			return nil, nil
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// fillAll fills rows, nil where there is none. If ctx ends meanwhile, it returns its error at once, and the fills go on.
+func (g *commands) fillAll(ctx context.Context, leases []lease, values [][]byte, ttl time.Duration) error {
+	fill := func(ctx context.Context) struct{} {
+		for start := 0; start < len(leases); start += batch {
+			end := min(start+batch, len(leases))
+			g.fillPart(ctx, leases[start:end], values[start:end], ttl)
+		}
+		return struct{}{}
+	}
+	_, err := finish(ctx, g.client, fill, func(context.Context, struct{}) {})
+	return err
+}
+
+// fillPart sends some fills together. A lease whose fill the server refuses, because it is out of memory for instance, is given up:
+// nobody should wait until it ends. A server that did not answer in time would not answer GIVEUP either.
+func (g *commands) fillPart(ctx context.Context, leases []lease, values [][]byte, ttl time.Duration) {
+	var words [][]any
+	for i, one := range leases {
+		if values[i] == nil {
+			words = append(words, g.fill(one, "NONE", "PX", jittered(g.options.absentTTL)))
+		} else {
+			words = append(words, g.fill(one, "VALUE", values[i], "PX", jittered(ttl)+milliseconds(g.options.failSafe)))
+		}
+	}
+	var refused []lease
+	for i, one := range g.send(ctx, 0, words...) {
+		switch {
+		case one.err != nil:
+			g.count("errors", 1)
+			if !isLate(one.err) {
+				refused = append(refused, leases[i])
+			}
+		case one.value == nil:
+			g.count("lease_lost", 1)
+		default:
+			g.count("filled", 1)
+		}
+	}
+	g.giveUp(ctx, refused)
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	for _, one := range leases {
+		delete(g.failing, one.id)
+	}
+}
+
+// jittered returns milliseconds that are shortened by up to a tenth, at random.
+func jittered(time time.Duration) int64 {
+	ms := milliseconds(time)
+	return max(1, ms-int64(float64(ms)*jitter*rand.Float64()))
+}
+
+// backOff ends the leases of rows whose load has failed. With FailSafe, nobody gets another lease for them before a back-off has
+// passed. A server that does not know BACKOFF ends the leases only.
+func (g *commands) backOff(ctx context.Context, leases []lease) {
+	if g.options.failSafe == 0 {
+		g.giveUp(ctx, leases)
+		return
+	}
+	var words [][]any
+	for _, one := range leases {
+		words = append(words, g.fill(one, "GIVEUP", "BACKOFF", g.nextBackOffMS(one.id)))
+	}
+	var refused []lease
+	for i, one := range g.send(context.WithoutCancel(ctx), 0, words...) {
+		if one.err != nil && !isLate(one.err) {
+			refused = append(refused, leases[i])
+		}
+	}
+	g.giveUp(ctx, refused)
+}
+
+// nextBackOffMS counts a failed load of a row, and returns how long nobody may try again.
+func (g *commands) nextBackOffMS(id string) int64 {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	before := g.failing[id].number
+	g.failing[id] = failures{before + 1, time.Now()}
+	if len(g.failing) > mostFailing {
+		oldest := id
+		for other, of := range g.failing {
+			if of.last.Before(g.failing[oldest].last) {
+				oldest = other
+			}
+		}
+		delete(g.failing, oldest)
+	}
+	return int64(min(firstBackOffMS<<min(before, 16), mostBackOffMS))
+}

@@ -1,0 +1,239 @@
+package bloomgate_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// patience is far longer than a slow machine needs.
+const patience = time.Minute
+
+// realServer is a server with the module, in a folder of its own.
+type realServer struct {
+	process *exec.Cmd
+	folder  string
+	address string
+}
+
+// started are the servers that TestMain ends.
+var started struct {
+	mutex   sync.Mutex
+	servers []*realServer
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	for _, server := range started.servers {
+		server.end()
+	}
+	if left := goroutines(); status == 0 && left != "" {
+		fmt.Printf("FAIL: goroutines of the package are left after all clients were closed:\n%s\n", left)
+		status = 1
+	}
+	os.Exit(status)
+}
+
+// goroutines returns the stacks of the goroutines that run code of the package.
+func goroutines() string {
+	stacks := make([]byte, 1<<22)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	var found []string
+	for _, one := range strings.Split(string(stacks), "\n\n") {
+		if strings.Contains(one, "bloomgate.invalid/bloomgate.") {
+			found = append(found, one)
+		}
+	}
+	return strings.Join(found, "\n\n")
+}
+
+// startServer starts a server with further lines of configuration. The test is skipped without a server or a module.
+func startServer(t testing.TB, lines ...string) *realServer {
+	t.Helper()
+	program := os.Getenv("BLOOMGATE_SERVER")
+	if program == "" {
+		program = "redis-server"
+	}
+	program, err := exec.LookPath(program)
+	if err != nil {
+		t.Skip("there is no redis-server on the PATH, and BLOOMGATE_SERVER is not set")
+	}
+	module := os.Getenv("BLOOMGATE_MODULE")
+	if module == "" {
+		module = "../../target/release/libbloomgate.so"
+	}
+	module, err = filepath.Abs(module)
+	if err == nil {
+		_, err = os.Stat(module)
+	}
+	if err != nil {
+		t.Skip("there is no module: build it, or set BLOOMGATE_MODULE")
+	}
+	var server *realServer
+	// Another program may take the port first.
+	for range 5 {
+		server = tryServer(t, program, module, lines)
+		if server != nil {
+			break
+		}
+	}
+	if server == nil {
+		t.Fatalf("%s does not start", program)
+	}
+	started.mutex.Lock()
+	defer started.mutex.Unlock()
+	started.servers = append(started.servers, server)
+	return server
+}
+
+func freePort(t testing.TB) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	return port
+}
+
+func tryServer(t testing.TB, program, module string, lines []string) *realServer {
+	folder, err := os.MkdirTemp("", "bloomgate-go-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	lines = append(lines, "port "+port, "bind 127.0.0.1", "dir "+folder, `save ""`, "loadmodule "+module)
+	if len(lines) > 0 && strings.HasPrefix(lines[0], "cluster-enabled") {
+		lines = append(lines, "cluster-port "+freePort(t))
+	}
+	configuration := filepath.Join(folder, "redis.conf")
+	if err := os.WriteFile(configuration, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := &realServer{exec.Command(program, configuration), folder, "127.0.0.1:" + port}
+	if err := server.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = server.process.Wait()
+		close(ended)
+	}()
+	client := redis.NewClient(&redis.Options{Addr: server.address})
+	defer func() { _ = client.Close() }()
+	for begun := time.Now(); time.Since(begun) < patience; {
+		select {
+		case <-ended:
+			server.end()
+			return nil
+		case <-time.After(20 * time.Millisecond):
+		}
+		if client.Ping(t.Context()).Err() == nil {
+			return server
+		}
+	}
+	server.end()
+	return nil
+}
+
+func (s *realServer) end() {
+	_ = s.process.Process.Kill()
+	_ = os.RemoveAll(s.folder)
+}
+
+// shared starts a server, or a cluster, for all tests that only use it.
+type shared struct {
+	once    sync.Once
+	servers []*realServer
+}
+
+var oneServer, threeServers shared
+
+// emptyServer returns the address of a server without keys.
+func emptyServer(t testing.TB) string {
+	oneServer.once.Do(func() { oneServer.servers = []*realServer{startServer(t)} })
+	if oneServer.servers == nil {
+		t.Skip("there is no server")
+	}
+	address := oneServer.servers[0].address
+	client := redis.NewClient(&redis.Options{Addr: address})
+	defer func() { _ = client.Close() }()
+	if err := client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
+// emptyCluster returns the addresses of a cluster of three nodes without keys.
+func emptyCluster(t testing.TB) []string {
+	threeServers.once.Do(func() { threeServers.servers = startCluster(t) })
+	if threeServers.servers == nil {
+		t.Skip("there is no cluster")
+	}
+	var addresses []string
+	for _, server := range threeServers.servers {
+		addresses = append(addresses, server.address)
+		client := redis.NewClient(&redis.Options{Addr: server.address})
+		if err := client.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		_ = client.Close()
+	}
+	return addresses
+}
+
+func startCluster(t testing.TB) []*realServer {
+	slots := [][]any{{0, 5460}, {5461, 10922}, {10923, 16383}}
+	var servers []*realServer
+	var clients []*redis.Client
+	for number, range_ := range slots {
+		// The timeout is so long that no node is taken for dead which only had to wait for a busy machine.
+		server := startServer(t, "cluster-enabled yes", "cluster-node-timeout 60000", "cluster-require-full-coverage yes")
+		client := redis.NewClient(&redis.Options{Addr: server.address})
+		defer func() { _ = client.Close() }()
+		servers, clients = append(servers, server), append(clients, client)
+		for _, words := range [][]any{
+			append([]any{"CLUSTER", "ADDSLOTSRANGE"}, range_...), {"CLUSTER", "SET-CONFIG-EPOCH", number + 1},
+		} {
+			if err := client.Do(t.Context(), words...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_, port, _ := net.SplitHostPort(servers[0].address)
+	bus := clients[0].ConfigGet(t.Context(), "cluster-port").Val()["cluster-port"]
+	for _, client := range clients[1:] {
+		if err := client.Do(t.Context(), "CLUSTER", "MEET", "127.0.0.1", port, bus).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, client := range clients {
+		eventually(t, "the cluster", func() bool {
+			info := client.ClusterInfo(t.Context()).Val()
+			return strings.Contains(info, "cluster_known_nodes:3") && strings.Contains(info, "cluster_state:ok")
+		})
+	}
+	return servers
+}
+
+// eventually waits until something is so.
+func eventually(t testing.TB, what string, isSo func() bool) {
+	t.Helper()
+	for begun := time.Now(); !isSo(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begun) > patience {
+			t.Fatalf("%s: not after %v", what, patience)
+		}
+	}
+}
+
+var background = context.Background()

@@ -1,0 +1,237 @@
+package bloomgate
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+)
+
+// durability is how many replicas must have a write before it counts, and whether the append-only file must have it.
+type durability struct {
+	replicas int
+	aof      bool
+	timeout  time.Duration
+}
+
+func (d durability) isAsked() bool { return d.aof || d.replicas != 0 }
+
+func (d durability) check(isCluster bool) error {
+	switch {
+	case d.replicas < 0:
+		return refused("Replicas is at least 0, not %d", d.replicas)
+	case d.isAsked() && isCluster:
+		return refused("Replicas and AOF need the client of a single server")
+	case d.isAsked() && d.timeout < time.Millisecond:
+		return refused("ReplicasTimeout is at least 1 ms, not %v", d.timeout)
+	}
+	return nil
+}
+
+// ask sends writes about a key, and waits until they are as safe as they have to be. WAIT and WAITAOF are sent on the same
+// connection: they wait for the writes of the connection that they arrive on, and on another one answer at once.
+func (d durability) ask(ctx context.Context, c *Client, key string, words ...[]any) ([]reply, error) {
+	if !d.isAsked() {
+		return c.ask(ctx, key, 0, words...), nil
+	}
+	wait := []any{"WAIT", d.replicas, milliseconds(d.timeout)}
+	if d.aof {
+		wait = []any{"WAITAOF", 1, d.replicas, milliseconds(d.timeout)}
+	}
+	replies := c.ask(ctx, key, d.timeout, append(words, wait)...)
+	last := len(replies) - 1
+	return replies[:last], d.lost(replies[last])
+}
+
+// lost returns what is wrong with the reply of WAIT or WAITAOF.
+func (d durability) lost(one reply) error {
+	if one.err != nil {
+		return one.err
+	}
+	numbers := []any{int64(1), one.value}
+	if both, isList := one.value.([]any); isList && len(both) == 2 {
+		numbers = both
+	}
+	onDisk, _ := numbers[0].(int64)
+	replicas, _ := numbers[1].(int64)
+	switch {
+	case onDisk < 1:
+		return &Error{Kind: ErrNotDurable, Err: fmt.Errorf("the append-only file does not have it")}
+	case replicas < int64(d.replicas):
+		return &Error{Kind: ErrNotDurable, Err: fmt.Errorf("%d of %d replicas have it", replicas, d.replicas)}
+	}
+	return nil
+}
+
+// announce announces changes. It fails with the first error. With a feed, the follower makes the writers' calls.
+func (g *commands) announce(ctx context.Context, ids []string) error {
+	if g.feed != nil {
+		return nil
+	}
+	change := func(ctx context.Context) []error { return g.change(ctx, ids) }
+	failed, err := finish(ctx, g.client, change, func(context.Context, []error) {})
+	if at := slices.IndexFunc(failed, isError); err == nil && at >= 0 {
+		return failed[at]
+	}
+	return err
+}
+
+func isError(err error) bool { return err != nil }
+
+// confirm announces changes until the server has answered for every id, for up to the guard's patience.
+func (g *commands) confirm(ctx context.Context, ids []string) error {
+	if g.feed != nil {
+		return nil
+	}
+	begun := time.Now()
+	for len(ids) > 0 {
+		var left []string
+		var cause error
+		for i, err := range g.change(ctx, ids) {
+			if err != nil {
+				left, cause = append(left, ids[i]), err
+			}
+		}
+		if ids = left; len(ids) == 0 {
+			break
+		}
+		if time.Since(begun) >= g.options.patience {
+			return &Error{Kind: ErrUnconfirmed, Key: g.filter, IDs: ids, Err: cause}
+		}
+		time.Sleep(repeat)
+	}
+	return nil
+}
+
+// change announces a change of each id, to the filters that are being filled first. It returns an error or nil for each.
+func (g *commands) change(ctx context.Context, ids []string) []error {
+	var errs []error
+	for part := range slices.Chunk(ids, batch) {
+		together := len(part) > 1 && !g.noBatches.Load()
+		replies, lost := g.options.durability.ask(ctx, g.client, g.filter, g.changes(part, together)...)
+		if together && slices.ContainsFunc(replies, func(one reply) bool { return isUnavailable(one.err) }) {
+			g.noBatches.Store(true)
+			together = false
+			replies, lost = g.options.durability.ask(ctx, g.client, g.filter, g.changes(part, false)...)
+		}
+		g.record(replies)
+		each := 1
+		if together {
+			each = len(part)
+		}
+		// The answers of each filter, in the order of the ids.
+		of := make([]error, len(part))
+		place := 0
+		for _, one := range replies {
+			answers := []reply{one}
+			if together {
+				answers = spread(one, each)
+			}
+			for _, answer := range answers {
+				if id := place % len(part); of[id] == nil {
+					of[id] = withoutModule(answer.err)
+				}
+				place++
+			}
+		}
+		for _, err := range of {
+			if lost != nil {
+				err = lost
+			}
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// changes returns the commands that announce changes: one for each filter, or from a server without BF.MCHANGED one for each filter
+// and id.
+func (g *commands) changes(ids []string, together bool) [][]any {
+	var words [][]any
+	for _, filter := range append(slices.Clone(g.options.announceTo), g.filter) {
+		all := []any{"BF.MCHANGED", filter, "ITEMS"}
+		for _, id := range ids {
+			if together {
+				all = append(all, id, g.prefix+id)
+			} else {
+				words = append(words, []any{"BF.CHANGED", filter, id, g.prefix + id})
+			}
+		}
+		if together {
+			words = append(words, all)
+		}
+	}
+	return words
+}
+
+// forget deletes ids from the filter. It fails with the first error.
+func (g *commands) forget(ctx context.Context, ids []string) error {
+	if g.feed != nil {
+		return nil
+	}
+	for part := range slices.Chunk(ids, batch) {
+		reply := g.client.ask(ctx, g.filter, 0, withItems([]any{"BF.MDEL", g.filter}, part))[0]
+		for _, answer := range spread(reply, len(part)) {
+			if answer.err != nil {
+				return withoutModule(answer.err)
+			}
+		}
+	}
+	return nil
+}
+
+// FillOptions are the options of [FillFilter].
+type FillOptions struct {
+	FilterOptions
+	// Replicas is the number of replicas that must have the filter: all that may be promoted, for a filter that survives a failover.
+	Replicas int
+	// AOF demands that the append-only file has the filter, so that it survives a restart.
+	AOF bool
+	// ReplicasTimeout is how long each batch waits for them: 3 s by default.
+	ReplicasTimeout time.Duration
+}
+
+// FillFilter fills the filter of a guard as [FillingName], and renames it to key once every id is in it. It returns how many ids
+// were new. Writers that are active meanwhile have to announce to both names. A filter that lost ids denies their rows.
+//
+// It fails with [ErrFilterExists] if another client may be filling the filter, and with [ErrNotDurable] if a batch, or the new
+// name, did not reach the replicas in time. After any other error the filling name may be left: delete it and begin again.
+func FillFilter(
+	ctx context.Context, client *Client, key string, ids iter.Seq[string], rate float64, capacity int64, options FillOptions,
+) (int, error) {
+	safe := durability{options.Replicas, options.AOF, options.ReplicasTimeout}
+	if safe.timeout == 0 {
+		safe.timeout = 3 * time.Second
+	}
+	name, err := FillingName(key)
+	if err == nil {
+		err = safe.check(client.cluster != nil)
+	}
+	if err != nil {
+		return 0, err
+	}
+	filling := NewFilter(client, name).WithoutCreating()
+	// A filter that is there already is being filled by another client.
+	options.ExistOK = false
+	if _, err := filling.Reserve(ctx, rate, capacity, options.FilterOptions); err != nil {
+		return 0, err
+	}
+	// With SYNC, a server passes on those that were not new, too: another client may have added them, whose writes the replicas do
+	// not have yet.
+	added, err := filling.batch(ctx, []any{"BF.INSERT", name, "NOCREATE", "SYNC", "ITEMS"}, ids, safe)
+	if err != nil {
+		return 0, err
+	}
+	replies, err := safe.ask(ctx, client, name, []any{"RENAME", name, key})
+	if replies[0].err != nil {
+		return 0, named(replies[0].err, name, nil)
+	}
+	number := 0
+	for _, isNew := range added {
+		if isNew {
+			number++
+		}
+	}
+	return number, err
+}
