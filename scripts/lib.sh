@@ -86,6 +86,18 @@ node_wanted() {
   sed -n 's/.*"node": ">=\([0-9.]*\)".*/\1/p' "$root/clients/typescript/package.json"
 }
 
+# Prints the minimum version of Go for the module in clients/go, from its go.mod.
+go_wanted() {
+  sed -n 's/^go //p' "$root/clients/go/go.mod"
+}
+
+go_is_recent() {
+  local version
+  have go || return 1
+  version=$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null)
+  at_least "${version#go}" "$(go_wanted)"
+}
+
 # postgres_folder: prints the folder with PostgreSQL's programs, or fails. Debian installs each version into its own folder, and
 # Homebrew outside the PATH. The newest version comes last.
 postgres_folder() {

@@ -136,6 +136,7 @@ func (r *run) begin(step object) *call {
 	of := r.process(textOf(step["process"], "A"))
 	go func() {
 		defer close(one.ended)
+		defer func() { one.panicked = recover() }()
 		one.result, one.err = r.perform(of, one)
 	}()
 	return one

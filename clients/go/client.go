@@ -192,11 +192,12 @@ func (c *Client) ask(ctx context.Context, key string, wait time.Duration, comman
 		_, _ = pipeline.Exec(ctx) // Each command has its error.
 	}
 	for i, one := range sent {
-		if err := one.Err(); err != nil {
-			replies[i].err = err
-		} else {
-			replies[i].value, _, replies[i].err = parseReply(buffers[i].Bytes())
+		// A reply that is complete counts, though go-redis gives its command the error of a later one.
+		value, rest, err := parseReply(buffers[i].Bytes())
+		if failed := one.Err(); failed != nil && (err != nil || len(rest) > 0) {
+			err = failed
 		}
+		replies[i] = reply{value, err}
 	}
 	if wait > 0 && c.cluster != nil && slices.ContainsFunc(replies, isMoved) {
 		c.cluster.ReloadState(ctx)

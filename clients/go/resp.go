@@ -30,8 +30,8 @@ func (b *replyBuffer) Write(data []byte) (int, error) {
 // parseReply reads one reply: a string, an int64, a float64, a bool, nil, a list, or an error. Maps become lists of names and values,
 // as in RESP2.
 func parseReply(data []byte) (value any, rest []byte, err error) {
-	line, rest, _ := bytes.Cut(data, []byte("\r\n"))
-	if len(line) == 0 {
+	line, rest, isWhole := bytes.Cut(data, []byte("\r\n"))
+	if !isWhole || len(line) == 0 {
 		return nil, nil, unexpected(string(data))
 	}
 	text := string(line[1:])

@@ -143,7 +143,7 @@ func (c *connection) automatic(name string, words []string) []byte {
 			c.protocol, _ = strconv.Atoi(words[1])
 		}
 		hello := []any{
-			"server", "redis", "version", "7.0.15", "proto", json.Number(strconv.Itoa(c.protocol)), "id", json.Number("1"),
+			"server", "redis", "version", "7.0.15", "proto", number(c.protocol), "id", number(1),
 			"mode", "standalone", "role", "master", "modules", []any{},
 		}
 		head := fmt.Sprintf("*%d\r\n", len(hello))
@@ -192,6 +192,8 @@ func fromHex(digits any) string {
 	}
 	return string(decoded)
 }
+
+func number(value int) json.Number { return json.Number(strconv.Itoa(value)) }
 
 func whole(number any) int {
 	value, err := strconv.Atoi(number.(json.Number).String())

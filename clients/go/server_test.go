@@ -1,13 +1,16 @@
 package bloomgate_test
 
 import (
+	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,7 +35,16 @@ var started struct {
 	servers []*realServer
 }
 
+// TestMain starts the server of the examples, which are left out if there is none.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if program, module := programs(); module == "" {
+		_ = flag.Set("test.skip", "^Example")
+	} else if server, err := tryServer(program, module, nil); err != nil {
+		panic(err)
+	} else {
+		address = server.address
+	}
 	status := m.Run()
 	for _, server := range started.servers {
 		server.end()
@@ -57,93 +69,103 @@ func goroutines() string {
 	return strings.Join(found, "\n\n")
 }
 
-// startServer starts a server with further lines of configuration. The test is skipped without a server or a module.
-func startServer(t testing.TB, lines ...string) *realServer {
-	t.Helper()
-	program := os.Getenv("BLOOMGATE_SERVER")
-	if program == "" {
-		program = "redis-server"
+// programs returns a server and the module, or nothing.
+func programs() (program, module string) {
+	program, err := exec.LookPath(cmp.Or(os.Getenv("BLOOMGATE_SERVER"), "redis-server"))
+	if err == nil {
+		module, err = filepath.Abs(cmp.Or(os.Getenv("BLOOMGATE_MODULE"), "../../target/release/libbloomgate.so"))
 	}
-	program, err := exec.LookPath(program)
-	if err != nil {
-		t.Skip("there is no redis-server on the PATH, and BLOOMGATE_SERVER is not set")
-	}
-	module := os.Getenv("BLOOMGATE_MODULE")
-	if module == "" {
-		module = "../../target/release/libbloomgate.so"
-	}
-	module, err = filepath.Abs(module)
 	if err == nil {
 		_, err = os.Stat(module)
 	}
 	if err != nil {
-		t.Skip("there is no module: build it, or set BLOOMGATE_MODULE")
+		return "", ""
 	}
-	var server *realServer
-	// Another program may take the port first.
-	for range 5 {
-		server = tryServer(t, program, module, lines)
-		if server != nil {
-			break
-		}
+	return program, module
+}
+
+// startServer starts a server with further lines of configuration. The test is skipped without a server or a module.
+func startServer(t testing.TB, lines ...string) *realServer {
+	t.Helper()
+	program, module := programs()
+	if module == "" {
+		t.Skip("there is no server (BLOOMGATE_SERVER, or redis-server on the PATH), or no module (BLOOMGATE_MODULE)")
 	}
-	if server == nil {
-		t.Fatalf("%s does not start", program)
+	server, err := tryServer(program, module, lines)
+	if err != nil {
+		t.Fatal(err)
 	}
-	started.mutex.Lock()
-	defer started.mutex.Unlock()
-	started.servers = append(started.servers, server)
 	return server
 }
 
-func freePort(t testing.TB) string {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+// tryServer starts a server. Another program may take its port first, so it tries a few times.
+func tryServer(program, module string, lines []string) (*realServer, error) {
+	var failed error
+	for range 5 {
+		server, err := runServer(program, module, lines)
+		if err == nil {
+			started.mutex.Lock()
+			defer started.mutex.Unlock()
+			started.servers = append(started.servers, server)
+			return server, nil
+		}
+		failed = err
 	}
-	defer func() { _ = listener.Close() }()
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	return port
+	return nil, failed
 }
 
-func tryServer(t testing.TB, program, module string, lines []string) *realServer {
+func freePort() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = listener.Close() }()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	return port, err
+}
+
+func runServer(program, module string, lines []string) (*realServer, error) {
 	folder, err := os.MkdirTemp("", "bloomgate-go-")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	port := freePort(t)
-	lines = append(lines, "port "+port, "bind 127.0.0.1", "dir "+folder, `save ""`, "loadmodule "+module)
-	if len(lines) > 0 && strings.HasPrefix(lines[0], "cluster-enabled") {
-		lines = append(lines, "cluster-port "+freePort(t))
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	bus, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	lines = append(slices.Clone(lines), "port "+port, "bind 127.0.0.1", "dir "+folder, `save ""`, "loadmodule "+module)
+	if strings.HasPrefix(lines[0], "cluster-enabled") {
+		lines = append(lines, "cluster-port "+bus)
 	}
 	configuration := filepath.Join(folder, "redis.conf")
 	if err := os.WriteFile(configuration, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	server := &realServer{exec.Command(program, configuration), folder, "127.0.0.1:" + port}
 	if err := server.process.Start(); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	ended := make(chan struct{})
-	go func() {
-		_ = server.process.Wait()
-		close(ended)
-	}()
+	ended := make(chan error, 1)
+	go func() { ended <- server.process.Wait() }()
 	client := redis.NewClient(&redis.Options{Addr: server.address})
 	defer func() { _ = client.Close() }()
 	for begun := time.Now(); time.Since(begun) < patience; {
 		select {
-		case <-ended:
+		case err := <-ended:
 			server.end()
-			return nil
+			return nil, fmt.Errorf("%s has ended: %w", program, err)
 		case <-time.After(20 * time.Millisecond):
 		}
-		if client.Ping(t.Context()).Err() == nil {
-			return server
+		if client.Ping(background).Err() == nil {
+			return server, nil
 		}
 	}
 	server.end()
-	return nil
+	return nil, fmt.Errorf("%s does not answer", program)
 }
 
 func (s *realServer) end() {
@@ -151,7 +173,7 @@ func (s *realServer) end() {
 	_ = os.RemoveAll(s.folder)
 }
 
-// shared starts a server, or a cluster, for all tests that only use it.
+// shared are the servers for all tests that only use them.
 type shared struct {
 	once    sync.Once
 	servers []*realServer

@@ -69,6 +69,9 @@ func (g *commands) announce(ctx context.Context, ids []string) error {
 	if g.feed != nil {
 		return nil
 	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	change := func(ctx context.Context) []error { return g.change(ctx, ids) }
 	failed, err := finish(ctx, g.client, change, func(context.Context, []error) {})
 	if at := slices.IndexFunc(failed, isError); err == nil && at >= 0 {

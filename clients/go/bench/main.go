@@ -1,0 +1,187 @@
+// Command bench measures the guard on a server with the module, whose keys that begin with bench or {bench} it replaces:
+//
+//	go run ./bench -addr localhost:6379
+//
+// It prints lines of figures: hits,rounds of the guard's hits per second,of GET per second; then how often 10,000 gets of one row
+// by all callers load it, how long each takes beside a server that does not answer, and how often a load that fails is called.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"bloomgate.invalid/bloomgate"
+	"github.com/redis/go-redis/v9"
+)
+
+const rows = 1000
+
+var (
+	callers = flag.Int("callers", 64, "how many goroutines look up")
+	rounds  = flag.Int("rounds", 7, "how often hits are measured")
+	lookups = flag.Int("lookups", 64_000, "lookups of each round")
+	ctx     = context.Background()
+	row     = []byte(strings.Repeat("x", 200))
+)
+
+func main() {
+	addr := flag.String("addr", "localhost:6379", "address of the server")
+	flag.Parse()
+	rdb := redis.NewClient(&redis.Options{Addr: *addr, ReadTimeout: 10 * time.Second, PoolSize: *callers})
+	defer func() { _ = rdb.Close() }()
+	client := bloomgate.New(rdb)
+	defer client.Close()
+	for _, measure := range []func(*redis.Client, *bloomgate.Client) error{hits, oneRow, hung, failing} {
+		if err := measure(rdb, client); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// together lets all callers look up, and returns how long each lookup took, sorted, and how long all took.
+func together(number int, look func() error) ([]time.Duration, time.Duration, error) {
+	times := make([]time.Duration, number)
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	var group sync.WaitGroup
+	begun := time.Now()
+	for range *callers {
+		group.Go(func() {
+			for at := next.Add(1) - 1; at < int64(number); at = next.Add(1) - 1 {
+				before := time.Now()
+				if err := look(); err != nil {
+					failed.Store(&err)
+				}
+				times[at] = time.Since(before)
+			}
+		})
+	}
+	group.Wait()
+	all := time.Since(begun)
+	slices.Sort(times)
+	if err := failed.Load(); err != nil {
+		return times, all, *err
+	}
+	return times, all, nil
+}
+
+// prepare fills the filter with all ids, and returns a guard.
+func prepare(rdb *redis.Client, client *bloomgate.Client, options ...bloomgate.Option) (*bloomgate.Guard[[]byte], error) {
+	keys := []string{"bench", "{bench}~filling"}
+	for id := range rows {
+		keys = append(keys, "{bench}:"+bloomgate.Int(id))
+	}
+	if err := rdb.Unlink(ctx, keys...).Err(); err != nil {
+		return nil, err
+	}
+	ids := func(yield func(string) bool) {
+		for id := 0; id < rows && yield(bloomgate.Int(id)); id++ {
+		}
+	}
+	_, err := bloomgate.FillFilter(ctx, client, "bench", ids, 0.001, rows, bloomgate.FillOptions{})
+	return bloomgate.NewGuard(client, "bench", bloomgate.Bytes(), options...), err
+}
+
+func hits(rdb *redis.Client, client *bloomgate.Client) error {
+	guard, err := prepare(rdb, client, bloomgate.TTL(time.Hour))
+	if err != nil {
+		return err
+	}
+	for id := range rows {
+		if err := rdb.Set(ctx, "{bench}:"+bloomgate.Int(id), row, 0).Err(); err != nil {
+			return err
+		}
+	}
+	never := func(context.Context) (*[]byte, error) { return nil, errors.New("a row was not cached") }
+	// The callers' contexts can be cancelled, as those of requests can.
+	cancellable, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for range *rounds {
+		_, hits, err := together(*lookups, func() error {
+			_, _, err := guard.Get(cancellable, bloomgate.Int(rand.IntN(rows)), never)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		_, gets, err := together(*lookups, func() error {
+			return rdb.Get(cancellable, "{bench}:"+bloomgate.Int(rand.IntN(rows))).Err()
+		})
+		if err != nil {
+			return err
+		}
+		number := float64(*lookups)
+		fmt.Printf("hits,%.0f,%.0f,%.2f\n", number/hits.Seconds(), number/gets.Seconds(), gets.Seconds()/hits.Seconds())
+	}
+	return nil
+}
+
+func oneRow(rdb *redis.Client, client *bloomgate.Client) error {
+	guard, err := prepare(rdb, client)
+	if err != nil {
+		return err
+	}
+	var loads atomic.Int64
+	_, all, err := together(10_000, func() error {
+		_, _, err := guard.Get(ctx, "17", func(context.Context) (*[]byte, error) {
+			loads.Add(1)
+			time.Sleep(100 * time.Millisecond)
+			return &row, nil
+		})
+		return err
+	})
+	fmt.Printf("10,000 gets of one row, which takes 100 ms to load: %d loads, %d ms\n", loads.Load(), all.Milliseconds())
+	return err
+}
+
+// hung measures a server that takes connections and never answers, with a time limit of a second.
+func hung(*redis.Client, *bloomgate.Client) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }()
+	rdb := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), ReadTimeout: time.Second, PoolSize: *callers})
+	defer func() { _ = rdb.Close() }()
+	client := bloomgate.New(rdb)
+	defer client.Close()
+	guard := bloomgate.NewGuard(client, "bench", bloomgate.Bytes())
+	times, all, err := together(10_000, func() error {
+		_, _, err := guard.Get(ctx, "17", func(context.Context) (*[]byte, error) { return &row, nil })
+		return err
+	})
+	fmt.Printf("10,000 gets beside a hung server: %d ms, median %v, 99.9th percentile %v, longest %v\n",
+		all.Milliseconds(), times[len(times)/2], times[len(times)*999/1000], times[len(times)-1])
+	return err
+}
+
+func failing(rdb *redis.Client, client *bloomgate.Client) error {
+	guard, err := prepare(rdb, client, bloomgate.FailSafe(time.Hour))
+	if err != nil {
+		return err
+	}
+	var loads atomic.Int64
+	down := errors.New("the database is down")
+	_, all, err := together(10_000, func() error {
+		_, _, err := guard.Get(ctx, "17", func(context.Context) (*[]byte, error) {
+			loads.Add(1)
+			return nil, down
+		})
+		if errors.Is(err, down) || errors.Is(err, bloomgate.ErrLoadFailed) {
+			return nil
+		}
+		return fmt.Errorf("not the error of a load: %w", err)
+	})
+	fmt.Printf("10,000 gets of a row whose load fails: %d loads, %d ms\n", loads.Load(), all.Milliseconds())
+	return err
+}

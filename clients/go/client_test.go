@@ -1,0 +1,507 @@
+package bloomgate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"bloomgate.invalid/bloomgate"
+	"github.com/redis/go-redis/v9"
+)
+
+// script is a client of a scripted server.
+type script struct {
+	*run
+	redis  redis.UniversalClient
+	client *bloomgate.Client
+}
+
+func startScript(t *testing.T, options redis.Options) *script {
+	server := startScripted(t)
+	options.Addr, options.ReadTimeout, options.MinRetryBackoff = server.listener.Addr().String(), patience, -1
+	return newScript(t, server, redis.NewClient(&options))
+}
+
+// startScriptOfCluster makes a client of a cluster whose only node is a scripted server.
+func startScriptOfCluster(t *testing.T) *script {
+	server := startScripted(t)
+	nodes := []redis.ClusterNode{{Addr: server.listener.Addr().String()}}
+	return newScript(t, server, redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: nodes}}, nil
+		},
+		MaxRetries: 3, MaxRedirects: 3, ReadTimeout: patience, MinRetryBackoff: -1,
+	}))
+}
+
+func newScript(t *testing.T, server *scriptedServer, client redis.UniversalClient) *script {
+	one := &script{&run{t: t, server: server}, client, bloomgate.New(client)}
+	t.Cleanup(func() {
+		one.client.Close()
+		_ = client.Close()
+		if left := goroutines(); left != "" {
+			t.Errorf("goroutines are left after Close:\n%s", left)
+		}
+		if server.violations != nil {
+			t.Error(server.violations)
+		}
+	})
+	return one
+}
+
+// expect takes the next command, and replies to it.
+func (s *script) expect(words string, reply any) {
+	s.t.Helper()
+	s.answer(s.take(words), reply)
+}
+
+// take takes the next command.
+func (s *script) take(words string) *arrival {
+	s.t.Helper()
+	one := s.nextCommand()
+	if found := strings.Join(one.words, " "); found != words {
+		s.t.Fatalf("`%s` arrived instead of `%s`", found, words)
+	}
+	return one
+}
+
+func (s *script) nothingArrives() {
+	s.t.Helper()
+	s.step(object{"quiet": number(200)})
+}
+
+// start runs a call in a goroutine, and returns its error.
+func start(work func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	return done
+}
+
+// await returns what a call has returned.
+func await(t *testing.T, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(patience):
+		t.Fatal("the call has not ended")
+		return nil
+	}
+}
+
+func never(context.Context) (*string, error) { panic("a row was loaded") }
+
+const fetch17 = "BF.FETCH users 17 {users}:17 LEASE 3000"
+
+// users returns a guard of texts without early renewal.
+func (s *script) users(options ...bloomgate.Option) *bloomgate.Guard[string] {
+	return bloomgate.NewGuard(s.client, "users", bloomgate.JSON[string](), append(options, bloomgate.Beta(0))...)
+}
+
+func TestScriptedCancelledCallReturnsAtOnceAndCloseWaitsForItsReply(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	got := start(func() error {
+		_, _, err := s.users().Get(ctx, "17", never)
+		return err
+	})
+	fetch := s.take(fetch17)
+	cancel()
+	if err := await(t, got); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	closed := start(func() error { s.client.Close(); return nil })
+	s.nothingArrives()
+	if len(closed) > 0 {
+		t.Fatal("Close has not waited")
+	}
+	s.answer(fetch, list{"load", "token"})
+	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", object{"ok": "OK"})
+	_ = await(t, closed)
+}
+
+func TestScriptedEveryCallOfACancelledContextReturnsItsError(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	users := s.users()
+	_, _, err := users.Get(ctx, "17", never)
+	_, many := users.GetMany(ctx, []string{"17"}, nil)
+	changed := users.Changed(ctx, []string{"17"}, func(context.Context) error { panic("it was not announced") })
+	_, added := bloomgate.NewFilter(s.client, "seen").Add(ctx, "a")
+	for _, err := range []error{err, many, changed, added} {
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	s.nothingArrives()
+}
+
+func TestScriptedLoadThatFailsAfterItsContextHasBothErrors(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	got := start(func() error {
+		_, _, err := s.users(bloomgate.FailSafe(time.Hour)).Get(ctx, "17", func(context.Context) (*string, error) {
+			cancel()
+			return nil, loadError("interrupted")
+		})
+		return err
+	})
+	s.expect(fetch17+" STALE 3600000", list{"load", "token"})
+	// No back-off: the row's load has not failed.
+	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", object{"ok": "OK"})
+	if err := await(t, got); !errors.Is(err, context.Canceled) || !errors.Is(err, loadError("interrupted")) {
+		t.Fatal(err)
+	}
+}
+
+func TestScriptedLoadThatPanicsGivesItsLeaseUp(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	users := s.users()
+	got := start(func() (err error) {
+		defer func() { err = fmt.Errorf("%v", recover()) }()
+		_, _, _ = users.Get(t.Context(), "17", never)
+		return nil
+	})
+	s.expect(fetch17, list{"load", "token"})
+	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", object{"ok": "OK"})
+	if err := await(t, got); err.Error() != "a row was loaded" {
+		t.Fatal(err)
+	}
+	many := start(func() (err error) {
+		defer func() { err = fmt.Errorf("%v", recover()) }()
+		_, _ = users.GetMany(t.Context(), []string{"17"}, func(context.Context, []string) (map[string]string, error) { panic("no") })
+		return nil
+	})
+	// The row has no flight any more, so nobody waits for it.
+	s.expect(fetch17, list{"load", "token"})
+	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", object{"ok": "OK"})
+	if err := await(t, many); err.Error() != "no" {
+		t.Fatal(err)
+	}
+}
+
+func TestScriptedChangeWhoseBodyPanicsIsConfirmed(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	users := s.users()
+	changed := start(func() (err error) {
+		defer func() { err = fmt.Errorf("%v", recover()) }()
+		return users.Changed(t.Context(), []string{"17"}, func(context.Context) error { panic("body") })
+	})
+	s.expect("BF.CHANGED users 17 {users}:17", false)
+	s.expect("BF.CHANGED users 17 {users}:17", false)
+	if err := await(t, changed); err.Error() != "body" {
+		t.Fatal(err)
+	}
+}
+
+func TestScriptedUnconfirmedChangeHasTheErrorOfItsBodyToo(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	users := s.users(bloomgate.Patience(0))
+	changed := start(func() error {
+		return users.Changed(t.Context(), []string{"17"}, func(context.Context) error { return loadError("body") })
+	})
+	s.expect("BF.CHANGED users 17 {users}:17", false)
+	s.expect("BF.CHANGED users 17 {users}:17", object{"error": "MISCONF no"})
+	err := await(t, changed)
+	if !errors.Is(err, bloomgate.ErrUnconfirmed) || !errors.Is(err, loadError("body")) || !redis.HasErrorPrefix(err, "MISCONF") {
+		t.Fatal(err)
+	}
+}
+
+// oldAndSlow begins a call that gets an old value because its load takes too long. The load waits for its context, or for the
+// channel that is returned.
+func (s *script) oldAndSlow(ctx context.Context) (value <-chan error, loading chan<- error, ended <-chan error) {
+	end, done := make(chan error), make(chan error, 1)
+	users := s.users(bloomgate.FailSafe(time.Hour), bloomgate.SoftTimeout(time.Millisecond))
+	got := start(func() error {
+		row, _, err := users.Get(ctx, "17", func(ctx context.Context) (row *string, err error) {
+			defer func() { done <- err }()
+			select {
+			case err = <-end:
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+			if err != nil && err.Error() == "panic" {
+				panic(err)
+			}
+			return nil, err
+		})
+		if err == nil && row != "old" {
+			err = fmt.Errorf("the row is %q", row)
+		}
+		return err
+	})
+	s.expect(fetch17+" STALE 3600000", list{"stale", `"old"`, "token"})
+	return got, end, done
+}
+
+func TestScriptedLoadInTheBackgroundOutlivesItsCaller(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	got, loading, ended := s.oldAndSlow(ctx)
+	s.expect(fetch17, list{"hit", `"old"`})
+	if err := await(t, got); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	loading <- nil
+	if err := await(t, ended); err != nil {
+		t.Fatal(err)
+	}
+	if one := s.nextCommand(); !slices.Contains(one.words, "NONE") {
+		t.Fatal(one)
+	} else {
+		s.answer(one, object{"ok": "OK"})
+	}
+}
+
+func TestScriptedCloseCancelsLoadsInTheBackground(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	got, _, ended := s.oldAndSlow(t.Context())
+	s.expect(fetch17, list{"hit", `"old"`})
+	if err := await(t, got); err != nil {
+		t.Fatal(err)
+	}
+	closed := start(func() error { s.client.Close(); return nil })
+	if err := await(t, ended); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", object{"ok": "OK"})
+	_ = await(t, closed)
+}
+
+func TestScriptedCallerThatEndsBeforeItsOldValueCancelsItsLoad(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	got, _, ended := s.oldAndSlow(ctx)
+	old := s.take(fetch17)
+	cancel()
+	if err := await(t, got); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if err := await(t, ended); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", object{"ok": "OK"})
+	s.answer(old, list{"hit", `"old"`})
+}
+
+func TestScriptedPanicOfALoadInTheBackgroundIsAnError(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	got, loading, _ := s.oldAndSlow(t.Context())
+	s.expect(fetch17, list{"absent"})
+	if err := await(t, got); err == nil || !strings.Contains(err.Error(), `the row is ""`) {
+		t.Fatal(err)
+	}
+	loading <- errors.New("panic")
+	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", object{"ok": "OK"})
+}
+
+func TestScriptedAllGuardsOfAClientWaitOnHalfOfItsConnections(t *testing.T) {
+	s := startScript(t, redis.Options{PoolSize: 2})
+	get := func(id string) <-chan error {
+		users := s.users(bloomgate.Wait(20 * time.Second))
+		return start(func() error {
+			_, _, err := users.Get(t.Context(), id, never)
+			return err
+		})
+	}
+	first := get("17")
+	s.expect(fetch17, list{"wait", number(2900)})
+	waiting := s.nextCommand()
+	if !waiting.waits {
+		t.Fatal(waiting)
+	}
+	second := get("18")
+	fetch18 := strings.ReplaceAll(fetch17, "17", "18")
+	s.expect(fetch18, list{"wait", number(2900)})
+	s.expect(fetch18, list{"absent"})
+	s.answer(waiting, list{"absent"})
+	if err := errors.Join(await(t, first), await(t, second)); err != nil {
+		t.Fatal(err)
+	}
+	// The slot is free again.
+	third := get("17")
+	s.expect(fetch17, list{"wait", number(2900)})
+	if again := s.nextCommand(); !again.waits {
+		t.Fatal(again)
+	} else {
+		s.answer(again, list{"absent"})
+	}
+	if err := await(t, third); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestScriptedNothingIsSentTwice(t *testing.T) {
+	for name, s := range map[string]*script{
+		"server": startScript(t, redis.Options{MaxRetries: 3}), "cluster": startScriptOfCluster(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.run.t = t
+			seen := bloomgate.NewFilter(s.client, "seen")
+			one := start(func() error { _, err := seen.Add(t.Context(), "a"); return err })
+			s.expect("BF.MADD seen a", object{"close": true})
+			lost := await(t, one)
+			// Two commands, of which the first is answered.
+			long := strings.Repeat("b", 1<<20)
+			many := start(func() error { _, err := seen.AddMany(t.Context(), []string{long, "c"}); return err })
+			s.expect("BF.MADD seen "+long, list{true})
+			s.expect("BF.MADD seen c", object{"close": true})
+			err := await(t, many)
+			var known *bloomgate.Error
+			if !errors.As(err, &known) || !slices.Equal(known.Answers, []bloomgate.Answer{bloomgate.Yes, bloomgate.Unknown}) {
+				t.Errorf("%v has the answers of %#v", err, known)
+			}
+			var ofServer redis.Error
+			if lost == nil || errors.As(lost, &ofServer) {
+				t.Error(lost)
+			}
+			s.nothingArrives()
+		})
+	}
+}
+
+func TestScriptedClusterFollowsRedirectionsAndNotAfterALostConnection(t *testing.T) {
+	s := startScriptOfCluster(t)
+	address := s.server.listener.Addr().String()
+	seen := bloomgate.NewFilter(s.client, "seen")
+	one := start(func() error { _, err := seen.Add(t.Context(), "a"); return err })
+	s.expect("BF.MADD seen a", object{"error": "MOVED 1 " + address})
+	s.expect("BF.MADD seen a", list{true})
+	if err := await(t, one); err != nil {
+		t.Fatal(err)
+	}
+	two := start(func() error { _, err := seen.Add(t.Context(), "a"); return err })
+	s.expect("BF.MADD seen a", object{"error": "ASK 1 " + address})
+	s.expect("asking", object{"ok": "OK"})
+	s.expect("BF.MADD seen a", object{"close": true})
+	if err := await(t, two); err == nil {
+		t.Fatal("a lost reply was taken for an answer")
+	}
+	s.nothingArrives()
+}
+
+func TestScriptedClusterWaitsInItsServerForALittleLongerThanItsLimit(t *testing.T) {
+	server := startScripted(t)
+	nodes := []redis.ClusterNode{{Addr: server.listener.Addr().String()}}
+	s := newScript(t, server, redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: nodes}}, nil
+		},
+		ReadTimeout: time.Second,
+	}))
+	users := s.users(bloomgate.Wait(20 * time.Second))
+	got := start(func() error { _, _, err := users.Get(t.Context(), "17", never); return err })
+	s.expect(fetch17, list{"wait", number(2900)})
+	waiting := s.nextCommand()
+	time.Sleep(2 * time.Second)
+	s.answer(waiting, list{"absent"})
+	if err := await(t, got); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOptionsThatHaveNoMeaningAreRefusedByEveryCall(t *testing.T) {
+	server := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer func() { _ = server.Close() }()
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer func() { _ = ring.Close() }()
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer func() { _ = cluster.Close() }()
+	for name, one := range map[string]struct {
+		of      redis.UniversalClient
+		filter  string
+		options []bloomgate.Option
+	}{
+		"a ring":              {of: ring, filter: "users"},
+		"no slot":             {of: server, filter: "users}"},
+		"no slot of the feed": {of: server, filter: "users}", options: []bloomgate.Option{bloomgate.Prefix("{u}"), bloomgate.Feed()}},
+		"ttl":                 {of: server, filter: "users", options: []bloomgate.Option{bloomgate.TTL(0)}},
+		"lease":               {of: server, filter: "users", options: []bloomgate.Option{bloomgate.Lease(-1)}},
+		"wait":                {of: server, filter: "users", options: []bloomgate.Option{bloomgate.Wait(-1)}},
+		"attempts":            {of: server, filter: "users", options: []bloomgate.Option{bloomgate.Attempts(0)}},
+		"beta":                {of: server, filter: "users", options: []bloomgate.Option{bloomgate.Beta(math.NaN())}},
+		"replicas":            {of: server, filter: "users", options: []bloomgate.Option{bloomgate.Replicas(-1)}},
+		"replicas' timeout":   {of: server, filter: "users", options: []bloomgate.Option{bloomgate.AOF(), bloomgate.ReplicasTimeout(0)}},
+		"a cluster's WAIT":    {of: cluster, filter: "users", options: []bloomgate.Option{bloomgate.Replicas(1)}},
+	} {
+		client := bloomgate.New(one.of)
+		users := bloomgate.NewGuard(client, one.filter, bloomgate.Bytes(), one.options...)
+		_, _, get := users.Get(t.Context(), "17", nil)
+		_, many := users.GetMany(t.Context(), nil, nil)
+		for _, err := range []error{
+			get, many, users.Changed(t.Context(), nil, nil), users.Announce(t.Context()), users.Confirm(t.Context()), users.Forget(t.Context()),
+		} {
+			if !errors.Is(err, bloomgate.ErrRefused) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		client.Close()
+	}
+	if _, err := bloomgate.NewFilter(bloomgate.New(ring), "seen").Card(t.Context()); !errors.Is(err, bloomgate.ErrRefused) {
+		t.Error(err)
+	}
+}
+
+func TestJSONHasNoEscapesAndRefusesWhatItCannotWrite(t *testing.T) {
+	encoded, err := bloomgate.JSON[string]().Encode("Zoë & <Ann>")
+	if err != nil || string(encoded) != `"Zoë & <Ann>"` {
+		t.Errorf("%s, %v", encoded, err)
+	}
+	if _, err := bloomgate.JSON[float64]().Encode(math.NaN()); err == nil {
+		t.Error("NaN has no JSON")
+	}
+}
+
+func TestTheEventsAreThoseOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../specification/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := bloomgate.New(redis.NewClient(&redis.Options{}))
+	counts := bloomgate.NewGuard(client, "users", bloomgate.Bytes()).Counts()
+	_, rest, _ := strings.Cut(string(page), "A guard counts these events")
+	sentence, _, _ := strings.Cut(rest, ". [The")
+	for _, name := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(sentence, -1) {
+		if _, isCounted := counts[name[1]]; !isCounted && name[1] != "near_hit" {
+			t.Errorf("%s is not counted", name[1])
+		}
+		delete(counts, name[1])
+	}
+	if len(counts) > 0 {
+		t.Errorf("the page does not name %v", counts)
+	}
+}
+
+func TestARunnerRefusesWhatItDoesNotKnow(t *testing.T) {
+	for _, step := range []object{
+		{"wonder": "r"},
+		{"call": "filter.wonder"},
+		{"call": "wonder"},
+		{"call": "filter.card", "wonder": number(1)},
+		{"call": "item_bytes", "with": object{"item": object{"wonder": number(1)}}, "error": "refused"},
+		{"call": "item_bytes", "with": object{"item": object{"boolean": true}}, "error": "wonder"},
+	} {
+		func() {
+			defer func() {
+				if _, isUnknown := recover().(unknown); !isUnknown {
+					t.Errorf("%v was run", step)
+				}
+			}()
+			server := startScripted(t)
+			r := &run{t: t, of: object{"filter": object{"key": "seen"}}, protocol: 2, server: server, processes: map[string]*process{}}
+			r.addresses = []string{server.listener.Addr().String()}
+			defer r.close()
+			r.step(step)
+		}()
+	}
+}

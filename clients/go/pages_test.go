@@ -1,0 +1,94 @@
+package bloomgate_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func read(t *testing.T, path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// blocks returns the lines of Go on a page.
+func blocks(t *testing.T, path string) []string {
+	var found []string
+	for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, path), -1) {
+		found = append(found, block[1])
+	}
+	if len(found) == 0 {
+		t.Fatalf("%s has no lines of Go", path)
+	}
+	return found
+}
+
+// The README is followed in an empty module.
+func TestTheReadmeWorksInAnEmptyModule(t *testing.T) {
+	server := emptyServer(t)
+	folder := t.TempDir()
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := strings.ReplaceAll(blocks(t, "README.md")[0], "localhost:6379", server)
+	if err := os.WriteFile(filepath.Join(folder, "main.go"), []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The hashes are those of this module, so that nothing is fetched.
+	if err := os.WriteFile(filepath.Join(folder, "go.sum"), []byte(read(t, "go.sum")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := func(words ...string) string {
+		process := exec.Command("go", words...)
+		process.Dir, process.Env = folder, append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off")
+		output, err := process.CombinedOutput()
+		if err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(words, " "), err, output)
+		}
+		return string(output)
+	}
+	command("mod", "init", "example")
+	edit := regexp.MustCompile("(?m)^go (mod edit .*)$").FindStringSubmatch(read(t, "README.md"))
+	command(strings.Fields(strings.ReplaceAll(edit[1], "CLONE/clients/go", here))...)
+	found := command("run", ".")
+	expected := "new: true <nil>\nbefore: Ann true <nil>\nchanged: <nil>\nafter: Anna true <nil>\n"
+	if found != expected {
+		t.Errorf("it prints %q", found)
+	}
+}
+
+// The lines on the page are those of the examples, which run as tests.
+func TestThePageHasTheLinesOfTheExamples(t *testing.T) {
+	examples := regexp.MustCompile(`(?m)^\t`).ReplaceAllString(read(t, "example_test.go"), "")
+	examples = strings.ReplaceAll(examples, "Addr: address", `Addr: "localhost:6379"`)
+	for _, block := range blocks(t, "../../docs/clients.md") {
+		// The imports are indented in both.
+		block = regexp.MustCompile(`(?m)^import \((?s:.*?)\n\)$`).ReplaceAllStringFunc(block, func(imports string) string {
+			return strings.ReplaceAll(imports, "\n\t", "\n")
+		})
+		if !strings.Contains(examples, block) {
+			t.Errorf("no example has these lines:\n%s", block)
+		}
+	}
+}
+
+// A server that is away is no reason to fail: the row is read from the database.
+func TestAGuardWithoutAServerReadsFromTheDatabase(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	s.server.close()
+	row := "Ann"
+	found, isThere, err := s.users().Get(t.Context(), "17", func(context.Context) (*string, error) { return &row, nil })
+	if found != row || !isThere || err != nil {
+		t.Error(found, isThere, err)
+	}
+}
