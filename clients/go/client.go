@@ -39,7 +39,7 @@ type Client struct {
 // New returns a client that uses a [*redis.Client] or a [*redis.ClusterClient]; its calls fail with [ErrRefused] for any other.
 // Make one for each of those, because its filters and guards share the connections that wait.
 func New(c redis.UniversalClient) *Client {
-	client := &Client{}
+	client := &Client{tasks: tasks{idle: sync.NewCond(&sync.Mutex{})}}
 	client.closing, client.stop = context.WithCancel(context.Background())
 	connections := 0
 	switch c := c.(type) {
@@ -65,43 +65,34 @@ func (c *Client) Close() {
 
 // tasks counts goroutines.
 type tasks struct {
-	mutex   sync.Mutex
+	idle    *sync.Cond
 	running int
-	idle    chan struct{}
+}
+
+func (t *tasks) add(number int) {
+	t.idle.L.Lock()
+	defer t.idle.L.Unlock()
+	if t.running += number; t.running == 0 {
+		t.idle.Broadcast()
+	}
 }
 
 // start runs work in a goroutine.
 func (t *tasks) start(work func()) {
-	t.mutex.Lock()
-	t.running++
-	t.mutex.Unlock()
+	t.add(1)
 	go func() {
-		defer func() {
-			t.mutex.Lock()
-			defer t.mutex.Unlock()
-			t.running--
-			if t.running == 0 && t.idle != nil {
-				close(t.idle)
-				t.idle = nil
-			}
-		}()
+		defer t.add(-1)
 		work()
 	}()
 }
 
 // wait waits until no goroutine is left.
 func (t *tasks) wait() {
-	t.mutex.Lock()
-	if t.running == 0 {
-		t.mutex.Unlock()
-		return
+	t.idle.L.Lock()
+	defer t.idle.L.Unlock()
+	for t.running > 0 {
+		t.idle.Wait()
 	}
-	if t.idle == nil {
-		t.idle = make(chan struct{})
-	}
-	idle := t.idle
-	t.mutex.Unlock()
-	<-idle
 }
 
 // finish runs work to its end. If ctx is done before, finish returns its error at once, and abandoned gets the result.

@@ -67,27 +67,22 @@ func (o FilterOptions) words(words []any) []any {
 	if o.Expansion != nil {
 		words = append(words, "EXPANSION", *o.Expansion)
 	}
-	for _, one := range []struct{ name, value string }{{"SEED", o.Seed}, {"LAYOUT", o.Layout}, {"HASH", o.Hash}} {
-		if one.value != "" {
-			words = append(words, one.name, one.value)
+	add := func(isSet bool, more ...any) {
+		if isSet {
+			words = append(words, more...)
 		}
 	}
-	for _, one := range []struct {
-		name  string
-		value int64
-	}{{"WINDOW", o.Window}, {"BUCKETS", int64(o.Buckets)}, {"EX", o.EX}, {"PX", o.PX}} {
-		if one.value != 0 {
-			words = append(words, one.name, one.value)
-		}
-	}
-	for _, one := range []struct {
-		name  string
-		isSet bool
-	}{{"NONSCALING", o.Nonscaling}, {"ROLLING", o.Rolling}, {"SLIDING", o.Sliding}, {"COUNTING", o.Counting}} {
-		if one.isSet {
-			words = append(words, one.name)
-		}
-	}
+	add(o.Seed != "", "SEED", o.Seed)
+	add(o.Layout != "", "LAYOUT", o.Layout)
+	add(o.Hash != "", "HASH", o.Hash)
+	add(o.Window != 0, "WINDOW", o.Window)
+	add(o.Buckets != 0, "BUCKETS", o.Buckets)
+	add(o.EX != 0, "EX", o.EX)
+	add(o.PX != 0, "PX", o.PX)
+	add(o.Nonscaling, "NONSCALING")
+	add(o.Rolling, "ROLLING")
+	add(o.Sliding, "SLIDING")
+	add(o.Counting, "COUNTING")
 	return words
 }
 

@@ -1,6 +1,7 @@
 package bloomgate
 
 import (
+	"context"
 	"math"
 	"strings"
 	"testing"
@@ -144,6 +145,33 @@ func TestTroubleIsLoggedOnceAMinute(t *testing.T) {
 	g.warn("one", errPaused)
 	if g.warned["one"].Before(first) {
 		t.Error("it was not logged after a minute")
+	}
+}
+
+// What waits in the server may take longer, on a cluster's node, too; other commands may not.
+func TestOnlyWhatWaitsMayTakeLonger(t *testing.T) {
+	server := redis.NewClient(&redis.Options{ReadTimeout: time.Second})
+	defer func() { _ = server.Close() }()
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:1"}}}}, nil
+		},
+		ReadTimeout: time.Second,
+	})
+	defer func() { _ = cluster.Close() }()
+	for _, of := range []redis.UniversalClient{server, cluster} {
+		client := New(of)
+		usual, err := client.sender(t.Context(), "users", 0)
+		if usual != sender(of) || err != nil {
+			t.Error(usual, err)
+		}
+		waiting, err := client.sender(t.Context(), "users", 3*time.Second)
+		if node, isNode := waiting.(*redis.Client); err != nil || !isNode || node.Options().ReadTimeout != 4*time.Second {
+			t.Error(waiting, err)
+		}
+	}
+	if server.Options().ReadTimeout != time.Second {
+		t.Error("the time limit of the client itself has changed")
 	}
 }
 

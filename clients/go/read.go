@@ -294,9 +294,9 @@ func (g *Guard[T]) loadLeased(
 	// The load is cancelled with its caller until that has gone on with an old value, and at last with the client.
 	loading, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	withCaller, withClient := context.AfterFunc(ctx, cancel), context.AfterFunc(g.client.closing, cancel)
-	defer withCaller()
 	var loaded []*T
-	var failed error
+	// Unless the load panics or returns.
+	failed := errors.New("bloomgate: the load has ended its goroutine")
 	done := make(chan struct{})
 	g.client.tasks.start(func() {
 		defer func() {
@@ -305,6 +305,7 @@ func (g *Guard[T]) loadLeased(
 				failed = fmt.Errorf("bloomgate: the load panicked: %v\n%s", cause, debug.Stack())
 				g.warn("a load in the background panicked", failed)
 			}
+			withCaller()
 			withClient()
 			cancel()
 			<-g.background
@@ -316,6 +317,7 @@ func (g *Guard[T]) loadLeased(
 	if err == nil && !isClosed(done) {
 		old, cancelled := g.oldValues(ctx, leases)
 		if old != nil {
+			withCaller()
 			g.count("soft_timeout", len(old))
 			return old, nil
 		}
@@ -324,7 +326,6 @@ func (g *Guard[T]) loadLeased(
 		}
 	}
 	if err != nil {
-		cancel()
 		return nil, err
 	}
 	return loaded, failed

@@ -35,7 +35,7 @@ var started struct {
 	servers []*realServer
 }
 
-// TestMain starts the server of the examples, which are left out if there is none.
+// TestMain starts a server of their own for the examples, which are left out if there is none.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if program, module := programs(); module == "" {
@@ -49,9 +49,11 @@ func TestMain(m *testing.M) {
 	for _, server := range started.servers {
 		server.end()
 	}
-	if left := goroutines(); status == 0 && left != "" {
-		fmt.Printf("FAIL: goroutines of the package are left after all clients were closed:\n%s\n", left)
-		status = 1
+	for begun := time.Now(); status == 0 && goroutines() != ""; time.Sleep(10 * time.Millisecond) {
+		if time.Since(begun) > patience {
+			fmt.Printf("FAIL: goroutines of the package are left after all clients were closed:\n%s\n", goroutines())
+			status = 1
+		}
 	}
 	os.Exit(status)
 }
@@ -173,21 +175,15 @@ func (s *realServer) end() {
 	_ = os.RemoveAll(s.folder)
 }
 
-// shared are the servers for all tests that only use them.
-type shared struct {
-	once    sync.Once
-	servers []*realServer
-}
-
-var oneServer, threeServers shared
+// oneServer and threeServers are for all tests that only use them.
+var oneServer, threeServers []*realServer
 
 // emptyServer returns the address of a server without keys.
 func emptyServer(t testing.TB) string {
-	oneServer.once.Do(func() { oneServer.servers = []*realServer{startServer(t)} })
-	if oneServer.servers == nil {
-		t.Skip("there is no server")
+	if oneServer == nil {
+		oneServer = []*realServer{startServer(t)}
 	}
-	address := oneServer.servers[0].address
+	address := oneServer[0].address
 	client := redis.NewClient(&redis.Options{Addr: address})
 	defer func() { _ = client.Close() }()
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
@@ -198,12 +194,11 @@ func emptyServer(t testing.TB) string {
 
 // emptyCluster returns the addresses of a cluster of three nodes without keys.
 func emptyCluster(t testing.TB) []string {
-	threeServers.once.Do(func() { threeServers.servers = startCluster(t) })
-	if threeServers.servers == nil {
-		t.Skip("there is no cluster")
+	if threeServers == nil {
+		threeServers = startCluster(t)
 	}
 	var addresses []string
-	for _, server := range threeServers.servers {
+	for _, server := range threeServers {
 		addresses = append(addresses, server.address)
 		client := redis.NewClient(&redis.Options{Addr: server.address})
 		if err := client.FlushAll(t.Context()).Err(); err != nil {
