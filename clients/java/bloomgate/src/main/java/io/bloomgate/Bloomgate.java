@@ -1,0 +1,188 @@
+package io.bloomgate;
+
+import io.bloomgate.BloomgateException.Disconnected;
+import io.lettuce.core.AbstractRedisClient;
+import io.lettuce.core.RedisClient;
+import io.lettuce.core.RedisURI;
+import io.lettuce.core.cluster.RedisClusterClient;
+import io.lettuce.core.codec.ByteArrayCodec;
+import io.netty.util.Timer;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+import java.util.concurrent.Executors;
+
+/**
+ * A server or a cluster, for filters and guards. All of them share one connection for each node, which is made when it is needed, and
+ * a few more for callers that wait inside the server. Thread-safe.
+ *
+ * <p>The Lettuce client brings the address, passwords, TLS, Sentinel and the topology of a cluster. Its settings for reconnecting have
+ * no effect here: a lost connection is made again by the next command, and no command is sent twice because its connection was lost.
+ */
+public final class Bloomgate implements AutoCloseable {
+    final long timeoutMs;
+    final Executor executor;
+    final Timer timer;
+    final Link link;
+    final WaitingConnections waiting;
+    private final Runnable shutdown;
+
+    private Bloomgate(Builder builder) {
+        timeoutMs = Options.milliseconds("timeout", builder.timeout, 1);
+        executor = builder.executor != null ? builder.executor : Executors.newCachedThreadPool(task -> {
+            Thread thread = new Thread(task, "bloomgate");
+            thread.setDaemon(true);
+            return thread;
+        });
+        timer = builder.client.getResources().timer();
+        Connection connection;
+        if (builder.client instanceof RedisClusterClient cluster) {
+            RedisClient nodes = RedisClient.create(cluster.getResources());
+            nodes.setOptions(cluster.getOptions());
+            connection = new Cluster(cluster, uri -> open(nodes, uri));
+            shutdown = nodes::shutdownAsync;
+        } else {
+            RedisClient client = (RedisClient) builder.client;
+            connection = new Node(() -> open(client, builder.uri));
+            shutdown = builder.isOwn ? client::shutdownAsync : () -> {};
+        }
+        link = new Link(this, connection, new Pause());
+        waiting = new WaitingConnections(link, Options.atLeast("waitingConnections", builder.waitingConnections, 1));
+    }
+
+    private CompletableFuture<Wire> open(RedisClient client, RedisURI uri) {
+        CompletableFuture<Wire> opened = new CompletableFuture<>();
+        // Lettuce opens connections to its client's own address in a call that blocks.
+        Runnable open = () -> {
+            try {
+                opened.complete(new Wire(client.connect(ByteArrayCodec.INSTANCE)));
+            } catch (Throwable error) {
+                opened.completeExceptionally(new Disconnected("there is no connection to the server", error));
+            }
+        };
+        try {
+            if (uri == null) {
+                executor.execute(open);
+            } else {
+                client.connectAsync(ByteArrayCodec.INSTANCE, uri).whenComplete(
+                        (connection, error) -> Caller.settle(opened, error == null ? new Wire(connection) : null, error));
+            }
+        } catch (RuntimeException error) {
+            opened.completeExceptionally(error);
+        }
+        return opened;
+    }
+
+    /**
+     * Returns a client for the server of a Lettuce client.
+     *
+     * @param client the client, which stays the caller's to shut down
+     * @return a client with the default options
+     */
+    public static Bloomgate of(RedisClient client) {
+        return builder(client).build();
+    }
+
+    /**
+     * Returns a client for the cluster of a Lettuce client.
+     *
+     * @param client the client, which stays the caller's to shut down
+     * @return a client with the default options
+     */
+    public static Bloomgate of(RedisClusterClient client) {
+        return builder(client).build();
+    }
+
+    /**
+     * Returns a client for an address such as {@code redis://localhost:6379}. {@link #close} shuts down what it makes.
+     *
+     * @param uri the address, as Lettuce reads it
+     * @return a client with the default options
+     */
+    public static Bloomgate connect(String uri) {
+        RedisURI parsed = RedisURI.create(uri);
+        Builder builder = new Builder(RedisClient.create(parsed));
+        builder.uri = parsed;
+        builder.isOwn = true;
+        return builder.build();
+    }
+
+    /**
+     * Returns a builder of a client with other options.
+     *
+     * @param client a client of Lettuce: a {@link RedisClient} or a {@link RedisClusterClient}
+     * @return a builder with the default options
+     */
+    public static Builder builder(AbstractRedisClient client) {
+        return new Builder(client);
+    }
+
+    /** Closes the connections. Commands without a reply fail. */
+    @Override
+    public void close() {
+        waiting.close();
+        shutdown.run();
+        link.connection.close();
+    }
+
+    /** The options of a client. */
+    public static final class Builder {
+        private final AbstractRedisClient client;
+        private RedisURI uri;
+        private boolean isOwn;
+        private Duration timeout = Duration.ofSeconds(1);
+        private int waitingConnections = 16;
+        private Executor executor;
+
+        private Builder(AbstractRedisClient client) {
+            if (!(client instanceof RedisClient) && !(client instanceof RedisClusterClient)) {
+                throw new IllegalArgumentException("a RedisClient or a RedisClusterClient is needed");
+            }
+            this.client = client;
+        }
+
+        /**
+         * Sets how long a command may take: 1 s. One that waits in the server may take that much longer.
+         *
+         * @param timeout the time limit
+         * @return this
+         */
+        public Builder timeout(Duration timeout) {
+            this.timeout = timeout;
+            return this;
+        }
+
+        /**
+         * Sets how many further connections may wait inside the server at a time: 16. They are opened when they are needed, and closed
+         * a second later.
+         *
+         * @param most their number
+         * @return this
+         */
+        public Builder waitingConnections(int most) {
+            waitingConnections = most;
+            return this;
+        }
+
+        /**
+         * Sets where blocking loaders of asynchronous calls run, and loads that go on in the background: by default in threads of
+         * their own. An executor of virtual threads suits.
+         *
+         * @param executor the executor, which stays the caller's to shut down
+         * @return this
+         */
+        public Builder executor(Executor executor) {
+            this.executor = executor;
+            return this;
+        }
+
+        /**
+         * Makes the client. It connects when it is used first.
+         *
+         * @return the client
+         */
+        public Bloomgate build() {
+            return new Bloomgate(this);
+        }
+    }
+}

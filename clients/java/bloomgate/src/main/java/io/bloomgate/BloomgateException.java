@@ -1,0 +1,149 @@
+package io.bloomgate;
+
+import java.util.List;
+
+/**
+ * An error of a filter or a guard. Errors of the server that have no class here are Lettuce's, and wrong arguments are
+ * {@link IllegalArgumentException}s.
+ */
+public class BloomgateException extends RuntimeException {
+    private static final long serialVersionUID = 1;
+
+    private transient List<Boolean> answers = List.of();
+
+    BloomgateException(String message, Throwable cause) {
+        super(message, cause);
+    }
+
+    /**
+     * Returns what is known of a batch that failed.
+     *
+     * @return true or false for each item, or null where the answer is unknown; no elements if it was no batch
+     */
+    public List<Boolean> answers() {
+        return answers == null ? List.of() : answers;
+    }
+
+    BloomgateException withAnswers(List<Boolean> known) {
+        answers = known;
+        return this;
+    }
+
+    /** The server lacks one of bloomgate's commands: it has not loaded the module, or has loaded another one with BF.* commands. */
+    public static final class ModuleMissing extends BloomgateException {
+        private static final long serialVersionUID = 1;
+
+        ModuleMissing(String message, Throwable cause) {
+            super(message, cause);
+        }
+    }
+
+    /** There is no filter at this key. */
+    public static final class FilterMissing extends BloomgateException {
+        private static final long serialVersionUID = 1;
+
+        FilterMissing(String message, Throwable cause) {
+            super(message, cause);
+        }
+    }
+
+    /** The key exists already. */
+    public static final class FilterExists extends BloomgateException {
+        private static final long serialVersionUID = 1;
+
+        FilterExists(String message, Throwable cause) {
+            super(message, cause);
+        }
+    }
+
+    /** A filter that does not grow has reached its capacity. Items before the first null of {@link #answers()} were added. */
+    public static final class FilterFull extends BloomgateException {
+        private static final long serialVersionUID = 1;
+
+        FilterFull(String message, Throwable cause) {
+            super(message, cause);
+        }
+    }
+
+    /** The filter is still being loaded: the last BF.LOADCHUNK has not arrived yet. */
+    public static final class FilterLoading extends BloomgateException {
+        private static final long serialVersionUID = 1;
+
+        FilterLoading(String message, Throwable cause) {
+            super(message, cause);
+        }
+    }
+
+    /** The server did not answer in time, or a write did not reach the required replicas, or the disk, in time. */
+    public static final class TimedOut extends BloomgateException {
+        private static final long serialVersionUID = 1;
+
+        TimedOut(String message) {
+            super(message, null);
+        }
+    }
+
+    /** There is no connection to the server, or it was lost before the reply. The command is not repeated. */
+    public static final class Disconnected extends BloomgateException {
+        private static final long serialVersionUID = 1;
+
+        Disconnected(String message, Throwable cause) {
+            super(message, cause);
+        }
+    }
+
+    /** A row has no cached value, and its last load failed: the database is not asked again before the back-off ends. */
+    public static final class LoadFailed extends BloomgateException {
+        private static final long serialVersionUID = 1;
+
+        LoadFailed(byte[] id) {
+            super("the row " + Items.text(id) + " has no cached value, and its last load has failed", null);
+        }
+    }
+
+    /**
+     * A write was committed, but the server did not answer its confirmation in time. Readers may get the old rows for up to one
+     * lease and one time to live. {@link Guard#confirm} with the ids tries again.
+     */
+    public static final class Unconfirmed extends BloomgateException {
+        private static final long serialVersionUID = 1;
+
+        private final transient List<byte[]> ids;
+
+        Unconfirmed(List<byte[]> ids, Throwable cause) {
+            super("the change of " + ids.size() + " row(s) could not be confirmed", cause);
+            this.ids = ids;
+        }
+
+        /**
+         * Returns the ids that are not confirmed, as the bytes of their items.
+         *
+         * @return the ids
+         */
+        public List<byte[]> ids() {
+            return ids == null ? List.of() : ids;
+        }
+    }
+
+    /** Returns the error of this package that an error of the server stands for, or else the error itself. */
+    static RuntimeException named(RuntimeException error, byte[] key) {
+        String text = String.valueOf(error.getMessage());
+        if (text.startsWith("ERR ")) {
+            text = text.substring(4);
+        }
+        String name = Items.text(key);
+        if (text.contains("non scaling filter is full")) {
+            return new FilterFull(name + ": the filter is full", error);
+        }
+        if (text.contains("filter is still being loaded")) {
+            return new FilterLoading(name + ": the filter is still being loaded", error);
+        }
+        if (text.equals("not found")) {
+            return new FilterMissing(name + ": there is no such filter", error);
+        }
+        if (text.equals("item exists")) {
+            return new FilterExists(name + ": there is a filter already", error);
+        }
+        return error;
+    }
+}

@@ -1,0 +1,223 @@
+package io.bloomgate;
+
+import java.util.Queue;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.Executor;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Function;
+
+/**
+ * One call of the package. Its steps follow one another: those of a blocking call run in the caller's thread, so that a loader finds
+ * its transaction there, and those of an asynchronous call wherever the awaited event happens.
+ */
+final class Caller implements Executor {
+    final Signal signal = new Signal();
+    private final Bloomgate client;
+    private final Thread thread;
+    private final Queue<Runnable> tasks;
+    private volatile boolean hasEnded;
+    private boolean isInterrupted;
+
+    private Caller(Bloomgate client, Thread thread) {
+        this.client = client;
+        this.thread = thread;
+        tasks = thread == null ? null : new ConcurrentLinkedQueue<>();
+    }
+
+    /** Makes a caller of which nobody waits for the steps. */
+    static Caller asynchronous(Bloomgate client) {
+        return new Caller(client, null);
+    }
+
+    /** Begins an asynchronous call. Cancelling the returned future aborts it. */
+    static <T> CompletableFuture<T> begin(Bloomgate client, Function<Caller, CompletableFuture<T>> steps) {
+        Caller caller = asynchronous(client);
+        CompletableFuture<T> result = new CompletableFuture<>();
+        steps.apply(caller).whenComplete((value, error) -> settle(result, value, error));
+        result.whenComplete((value, error) -> {
+            if (result.isCancelled()) {
+                caller.signal.abort();
+            }
+        });
+        return result;
+    }
+
+    /** Makes a call in this thread. An interrupt aborts it: it throws CancellationException, and leaves the thread interrupted. */
+    static <T> T block(Bloomgate client, Function<Caller, CompletableFuture<T>> steps) {
+        return new Caller(client, Thread.currentThread()).pump(steps, true);
+    }
+
+    /** The same for a call that has to be completed. */
+    static <T> T blockUninterrupted(Bloomgate client, Function<Caller, CompletableFuture<T>> steps) {
+        return new Caller(client, Thread.currentThread()).pump(steps, false);
+    }
+
+    private <T> T pump(Function<Caller, CompletableFuture<T>> steps, boolean isInterruptible) {
+        CompletableFuture<T> result = null;
+        try {
+            noteInterrupt(isInterruptible);
+            result = steps.apply(this);
+            result.whenComplete((value, error) -> LockSupport.unpark(thread));
+            while (!result.isDone()) {
+                Runnable task = tasks.poll();
+                if (task != null) {
+                    task.run();
+                } else {
+                    LockSupport.park(this);
+                }
+                noteInterrupt(isInterruptible);
+            }
+        } finally {
+            hasEnded = true;
+            drain();
+            if (isInterrupted) {
+                thread.interrupt();
+            }
+        }
+        return value(result);
+    }
+
+    private void noteInterrupt(boolean isInterruptible) {
+        if (thread.isInterrupted()) {
+            isInterrupted = true;
+            if (isInterruptible) {
+                signal.abort();
+            }
+            Thread.interrupted();
+        }
+    }
+
+    /** Runs a step. What comes after the end of a blocking call, such as giving up a lease, runs at once. */
+    @Override
+    public void execute(Runnable task) {
+        if (thread == null) {
+            task.run();
+            return;
+        }
+        tasks.add(task);
+        if (hasEnded) {
+            drain();
+        } else if (Thread.currentThread() != thread) {
+            LockSupport.unpark(thread);
+        }
+    }
+
+    private void drain() {
+        for (Runnable task = tasks.poll(); task != null; task = tasks.poll()) {
+            task.run();
+        }
+    }
+
+    /** Calls a function that blocks: here if this thread waits for it, or else in the client's executor. */
+    <T> CompletableFuture<T> run(Callable<T> function) {
+        CompletableFuture<T> result = new CompletableFuture<>();
+        if (Thread.currentThread() == thread) {
+            try {
+                result.complete(function.call());
+            } catch (Throwable error) {
+                // Whoever interrupts the thread while it loads wants the call to end, whatever the loader has made of it.
+                if (error instanceof InterruptedException || Thread.currentThread().isInterrupted()) {
+                    Thread.interrupted();
+                    isInterrupted = true;
+                    signal.abort();
+                    result.completeExceptionally(new CancellationException("the thread was interrupted"));
+                } else {
+                    result.completeExceptionally(error);
+                }
+            }
+            return result;
+        }
+        FutureTask<Void> task = new FutureTask<>(() -> {
+            try {
+                result.complete(function.call());
+            } catch (Throwable error) {
+                result.completeExceptionally(error);
+            }
+            return null;
+        });
+        client.executor.execute(task);
+        result.whenComplete((value, error) -> {
+            if (result.isCancelled()) {
+                task.cancel(true);
+            }
+        });
+        return untilCancelled(result);
+    }
+
+    /** Awaits a future in this call's steps. If the call is aborted, ends with CancellationException; the future goes on. */
+    <T> CompletableFuture<T> until(CompletableFuture<T> future) {
+        CompletableFuture<T> result = new CompletableFuture<>();
+        Runnable abort =
+                () -> execute(() -> result.completeExceptionally(new CancellationException("the call was cancelled")));
+        signal.add(abort);
+        future.whenComplete((value, error) -> {
+            signal.remove(abort);
+            execute(() -> settle(result, value, error));
+        });
+        return result;
+    }
+
+    /** The same for a future that is cancelled with the call. */
+    <T> CompletableFuture<T> untilCancelled(CompletableFuture<T> future) {
+        CompletableFuture<T> result = until(future);
+        result.whenComplete((value, error) -> {
+            if (signal.isAborted()) {
+                future.cancel(true);
+            }
+        });
+        return result;
+    }
+
+    /** Waits until a future has ended, in whatever way, or some milliseconds have passed. Returns whether it has ended. */
+    CompletableFuture<Boolean> settles(CompletableFuture<?> future, long ms) {
+        CompletableFuture<Boolean> either = new CompletableFuture<>();
+        future.whenComplete((value, error) -> either.complete(true));
+        either.completeOnTimeout(false, ms, TimeUnit.MILLISECONDS);
+        // The JDK has one thread for all timers: no steps may run there.
+        CompletableFuture<Boolean> settled = thread == null ? either.thenApplyAsync(hasEnded -> hasEnded, client.executor) : either;
+        settled.whenComplete((hasEnded, error) -> either.cancel(false));
+        return untilCancelled(settled);
+    }
+
+    CompletableFuture<Boolean> pause(long ms) {
+        return settles(new CompletableFuture<>(), ms);
+    }
+
+    static <T> void settle(CompletableFuture<T> future, T value, Throwable error) {
+        if (error == null) {
+            future.complete(value);
+        } else {
+            future.completeExceptionally(cause(error));
+        }
+    }
+
+    /** Returns an error without the wrappers that CompletableFuture puts around it. */
+    static Throwable cause(Throwable error) {
+        while (error instanceof CompletionException && error.getCause() != null) {
+            error = error.getCause();
+        }
+        return error;
+    }
+
+    /** Returns the value of a future that has ended, or throws its error: a checked one inside of a CompletionException. */
+    static <T> T value(CompletableFuture<T> future) {
+        try {
+            return future.join();
+        } catch (CompletionException wrapped) {
+            Throwable error = cause(wrapped);
+            if (error instanceof RuntimeException unchecked) {
+                throw unchecked;
+            }
+            if (error instanceof Error serious) {
+                throw serious;
+            }
+            throw new CompletionException(error);
+        }
+    }
+}

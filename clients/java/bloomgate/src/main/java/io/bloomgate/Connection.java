@@ -1,0 +1,35 @@
+package io.bloomgate;
+
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+
+/**
+ * What this package needs of a client library. Replies are null, Long, Boolean, Double, byte[] and Lists of these, with a
+ * RuntimeException in place of what failed: maps are lists of names and values. No command is sent twice, except to the node to which
+ * a cluster redirects it.
+ */
+interface Connection {
+    /** A command and the key that says which node of a cluster has to get it: null for any node. */
+    record Command(byte[] key, List<byte[]> words) {
+        String name() {
+            return Keys.latin(words.get(0));
+        }
+    }
+
+    /** Sends commands, those of one node together and in their order. Each reply is completed with a value, never exceptionally. */
+    List<CompletableFuture<Object>> send(List<Command> commands);
+
+    /** Opens a connection of its own to the node of a key, for commands that wait in the server. */
+    CompletableFuture<Wire> separate(byte[] key);
+
+    /** Names the node of a key. */
+    String node(byte[] key);
+
+    boolean isCluster();
+
+    /** Replaces the connections to the nodes of these commands, because one of them did not answer in time. */
+    void replace(List<Command> commands);
+
+    /** Closes the connections. Commands without a reply fail. */
+    void close();
+}

@@ -1,0 +1,70 @@
+package io.bloomgate;
+
+import io.bloomgate.Connection.Command;
+import java.util.ArrayList;
+import java.util.List;
+
+/** Filling the filter of a guard: under another name, until every id is in it and is safe. */
+final class Filling {
+    private final Bloomgate client;
+    private final byte[] key;
+    private final byte[] name;
+    private final Durability durability;
+
+    Filling(Bloomgate client, byte[] key, Durability durability) {
+        durability.check(client.link.connection);
+        this.client = client;
+        this.key = key;
+        this.durability = durability;
+        name = Keys.fillingName(key);
+    }
+
+    long fill(Iterable<?> ids, double rate, long capacity, CreationOptions options) {
+        Items.Windows windows = new Items.Windows(ids);
+        new Filter(client, new String(name, java.nio.charset.StandardCharsets.UTF_8)).reserve(rate, capacity, options);
+        if (!durability.isAsked()) {
+            return fill(windows, client.link);
+        }
+        // WAIT would block the connection that all share, and waits for the writes of the connection that it arrives on.
+        Wire wire = Caller.block(client, caller -> caller.until(client.link.connection.separate(key)));
+        try {
+            return fill(windows, new Link(client, wire, client.link.pause));
+        } finally {
+            wire.close();
+        }
+    }
+
+    private long fill(Items.Windows windows, Link link) {
+        long added = 0;
+        while (windows.hasNext()) {
+            List<List<byte[]>> window = windows.next();
+            // With SYNC, a server passes on those that were not new, too: another client may have added them, whose writes the
+            // replicas do not have yet.
+            List<Object> outcomes = ask(link, Filter.commands(name, List.of("BF.INSERT", name, "NOCREATE", "SYNC", "ITEMS"), window));
+            List<Boolean> answers = new ArrayList<>();
+            Filter.collect(window, outcomes, name, answers);
+            check(durability.error(outcomes));
+            added += answers.stream().filter(answer -> answer).count();
+        }
+        List<Object> outcomes = ask(link, List.of(Link.command(name, "RENAME", name, key)));
+        if (outcomes.get(0) instanceof RuntimeException error) {
+            throw BloomgateException.named(error, name);
+        }
+        check(durability.error(outcomes));
+        return added;
+    }
+
+    private static void check(RuntimeException error) {
+        if (error != null) {
+            throw error;
+        }
+    }
+
+    private List<Object> ask(Link link, List<Command> writes) {
+        List<Command> commands = new ArrayList<>(writes);
+        commands.addAll(durability.commands(name));
+        Link.How how = new Link.How();
+        how.waitMs = durability.waitMs();
+        return Caller.block(client, caller -> link.ask(commands, how, caller));
+    }
+}

@@ -1,0 +1,151 @@
+package io.bloomgate;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+
+/**
+ * Where the callers of one process wait for a row that another caller loads.
+ *
+ * <p>A caller that waits inside the server (BF.FETCH with WAIT) occupies a connection, and gets the lease if the loading caller gives
+ * up. So at most one caller per row waits there; the others wait in the process until that caller has ended, and share what the next
+ * fetch answers. They cost neither connections nor, if they are asynchronous, threads.
+ */
+final class Flights {
+    /** One caller's interest in one row. It is active while the caller fetches the row, waits for it in the server or loads it. */
+    static final class Flight {
+        private final String id;
+        private final long number;
+        /** The number of the fetch that `outcome` answers. */
+        private long asked;
+        /** What ends the caller's call: an answer to a fetch or the server's error. */
+        Fetched outcome;
+        /** The failure of the caller's load. */
+        Throwable failure;
+        private boolean isActive = true;
+        private CompletableFuture<Void> wake;
+        /** What another caller has shared. */
+        private Fetched givenAnswer;
+        private Throwable givenFailure;
+
+        private Flight(String id, long number) {
+            this.id = id;
+            this.number = number;
+        }
+
+        Fetched givenAnswer() {
+            return givenAnswer;
+        }
+
+        Throwable givenFailure() {
+            return givenFailure;
+        }
+    }
+
+    /** The flights of one row. While some wait, another one is active. */
+    private static final class OfRow {
+        int active;
+        final Set<Flight> waiting = new LinkedHashSet<>();
+
+        void activate(Flight flight) {
+            waiting.remove(flight);
+            flight.isActive = true;
+            active++;
+        }
+    }
+
+    private final Map<String, OfRow> rows = new HashMap<>();
+    private long numbers;
+
+    /** Begins an active flight. */
+    synchronized Flight begin(String id) {
+        rows.computeIfAbsent(id, key -> new OfRow()).active++;
+        return new Flight(id, ++numbers);
+    }
+
+    /**
+     * To call right before a fetch is sent: its answer may be shared with the flights that began earlier. One that began later may know
+     * of a change that the answer does not have.
+     */
+    synchronized void ask(Flight flight) {
+        flight.asked = ++numbers;
+    }
+
+    /**
+     * Ends a flight. An answer is shared with those flights that began before it was asked for, and a failure with all that wait; after
+     * an error of the server all go on without an answer. If others still wait and none is active, the first of them goes on, and
+     * fetches for the others.
+     */
+    void end(Flight flight) {
+        List<Flight> woken = new ArrayList<>();
+        synchronized (this) {
+            OfRow row = rows.get(flight.id);
+            if (flight.isActive) {
+                flight.isActive = false;
+                row.active--;
+            } else {
+                row.waiting.remove(flight);
+            }
+            if (flight.failure != null || flight.outcome != null) {
+                share(flight, row, woken);
+            }
+            Iterator<Flight> first = row.waiting.iterator();
+            if (first.hasNext() && row.active == 0) {
+                woken.add(first.next());
+                row.activate(woken.get(woken.size() - 1));
+            }
+            if (row.active == 0) {
+                rows.remove(flight.id);
+            }
+        }
+        // Those that were woken are active from here on, though their calls may be aborted before they notice: then the end of the
+        // flight lets the next one go on.
+        woken.forEach(other -> other.wake.complete(null));
+    }
+
+    private static void share(Flight flight, OfRow row, List<Flight> woken) {
+        for (Flight other : List.copyOf(row.waiting)) {
+            if (flight.failure != null) {
+                other.givenFailure = flight.failure;
+            } else if (flight.outcome.error() == null) {
+                if (other.number > flight.asked) {
+                    break;
+                }
+                other.givenAnswer = flight.outcome;
+                other.asked = flight.asked;
+            }
+            row.activate(other);
+            woken.add(other);
+        }
+    }
+
+    /**
+     * Makes an active flight wait until the returned future ends. If it is the only active one of its row, it stays active, and null is
+     * returned.
+     */
+    synchronized CompletableFuture<Void> beginWait(Flight flight) {
+        OfRow row = rows.get(flight.id);
+        if (row.active == 1) {
+            return null;
+        }
+        flight.isActive = false;
+        flight.givenAnswer = null;
+        flight.givenFailure = null;
+        row.active--;
+        row.waiting.add(flight);
+        flight.wake = new CompletableFuture<>();
+        return flight.wake;
+    }
+
+    /** Makes a flight active again that was woken, or that has waited for long enough. */
+    synchronized void endWait(Flight flight) {
+        if (!flight.isActive) {
+            rows.get(flight.id).activate(flight);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+package io.bloomgate;
+
+import io.bloomgate.Connection.Command;
+import io.bloomgate.Flights.Flight;
+import io.bloomgate.Keys.Row;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Function;
+import java.util.function.Supplier;
+
+/** Loading rows under leases: filling them, and what happens when the database fails or is slow. */
+class GuardLoads<V> extends GuardCommands<V> {
+    /** The weight of the newest load in the average duration of loads. */
+    private static final double SMOOTHING = 0.2;
+
+    /** The back-off after the first failed load of a row. It doubles with each further failure. */
+    private static final long BACKOFF_MS = 100;
+
+    /** The longest back-off. */
+    private static final long MOST_BACKOFF_MS = 10_000;
+
+    /** The most rows whose failed loads are counted. Beyond that, the row that has not failed for the longest time is forgotten. */
+    private static final int MOST_FAILING = 10_000;
+
+    /** The most loads of a guard that continue in the background after their `softTimeout`. */
+    private static final int BACKGROUND_LOADS = 64;
+
+    /** Loads rows by their ids. Rows that it leaves out do not exist. */
+    interface LoadRows<V> extends Function<Caller, CompletableFuture<Map<String, V>>> {}
+
+    /** Rows to load under leases. `hasValues` says whether all of them have old values in the cache, which may be served. */
+    record Loading<V>(List<Lease> leases, Collection<Flight> flights, LoadRows<V> load, long ttlMs, boolean hasValues) {
+        List<Row> rows() {
+            return leases.stream().map(Lease::row).toList();
+        }
+    }
+
+    /** The failed loads of each row, in the order of the last failure. */
+    private final Map<String, Integer> failing = new LinkedHashMap<>();
+    private final AtomicInteger background = new AtomicInteger();
+
+    GuardLoads(Bloomgate client, byte[] filter, GuardOptions<V> options) {
+        super(client, filter, options);
+    }
+
+    /** Calls a function that loads some rows, and takes its duration into the average. If the call is aborted, does not wait for it. */
+    <T> CompletableFuture<T> timed(Function<Caller, CompletableFuture<T>> load, int rows, Caller caller) {
+        long begun = System.nanoTime();
+        return load.apply(caller).whenComplete((loaded, error) -> {
+            if (error == null) {
+                double ms = (System.nanoTime() - begun) / 1e6;
+                loadMs += (ms - loadMs) * (loadMs == 0 ? 1 : SMOOTHING);
+            } else if (!caller.signal.isAborted()) {
+                count(Event.LOAD_FAILED, rows);
+            }
+        });
+    }
+
+    /**
+     * Loads rows under leases, and fills them or gives the leases up. If the load takes longer than `softTimeout`, serves the old values;
+     * the load then continues in the background.
+     */
+    CompletableFuture<Map<String, V>> loadRows(Loading<V> loading, Caller caller) {
+        if (options.softTimeoutMs == null || !loading.hasValues) {
+            return loadAndFill(loading, caller);
+        }
+        if (background.incrementAndGet() > BACKGROUND_LOADS) {
+            background.decrementAndGet();
+            return backOff(loading.leases, caller).thenCompose(nothing -> serveOld(loading, null, caller));
+        }
+        Caller behind = Caller.asynchronous(client);
+        Runnable abort = behind.signal::abort;
+        caller.signal.add(abort);
+        CompletableFuture<Map<String, V>> running = loadAndFill(loading, behind);
+        running.whenComplete((rows, error) -> background.decrementAndGet());
+        return caller.settles(running, options.softTimeoutMs)
+                .thenCompose(isDone -> isDone ? running : serveOld(loading, running, caller))
+                // From here on nobody waits for the load, so nobody can abort it.
+                .whenComplete((rows, error) -> caller.signal.remove(abort));
+    }
+
+    /** Serves old values while a load runs, or instead of one. If a row has none any more, waits for the load. */
+    private CompletableFuture<Map<String, V>> serveOld(
+            Loading<V> loading, CompletableFuture<Map<String, V>> running, Caller caller) {
+        return oldValues(loading.rows(), caller).thenCompose(old -> {
+            if (old.size() == loading.leases.size()) {
+                count(Event.SOFT_TIMEOUT, old.size());
+                return CompletableFuture.completedFuture(old);
+            }
+            return running != null ? caller.until(running) : unguarded(loading.load, loading.leases.size(), caller);
+        });
+    }
+
+    /** Reads rows from the database, and fills nothing. */
+    CompletableFuture<Map<String, V>> unguarded(LoadRows<V> load, int rows, Caller caller) {
+        count(Event.UNGUARDED, rows);
+        return load.apply(caller).thenApply(loaded -> decodeRows(encodeRows(loaded)));
+    }
+
+    private CompletableFuture<Map<String, V>> loadAndFill(Loading<V> loading, Caller caller) {
+        List<Lease> left = new ArrayList<>(loading.leases);
+        return attempt(() -> loadAndFill(loading, left, caller)).handle((rows, error) -> {
+            if (error == null) {
+                synchronized (failing) {
+                    loading.leases.forEach(lease -> failing.remove(lease.row().id));
+                }
+                return CompletableFuture.completedFuture(rows);
+            }
+            Throwable cause = Caller.cause(error);
+            if (caller.signal.isAborted()) {
+                giveUp(left);
+                return CompletableFuture.<Map<String, V>>failedFuture(cause);
+            }
+            return backOff(left, caller).thenCompose(nothing -> afterFailure(loading, cause, caller));
+        }).thenCompose(outcome -> outcome);
+    }
+
+    private CompletableFuture<Map<String, V>> loadAndFill(Loading<V> loading, List<Lease> left, Caller caller) {
+        if (caller.signal.isAborted()) {
+            throw new CancellationException("the call was cancelled");
+        }
+        return loading.load.apply(caller).thenCompose(loaded -> {
+            Map<String, byte[]> encoded = encodeRows(loaded);
+            Map<String, V> rows = decodeRows(encoded);
+            return fillAll(encoded, left, loading.ttlMs, caller).thenApply(nothing -> rows);
+        });
+    }
+
+    private CompletableFuture<Void> fillAll(Map<String, byte[]> encoded, List<Lease> left, long ttlMs, Caller caller) {
+        if (left.isEmpty()) {
+            return CompletableFuture.completedFuture(null);
+        }
+        List<Lease> first = left.subList(0, Math.min(BATCH, left.size()));
+        List<Lease> part = List.copyOf(first);
+        first.clear();
+        List<Command> fills = part.stream().map(lease -> fillWith(lease, encoded.get(lease.row().id), ttlMs)).toList();
+        // If the call is aborted, what the server refuses is given up all the same.
+        return caller.until(sendFills(part, fills, Caller.asynchronous(client)))
+                .thenCompose(nothing -> fillAll(encoded, left, ttlMs, caller));
+    }
+
+    private CompletableFuture<Map<String, V>> afterFailure(Loading<V> loading, Throwable cause, Caller caller) {
+        CompletableFuture<Map<String, V>> looking = loading.hasValues
+                ? oldValues(loading.rows(), caller) : CompletableFuture.completedFuture(Map.of());
+        return looking.thenApply(old -> {
+            if (old.size() == loading.leases.size()) {
+                count(Event.STALE_SERVED, old.size());
+                warnings.about("rows could not be loaded, and their old values were served", cause);
+                return old;
+            }
+            loading.flights.forEach(flight -> flight.failure = cause);
+            throw new CompletionException(cause);
+        });
+    }
+
+    /**
+     * Fetches values that may be served though they are old. The values that were fetched before a load do not qualify: a row may have
+     * been changed during the load, and then its value has been deleted.
+     */
+    private CompletableFuture<Map<String, V>> oldValues(List<Row> rows, Caller caller) {
+        return fetch(rows, Fetching.ANY, caller).thenCompose(found -> {
+            Map<String, V> old = new HashMap<>();
+            List<Lease> unneeded = new ArrayList<>();
+            for (int index = 0; index < rows.size(); index++) {
+                Fetched one = found.get(index);
+                if (one.error() != null || one.word() == Event.WAIT) {
+                    continue;
+                }
+                Answer<V> answer = read(one, null);
+                if (answer.token() != null) {
+                    unneeded.add(new Lease(rows.get(index), answer.token()));
+                }
+                if (answer.isReadable()) {
+                    old.put(rows.get(index).id, answer.value());
+                }
+            }
+            return giveUp(unneeded, caller).thenApply(nothing -> old);
+        });
+    }
+
+    /**
+     * Ends the leases of rows whose load has failed. With `failSafe`, nobody gets another lease for them before a back-off has passed. It
+     * doubles with each failure. A server that does not know BACKOFF ends the leases only.
+     */
+    private CompletableFuture<Void> backOff(List<Lease> leases, Caller caller) {
+        if (options.failSafeMs == 0 || leases.isEmpty()) {
+            return giveUp(leases, caller);
+        }
+        List<Command> commands = leases.stream()
+                .map(lease -> fill(lease, "GIVEUP", "BACKOFF", nextBackoffMs(lease.row().id))).toList();
+        return link.ask(commands, caller).thenCompose(outcomes -> {
+            List<Lease> refused = new ArrayList<>();
+            for (int index = 0; index < outcomes.size(); index++) {
+                if (outcomes.get(index) instanceof RuntimeException error) {
+                    warnings.about("the server has refused a back-off", error);
+                    refused.add(leases.get(index));
+                }
+            }
+            return giveUp(refused, caller);
+        });
+    }
+
+    /** Counts a failed load of a row, and returns how long nobody may try again. */
+    private long nextBackoffMs(String id) {
+        synchronized (failing) {
+            Integer before = failing.remove(id);
+            int failures = before == null ? 0 : before;
+            failing.put(id, failures + 1);
+            if (failing.size() > MOST_FAILING) {
+                Iterator<String> oldest = failing.keySet().iterator();
+                oldest.next();
+                oldest.remove();
+            }
+            return Math.min(MOST_BACKOFF_MS, BACKOFF_MS << Math.min(failures, 16));
+        }
+    }
+
+    /** Begins some steps: what they throw is the failure of the returned future. */
+    static <T> CompletableFuture<T> attempt(Supplier<CompletableFuture<T>> steps) {
+        try {
+            return steps.get();
+        } catch (Throwable error) {
+            return CompletableFuture.failedFuture(error);
+        }
+    }
+}

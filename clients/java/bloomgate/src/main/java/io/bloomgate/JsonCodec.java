@@ -1,0 +1,98 @@
+package io.bloomgate;
+
+import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonGenerator;
+import com.fasterxml.jackson.core.util.JsonGeneratorDelegate;
+import com.fasterxml.jackson.databind.DeserializationFeature;
+import com.fasterxml.jackson.databind.JavaType;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.json.JsonMapper;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+
+/**
+ * A codec for JSON by Jackson 2. Numbers that JSON does not have are refused, which Jackson writes as texts.
+ *
+ * @param <V> the type of the rows
+ */
+public final class JsonCodec<V> implements Codec<V> {
+    private final ObjectMapper mapper;
+    private final JavaType type;
+
+    private JsonCodec(ObjectMapper mapper, JavaType type) {
+        this.mapper = mapper;
+        this.type = type;
+    }
+
+    /**
+     * Returns a codec with Jackson's defaults and the modules that are in the class path.
+     *
+     * @param <T> the type of the rows
+     * @param type the class of the rows
+     * @return the codec
+     */
+    public static <T> JsonCodec<T> of(Class<T> type) {
+        ObjectMapper mapper = JsonMapper.builder().findAndAddModules()
+                .enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS).build();
+        return new JsonCodec<>(mapper, mapper.constructType(type));
+    }
+
+    /**
+     * Returns a codec with settings of one's own.
+     *
+     * @param <T> the type of the rows
+     * @param mapper the mapper
+     * @param type the type of the rows, such as {@code mapper.constructType(new TypeReference<List<User>>() {})}
+     * @return the codec
+     */
+    public static <T> JsonCodec<T> of(ObjectMapper mapper, JavaType type) {
+        return new JsonCodec<>(mapper, type);
+    }
+
+    @Override
+    public byte[] encode(V row) throws IOException {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        JsonFactory factory = mapper.getFactory();
+        try (JsonGenerator generator = new Finite(factory.createGenerator(bytes))) {
+            mapper.writerFor(type).writeValue(generator, row);
+        }
+        return bytes.toByteArray();
+    }
+
+    @Override
+    public V decode(byte[] bytes) throws IOException {
+        return mapper.readValue(bytes, type);
+    }
+
+    private static final class Finite extends JsonGeneratorDelegate {
+        Finite(JsonGenerator generator) {
+            super(generator, false);
+        }
+
+        @Override
+        public void writeNumber(double number) throws IOException {
+            super.writeNumber(checked(number));
+        }
+
+        @Override
+        public void writeNumber(float number) throws IOException {
+            checked(number);
+            super.writeNumber(number);
+        }
+
+        @Override
+        public void writeArray(double[] numbers, int offset, int length) throws IOException {
+            for (int index = offset; index < offset + length; index++) {
+                checked(numbers[index]);
+            }
+            super.writeArray(numbers, offset, length);
+        }
+
+        private static double checked(double number) {
+            if (Double.isNaN(number) || Double.isInfinite(number)) {
+                throw new IllegalArgumentException("JSON has no number " + number);
+            }
+            return number;
+        }
+    }
+}

@@ -1,0 +1,89 @@
+package io.bloomgate;
+
+import java.io.ByteArrayOutputStream;
+import java.nio.charset.StandardCharsets;
+
+/** The names of a guard's keys. Names are byte strings; where they are compared, a Latin-1 text has one letter for each byte. */
+final class Keys {
+    private Keys() {}
+
+    static byte[] joined(byte[]... parts) {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        for (byte[] part : parts) {
+            bytes.writeBytes(part);
+        }
+        return bytes.toByteArray();
+    }
+
+    static byte[] ascii(String text) {
+        return text.getBytes(StandardCharsets.ISO_8859_1);
+    }
+
+    static String latin(byte[] bytes) {
+        return new String(bytes, StandardCharsets.ISO_8859_1);
+    }
+
+    /**
+     * Returns a beginning of key names in the cluster slot of the filter. Its hash tag is what stands between the first `{` and the
+     * next `}`, or else the whole name.
+     */
+    private static byte[] inSlotOf(byte[] filter) {
+        String name = latin(filter);
+        int opened = name.indexOf('{');
+        int closed = opened < 0 ? -1 : name.indexOf('}', opened + 1);
+        if (closed > opened + 1) {
+            return filter;
+        }
+        if (name.contains("}")) {
+            throw new IllegalArgumentException("no other key shares the slot of " + Items.text(filter)
+                    + ": rename the filter, or, without a feed, pass a prefix");
+        }
+        return joined(ascii("{"), filter, ascii("}"));
+    }
+
+    /** Returns what precedes an id in the name of its cache key. */
+    static byte[] cachePrefix(byte[] filter) {
+        return joined(inSlotOf(filter), ascii(":"));
+    }
+
+    /** Returns the name under which a filter is filled. No cache key has this name. */
+    static byte[] fillingName(byte[] filter) {
+        return joined(inSlotOf(filter), ascii("~filling"));
+    }
+
+    /** One row of the table. Ids that are written in the same bytes, such as 7 and "7", name one row. */
+    static final class Row {
+        /** The bytes of the item, for comparisons. */
+        final String id;
+        final byte[] item;
+        final byte[] cacheKey;
+
+        Row(Object id, byte[] prefix) {
+            item = Items.bytes(id);
+            this.id = latin(item);
+            cacheKey = joined(prefix, item);
+        }
+    }
+
+    /** The keys of `bloomgate follow` beside a filter, named by the rule of crates/follow/src/config.rs. */
+    static final class FeedKeys {
+        final byte[] heartbeat;
+        final byte[] inFlight;
+        private final String base;
+
+        FeedKeys(byte[] filter) {
+            base = latin(inSlotOf(filter));
+            heartbeat = ascii(base + ":feed");
+            inFlight = ascii(base + ":feed:open");
+        }
+
+        /**
+         * Whether the cache key of a row is one of the follower's keys. Every name that begins with the heartbeat's and a colon is
+         * reserved for it.
+         */
+        boolean own(Row row) {
+            String key = latin(row.cacheKey);
+            return key.equals(base + ":feed") || key.equals(base + ":filling") || key.startsWith(base + ":feed:");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+package io.bloomgate;
+
+import io.bloomgate.BloomgateException.Disconnected;
+import io.bloomgate.BloomgateException.ModuleMissing;
+import io.bloomgate.BloomgateException.TimedOut;
+import io.bloomgate.Connection.Command;
+import io.netty.util.Timeout;
+import io.netty.util.TimerTask;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Consumer;
+import java.util.function.Function;
+
+/** Sends commands within the time limit. */
+final class Link {
+    final Bloomgate client;
+    final Connection connection;
+    final Pause pause;
+
+    Link(Bloomgate client, Connection connection, Pause pause) {
+        this.client = client;
+        this.connection = connection;
+        this.pause = pause;
+    }
+
+    static Command command(byte[] key, Object... words) {
+        List<byte[]> bytes = new ArrayList<>(words.length);
+        for (Object word : words) {
+            bytes.add(word instanceof byte[] data ? data : Keys.ascii(word.toString()));
+        }
+        return new Command(key, bytes);
+    }
+
+    /** How to send some commands. */
+    static final class How {
+        /** For how long the server may withhold the replies, beyond the time limit. */
+        long waitMs;
+        /**
+         * Returns the commands that undo the outcomes. They are sent if the caller does not get the outcomes, because it was aborted or
+         * the replies came too late.
+         */
+        Function<List<Object>, List<Command>> undo = outcomes -> List.of();
+        /** Is called when the replies have arrived, or can no longer arrive. */
+        Consumer<List<Object>> finished = outcomes -> {};
+    }
+
+    /**
+     * Sends commands together. Ends with the outcome of each, which is its reply or a RuntimeException, and fails only if the call is
+     * aborted. The time limit is that of the next reply.
+     */
+    CompletableFuture<List<Object>> ask(List<Command> commands, How how, Caller caller) {
+        if (caller.signal.isAborted()) {
+            how.finished.accept(List.of());
+            return CompletableFuture.failedFuture(new CancellationException("the call was cancelled"));
+        }
+        Asking asking = new Asking(commands, how, caller);
+        try {
+            asking.begin();
+        } catch (IllegalStateException | RejectedExecutionException error) {
+            // Lettuce's timer has ended.
+            asking.arrived(Collections.nCopies(commands.size(), new Disconnected("the client is closed", error)));
+        }
+        return asking.result;
+    }
+
+    CompletableFuture<List<Object>> ask(List<Command> commands, Caller caller) {
+        return ask(commands, new How(), caller);
+    }
+
+    /** Sends one command. Fails with its error. */
+    CompletableFuture<Object> one(Command command, Caller caller) {
+        return ask(List.of(command), caller).thenApply(outcomes -> {
+            if (outcomes.get(0) instanceof RuntimeException error) {
+                throw error;
+            }
+            return outcomes.get(0);
+        });
+    }
+
+    /** Some commands that were sent together. */
+    private final class Asking implements TimerTask {
+        final CompletableFuture<List<Object>> result = new CompletableFuture<>();
+        private final List<Command> commands;
+        private final How how;
+        private final Caller caller;
+        private final AtomicBoolean hasLeft = new AtomicBoolean();
+        private final Runnable abort = this::abort;
+        private final long limitNanos;
+        private volatile Timeout timer;
+        private volatile long lastReply = System.nanoTime();
+
+        Asking(List<Command> commands, How how, Caller caller) {
+            this.commands = commands;
+            this.how = how;
+            this.caller = caller;
+            limitNanos = TimeUnit.MILLISECONDS.toNanos(client.timeoutMs + how.waitMs);
+        }
+
+        void begin() {
+            timer = client.timer.newTimeout(this, limitNanos, TimeUnit.NANOSECONDS);
+            caller.signal.add(abort);
+            List<CompletableFuture<Object>> replies = connection.send(commands);
+            if (replies.size() == 1) {
+                replies.get(0).thenAccept(reply -> arrived(Collections.singletonList(outcome(commands.get(0), reply))));
+                return;
+            }
+            replies.forEach(reply -> reply.thenRun(() -> lastReply = System.nanoTime()));
+            CompletableFuture.allOf(replies.toArray(CompletableFuture[]::new)).thenRun(() -> {
+                List<Object> outcomes = new ArrayList<>();
+                for (int index = 0; index < commands.size(); index++) {
+                    outcomes.add(outcome(commands.get(index), replies.get(index).join()));
+                }
+                arrived(outcomes);
+            });
+        }
+
+        private void arrived(List<Object> outcomes) {
+            how.finished.accept(outcomes);
+            if (!leave()) {
+                List<Command> undoing = how.undo.apply(outcomes);
+                if (!undoing.isEmpty()) {
+                    ask(undoing, Caller.asynchronous(client));
+                }
+                return;
+            }
+            for (Object outcome : outcomes) {
+                if (!(outcome instanceof RuntimeException) || Wire.isReply(outcome)) {
+                    pause.end();
+                    break;
+                }
+            }
+            caller.execute(() -> result.complete(outcomes));
+        }
+
+        /** The time limit. */
+        @Override
+        public void run(Timeout timeout) {
+            long leftNanos = lastReply + limitNanos - System.nanoTime();
+            if (leftNanos > 0) {
+                if (!hasLeft.get()) {
+                    timer = client.timer.newTimeout(this, leftNanos, TimeUnit.NANOSECONDS);
+                }
+            } else if (leave()) {
+                pause.begin();
+                connection.replace(commands);
+                var error = new TimedOut("the server has not answered " + commands.get(0).name() + " in time");
+                List<Object> outcomes = Collections.nCopies(commands.size(), error);
+                // Timers have one thread for all clients: the caller's steps must not run in it.
+                client.executor.execute(() -> caller.execute(() -> result.complete(outcomes)));
+            }
+        }
+
+        private void abort() {
+            if (leave()) {
+                caller.execute(() -> result.completeExceptionally(new CancellationException("the call was cancelled")));
+            }
+        }
+
+        private boolean leave() {
+            if (!hasLeft.compareAndSet(false, true)) {
+                return false;
+            }
+            if (timer != null) {
+                timer.cancel();
+            }
+            caller.signal.remove(abort);
+            return true;
+        }
+    }
+
+    private static Object outcome(Command command, Object reply) {
+        if (reply instanceof RuntimeException error && command.name().startsWith("BF.")
+                && String.valueOf(error.getMessage()).contains("unknown command")) {
+            return new ModuleMissing(
+                    "the server does not know " + command.name() + ": it has not loaded the module bloomgate", error);
+        }
+        return reply;
+    }
+}

@@ -1,0 +1,40 @@
+package io.bloomgate;
+
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Set;
+
+/** Tells the parts of one call that it was cancelled, or its thread interrupted. */
+final class Signal {
+    private final Set<Runnable> listeners = new LinkedHashSet<>();
+    private boolean aborted;
+
+    synchronized boolean isAborted() {
+        return aborted;
+    }
+
+    /** Calls a listener once the signal aborts; at once if it has. */
+    void add(Runnable listener) {
+        synchronized (this) {
+            if (!aborted) {
+                listeners.add(listener);
+                return;
+            }
+        }
+        listener.run();
+    }
+
+    synchronized void remove(Runnable listener) {
+        listeners.remove(listener);
+    }
+
+    void abort() {
+        List<Runnable> called;
+        synchronized (this) {
+            aborted = true;
+            called = List.copyOf(listeners);
+            listeners.clear();
+        }
+        called.forEach(Runnable::run);
+    }
+}
