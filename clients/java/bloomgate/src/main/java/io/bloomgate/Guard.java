@@ -373,6 +373,14 @@ public final class Guard<V> {
     }
 
     /**
+     * Deletes all cached rows (SCAN and UNLINK). The filter keeps its ids. A load that is under way may cache its row afterwards: this is for
+     * tidying up, not in place of {@link #changed(Object, Callable)}.
+     */
+    public void clear() {
+        Caller.block(client, steps::clear);
+    }
+
+    /**
      * Returns what this guard has done.
      *
      * @return the number of times that each event has happened

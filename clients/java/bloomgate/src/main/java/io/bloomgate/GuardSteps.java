@@ -273,4 +273,26 @@ final class GuardSteps<V> extends GuardLoads<V> {
             return forget(rows.subList(part.size(), rows.size()), caller);
         });
     }
+
+    /** Deletes the keys with the prefix, except those of the follower. */
+    CompletableFuture<Void> clear(Caller caller) {
+        String pattern = Keys.latin(prefix).replaceAll("([*?\\[\\]^\\\\-])", "\\\\$1") + "*";
+        return clear(Keys.ascii(pattern), Keys.ascii("0"), caller);
+    }
+
+    private CompletableFuture<Void> clear(byte[] pattern, byte[] cursor, Caller caller) {
+        return link.one(Link.command(prefix, "SCAN", cursor, "MATCH", pattern, "COUNT", 1000), caller).thenCompose(reply -> {
+            List<Object> words = new ArrayList<>(List.of("UNLINK"));
+            for (Object key : Replies.list(Replies.list(reply).get(1))) {
+                if (feed == null || !feed.own((byte[]) key)) {
+                    words.add(key);
+                }
+            }
+            byte[] next = (byte[]) Replies.list(reply).get(0);
+            CompletableFuture<Object> deleted = words.size() == 1 ? CompletableFuture.completedFuture(null)
+                    : link.one(Link.command(prefix, words.toArray()), caller);
+            return deleted.thenCompose(nothing -> Replies.text(next).equals("0")
+                    ? CompletableFuture.completedFuture(null) : clear(pattern, next, caller));
+        });
+    }
 }

@@ -82,7 +82,11 @@ final class Keys {
          * reserved for it.
          */
         boolean own(Row row) {
-            String key = latin(row.cacheKey);
+            return own(row.cacheKey);
+        }
+
+        boolean own(byte[] cacheKey) {
+            String key = latin(cacheKey);
             return key.equals(base + ":feed") || key.equals(base + ":filling") || key.startsWith(base + ":feed:");
         }
     }

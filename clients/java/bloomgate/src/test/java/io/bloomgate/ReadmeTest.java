@@ -23,7 +23,7 @@ class ReadmeTest {
     @Test
     void theCodeOfTheReadmeRuns() throws IOException {
         try (Servers servers = new Servers()) {
-            run("redis://127.0.0.1:" + servers.start().port);
+            run("redis://127.0.0.1:" + servers.start().port());
         }
     }
 

@@ -22,7 +22,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 
 /** Servers with the module, for the tests of one class. */
-final class Servers implements AutoCloseable {
+public final class Servers implements AutoCloseable {
     /** The threads of Lettuce, for all clients of the tests. */
     static final ClientResources RESOURCES =
             ClientResources.builder().ioThreadPoolSize(4).computationThreadPoolSize(4).build();
@@ -30,19 +30,23 @@ final class Servers implements AutoCloseable {
     private static final List<String> CRASH_MARKS = List.of("REDIS BUG REPORT", "VALKEY BUG REPORT", "AddressSanitizer");
 
     /** A running server. */
-    static final class Server {
+    public static final class Server {
         private final Path folder;
         private final List<String> lines;
         private java.lang.Process process;
-        int port;
-        StatefulRedisConnection<String, String> probe;
+        private int port;
+        private StatefulRedisConnection<String, String> probe;
 
         private Server(Path folder, List<String> lines) {
             this.folder = folder;
             this.lines = lines;
         }
 
-        RedisCommands<String, String> commands() {
+        public int port() {
+            return port;
+        }
+
+        public RedisCommands<String, String> commands() {
             return probe.sync();
         }
 
@@ -132,7 +136,7 @@ final class Servers implements AutoCloseable {
         }
     }
 
-    static void eventually(String what, BooleanSupplier condition) {
+    public static void eventually(String what, BooleanSupplier condition) {
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
         while (!condition.getAsBoolean()) {
             if (System.nanoTime() > deadline) {
@@ -146,7 +150,7 @@ final class Servers implements AutoCloseable {
         }
     }
 
-    Server start(String... lines) {
+    public Server start(String... lines) {
         try {
             Server server = new Server(Files.createTempDirectory("bloomgate"), List.of(lines));
             server.start(client);
@@ -166,7 +170,7 @@ final class Servers implements AutoCloseable {
             int[] slots = java.util.stream.IntStream.range(ends[index], ends[index + 1]).toArray();
             server.commands().clusterAddSlots(slots);
             server.commands().clusterSetConfigEpoch(index + 1);
-            server.commands().clusterMeet("127.0.0.1", servers.get(0).port);
+            server.commands().clusterMeet("127.0.0.1", servers.get(0).port());
         }
         eventually("the cluster", () -> servers.stream().map(server -> server.commands().clusterInfo())
                 .allMatch(info -> info.contains("cluster_known_nodes:3\r") && info.contains("cluster_state:ok\r")));

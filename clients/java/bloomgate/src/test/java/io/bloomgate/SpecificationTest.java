@@ -175,7 +175,7 @@ class SpecificationTest {
         void run(JsonNode one, boolean isAsync) {
             skipOthers(one);
             server.commands().flushall();
-            RedisURI uri = RedisURI.create("127.0.0.1", server.port);
+            RedisURI uri = RedisURI.create("127.0.0.1", server.port());
             SpecificationTest.run(one, isAsync, () -> RedisClient.create(Servers.RESOURCES, uri), null);
         }
     }
@@ -203,7 +203,7 @@ class SpecificationTest {
         void run(JsonNode one, boolean isAsync) {
             skipOthers(one);
             nodes.forEach(node -> node.commands().flushall());
-            RedisURI uri = RedisURI.create("127.0.0.1", nodes.get(0).port);
+            RedisURI uri = RedisURI.create("127.0.0.1", nodes.get(0).port());
             SpecificationTest.run(one, isAsync, () -> RedisClusterClient.create(Servers.RESOURCES, uri), null);
         }
     }

@@ -1,0 +1,41 @@
+package io.bloomgate.spring;
+
+import java.time.Duration;
+import java.util.Map;
+import org.springframework.boot.context.properties.ConfigurationProperties;
+
+/**
+ * The settings of the guard's caches.
+ *
+ * @param uri the address of the server, such as redis://localhost:6379; without one, that of the connection factory of Spring Data
+ * @param timeout how long a command may take
+ * @param waitingConnections how many further connections may wait inside the server at a time
+ * @param sync whether each @Cacheable behaves as with sync = true, which the caches need
+ * @param cache the settings of all caches
+ * @param caches the settings of single caches by name, in place of those of all
+ */
+@ConfigurationProperties("bloomgate")
+public record BloomgateProperties(
+        String uri, Duration timeout, Integer waitingConnections, Boolean sync, CacheSettings cache,
+        Map<String, CacheSettings> caches) {
+
+    /**
+     * Settings of a cache. Those that are missing have the guard's default.
+     *
+     * @param filter the name of the filter; by default that of the cache
+     * @param ttl the time to live of a cached row
+     * @param absentTtl the time to live of the knowledge that there is no row
+     * @param lease how long one caller may load a row while others wait
+     * @param waitTime how long a caller waits at a time for another one that loads the row
+     * @param attempts how often it waits that long
+     * @param failSafe how long a value is kept after its ttl, for a database that fails
+     * @param softTimeout after which time a load goes on in the background, if there is an old value
+     * @param beta multiplies how long before its end a value is renewed; 0 turns renewal off
+     * @param patience how long a confirmation is repeated
+     * @param prefix what precedes an id in its cache key
+     * @param feed whether bloomgate follow announces the changes, so that no writer has to
+     */
+    public record CacheSettings(
+            String filter, Duration ttl, Duration absentTtl, Duration lease, Duration waitTime, Integer attempts, Duration failSafe,
+            Duration softTimeout, Double beta, Duration patience, String prefix, Boolean feed) {}
+}

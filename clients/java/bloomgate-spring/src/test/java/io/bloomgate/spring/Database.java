@@ -1,0 +1,50 @@
+package io.bloomgate.spring;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.springframework.transaction.TransactionDefinition;
+import org.springframework.transaction.support.AbstractPlatformTransactionManager;
+import org.springframework.transaction.support.DefaultTransactionStatus;
+
+/** A database for tests: one table, in which others see the writes of a transaction after its commit. */
+final class Database extends AbstractPlatformTransactionManager {
+    private static final long serialVersionUID = 1;
+
+    final transient Map<Long, String> table = new ConcurrentHashMap<>();
+    private final transient ThreadLocal<Map<Long, String>> written = new ThreadLocal<>();
+
+    /** Reads a row as another transaction sees it. */
+    String find(long id) {
+        return table.get(id);
+    }
+
+    void save(long id, String name) {
+        (written.get() == null ? table : written.get()).put(id, name);
+    }
+
+    @Override
+    protected Object doGetTransaction() {
+        return this;
+    }
+
+    @Override
+    protected void doBegin(Object transaction, TransactionDefinition definition) {
+        written.set(new HashMap<>());
+    }
+
+    @Override
+    protected void doCommit(DefaultTransactionStatus status) {
+        table.putAll(written.get());
+    }
+
+    @Override
+    protected void doRollback(DefaultTransactionStatus status) {
+        written.get().clear();
+    }
+
+    @Override
+    protected void doCleanupAfterCompletion(Object transaction) {
+        written.remove();
+    }
+}

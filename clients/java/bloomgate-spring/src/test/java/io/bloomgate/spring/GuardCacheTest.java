@@ -1,0 +1,323 @@
+package io.bloomgate.spring;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.bloomgate.Bloomgate;
+import io.bloomgate.BloomgateException;
+import io.bloomgate.CreationOptions;
+import io.bloomgate.Durability;
+import io.bloomgate.Filter;
+import io.bloomgate.Servers;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestInstance;
+import org.springframework.cache.Cache;
+import org.springframework.cache.Cache.ValueRetrievalException;
+import org.springframework.cache.CacheManager;
+import org.springframework.cache.annotation.CacheEvict;
+import org.springframework.cache.annotation.CachePut;
+import org.springframework.cache.annotation.Cacheable;
+import org.springframework.cache.annotation.EnableCaching;
+import org.springframework.context.annotation.AnnotationConfigApplicationContext;
+import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Configuration;
+import org.springframework.data.redis.cache.RedisCacheManager;
+import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
+import org.springframework.transaction.annotation.EnableTransactionManagement;
+import org.springframework.transaction.annotation.Transactional;
+import org.springframework.transaction.support.TransactionTemplate;
+
+@TestInstance(TestInstance.Lifecycle.PER_CLASS)
+class GuardCacheTest {
+    private final Servers servers = new Servers();
+    private final Database database = new Database();
+    private final TransactionTemplate transaction = new TransactionTemplate(database);
+    private Servers.Server server;
+    private Bloomgate client;
+    private Cache guarded;
+    private LettuceConnectionFactory factory;
+    private RedisCacheManager plain;
+
+    @BeforeAll
+    void start() {
+        server = servers.start();
+        factory = new LettuceConnectionFactory("127.0.0.1", server.port());
+        factory.start();
+    }
+
+    @AfterAll
+    void end() throws Exception {
+        factory.destroy();
+        servers.close();
+    }
+
+    @BeforeEach
+    void fill() {
+        server.commands().flushall();
+        client = Bloomgate.connect("redis://127.0.0.1:" + server.port());
+        Filter.fill(client, "users", List.of(17L), 0.001, 1000, CreationOptions.defaults().seed("7"), Durability.NONE);
+        guarded = new GuardCacheManager(client).getCache("users");
+        plain = RedisCacheManager.create(factory);
+        database.table.clear();
+        database.save(17, "old");
+    }
+
+    @AfterEach
+    void close() {
+        client.close();
+    }
+
+    private String read(Cache cache) {
+        return cache.get(17L, () -> database.find(17));
+    }
+
+    /** A value is evicted before the commit, and a reader caches it again before the commit. Returns what readers get afterwards. */
+    private String evictedBeforeTheCommit(Cache cache) {
+        read(cache);
+        transaction.executeWithoutResult(status -> {
+            database.save(17, "new");
+            cache.evict(17L);
+            assertThat(CompletableFuture.supplyAsync(() -> read(cache)).join()).isEqualTo("old");
+        });
+        return read(cache);
+    }
+
+    /** A reader begins before the commit, and caches what it has read after the eviction. Returns what readers get afterwards. */
+    private String cachedAfterTheEviction(Cache cache, boolean isInTransaction) throws Exception {
+        CompletableFuture<Void> isReading = new CompletableFuture<>();
+        CompletableFuture<Void> isEvicted = new CompletableFuture<>();
+        CompletableFuture<String> reader = CompletableFuture.supplyAsync(() -> cache.get(17L, () -> {
+            String row = database.find(17);
+            isReading.complete(null);
+            isEvicted.get(60, TimeUnit.SECONDS);
+            return row;
+        }));
+        isReading.get(60, TimeUnit.SECONDS);
+        if (isInTransaction) {
+            transaction.executeWithoutResult(status -> {
+                database.save(17, "new");
+                cache.evict(17L);
+            });
+        } else {
+            database.save(17, "new");
+            cache.evict(17L);
+        }
+        isEvicted.complete(null);
+        assertThat(reader.get(60, TimeUnit.SECONDS)).isEqualTo("old");
+        return read(cache);
+    }
+
+    @Test
+    void anEvictionBeforeTheCommitLosesNoChange() {
+        assertThat(evictedBeforeTheCommit(guarded)).isEqualTo("new");
+        database.save(17, "old");
+        assertThat(evictedBeforeTheCommit(plain.getCache("users"))).isEqualTo("old");
+    }
+
+    @Test
+    void aReaderThatBeganBeforeTheCommitCachesNothingOld() throws Exception {
+        assertThat(cachedAfterTheEviction(guarded, true)).isEqualTo("new");
+        database.save(17, "old");
+        Cache aware = RedisCacheManager.builder(factory).transactionAware().build().getCache("users");
+        assertThat(cachedAfterTheEviction(aware, true)).isEqualTo("old");
+    }
+
+    @Test
+    void withoutATransactionAReaderInBetweenCachesNothingOld() throws Exception {
+        assertThat(cachedAfterTheEviction(guarded, false)).isEqualTo("new");
+        database.save(17, "old");
+        assertThat(cachedAfterTheEviction(plain.getCache("users"), false)).isEqualTo("old");
+    }
+
+    @Test
+    void aRolledBackChangeIsConfirmedToo() {
+        assertThat(read(guarded)).isEqualTo("old");
+        transaction.executeWithoutResult(status -> {
+            database.save(17, "new");
+            guarded.evict(17L);
+            status.setRollbackOnly();
+        });
+        assertThat(read(guarded)).isEqualTo("old");
+        assertThat(server.commands().exists("{users}:17")).isEqualTo(1);
+    }
+
+    @Test
+    void aRefusedAnnouncementRollsBack() {
+        server.commands().del("users");
+        server.commands().set("users", "no filter");
+        assertThatThrownBy(() -> transaction.executeWithoutResult(status -> {
+            database.save(17, "new");
+            guarded.evict(17L);
+        })).hasMessageContaining("WRONGTYPE");
+        assertThat(database.find(17)).isEqualTo("old");
+    }
+
+    @Test
+    void anEvictionBeforeTheChangeNeedsATransaction() {
+        assertThatThrownBy(() -> guarded.evictIfPresent(17L)).isInstanceOf(IllegalStateException.class);
+        assertThatThrownBy(guarded::invalidate).isInstanceOf(IllegalStateException.class);
+        boolean isEvicted = transaction.execute(status -> guarded.evictIfPresent(17L));
+        assertThat(isEvicted).isTrue();
+    }
+
+    @Test
+    void nothingIsStoredWithoutALease() {
+        guarded.put(17L, "another");
+        assertThat(read(guarded)).isEqualTo("old");
+        assertThatThrownBy(() -> guarded.get(17L)).hasMessageContaining("sync = true");
+        assertThatThrownBy(() -> guarded.retrieve(17L)).hasMessageContaining("sync = true");
+        assertThatThrownBy(() -> guarded.putIfAbsent(17L, "another")).isInstanceOf(UnsupportedOperationException.class);
+    }
+
+    @Test
+    void anAbsentIdReachesNoLoader() {
+        String found = guarded.get(18L, () -> {
+            throw new AssertionError("the loader was called");
+        });
+        assertThat(found).isNull();
+    }
+
+    @Test
+    void whatALoaderThrowsIsTheCauseOfSpringsException() {
+        assertThatThrownBy(() -> guarded.get(17L, () -> {
+            throw new java.io.IOException("down");
+        })).isInstanceOf(ValueRetrievalException.class).hasRootCauseMessage("down");
+    }
+
+    @Test
+    void futuresAreReadThroughTheGuard() {
+        AtomicInteger loads = new AtomicInteger();
+        for (int time = 0; time < 2; time++) {
+            assertThat(guarded.retrieve(17L, () -> CompletableFuture.supplyAsync(() -> {
+                loads.incrementAndGet();
+                return database.find(17);
+            })).join()).isEqualTo("old");
+        }
+        assertThat(loads).hasValue(1);
+    }
+
+    @Test
+    void clearDeletesTheRowsAndKeepsTheFilter() {
+        assertThat(read(guarded)).isEqualTo("old");
+        guarded.clear();
+        assertThat(server.commands().exists("{users}:17")).isEqualTo(0);
+        assertThat(new Filter(client, "users").contains(17L)).isTrue();
+        assertThat(read(guarded)).isEqualTo("old");
+        transaction.executeWithoutResult(status -> {
+            guarded.clear();
+            assertThat(server.commands().exists("{users}:17")).isEqualTo(1);
+        });
+        assertThat(server.commands().exists("{users}:17")).isEqualTo(0);
+    }
+
+    @Test
+    void otherKeysAreRefused() {
+        assertThatThrownBy(() -> guarded.get(1.5, () -> "row")).isInstanceOf(IllegalArgumentException.class);
+    }
+
+    /** A service that was written for another cache. */
+    static class Users {
+        final AtomicInteger loads = new AtomicInteger();
+        private final Database database;
+
+        Users(Database database) {
+            this.database = database;
+        }
+
+        @Cacheable(cacheNames = "users", unless = "#result == null")
+        public String find(long id) {
+            loads.incrementAndGet();
+            return database.find(id);
+        }
+
+        @Cacheable(cacheNames = "users", condition = "#p0 != 17")
+        public String findOthers(long id) {
+            loads.incrementAndGet();
+            return database.find(id);
+        }
+
+        @Transactional
+        @CacheEvict(cacheNames = "users", key = "#p0")
+        public void save(long id, String name) {
+            database.save(id, name);
+        }
+
+        @CachePut(cacheNames = "users", key = "#p0")
+        public String put(long id, String name) {
+            database.save(id, name);
+            return name;
+        }
+
+        @CacheEvict(cacheNames = "users", allEntries = true)
+        public void forgetAll() {}
+
+        @CacheEvict(cacheNames = "users", key = "#p0", beforeInvocation = true)
+        public void saveAfterwards(long id, String name) {
+            database.save(id, name);
+        }
+    }
+
+    @Configuration
+    @EnableCaching
+    @EnableTransactionManagement
+    static class Application {
+        @Bean
+        static SyncOperations syncOperations() {
+            return new SyncOperations();
+        }
+    }
+
+    @Test
+    void anExistingServiceIsGuardedWithoutAChange() {
+        try (var context = new AnnotationConfigApplicationContext()) {
+            context.register(Application.class);
+            context.registerBean(Database.class, () -> database);
+            context.registerBean(CacheManager.class, () -> new GuardCacheManager(client));
+            context.registerBean(Users.class, () -> new Users(database));
+            context.refresh();
+            Users users = context.getBean(Users.class);
+
+            assertThat(users.find(17)).isEqualTo("old");
+            assertThat(users.find(17)).isEqualTo("old");
+            assertThat(loads(users)).isEqualTo(1);
+            assertThat(users.find(18)).isNull();
+            assertThat(loads(users)).isEqualTo(1);
+            users.save(17, "new");
+            assertThat(users.find(17)).isEqualTo("new");
+            users.put(17, "newer");
+            assertThat(users.find(17)).isEqualTo("newer");
+            users.save(18, "Eve");
+            assertThat(users.find(18)).isEqualTo("Eve");
+            assertThat(users.findOthers(17)).isEqualTo("newer");
+            assertThat(users.findOthers(17)).isEqualTo("newer");
+            assertThat(loads(users)).isEqualTo(6);
+            users.forgetAll();
+            assertThat(users.find(17)).isEqualTo("newer");
+            assertThat(loads(users)).isEqualTo(7);
+            assertThatThrownBy(() -> users.saveAfterwards(17, "newest")).hasMessageContaining("needs a transaction");
+            assertThat(users.find(17)).isEqualTo("newer");
+        }
+    }
+
+    private static int loads(Users users) {
+        return ((Users) org.springframework.aop.framework.AopProxyUtils.getSingletonTarget(users)).loads.get();
+    }
+
+    @Test
+    void aServerThatIsAwayMakesWritersFailAndReadersAskTheDatabase() {
+        try (Bloomgate away = Bloomgate.connect("redis://127.0.0.1:1")) {
+            Cache cache = new GuardCacheManager(away).getCache("users");
+            assertThat(read(cache)).isEqualTo("old");
+            assertThatThrownBy(() -> transaction.executeWithoutResult(status -> cache.evict(17L)))
+                    .isInstanceOf(BloomgateException.Disconnected.class);
+        }
+    }
+}
