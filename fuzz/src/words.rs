@@ -113,7 +113,7 @@ pub fn parse(input: &[u8]) -> Parsed {
 pub fn parsed<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Parsed {
     let (name, after) = words.split_first().map_or((&[][..], words), |(name, rest)| (name.as_ref(), rest));
     let result = match name.to_ascii_uppercase().as_slice() {
-        b"BF.RESERVE" => reserve::parse(words, defaults).map(Parsed::Reserve),
+        b"BF.RESERVE" => reserve::parse(words, defaults).map(|reserve| Parsed::Reserve(reserve.creation)),
         b"BF.INSERT" => {
             insert::parse(words, defaults).map(|Insert { creation, items, .. }| Parsed::Insert(creation, items.len()))
         }

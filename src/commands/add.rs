@@ -464,16 +464,22 @@ pub fn reserve(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Res
     let clock = CommandClock::default();
     let parsed = reserve::parse(args.words(), &config::defaults(context));
     redact_key(context, &mut args, Command::Reserve);
-    let creation = parsed?;
+    let reserve = parsed?;
+    let creation = &reserve.creation;
     let name = args.arg(1)?;
     let mut key = WriteKey::open(keys, name)?;
-    if key.exists()? {
-        // Two RedisBloom clients may have reserved the same filter.
-        reply::error(context, Refusal::Exists);
+    if let Some(writer) = key.writer()? {
+        let accepted = match &*writer {
+            Value::Filter(filter) => reserve.accept(&filter.spec()),
+            Value::Arriving(_) if reserve.exist_ok => Err(Refusal::StillLoading),
+            Value::Arriving(_) => Err(Refusal::Exists),
+        };
+        // Not an error that ends a replica: two RedisBloom clients may have reserved the same filter.
+        accepted.map_or_else(|refusal| reply::error(context, refusal), |()| reply::ok(context));
         return Ok(());
     }
-    let created = match create(context, &creation, &clock) {
-        Err(refusal) if context.must_obey() && is_beyond_this_machine(context, &creation, refusal) => {
+    let created = match create(context, creation, &clock) {
+        Err(refusal) if context.must_obey() && is_beyond_this_machine(context, creation, refusal) => {
             let line = format_args!("bloomgate: ignoring a reservation larger than this machine's memory: {refusal}");
             context.log(LogLevel::Warning, line);
             reply::error(context, refusal);

@@ -39,6 +39,11 @@ pub trait Golden: Send + Sync {
     /// The commands that bring it to a key, as they stand in a rewritten append-only file; empty where the data has none.
     fn commands(&self, key: &str) -> Vec<Vec<Vec<u8>>>;
 
+    /// The words of BF.RESERVE after the key that create such a filter here.
+    fn reservation(&self) -> Option<String> {
+        None
+    }
+
     /// Asks a server everything that the data has an answer to.
     fn check(&self, server: &Server, at: &str);
 
@@ -117,6 +122,42 @@ fn check_all(server: &Server, source: &Source) {
         assert_eq!(digest(&mut client, "restored"), digest(&mut client, golden.key()), "{}", golden.key());
         client.run("DEL restored");
     }
+}
+
+/// The words of a creation also accept the filters that other programs and earlier releases made from them.
+#[test]
+fn the_words_that_made_a_filter_accept_it() {
+    with_client(|_, client| {
+        let (mut accepted, mut refused) = (0, Vec::new());
+        for source in sources() {
+            for (golden, words) in source.filters.iter().filter_map(|golden| Some((golden, golden.reservation()?))) {
+                let key = format!("{}/{}", source.name, golden.key());
+                assert_eq!(restore(client, &key, &golden.payloads()[0]), ok());
+                let before = digest(client, &key);
+                match client.run(&format!("BF.RESERVE {key} {words} EXIST_OK")) {
+                    reply if reply == ok() => accepted += 1,
+                    reply => refused.push(format!("{key}: {}", reply.error_text())),
+                }
+                assert_eq!(digest(client, &key), before);
+            }
+        }
+        // The first layer of RedisBloom 1 has the rate of the filter, and that of later releases half of it. 2.6.28 took 0.9 as it
+        // is; today's releases, and this module, take it as 0.25.
+        let rates = [
+            ("1.0.0/grown", "0.002, not 0.001"),
+            ("1.0.0/one-layer", "0.02, not 0.01"),
+            ("1.0.0/rate-25", "0.5, not 0.25"),
+            ("1.1.1/grown", "0.002, not 0.001"),
+            ("1.1.1/one-layer", "0.02, not 0.01"),
+            ("1.1.1/rate-25", "0.5, not 0.25"),
+            ("2.6.28/capped-rate", "0.9, not 0.25"),
+        ];
+        assert_eq!(
+            refused,
+            rates.map(|(key, rates)| format!("{key}: ERR item exists with another error rate: {rates}"))
+        );
+        assert!(accepted > 25, "{accepted} filters");
+    });
 }
 
 #[test]
@@ -377,6 +418,11 @@ impl Golden for Native {
 
     fn commands(&self, key: &str) -> Vec<Vec<Vec<u8>>> {
         as_commands(key, &self.records)
+    }
+
+    fn reservation(&self) -> Option<String> {
+        let words: Vec<_> = self.entry.get("created_by")?.as_array()?.iter().filter_map(Value::as_str).collect();
+        (words[0] == "BF.RESERVE").then(|| words[2..].join(" "))
     }
 
     fn is_arriving(&self) -> bool {

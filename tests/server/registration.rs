@@ -134,7 +134,7 @@ fn commands_are_documented() {
         }
         assert_eq!(arguments(client, "bf.add"), ["key", "item"]);
         let reserve = arguments(client, "bf.reserve").join(" ").to_lowercase();
-        for word in ["capacity", "expansion", "nonscaling", "seed"] {
+        for word in ["capacity", "expansion", "nonscaling", "seed", "exist_ok"] {
             assert!(reserve.contains(word), "{word} is not in {reserve:?}");
         }
         let insert = arguments(client, "bf.insert").join(" ").to_lowercase();

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use testing::{
-    Connection, Reply, Server, Stop, array, digest, error, in_both_protocols, integer, lines, nil, ok, on_every_server,
-    with_append_only_client, with_client,
+    Connection, Reply, Server, Stop, array, digest, error, in_both_protocols, integer, lines, load_record, nil, ok,
+    on_every_server, records, with_append_only_client, with_client,
 };
 
 const NO_RATE: &str = "ERR bad error rate";
@@ -220,8 +220,73 @@ fn the_number_of_words_is_bounded() {
         }
         // Eleven words are the most that can mean something, and those that RedisBloom has not.
         assert_eq!(client.run("BF.RESERVE k 0.01 100 NONSCALING EXPANSION 0 SEED 1 LAYOUT native"), ok());
-        let all = "NONSCALING EXPANSION 0 SEED 1 LAYOUT native HASH murmur3 WINDOW 60 BUCKETS 4 SLIDING EX 60";
+        let all = "NONSCALING EXPANSION 0 SEED 1 LAYOUT native HASH murmur3 WINDOW 60 BUCKETS 4 SLIDING EX 60 EXIST_OK";
         assert_eq!(client.run(&format!("BF.RESERVE all 0.01 100 {all}")), ok());
+    });
+}
+
+// EXIST_OK. That the words of a creation accept its filter, whatever has become of that, is checked by `Zoo::write` and in `golden`.
+
+/// Both of two clients that create the same filter get OK, and the second one changes nothing.
+#[test]
+fn a_filter_that_exists_is_accepted_if_it_is_the_one_asked_for() {
+    with_append_only_client(|server, client| {
+        assert_eq!(client.run("BF.RESERVE k 0.01 100 SEED 7 exist_ok PX 100000000"), ok());
+        assert!(lines(server).iter().all(|line| !line.contains("exist_ok")), "an older replica knows no such word");
+        client.run("BF.MADD k a b");
+        let (before, written) = (digest(client, "k"), lines(server));
+        // A seed or a time to live that is not given may be any. One that is given applies to a new filter only.
+        for more in ["", " SEED 7", " EXPANSION 2", " LAYOUT native HASH murmur3", " EX 5"] {
+            assert_eq!(client.run(&format!("BF.RESERVE k 0.01 100 EXIST_OK{more}")), ok(), "{more}");
+        }
+        assert!(client.run("PTTL k").number() > 5000);
+        assert_eq!(client.run("BF.RESERVE k 0.01 100 SEED 7"), error("ERR item exists"));
+        assert_eq!(digest(client, "k"), before);
+        assert_eq!(lines(server), written);
+    });
+}
+
+#[test]
+fn a_filter_that_exists_and_differs_is_refused() {
+    with_client(|_, client| {
+        client.run("BF.RESERVE k 0.01 100");
+        let refused = |text: &str| error(&format!("ERR item exists with another {text}"));
+        for (words, text) in [
+            ("0.001 100", "error rate: 0.01, not 0.001"),
+            ("0.01 200", "capacity: 100, not 200"),
+            ("0.01 100 COUNTING", "kind: scaling, not counting"),
+        ] {
+            assert_eq!(client.run(&format!("BF.RESERVE k {words} EXIST_OK")), refused(text), "{words}");
+        }
+        // The defaults of the server are part of what is asked for.
+        client.run("CONFIG SET bf.expansion-factor 4");
+        assert_eq!(client.run("BF.RESERVE k 0.01 100 EXIST_OK"), refused("EXPANSION: 2, not 4"));
+        assert_eq!(client.run("BF.RESERVE k 0.01 100 EXPANSION 2 EXIST_OK"), ok());
+        assert_eq!(client.run("BF.RESERVE rare 1e-300 3 LAYOUT redisbloom"), ok());
+        let text = "error rate: 1e-300, not 1e-12";
+        assert_eq!(client.run("BF.RESERVE rare 1e-300 3 EXIST_OK"), refused(text));
+
+        client.run("BF.INSERT theirs TIGHTENING 0.5 CAPACITY 100 ERROR 0.01 EXPANSION 4");
+        let text = "LAYOUT: valkey-bloom, not native";
+        assert_eq!(client.run("BF.RESERVE theirs 0.01 100 EXIST_OK"), refused(text));
+        client.run("SET string x");
+        let wrong_type = error("WRONGTYPE Operation against a key holding the wrong kind of value");
+        assert_eq!(client.run("BF.RESERVE string 0.01 100 EXIST_OK"), wrong_type);
+        let header = records(client, "k").swap_remove(0);
+        assert_eq!(load_record(client, "arriving", &header), ok());
+        assert_eq!(client.run("BF.RESERVE arriving 0.01 100"), error("ERR item exists"));
+        let loading = error("ERR filter is still being loaded");
+        assert_eq!(client.run("BF.RESERVE arriving 0.01 100 EXPANSION 2 EXIST_OK"), loading);
+
+        // Only BF.RESERVE has the word. BF.PLAN, which takes the words of a BF.RESERVE, ignores it.
+        assert_eq!(client.run("BF.INSERT k EXIST_OK ITEMS a"), error("Unknown argument received"));
+        assert_eq!(client.run("BF.PLAN 0.01 100 EXIST_OK"), client.run("BF.PLAN 0.01 100"));
+        // The reply does not contain the secret key of a filter.
+        let (key, other) = ("000102030405060708090a0b0c0d0e0f", "ff0102030405060708090a0b0c0d0e0f");
+        let asked = |key| format!("BF.RESERVE keyed 0.01 100 HASH siphash SEED {key} EXIST_OK");
+        for (key, reply) in [(key, ok()), (key, ok()), (other, refused("SEED"))] {
+            assert_eq!(client.run(&asked(key)), reply, "{key}");
+        }
     });
 }
 

@@ -12,6 +12,7 @@ fn a_transaction_answers_each_command_as_it_would_alone() {
         for line in [
             "BF.RESERVE k 0.0001 2 NONSCALING SEED 1",
             "BF.RESERVE k 0.01 100",
+            "BF.RESERVE k 0.0001 2 NONSCALING SEED 1 EXIST_OK",
             "BF.ADD k a",
             "BF.MADD k a b c",
             "BF.EXISTS k b",
@@ -27,6 +28,7 @@ fn a_transaction_answers_each_command_as_it_would_alone() {
         let expected = array([
             ok(),
             error("ERR item exists"),
+            ok(),
             yes.clone(),
             array([no.clone(), yes.clone(), error("ERR non scaling filter is full")]),
             yes,
@@ -75,6 +77,9 @@ fn an_add_of_nothing_new_does_not_break_a_watch() {
                 "BF.DEBUG k",
                 "BF.SCANDUMP k 0",
                 "BF.RESERVE k 0.01 100",
+                "BF.RESERVE k 0.01 100 EXIST_OK",
+                "BF.RESERVE k 0.01 200 EXIST_OK",
+                "BF.RESERVE ring 0.01 100 WINDOW 1000 EXIST_OK",
                 "BF.INSERT k CAPACITY 0 ITEMS z",
                 "BF.ADD full z",
                 "BF.MADD full z a",
@@ -86,7 +91,7 @@ fn an_add_of_nothing_new_does_not_break_a_watch() {
                 "BF.MDEL keyed absent absent",
                 "BF.COUNT counting a",
             ] {
-                client.run("WATCH k full missing keyed counting");
+                client.run("WATCH k full missing keyed counting ring");
                 other.run(line);
                 client.run("MULTI");
                 client.run("PING");
@@ -135,6 +140,7 @@ fn a_script_gets_numbers_or_booleans_by_its_own_protocol() {
         assert_eq!(script(kind).text(), "table");
         assert_eq!(script("return redis.call('BF.INFO', KEYS[1], 'ITEMS')"), array([integer(2)]));
         assert_eq!(script("return redis.pcall('BF.RESERVE', KEYS[1], 0.01, 100)"), error("ERR item exists"));
+        assert_eq!(script("return redis.call('BF.RESERVE', KEYS[1], 0.01, 100, 'EXIST_OK')"), ok());
         assert_eq!(
             script("return redis.pcall('BF.INSERT', KEYS[1], 'FROBNICATE', 'ITEMS', 'a').err"),
             testing::bulk("Unknown argument received")

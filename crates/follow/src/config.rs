@@ -289,15 +289,21 @@ impl Table {
             has_random_seeds: false,
             must_obey: false,
         };
-        let creation = reserve::parse(&words, &defaults).map_err(|refusal| {
+        let reserve = reserve::parse(&words, &defaults).map_err(|refusal| {
             let text = refusal.to_string();
             anyhow!("the `create` of {} is wrong: {}", self.name, text.strip_prefix("ERR ").unwrap_or(&text))
         })?;
+        let creation = reserve.creation;
         if matches!(creation.spec, Spec::Windowed(_) | Spec::Counting(_)) {
             let kind = creation.spec.names().kind.to_string_lossy();
             bail!("the filter of {} cannot be {kind}: its rows are added again whenever they change", self.name);
         }
         ensure!(creation.expires.is_none(), "the filter of {} cannot expire: its rows do not", self.name);
+        ensure!(
+            !reserve.exist_ok,
+            "the filter of {} cannot be EXIST_OK: the follower always creates a new one",
+            self.name
+        );
         Ok(())
     }
 
@@ -423,6 +429,7 @@ max-lag = "1s"
             ("HASH siphash", "COUNTING", "cannot be counting"),
             ("HASH siphash", "WINDOW 60", "cannot be window"),
             ("HASH siphash", "EX 60", "cannot expire"),
+            ("HASH siphash", "EXIST_OK", "cannot be EXIST_OK"),
             ("HASH siphash", "HASH sipphash", "bad hash"),
             ("0.001", "2", "the `create` of public.users is wrong: error rate must be in the range"),
             ("0.001 10000000 HASH siphash", "", "wrong number of arguments"),

@@ -176,6 +176,7 @@ impl Arguments {
         let mut entropy = [0; 32];
         getrandom::fill(&mut entropy).map_err(|error| anyhow!("no random bytes for the seed: {error}"))?;
         reserve::parse(&words, &defaults(entropy, true))
+            .map(|reserve| reserve.creation)
             .map_err(|refusal| usage(format!("invalid filter: {}", reason(&refusal, &words))))
     }
 

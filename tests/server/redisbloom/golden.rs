@@ -288,6 +288,10 @@ impl golden::Golden for Golden {
         golden::as_commands(key, &self.chunks)
     }
 
+    fn reservation(&self) -> Option<String> {
+        self.reserve.as_ref().map(|words| format!("{} LAYOUT redisbloom", words.join(" ")))
+    }
+
     fn check(&self, server: &Server, at: &str) {
         Self::check(self, server, at);
     }

@@ -19,7 +19,7 @@ pub enum Command {
     Reserve,
     /// BF.INSERT.
     Insert,
-    /// BF.PLAN. It also accepts and ignores the options of BF.RESERVE that are not documented for it: EX and PX.
+    /// BF.PLAN. It also accepts and ignores the options of BF.RESERVE that are not documented for it: EX, PX and EXIST_OK.
     Plan,
 }
 
@@ -204,7 +204,7 @@ const CREATING: &[Command] = &[Command::Reserve, Command::Insert];
 const INSERT: &[Command] = &[Command::Insert];
 
 /// All options, in the order of the documentation.
-pub static OPTIONS: [CommandOption; 22] = [
+pub static OPTIONS: [CommandOption; 23] = [
     standard(c"CAPACITY", c"capacity", Integer, INSERT, |given, word, bad| {
         let number = numbers::integer(word).filter(|number| given.must_obey || *number > 0);
         store(&mut given.capacity, number, bad)
@@ -292,6 +292,10 @@ pub static OPTIONS: [CommandOption; 22] = [
         store(&mut given.px, Some(time_to_live(word, 1)?), Refusal::ExpireTime)
     })
     .means("The same in milliseconds."),
+    extension(c"EXIST_OK", c"exist_ok", Flag, &[Command::Reserve], |given, _, _| raise(&mut given.exist_ok)).means(
+        "Returns OK, and changes nothing, if the key already holds the filter that this command would create. A filter with \
+         other parameters is [an error](#exist_ok).",
+    ),
     extension(c"POLICY", c"policy", Integer, INSERT, |given, word, bad| {
         let number = numbers::unsigned(word).and_then(|number| u32::try_from(number).ok());
         store(&mut given.policy, number.and_then(Policy::from_number), bad)
@@ -375,6 +379,7 @@ pub(super) struct Given {
     pub(super) is_counting: bool,
     pub(super) ex: Option<u64>,
     pub(super) px: Option<u64>,
+    pub(super) exist_ok: bool,
     pub(super) is_sync: bool,
     pub(super) renews: bool,
     pub(super) items: Option<u64>,

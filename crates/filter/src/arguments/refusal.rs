@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::error::Error;
 use crate::format;
+use crate::kinds::Difference;
 
 /// The reason why a command is refused. A refused command has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,6 +17,8 @@ pub enum Refusal {
     NotFound,
     /// The key exists already.
     Exists,
+    /// BF.RESERVE with EXIST_OK: the key holds a filter with other parameters.
+    Differs(Difference),
     /// The last record of the filter at the key is not loaded yet.
     StillLoading,
     /// A word is not an option.
@@ -96,6 +99,7 @@ impl fmt::Display for Refusal {
             Self::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
             Self::NotFound => "ERR not found",
             Self::Exists => "ERR item exists",
+            Self::Differs(difference) => return write!(f, "ERR item exists with another {difference}"),
             Self::StillLoading => "ERR filter is still being loaded",
             Self::Syntax => "ERR syntax error",
             Self::RateRange => "ERR error rate must be in the range (0.000000, 1.000000)",

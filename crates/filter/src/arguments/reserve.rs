@@ -2,13 +2,35 @@
 
 use super::options::{Command, Creation, Given, Value, layout, rate_and_capacity};
 use super::{Refusal, is, numbers, word};
-use crate::kinds::{Defaults, Request, Seed};
+use crate::kinds::{Defaults, Request, Seed, Spec};
 
 /// The most words a client may give, without those of our own options: RedisBloom's limit, and SEED and LAYOUT.
 const WORDS_MAX: usize = 11;
 
+/// A parsed BF.RESERVE.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reserve {
+    /// The filter to create if the key is missing.
+    pub creation: Creation,
+    /// Whether an equal filter is accepted if the key holds one.
+    pub exist_ok: bool,
+    /// Whether a seed was given. Otherwise that of the creation is random.
+    has_seed: bool,
+}
+
+impl Reserve {
+    /// Accepts or refuses the filter that the key holds.
+    pub fn accept(&self, existing: &Spec) -> Result<(), Refusal> {
+        if !self.exist_ok {
+            return Err(Refusal::Exists);
+        }
+        let difference = existing.difference(&self.creation.spec, self.has_seed);
+        difference.map_or(Ok(()), |difference| Err(Refusal::Differs(difference)))
+    }
+}
+
 /// Parses the words. A wrong rate is reported before a wrong capacity, and both before a wrong option.
-pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Creation, Refusal> {
+pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Reserve, Refusal> {
     let must_obey = defaults.must_obey;
     if words.len() > WORDS_MAX && !must_obey {
         let options = words.iter().skip(4).filter_map(|word| Command::Reserve.option(word.as_ref(), false));
@@ -35,7 +57,7 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Creatio
     if creation.spec.is_beyond_redisbloom() && !must_obey {
         return Err(Refusal::CapacityRange);
     }
-    Ok(creation)
+    Ok(Reserve { creation, exist_ok: given.exist_ok, has_seed: request.seed.is_some() })
 }
 
 /// Reads the options that a primary carries. RedisBloom skips words that it does not know and an `EXPANSION` that is
@@ -63,4 +85,69 @@ fn of_primary<W: AsRef<[u8]>>(words: &[W]) -> Result<Given, Refusal> {
     // RedisBloom finds NONSCALING in the key's place as well. What our primaries carry always has an EXPANSION or is fixed.
     given.is_fixed |= given.expansion.is_none() && is(word(words, 1)?, "NONSCALING");
     Ok(given)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::sizing::Scaling;
+    use crate::kinds::{HashName, LayoutName};
+
+    /// Parses the words after the key. Each `seed` stands for another random one.
+    fn parsed(words: &str, seed: u8) -> Reserve {
+        let defaults = Defaults {
+            rate: 0.01,
+            capacity: 100,
+            scaling: Scaling::from_expansion(2),
+            layout: LayoutName::Native,
+            hash: HashName::Murmur3,
+            tightening: 0.5,
+            entropy: [seed; 32],
+            has_random_seeds: false,
+            must_obey: false,
+        };
+        let words: Vec<_> = ["BF.RESERVE", "k"].into_iter().chain(words.split(' ')).collect();
+        parse(&words, &defaults).unwrap()
+    }
+
+    #[test]
+    fn the_first_parameter_that_differs_is_named() {
+        let keys = ["SEED 000102030405060708090a0b0c0d0e0f", "SEED ff0102030405060708090a0b0c0d0e0f"];
+        for (existing, asked, difference) in [
+            ("0.01 100", "0.01 100", None),
+            ("0.01 100 SEED 5", "1e-2 100 EXPANSION 2 LAYOUT native HASH murmur3", None),
+            ("0.01 100 SEED 5", "0.01 100 SEED 5", None),
+            ("0.01 100 EX 60", "0.01 100", None),
+            ("0.3 100", "0.9 100", None),
+            ("0.01 100 NONSCALING", "0.01 100 EXPANSION 0", None),
+            ("0.01 100 COUNTING HASH siphash", "0.01 100 HASH siphash COUNTING NONSCALING", None),
+            ("0.01 100 WINDOW 60 HASH siphash", "0.01 100 WINDOW 60 BUCKETS 8 HASH siphash", None),
+            ("0.01 100", "0.001 200 COUNTING", Some("error rate: 0.01, not 0.001")),
+            ("1e-12 100", "0.01 100", Some("error rate: 1e-12, not 0.01")),
+            ("0.01 100", "0.01 200 COUNTING", Some("capacity: 100, not 200")),
+            ("0.01 100 LAYOUT redisbloom NONSCALING", "0.01 100", Some("LAYOUT: redisbloom, not native")),
+            ("0.01 100 NONSCALING", "0.01 100", Some("kind: nonscaling, not scaling")),
+            ("0.01 100 WINDOW 60", "0.01 100 ROLLING", Some("kind: window, not rolling")),
+            ("0.01 100 COUNTING", "0.01 100 NONSCALING", Some("kind: counting, not nonscaling")),
+            ("0.01 100 EXPANSION 4", "0.01 100 HASH siphash", Some("EXPANSION: 4, not 2")),
+            ("0.01 100 WINDOW 60 NONSCALING", "0.01 100 WINDOW 60", Some("EXPANSION: 0, not 2")),
+            ("0.01 100", "0.01 100 HASH siphash", Some("HASH: murmur3, not siphash")),
+            ("0.01 100 WINDOW 60", "0.01 100 WINDOW 600 SLIDING", Some("WINDOW: 60, not 600")),
+            ("0.01 100 WINDOW 60 SLIDING", "0.01 100 WINDOW 60", Some("SLIDING: on, not off")),
+            ("0.01 100 ROLLING BUCKETS 5", "0.01 100 ROLLING", Some("BUCKETS: 5, not 8")),
+            ("0.01 100 SEED 5", "0.01 100 SEED 6", Some("SEED")),
+            (
+                &format!("0.01 100 HASH siphash {}", keys[0]),
+                &format!("0.01 100 HASH siphash {}", keys[1]),
+                Some("SEED"),
+            ),
+            (&format!("0.01 100 HASH siphash {}", keys[0]), &format!("0.01 100 {} HASH siphash", keys[0]), None),
+        ] {
+            let spec = parsed(existing, 1).creation.spec;
+            let accepted = parsed(&format!("{asked} EXIST_OK"), 2).accept(&spec);
+            let text = difference.map(|difference| format!("ERR item exists with another {difference}"));
+            assert_eq!(accepted.err().map(|refusal| refusal.to_string()), text, "{existing}; {asked}");
+            assert_eq!(parsed(asked, 2).accept(&spec), Err(Refusal::Exists), "{asked}");
+        }
+    }
 }

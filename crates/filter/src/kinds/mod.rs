@@ -19,7 +19,7 @@ pub use counting::{CountingFilter, CountingSpec};
 pub use native::{BloomFilter, NativeSpec};
 pub use redisbloom::{RedisBloomArrival, RedisBloomFilter, RedisBloomSpec};
 pub use request::{Defaults, HashName, LayoutName, Request, Seed};
-pub use spec::Spec;
+pub use spec::{Difference, Spec};
 pub use valkey_bloom::{ValkeyBloomFilter, ValkeyBloomSpec};
 pub use windowed::{Forgets, Turn, WindowedFilter, WindowedSpec};
 

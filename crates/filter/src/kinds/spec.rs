@@ -1,6 +1,7 @@
 //! The definition of a filter of any kind: how it is created, what it is called, how large it becomes.
 
 use std::ffi::CStr;
+use std::fmt;
 
 use super::effect::EffectWord;
 use super::plan::Plan;
@@ -151,6 +152,55 @@ impl Spec {
         }
     }
 
+    /// Returns the first parameter in which the definition of a filter differs from the one that a BF.RESERVE asks for. Seeds are
+    /// compared if it has one. The sizing rules are not compared: no word of BF.RESERVE decides them.
+    pub(crate) fn difference(&self, asked: &Self, has_seed: bool) -> Option<Difference> {
+        let mut pairs = self.parameters().into_iter().zip(asked.parameters());
+        let shown = pairs.find(|(existing, asked)| existing != asked);
+        let shown = shown.map(|((name, existing), (_, asked))| Difference { name, values: Some((existing, asked)) });
+        let is_other_seed = has_seed && self.hasher() != asked.hasher();
+        shown.or(is_other_seed.then_some(Difference { name: "SEED", values: None }))
+    }
+
+    /// The names and values of the parameters that BF.RESERVE decides, except the seed.
+    fn parameters(&self) -> [(&'static str, Parameter); 9] {
+        use Parameter::{Fraction, Number, Word};
+        let Names { kind, layout, hash, forgets } = self.names();
+        // Filters of the same kind have the same parameters, so the values of the others do not matter.
+        let (seconds, sliding) = match forgets {
+            Some(Forgets::After { seconds, is_sliding }) => (seconds, if is_sliding { c"on" } else { c"off" }),
+            Some(Forgets::Rolling) | None => (0, c"off"),
+        };
+        let (capacity, scaling, buckets) = match self {
+            Self::Native(spec) => (spec.capacity, spec.scaling, 0),
+            Self::Windowed(spec) => (spec.capacity, spec.scaling, spec.buckets),
+            Self::Counting(spec) => (spec.capacity, Scaling::Fixed, 0),
+            Self::RedisBloom(spec) => (spec.capacity, spec.scaling, 0),
+            Self::ValkeyBloom(spec) => (spec.capacity, spec.rules.scaling, 0),
+        };
+        [
+            ("error rate", Fraction(self.rate())),
+            ("capacity", Number(capacity)),
+            ("LAYOUT", Word(layout)),
+            ("kind", Word(kind)),
+            ("EXPANSION", Number(scaling.expansion().into())),
+            ("HASH", Word(hash)),
+            ("WINDOW", Number(seconds)),
+            ("SLIDING", Word(sliding)),
+            ("BUCKETS", Number(buckets.into())),
+        ]
+    }
+
+    /// How a filter of the native layout hashes.
+    const fn hasher(&self) -> Option<Hasher> {
+        match self {
+            Self::Native(NativeSpec { hasher, .. })
+            | Self::Windowed(WindowedSpec { hasher, .. })
+            | Self::Counting(CountingSpec { hasher, .. }) => Some(*hasher),
+            Self::RedisBloom(_) | Self::ValkeyBloom(_) => None,
+        }
+    }
+
     /// Returns what a filter consists of after `items` items were added, by default as many as its capacity. Computes the size
     /// of every layer, about 60 ns each.
     ///
@@ -200,5 +250,39 @@ impl Spec {
     /// Whether its capacity exceeds RedisBloom's limit for clients.
     pub const fn is_beyond_redisbloom(&self) -> bool {
         matches!(self, Self::RedisBloom(spec) if spec.capacity > redisbloom::CAPACITY_MAX)
+    }
+}
+
+/// A parameter in which a filter differs from the one that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Difference {
+    name: &'static str,
+    /// The filter's value, and the one asked for; `None` for a seed, which may be secret.
+    values: Option<(Parameter, Parameter)>,
+}
+
+/// The value of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Parameter {
+    Number(u64),
+    Fraction(f64),
+    Word(&'static CStr),
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        self.values.map_or(Ok(()), |(existing, asked)| write!(f, ": {existing}, not {asked}"))
+    }
+}
+
+impl fmt::Display for Parameter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            // In this form, small rates have an exponent.
+            Self::Fraction(number) => write!(f, "{number:?}"),
+            Self::Word(word) => f.write_str(word.to_str().unwrap_or_default()),
+        }
     }
 }
