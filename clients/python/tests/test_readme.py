@@ -1,4 +1,4 @@
-"""The examples of the README and of docs/clients.md run, in their order; those that are marked `skip` are lines of files that
+"""The examples of the README and of docs/clients.md run, in their order and twice; those that are marked `skip` are lines of files that
 other tests run."""
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ PAGES = [PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "clients.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_examples(page: Path, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_run_twice(page: Path, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     connect, aconnect = bloomgate.connect, bloomgate.asyncio.connect
     monkeypatch.setattr(bloomgate, "connect", lambda url: connect(url.replace("6379", str(port)), timeout=PATIENCE))
     monkeypatch.setattr(bloomgate.asyncio, "connect", lambda url: aconnect(url.replace("6379", str(port)), timeout=PATIENCE))
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) >= 4
-    names: dict[str, Any] = {}
-    for number, block in enumerate(blocks, 1):
-        exec(compile(block, f"{page.name}, example {number}", "exec"), names)
+    for _ in range(2):
+        names: dict[str, Any] = {}
+        for number, block in enumerate(blocks, 1):
+            exec(compile(block, f"{page.name}, example {number}", "exec"), names)

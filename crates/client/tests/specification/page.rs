@@ -1,4 +1,4 @@
-//! The Rust lines of docs/clients.md: this test has them word for word, compiles them, and runs them on a server.
+//! The Rust lines of docs/clients.md: this test has them word for word, compiles them, and runs them on a server, twice.
 
 use std::error::Error;
 use std::fs;
@@ -21,6 +21,7 @@ fn run(server: &str, dump: &Path) -> Result<(), Box<dyn Error>> {
     let client = Client::open(server)?;
     let seen = Filter::new(&client, "seen");
     seen.reserve_exist_ok(0.001, 1_000_000, &Options::default())?;
+    seen.clear()?; // an earlier run may have added items
 
     assert!(seen.add("https://example.org/")?);
     assert!(!seen.add("https://example.org/")?);
@@ -47,11 +48,11 @@ fn run(server: &str, dump: &Path) -> Result<(), Box<dyn Error>> {
         std::io::Result::Ok(ids.iter().filter_map(|id| Some((*id, users.get(id)?.clone()))).collect())
     };
     assert_eq!(guard.get_many(&[17, 18], load_many)?, [Some("Ann".to_owned()), None]);
-    guard.changed([17], || {
-        users.borrow_mut().insert(17, "Anna".to_owned()); // the transaction ends in here
+    guard.changed([18], || {
+        users.borrow_mut().insert(18, "Eve".to_owned()); // the transaction ends in here
         std::io::Result::Ok(())
     })?;
-    assert_eq!(guard.get(17)?.as_deref(), Some("Anna"));
+    assert_eq!(guard.get(18)?.as_deref(), Some("Eve"));
     // end
     // begin
     use bloomgate_client::ShardedFilter;
@@ -62,6 +63,7 @@ fn run(server: &str, dump: &Path) -> Result<(), Box<dyn Error>> {
     let links = ShardedFilter::open(&client, "links")?; // in another process
     assert_eq!(links.exists_many(["a", "x"])?, [true, false]);
     assert_eq!(links.card()?, 2);
+    links.drop()?; // otherwise the next `create` fails
     // end
     // begin
     use std::fs::File;
@@ -96,7 +98,7 @@ fn parts(text: &str, begin: &str, end: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_rust_lines_of_the_page_run() {
+fn the_rust_lines_of_the_page_run_twice() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/clients.md");
     let on_page = parts(&fs::read_to_string(page).unwrap(), "```rust", "```");
     let here = ON_PAGE.iter().fold(include_str!("page.rs").to_owned(), |text, (here, there)| text.replace(here, there));
@@ -105,5 +107,7 @@ fn the_rust_lines_of_the_page_run() {
     assert_eq!(on_page, here);
     let server = Server::start(&servers()[0]);
     let folder = tempfile::tempdir().unwrap();
-    run(&format!("redis://127.0.0.1:{}", server.port), &folder.path().join("seen.dump")).unwrap();
+    for _ in 0..2 {
+        run(&format!("redis://127.0.0.1:{}", server.port), &folder.path().join("seen.dump")).unwrap();
+    }
 }
