@@ -5,7 +5,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { test } from "node:test";
 
-import { startServer } from "./server.mjs";
+import { PATIENCE, startServer } from "./server.mjs";
 
 const installed = createRequire(join(process.env.BLOOMGATE_NODE ?? "", "package.json"));
 const nodeMajor = Number(process.versions.node.split(".")[0]);
@@ -25,7 +25,9 @@ export function withEachClient(title, body) {
         const { createClient, RESP_TYPES: types } = installed(name);
         const port = await startServer(test);
         const connect = async (options = {}) => {
-          const client = createClient({ url: `redis://127.0.0.1:${port}`, RESP: protocol, ...options });
+          // By default, version 6 gives up on a command five seconds after the call, even if it is not sent yet.
+          const commandOptions = { timeout: PATIENCE };
+          const client = createClient({ url: `redis://127.0.0.1:${port}`, RESP: protocol, commandOptions, ...options });
           client.on("error", () => {});
           await client.connect();
           test.after(() => client.destroy());

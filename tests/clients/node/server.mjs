@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 
 // The timeout of every wait, in milliseconds. It is not a measure of speed.
-const PATIENCE = 120_000;
+export const PATIENCE = 120_000;
 
 // Lines that a server or the module logs when it crashes.
 const CRASH_MARKS = ["BUG REPORT START", "ASSERTION FAILED", "panicked at", "crashed by signal"];
