@@ -31,6 +31,7 @@ mod guard;
 mod harness_tests;
 mod huge_pages;
 mod info;
+mod libraries;
 mod loadchunk;
 mod long_chains;
 mod membership;
