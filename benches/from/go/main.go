@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -90,17 +91,8 @@ func measure(name string, filter filter, capacity int) {
 			must(filter.AddMulti(ctx, oneBatch(i)))
 		}
 	})
-	adds := perItem(single, func() {
-		for i := batches; i < batches+single; i++ {
-			must(filter.Add(ctx, item(i)))
-		}
-	})
-	lookups := perItem(single, func() {
-		for i := absent; i < absent+single; i++ {
-			_, err := filter.Exists(ctx, item(i))
-			must(err)
-		}
-	})
+	adds := singles(batches, func(item string) error { return filter.Add(ctx, item) })
+	lookups := singles(absent, func(item string) error { _, err := filter.Exists(ctx, item); return err })
 	batchLookups := perItem(batches, func() {
 		for i := absent; i < absent+batches; i += batch {
 			_, err := filter.ExistsMulti(ctx, oneBatch(i))
@@ -109,6 +101,20 @@ func measure(name string, filter filter, capacity int) {
 	})
 	fmt.Printf("%s\t%g\t%g\t%g\t%g\t%g\n", name, adds, batchAdds, lookups, batchLookups, float64(memory())/float64(capacity))
 	must(client.Do(ctx, client.B().Flushall().Build()).Error())
+}
+
+// singles sends a command for each item. Many commands are on their way at once, so that the server does not wait for the client and
+// lose what its caches hold.
+func singles(begin int, command func(item string) error) float64 {
+	return perItem(single, func() {
+		for i := begin; i < begin+single; i += batch {
+			var replies sync.WaitGroup
+			for _, item := range oneBatch(i) {
+				replies.Go(func() { must(command(item)) })
+			}
+			replies.Wait()
+		}
+	})
 }
 
 // perItem returns the microseconds that the server spends on each of the items.
