@@ -1,0 +1,142 @@
+"""The blocks of docs/from.md: each program prints what the page says, and each session has the replies that the page shows.
+Programs in Java and Go are skipped where their tools or packages are missing."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SECTIONS = (ROOT / "docs" / "from.md").read_text().split("\n## ")[1:]
+WORK = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).absolute() / "clients" / "from"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TOKEN = re.compile(r"\b[0-9a-f]{32}\b")
+
+JAVA = """
+import java.util.*;
+import java.util.function.*;
+import org.redisson.Redisson;
+import org.redisson.api.*;
+import org.redisson.client.codec.StringCodec;
+import org.redisson.config.Config;
+
+public class Main {{
+    public static void main(String[] words) {{
+        Config config = new Config();
+        config.useSingleServer().setAddress("redis://127.0.0.1:" + words[0]);
+        RedissonClient client = Redisson.create(config);
+        {code}
+        client.shutdown();
+    }}
+}}
+"""
+
+GO = """
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/redis/rueidis"
+)
+
+func main() {{
+	ctx := context.Background()
+	client, err := rueidis.NewClient(rueidis.ClientOption{{InitAddress: []string{{"127.0.0.1:" + os.Args[1]}}}})
+	if err != nil {{
+		panic(err)
+	}}
+	defer client.Close()
+	{code}
+}}
+"""
+
+
+def blocks():
+    """Yields each section's title, its blocks of a session or of code, and what the code prints."""
+    for section in SECTIONS:
+        title, found = section.partition("\n")[0], BLOCK.findall(section)
+        for (language, text), (after, output) in zip(found, [*found[1:], ("", "")]):
+            if language != "text":
+                assert (after == "text") == (language != ""), f"{title}: code, then what it prints"
+                yield title, language, text, output
+
+
+@pytest.mark.parametrize("title, language, text, output", [pytest.param(*block, id=f"{block[0]} {block[1]}".strip()) for block in blocks()])
+def test_a_block_does_what_the_page_shows(title, language, text, output, server):
+    if language == "":
+        session(text, server.port)
+    else:
+        printed = {"python": run_python, "java": run_java, "go": run_go}[language](text, server.port)
+        assert printed == output
+
+
+def test_each_section_has_a_short_block():
+    """The same code does for Guava as for Redisson."""
+    assert len(SECTIONS) >= 11
+    titles = {block[0] for block in blocks()}
+    assert [section.partition("\n")[0] for section in SECTIONS if section.partition("\n")[0] not in titles] == ["Guava's BloomFilter in one JVM"]
+    for title, language, text, _ in blocks():
+        lines = [line for line in text.splitlines() if language or line.startswith("> ")]
+        assert len(lines) <= 10, title
+
+
+def session(text, port):
+    """Types what follows each prompt into redis-cli. The server chooses its own tokens."""
+    tokens = {}
+    for part in text.split("> ")[1:]:
+        command, _, expected = part.partition("\n")
+        command = TOKEN.sub(lambda token: tokens[token[0]], command)
+        reply = subprocess.run(["redis-cli", "--no-raw", "-p", str(port)], input=command, capture_output=True, text=True, check=True).stdout
+        tokens.update(zip(TOKEN.findall(expected), TOKEN.findall(reply)))
+        assert TOKEN.sub("token", reply) == TOKEN.sub("token", expected), command
+
+
+def run_python(code, port):
+    return run([sys.executable, "-c", code.replace("redis.Redis()", f"redis.Redis(port={port})")])
+
+
+def run_java(code, port):
+    """Runs the lines with Redisson, in the version of benches/from."""
+    if not shutil.which("mvn") or not shutil.which("java"):
+        pytest.skip("mvn or java is missing")
+    pom = ROOT / "benches" / "from" / "java" / "pom.xml"
+    jars = WORK / f"redisson-{re.search(r'<version>([0-9.]+[.][0-9]+)</version>', pom.read_text())[1]}"
+    if not jars.is_dir():
+        fetched = subprocess.run(["mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={jars}"])
+        if fetched.returncode:
+            pytest.skip("Maven cannot fetch Redisson")
+    source = written("java", "Main.java", JAVA.format(code=code))
+    return run(["java", "-cp", f"{jars}/*", source, str(port)])
+
+
+def run_go(code, port):
+    """Runs the lines with rueidis, in the version of benches/from."""
+    if not shutil.which("go"):
+        pytest.skip("go is missing")
+    source = written("go", "main.go", GO.format(code=code))
+    version, = re.findall(r"github.com/redis/rueidis (v\S+)", (ROOT / "benches" / "from" / "go" / "go.mod").read_text())
+    written("go", "go.mod", f"module from\n\ngo 1.25.0\n\nrequire github.com/redis/rueidis {version}\n")
+    if subprocess.run(["go", "mod", "tidy"], cwd=source.parent).returncode:
+        pytest.skip("Go cannot fetch rueidis")
+    return run(["go", "run", ".", str(port)], source.parent)
+
+
+def written(folder, name, text):
+    path = WORK / folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def run(command, folder=None):
+    """Runs a program and returns what it prints."""
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
