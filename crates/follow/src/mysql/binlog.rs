@@ -387,3 +387,103 @@ fn decompress(bytes: &[u8]) -> Result<Vec<u8>> {
     ensure!(output.len() as u64 == length, "a malformed compressed event");
     Ok(output)
 }
+
+#[cfg(test)]
+mod tests {
+    use mysql_async::binlog::BinlogVersion;
+    use mysql_async::binlog::events::FormatDescriptionEvent;
+
+    use super::*;
+
+    fn event(kind: u8, end: u32, body: &[u8]) -> Event {
+        let length = u32::try_from(19 + body.len()).unwrap();
+        let header = [&[1, 0, 0, 0, kind, 7, 0, 0, 0], &length.to_le_bytes()[..], &end.to_le_bytes(), &[0, 0]].concat();
+        Event::read(&FormatDescriptionEvent::new(BinlogVersion::Version4), &*[&header, body].concat()).unwrap()
+    }
+
+    fn take(reader: &mut Reader, event: &Event) -> Result<Arrival> {
+        reader.take(event, &|_, _, _| Ok(Step::Truncate))
+    }
+
+    #[test]
+    fn only_events_that_are_known_are_read() {
+        for kind in 0..=255 {
+            let known = [2..=19, 23..=32, 38..=38, 160..=171].iter().any(|kinds| kinds.contains(&kind));
+            if !known {
+                let error = take(&mut Reader::default(), &event(kind, 100, b"")).unwrap_err().to_string();
+                assert!(error.contains(&format!("unknown kind {kind}")), "{error}");
+            }
+        }
+        for kind in [33, 34, 35, 39, 40, 42] {
+            assert!(take(&mut Reader::default(), &event(kind, 100, b"")).is_err(), "{kind} is MySQL's");
+        }
+    }
+
+    #[test]
+    fn a_file_has_a_number_whether_or_not_a_checksum_follows() {
+        for name in [&b"bin.log.000042"[..], b"bin.log.000042\xff\0.1", b"bin.log.0000421234"] {
+            let mut reader = Reader::default();
+            take(&mut reader, &event(ROTATE, 0, &[&[4, 0, 0, 0, 0, 0, 0, 0], name].concat())).unwrap();
+            assert_eq!(reader.last, place("x.42", 4).unwrap());
+        }
+        assert!(place("binlog.index", 4).is_err() && place("x.1", 1 << 34).is_err());
+        assert!(place("x.2", 4).unwrap() > place("x.1", (1 << 34) - 1).unwrap());
+    }
+
+    #[test]
+    fn a_file_may_be_larger_than_an_event_can_tell() {
+        let mut reader = Reader { last: place("x.1", 4).unwrap(), ..Reader::default() };
+        for (end, offset) in
+            [(0xffff_fff0, 0xffff_fff0), (0x20, 0x1_0000_0020), (0x10, 0x1_0000_0020), (0x40, 0x1_0000_0040)]
+        {
+            let arrival = take(&mut reader, &event(27, end, b"")).unwrap();
+            assert!(matches!(arrival, Arrival::Place(at) if at == place("x.1", offset).unwrap()), "{arrival:?}");
+        }
+    }
+
+    #[test]
+    fn malformed_events_are_errors() {
+        let begin = [&9_u64.to_le_bytes()[..], &0_u32.to_le_bytes(), &[0; 7]].concat();
+        let map = b"\x05\0\0\0\0\0\0\0\x01s\0\x01t\0\x01\x03\0\0";
+        let rows = b"\x05\0\0\0\0\0\0\0\x01\xff\0\x07\0\0\0";
+        let columns = || Columns {
+            schema: "s".to_owned(),
+            name: "t".to_owned(),
+            kinds: vec![Kind::Integer { is_unsigned: false, zeros: 0 }],
+            needed: vec![true],
+        };
+        let read = |map: &[u8], rows: &[u8]| {
+            let mut reader = Reader { tables: vec![columns()], ..Reader::default() };
+            take(&mut reader, &event(GTID, 100, &begin))?;
+            take(&mut reader, &event(TABLE_MAP, 200, map))?;
+            take(&mut reader, &event(23, 300, rows))?;
+            take(&mut reader, &event(XID, 400, &[0; 8]))
+        };
+        let Arrival::Transaction(transaction) = read(map, rows).unwrap() else { panic!("no transaction") };
+        assert!(matches!(transaction.steps.as_slice(), [(0, Step::Truncate)]));
+        for length in 0..rows.len() - 4 {
+            assert!(read(map, &rows[..length]).is_err() || length == 10, "{length} bytes of the rows");
+        }
+        for length in 0..map.len() - 2 {
+            assert!(read(&map[..length], rows).is_err(), "{length} bytes of the map");
+        }
+        let mut reader = Reader::default();
+        assert!(take(&mut reader, &event(23, 300, rows)).is_err(), "outside of a transaction");
+        take(&mut reader, &event(GTID, 100, &begin)).unwrap();
+        assert!(take(&mut reader, &event(23, 300, rows)).is_err(), "without a map");
+        assert!(take(&mut reader, &event(GTID, 400, &begin)).is_err(), "a transaction without an end");
+        for bytes in [&b""[..], b"\x84\0\0", b"\x81\x05abc", b"\x91\x01a"] {
+            assert!(decompress(bytes).is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn gtids_are_text() {
+        let text = "0-1-5,3-4294967295-18446744073709551615";
+        assert_eq!(text.parse::<Gtids>().unwrap().to_string(), text);
+        assert_eq!("".parse::<Gtids>().unwrap(), Gtids::default());
+        for text in ["0-1", "a-1-1", "0-1-x", "4294967296-1-1"] {
+            assert!(text.parse::<Gtids>().is_err(), "{text}");
+        }
+    }
+}

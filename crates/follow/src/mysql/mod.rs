@@ -38,6 +38,8 @@ const BURST: u32 = 10_000;
 /// The numbers of errors: a table is locked, its definition has changed since the snapshot, and the log cannot be read from there on.
 const LOCKED: [u16; 2] = [1205, 1412];
 const LOG_UNREADABLE: u16 = 1236;
+/// The number of the error that ends the older one of two streams with the same id.
+const SAME_ID: u16 = 4052;
 
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'log_bin', 'binlog_format', 'binlog_row_image', \
     'read_only', 'log_slave_updates', 'wsrep_on', 'innodb_flush_log_at_trx_commit'); SHOW GLOBAL STATUS LIKE 'Slaves_running'; \
@@ -216,7 +218,11 @@ impl Source for MariaDb {
 
     fn receive(&mut self, arrived: &mut Arrived, tables: &mut [Followed], timeout: Duration) -> Result<bool> {
         let log = self.log.as_mut().context("the log has not begun")?;
-        let Some(event) = log.next(timeout)? else {
+        let next = log.next(timeout).map_err(|error| match number(&error) {
+            Some(SAME_ID) => error.context("another follower or replica has the same server id: name another `slot`"),
+            _ => error,
+        });
+        let Some(event) = next? else {
             // The server tells several times a second that there is nothing new.
             self.silence += timeout;
             ensure!(self.silence < TIMEOUT, UNANSWERED);

@@ -81,6 +81,8 @@ pub fn parse(text: &str) -> Statement<'_> {
                 Some(kind) if WITHOUT_ROWS.contains(&kind.as_str()) => Statement::Nothing,
                 // In the format STATEMENT, with its rows as text.
                 Some(_) if verb == "CREATE" && has_word(text, "SELECT") => Statement::Unknown,
+                // There was no table of the name, or it stays.
+                Some(_) if verb == "CREATE" && object != "OR" => Statement::Nothing,
                 _ => Statement::Definition,
             }
         }
@@ -154,7 +156,8 @@ mod tests {
             ("# one\n-- two\nTRUNCATE TABLE `shop`.`users`", Statement::Truncate("`shop`.`users`")),
             ("ALTER TABLE users ADD x int", Statement::Definition),
             ("CREATE INDEX i ON users (x)", Statement::Nothing),
-            ("CREATE TABLE t (x int)", Statement::Definition),
+            ("CREATE TABLE IF NOT EXISTS t (x int)", Statement::Nothing),
+            ("CREATE OR REPLACE TABLE t (x int)", Statement::Definition),
             ("CREATE TABLE t SELECT f(1)", Statement::Unknown),
             ("CREATE OR REPLACE TABLE t AS SELECT f(1)", Statement::Unknown),
             (
