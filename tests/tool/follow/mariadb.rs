@@ -8,9 +8,10 @@ use tempfile::TempDir;
 use testing::mariadb::{MariaDb, Session};
 use testing::{Connection, Server, integer, nil, on_every_server};
 
+use crate::connecting::certificates;
 use crate::follow::synchronous::answer;
 use crate::follow::{Follower, beats, has, permissions, soon};
-use crate::running::run;
+use crate::running::{Ended, Running, command, run, send};
 
 const USERS: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL)";
 
@@ -420,6 +421,46 @@ fn a_second_follower_takes_over() {
         agrees(client, session);
         first.end();
         second.end();
+    });
+}
+
+#[test]
+fn a_database_that_does_not_answer_is_left() {
+    followed(&[], USERS_TABLE, |world, follower, client, session| {
+        session.run("INSERT INTO users VALUES (1, 1)");
+        agrees(client, session);
+        send("STOP", world.database.process_id());
+        follower.says("the MariaDB server does not answer; trying again");
+        soon(|| !beats(client));
+        send("CONT", world.database.process_id());
+        session.run("DELETE FROM users WHERE id = 1; INSERT INTO users VALUES (2, 1)");
+        agrees(client, session);
+        assert_eq!(follower.log().matches("filling").count(), 1, "{}", follower.log());
+    });
+}
+
+#[test]
+fn connections_are_encrypted() {
+    on_every_server(|program| {
+        let folder = tempfile::tempdir().unwrap();
+        certificates(folder.path());
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let settings = [format!("--ssl-cert={}", path("server.crt")), format!("--ssl-key={}", path("server.key"))];
+        let world = World::new(program, &settings.each_ref().map(String::as_str), USERS, USERS_TABLE);
+        let mut session = world.database.session();
+        session.run("ALTER USER gate@'127.0.0.1' REQUIRE SSL");
+        world.refused("Access denied");
+        let text = std::fs::read_to_string(world.path()).unwrap();
+        std::fs::write(world.path(), text.replace("/shop\"", "/shop?sslmode=require\"")).unwrap();
+        let follow = |authority: &str| {
+            let mut follow = command([OsStr::new("follow"), world.path().as_os_str()]);
+            follow.env("SSL_CERT_FILE", authority);
+            follow
+        };
+        Ended::from(follow("/dev/null").output().unwrap()).refused("UnknownIssuer");
+        let _follower = Running(follow(&path("ca.crt")).spawn().unwrap());
+        session.run("INSERT INTO users VALUES (1, 1)");
+        agrees(&mut world.server.connect(), &mut session);
     });
 }
 
