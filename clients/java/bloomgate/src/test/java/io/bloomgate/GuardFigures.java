@@ -25,19 +25,22 @@ import java.util.stream.IntStream;
  * the module, and loses its keys.
  *
  * <p>In clients/java: {@code mvn -q -pl bloomgate test-compile exec:java -Dexec.classpathScope=test
- * -Dexec.mainClass=io.bloomgate.GuardFigures -Dexec.args=redis://127.0.0.1:6379}
+ * -Dexec.mainClass=io.bloomgate.GuardFigures -Dexec.args="redis://127.0.0.1:6379 64000"}
  */
 public final class GuardFigures {
     private static final int ROWS = 1000;
     private static final int CALLERS = 64;
-    private static final int LOOKUPS = 64_000;
-    private static final int ROUNDS = 7;
+    private static int lookups = 64_000;
+    private static final int ROUNDS = 5;
     private static final byte[] ROW = new byte[200];
 
     private GuardFigures() {}
 
     public static void main(String[] arguments) throws Exception {
         String uri = arguments.length > 0 ? arguments[0] : "redis://127.0.0.1:6379";
+        if (arguments.length > 1) {
+            lookups = Integer.parseInt(arguments[1]);
+        }
         Arrays.fill(ROW, (byte) 'x');
         RedisClient lettuce = RedisClient.create(uri);
         try (Bloomgate client = Bloomgate.of(lettuce)) {
@@ -87,7 +90,7 @@ public final class GuardFigures {
         long begun = System.nanoTime();
         for (int caller = 0; caller < CALLERS; caller++) {
             running.add(executor.submit(() -> {
-                for (int lookup = 0; lookup < LOOKUPS / CALLERS; lookup++) {
+                for (int lookup = 0; lookup < lookups / CALLERS; lookup++) {
                     look.accept(ThreadLocalRandom.current().nextInt(ROWS));
                 }
             }));
@@ -96,17 +99,17 @@ public final class GuardFigures {
             one.get();
         }
         executor.shutdown();
-        return LOOKUPS / ((System.nanoTime() - begun) / 1e9);
+        return lookups / ((System.nanoTime() - begun) / 1e9);
     }
 
     private static double futures(IntFunction<CompletableFuture<?>> look) throws Exception {
         CountDownLatch left = new CountDownLatch(CALLERS);
         long begun = System.nanoTime();
         for (int caller = 0; caller < CALLERS; caller++) {
-            next(look, LOOKUPS / CALLERS, left);
+            next(look, lookups / CALLERS, left);
         }
         left.await();
-        return LOOKUPS / ((System.nanoTime() - begun) / 1e9);
+        return lookups / ((System.nanoTime() - begun) / 1e9);
     }
 
     private static void next(IntFunction<CompletableFuture<?>> look, int lookups, CountDownLatch left) {
@@ -114,7 +117,12 @@ public final class GuardFigures {
             left.countDown();
             return;
         }
-        look.apply(ThreadLocalRandom.current().nextInt(ROWS)).thenRun(() -> next(look, lookups - 1, left));
+        look.apply(ThreadLocalRandom.current().nextInt(ROWS)).whenComplete((row, error) -> {
+            if (error != null) {
+                error.printStackTrace();
+            }
+            next(look, lookups - 1, left);
+        });
     }
 
     /** 10,000 calls want one row, whose load takes 100 ms. */
@@ -173,8 +181,8 @@ public final class GuardFigures {
                 loads.incrementAndGet();
                 return ROW;
             }));
-            System.out.printf("a server that hangs, 64,000 gets of 64 callers: %d ms, %d rows from the database%n",
-                    (System.nanoTime() - begun) / 1_000_000, loads.get());
+            System.out.printf("a server that hangs, %d gets of 64 callers: %d ms, %d rows from the database%n",
+                    lookups, (System.nanoTime() - begun) / 1_000_000, loads.get());
             client.close();
         }
     }

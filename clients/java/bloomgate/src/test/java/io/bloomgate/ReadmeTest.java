@@ -8,15 +8,17 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Collectors;
 import org.junit.jupiter.api.Test;
 
-/** Runs the code of README.md. */
+/** Runs the code of README.md, and that of docs/clients.md. */
 class ReadmeTest {
     record User(String name) {}
 
@@ -60,10 +62,47 @@ class ReadmeTest {
     }
 
     @Test
-    void theReadmeShowsThisCode() throws IOException {
+    void theJobsOfEachLanguageRun() throws IOException {
+        try (Servers servers = new Servers()) {
+            runJobs("redis://127.0.0.1:" + servers.start().port());
+        }
+    }
+
+    private static void runJobs(String address) {
+        Bloomgate client = Bloomgate.connect(address);
+        Filter seen = new Filter(client, "seen");
+        seen.reserveIfMissing(0.001, 1_000_000, CreationOptions.defaults());
+
+        assertTrue(seen.add("https://example.org/"));
+        assertFalse(seen.add("https://example.org/"));
+        assertEquals(List.of(true, true, false), seen.addAll(List.of("a", "b", "a")));
+        assertEquals(List.of(true, false), seen.containsAll(List.of("a", "x")));
+
+        Map<Long, User> table = new ConcurrentHashMap<>(Map.of(17L, new User("Ann"))); // stands for the database
+        CreationOptions siphash = CreationOptions.defaults().hash("siphash");
+        Filter.fill(client, "users", table.keySet(), 0.001, 100_000, siphash, Durability.NONE);
+        Guard<User> users = Guard.builder(client, "users", Codec.json(User.class))
+                .ttl(Duration.ofMinutes(1)).failSafe(Duration.ofHours(1)).loader((Long id) -> table.get(id)).build();
+
+        assertEquals(Optional.of(new User("Ann")), users.get(17L));
+        Guard.Loader<Collection<Long>, Map<Long, User>> loadAll = ids -> ids.stream().filter(table::containsKey)
+                .collect(Collectors.toMap(id -> id, table::get));
+        assertEquals(Map.of(17L, Optional.of(new User("Ann")), 18L, Optional.empty()), users.getAll(List.of(17L, 18L), loadAll));
+        users.changed(17L, () -> table.put(17L, new User("Anna"))); // the transaction ends in here
+        assertEquals(Optional.of(new User("Anna")), users.get(17L));
+        client.close();
+    }
+
+    @Test
+    void thePagesShowThisCode() throws IOException {
+        assertTrue(shownLines("../README.md") > 20);
+        assertTrue(shownLines("../../../docs/clients.md") > 15);
+    }
+
+    private static int shownLines(String page) throws IOException {
         List<String> shown = Files.readAllLines(Path.of("src/test/java/io/bloomgate/ReadmeTest.java")).stream()
                 .map(String::strip).toList();
-        Matcher blocks = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL).matcher(Files.readString(Path.of("../README.md")));
+        Matcher blocks = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL).matcher(Files.readString(Path.of(page)));
         int lines = 0;
         while (blocks.find()) {
             for (String line : blocks.group(1).split("\n")) {
@@ -72,6 +111,6 @@ class ReadmeTest {
                 lines++;
             }
         }
-        assertTrue(lines > 20);
+        return lines;
     }
 }
