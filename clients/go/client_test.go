@@ -250,6 +250,8 @@ func TestScriptedLoadInTheBackgroundOutlivesItsCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
+	// A load that was cancelled would give its lease up.
+	s.nothingArrives()
 	loading <- nil
 	if err := await(t, ended); err != nil {
 		t.Fatal(err)
