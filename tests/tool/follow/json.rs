@@ -144,6 +144,7 @@ fn effects(format: &str) -> Vec<(&'static str, &'static str)> {
             1 mail:ada@x > 3 9
             1 mail:ada@x > 3 9
             > 3 9
+            > 3 9
             1 2 3 mail:ada@x mail:grace@x mail:hopper@x >
             >"
         }
