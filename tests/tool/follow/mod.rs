@@ -188,6 +188,13 @@ impl Follower {
         send(signal, self.running.0.id());
     }
 
+    /// Waits until it has ended by itself, with this exit status.
+    #[track_caller]
+    fn ends_with(&mut self, status: i32) {
+        soon(|| self.running.0.try_wait().unwrap().is_some());
+        assert_eq!(self.running.0.wait().unwrap().code(), Some(status), "{}", self.log());
+    }
+
     /// Sends SIGTERM, and expects a good end.
     fn end(&mut self) {
         self.signal("TERM");
