@@ -362,6 +362,11 @@ fn what_cannot_be_followed_is_refused() {
                 "SET GLOBAL binlog_row_image = FULL",
             ),
             ("SET GLOBAL read_only = ON", "follow the primary", "SET GLOBAL read_only = OFF"),
+            (
+                "SET GLOBAL innodb_flush_log_at_trx_commit = 0",
+                "a crash loses commits",
+                "SET GLOBAL innodb_flush_log_at_trx_commit = 2",
+            ),
             ("ALTER TABLE users ENGINE = Aria", "has the engine Aria", "ALTER TABLE users ENGINE = InnoDB"),
             (
                 "ALTER TABLE users ADD CONSTRAINT f FOREIGN KEY (id) REFERENCES parents (id) ON DELETE CASCADE",
@@ -385,6 +390,20 @@ fn what_cannot_be_followed_is_refused() {
             world.refused(part);
             session.run(undo);
         }
+        let other = MariaDb::start(&["--server-id=2", "--binlog-ignore-db=shop"]);
+        let position = other.session().run("SELECT @@gtid_binlog_pos").concat();
+        session.run(&format!(
+            "SET GLOBAL gtid_slave_pos = '{position}'; CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, \
+             MASTER_USER = 'gate', MASTER_PASSWORD = 'secret', MASTER_USE_GTID = slave_pos; START SLAVE",
+            other.port()
+        ));
+        soon(|| session.run("SHOW GLOBAL STATUS LIKE 'Slaves_running'") == ["Slaves_running\t1"]);
+        world.refused("set log_slave_updates = ON");
+        session.run("STOP SLAVE");
+        other.session().run(USERS);
+        world.configure(&other, USERS_TABLE);
+        world.refused("leaves out the database shop");
+        world.configure(&world.database, USERS_TABLE);
         let text = std::fs::read_to_string(world.path()).unwrap();
         std::fs::write(world.path(), text.replace("\"eventual\"", "\"synchronous\"")).unwrap();
         world.refused("COMMIT of MariaDB cannot wait");

@@ -42,7 +42,7 @@ const LOG_UNREADABLE: u16 = 1236;
 const SAME_ID: u16 = 4052;
 
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'log_bin', 'binlog_format', 'binlog_row_image', \
-    'read_only', 'log_slave_updates', 'wsrep_on', 'innodb_flush_log_at_trx_commit'); SHOW GLOBAL STATUS LIKE 'Slaves_running'; \
+    'read_only', 'log_slave_updates', 'lower_case_table_names', 'wsrep_on', 'innodb_flush_log_at_trx_commit'); SHOW GLOBAL STATUS LIKE 'Slaves_running'; \
     SHOW MASTER STATUS";
 
 /// The log of MariaDB, and a session beside it.
@@ -297,11 +297,16 @@ impl Source for MariaDb {
 
     fn look(&mut self, _: Mode) -> Result<(Lsn, Option<String>)> {
         let rows = self.session.texts(VARIABLES)?;
-        let mut objection = None;
-        let mut end = None;
+        let (mut objection, mut end, mut logs_replicated) = (None, None, true);
         for row in rows {
             let row: Vec<_> = row.into_iter().map(Option::unwrap_or_default).collect();
             match row.as_slice() {
+                [name, value] if name == "log_slave_updates" => logs_replicated = value == "ON",
+                [name, value] if name == "Slaves_running" && value != "0" && !logs_replicated => {
+                    objection.get_or_insert(
+                        "MariaDB is a replica whose log lacks what it replicates: set log_slave_updates = ON and restart it".to_owned(),
+                    );
+                }
                 [name, value] => objection = objection.or(object(name, value)),
                 [file, offset, done, ignored, ..] => {
                     end = Some(place(file, offset.parse()?)?);
@@ -471,6 +476,7 @@ fn object(name: &str, value: &str) -> Option<String> {
             (value == "FULL", "SET GLOBAL binlog_row_image = FULL, also for the sessions that are open")
         }
         "read_only" => (value == "OFF", "follow the primary instead of its replica"),
+        "lower_case_table_names" => (value != "2", "the log has other names of tables than the catalogue"),
         "wsrep_on" => (value == "OFF", "the log of a Galera cluster cannot be followed"),
         "innodb_flush_log_at_trx_commit" => (value != "0", "a crash loses commits that the log has: set it to 1"),
         _ => (true, ""),
