@@ -160,7 +160,8 @@ fn launch(folder: &Path, port: u16, settings: &[String]) -> Child {
 fn command(program: &str, folder: &Path) -> Command {
     let sbin = Path::new("/usr/sbin").join(program);
     let mut command = Command::new(if sbin.is_file() { sbin } else { PathBuf::from(program) });
-    command.current_dir(folder).arg("--no-defaults");
+    // A server that starts deletes the temporary tables in its folder for them, which would be everyone's.
+    command.current_dir(folder).env("TMPDIR", folder).arg("--no-defaults");
     if program != "mariadb-admin" && program != "mariadb" {
         command.arg(format!("--datadir={}", folder.join("data").display()));
         // The server refuses to run as root unless it is told to.
