@@ -196,7 +196,7 @@ fn a_creation_is_carried_with_everything_that_made_it() {
                 ),
                 (
                     "BF.RESERVE low 0.00009 1 EXPANSION 1 SEED 1",
-                    &["BF.INSERT low CAPACITY 1 ERROR 0.00009 EXPANSION 1 SEED 1"],
+                    &["BF.INSERT low CAPACITY 1 ERROR 0.00009 EXPANSION 1 SEED 1 POLICY 2"],
                 ),
                 (
                     "BF.INSERT f CAPACITY 9 SEED 1 ITEMS x",

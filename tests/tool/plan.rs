@@ -55,6 +55,19 @@ fn the_table_shows_each_layer_or_only_the_first_and_last_ones() {
 }
 
 #[test]
+fn a_lookup_reads_two_cache_lines_or_four_in_each_layer() {
+    let lines = |words: &str| {
+        let plan = plan(words, &[]);
+        plan["layers"].as_array().unwrap().iter().map(|layer| layer["lines"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(lines("0.0001 1000"), [2]);
+    assert_eq!(lines("0.000001 1000"), [4]);
+    assert_eq!(lines("0.000001 10 --items 150"), [2, 2, 2, 4], "the first layers have fewer than four blocks");
+    assert_eq!(lines("0.000001 1000 --counting"), [2]);
+    assert_eq!(lines("0.000001 1000 --layout redisbloom"), [21]);
+}
+
+#[test]
 fn a_rate_that_no_filter_can_have_is_replaced_aloud() {
     let highest = "bloomgate: the filter gets a rate of 25%, the highest, instead of 50%\n";
     assert_eq!(run(["plan", "0.5", "1000"]).success().stderr, highest);

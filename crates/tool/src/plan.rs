@@ -4,6 +4,8 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
+use bloomgate_filter::cells::BLOCK_BYTES;
+use bloomgate_filter::geometry::sizing::LOW_RATE;
 use indicatif::{BinaryBytes, HumanCount};
 use redis::Cmd;
 use serde_json::json;
@@ -176,7 +178,14 @@ fn request(options: &Options, words: &[String]) -> Result<Plan> {
 impl Plan {
     /// Returns the maximum number of cache lines that a lookup reads in a layer.
     fn lines(&self, layer: Layer) -> u32 {
-        if self.layout == "native" { 2 } else { layer.hashes }
+        /// Layers of fewer blocks have two per item at any rate.
+        const FOUR_FROM_BYTES: u64 = 4 * BLOCK_BYTES as u64;
+        let may_have_four = matches!(self.kind.as_str(), "scaling" | "nonscaling") && self.rate < LOW_RATE;
+        match self.layout.as_str() {
+            "native" if may_have_four && layer.size_bytes >= FOUR_FROM_BYTES => 4,
+            "native" => 2,
+            _ => layer.hashes,
+        }
     }
 
     fn table(&self) -> Result<String> {

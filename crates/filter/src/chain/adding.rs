@@ -1,14 +1,14 @@
 //! Adds to a chain, one by one and in batches, and its growth. The rules of each kind choose between these ways of adding.
 
 use super::Chain;
-use super::layer::{Layer, Prefetch};
+use super::layer::{Layer, PREFETCH_FROM_BYTES, Prefetch};
 use super::lookup::{contains_in, contains_one_apart, exact_hashes};
 use super::rules::{HashOf, Rules, check_layer};
 use crate::error::Error;
 use crate::geometry::{Counting, Geometry, LayerDescription, Pends as _};
 use crate::hash::HashBatch;
 use crate::host::Ceiling;
-use crate::mask::Mask;
+use crate::mask::{BATCH, Mask};
 
 /// How the filters of a kind add and delete: which of the ways below they take.
 pub trait Changes: Rules {
@@ -232,14 +232,37 @@ impl<R: Rules> Chain<R> {
 /// Returns whether the batch is done; if not, the item at `added.done` is new and the layer is full.
 #[inline]
 fn add_until_full<G: Geometry>(newest: &mut Layer<G>, hashes: &[G::Hash], wanted: Mask, added: &mut Added) -> bool {
-    newest.prefetch(hashes, wanted);
-    let probes = newest.probes(hashes);
+    match newest.geometry().usual() {
+        Some(geometry) => add_until_full_in(geometry, newest, hashes, wanted, added),
+        None => add_until_full_in(newest.geometry(), newest, hashes, wanted, added),
+    }
+}
+
+/// Adds like [`add_until_full`], in a layer of this geometry. Inlined, so that it is compiled for the usual geometry and for others.
+#[inline(always)]
+fn add_until_full_in<G: Geometry>(
+    geometry: G,
+    newest: &mut Layer<G>,
+    hashes: &[G::Hash],
+    wanted: Mask,
+    added: &mut Added,
+) -> bool {
+    let mut probes = [G::Probe::default(); BATCH];
+    probes.iter_mut().zip(hashes).for_each(|(probe, hash)| *probe = geometry.probe(*hash));
+    if geometry.size_bytes() > PREFETCH_FROM_BYTES {
+        for (_, probe) in wanted.each_of(&probes) {
+            geometry.prefetch_first(newest.cells(), probe);
+            geometry.prefetch_rest(newest.cells(), probe);
+        }
+    }
     for (index, probe) in probes.iter().enumerate().take(hashes.len()).skip(added.done) {
-        if wanted.contains(index) && !newest.contains(*probe) {
+        let is_in = |cells| geometry.contains_first(cells, *probe) && geometry.contains_rest(cells, *probe);
+        if wanted.contains(index) && !is_in(newest.cells()) {
             if newest.is_full() {
                 return false;
             }
-            newest.insert(*probe);
+            geometry.insert(newest.cells_mut(), *probe);
+            newest.count_one();
             added.new.insert(index);
         }
         added.done = index + 1;

@@ -12,7 +12,7 @@ use crate::mask::{BATCH, Mask};
 use crate::memory::reserve;
 
 /// Smaller layers are in the cache anyway, and prefetching costs time.
-const PREFETCH_FROM_BYTES: u64 = 512 * 1024;
+pub(super) const PREFETCH_FROM_BYTES: u64 = 512 * 1024;
 /// The same limit for one of several layers, which together exceed the first-level cache.
 const PREFETCH_FIRST_FROM_BYTES: u64 = 16 * 1024;
 

@@ -11,7 +11,8 @@
 //! uint   expansion       0 for a fixed filter; always 0 for kind 4
 //! uint   seed            for hash 2, two numbers: the halves of the key
 //! uint   policy          the rules by which the filter is sized: 1, or 2 (`geometry/sizing.rs`). Only filters of kind 1 may have 2:
-//!                        growing ones for up to 128 items, and fixed ones with a rate of 0.02 or more. Version 0.2.0 refuses it
+//!                        those with a rate below 0.0001, growing ones for up to 128 items, and fixed ones with a rate of 0.02 or
+//!                        more. Version 0.2.0 refuses it
 //! kind 6 only:
 //!   uint   window        in seconds; 0 for a rolling ring
 //!   uint   sliding       1 or 0
@@ -30,7 +31,8 @@
 //!   uint   items
 //!   uint   hashes        k
 //!   uint   groups
-//!   uint   blocks        per group, each of 512 bits; for kind 4 of 512 counters of 4 bits, the low half of a byte first
+//!   uint   blocks        per group, each of 512 bits; for kind 4 of 512 counters of 4 bits, the low half of a byte first. Plus 128 if
+//!                        an item has bits in four of them rather than two, which version 0.2.0 refuses
 //! arriving only:
 //!   uint   generation    of the filter that is arriving, below 2^14
 //!   uint   next          number of the next record, counted from 0

@@ -340,6 +340,17 @@ mod tests {
         assert_eq!(bytes[16..46], fields);
         assert_eq!(bytes.len(), 46 + 192);
         assert_eq!(crc32fast::hash(&bytes), 2_443_809_042);
+
+        // The same of a fixed filter at 10^-6: six blocks, of which an item has four.
+        let mut low = BloomFilter::new(1e-6, 100, Scaling::Fixed, 42, &Unlimited).unwrap();
+        low.add(&0u32.to_le_bytes(), &Unlimited).unwrap();
+        let bytes = bytes_of(&Value::from(Filter::from(low)));
+        let rate = 1e-6f64.to_le_bytes();
+        let fields = [&[1, 1][..], &rate, &[100, 0, 42, 2, 1], &rate, &[100, 1, 19, 1, 6 | 128, 1, 0x80, 3]].concat();
+        assert_eq!(bytes[..16], [2u64.to_le_bytes(), 415u64.to_le_bytes()].concat());
+        assert_eq!(bytes[16..47], fields);
+        assert_eq!(bytes.len(), 47 + 384);
+        assert_eq!(crc32fast::hash(&bytes), 2_042_234_690);
     }
 
     #[test]

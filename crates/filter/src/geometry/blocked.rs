@@ -1,14 +1,14 @@
 //! The native layout, a blocked Bloom filter: the shape of a layer, and its lookups and inserts, the positions of an
 //! item's cells, and the operations that only pending adds and only counters have.
 //!
-//! An item's k cells lie in two blocks of 512 cells, and both blocks in one group of at most 4 KiB. With bits, an item costs
-//! two cache misses and one page, where a classic filter costs k of each. In a prototype, on a filter of 1.2 GiB (Zen 5),
-//! lookups in batches took 44-49 ns per item against 55-66 ns for a classic layout at k = 7, and 44-58 ns against 90-106 ns
-//! at k = 14. An add while a snapshot was being saved copied 0.92 pages against 4.2.
+//! An item's k cells lie in two blocks of 512 cells, at low rates in four, and all of them in one group of at most 4 KiB. With
+//! bits, an item costs two or four cache misses and one page, where a classic filter costs k of each. In a prototype with two
+//! blocks, on a filter of 1.2 GiB (Zen 5), lookups in batches took 44-49 ns per item against 55-66 ns for a classic layout at
+//! k = 7, and 44-58 ns against 90-106 ns at k = 14. An add while a snapshot was being saved copied 0.92 pages against 4.2.
 //!
 //! Two blocks rather than one, because the load of a pair of blocks varies less than the load of one block. Uneven load is
 //! why a blocked filter needs more memory than a classic one at the same rate: 1% more at 10^-2, 9% at 10^-6 (Putze,
-//! Sanders, Singler: Cache-, Hash- and Space-Efficient Bloom Filters, 2007, section 3).
+//! Sanders, Singler: Cache-, Hash- and Space-Efficient Bloom Filters, 2007, section 3). With four blocks it is 2% at 10^-6.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -24,6 +24,11 @@ use crate::hash::ItemHash;
 /// The most cells per item that a stored layer may have. Layers that this crate creates have fewer.
 const HASHES_MAX: u32 = 64;
 
+/// The fewest cells per item that a layer with four blocks per item may have: those at [`sizing::LOW_RATE`].
+const LOW_RATE_HASHES_MIN: u32 = 13;
+/// The most blocks of an item.
+const ITEM_BLOCKS_MAX: usize = 4;
+
 /// The shape of a layer of blocks, and the number of cells per item. `BLOCK`: size of a block of 512 cells, in bytes.
 ///
 /// ```
@@ -37,15 +42,17 @@ const HASHES_MAX: u32 = 64;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockedGeometry<const BLOCK: usize> {
-    /// Number of groups. Both blocks of an item lie in one group.
+    /// Number of groups. All blocks of an item lie in one group.
     pub groups: u64,
-    /// Number of blocks per group, from 2 to the number of blocks in a page.
-    pub blocks_per_group: u32,
-    /// Number of cells per item, k, 1 to 64. The first half of them, rounded up, lie in one block, the rest in another.
+    /// Number of blocks per group, at most the number of blocks in a page.
+    pub blocks_per_group: u16,
+    /// Number of different blocks in which the cells of an item lie: 2, or 4 with bits. A group has at least as many.
+    pub blocks_per_item: u16,
+    /// Number of cells per item, k, 1 to 64. The blocks of an item have equal numbers of them, or the first ones one more.
     pub hashes: u32,
 }
 
-/// The shape of a layer of bits: blocks of 64 bytes, 2 to 64 of them per group.
+/// The shape of a layer of bits: blocks of 64 bytes, at most 64 of them per group.
 pub type BlockedBits = BlockedGeometry<BLOCK_BYTES>;
 
 impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
@@ -65,8 +72,28 @@ impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
         Self::with_cells(per_item, capacity, rate)
     }
 
-    /// Returns the geometry of a layer with `per_item` cells per item at a rate.
+    /// Returns the geometry of a layer with `per_item` cells per item at a rate, in two blocks.
     pub fn with_cells(per_item: fn(f64) -> f64, capacity: u64, rate: f64) -> Result<Self, Error> {
+        Self::of(2, sizing::hashes, per_item, capacity, rate)
+    }
+
+    /// Returns the geometry of a layer at a [low rate](sizing::LOW_RATE): with four blocks per item if it has as many, otherwise with
+    /// two.
+    pub fn for_low_rate(capacity: u64, rate: f64) -> Result<Self, Error> {
+        let in_two = Self::for_layer(capacity, rate)?;
+        if in_two.blocks() < ITEM_BLOCKS_MAX as u64 {
+            return Ok(in_two);
+        }
+        Self::of(4, sizing::hashes_in_four, sizing::bits_per_item_in_four, capacity, rate)
+    }
+
+    fn of(
+        blocks_per_item: u16,
+        hashes: fn(f64) -> u32,
+        per_item: fn(f64) -> f64,
+        capacity: u64,
+        rate: f64,
+    ) -> Result<Self, Error> {
         if capacity == 0 {
             return Err(Error::CapacityOutOfRange);
         }
@@ -74,22 +101,27 @@ impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
             return Err(Error::RateOutOfRange);
         }
         let cells = per_item(rate) * sizing::to_f64(capacity);
-        let blocks = sizing::to_u64((cells / sizing::to_f64(BLOCK_CELLS as u64)).ceil()).max(2);
+        let blocks = sizing::to_u64((cells / sizing::to_f64(BLOCK_CELLS as u64)).ceil()).max(blocks_per_item.into());
         let groups = blocks.div_ceil(Self::GROUP_BLOCKS_MAX);
         let blocks_per_group =
             if blocks < Self::WHOLE_PAGES_FROM_BLOCKS { blocks.div_ceil(groups) } else { Self::GROUP_BLOCKS_MAX };
         let geometry = Self {
             groups,
-            blocks_per_group: u32::try_from(blocks_per_group).unwrap_or(u32::MAX),
-            hashes: sizing::hashes(rate),
+            blocks_per_group: u16::try_from(blocks_per_group).unwrap_or(u16::MAX),
+            blocks_per_item,
+            hashes: hashes(rate),
         };
         if geometry.is_sound() { Ok(geometry) } else { Err(Error::SizeOverflow) }
     }
 
     /// Whether a layer can have this geometry. Geometries of snapshots and dumps are checked with it.
     pub fn is_sound(&self) -> bool {
+        // Four cells of a prefix have to lie in the first block.
+        let may_have_four = !BlockArray::<BLOCK>::ARE_COUNTERS && self.hashes >= LOW_RATE_HASHES_MIN;
+        let has_item_blocks = self.blocks_per_item == 2 || self.blocks_per_item == 4 && may_have_four;
         let fields = self.groups >= 1
-            && (2..=Self::GROUP_BLOCKS_MAX).contains(&u64::from(self.blocks_per_group))
+            && has_item_blocks
+            && (self.blocks_per_item.into()..=Self::GROUP_BLOCKS_MAX).contains(&u64::from(self.blocks_per_group))
             && (1..=HASHES_MAX).contains(&self.hashes);
         let size = self
             .groups
@@ -107,6 +139,14 @@ impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
     /// Returns the size of the layer's cells, in bytes.
     pub const fn size_bytes(&self) -> u64 {
         self.blocks().saturating_mul(BLOCK as u64)
+    }
+
+    /// Returns the number of an item's cells in one of its blocks, counted from 0.
+    #[inline]
+    pub(super) const fn hashes_in(&self, block: u32) -> u32 {
+        let blocks = self.blocks_per_item as u32;
+        // Divides by 2 or 4.
+        (self.hashes + blocks - 1 - block) >> (blocks / 2)
     }
 }
 
@@ -139,6 +179,12 @@ where
         self.hashes
     }
 
+    /// Two blocks per item.
+    #[inline(always)]
+    fn usual(self) -> Option<Self> {
+        (self.blocks_per_item == 2).then_some(Self { blocks_per_item: 2, ..self })
+    }
+
     #[inline]
     fn probe(&self, hash: ItemHash) -> BlockedProbe {
         BlockedProbe::of(hash, *self)
@@ -146,27 +192,35 @@ where
 
     #[inline]
     fn prefetch_first(&self, cells: &Self::Cells, probe: BlockedProbe) {
-        cells.prefetch(probe.a, probe.cells_in_a(self.hashes).map(BlockArray::<BLOCK>::byte_of));
+        cells.prefetch(probe.a, self.first_of(probe).map(BlockArray::<BLOCK>::byte_of));
     }
 
     #[inline]
     fn prefetch_rest(&self, cells: &Self::Cells, probe: BlockedProbe) {
-        cells.prefetch(probe.b, probe.cells_in_b(self.hashes).map(BlockArray::<BLOCK>::byte_of));
+        if self.blocks_per_item == 2 {
+            cells.prefetch(probe.rest, self.after_first(probe).map(BlockArray::<BLOCK>::byte_of));
+        } else {
+            self.prefetch_others_of_four(cells, probe);
+        }
     }
 
     #[inline]
     fn contains_first(&self, cells: &Self::Cells, probe: BlockedProbe) -> bool {
-        cells.all_occupied(probe.a, probe.cells_in_a(self.hashes))
+        cells.all_occupied(probe.a, self.first_of(probe))
     }
 
     #[inline]
     fn contains_rest(&self, cells: &Self::Cells, probe: BlockedProbe) -> bool {
-        cells.all_occupied(probe.b, probe.cells_in_b(self.hashes))
+        if self.blocks_per_item == 2 {
+            cells.all_occupied(probe.rest, self.after_first(probe))
+        } else {
+            self.has_others_of_four(cells, probe)
+        }
     }
 
     #[inline]
     fn prefix(hash: ItemHash, hashes: u32) -> Self::Prefix {
-        Prefix::of(BlockedProbe::first_cells(hash, hashes))
+        Prefix::of(ProbeCells { word: hash.h2, left: hashes.div_ceil(2) })
     }
 
     #[inline]
@@ -186,15 +240,19 @@ where
 
     #[inline]
     fn insert(&self, cells: &mut Self::Cells, probe: BlockedProbe) {
-        let mut in_a = probe.cells_in_a(self.hashes);
-        cells.occupy(probe.a, in_a.by_ref());
-        cells.occupy(probe.b, in_a.followed_by(self.hashes / 2));
+        if self.blocks_per_item == 2 {
+            let mut drawn = ProbeCells { word: probe.bits, left: self.hashes.div_ceil(2) };
+            cells.occupy(probe.a, drawn.by_ref());
+            cells.occupy(probe.rest, drawn.followed_by(self.hashes / 2));
+        } else {
+            self.occupy_four(cells, probe);
+        }
     }
 
     fn fullness(&self, cells: &Self::Cells) -> Fullness {
         let are_counters = BlockArray::<BLOCK>::ARE_COUNTERS;
         let sampled = if are_counters { Histogram::sampled_counters } else { Histogram::sampled };
-        Fullness::of_blocks(&sampled(cells.bytes()), self.hashes, self.blocks())
+        Fullness::of_blocks(&sampled(cells.bytes()), self)
     }
 }
 
@@ -203,7 +261,7 @@ where
     BlockArray<BLOCK>: BlockedCells,
 {
     fn fullness_with(&self, cells: &Self::Cells, change: impl Fn(&mut [u8], usize)) -> Fullness {
-        Fullness::of_blocks(&Histogram::sampled_with(cells.bytes(), change), self.hashes, self.blocks())
+        Fullness::of_blocks(&Histogram::sampled_with(cells.bytes(), change), self)
     }
 
     /// Bits, if every group is a page of memory, as in all layers of 256 KiB and more that this crate creates.
@@ -237,85 +295,153 @@ where
     }
 
     fn insert_into_copy(&self, copy: &mut [u8], offset: usize, probe: BlockedProbe) {
-        if let Some(block) = range_of::<BLOCK>(probe.a, offset).and_then(|range| copy.get_mut(range)) {
-            set_bits(block, probe.cells_in_a(self.hashes));
-        }
-        if let Some(block) = range_of::<BLOCK>(probe.b, offset).and_then(|range| copy.get_mut(range)) {
-            set_bits(block, probe.cells_in_b(self.hashes));
+        for (block, its_cells) in self.blocks_of(probe) {
+            if let Some(block) = range_of::<BLOCK>(block, offset).and_then(|range| copy.get_mut(range)) {
+                set_bits(block, its_cells);
+            }
         }
     }
 
     fn copy_contains(&self, copy: &[u8], offset: usize, probe: BlockedProbe) -> bool {
         let block = |block| range_of::<BLOCK>(block, offset).and_then(|range| copy.get(range)).unwrap_or_default();
-        are_set(block(probe.a), probe.cells_in_a(self.hashes)) && are_set(block(probe.b), probe.cells_in_b(self.hashes))
+        self.blocks_of(probe).all(|(number, its_cells)| are_set(block(number), its_cells))
     }
 }
 
-// Which cells an item has in the native layout: two blocks of one group, and its k cells in them.
+// Which cells an item has in the native layout: two or four blocks of one group, and its k cells in them.
 // These positions are frozen: a stored filter must find its items in every later version. Bits and counters have the same
 // positions.
 
 /// 2^64 divided by the golden ratio, an odd number: a multiplication by it carries every bit of a word towards the top.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+/// [`GOLDEN`] to the powers 0, 1, 2 ...
+const POWERS: [u64; HASHES_MAX as usize + 1] = {
+    let mut powers = [1; HASHES_MAX as usize + 1];
+    let (mut rest, mut power) = (powers.as_mut_slice(), 1u64);
+    while let [next, others @ ..] = rest {
+        *next = power;
+        power = power.wrapping_mul(GOLDEN);
+        rest = others;
+    }
+    powers
+};
 
-/// The position of an item in a layer: two blocks of one group, and the cells in them.
+/// The position of an item in a layer: two or four blocks of one group, and what the cells in them are drawn from.
 ///
 /// ```
 /// use bloomgate_filter::geometry::{BlockedBits, Geometry as _};
 /// use bloomgate_filter::hash::ItemHash;
 ///
-/// let layer = BlockedBits { groups: 1000, blocks_per_group: 64, hashes: 7 };
+/// let layer = BlockedBits { groups: 1000, blocks_per_group: 64, blocks_per_item: 2, hashes: 7 };
 /// let probe = layer.probe(ItemHash::of(b"https://doc.rust-lang.org/std/", 42));
-/// assert_eq!((probe.a, probe.b), (49798, 49827));
-/// assert_eq!(probe.a / 64, probe.b / 64, "one group, so one page");
-/// assert_eq!(probe.cells_in_a(7).map(|cell| cell.index()).collect::<Vec<_>>(), [337, 125, 393, 328]);
-/// assert_eq!(probe.cells_in_b(7).map(|cell| cell.index()).collect::<Vec<_>>(), [235, 414, 328]);
+/// let blocks = layer.blocks_of(probe).map(|(block, cells)| (block, cells.map(|cell| cell.index()).collect()));
+/// assert_eq!(blocks.collect::<Vec<_>>(), [(49798, vec![337, 125, 393, 328]), (49827, vec![235, 414, 328])]);
+/// assert_eq!(49798 / 64, 49827 / 64, "one group, so one page");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockedProbe {
-    /// The block of the first half of the cells, rounded up.
-    pub a: u64,
-    /// The block of the second half: another block of the same group.
-    pub b: u64,
+    /// The first block.
+    a: u64,
+    /// The other block. Of four blocks, the distances from the first to the others, a signed byte each.
+    rest: u64,
     /// What the cells are drawn from.
     bits: u64,
 }
 
 impl BlockedProbe {
-    /// Returns the position of an item. Costs four multiplications, or one where the compiler sees that only `a` is used.
+    /// Returns the position of an item. Costs four multiplications, six for four blocks, or one where the compiler sees that only
+    /// `a` is used.
     #[inline]
-    pub fn of<const BLOCK: usize>(hash: ItemHash, geometry: BlockedGeometry<BLOCK>) -> Self {
+    fn of<const BLOCK: usize>(hash: ItemHash, geometry: BlockedGeometry<BLOCK>) -> Self {
         let blocks = u64::from(geometry.blocks_per_group);
         // Drawing one of all blocks equals drawing a group and then one of its blocks. The remainder is equal as well.
         let (a, rest) = scale(hash.h1, geometry.groups.wrapping_mul(blocks));
         let (group, _) = scale(hash.h1, geometry.groups);
+        let end = (group + 1) * blocks;
+        if geometry.blocks_per_item != 2 {
+            return Self { a, rest: others_of_four(rest, end - a, blocks), bits: hash.h2 };
+        }
         let (step, _) = scale(rest, blocks.wrapping_sub(1));
         let b = a + 1 + step;
-        let end = (group + 1) * blocks;
         let b = if b >= end { b - blocks } else { b };
-        Self { a, b, bits: hash.h2 }
+        Self { a, rest: b, bits: hash.h2 }
+    }
+}
+
+/// Draws the other three of four blocks: one in each of the other quarters of a group of `blocks`, counted from the first block, which is
+/// `left` blocks before the group's end. Returns the distances from the first block to them, a signed byte each.
+#[inline(never)]
+fn others_of_four(mut word: u64, left: u64, blocks: u64) -> u64 {
+    let quarter = blocks / 4;
+    (1..4).fold(0, |distances, number| {
+        let (drawn, rest) = scale(word, quarter);
+        word = rest;
+        let distance = number * quarter + drawn;
+        let distance = if distance >= left { distance.wrapping_sub(blocks) } else { distance };
+        distances << 8 | distance & 0xff
+    })
+}
+
+/// Returns the block that is a signed byte away from another one.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the lowest byte")]
+const fn at_distance(block: u64, distance: u64) -> u64 {
+    block.wrapping_add_signed((distance as u8).cast_signed() as i64)
+}
+
+impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
+    /// Returns the blocks of an item, each with its cells there.
+    pub fn blocks_of(&self, probe: BlockedProbe) -> impl Iterator<Item = (u64, ProbeCells)> {
+        let others = match self.blocks_per_item {
+            2 => [Some((probe.rest, self.after_first(probe))), None, None],
+            _ => self.others_of_four(probe).map(Some),
+        };
+        std::iter::once((probe.a, self.first_of(probe))).chain(others.into_iter().flatten())
     }
 
-    /// Returns the cells in block `a` of an item with `hashes` cells: the same in every layer.
+    /// Returns all of an item's four blocks but the first, each with its cells there.
     #[inline]
-    pub(super) const fn first_cells(hash: ItemHash, hashes: u32) -> ProbeCells {
-        ProbeCells { word: hash.h2, left: hashes.div_ceil(2) }
+    fn others_of_four(&self, probe: BlockedProbe) -> [(u64, ProbeCells); 3] {
+        let (some, more) = (self.hashes / 4, self.hashes % 4);
+        [1u32, 2, 3].map(|number| {
+            let cells = ProbeCells::after(number * some + number.min(more), probe.bits, self.hashes_in(number));
+            (at_distance(probe.a, probe.rest >> (8 * (3 - number))), cells)
+        })
     }
 
-    /// Returns the cells in block `a` of an item with `hashes` cells.
+    /// Returns the cells in the first block of an item.
     #[inline]
-    pub const fn cells_in_a(self, hashes: u32) -> ProbeCells {
-        ProbeCells { word: self.bits, left: hashes.div_ceil(2) }
+    const fn first_of(&self, probe: BlockedProbe) -> ProbeCells {
+        ProbeCells { word: probe.bits, left: self.hashes_in(0) }
     }
 
-    /// Returns the cells in block `b` of an item with `hashes` cells.
+    /// Returns the cells in the second of two blocks of an item.
     #[inline]
-    pub fn cells_in_b(self, hashes: u32) -> ProbeCells {
-        let mut word = self.bits;
-        for _ in 0..hashes.div_ceil(2) {
-            word = word.wrapping_mul(GOLDEN);
+    fn after_first(&self, probe: BlockedProbe) -> ProbeCells {
+        ProbeCells::after(self.hashes.div_ceil(2), probe.bits, self.hashes / 2)
+    }
+}
+
+// The rarer case of four blocks, in functions that are not inlined: in the loops over a batch, they would take registers.
+impl<const BLOCK: usize> BlockedGeometry<BLOCK>
+where
+    BlockArray<BLOCK>: BlockedCells,
+{
+    #[inline(never)]
+    fn prefetch_others_of_four(&self, cells: &BlockArray<BLOCK>, probe: BlockedProbe) {
+        for (block, its_cells) in self.others_of_four(probe) {
+            cells.prefetch(block, its_cells.map(BlockArray::<BLOCK>::byte_of));
         }
-        ProbeCells { word, left: hashes / 2 }
+    }
+
+    #[inline(never)]
+    fn has_others_of_four(&self, cells: &BlockArray<BLOCK>, probe: BlockedProbe) -> bool {
+        self.others_of_four(probe).into_iter().all(|(block, its_cells)| cells.all_occupied(block, its_cells))
+    }
+
+    #[inline(never)]
+    fn occupy_four(&self, cells: &mut BlockArray<BLOCK>, probe: BlockedProbe) {
+        self.blocks_of(probe).for_each(|(block, its_cells)| cells.occupy(block, its_cells));
     }
 }
 
@@ -327,9 +453,16 @@ pub struct ProbeCells {
 }
 
 impl ProbeCells {
+    /// Returns `count` cells that are drawn from a word after `before` others.
+    #[inline]
+    fn after(before: u32, word: u64, count: u32) -> Self {
+        let power = POWERS.get(before as usize).copied().unwrap_or_default();
+        Self { word: word.wrapping_mul(power), left: count }
+    }
+
     /// Returns the `count` cells that are drawn next.
     #[inline]
-    pub(super) const fn followed_by(self, count: u32) -> Self {
+    const fn followed_by(self, count: u32) -> Self {
         Self { word: self.word, left: count }
     }
 }
@@ -411,14 +544,14 @@ pub trait Counting: Geometry {
 impl Counting for BlockedCounters {
     #[inline]
     fn remove(&self, cells: &mut Counters, probe: BlockedProbe) {
-        cells.decrement(probe.a, probe.cells_in_a(self.hashes));
-        cells.decrement(probe.b, probe.cells_in_b(self.hashes));
+        cells.decrement(probe.a, self.first_of(probe));
+        cells.decrement(probe.rest, self.after_first(probe));
     }
 
     #[inline]
     fn least(&self, cells: &Counters, probe: BlockedProbe) -> u8 {
-        let in_a = cells.least(probe.a, probe.cells_in_a(self.hashes));
-        in_a.min(cells.least(probe.b, probe.cells_in_b(self.hashes)))
+        let first = cells.least(probe.a, self.first_of(probe));
+        first.min(cells.least(probe.rest, self.after_first(probe)))
     }
 }
 
@@ -453,7 +586,7 @@ mod tests {
     fn a_layer_has_room_for_its_cells_and_groups_of_at_most_a_page() {
         has_room_in_groups_of_at_most_a_page::<BLOCK_BYTES>(sizing::bits_per_item);
         has_room_in_groups_of_at_most_a_page::<COUNTER_BLOCK_BYTES>(sizing::counters_per_item);
-        let geometry = BlockedCounters { groups: 2, blocks_per_group: 10, hashes: 7 };
+        let geometry = BlockedCounters { groups: 2, blocks_per_group: 10, blocks_per_item: 2, hashes: 7 };
         assert_eq!(BlockedCounters::for_layer(1000, 0.01), Ok(geometry));
         // Counters take four times the memory of bits.
         let bits = BlockedBits::for_layer(1 << 30, 1e-6).unwrap().size_bytes();
@@ -474,28 +607,43 @@ mod tests {
         assert_eq!((smallest.groups, smallest.blocks_per_group, smallest.hashes), (1, 2, 1));
     }
 
-    fn geometry(groups: u64, blocks_per_group: u32, hashes: u32) -> BlockedBits {
-        BlockedBits { groups, blocks_per_group, hashes }
+    fn geometry(groups: u64, blocks_per_group: u16, hashes: u32) -> BlockedBits {
+        BlockedBits { groups, blocks_per_group, blocks_per_item: 2, hashes }
+    }
+
+    /// Returns the blocks of an item, and its cells in each.
+    fn drawn(geometry: BlockedBits, hash: ItemHash) -> Vec<(u64, Vec<usize>)> {
+        let blocks = geometry.blocks_of(geometry.probe(hash));
+        blocks.map(|(block, cells)| (block, cells.map(BlockCell::index).collect())).collect()
     }
 
     /// The formula of the layout, term by term in 128-bit arithmetic.
-    fn formula(hash: ItemHash, groups: u64, g: u64, k: u32) -> (u64, u64, Vec<usize>, Vec<usize>) {
-        let w = u128::from(hash.h1) * u128::from(groups);
-        let group = (w >> 64) as u64;
-        let w = (w % (1 << 64)) * u128::from(g);
-        let a = (w >> 64) as u64;
-        let w = (w % (1 << 64)) * u128::from(g - 1);
-        let mut b = a + 1 + (w >> 64) as u64;
-        if b >= g {
-            b -= g;
-        }
-        let (mut x, mut in_a, mut in_b) = (hash.h2, vec![], vec![]);
-        for i in 0..k {
-            let list = if i < k.div_ceil(2) { &mut in_a } else { &mut in_b };
-            list.push((x >> 55) as usize);
-            x = x.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        }
-        (group * g + a, group * g + b, in_a, in_b)
+    fn formula(hash: ItemHash, geometry: BlockedBits) -> Vec<(u64, Vec<usize>)> {
+        let (g, k) = (u64::from(geometry.blocks_per_group), geometry.hashes);
+        let mut w = u128::from(hash.h1);
+        let mut draw = |range: u64| {
+            let product = (w % (1 << 64)) * u128::from(range);
+            w = product;
+            (product >> 64) as u64
+        };
+        let (group, a) = (draw(geometry.groups), draw(g));
+        let (distances, counts) = if geometry.blocks_per_item == 2 {
+            (vec![1 + draw(g - 1)], vec![k.div_ceil(2), k / 2])
+        } else {
+            let quarters = (1..4).map(|quarter| quarter * (g / 4) + draw(g / 4)).collect();
+            (quarters, (0..4).map(|block| k / 4 + u32::from(block < k % 4)).collect())
+        };
+        let mut x = hash.h2;
+        let mut cells = |count: u32| {
+            let next = |_| {
+                let cell = (x >> 55) as usize;
+                x = x.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                cell
+            };
+            (0..count).map(next).collect()
+        };
+        let blocks = std::iter::once(0).chain(distances).map(|distance| group * g + (a + distance) % g);
+        blocks.zip(counts).map(|(block, count)| (block, cells(count))).collect()
     }
 
     /// Number of hashes that are tried: fewer under miri, which is slow.
@@ -503,17 +651,22 @@ mod tests {
 
     #[test]
     fn a_probe_equals_the_formula() {
+        let in_two = [(1, 2, 1), (1, 2, 7), (1, 3, 10), (5, 63, 13), (64, 64, 18), (1 << 40, 64, 40)];
+        let in_four = [(1, 4, 13), (1, 5, 18), (2, 7, 19), (5, 63, 20), (64, 64, 22), (1 << 40, 64, 53)];
+        let in_two = in_two.map(|(groups, g, k)| geometry(groups, g, k));
+        let in_four = in_four.map(|(groups, g, k)| BlockedBits { blocks_per_item: 4, ..geometry(groups, g, k) });
         for number in 0..HASHES {
             let hash = ItemHash::of(&number.to_le_bytes(), 7);
-            for (groups, g, k) in [(1, 2, 1), (1, 2, 7), (1, 3, 10), (5, 63, 13), (64, 64, 18), (1 << 40, 64, 40)] {
-                let probe = BlockedProbe::of(hash, geometry(groups, g, k));
-                let (a, b, in_a, in_b) = formula(hash, groups, u64::from(g), k);
-                assert_eq!((probe.a, probe.b), (a, b));
-                assert_eq!(probe.cells_in_a(k).map(BlockCell::index).collect::<Vec<_>>(), in_a);
-                assert_eq!(probe.cells_in_b(k).map(BlockCell::index).collect::<Vec<_>>(), in_b);
-                assert_ne!(a, b);
-                assert_eq!(a / u64::from(g), b / u64::from(g), "both blocks in one group");
-                assert!(a.max(b) < groups * u64::from(g));
+            for geometry in in_two.into_iter().chain(in_four) {
+                assert!(geometry.is_sound());
+                let drawn = drawn(geometry, hash);
+                assert_eq!(drawn, formula(hash, geometry), "{geometry:?}");
+                let g = u64::from(geometry.blocks_per_group);
+                let mut blocks: Vec<u64> = drawn.iter().map(|(block, _)| *block).collect();
+                assert!(blocks.iter().all(|block| block / g == blocks[0] / g && *block < geometry.blocks()));
+                blocks.sort_unstable();
+                blocks.dedup();
+                assert_eq!(blocks.len(), usize::from(geometry.blocks_per_item), "different blocks of one group");
             }
         }
     }
@@ -522,58 +675,78 @@ mod tests {
     /// another implementation of the hash.
     #[test]
     fn golden_positions() {
-        type Golden = (&'static [u8], u32, (u64, u32, u32), (u64, u64), &'static [usize], &'static [usize]);
-        let golden: [Golden; 3] = [
+        type Golden = (&'static [u8], u32, BlockedBits, &'static [(u64, &'static [usize])]);
+        let in_four = |geometry| BlockedBits { blocks_per_item: 4, ..geometry };
+        let golden: [Golden; 5] = [
             (
                 b"https://doc.rust-lang.org/std/",
                 42,
-                (1000, 64, 7),
-                (49798, 49827),
-                &[337, 125, 393, 328],
-                &[235, 414, 328],
+                geometry(1000, 64, 7),
+                &[(49798, &[337, 125, 393, 328]), (49827, &[235, 414, 328])],
             ),
-            (b"", 0, (1, 2, 7), (0, 1), &[0, 0, 0, 0], &[0, 0, 0]),
+            (b"", 0, geometry(1, 2, 7), &[(0, &[0, 0, 0, 0]), (1, &[0, 0, 0])]),
             (
                 b"hello",
                 u32::MAX,
-                (3, 5, 18),
-                (3, 4),
-                &[434, 349, 22, 412, 233, 471, 248, 300, 98],
-                &[439, 159, 116, 496, 332, 147, 89, 503, 8],
+                geometry(3, 5, 18),
+                &[(3, &[434, 349, 22, 412, 233, 471, 248, 300, 98]), (4, &[439, 159, 116, 496, 332, 147, 89, 503, 8])],
+            ),
+            (
+                b"https://doc.rust-lang.org/std/",
+                42,
+                in_four(geometry(1000, 64, 22)),
+                &[
+                    (49798, &[337, 125, 393, 328, 235, 414]),
+                    (49821, &[328, 260, 455, 178, 111, 464]),
+                    (49834, &[407, 305, 171, 202, 29]),
+                    (49851, &[261, 230, 89, 429, 178]),
+                ],
+            ),
+            (
+                b"hello",
+                u32::MAX,
+                in_four(geometry(3, 5, 18)),
+                &[
+                    (3, &[434, 349, 22, 412, 233]),
+                    (4, &[471, 248, 300, 98, 439]),
+                    (0, &[159, 116, 496, 332]),
+                    (1, &[147, 89, 503, 8]),
+                ],
             ),
         ];
-        for (item, seed, (groups, g, k), blocks, in_a, in_b) in golden {
-            let probe = BlockedProbe::of(ItemHash::of(item, seed), geometry(groups, g, k));
-            assert_eq!((probe.a, probe.b), blocks, "{item:?}");
-            assert_eq!(probe.cells_in_a(k).map(BlockCell::index).collect::<Vec<_>>(), in_a);
-            assert_eq!(probe.cells_in_b(k).map(BlockCell::index).collect::<Vec<_>>(), in_b);
+        for (item, seed, geometry, expected) in golden {
+            let drawn = drawn(geometry, ItemHash::of(item, seed));
+            let drawn: Vec<_> = drawn.iter().map(|(block, cells)| (*block, cells.as_slice())).collect();
+            assert_eq!(drawn, expected, "{item:?}");
         }
     }
 
     const GROUPS: usize = 67;
-    const GEOMETRY: BlockedBits = BlockedBits { groups: GROUPS as u64, blocks_per_group: 64, hashes: 10 };
+    const GEOMETRY: BlockedBits =
+        BlockedBits { groups: GROUPS as u64, blocks_per_group: 64, blocks_per_item: 2, hashes: 10 };
 
-    fn probes() -> Vec<(ItemHash, BlockedProbe)> {
-        let hashes = (0..if cfg!(miri) { 50u64 } else { 3000 }).map(|item| ItemHash::of(&item.to_le_bytes(), 3));
-        hashes.map(|hash| (hash, GEOMETRY.probe(hash))).collect()
+    fn hashes() -> impl Iterator<Item = ItemHash> {
+        (0..if cfg!(miri) { 50u64 } else { 3000 }).map(|item| ItemHash::of(&item.to_le_bytes(), 3))
     }
 
     #[test]
     fn copies_of_pieces_get_the_bits_that_the_layer_would_get() {
         assert!(GEOMETRY.can_pend() && !BlockedBits { blocks_per_group: 63, ..GEOMETRY }.can_pend());
-        for piece in [4096, 5 * 4096, GROUPS * 4096] {
-            let mut blocks = Blocks::zeroed(GEOMETRY.blocks()).unwrap();
+        let in_four = BlockedBits { blocks_per_item: 4, hashes: 19, ..GEOMETRY };
+        for (geometry, piece) in [4096, 5 * 4096, GROUPS * 4096].iter().flat_map(|&by| [(GEOMETRY, by), (in_four, by)])
+        {
+            let mut blocks = Blocks::zeroed(geometry.blocks()).unwrap();
             let mut pieces = vec![0; GROUPS * 4096];
-            for (hash, probe) in probes() {
-                GEOMETRY.insert(&mut blocks, probe);
+            for (hash, probe) in hashes().map(|hash| (hash, geometry.probe(hash))) {
+                geometry.insert(&mut blocks, probe);
                 for (number, copy) in pieces.chunks_mut(piece).enumerate() {
                     let before = copy.to_vec();
                     let offset = number * piece;
-                    GEOMETRY.insert_into_copy(copy, offset, probe);
-                    let contains = GEOMETRY.copy_contains(copy, offset, probe);
+                    geometry.insert_into_copy(copy, offset, probe);
+                    let contains = geometry.copy_contains(copy, offset, probe);
                     assert_eq!(contains, probe.a * 64 / piece as u64 == number as u64);
                     let bytes = offset..offset + copy.len();
-                    assert!(copy == before || GEOMETRY.h1_range(&bytes).contains(&hash.h1), "{hash:?} {bytes:?}");
+                    assert!(copy == before || geometry.h1_range(&bytes).contains(&hash.h1), "{hash:?} {bytes:?}");
                 }
             }
             assert!(pieces == blocks.bytes());
@@ -584,11 +757,8 @@ mod tests {
     fn a_range_of_h1_has_no_other_groups() {
         for group in 0..GROUPS {
             let range = GEOMETRY.h1_range(&(group * 4096..(group + 1) * 4096));
-            let others = probes()
-                .iter()
-                .filter(|(hash, probe)| range.contains(&hash.h1) && probe.a / 64 != group as u64)
-                .count();
-            assert_eq!(others, 0);
+            let is_other = |hash: &ItemHash| GEOMETRY.probe(*hash).a / 64 != group as u64;
+            assert_eq!(hashes().filter(|hash| range.contains(&hash.h1) && is_other(hash)).count(), 0);
         }
         assert_eq!(GEOMETRY.h1_range(&(0..GROUPS * 4096)), 0..=u64::MAX);
     }
@@ -596,12 +766,9 @@ mod tests {
     /// Counters have the positions of bits. They are frozen.
     #[test]
     fn golden_counters() {
-        let geometry = BlockedCounters { groups: 3, blocks_per_group: 5, hashes: 18 };
+        let geometry = BlockedCounters { groups: 3, blocks_per_group: 5, blocks_per_item: 2, hashes: 18 };
         let probe = geometry.probe(ItemHash::of(b"hello", u32::MAX));
-        assert_eq!(
-            probe,
-            BlockedBits { groups: 3, blocks_per_group: 5, hashes: 18 }.probe(ItemHash::of(b"hello", u32::MAX))
-        );
+        assert_eq!(probe, self::geometry(3, 5, 18).probe(ItemHash::of(b"hello", u32::MAX)));
         let mut counters = Counters::zeroed(geometry.blocks()).unwrap();
         geometry.insert(&mut counters, probe);
         let mut expected = vec![0u8; 15 * 256];
@@ -617,7 +784,7 @@ mod tests {
 
     #[test]
     fn impossible_shapes_are_refused() {
-        let sound = BlockedCounters { groups: 1, blocks_per_group: 16, hashes: 7 };
+        let sound = BlockedCounters { groups: 1, blocks_per_group: 16, blocks_per_item: 2, hashes: 7 };
         let check = |geometry| Geometry::check(&LayerDescription { rate: 0.01, capacity: 10, items: 0, geometry });
         assert_eq!(check(sound), Ok(()));
         for geometry in [

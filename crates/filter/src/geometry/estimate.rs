@@ -3,6 +3,7 @@
 //!
 //! Logarithms come from `libm`, as in `sizing.rs`, so every machine computes the same numbers.
 
+use super::BlockedGeometry;
 use super::sizing::to_f64;
 use crate::cells::{BLOCK_CELLS, Histogram};
 
@@ -18,11 +19,12 @@ pub struct Fullness {
 }
 
 impl Fullness {
-    /// Estimates a layer of `blocks` blocks, of which the histogram covers all or a sample.
-    pub fn of_blocks(histogram: &Histogram, hashes: u32, blocks: u64) -> Self {
+    /// Estimates a layer of blocks, of which the histogram covers all or a sample.
+    pub fn of_blocks<const BLOCK: usize>(histogram: &Histogram, geometry: &BlockedGeometry<BLOCK>) -> Self {
         let ones: f64 = each(histogram).map(|(ones, blocks)| to_f64(ones) * to_f64(blocks)).sum();
         let cells = to_f64(histogram.blocks().max(1)) * to_f64(BLOCK_CELLS as u64);
-        Self { fill: ones / cells, items: items(histogram, hashes, blocks), rate: rate_now(histogram, hashes) }
+        let items = items(histogram, geometry.hashes, geometry.blocks());
+        Self { fill: ones / cells, items, rate: rate_now(histogram, geometry) }
     }
 
     /// Estimates a flat array of `modulus` bits, `looked_at` of which were read (same source, for one array). All but `apart`
@@ -58,13 +60,13 @@ pub fn items(histogram: &Histogram, hashes: u32, blocks: u64) -> f64 {
     sum / f64::from(hashes) * (to_f64(blocks) / to_f64(counted))
 }
 
-/// Estimates the false positive rate of a layer, 0 to 1: the chance that all bits of an absent item are set in two blocks, half
-/// of them, rounded up, in one block and the rest in the other.
+/// Estimates the false positive rate of a layer, 0 to 1: the chance that all bits of an absent item are set in its blocks.
 ///
-/// Assumes that the two blocks, which are in the same group, are filled independently. The loads of groups are nearly equal,
+/// Assumes that these blocks, which are in the same group, are filled independently. The loads of groups are nearly equal,
 /// and `tests/figures/estimates.rs` bounds the error: at 1e-2 and 1e-4 and capacities of at least 10,000, at most 5% of the rate
 /// in a layer that is at least half full, and 15% in a quarter-full one, whose rate is at most a thousandth of the requested one.
-pub fn rate_now(histogram: &Histogram, hashes: u32) -> f64 {
+/// With four blocks per item, at 1e-6, 8% in a full layer, 20% in a half-full and 35% in a quarter-full one.
+pub fn rate_now<const BLOCK: usize>(histogram: &Histogram, geometry: &BlockedGeometry<BLOCK>) -> f64 {
     let blocks = to_f64(histogram.blocks().max(1));
     let all_set = |bits: u32| {
         let chances = each(histogram).map(|(ones, blocks)| {
@@ -73,7 +75,7 @@ pub fn rate_now(histogram: &Histogram, hashes: u32) -> f64 {
         });
         chances.sum::<f64>() / blocks
     };
-    all_set(hashes.div_ceil(2)) * all_set(hashes / 2)
+    (0..geometry.blocks_per_item.into()).map(|block| all_set(geometry.hashes_in(block))).product()
 }
 
 /// The longest period that [`by_coincidence`] considers: in a half-full array, longer ones add less than a hundredth.
@@ -142,19 +144,22 @@ fn each(histogram: &Histogram) -> impl Iterator<Item = (u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::geometry::BlockedBits;
+
+    const LAYER: BlockedBits = BlockedBits { groups: 1, blocks_per_group: 64, blocks_per_item: 2, hashes: 7 };
 
     #[test]
     fn an_empty_layer_has_no_items_and_rate_zero() {
         for histogram in [Histogram::empty(), Histogram::of(&[0; 4096])] {
             assert_eq!(items(&histogram, 7, 64), 0.0);
-            assert_eq!(rate_now(&histogram, 7), 0.0);
+            assert_eq!(rate_now(&histogram, &LAYER), 0.0);
         }
     }
 
     #[test]
     fn a_full_layer_has_finite_estimates_and_rate_one() {
         let full = Histogram::of(&[255; 4096]);
-        assert_eq!(rate_now(&full, 7), 1.0);
+        assert_eq!(rate_now(&full, &LAYER), 1.0);
         let most = items(&full, 7, 64);
         assert!((most - 64.0 * 512.0 * libm::log(512.0) / 7.0).abs() < 1e-6, "{most}");
         assert_eq!(items(&full, 7, 128), 2.0 * most, "a sample stands for the whole");
@@ -205,10 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_the_product_of_both_halves() {
+    fn a_rate_is_the_product_of_all_blocks() {
         // Half the blocks have a quarter of their bits, the others three quarters.
         let bytes: Vec<u8> = [0x11, 0x77].into_iter().flat_map(|byte| [byte; 64]).collect();
         let mean = |bits: i32| f64::midpoint(0.25f64.powi(bits), 0.75f64.powi(bits));
-        assert!((rate_now(&Histogram::of(&bytes), 7) - mean(4) * mean(3)).abs() < 1e-15);
+        let now = |geometry| rate_now(&Histogram::of(&bytes), &geometry);
+        assert!((now(LAYER) - mean(4) * mean(3)).abs() < 1e-15);
+        let four = BlockedBits { blocks_per_item: 4, hashes: 18, ..LAYER };
+        assert!((now(four) - mean(5).powi(2) * mean(4).powi(2)).abs() < 1e-15);
     }
 }

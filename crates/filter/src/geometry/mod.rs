@@ -67,6 +67,12 @@ pub trait Geometry: Copy + PartialEq + Debug {
     fn modulus(&self) -> u64;
     /// Returns the number of cells per item, k.
     fn hashes(&self) -> u32;
+    /// Returns this geometry with what is usual as a constant, so that a loop over a batch is compiled without the branches for what is
+    /// not. `None` if it is unusual.
+    #[inline(always)]
+    fn usual(self) -> Option<Self> {
+        Some(self)
+    }
     /// Returns the position of an item.
     fn probe(&self, hash: Self::Hash) -> Self::Probe;
     /// Prefetches the cells that a lookup tests first.

@@ -20,7 +20,7 @@ pub const SEED_MIN: u32 = 256;
 /// The two halves of an item's 128-bit hash, the same for every layer of a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ItemHash {
-    /// Low half: selects the group and the two blocks.
+    /// Low half: selects the group and the blocks in it.
     pub h1: u64,
     /// High half: selects the bits inside the blocks.
     pub h2: u64,

@@ -2,9 +2,16 @@
 
 use bloomgate_filter::geometry::BlockedGeometry;
 
+/// Returns the number of an item's cells in one of its blocks, counted from 0.
+pub fn hashes_in<const BLOCK: usize>(geometry: BlockedGeometry<BLOCK>, block: u32) -> u32 {
+    let blocks = u32::from(geometry.blocks_per_item);
+    geometry.hashes / blocks + u32::from(block < geometry.hashes % blocks)
+}
+
 /// A model of the layout that is independent of the code under test, except for the geometry. The numbers of items that share
 /// two blocks of a group, and of the others in each block, are Poisson distributed, and their bits are uniform in a block. It
-/// is slightly too high for a layer of few groups, where a group cannot get more items than there are.
+/// is slightly too high for a layer of few groups, where a group cannot get more items than there are. With four blocks per item, each
+/// group gets its part of all items by chance, and each block its part of those.
 pub struct Model {
     /// At [m][j]: the probability that j bits of an item are set in a block after m draws.
     all_set: Vec<[f64; Self::BITS + 1]>,
@@ -40,6 +47,9 @@ impl Model {
 
     /// Returns the rate of a layer to which this many distinct items were offered.
     pub fn rate_offered<const BLOCK: usize>(&self, items: f64, geometry: BlockedGeometry<BLOCK>) -> f64 {
+        if geometry.blocks_per_item == 4 {
+            return self.rate_in_four(items, geometry);
+        }
         let (in_a, in_b) = (geometry.hashes.div_ceil(2) as usize, geometry.hashes as usize / 2);
         // Items with their first bits in one block and the others in another, and the other items of each block.
         let load = items / geometry.blocks() as f64;
@@ -66,6 +76,32 @@ impl Model {
         rate
     }
 
+    fn rate_in_four<const BLOCK: usize>(&self, items: f64, geometry: BlockedGeometry<BLOCK>) -> f64 {
+        let in_block = 4.0 / f64::from(geometry.blocks_per_group);
+        let (some, part) = (geometry.hashes / 4, f64::from(geometry.hashes % 4) / 4.0);
+        // At [m]: the chances that `some` bits, and one more, are set in a block with m items.
+        let mut all_set: Vec<[f64; 2]> = Vec::new();
+        let mut chances = |items: usize| {
+            while all_set.len() <= items {
+                let items = all_set.len();
+                let more = binomial(items, part);
+                let thrown = |more: usize| &self.all_set[(items * some as usize + more).min(Self::THROWN)];
+                let mean = |asked: u32| more.iter().map(|(more, chance)| chance * thrown(*more)[asked as usize]).sum();
+                all_set.push([some, some + 1].map(mean));
+            }
+            all_set[items]
+        };
+        let mut rate = 0.0;
+        for (in_group, probability) in binomial(items.round() as usize, 1.0 / geometry.groups as f64) {
+            let mut set = [0.0; 2];
+            for (items, chance) in binomial(in_group, in_block) {
+                set.iter_mut().zip(chances(items)).for_each(|(sum, set)| *sum += chance * set);
+            }
+            rate += (0..4).fold(probability, |all, block| all * set[(hashes_in(geometry, block) - some) as usize]);
+        }
+        rate
+    }
+
     /// Returns the rate of a layer that counts this many items. Items mistaken for members are not counted.
     pub fn rate<const BLOCK: usize>(&self, items: u64, geometry: BlockedGeometry<BLOCK>) -> f64 {
         const STEPS: u32 = 8;
@@ -78,6 +114,32 @@ impl Model {
         }
         self.rate_offered(offered, geometry)
     }
+}
+
+/// Returns the numbers of successes in this many trials that matter, each with its probability.
+fn binomial(trials: usize, chance: f64) -> Vec<(usize, f64)> {
+    let (mean, deviation) = (trials as f64 * chance, (trials as f64 * chance * (1.0 - chance)).sqrt());
+    if deviation == 0.0 {
+        return vec![(mean as usize, 1.0)];
+    }
+    let middle = mean as usize;
+    let odds = chance / (1.0 - chance);
+    // From the middle outwards, relative to it.
+    let up = |number: usize| (trials - number) as f64 / (number + 1) as f64 * odds;
+    let far = (10.0 * deviation) as usize + 10;
+    let mut found = vec![(middle, 1.0)];
+    let mut relative = 1.0;
+    for number in middle..trials.min(middle + far) {
+        relative *= up(number);
+        found.push((number + 1, relative));
+    }
+    relative = 1.0;
+    for number in (middle.saturating_sub(far)..middle).rev() {
+        relative /= up(number);
+        found.push((number, relative));
+    }
+    let sum: f64 = found.iter().map(|(_, relative)| relative).sum();
+    found.into_iter().map(|(number, relative)| (number, relative / sum)).collect()
 }
 
 /// Returns the probabilities of 0, 1, 2 ..., as far as they matter.

@@ -119,7 +119,7 @@ fn golden_bytes() {
     // bytes of the counters.
     assert_eq!(numbers, [1, 4, 1, rate, 100, 0, 4242, 1, 1, rate, 100, 3, 7, 1, 2, 512]);
     // A test of the geometry fixes the positions of counters.
-    let geometry = BlockedCounters { groups: 1, blocks_per_group: 2, hashes: 7 };
+    let geometry = BlockedCounters { groups: 1, blocks_per_group: 2, blocks_per_item: 2, hashes: 7 };
     let mut counters = Counters::zeroed(2).unwrap();
     (0..3).for_each(|_| geometry.insert(&mut counters, geometry.probe(ItemHash::of(b"hello", 4242))));
     assert!(bytes[128..] == *counters.bytes());
