@@ -12,13 +12,14 @@
 //!                      --WAIT------> the others wait for that value
 //! ```
 //!
-//! The example creates a table in SQLite and looks up rows in each way; nine in ten do not exist. The guard is that of the crate
-//! `bloomgate-client`. The argument is the URL of a server with the module (its key `known-pages` is replaced):
+//! The example creates a table in SQLite and looks up rows in each way, on this machine and with a network to the server; nine in ten do not
+//! exist. The guard is that of the crate `bloomgate-client`. The argument is the URL of a server with the module (its key `known-pages` is replaced):
 //!
 //! ```text
 //! cargo run --release -p bloomgate-tool --example guard_database redis://127.0.0.1:6379
 //! ```
 
+mod network;
 mod pages;
 mod ways;
 
@@ -35,6 +36,7 @@ use bloomgate_client::{Durability, Filter, Guard, GuardOptions, Options, fill_fi
 use indicatif::{BinaryBytes, HumanCount};
 use redis::Client;
 
+use network::{ROUND_TRIP, through_network};
 use pages::{Pages, QUERIES};
 use ways::{ROUND_TRIPS, ServiceClient, Way, read};
 
@@ -72,9 +74,6 @@ fn run() -> Result<()> {
     let file = folder.path().join("pages.sqlite");
     let known = pages::fill_table(&file)?;
     println!("table      {} rows in SQLite; each query is slowed down by {:?}", count(known.len()), pages::QUERY);
-    for urls in known.iter().collect::<Vec<_>>().chunks(BATCH) {
-        ways::empty_caches(&mut redis, urls)?;
-    }
     let filter_bytes = fill(&bloomgate, &known)?;
     println!("filter     {} for all ids, at a requested rate of {}%", BinaryBytes(filter_bytes), 100.0 * ERROR_RATE);
     let lookups = make_lookups(&known);
@@ -86,10 +85,19 @@ fn run() -> Result<()> {
         count(lookups.len() - existing),
     );
     println!();
-    let guard = Guard::new(&bloomgate, FILTER, GuardOptions::default())?;
-    compare(&client, &guard, &file, &lookups, &known)?;
-    println!();
-    write_rows(&guard, &file)?;
+    for (place, client) in [
+        ("on this machine".to_owned(), client.clone()),
+        (format!("with a network ({ROUND_TRIP:?} there and back)"), through_network(&client)?),
+    ] {
+        for urls in known.iter().collect::<Vec<_>>().chunks(BATCH) {
+            ways::empty_caches(&mut redis, urls)?;
+        }
+        println!("{place}");
+        let guard = Guard::new(&bloomgate_client::Client::of(client.clone()), FILTER, GuardOptions::default())?;
+        compare(&client, &guard, &file, &lookups, &known)?;
+        println!();
+    }
+    write_rows(&Guard::new(&bloomgate, FILTER, GuardOptions::default())?, &file)?;
     println!("lost       0 of the {} lookups for rows that exist, in each way", count(existing));
     Ok(())
 }

@@ -58,8 +58,31 @@ struct Pool {
 
 #[derive(Default)]
 struct State {
-    idle: Vec<Connection>,
+    idle: Vec<Limited>,
     open: usize,
+    /// How many callers wait for a connection.
+    callers: usize,
+}
+
+/// A connection, and the time limit that its socket has for a reply. To set it for each command would take two system calls.
+struct Limited {
+    connection: Connection,
+    limit: Duration,
+}
+
+impl Limited {
+    /// Sets the time limits: `left` to send, and to receive a reply after `wait` in the server. A limit that is longer by a twentieth stays.
+    fn set_limit(&mut self, left: Duration, wait: Duration) -> Result<(), RedisError> {
+        // No socket has a time limit of 0.
+        let left = left.max(Duration::from_millis(1));
+        let limit = left.saturating_add(wait);
+        if self.limit < limit || self.limit > limit + limit / 20 {
+            self.connection.set_write_timeout(Some(left))?;
+            self.connection.set_read_timeout(Some(limit))?;
+            self.limit = limit;
+        }
+        Ok(())
+    }
 }
 
 impl std::fmt::Debug for Pool {
@@ -87,7 +110,7 @@ impl Pool {
 /// A place among the open connections of a pool, and the connection in it unless that is being opened or was lost.
 struct Place {
     pool: Arc<Pool>,
-    connection: Option<Connection>,
+    connection: Option<Limited>,
 }
 
 impl Drop for Place {
@@ -97,8 +120,11 @@ impl Drop for Place {
             Some(connection) => state.idle.push(connection),
             None => state.open -= 1,
         }
+        let has_callers = state.callers > 0;
         drop(state);
-        self.pool.changed.notify_one();
+        if has_callers {
+            self.pool.changed.notify_one();
+        }
     }
 }
 
@@ -174,7 +200,9 @@ impl Client {
             if left.is_zero() {
                 return Err(in_use());
             }
+            state.callers += 1;
             state = self.pool.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state.callers -= 1;
         }
     }
 
@@ -189,21 +217,19 @@ impl Client {
         let begun = Instant::now();
         let mut place = self.take(begun)?;
         // A connection with an error stays out of the pool: replies may still arrive on it.
-        let mut connection = match place.connection.take() {
-            Some(connection) => connection,
+        let mut limited = match place.connection.take() {
+            Some(limited) => limited,
             None => {
                 #[cfg(feature = "tls")]
                 choose_provider(&self.settings.redis);
-                self.settings.redis.get_connection_with_timeout(self.left(begun))?
+                let connection = self.settings.redis.get_connection_with_timeout(self.left(begun))?;
+                Limited { connection, limit: Duration::ZERO }
             }
         };
-        // No socket has a time limit of 0.
-        let left = self.left(begun).max(Duration::from_millis(1));
-        connection.set_write_timeout(Some(left))?;
-        connection.set_read_timeout(Some(left.saturating_add(wait.unwrap_or_default())))?;
-        let result = commands.query(&mut connection);
+        limited.set_limit(self.left(begun), wait.unwrap_or_default())?;
+        let result = commands.query(&mut limited.connection);
         match &result {
-            Ok(_) => place.connection = Some(connection),
+            Ok(_) => place.connection = Some(limited),
             // The server may have restarted, and the others would fail, too.
             Err(error) if error.is_connection_dropped() => self.pool.close_idle(),
             Err(_) => {}
