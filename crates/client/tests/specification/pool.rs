@@ -28,6 +28,20 @@ fn one_call_fails_if_all_connections_are_lost() {
     assert!(seen.exists("a").unwrap());
 }
 
+#[test]
+fn a_caller_that_waits_gets_the_connection_that_becomes_free() {
+    let server = Server::start(&servers()[0]);
+    let client = Client::open(format!("redis://127.0.0.1:{}", server.port)).unwrap().with_connections(1);
+    // Nobody who is woken waits for that long.
+    let seen = Filter::new(&client.with_timeout(Duration::from_secs(60)), "seen");
+    seen.add("a").unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..100).for_each(|_| assert!(seen.exists("a").unwrap())));
+        }
+    });
+}
+
 /// If each of many callers waited for an attempt of its own, one after the other, the last would wait for a very long time.
 #[test]
 fn callers_share_a_failed_attempt_to_connect() {
