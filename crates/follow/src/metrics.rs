@@ -1,5 +1,5 @@
 //! The follower's metrics. The follower's thread writes them, another serves them, so that they are readable while the follower
-//! waits for PostgreSQL or the server.
+//! waits for the database or the server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub struct Metrics {
     /// The replication slot, a label of every sample: the followers of a slot take turns.
     slot: String,
     state: AtomicU8,
-    /// The end of the log, as PostgreSQL has told it.
+    /// The end of the log, as the database has told it.
     log_end: AtomicU64,
     confirmed: AtomicU64,
     waiting: AtomicU64,

@@ -238,7 +238,7 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// Returns the end of the log, as far as PostgreSQL has told it.
+    /// Returns the end of the log, as far as the source has told it.
     pub fn end(&self) -> Lsn {
         self.waiting.back().map_or(self.told, |last| last.end.max(self.told))
     }

@@ -272,7 +272,7 @@ fn another_log_is_noticed() {
         session.run("DELETE FROM users WHERE id = 1; DELETE FROM users WHERE id = 2");
         agrees(client, session);
         follower.end();
-        // A backup is restored, and has as many transactions since.
+        // A backup is restored, and the same number of transactions follows.
         world.database.put_back();
         *session = world.database.session();
         session

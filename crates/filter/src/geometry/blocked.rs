@@ -46,7 +46,7 @@ pub struct BlockedGeometry<const BLOCK: usize> {
     pub groups: u64,
     /// Number of blocks per group, at most the number of blocks in a page.
     pub blocks_per_group: u16,
-    /// Number of different blocks in which the cells of an item lie: 2, or 4 with bits. A group has at least as many.
+    /// Number of different blocks in which the cells of an item lie: 2, or 4 with bits. Every group has that many blocks or more.
     pub blocks_per_item: u16,
     /// Number of cells per item, k, 1 to 64. The blocks of an item have equal numbers of them, or the first ones one more.
     pub hashes: u32,
@@ -77,7 +77,7 @@ impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
         Self::of(2, sizing::hashes, per_item, capacity, rate)
     }
 
-    /// Returns the geometry of a layer at a [low rate](sizing::LOW_RATE): with four blocks per item if it has as many, otherwise with
+    /// Returns the geometry of a layer at a [low rate](sizing::LOW_RATE): with four blocks per item if the layer has four, otherwise with
     /// two.
     pub fn for_low_rate(capacity: u64, rate: f64) -> Result<Self, Error> {
         let in_two = Self::for_layer(capacity, rate)?;

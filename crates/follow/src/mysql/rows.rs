@@ -123,7 +123,7 @@ impl Map {
         Ok(Self { shapes })
     }
 
-    /// Whether the columns are as many as these, and each has a type with which its values can be read.
+    /// Whether there is the same number of columns, and each has a type with which its values can be read.
     pub fn suits(&self, kinds: &[Kind]) -> bool {
         self.shapes.len() == kinds.len() && self.shapes.iter().zip(kinds).all(|(shape, kind)| shape.suits(kind))
     }
