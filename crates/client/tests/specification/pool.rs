@@ -1,10 +1,12 @@
 //! The connections of a client.
 
+use std::io;
 use std::net::TcpListener;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use bloomgate_client::{Client, Filter, aio};
+use bloomgate_client::{Client, Filter, Guard, GuardOptions, aio};
 use tokio::runtime::Builder;
 
 use testing::{Server, eventually, servers};
@@ -40,6 +42,28 @@ fn a_caller_that_waits_gets_the_connection_that_becomes_free() {
             scope.spawn(|| (0..100).for_each(|_| assert!(seen.exists("a").unwrap())));
         }
     });
+}
+
+/// A connection that has waited in the server keeps no long time limit.
+#[test]
+fn a_command_after_a_wait_has_the_usual_time_limit() {
+    let hour = Duration::from_secs(3600);
+    let server = Server::start(&servers()[0]);
+    let mut other = server.connect();
+    other.run("BF.RESERVE {rows} 0.01 100");
+    other.run("BF.ADD {rows} 1");
+    let token = other.run("BF.FETCH {rows} 1 {rows}:1 LEASE 3600000").elements()[1].text();
+    let client = Client::open(format!("redis://127.0.0.1:{}", server.port)).unwrap().with_connections(2);
+    let client = client.with_timeout(Duration::from_secs(3));
+    let rows = Guard::new(&client, "{rows}", GuardOptions { wait: hour, ..GuardOptions::default() }).unwrap();
+    let waiting = thread::spawn(move || rows.get(1, |_| -> io::Result<_> { panic!("nobody loads") }).unwrap());
+    eventually("the caller to wait in the server", || other.info_number("bf_bloom_waiting") == 1);
+    other.run(&format!("BF.FILL {{rows}} 1 {{rows}}:1 {token} VALUE one EX 600"));
+    assert_eq!(waiting.join().unwrap(), Some(b"one".to_vec()));
+    other.run("CLIENT PAUSE 3600000 ALL");
+    let (ended, end) = channel();
+    thread::spawn(move || ended.send(Filter::new(&client, "{rows}").exists("1").is_err()));
+    assert_eq!(end.recv_timeout(Duration::from_secs(60)), Ok(true));
 }
 
 /// If each of many callers waited for an attempt of its own, one after the other, the last would wait for a very long time.
