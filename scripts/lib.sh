@@ -71,6 +71,11 @@ at_least() {
   return 0
 }
 
+# Prints the project's version.
+version() {
+  sed -n '/^\[workspace.package\]/,/^\[.*\]$/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -n 1
+}
+
 # Prints the minimum version of Rust, from Cargo.toml.
 rust_wanted() {
   sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml"
