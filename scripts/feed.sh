@@ -1,18 +1,11 @@
 # shellcheck shell=bash
 # The demonstration of scripts/run --feed, which sources this file: a table with writers that do not know the guard, the
-# follower, and a reader.
-# shellcheck disable=SC2154  # scripts/run sets these variables
+# follower, and a reader. What differs between PostgreSQL and MariaDB is in the first part.
+# shellcheck disable=SC2034,SC2154  # scripts/run sets some of these variables, and reads others
 
-postgres=$(postgres_folder) || fail "PostgreSQL is missing"
-socket=$folder/postgres
-
-# PostgreSQL refuses to run as root. Debian's package makes the user postgres.
-as_postgres=(${with_parent[@]+"${with_parent[@]}"})
-[ "$(id -u)" -ne 0 ] || as_postgres+=(--reuid postgres --regid postgres --clear-groups)
-
-sql() {
-  "$postgres/psql" --host "$socket" --username shop --dbname shop --no-psqlrc --quiet --tuples-only --no-align "$@"
-}
+# The folder of the database's data and socket.
+home=$folder/database
+mkdir "$home"
 
 # within_a_minute WHAT LOG COMMAND...: waits until the command succeeds.
 within_a_minute() {
@@ -25,18 +18,91 @@ within_a_minute() {
   done
 }
 
-start_postgres() {
-  mkdir "$socket"
-  chmod 711 "$folder"
-  [ "$(id -u)" -ne 0 ] || chown postgres "$socket"
-  (cd "$socket" && "${as_postgres[@]}" "$postgres/initdb" -D data -U shop -A trust -E UTF8 --no-locale --no-sync) >"$folder/initdb.log" 2>&1 ||
-    fail "initdb failed; the end of its log:" "$(tail -n 8 "$folder/initdb.log")"
-  (cd "$socket" && exec "${as_postgres[@]}" "$postgres/postgres" -D data -h '' -k "$socket" -c wal_level=logical) \
-    >"$folder/postgres.log" 2>&1 &
-  # shellcheck disable=SC2034  # scripts/run stops it
+# number PLACE: prints a place in a log, which the follower writes as 16/B374D848, as a number.
+number() {
+  echo $((16#${1%/*} << 32 | 16#${1#*/}))
+}
+
+if $mysql; then
+  system=MariaDB client=mariadb execute=-e first=mysql table=users database_signal=TERM
+  mariadbd=$(mariadb_server) || fail "MariaDB is missing"
+  # MariaDB refuses to run as root unless it is told to.
+  as_user=()
+  [ "$(id -u)" -ne 0 ] || as_user=(--user=root)
+  database_port=3400
+  while (: <>"/dev/tcp/127.0.0.1/$database_port") 2>/dev/null; do database_port=$((database_port + 1)); done
+  url_of_database=mysql://gate@127.0.0.1:$database_port/shop
+  follow=(env MYSQL_PWD=secret "$tool" follow)
+  shell=(mariadb --no-defaults --user=root --socket="$home/socket")
+  quiet=(--batch --skip-column-names)
+  rows="SELECT seq, concat('user ', seq) FROM seq_1_to_100000"
+  account="CREATE USER gate@'127.0.0.1' IDENTIFIED BY 'secret';
+GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO gate@'127.0.0.1';
+GRANT SELECT ON shop.users TO gate@'127.0.0.1';"
+  settings="SELECT concat('MariaDB ', substring_index(@@version, '-', 1), ', binlog_format ', @@binlog_format)"
+
+  prepare_database() {
+    mariadb-install-db --no-defaults --datadir="$home/data" ${as_user[@]+"${as_user[@]}"} --skip-test-db \
+      --auth-root-authentication-method=normal
+  }
+
+  run_database() {
+    # A server that starts deletes the temporary tables in its folder for them.
+    TMPDIR=$home exec ${with_parent[@]+"${with_parent[@]}"} "$mariadbd" --no-defaults --datadir="$home/data" \
+      ${as_user[@]+"${as_user[@]}"} --socket="$home/socket" --bind-address=127.0.0.1 --port="$database_port" \
+      --log-bin=binlog --binlog-format=ROW
+  }
+
+  # Prints the end of the log. A file has the bits from 34 on.
+  log_end() {
+    local file offset
+    read -r file offset _ <<<"$(sql -e 'SHOW MASTER STATUS')"
+    echo $((10#${file##*.} << 34 | offset))
+  }
+else
+  system=PostgreSQL client=psql execute=-c first=postgres table=public.users database_signal=INT
+  postgres=$(postgres_folder) || fail "PostgreSQL is missing"
+  # PostgreSQL refuses to run as root. Debian's package makes the user postgres.
+  as_postgres=(${with_parent[@]+"${with_parent[@]}"})
+  if [ "$(id -u)" -eq 0 ]; then
+    as_postgres+=(--reuid postgres --regid postgres --clear-groups)
+    chmod 711 "$folder"
+    chown postgres "$home"
+  fi
+  url_of_database=postgres://gate@${home//\//%2F}/shop
+  follow=("$tool" follow)
+  shell=("$postgres/psql" --host "$home" --username shop --no-psqlrc)
+  quiet=(--quiet --tuples-only --no-align)
+  rows="SELECT id, 'user ' || id FROM generate_series(1, 100000) id"
+  account='CREATE PUBLICATION bloomgate FOR TABLE users;
+CREATE ROLE gate LOGIN REPLICATION;
+GRANT SELECT ON users TO gate;'
+  settings="SELECT 'PostgreSQL ' || current_setting('server_version') || ', wal_level ' || current_setting('wal_level')"
+
+  prepare_database() {
+    "${as_postgres[@]}" "$postgres/initdb" -D data -U shop -A trust -E UTF8 --no-locale --no-sync
+  }
+
+  run_database() {
+    exec "${as_postgres[@]}" "$postgres/postgres" -D data -h '' -k "$home" -c wal_level=logical
+  }
+
+  log_end() {
+    number "$(sql -c 'SELECT pg_current_wal_insert_lsn()')"
+  }
+fi
+
+sql() {
+  "${shell[@]}" "${quiet[@]}" "$@" shop
+}
+
+start_database() {
+  (cd "$home" && prepare_database) >"$folder/prepare.log" 2>&1 ||
+    fail "$system cannot create its data; the end of the log:" "$(tail -n 8 "$folder/prepare.log")"
+  (cd "$home" && run_database) >"$folder/database.log" 2>&1 &
   database=$!
-  within_a_minute "PostgreSQL did not answer" "$folder/postgres.log" \
-    "$postgres/psql" --host "$socket" --username shop --dbname postgres -c 'CREATE DATABASE shop'
+  within_a_minute "$system did not answer" "$folder/database.log" \
+    "${shell[@]}" "$execute" 'CREATE DATABASE shop' "$first"
 }
 
 # reader ID: asks for a row. Sets `token` to the second line of the reply.
@@ -50,38 +116,38 @@ reader() {
 
 # writer STATEMENT: a program that knows nothing of the guard. Returns when the follower has applied the change.
 writer() {
-  say "\$ psql shop -c \"$1\""
-  "$postgres/psql" --host "$socket" --username shop --dbname shop --no-psqlrc -c "$1"
-  written=$(sql -c 'SELECT pg_current_wal_insert_lsn()')
+  say "\$ $client shop $execute \"$1\""
+  "${shell[@]}" "$execute" "$1" shop
+  written=$(log_end)
   within_a_minute "the follower did not apply the change" "$folder/follow.log" applied
 }
 
-# Whether the heartbeat was sent after the last write. Its value is a position in the log.
+# Whether the heartbeat was sent after the last write. Its value is a place in the log.
 applied() {
-  [ "$(sql -c "SELECT '$(ask GET '{users}:feed')'::pg_lsn >= '$written'")" = t ]
+  local heartbeat
+  heartbeat=$(ask GET '{users}:feed')
+  [ -n "$heartbeat" ] && [ "$(number "$heartbeat")" -ge "$written" ]
 }
 
-headline "A database: 100,000 users in PostgreSQL"
-start_postgres
-sql <<'END'
-CREATE TABLE users (id bigint PRIMARY KEY, name text);
-INSERT INTO users SELECT id, 'user ' || id FROM generate_series(1, 100000) id;
-CREATE PUBLICATION bloomgate FOR TABLE users;
-CREATE ROLE gate LOGIN REPLICATION;
-GRANT SELECT ON users TO gate;
+headline "A database: 100,000 users in $system"
+start_database
+sql <<END
+CREATE TABLE users (id bigint PRIMARY KEY, name varchar(100));
+INSERT INTO users $rows;
+$account
 END
-say "PostgreSQL $(sql -c 'SHOW server_version'), wal_level logical, socket in $socket"
+say "$(sql "$execute" "$settings"), data and socket in $home"
 
 headline "The follower: bloomgate follow users.toml"
-say "It fills the filter from the table, then reads PostgreSQL's log and calls BF.CHANGED on behalf of all writers."
+say "It fills the filter from the table, then reads $system's log and calls BF.CHANGED on behalf of all writers."
 cat >"$folder/users.toml" <<END
-database = "postgres://gate@${socket//\//%2F}/shop"
+database = "$url_of_database"
 server   = "$url"
 slot     = "bloomgate"
 mode     = "eventual"
 
 [[table]]
-name      = "public.users"
+name      = "$table"
 filter    = "{users}"
 create    = "0.001 1000000 HASH siphash"
 item      = "{id}"
@@ -91,7 +157,7 @@ END
 say
 cat "$folder/users.toml"
 say
-${with_parent[@]+"${with_parent[@]}"} "$tool" follow "$folder/users.toml" >"$folder/follow.log" 2>&1 &
+${with_parent[@]+"${with_parent[@]}"} "${follow[@]}" "$folder/users.toml" >"$folder/follow.log" 2>&1 &
 follower=$!
 has_heartbeat() {
   ! kill -0 "$follower" 2>/dev/null || [ "$(ask EXISTS '{users}:feed')" = 1 ]
@@ -101,11 +167,11 @@ kill -0 "$follower" 2>/dev/null || fail "the follower ended; its log:" "$(cat "$
 cat "$folder/follow.log"
 
 headline "Readers and a writer that knows nothing of the guard"
-say "A row that does not exist: the guard answers, PostgreSQL is not asked."
+say "A row that does not exist: the guard answers, $system is not asked."
 say
 reader 100001
 say
-say "psql inserts it. The next reader loads it and stores it in the cache (BF.FILL); then it is a hit."
+say "$client inserts it. The next reader loads it and stores it in the cache (BF.FILL); then it is a hit."
 say
 writer "INSERT INTO users VALUES (100001, 'Ada')"
 reader 100001
@@ -113,26 +179,26 @@ say "\$ redis-cli BF.FILL {users} 100001 {users}:100001 $token VALUE Ada EX 600"
 ask BF.FILL '{users}' 100001 '{users}:100001' "$token" VALUE Ada EX 600
 reader 100001
 say
-say "psql changes the row: the cached value is gone, and the next reader loads the new one."
+say "$client changes the row: the cached value is gone, and the next reader loads the new one."
 say
 writer "UPDATE users SET name = 'Grace' WHERE id = 100001"
 reader 100001
 say
-say "psql deletes it."
+say "$client deletes it."
 say
 writer "DELETE FROM users WHERE id = 100001"
 reader 100001
 say
-say "\$ bloomgate follow --status users.toml"
-"$tool" follow --status "$folder/users.toml"
+say "\$ ${follow[*]/$tool/bloomgate} --status users.toml"
+"${follow[@]}" --status "$folder/users.toml"
 
 feed_hints() {
   cat <<END
 In another terminal:
 
-  $postgres/psql -h $socket -U shop shop
+  ${shell[*]} shop
   redis-cli -p $port BF.FETCH {users} 7 {users}:7 WHILE {users}:feed
-  $tool follow --status $folder/users.toml
+  ${follow[*]} --status $folder/users.toml
 
 docs/feed.md explains the configuration and the promises. The follower's log: $folder/follow.log
 

@@ -114,6 +114,11 @@ postgres_folder() {
   [ -n "$newest" ] && say "$newest"
 }
 
+# mariadb_server: prints the path of MariaDB's server, or fails. Debian installs it into /usr/sbin, which is not on everyone's PATH.
+mariadb_server() {
+  PATH=$PATH:/usr/sbin command -v mariadbd
+}
+
 have_nightly() {
   have rustup && rustup run nightly cargo --version >/dev/null 2>&1
 }
