@@ -86,6 +86,8 @@ changed=$(git status --porcelain)
 
 rm -rf "$release" "$packages"/*.{deb,rpm,tar.gz}
 mkdir -p "$release"
+# First, because it fails if the changelog has no section about the version.
+notes "$(version)" >"$release/RELEASE-NOTES.md"
 headline "The module for every Linux"
 install_zig "${library_targets[@]}"
 for triple in "${library_targets[@]}"; do make_library "$triple"; done
@@ -101,7 +103,6 @@ headline "The crates"
 make_crates
 headline "What they are made of"
 for processor in x86_64 aarch64; do make_materials "$processor"; done
-notes "$(version)" >"$release/RELEASE-NOTES.md"
 headline "Checksums"
 (cd "$release" && find . -type f ! -name RELEASE-NOTES.md -printf '%P\n' | sort | xargs sha256sum >"$packages/SHA256SUMS")
 mv "$packages/SHA256SUMS" "$release"

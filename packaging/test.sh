@@ -86,13 +86,7 @@ if have redis-server; then
   sed -n "s|^RUN rm -f /usr/local/lib|rm -f $image/usr/local/lib|p" packaging/Containerfile | sh -e
   words=(--loadmodule "$module")
   for library in "$folder"/*.so; do [ ! -e "$library" ] || words+=(--loadmodule "$library"); done
-  # A server that loaded its modules answers on its socket; one that could not exits.
-  redis-server --port 0 --unixsocket "$image/socket" --dir "$image" --save '' --daemonize no "${words[@]}" >"$image/log" &
-  server=$!
-  until [ -S "$image/socket" ] || ! kill -0 "$server" 2>/dev/null; do sleep 0.1; done
-  redis-cli -s "$image/socket" BF.ADD seen one >/dev/null || fail "the image with Redis 8 does not start: $(tail -n 3 "$image/log")"
-  kill "$server"
-  wait "$server" || true
+  use_in_server redis-server "${words[@]}"
   rm -r "$image"
   say "  packaging/Containerfile: the server starts with the remaining libraries of Redis 8"
 fi
