@@ -420,12 +420,13 @@ func spread(one reply, count int) []reply {
 	answers, isList := one.value.([]any)
 	replies := make([]reply, count)
 	for i := range replies {
-		replies[i] = one
-		if isList {
-			replies[i] = reply{err: unexpected(one.value)}
-		}
-		if i < len(answers) {
+		switch {
+		case i < len(answers):
 			replies[i] = split(answers[i])
+		case isList:
+			replies[i] = reply{err: unexpected(one.value)}
+		default:
+			replies[i] = one
 		}
 	}
 	return replies
