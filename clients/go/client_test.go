@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -338,6 +339,72 @@ func TestScriptedAllGuardsOfAClientWaitOnHalfOfItsConnections(t *testing.T) {
 	}
 	if err := await(t, third); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// With eight fetches under way, the next one is that of a turn.
+func TestScriptedCancelledCallOfATurnGivesItsLeaseUp(t *testing.T) {
+	s := startScript(t, redis.Options{PoolSize: 20})
+	users := s.users()
+	get := func(ctx context.Context, id int) <-chan error {
+		return start(func() error {
+			_, _, err := users.Get(ctx, bloomgate.Int(id), never)
+			return err
+		})
+	}
+	var calls []<-chan error
+	var fetches []*arrival
+	for id := range 8 {
+		calls = append(calls, get(t.Context(), id))
+		fetches = append(fetches, s.nextCommand())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancelled := get(ctx, 17)
+	fetch := s.take(fetch17)
+	cancel()
+	if err := await(t, cancelled); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	s.answer(fetch, list{"load", "token"})
+	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", object{"ok": "OK"})
+	for i, one := range fetches {
+		s.answer(one, list{"absent"})
+		if err := await(t, calls[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestManyCallersShareCommandsAndGetTheirOwnRows(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: emptyServer(t), PoolSize: 64, ReadTimeout: patience})
+	defer func() { _ = rdb.Close() }()
+	client := bloomgate.New(rdb)
+	defer client.Close()
+	const rows, callers, each = 300, 64, 100
+	ids := func(yield func(string) bool) {
+		for id := 0; id < rows && yield(bloomgate.Int(id)); id++ {
+		}
+	}
+	if _, err := bloomgate.FillFilter(t.Context(), client, "users", ids, 1e-9, rows, bloomgate.FillOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	users := bloomgate.NewGuard(client, "users", bloomgate.JSON[int]())
+	var group sync.WaitGroup
+	for caller := range callers {
+		group.Go(func() {
+			for call := range each {
+				id := (caller*each + call*7) % (2 * rows)
+				row, found, err := users.Get(t.Context(), bloomgate.Int(id), func(context.Context) (*int, error) { return &id, nil })
+				if err != nil || found != (id < rows) || found && row != id {
+					t.Errorf("%d: %d, %v, %v", id, row, found, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	stats := rdb.Info(t.Context(), "commandstats").Val()
+	if !regexp.MustCompile(`(?i)cmdstat_bf\.mfetch:calls=\d`).MatchString(stats) {
+		t.Errorf("each call has sent a command of its own:\n%s", stats)
 	}
 }
 

@@ -99,10 +99,12 @@ type fetching struct {
 	// first. Deleting the value instead would not be safe: every caller that has seen it would delete what the first of them has
 	// filled since.
 	replace bool
-	// wait is how long the server may hold the reply back. The caller has taken a slot for that.
+	// wait is how long the server may hold the reply back.
 	wait time.Duration
 	// staleMS replaces the guard's STALE.
 	staleMS *int64
+	// place is the channel in which the caller has taken a place, if any, until the replies have arrived.
+	place chan struct{}
 }
 
 // The events that a guard counts.
@@ -119,6 +121,8 @@ type commands struct {
 	options    options
 	feed       *feedKeys
 	flights    flights
+	alone      chan struct{}
+	turn       turn
 	counts     map[string]*atomic.Uint64
 	noBatches  atomic.Bool
 	background chan struct{}
@@ -142,7 +146,7 @@ type failures struct {
 func newCommands(client *Client, filter string, chosen []Option) (*commands, error) {
 	g := &commands{
 		client: client, filter: filter, options: defaults(), counts: map[string]*atomic.Uint64{}, failing: map[string]failures{},
-		warned: map[string]time.Time{}, background: make(chan struct{}, backgroundLoads),
+		warned: map[string]time.Time{}, background: make(chan struct{}, backgroundLoads), alone: make(chan struct{}, mostAlone),
 	}
 	for _, choose := range chosen {
 		choose(&g.options)
@@ -258,8 +262,8 @@ func (g *commands) fetchOptions(words []any, staleMS int64) []any {
 // are given up.
 func (g *commands) fetch(ctx context.Context, ids []string, how fetching) ([]answer, error) {
 	find := func(ctx context.Context) []answer {
-		if how.wait > 0 {
-			defer func() { <-g.client.slots }()
+		if how.place != nil {
+			defer func() { <-how.place }()
 		}
 		return g.find(ctx, ids, how)
 	}

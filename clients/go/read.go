@@ -138,6 +138,12 @@ func (g *Guard[T]) fetchRow(ctx context.Context, flight *flight, deadline time.T
 // fetchOne fetches the row of a flight.
 func (g *commands) fetchOne(ctx context.Context, flight *flight, how fetching) (*answer, error) {
 	flight.ask()
+	if how.wait == 0 && !how.replace {
+		if !take(g.alone) {
+			return g.fetchInTurn(ctx, flight.id)
+		}
+		how.place = g.alone
+	}
 	answers, err := g.fetch(ctx, []string{flight.id}, how)
 	if err != nil {
 		return nil, err
@@ -167,12 +173,12 @@ func (g *commands) await(ctx context.Context, flight *flight, left time.Duration
 		}
 		return nil, nil
 	}
-	if isCached || !g.takeSlot() {
+	if isCached || !take(g.client.slots) {
 		return nil, sleep(ctx, min(repeat, left), nil)
 	}
 	wait := max(time.Millisecond, min(g.options.wait, left))
 	begun := time.Now()
-	found, err := g.fetchOne(ctx, flight, fetching{wait: wait})
+	found, err := g.fetchOne(ctx, flight, fetching{wait: wait, place: g.client.slots})
 	if err == nil && found.err == nil && found.word == "wait" && time.Since(begun) < wait/2 {
 		// A caller that waits for a lease waits for all of that. Only a back-off is answered earlier.
 		flight.shares.err = &Error{Kind: ErrLoadFailed, IDs: []string{flight.id}}
@@ -181,9 +187,10 @@ func (g *commands) await(ctx context.Context, flight *flight, left time.Duration
 	return found, err
 }
 
-func (g *commands) takeSlot() bool {
+// take takes a place in a channel, if one is free.
+func take(places chan struct{}) bool {
 	select {
-	case g.client.slots <- struct{}{}:
+	case places <- struct{}{}:
 		return true
 	default:
 		return false
