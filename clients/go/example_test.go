@@ -3,6 +3,7 @@ package bloomgate_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"maps"
 	"time"
 
@@ -21,14 +22,17 @@ func ExampleFilter() {
 	defer client.Close()
 
 	seen := bloomgate.NewFilter(client, "seen")
-	fmt.Println(seen.Reserve(ctx, 0.001, 1_000_000, bloomgate.FilterOptions{ExistOK: true}))
+	if _, err := seen.Reserve(ctx, 0.001, 1_000_000, bloomgate.FilterOptions{ExistOK: true}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(seen.Clear(ctx)) // an earlier run may have added items
 
 	fmt.Println(seen.Add(ctx, "https://example.org/"))
 	fmt.Println(seen.Add(ctx, "https://example.org/"))
 	fmt.Println(seen.AddMany(ctx, []string{"a", "b", "a"}))
 	fmt.Println(seen.ExistsMany(ctx, []string{"a", "x"}))
 	// Output:
-	// true <nil>
+	// <nil>
 	// true <nil>
 	// false <nil>
 	// [true true false] <nil>
@@ -48,26 +52,27 @@ func ExampleGuard() {
 	fmt.Println(bloomgate.FillFilter(ctx, client, "users", maps.Keys(table), 0.001, 100_000, siphash))
 	users := bloomgate.NewGuard(client, "users", bloomgate.JSON[User](), bloomgate.TTL(time.Minute), bloomgate.FailSafe(time.Hour))
 
-	find := func(ctx context.Context) (*User, error) {
-		user, found := table["17"]
-		if !found {
+	find := func(id string) func(context.Context) (*User, error) {
+		return func(context.Context) (*User, error) {
+			if user, found := table[id]; found {
+				return &user, nil
+			}
 			return nil, nil
 		}
-		return &user, nil
 	}
-	fmt.Println(users.Get(ctx, bloomgate.Int(17), find))
+	fmt.Println(users.Get(ctx, "17", find("17")))
 	fmt.Println(users.GetMany(ctx, []string{"17", "18"}, func(ctx context.Context, ids []string) (map[string]User, error) {
 		return table, nil // of which only the rows with these ids count
 	}))
-	fmt.Println(users.Changed(ctx, []string{"17"}, func(ctx context.Context) error {
-		table["17"] = User{"Anna"} // the transaction ends in here
+	fmt.Println(users.Changed(ctx, []string{"18"}, func(ctx context.Context) error {
+		table["18"] = User{"Eve"} // the transaction ends in here
 		return nil
 	}))
-	fmt.Println(users.Get(ctx, bloomgate.Int(17), find))
+	fmt.Println(users.Get(ctx, bloomgate.Int(18), find("18")))
 	// Output:
 	// 1 <nil>
 	// {Ann} true <nil>
 	// map[17:{Ann}] <nil>
 	// <nil>
-	// {Anna} true <nil>
+	// {Eve} true <nil>
 }

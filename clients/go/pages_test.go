@@ -82,6 +82,15 @@ func TestThePageHasTheLinesOfTheExamples(t *testing.T) {
 	}
 }
 
+// The examples run here, and then as examples: what the first run leaves in the server does not change what the second one prints.
+func TestTheExamplesRunTwice(t *testing.T) {
+	if _, module := programs(); module == "" {
+		t.Skip("there is no server for the examples")
+	}
+	ExampleFilter()
+	ExampleGuard()
+}
+
 // A server that is away is no reason to fail: the row is read from the database.
 func TestAGuardWithoutAServerReadsFromTheDatabase(t *testing.T) {
 	s := startScript(t, redis.Options{})
