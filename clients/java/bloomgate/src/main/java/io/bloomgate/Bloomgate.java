@@ -73,32 +73,17 @@ public final class Bloomgate implements AutoCloseable {
         return opened;
     }
 
-    /**
-     * Returns a client for the server of a Lettuce client.
-     *
-     * @param client the client, which stays the caller's to shut down
-     * @return a client with the default options
-     */
+    /** Returns a client for the server of a Lettuce client, which stays the caller's to shut down. */
     public static Bloomgate of(RedisClient client) {
         return builder(client).build();
     }
 
-    /**
-     * Returns a client for the cluster of a Lettuce client.
-     *
-     * @param client the client, which stays the caller's to shut down
-     * @return a client with the default options
-     */
+    /** Returns a client for the cluster of a Lettuce client, which stays the caller's to shut down. */
     public static Bloomgate of(RedisClusterClient client) {
         return builder(client).build();
     }
 
-    /**
-     * Returns a client for an address such as {@code redis://localhost:6379}. {@link #close} shuts down what it makes.
-     *
-     * @param uri the address, as Lettuce reads it
-     * @return a client with the default options
-     */
+    /** Returns a client for an address such as {@code redis://localhost:6379}. {@link #close} shuts down what it makes. */
     public static Bloomgate connect(String uri) {
         RedisURI parsed = RedisURI.create(uri);
         Builder builder = new Builder(RedisClient.create(parsed));
@@ -107,12 +92,7 @@ public final class Bloomgate implements AutoCloseable {
         return builder.build();
     }
 
-    /**
-     * Returns a builder of a client with other options.
-     *
-     * @param client a client of Lettuce: a {@link RedisClient} or a {@link RedisClusterClient}
-     * @return a builder with the default options
-     */
+    /** Returns a builder of a client with other options, for a {@link RedisClient} or a {@link RedisClusterClient}. */
     public static Builder builder(AbstractRedisClient client) {
         return new Builder(client);
     }
@@ -141,12 +121,7 @@ public final class Bloomgate implements AutoCloseable {
             this.client = client;
         }
 
-        /**
-         * Sets how long a command may take: 1 s. One that waits in the server may take that much longer.
-         *
-         * @param timeout the time limit
-         * @return this
-         */
+        /** Sets how long a command may take: 1 s. One that waits in the server may take that much longer. */
         public Builder timeout(Duration timeout) {
             this.timeout = timeout;
             return this;
@@ -155,9 +130,6 @@ public final class Bloomgate implements AutoCloseable {
         /**
          * Sets how many further connections may wait inside the server at a time: 16. They are opened when they are needed, and closed
          * a second later.
-         *
-         * @param most their number
-         * @return this
          */
         public Builder waitingConnections(int most) {
             waitingConnections = most;
@@ -166,21 +138,14 @@ public final class Bloomgate implements AutoCloseable {
 
         /**
          * Sets where blocking loaders of asynchronous calls run, and loads that go on in the background: by default in threads of
-         * their own. An executor of virtual threads suits.
-         *
-         * @param executor the executor, which stays the caller's to shut down
-         * @return this
+         * their own. An executor of virtual threads suits. It stays the caller's to shut down.
          */
         public Builder executor(Executor executor) {
             this.executor = executor;
             return this;
         }
 
-        /**
-         * Makes the client. It connects when it is used first.
-         *
-         * @return the client
-         */
+        /** Makes the client. It connects when it is used first. */
         public Bloomgate build() {
             return new Bloomgate(this);
         }

@@ -7,21 +7,15 @@ import java.util.List;
  * {@link IllegalArgumentException}s.
  */
 public class BloomgateException extends RuntimeException {
-    private static final long serialVersionUID = 1;
-
-    private transient List<Boolean> answers = List.of();
+    private List<Boolean> answers = List.of();
 
     BloomgateException(String message, Throwable cause) {
         super(message, cause);
     }
 
-    /**
-     * Returns what is known of a batch that failed.
-     *
-     * @return true or false for each item, or null where the answer is unknown; no elements if it was no batch
-     */
+    /** Returns what is known of a batch that failed: true or false for each item, or null where the answer is unknown. Empty for others. */
     public List<Boolean> answers() {
-        return answers == null ? List.of() : answers;
+        return answers;
     }
 
     BloomgateException withAnswers(List<Boolean> known) {
@@ -31,8 +25,6 @@ public class BloomgateException extends RuntimeException {
 
     /** The server lacks one of bloomgate's commands: it has not loaded the module, or has loaded another one with BF.* commands. */
     public static final class ModuleMissing extends BloomgateException {
-        private static final long serialVersionUID = 1;
-
         ModuleMissing(String message, Throwable cause) {
             super(message, cause);
         }
@@ -40,8 +32,6 @@ public class BloomgateException extends RuntimeException {
 
     /** There is no filter at this key. */
     public static final class FilterMissing extends BloomgateException {
-        private static final long serialVersionUID = 1;
-
         FilterMissing(String message, Throwable cause) {
             super(message, cause);
         }
@@ -49,8 +39,6 @@ public class BloomgateException extends RuntimeException {
 
     /** The key exists already. */
     public static final class FilterExists extends BloomgateException {
-        private static final long serialVersionUID = 1;
-
         FilterExists(String message, Throwable cause) {
             super(message, cause);
         }
@@ -58,8 +46,6 @@ public class BloomgateException extends RuntimeException {
 
     /** A filter that does not grow has reached its capacity. Items before the first null of {@link #answers()} were added. */
     public static final class FilterFull extends BloomgateException {
-        private static final long serialVersionUID = 1;
-
         FilterFull(String message, Throwable cause) {
             super(message, cause);
         }
@@ -67,8 +53,6 @@ public class BloomgateException extends RuntimeException {
 
     /** The filter is still being loaded: the last BF.LOADCHUNK has not arrived yet. */
     public static final class FilterLoading extends BloomgateException {
-        private static final long serialVersionUID = 1;
-
         FilterLoading(String message, Throwable cause) {
             super(message, cause);
         }
@@ -76,8 +60,6 @@ public class BloomgateException extends RuntimeException {
 
     /** The server did not answer in time, or a write did not reach the required replicas, or the disk, in time. */
     public static final class TimedOut extends BloomgateException {
-        private static final long serialVersionUID = 1;
-
         TimedOut(String message) {
             super(message, null);
         }
@@ -85,8 +67,6 @@ public class BloomgateException extends RuntimeException {
 
     /** There is no connection to the server, or it was lost before the reply. The command is not repeated. */
     public static final class Disconnected extends BloomgateException {
-        private static final long serialVersionUID = 1;
-
         Disconnected(String message, Throwable cause) {
             super(message, cause);
         }
@@ -94,8 +74,6 @@ public class BloomgateException extends RuntimeException {
 
     /** A row has no cached value, and its last load failed: the database is not asked again before the back-off ends. */
     public static final class LoadFailed extends BloomgateException {
-        private static final long serialVersionUID = 1;
-
         LoadFailed(byte[] id) {
             super("the row " + Items.text(id) + " has no cached value, and its last load has failed", null);
         }
@@ -106,22 +84,16 @@ public class BloomgateException extends RuntimeException {
      * lease and one time to live. {@link Guard#confirm} with the ids tries again.
      */
     public static final class Unconfirmed extends BloomgateException {
-        private static final long serialVersionUID = 1;
-
-        private final transient List<byte[]> ids;
+        private final List<byte[]> ids;
 
         Unconfirmed(List<byte[]> ids, Throwable cause) {
             super("the change of " + ids.size() + " row(s) could not be confirmed", cause);
             this.ids = ids;
         }
 
-        /**
-         * Returns the ids that are not confirmed, as the bytes of their items.
-         *
-         * @return the ids
-         */
+        /** Returns the ids that are not confirmed, as the bytes of their items. */
         public List<byte[]> ids() {
-            return ids == null ? List.of() : ids;
+            return ids;
         }
     }
 

@@ -20,15 +20,23 @@ interface Connection {
     List<CompletableFuture<Object>> send(List<Command> commands);
 
     /** Opens a connection of its own to the node of a key, for commands that wait in the server. */
-    CompletableFuture<Wire> separate(byte[] key);
+    default CompletableFuture<Wire> separate(byte[] key) {
+        throw new UnsupportedOperationException();
+    }
 
     /** Names the node of a key. */
-    String node(byte[] key);
+    default String node(byte[] key) {
+        return "";
+    }
 
-    boolean isCluster();
+    default boolean isCluster() {
+        return false;
+    }
 
     /** Replaces the connections to the nodes of these commands, because one of them did not answer in time. */
-    void replace(List<Command> commands);
+    default void replace(List<Command> commands) {
+        close();
+    }
 
     /** Closes the connections. Commands without a reply fail. */
     void close();

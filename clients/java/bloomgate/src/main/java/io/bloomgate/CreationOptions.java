@@ -10,11 +10,7 @@ public final class CreationOptions {
 
     private CreationOptions() {}
 
-    /**
-     * Returns the default options.
-     *
-     * @return options to add to
-     */
+    /** Returns the default options. */
     public static CreationOptions defaults() {
         return new CreationOptions();
     }
@@ -28,108 +24,57 @@ public final class CreationOptions {
         return words;
     }
 
-    /**
-     * Sets the factor from one layer's capacity to the next.
-     *
-     * @param factor 0 to 32768; with 0 the filter does not grow
-     * @return this
-     */
+    /** Sets the factor from one layer's capacity to the next, 0 to 32768. With 0 the filter does not grow. */
     public CreationOptions expansion(int factor) {
         return with("EXPANSION", String.valueOf(factor));
     }
 
-    /**
-     * Makes a filter that refuses items when it is full, instead of growing.
-     *
-     * @return this
-     */
+    /** Makes a filter that refuses items when it is full, instead of growing. */
     public CreationOptions nonscaling() {
         return with("NONSCALING");
     }
 
-    /**
-     * Sets the seed. Filters with the same seed can be merged.
-     *
-     * @param seed 0 to 2^32 - 1; for SipHash 32 hexadecimal digits
-     * @return this
-     */
+    /** Sets the seed: 0 to 2^32 - 1, or 32 hexadecimal digits for SipHash. Filters with the same seed can be merged. */
     public CreationOptions seed(String seed) {
         return with("SEED", seed);
     }
 
-    /**
-     * Sets the layout.
-     *
-     * @param layout {@code native} or {@code redisbloom}
-     * @return this
-     */
+    /** Sets the layout: {@code native} or {@code redisbloom}. */
     public CreationOptions layout(String layout) {
         return with("LAYOUT", layout);
     }
 
-    /**
-     * Sets the hash function.
-     *
-     * @param hash {@code murmur3}, or {@code siphash}, which is for untrusted items and allows deletes
-     * @return this
-     */
+    /** Sets the hash function: {@code murmur3}, or {@code siphash}, which is for untrusted items and allows deletes. */
     public CreationOptions hash(String hash) {
         return with("HASH", hash);
     }
 
-    /**
-     * Makes a filter that forgets.
-     *
-     * @param time after which time an item is forgotten, in whole seconds
-     * @return this
-     */
+    /** Makes a filter that forgets items after a time in whole seconds. */
     public CreationOptions window(Duration time) {
         return with("WINDOW", String.valueOf(time.toSeconds()));
     }
 
-    /**
-     * Makes a filter that finds at least the last items, as many as its capacity.
-     *
-     * @return this
-     */
+    /** Makes a filter that finds at least the last items, as many as its capacity. */
     public CreationOptions rolling() {
         return with("ROLLING");
     }
 
-    /**
-     * Sets the most buckets of a filter that forgets.
-     *
-     * @param most 3 to 64
-     * @return this
-     */
+    /** Sets the most buckets of a filter that forgets, 3 to 64. */
     public CreationOptions buckets(int most) {
         return with("BUCKETS", String.valueOf(most));
     }
 
-    /**
-     * Makes adding an item again restart its window.
-     *
-     * @return this
-     */
+    /** Makes adding an item again restart its window. */
     public CreationOptions sliding() {
         return with("SLIDING");
     }
 
-    /**
-     * Makes a filter with counters instead of bits: four times the memory, and any number of deletes.
-     *
-     * @return this
-     */
+    /** Makes a filter with counters instead of bits: four times the memory, and any number of deletes. */
     public CreationOptions counting() {
         return with("COUNTING");
     }
 
-    /**
-     * Sets the key's time to live, if the filter is created.
-     *
-     * @param time the time to live
-     * @return this
-     */
+    /** Sets the key's time to live, if the filter is created. */
     public CreationOptions expire(Duration time) {
         return with("PX", String.valueOf(time.toMillis()));
     }

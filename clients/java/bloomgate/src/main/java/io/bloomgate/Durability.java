@@ -16,13 +16,7 @@ public record Durability(int replicas, Duration timeout, boolean aof) {
     /** Writes count at once. */
     public static final Durability NONE = new Durability(0, Duration.ofSeconds(1), false);
 
-    /**
-     * Checks the values.
-     *
-     * @param replicas how many replicas must have a write
-     * @param timeout how long they may take
-     * @param aof whether it must be on disk
-     */
+    /** Checks the values. */
     public Durability {
         Options.atLeast("replicas", replicas, 0);
         Options.milliseconds("timeout", timeout, 1);

@@ -33,11 +33,7 @@ public enum Event {
     /** The server did not answer a command, or refused it. */
     ERRORS;
 
-    /**
-     * Returns the name that the event has in every language.
-     *
-     * @return a name that a metric can have as a label
-     */
+    /** Returns the name that the event has in every language. */
     public String label() {
         return name().toLowerCase(Locale.ROOT);
     }

@@ -16,35 +16,26 @@ record Fetched(Event word, byte[] value, byte[] token, RuntimeException error) {
             return failed(error);
         }
         if (reply instanceof List<?> words && !words.isEmpty()) {
-            Object second = words.size() > 1 ? words.get(1) : null;
-            Object third = words.size() > 2 ? words.get(2) : null;
-            switch (Replies.text(words.get(0))) {
-                case "absent":
-                    return new Fetched(Event.ABSENT, null, null, null);
-                case "hit":
-                    if (second instanceof byte[] value) {
-                        return new Fetched(Event.HIT, value, null, null);
-                    }
-                    break;
-                case "stale":
-                    if (second instanceof byte[] value && third instanceof byte[] token) {
-                        return new Fetched(Event.STALE, value, token, null);
-                    }
-                    break;
-                case "load":
-                    if (second instanceof byte[] token) {
-                        return new Fetched(Event.LOAD, null, token, null);
-                    }
-                    break;
-                case "wait":
-                    if (second instanceof Long) {
-                        return new Fetched(Event.WAIT, null, null, null);
-                    }
-                    break;
-                default:
+            byte[] second = bytes(words, 1);
+            byte[] third = bytes(words, 2);
+            String word = Replies.text(words.get(0));
+            if (word.equals("absent")) {
+                return new Fetched(Event.ABSENT, null, null, null);
+            } else if (word.equals("hit") && second != null) {
+                return new Fetched(Event.HIT, second, null, null);
+            } else if (word.equals("stale") && second != null && third != null) {
+                return new Fetched(Event.STALE, second, third, null);
+            } else if (word.equals("load") && second != null) {
+                return new Fetched(Event.LOAD, null, second, null);
+            } else if (word.equals("wait") && words.size() > 1 && words.get(1) instanceof Long) {
+                return new Fetched(Event.WAIT, null, null, null);
             }
         }
         return failed(new IllegalStateException("BF.FETCH has answered " + Replies.text(reply)));
+    }
+
+    private static byte[] bytes(List<?> words, int index) {
+        return index < words.size() && words.get(index) instanceof byte[] bytes ? bytes : null;
     }
 
     /** Returns the answer as those get it that do not load. */

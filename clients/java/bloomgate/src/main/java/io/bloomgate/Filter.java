@@ -15,6 +15,9 @@ import java.util.function.Function;
  * {@code Integer}, {@code Short}, {@code Byte}, {@link java.math.BigInteger}), which is written in decimal: 17 and "17" are the same
  * item. Other items are refused with {@link IllegalArgumentException}. Thread-safe.
  *
+ * <p>A rate is a false positive rate between 0 and 1. A capacity is the number of items for which a filter has room before it grows.
+ * Batches of any size are sent as 500 items or 1 MiB in each command, 16 commands together, and answered in the order of their items.
+ *
  * <p>Every method throws the errors of {@link BloomgateException} where they apply, or else Lettuce's. An interrupt ends a call with
  * {@link java.util.concurrent.CancellationException}; what it has sent may take effect.
  */
@@ -23,39 +26,19 @@ public final class Filter {
     private final byte[] key;
     private final boolean create;
 
-    /**
-     * Uses the filter at a key. Adding to a missing filter creates one from the server's configuration.
-     *
-     * @param client the server
-     * @param key the key
-     */
+    /** Uses the filter at a key. Adding to a missing filter creates one from the server's configuration. */
     public Filter(Bloomgate client, String key) {
         this(client, key, true);
     }
 
-    /**
-     * Uses the filter at a key.
-     *
-     * @param client the server
-     * @param key the key
-     * @param create with false, an add to a missing filter throws {@link FilterMissing} instead of creating one
-     */
+    /** Uses the filter at a key. Unless {@code create} is set, an add to a missing filter throws {@link FilterMissing}. */
     public Filter(Bloomgate client, String key, boolean create) {
         this.client = client;
         this.key = Items.bytes(key);
         this.create = create;
     }
 
-    /**
-     * Returns the size of a filter with these options once it has some items (BF.PLAN). Creates nothing.
-     *
-     * @param client the server
-     * @param rate the false positive rate, between 0 and 1
-     * @param capacity the number of items for which the filter has room before it grows
-     * @param items how many items it will have
-     * @param options how it is created
-     * @return the plan
-     */
+    /** Returns the size of a filter with these options once it has some items (BF.PLAN). Creates nothing. */
     public static Plan plan(Bloomgate client, double rate, long capacity, long items, CreationOptions options) {
         List<Object> words = new ArrayList<>(List.of("BF.PLAN", Options.decimal(rate), capacity));
         words.addAll(options.words());
@@ -64,39 +47,19 @@ public final class Filter {
                 caller -> client.link.one(Link.command(null, words.toArray()), caller).thenApply(Replies::plan));
     }
 
-    /**
-     * Creates the filter.
-     *
-     * @param rate the false positive rate, between 0 and 1
-     * @param capacity the number of items for which the filter has room before it grows
-     * @throws FilterExists if the key exists
-     */
+    /** Creates the filter, or throws {@link FilterExists} if the key exists. */
     public void reserve(double rate, long capacity) {
         reserve(rate, capacity, CreationOptions.defaults());
     }
 
-    /**
-     * Creates the filter with further options.
-     *
-     * @param rate the false positive rate, between 0 and 1
-     * @param capacity the number of items for which the filter has room before it grows
-     * @param options how it is created
-     * @throws FilterExists if the key exists
-     */
+    /** Creates the filter, or throws {@link FilterExists} if the key exists. */
     public void reserve(double rate, long capacity, CreationOptions options) {
         List<Object> words = new ArrayList<>(List.of(Options.decimal(rate), capacity));
         words.addAll(options.words());
         one(reply -> reply, "BF.RESERVE", words.toArray());
     }
 
-    /**
-     * Creates the filter unless it exists; one that exists is left unchanged.
-     *
-     * @param rate the false positive rate, between 0 and 1
-     * @param capacity the number of items for which the filter has room before it grows
-     * @param options how it is created
-     * @return whether the filter was created
-     */
+    /** Creates the filter unless it exists, whatever its options, and returns whether it was created. */
     public boolean reserveIfMissing(double rate, long capacity, CreationOptions options) {
         try {
             reserve(rate, capacity, options);
@@ -108,141 +71,73 @@ public final class Filter {
         }
     }
 
-    /**
-     * Adds an item.
-     *
-     * @param item the item
-     * @return true if it is certainly new, false if it was in or is a false positive
-     */
+    /** Adds an item. Returns true if it is certainly new, false if it was in or is a false positive. */
     public boolean add(Object item) {
         return addAll(Collections.singletonList(item)).get(0);
     }
 
-    /**
-     * Adds an item.
-     *
-     * @param item the item
-     * @return true if it is certainly new, false if it was in or is a false positive
-     */
+    /** {@link #add} without blocking. */
     public CompletableFuture<Boolean> addAsync(Object item) {
         return addAllAsync(Collections.singletonList(item)).thenApply(answers -> answers.get(0));
     }
 
-    /**
-     * Adds any number of items, 500 or 1 MiB in each command and 16 commands together. A {@link BloomgateException} has the
-     * {@linkplain BloomgateException#answers() answers} so far.
-     *
-     * @param items the items
-     * @return the answers in the order of the items
-     */
+    /** Adds any number of items. A {@link BloomgateException} has the {@linkplain BloomgateException#answers() answers} so far. */
     public List<Boolean> addAll(Iterable<?> items) {
-        return batch(items, adding());
+        return Caller.block(client, batch(items, adding()));
     }
 
-    /**
-     * Adds any number of items.
-     *
-     * @param items the items
-     * @return the answers in the order of the items
-     */
+    /** {@link #addAll} without blocking. */
     public CompletableFuture<List<Boolean>> addAllAsync(Iterable<?> items) {
-        return batchAsync(items, adding());
+        return Caller.begin(client, batch(items, adding()));
     }
 
-    /**
-     * Looks an item up.
-     *
-     * @param item the item
-     * @return false if it is certainly not in the filter, true if it is or is a false positive; a missing filter has no items
-     */
+    /** Returns false if an item is certainly not in the filter, true if it is or is a false positive. A missing filter has none. */
     public boolean contains(Object item) {
         return one(Replies::truth, "BF.EXISTS", Items.bytes(item));
     }
 
-    /**
-     * Looks an item up.
-     *
-     * @param item the item
-     * @return false if it is certainly not in the filter, true if it is or is a false positive; a missing filter has no items
-     */
+    /** {@link #contains} without blocking. */
     public CompletableFuture<Boolean> containsAsync(Object item) {
         byte[] bytes = Items.bytes(item);
         return Caller.begin(client, caller -> send(Replies::truth, caller, "BF.EXISTS", bytes));
     }
 
-    /**
-     * Looks any number of items up.
-     *
-     * @param items the items
-     * @return the answers in the order of the items
-     */
+    /** {@link #contains} for any number of items. */
     public List<Boolean> containsAll(Iterable<?> items) {
-        return batch(items, List.of("BF.MEXISTS", key));
+        return Caller.block(client, batch(items, List.of("BF.MEXISTS", key)));
     }
 
-    /**
-     * Looks any number of items up.
-     *
-     * @param items the items
-     * @return the answers in the order of the items
-     */
+    /** {@link #containsAll} without blocking. */
     public CompletableFuture<List<Boolean>> containsAllAsync(Iterable<?> items) {
-        return batchAsync(items, List.of("BF.MEXISTS", key));
+        return Caller.begin(client, batch(items, List.of("BF.MEXISTS", key)));
     }
 
-    /**
-     * Deletes an item from a filter with SipHash or counters.
-     *
-     * @param item the item
-     * @return whether it was found
-     */
+    /** Deletes an item from a filter with SipHash or counters, and returns whether it was found. */
     public boolean remove(Object item) {
         return one(Replies::truth, "BF.DEL", Items.bytes(item));
     }
 
-    /**
-     * Deletes any number of items from a filter with SipHash or counters.
-     *
-     * @param items the items
-     * @return the answers in the order of the items
-     */
+    /** {@link #remove} for any number of items. */
     public List<Boolean> removeAll(Iterable<?> items) {
-        return batch(items, List.of("BF.MDEL", key));
+        return Caller.block(client, batch(items, List.of("BF.MDEL", key)));
     }
 
-    /**
-     * Counts an item in a filter with counters.
-     *
-     * @param item the item
-     * @return how often it is in, at most 15
-     */
+    /** Returns how often an item is in a filter with counters, at most 15. */
     public long count(Object item) {
         return one(Replies::integer, "BF.COUNT", Items.bytes(item));
     }
 
-    /**
-     * Returns the number of items.
-     *
-     * @return the number; 0 if there is no filter
-     */
+    /** Returns the number of items, 0 if there is no filter. */
     public long card() {
         return one(Replies::integer, "BF.CARD");
     }
 
-    /**
-     * Returns the filter's capacity, size and number of items.
-     *
-     * @return the fields of BF.INFO
-     */
+    /** Returns the filter's capacity, size and number of items (BF.INFO). */
     public Info info() {
         return one(Replies::info, "BF.INFO");
     }
 
-    /**
-     * Returns the filter's kind, fill and current error rate. The server reads at most 1 MiB of each layer.
-     *
-     * @return the fields of BF.STATS
-     */
+    /** Returns the filter's kind, fill and current error rate (BF.STATS). The server reads at most 1 MiB of each layer. */
     public Stats stats() {
         return one(Replies::stats, "BF.STATS");
     }
@@ -252,31 +147,18 @@ public final class Filter {
         one(reply -> reply, "BF.CLEAR");
     }
 
-    /**
-     * Deletes the key.
-     *
-     * @return whether it existed
-     */
+    /** Deletes the key, and returns whether it existed. */
     public boolean drop() {
         return one(Replies::truth, "UNLINK");
     }
 
     /**
-     * Fills the filter of a guard as {@code {key}~filling}, and renames it to {@code key} once every id is in it. Writers that are
-     * active meanwhile have to announce to both names.
+     * Fills the filter of a guard as {@code {key}~filling}, and renames it to {@code key} once every id is in it. Returns how many ids
+     * were new. Writers that are active meanwhile have to announce to both names. A filter that lost ids denies their rows: choose the
+     * durability of each batch and of the new name accordingly.
      *
      * <p>If this throws, {@code {key}~filling} may be left: delete it and begin again. As long as it exists, {@link FilterExists} is
      * thrown, because another client may be filling it.
-     *
-     * @param client the server
-     * @param key the name of the filter
-     * @param ids every id of the table
-     * @param rate the false positive rate
-     * @param capacity the number of items for which the filter has room before it grows
-     * @param options how the filter is created
-     * @param durability whether each batch and the new name must survive a failover or a restart: a filter that lost ids denies their
-     *     rows
-     * @return how many ids were new
      */
     public static long fill(Bloomgate client, String key, Iterable<?> ids, double rate, long capacity,
             CreationOptions options, Durability durability) {
@@ -303,14 +185,9 @@ public final class Filter {
         });
     }
 
-    private List<Boolean> batch(Iterable<?> items, List<Object> words) {
+    private Function<Caller, CompletableFuture<List<Boolean>>> batch(Iterable<?> items, List<Object> words) {
         Items.Windows windows = new Items.Windows(items);
-        return Caller.block(client, caller -> batch(windows, words, new ArrayList<>(), caller));
-    }
-
-    private CompletableFuture<List<Boolean>> batchAsync(Iterable<?> items, List<Object> words) {
-        Items.Windows windows = new Items.Windows(items);
-        return Caller.begin(client, caller -> batch(windows, words, new ArrayList<>(), caller));
+        return caller -> batch(windows, words, new ArrayList<>(), caller);
     }
 
     /** Sends the windows of a batch one after another. */

@@ -21,46 +21,25 @@ import java.util.function.Function;
  * Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. {@code docs/guard.md} of the
  * project has the protocol. Thread-safe.
  *
- * <p>Ids are items of the filter, as those of {@link Filter}: texts, bytes or whole numbers. A row is never null: null is what a loader
- * returns where there is no row.
- *
- * @param <V> the type of the rows
+ * <p>Ids are items of the filter, as those of {@link Filter}: texts, bytes or whole numbers. Rows are of the type {@code V}, and never
+ * null: null is what a loader returns where there is no row. A {@code ttl} of null stands for that of the guard.
  */
 public final class Guard<V> {
     /**
      * Reads the row with an id from the database that has every commit, in a transaction that begins with the call. It runs in the thread
      * that waits for the row, and in the executor of the client for a call that does not block, or where a load may go on in the
-     * background.
-     *
-     * @param <I> the type of the ids
-     * @param <V> the type of the rows
+     * background. Returns null if there is no row. Callers get any error, a checked one inside of a {@link CompletionException}.
      */
     @FunctionalInterface
     public interface Loader<I, V> {
-        /**
-         * Reads a row.
-         *
-         * @param id the id, as it was passed
-         * @return the row, or null if there is none
-         * @throws Exception any error: callers get it, a checked one inside of a {@link CompletionException}
-         */
+        /** Reads the row with an id, which is passed as the caller of the guard has passed it. */
         V load(I id) throws Exception;
     }
 
-    /**
-     * Begins to read the row with an id.
-     *
-     * @param <I> the type of the ids
-     * @param <V> the type of the rows
-     */
+    /** Begins to read the row with an id. What it returns is cancelled with the call; it ends with null if there is no row. */
     @FunctionalInterface
     public interface AsyncLoader<I, V> {
-        /**
-         * Begins to read a row.
-         *
-         * @param id the id, as it was passed
-         * @return the row, or null if there is none; it is cancelled with the call
-         */
+        /** Begins to read the row with an id. */
         CompletionStage<? extends V> load(I id);
     }
 
@@ -72,60 +51,34 @@ public final class Guard<V> {
 
     private Guard(Builder<V> builder) {
         client = builder.client;
-        steps = new GuardSteps<>(builder.client, builder.filter, builder.options);
+        steps = new GuardSteps<>(builder);
         loader = builder.loader;
         loaderOfAll = builder.loaderOfAll;
     }
 
-    /**
-     * Begins a guard.
-     *
-     * @param <V> the type of the rows
-     * @param client the server
-     * @param filter the name of the filter
-     * @param codec converts rows to bytes
-     * @return a builder with the default options
-     */
+    /** Returns a builder of a guard with the filter of a name. The codec converts the rows to bytes. */
     public static <V> Builder<V> builder(Bloomgate client, String filter, Codec<V> codec) {
         return new Builder<>(client, filter, codec);
     }
 
-    /**
-     * Returns a row, which the guard's loader reads.
-     *
-     * @param id the id
-     * @return the row, or nothing if there is none
-     * @see #get(Object, Loader)
-     */
+    /** {@link #get(Object, Loader)} with the guard's loader. */
     public Optional<V> get(Object id) {
         return get(id, given(loader));
     }
 
     /**
-     * Returns a row. If the server fails, the database is asked and nothing is filled: errors of the server are logged, not thrown.
+     * Returns a row, or nothing if there is none. If the server fails, the database is asked and nothing is filled: errors of the server
+     * are logged, not thrown.
      *
      * <p>What the loader throws is thrown, after the lease was given up, in all callers of this process that waited for it; but if an old
      * value may be served, it is. An interrupt ends the call with {@link java.util.concurrent.CancellationException}, and leaves the
      * thread interrupted.
-     *
-     * @param <I> the type of the id
-     * @param id the id
-     * @param loader reads the row
-     * @return the row, or nothing if there is none
      */
     public <I> Optional<V> get(I id, Loader<? super I, ? extends V> loader) {
         return get(id, loader, null);
     }
 
-    /**
-     * Returns a row, with a time to live of its own.
-     *
-     * @param <I> the type of the id
-     * @param id the id
-     * @param loader reads the row
-     * @param ttl the time to live if the row is loaded; null for the guard's
-     * @return the row, or nothing if there is none
-     */
+    /** {@link #get(Object, Loader)} with a time to live of its own, if the row is loaded. */
     public <I> Optional<V> get(I id, Loader<? super I, ? extends V> loader, Duration ttl) {
         Row row = steps.row(id);
         long ttlMs = ttlMs(ttl);
@@ -135,38 +88,18 @@ public final class Guard<V> {
         return Optional.ofNullable(found);
     }
 
-    /**
-     * Returns a row, which the guard's loader reads in the executor of the client.
-     *
-     * @param id the id
-     * @return the row, or nothing if there is none; cancelling it gives the lease up
-     */
+    /** {@link #getAsync(Object, AsyncLoader)} with the guard's loader, in the executor of the client. */
     public CompletableFuture<Optional<V>> getAsync(Object id) {
         Loader<Object, V> given = given(loader);
         return begin(id, by -> by.run(() -> given.load(id)), null);
     }
 
-    /**
-     * Returns a row.
-     *
-     * @param <I> the type of the id
-     * @param id the id
-     * @param loader begins to read the row
-     * @return the row, or nothing if there is none; cancelling it gives the lease up
-     */
+    /** {@link #get(Object, Loader)} without blocking. Cancelling the future gives the lease up. */
     public <I> CompletableFuture<Optional<V>> getAsync(I id, AsyncLoader<? super I, ? extends V> loader) {
         return getAsync(id, loader, null);
     }
 
-    /**
-     * Returns a row, with a time to live of its own.
-     *
-     * @param <I> the type of the id
-     * @param id the id
-     * @param loader begins to read the row
-     * @param ttl the time to live if the row is loaded; null for the guard's
-     * @return the row, or nothing if there is none; cancelling it gives the lease up
-     */
+    /** {@link #getAsync(Object, AsyncLoader)} with a time to live of its own, if the row is loaded. */
     public <I> CompletableFuture<Optional<V>> getAsync(
             I id, AsyncLoader<? super I, ? extends V> loader, Duration ttl) {
         return begin(id, by -> awaited(() -> loader.load(id), by), ttl);
@@ -182,40 +115,22 @@ public final class Guard<V> {
         }));
     }
 
-    /**
-     * Returns rows, which the guard's loader of many reads.
-     *
-     * @param <I> the type of the ids
-     * @param ids the ids
-     * @return each id as it was passed, with its row or nothing
-     */
+    /** {@link #getAll(Collection, Loader)} with the guard's loader of many. */
     @SuppressWarnings({"unchecked", "rawtypes"})
     public <I> Map<I, Optional<V>> getAll(Collection<I> ids) {
         return getAll(ids, (Loader) given(loaderOfAll));
     }
 
     /**
-     * Returns rows, fetched together.
-     *
-     * @param <I> the type of the ids
-     * @param ids the ids
-     * @param loader gets the ids that this call has to load, and returns a map without those that have no row. It is called once, and
-     *     again for rows that other callers were loading and did not bring
-     * @return each id as it was passed, with its row or nothing
+     * Returns rows, fetched together: each id as it was passed, with its row or nothing. The loader gets the ids that this call has to
+     * load, and returns a map without those that have no row. It is called once, and again for rows that other callers were loading and
+     * did not bring.
      */
     public <I> Map<I, Optional<V>> getAll(Collection<I> ids, Loader<Collection<I>, Map<I, V>> loader) {
         return getAll(ids, loader, null);
     }
 
-    /**
-     * Returns rows, with a time to live of their own.
-     *
-     * @param <I> the type of the ids
-     * @param ids the ids
-     * @param loader reads rows
-     * @param ttl the time to live of rows that are loaded; null for the guard's
-     * @return each id as it was passed, with its row or nothing
-     */
+    /** {@link #getAll(Collection, Loader)} with a time to live of its own, for the rows that are loaded. */
     public <I> Map<I, Optional<V>> getAll(Collection<I> ids, Loader<Collection<I>, Map<I, V>> loader, Duration ttl) {
         long ttlMs = ttlMs(ttl);
         Map<I, Optional<V>> rows = Caller.block(client, caller ->
@@ -224,15 +139,7 @@ public final class Guard<V> {
         return rows;
     }
 
-    /**
-     * Returns rows, fetched together.
-     *
-     * @param <I> the type of the ids
-     * @param ids the ids
-     * @param loader begins to read rows, and ends with a map without those that have no row
-     * @param ttl the time to live of rows that are loaded; null for the guard's
-     * @return each id as it was passed, with its row or nothing; cancelling it gives the leases up
-     */
+    /** {@link #getAll(Collection, Loader)} without blocking. Cancelling the future gives the leases up. */
     public <I> CompletableFuture<Map<I, Optional<V>>> getAllAsync(
             Collection<I> ids, AsyncLoader<Collection<I>, Map<I, V>> loader, Duration ttl) {
         long ttlMs = ttlMs(ttl);
@@ -241,11 +148,7 @@ public final class Guard<V> {
                 .whenComplete((rows, error) -> check()));
     }
 
-    /**
-     * A writer's first call, before the commit. If it throws, do not commit. With a feed it does nothing.
-     *
-     * @param ids the ids of the rows that the transaction inserts, changes or deletes
-     */
+    /** A writer's first call, before the commit. If it throws, do not commit. With a feed it does nothing. */
     public void announce(Object... ids) {
         List<Row> rows = rows(Arrays.asList(ids));
         Caller.block(client, caller -> steps.announce(rows, caller));
@@ -254,13 +157,10 @@ public final class Guard<V> {
 
     /**
      * A writer's second call, after the commit or the rollback. It is repeated for up to {@code patience} until the server answers, also
-     * while its thread is interrupted.
+     * while its thread is interrupted. Then it throws {@link Unconfirmed}.
      *
      * <p>If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that lands after
      * this call leaves the old row cached. With a feed it does nothing.
-     *
-     * @param ids the ids that were announced
-     * @throws Unconfirmed if the server did not answer
      */
     public void confirm(Object... ids) {
         List<Row> rows = rows(Arrays.asList(ids));
@@ -270,23 +170,14 @@ public final class Guard<V> {
 
     /**
      * Announces a change of a row, runs a transaction, and confirms the change, whatever happens in it. The transaction has to end inside
-     * of {@code transaction}, its outcome known. With a feed this only runs it: the follower announces each change.
-     *
-     * @param <T> the type of the result
-     * @param id the id of the row that is inserted, changed or deleted
-     * @param transaction changes the row; a checked exception is thrown inside of a {@link CompletionException}
-     * @return what the transaction returns
+     * of {@code transaction}, its outcome known. With a feed this only runs it: the follower announces each change. Returns what the
+     * transaction returns; its checked exceptions are thrown inside of a {@link CompletionException}.
      */
     public <T> T changed(Object id, Callable<T> transaction) {
         return changedAll(List.of(id), transaction);
     }
 
-    /**
-     * The same for a transaction without a result.
-     *
-     * @param id the id of the row that is inserted, changed or deleted
-     * @param transaction changes the row
-     */
+    /** {@link #changed(Object, Callable)} for a transaction without a result. */
     public void changed(Object id, Runnable transaction) {
         changedAll(List.of(id), () -> {
             transaction.run();
@@ -294,14 +185,7 @@ public final class Guard<V> {
         });
     }
 
-    /**
-     * The same for several rows.
-     *
-     * @param <T> the type of the result
-     * @param ids the ids of the rows that are inserted, changed or deleted
-     * @param transaction changes the rows
-     * @return what the transaction returns
-     */
+    /** {@link #changed(Object, Callable)} for several rows. */
     public <T> T changedAll(Collection<?> ids, Callable<T> transaction) {
         Object[] all = ids.toArray();
         announce(all);
@@ -328,44 +212,27 @@ public final class Guard<V> {
     }
 
     /**
-     * The same for a transaction that does not block.
-     *
-     * @param <T> the type of the result
-     * @param ids the ids of the rows that are inserted, changed or deleted
-     * @param transaction begins the transaction, and ends with it
-     * @return what the transaction ends with. Cancelling it cancels the transaction, whose end is confirmed all the same
+     * {@link #changedAll} for a transaction that does not block. Cancelling the future cancels the transaction, whose end is confirmed all
+     * the same.
      */
     public <T> CompletableFuture<T> changedAsync(Collection<?> ids, Callable<? extends CompletionStage<T>> transaction) {
         List<Row> rows = rows(ids);
-        CompletableFuture<T> body = new CompletableFuture<>();
-        CompletableFuture<T> result = new CompletableFuture<>();
-        Caller caller = Caller.asynchronous(client);
-        steps.announce(rows, caller).whenComplete((nothing, refused) -> {
-            if (refused != null) {
-                Caller.settle(result, null, refused);
-                return;
-            }
-            awaited(transaction, caller).whenComplete((value, error) -> Caller.settle(body, value, error));
-        });
-        body.whenComplete((value, error) -> steps.confirm(rows, Caller.asynchronous(client)).whenComplete((nothing, unconfirmed) -> {
-            if (unconfirmed != null && error != null) {
-                Caller.cause(unconfirmed).addSuppressed(error);
-            }
-            Caller.settle(result, value, unconfirmed != null ? unconfirmed : error);
+        return Caller.begin(client, caller -> steps.announce(rows, caller).thenCompose(announced -> {
+            CompletableFuture<T> result = new CompletableFuture<>();
+            CompletableFuture<T> body = awaited(transaction, caller);
+            body.whenComplete((value, error) -> steps.confirm(rows, Caller.asynchronous(client)).whenComplete((confirmed, unconfirmed) -> {
+                if (unconfirmed != null && error != null) {
+                    Caller.cause(unconfirmed).addSuppressed(error);
+                }
+                Caller.settle(result, value, unconfirmed != null ? unconfirmed : error);
+            }));
+            return result;
         }));
-        result.whenComplete((value, error) -> {
-            if (result.isCancelled()) {
-                caller.signal.abort();
-            }
-        });
-        return result;
     }
 
     /**
      * Deletes ids that never return from the filter, after their rows were deleted inside of {@code changed}. The filter needs SipHash.
      * With a feed it does nothing: the follower deletes the ids of deleted rows.
-     *
-     * @param ids the ids
      */
     public void forget(Object... ids) {
         List<Row> rows = rows(Arrays.asList(ids));
@@ -373,18 +240,14 @@ public final class Guard<V> {
     }
 
     /**
-     * Deletes all cached rows (SCAN and UNLINK). The filter keeps its ids. A load that is under way may cache its row afterwards: this is for
-     * tidying up, not in place of {@link #changed(Object, Callable)}.
+     * Deletes all cached rows (SCAN and UNLINK). The filter keeps its ids. A load that is under way may cache its row afterwards: this is
+     * for tidying up, not in place of {@link #changed(Object, Callable)}.
      */
     public void clear() {
         Caller.block(client, steps::clear);
     }
 
-    /**
-     * Returns what this guard has done.
-     *
-     * @return the number of times that each event has happened
-     */
+    /** Returns how often each event has happened. */
     public Map<Event, Long> counts() {
         return steps.counts();
     }
@@ -442,15 +305,25 @@ public final class Guard<V> {
         });
     }
 
-    /**
-     * The options of a guard.
-     *
-     * @param <V> the type of the rows
-     */
+    /** The options of a guard. */
     public static final class Builder<V> {
-        private final Bloomgate client;
-        private final byte[] filter;
-        private final GuardOptions<V> options;
+        final Bloomgate client;
+        final byte[] filter;
+        final Codec<V> codec;
+        long ttlMs = 60_000;
+        long absentTtlMs = 10_000;
+        long leaseMs = 3_000;
+        long waitMs = 3_000;
+        int attempts = 3;
+        long failSafeMs;
+        Long softTimeoutMs;
+        double beta = 1;
+        boolean feed;
+        long patienceMs = 30_000;
+        byte[] prefix;
+        List<byte[]> announceTo = List.of();
+        Durability durability;
+        BiConsumer<Event, Integer> listener;
         private Loader<Object, V> loader;
         private Loader<Collection<Object>, Map<Object, V>> loaderOfAll;
         private int replicas;
@@ -460,87 +333,50 @@ public final class Guard<V> {
         private Builder(Bloomgate client, String filter, Codec<V> codec) {
             this.client = client;
             this.filter = Items.bytes(filter);
-            options = new GuardOptions<>(codec);
+            this.codec = codec;
         }
 
-        /**
-         * Sets the loader of calls that bring none of their own.
-         *
-         * @param <I> the type of the ids: name it, as in {@code (Long id) -> repository.find(id)}
-         * @param loader reads a row
-         * @return this
-         */
+        /** Sets the loader of calls that bring none of their own. Name the type of the ids: {@code (Long id) -> repository.find(id)}. */
         @SuppressWarnings("unchecked")
         public <I> Builder<V> loader(Loader<I, ? extends V> loader) {
             this.loader = (Loader<Object, V>) loader;
             return this;
         }
 
-        /**
-         * Sets the loader of those calls of {@code getAll} that bring none of their own.
-         *
-         * @param <I> the type of the ids
-         * @param loader reads rows, and returns a map without those that have no row
-         * @return this
-         */
+        /** Sets the loader of those calls of {@code getAll} that bring none of their own. */
         @SuppressWarnings({"unchecked", "rawtypes"})
         public <I> Builder<V> loaderOfAll(Loader<Collection<I>, Map<I, V>> loader) {
             loaderOfAll = (Loader) loader;
             return this;
         }
 
-        /**
-         * Sets the time to live of a cached row: 60 s.
-         *
-         * @param time the time to live, which bounds how long readers get an old row after a writer has died
-         * @return this
-         */
+        /** Sets the time to live of a cached row, 60 s: how long readers may get an old row after a writer has died. */
         public Builder<V> ttl(Duration time) {
-            options.ttlMs = Options.milliseconds("ttl", time, 1);
+            ttlMs = Options.milliseconds("ttl", time, 1);
             return this;
         }
 
-        /**
-         * Sets the time to live of the knowledge that there is no row: 10 s.
-         *
-         * @param time the time to live
-         * @return this
-         */
+        /** Sets the time to live of the knowledge that there is no row: 10 s. */
         public Builder<V> absentTtl(Duration time) {
-            options.absentTtlMs = Options.milliseconds("absentTtl", time, 1);
+            absentTtlMs = Options.milliseconds("absentTtl", time, 1);
             return this;
         }
 
-        /**
-         * Sets how long one caller may take to load a row while the others wait: 3 s.
-         *
-         * @param time the length of a lease
-         * @return this
-         */
+        /** Sets how long one caller may take to load a row while the others wait: 3 s. */
         public Builder<V> lease(Duration time) {
-            options.leaseMs = Options.milliseconds("lease", time, 1);
+            leaseMs = Options.milliseconds("lease", time, 1);
             return this;
         }
 
-        /**
-         * Sets how long a caller waits at a time for another one that loads the row: 3 s. With 0 it asks the database at once.
-         *
-         * @param time the time
-         * @return this
-         */
+        /** Sets how long a caller waits at a time for another one that loads the row: 3 s. With 0 it asks the database at once. */
         public Builder<V> wait(Duration time) {
-            options.waitMs = Options.milliseconds("wait", time, 0);
+            waitMs = Options.milliseconds("wait", time, 0);
             return this;
         }
 
-        /**
-         * Sets how often a caller waits for that long before it asks the database itself: 3.
-         *
-         * @param number how often
-         * @return this
-         */
+        /** Sets how often a caller waits for that long before it asks the database itself: 3. */
         public Builder<V> attempts(int number) {
-            options.attempts = Options.atLeast("attempts", number, 1);
+            attempts = Options.atLeast("attempts", number, 1);
             return this;
         }
 
@@ -548,38 +384,27 @@ public final class Guard<V> {
          * Sets how long a value stays in the cache after its {@code ttl}: not at all. One caller refreshes such a value; the others get it
          * meanwhile, and everybody gets it where the load fails. Then nobody asks the database for the row before a back-off has passed;
          * callers without an old value get {@link BloomgateException.LoadFailed}.
-         *
-         * @param time the time
-         * @return this
          */
         public Builder<V> failSafe(Duration time) {
-            options.failSafeMs = Options.milliseconds("failSafe", time, 0);
+            failSafeMs = Options.milliseconds("failSafe", time, 0);
             return this;
         }
 
         /**
          * Serves an old value, if there is one, when a load takes longer. The load continues in the background, so loaders run in the
          * executor of the client wherever there is an old value.
-         *
-         * @param time how long a load may take
-         * @return this
          */
         public Builder<V> softTimeout(Duration time) {
-            options.softTimeoutMs = Options.milliseconds("softTimeout", time, 0);
+            softTimeoutMs = Options.milliseconds("softTimeout", time, 0);
             return this;
         }
 
-        /**
-         * Multiplies how long before its end a value is renewed: 1.
-         *
-         * @param factor 0 turns early renewal off
-         * @return this
-         */
+        /** Multiplies how long before its end a value is renewed: 1. With 0 it is not renewed early. */
         public Builder<V> beta(double factor) {
             if (!(factor >= 0 && factor <= 1e10)) {
                 throw new IllegalArgumentException("beta is from 0 to 1e10, not " + factor);
             }
-            options.beta = factor;
+            beta = factor;
             return this;
         }
 
@@ -587,100 +412,58 @@ public final class Guard<V> {
          * For a table that {@code bloomgate follow} follows. The writers need no guard then: {@code changed}, {@code announce},
          * {@code confirm} and {@code forget} send nothing. No row is absent unless the follower's heartbeat exists, and a row with a write
          * in flight is waited for.
-         *
-         * @param isFed whether it does
-         * @return this
          */
         public Builder<V> feed(boolean isFed) {
-            options.feed = isFed;
+            feed = isFed;
             return this;
         }
 
-        /**
-         * Sets how long {@link Guard#confirm} is repeated: 30 s.
-         *
-         * @param time the time
-         * @return this
-         */
+        /** Sets how long {@link Guard#confirm} is repeated: 30 s. */
         public Builder<V> patience(Duration time) {
-            options.patienceMs = Options.milliseconds("patience", time, 0);
+            patienceMs = Options.milliseconds("patience", time, 0);
             return this;
         }
 
-        /**
-         * Sets what precedes an id in the name of its cache key: by default <code>{filter}:</code>.
-         *
-         * @param prefix the beginning of the names
-         * @return this
-         */
+        /** Sets what precedes an id in the name of its cache key: by default <code>{filter}:</code>. */
         public Builder<V> prefix(String prefix) {
-            options.prefix = Items.bytes(prefix);
+            this.prefix = Items.bytes(prefix);
             return this;
         }
 
-        /**
-         * Names filters that are being filled, to which each id is announced first.
-         *
-         * @param filters their names
-         * @return this
-         */
+        /** Names filters that are being filled, to which each id is announced first. */
         public Builder<V> announceTo(String... filters) {
-            options.announceTo = Arrays.stream(filters).map(Items::bytes).toList();
+            announceTo = Arrays.stream(filters).map(Items::bytes).toList();
             return this;
         }
 
-        /**
-         * Sets how many replicas must have a change before it counts (WAIT): none.
-         *
-         * @param number the number of replicas
-         * @return this
-         */
+        /** Sets how many replicas must have a change before it counts (WAIT): none. */
         public Builder<V> replicas(int number) {
             replicas = number;
             return this;
         }
 
-        /**
-         * Sets how long the replicas, or the disk, may take: 1 s.
-         *
-         * @param time the time
-         * @return this
-         */
+        /** Sets how long the replicas, or the disk, may take: 1 s. */
         public Builder<V> replicasTimeout(Duration time) {
             replicasTimeout = time;
             return this;
         }
 
-        /**
-         * Sets whether a change must be in the append-only file on disk before it counts (WAITAOF).
-         *
-         * @param isAsked whether it must
-         * @return this
-         */
+        /** Sets whether a change must be in the append-only file on disk before it counts (WAITAOF). */
         public Builder<V> aof(boolean isAsked) {
             aof = isAsked;
             return this;
         }
 
-        /**
-         * Calls a function with each event and a number of times, for metrics and tests. It must not block.
-         *
-         * @param listener the function
-         * @return this
-         */
+        /** Calls a function with each event and a number of times, for metrics and tests. It must not block. */
         public Builder<V> listener(BiConsumer<Event, Integer> listener) {
-            options.listener = listener;
+            this.listener = listener;
             return this;
         }
 
-        /**
-         * Makes the guard. It sends nothing.
-         *
-         * @return the guard
-         */
+        /** Makes the guard. It sends nothing. */
         public Guard<V> build() {
-            options.durability = new Durability(replicas, replicasTimeout, aof);
-            if (options.feed && (!options.announceTo.isEmpty() || options.durability.isAsked())) {
+            durability = new Durability(replicas, replicasTimeout, aof);
+            if (feed && (!announceTo.isEmpty() || durability.isAsked())) {
                 throw new IllegalArgumentException(
                         "with a feed the follower announces changes: announceTo, replicas and aof have no effect");
             }

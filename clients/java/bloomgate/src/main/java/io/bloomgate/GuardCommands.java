@@ -18,11 +18,12 @@ import java.util.concurrent.CompletionException;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.BiConsumer;
+import java.util.function.Function;
 
 /** The commands of one guard, and what their replies mean: what reading one row, reading many and writing have in common. */
 class GuardCommands<V> {
     /** The most ids that are sent together. */
-    static final int BATCH = 500;
+    private static final int BATCH = 500;
 
     /** The longest STALE that BF.FETCH accepts, 2^61. Every value with a time to live has less than this left. */
     private static final long ANY_AGE = 1L << 61;
@@ -57,7 +58,7 @@ class GuardCommands<V> {
     final WaitingConnections waiting;
     final byte[] filter;
     final byte[] prefix;
-    final GuardOptions<V> options;
+    final Guard.Builder<V> options;
     final FeedKeys feed;
     final Warnings warnings = new Warnings();
     private final LongAdder[] counts = new LongAdder[Event.values().length];
@@ -67,10 +68,10 @@ class GuardCommands<V> {
     /** The average duration of loads. */
     volatile double loadMs;
 
-    GuardCommands(Bloomgate client, byte[] filter, GuardOptions<V> options) {
-        this.client = client;
-        this.filter = filter;
+    GuardCommands(Guard.Builder<V> options) {
         this.options = options;
+        client = options.client;
+        filter = options.filter;
         link = client.link;
         waiting = client.waiting;
         prefix = options.prefix != null ? options.prefix : Keys.cachePrefix(filter);
@@ -325,32 +326,30 @@ class GuardCommands<V> {
 
     /** Returns loaded rows as they are cached. */
     Map<String, byte[]> encodeRows(Map<String, V> rows) {
-        Map<String, byte[]> encoded = new HashMap<>();
-        rows.forEach((id, row) -> {
-            try {
-                encoded.put(id, row == null ? null : options.codec.encode(row));
-            } catch (Exception error) {
-                throw wrapped(error);
-            }
-        });
-        return encoded;
+        return converted(rows, options.codec::encode);
     }
 
     /** Returns loaded rows as callers get them: as everybody gets them who finds them in the cache. */
     Map<String, V> decodeRows(Map<String, byte[]> encoded) {
-        Map<String, V> rows = new HashMap<>();
-        encoded.forEach((id, bytes) -> {
-            try {
-                rows.put(id, bytes == null ? null : options.codec.decode(bytes));
-            } catch (Exception error) {
-                throw wrapped(error);
-            }
-        });
-        return rows;
+        return converted(encoded, options.codec::decode);
     }
 
-    private static RuntimeException wrapped(Exception error) {
-        return error instanceof RuntimeException unchecked ? unchecked : new CompletionException(error);
+    private interface Conversion<A, B> {
+        B of(A row) throws Exception;
+    }
+
+    private static <A, B> Map<String, B> converted(Map<String, A> rows, Conversion<A, B> conversion) {
+        Map<String, B> found = new HashMap<>();
+        rows.forEach((id, row) -> {
+            try {
+                found.put(id, row == null ? null : conversion.of(row));
+            } catch (RuntimeException error) {
+                throw error;
+            } catch (Exception error) {
+                throw new CompletionException(error);
+            }
+        });
+        return found;
     }
 
     Command fillWith(Lease lease, byte[] bytes, long ttlMs) {
@@ -359,6 +358,15 @@ class GuardCommands<V> {
             return fill(lease, "NONE", "PX", Math.max(1, Math.round(options.absentTtlMs * share)));
         }
         return fill(lease, "VALUE", bytes, "PX", Math.max(1, Math.round(ttlMs * share)) + options.failSafeMs);
+    }
+
+    /** Takes a step for each part of a list, of up to 500 elements, one after another. */
+    static <T> CompletableFuture<Void> inParts(List<T> all, Function<List<T>, CompletableFuture<?>> step) {
+        if (all.isEmpty()) {
+            return CompletableFuture.completedFuture(null);
+        }
+        List<T> part = all.subList(0, Math.min(BATCH, all.size()));
+        return step.apply(part).thenCompose(nothing -> inParts(all.subList(part.size(), all.size()), step));
     }
 
     /** Ends leases, so that other callers may load. Nobody has to wait for the reply. */

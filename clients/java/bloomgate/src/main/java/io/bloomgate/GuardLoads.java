@@ -48,8 +48,8 @@ class GuardLoads<V> extends GuardCommands<V> {
     private final Map<String, Integer> failing = new LinkedHashMap<>();
     private final AtomicInteger background = new AtomicInteger();
 
-    GuardLoads(Bloomgate client, byte[] filter, GuardOptions<V> options) {
-        super(client, filter, options);
+    GuardLoads(Guard.Builder<V> options) {
+        super(options);
     }
 
     /** Calls a function that loads some rows, and takes its duration into the average. If the call is aborted, does not wait for it. */
@@ -136,16 +136,12 @@ class GuardLoads<V> extends GuardCommands<V> {
     }
 
     private CompletableFuture<Void> fillAll(Map<String, byte[]> encoded, List<Lease> left, long ttlMs, Caller caller) {
-        if (left.isEmpty()) {
-            return CompletableFuture.completedFuture(null);
-        }
-        List<Lease> first = left.subList(0, Math.min(BATCH, left.size()));
-        List<Lease> part = List.copyOf(first);
-        first.clear();
-        List<Command> fills = part.stream().map(lease -> fillWith(lease, encoded.get(lease.row().id), ttlMs)).toList();
-        // If the call is aborted, what the server refuses is given up all the same.
-        return caller.until(sendFills(part, fills, Caller.asynchronous(client)))
-                .thenCompose(nothing -> fillAll(encoded, left, ttlMs, caller));
+        return inParts(List.copyOf(left), part -> {
+            left.subList(0, part.size()).clear();
+            List<Command> fills = part.stream().map(lease -> fillWith(lease, encoded.get(lease.row().id), ttlMs)).toList();
+            // If the call is aborted, what the server refuses is given up all the same.
+            return caller.until(sendFills(part, fills, Caller.asynchronous(client)));
+        });
     }
 
     private CompletableFuture<Map<String, V>> afterFailure(Loading<V> loading, Throwable cause, Caller caller) {

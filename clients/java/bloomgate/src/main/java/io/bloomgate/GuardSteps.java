@@ -21,8 +21,8 @@ final class GuardSteps<V> extends GuardLoads<V> {
     final Flights flights = new Flights();
     private final Durability durability;
 
-    GuardSteps(Bloomgate client, byte[] filter, GuardOptions<V> options) {
-        super(client, filter, options);
+    GuardSteps(Guard.Builder<V> options) {
+        super(options);
         durability = options.durability;
         durability.check(link.connection);
     }
@@ -156,10 +156,7 @@ final class GuardSteps<V> extends GuardLoads<V> {
 
     /** A writer's first call: fails with the first error. With a feed, the follower makes the writers' calls. */
     CompletableFuture<Void> announce(List<Row> rows, Caller caller) {
-        if (feed != null) {
-            return CompletableFuture.completedFuture(null);
-        }
-        return change(rows, caller).thenAccept(outcomes -> {
+        return change(feed != null ? List.of() : rows, caller).thenAccept(outcomes -> {
             for (RuntimeException trouble : outcomes) {
                 if (trouble != null) {
                     throw trouble;
@@ -196,18 +193,11 @@ final class GuardSteps<V> extends GuardLoads<V> {
 
     /** Announces a change of each row, to the filters that are being filled first. Ends with an error or null for each. */
     private CompletableFuture<List<RuntimeException>> change(List<Row> rows, Caller caller) {
-        if (rows.isEmpty()) {
-            return CompletableFuture.completedFuture(List.of());
-        }
-        List<Row> part = rows.subList(0, Math.min(BATCH, rows.size()));
-        return changePart(part, caller).thenCompose(outcomes -> {
+        List<RuntimeException> all = new ArrayList<>();
+        return inParts(rows, part -> changePart(part, caller).thenAccept(outcomes -> {
             hasAnswered |= outcomes.get(outcomes.size() - 1) == null;
-            return change(rows.subList(part.size(), rows.size()), caller).thenApply(rest -> {
-                List<RuntimeException> all = new ArrayList<>(outcomes);
-                all.addAll(rest);
-                return all;
-            });
-        });
+            all.addAll(outcomes);
+        })).thenApply(nothing -> all);
     }
 
     private CompletableFuture<List<RuntimeException>> changePart(List<Row> rows, Caller caller) {
@@ -258,19 +248,16 @@ final class GuardSteps<V> extends GuardLoads<V> {
 
     /** Deletes rows' ids from the filter: fails with the first error. */
     CompletableFuture<Void> forget(List<Row> rows, Caller caller) {
-        if (feed != null || rows.isEmpty()) {
-            return CompletableFuture.completedFuture(null);
-        }
-        List<Row> part = rows.subList(0, Math.min(BATCH, rows.size()));
-        List<Object> words = new ArrayList<>(List.of("BF.MDEL", filter));
-        part.forEach(row -> words.add(row.item));
-        return link.one(Link.command(filter, words.toArray()), caller).thenCompose(reply -> {
-            for (Object answer : Replies.list(reply)) {
-                if (answer instanceof RuntimeException error) {
-                    throw error;
+        return inParts(feed != null ? List.of() : rows, part -> {
+            List<Object> words = new ArrayList<>(List.of("BF.MDEL", filter));
+            part.forEach(row -> words.add(row.item));
+            return link.one(Link.command(filter, words.toArray()), caller).thenAccept(reply -> {
+                for (Object answer : Replies.list(reply)) {
+                    if (answer instanceof RuntimeException error) {
+                        throw error;
+                    }
                 }
-            }
-            return forget(rows.subList(part.size(), rows.size()), caller);
+            });
         });
     }
 

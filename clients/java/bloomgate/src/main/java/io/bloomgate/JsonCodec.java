@@ -10,11 +10,7 @@ import com.fasterxml.jackson.databind.json.JsonMapper;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 
-/**
- * A codec for JSON by Jackson 2. Numbers that JSON does not have are refused, which Jackson writes as texts.
- *
- * @param <V> the type of the rows
- */
+/** A codec for JSON by Jackson 2. Numbers that JSON does not have are refused, which Jackson writes as texts. */
 public final class JsonCodec<V> implements Codec<V> {
     private final ObjectMapper mapper;
     private final JavaType type;
@@ -24,13 +20,7 @@ public final class JsonCodec<V> implements Codec<V> {
         this.type = type;
     }
 
-    /**
-     * Returns a codec with Jackson's defaults and the modules that are in the class path.
-     *
-     * @param <T> the type of the rows
-     * @param type the class of the rows
-     * @return the codec
-     */
+    /** Returns a codec with Jackson's defaults and the modules that are in the class path. */
     public static <T> JsonCodec<T> of(Class<T> type) {
         ObjectMapper mapper = JsonMapper.builder().findAndAddModules()
                 .enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS).build();
@@ -38,12 +28,8 @@ public final class JsonCodec<V> implements Codec<V> {
     }
 
     /**
-     * Returns a codec with settings of one's own.
-     *
-     * @param <T> the type of the rows
-     * @param mapper the mapper
-     * @param type the type of the rows, such as {@code mapper.constructType(new TypeReference<List<User>>() {})}
-     * @return the codec
+     * Returns a codec with a mapper of one's own, for rows of a type such as
+     * {@code mapper.constructType(new TypeReference<List<User>>() {})}.
      */
     public static <T> JsonCodec<T> of(ObjectMapper mapper, JavaType type) {
         return new JsonCodec<>(mapper, type);

@@ -106,16 +106,8 @@ final class ManyRows<I, V> {
     }
 
     private CompletableFuture<Void> fetchParts(List<Row> wanted, Fetches all) {
-        if (wanted.isEmpty()) {
-            return CompletableFuture.completedFuture(null);
-        }
-        List<Row> part = wanted.subList(0, Math.min(GuardCommands.BATCH, wanted.size()));
-        return fetchPart(part, false, all)
-                .thenCompose(unreadable -> fetchPart(unreadable, true, all))
-                .thenCompose(waiting -> {
-                    all.waiting.addAll(waiting);
-                    return fetchParts(wanted.subList(part.size(), wanted.size()), all);
-                });
+        return GuardCommands.inParts(wanted, part -> fetchPart(part, false, all)
+                .thenCompose(unreadable -> fetchPart(unreadable, true, all)).thenAccept(all.waiting::addAll));
     }
 
     /**

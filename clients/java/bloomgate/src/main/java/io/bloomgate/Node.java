@@ -55,16 +55,6 @@ final class Node implements Connection {
     }
 
     @Override
-    public String node(byte[] key) {
-        return "";
-    }
-
-    @Override
-    public boolean isCluster() {
-        return false;
-    }
-
-    @Override
     public void replace(List<Command> commands) {
         CompletableFuture<Wire> slow;
         synchronized (this) {

@@ -5,14 +5,10 @@ import java.util.List;
 /**
  * The size that a filter would have (BF.PLAN).
  *
- * @param kind the kind
- * @param layout the layout
- * @param hash the hash function
  * @param errorRate the false positive rate
  * @param capacity for how many items it would have room
  * @param sizeBytes its size in memory
  * @param bitsPerItem its size for each item
- * @param layers its layers
  */
 public record Plan(
         String kind,

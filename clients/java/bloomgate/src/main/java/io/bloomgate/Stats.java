@@ -5,9 +5,6 @@ import java.util.List;
 /**
  * A filter's kind and fill (BF.STATS). What does not apply to a kind is null.
  *
- * @param kind the kind
- * @param layout the layout
- * @param hash the hash function
  * @param errorRate the false positive rate for which it was made
  * @param errorRateNow the estimated share of absent items that are found
  * @param items how many items were added
@@ -15,7 +12,6 @@ import java.util.List;
  * @param capacity for how many items it has room
  * @param sizeBytes its size in memory
  * @param pendingBytes the size of adds that are pending
- * @param layers its layers
  * @param itemsDeleted how many items were deleted
  * @param roomForDeleted how many more may be deleted
  * @param windowS after how many seconds items are forgotten

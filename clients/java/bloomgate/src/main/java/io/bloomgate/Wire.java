@@ -10,6 +10,7 @@ import io.lettuce.core.output.CommandOutput;
 import io.lettuce.core.protocol.CommandArgs;
 import io.lettuce.core.protocol.ProtocolKeyword;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -80,26 +81,6 @@ final class Wire implements Connection, RedisConnectionStateListener {
         if (!((RedisChannelHandler<?, ?>) connection).isClosed()) {
             connection.closeAsync();
         }
-    }
-
-    @Override
-    public CompletableFuture<Wire> separate(byte[] key) {
-        throw new UnsupportedOperationException();
-    }
-
-    @Override
-    public String node(byte[] key) {
-        return "";
-    }
-
-    @Override
-    public boolean isCluster() {
-        return false;
-    }
-
-    @Override
-    public void replace(List<Command> commands) {
-        close();
     }
 
     /** The name of a command. */
@@ -238,7 +219,7 @@ final class Wire implements Connection, RedisConnectionStateListener {
             if (open.isEmpty()) {
                 super.setError(error);
             } else {
-                put(new RedisCommandExecutionException(new String(copy(error), java.nio.charset.StandardCharsets.UTF_8)));
+                put(new RedisCommandExecutionException(new String(copy(error), StandardCharsets.UTF_8)));
             }
         }
 

@@ -10,7 +10,6 @@ import java.lang.reflect.Method;
 import java.lang.reflect.RecordComponent;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.HashMap;
@@ -34,8 +33,6 @@ import java.util.regex.Pattern;
 final class CaseProcess {
     /** What a function of an actor throws if the case says so. */
     static final class LoadError extends RuntimeException {
-        private static final long serialVersionUID = 1;
-
         LoadError(String message) {
             super(message);
         }

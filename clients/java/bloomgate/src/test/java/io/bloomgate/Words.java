@@ -33,8 +33,6 @@ final class Words {
 
     /** A case that this runner does not understand. */
     static final class SpecificationError extends Error {
-        private static final long serialVersionUID = 1;
-
         SpecificationError(String message) {
             super(message);
         }

@@ -42,9 +42,6 @@ import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactor
 @ConditionalOnMissingBean(CacheManager.class)
 @EnableConfigurationProperties(BloomgateProperties.class)
 public class BloomgateAutoConfiguration {
-    /** Makes the configuration. */
-    public BloomgateAutoConfiguration() {}
-
     /** The listener of a guard's events, which metrics bring. */
     interface Listeners extends Function<String, BiConsumer<Event, Integer>> {}
 
@@ -104,15 +101,7 @@ public class BloomgateAutoConfiguration {
         }
     }
 
-    /**
-     * Makes the cache manager.
-     *
-     * @param client the server
-     * @param properties the settings
-     * @param codec the application's codec for all caches, if it has one; by default values are written by Java's serialization
-     * @param listeners the metrics, if there are any
-     * @return the cache manager
-     */
+    /** Makes the cache manager. */
     @Bean
     @ConditionalOnBean(Bloomgate.class)
     GuardCacheManager cacheManager(
@@ -147,11 +136,7 @@ public class BloomgateAutoConfiguration {
         ifGiven(settings.feed(), builder::feed);
     }
 
-    /**
-     * Makes each {@code @Cacheable} behave as with {@code sync = true}.
-     *
-     * @return the post-processor
-     */
+    /** Makes each {@code @Cacheable} behave as with {@code sync = true}. */
     @Bean
     @ConditionalOnProperty(name = "bloomgate.sync", matchIfMissing = true)
     static SyncOperations bloomgateSyncOperations() {

@@ -23,12 +23,7 @@ public final class GuardCache implements Cache {
     private final String name;
     private final Guard<Object> guard;
 
-    /**
-     * Makes a guard a cache.
-     *
-     * @param name the name of the cache
-     * @param guard the guard
-     */
+    /** Makes a guard a cache. */
     public GuardCache(String name, Guard<Object> guard) {
         this.name = name;
         this.guard = guard;
@@ -54,21 +49,13 @@ public final class GuardCache implements Cache {
                 + "or get with a loader");
     }
 
-    /**
-     * Refuses: without a loader nothing could be cached.
-     *
-     * @throws IllegalStateException always
-     */
+    /** Throws: without a loader nothing could be cached. */
     @Override
     public ValueWrapper get(Object key) {
         throw needsLoader();
     }
 
-    /**
-     * Refuses: without a loader nothing could be cached.
-     *
-     * @throws IllegalStateException always
-     */
+    /** Throws: without a loader nothing could be cached. */
     @Override
     public <T> T get(Object key, Class<T> type) {
         throw needsLoader();
@@ -93,18 +80,12 @@ public final class GuardCache implements Cache {
 
     /** What a loader has thrown, apart from what the guard throws. */
     private static final class LoaderException extends RuntimeException {
-        private static final long serialVersionUID = 1;
-
         LoaderException(Exception cause) {
             super(cause);
         }
     }
 
-    /**
-     * Refuses: without a loader nothing could be cached.
-     *
-     * @throws IllegalStateException always
-     */
+    /** Throws: without a loader nothing could be cached. */
     @Override
     public CompletableFuture<?> retrieve(Object key) {
         throw needsLoader();
@@ -122,11 +103,7 @@ public final class GuardCache implements Cache {
         evict(key);
     }
 
-    /**
-     * Refuses: it cannot tell whether there is a value.
-     *
-     * @throws UnsupportedOperationException always
-     */
+    /** Throws: the cache cannot tell whether there is a value. */
     @Override
     public ValueWrapper putIfAbsent(Object key, Object value) {
         throw new UnsupportedOperationException("the cache " + name + " stores only what it has loaded itself");
@@ -145,8 +122,6 @@ public final class GuardCache implements Cache {
     /**
      * The eviction of {@code beforeInvocation = true}, which precedes the change. It needs a transaction, or else nothing would confirm the
      * change.
-     *
-     * @throws IllegalStateException if there is no transaction
      */
     @Override
     public boolean evictIfPresent(Object key) {
@@ -189,11 +164,7 @@ public final class GuardCache implements Cache {
         }
     }
 
-    /**
-     * Deletes all cached rows for {@code allEntries} with {@code beforeInvocation = true}, which needs a transaction.
-     *
-     * @throws IllegalStateException if there is no transaction
-     */
+    /** Deletes all cached rows for {@code allEntries} with {@code beforeInvocation = true}, which needs a transaction. */
     @Override
     public boolean invalidate() {
         needsTransaction();

@@ -19,20 +19,12 @@ public final class GuardCacheManager implements CacheManager {
     private final Function<String, Guard<Object>> guards;
     private final ConcurrentMap<String, GuardCache> caches = new ConcurrentHashMap<>();
 
-    /**
-     * Makes a manager of caches with the default options, whose values are written by Java's serialization.
-     *
-     * @param client the server
-     */
+    /** Makes a manager of caches with the default options, whose values are written by Java's serialization. */
     public GuardCacheManager(Bloomgate client) {
         this(name -> Guard.builder(client, name, serialization(GuardCacheManager.class.getClassLoader())).build());
     }
 
-    /**
-     * Makes a manager of caches.
-     *
-     * @param guards makes the guard of the cache with a name
-     */
+    /** Makes a manager of caches, whose guards a function makes by the names of the caches. */
     public GuardCacheManager(Function<String, Guard<Object>> guards) {
         this.guards = guards;
     }
@@ -40,9 +32,6 @@ public final class GuardCacheManager implements CacheManager {
     /**
      * Returns a codec that writes values by Java's serialization, as Spring's Redis cache does by default. Use it only with a server that
      * nobody else can write to.
-     *
-     * @param loader has the classes of the values
-     * @return the codec
      */
     public static Codec<Object> serialization(ClassLoader loader) {
         SerializationDelegate delegate = new SerializationDelegate(new DefaultSerializer(), new DefaultDeserializer(loader));

@@ -17,9 +17,6 @@ import org.springframework.core.PriorityOrdered;
  * {@code #result == null} is dropped: a guard never keeps an absence that a change has ended.
  */
 public final class SyncOperations implements BeanPostProcessor, PriorityOrdered {
-    /** Makes the post-processor. */
-    public SyncOperations() {}
-
     /** Precedes the post-processor that makes proxies, because that reads the operations. */
     @Override
     public int getOrder() {

@@ -9,8 +9,6 @@ import org.springframework.transaction.support.DefaultTransactionStatus;
 
 /** A database for tests: one table, in which others see the writes of a transaction after its commit. */
 final class Database extends AbstractPlatformTransactionManager {
-    private static final long serialVersionUID = 1;
-
     final transient Map<Long, String> table = new ConcurrentHashMap<>();
     private final transient ThreadLocal<Map<Long, String>> written = new ThreadLocal<>();
 
