@@ -125,7 +125,7 @@ public final class Servers implements AutoCloseable {
         return value;
     }
 
-    private static int freePort() {
+    static int freePort() {
         for (;;) {
             int port = ThreadLocalRandom.current().nextInt(12_000, 22_000);
             try (ServerSocket listener = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {

@@ -1,0 +1,128 @@
+package io.bloomgate;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import io.bloomgate.BloomgateException.Disconnected;
+import io.lettuce.core.AbstractRedisClient;
+import io.lettuce.core.ClientOptions;
+import io.lettuce.core.RedisClient;
+import io.lettuce.core.RedisURI;
+import io.lettuce.core.SslOptions;
+import io.lettuce.core.cluster.RedisClusterClient;
+import io.lettuce.core.cluster.SlotHash;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** What Lettuce's clients bring: TLS, Sentinel, and the topology of a cluster, whose redirections this package follows. */
+class ConnectionsTest {
+    private final Servers servers = new Servers();
+
+    @TempDir
+    private Path folder;
+
+    @AfterEach
+    void end() throws IOException {
+        servers.close();
+    }
+
+    /** Starts a program, and returns it. The test is skipped if it is missing. */
+    private Process program(String... words) {
+        try {
+            return new ProcessBuilder(words).redirectErrorStream(true).redirectOutput(folder.resolve("output").toFile()).start();
+        } catch (IOException missing) {
+            assumeTrue(false, missing.getMessage());
+            throw new AssertionError(missing);
+        }
+    }
+
+    /** Returns a client for which a busy machine is not too slow. */
+    private static Bloomgate patient(AbstractRedisClient lettuce) {
+        return Bloomgate.builder(lettuce).timeout(Duration.ofMinutes(1)).build();
+    }
+
+    @Test
+    void aServerWithTlsNeedsItsCertificate() throws Exception {
+        String certificate = folder.resolve("server.crt").toString();
+        String key = folder.resolve("server.key").toString();
+        int status = program("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate).waitFor();
+        assertEquals(0, status, Files.readString(folder.resolve("output")));
+        int port = Servers.freePort();
+        try {
+            servers.start("tls-port " + port, "tls-auth-clients no", "tls-cert-file " + certificate, "tls-key-file " + key,
+                    "tls-ca-cert-file " + certificate);
+        } catch (AssertionError refused) {
+            assumeTrue(!refused.getMessage().contains("tls"), "the server was built without TLS");
+            throw refused;
+        }
+        String uri = "rediss://localhost:" + port;
+        RedisClient lettuce = RedisClient.create(Servers.RESOURCES, uri);
+        lettuce.setOptions(ClientOptions.builder()
+                .sslOptions(SslOptions.builder().trustManager(Path.of(certificate).toFile()).build()).build());
+        RedisClient stranger = RedisClient.create(Servers.RESOURCES, uri);
+        try (Bloomgate client = patient(lettuce); Bloomgate without = patient(stranger)) {
+            assertTrue(new Filter(client, "seen").add("a"));
+            assertThrows(Disconnected.class, () -> new Filter(without, "seen").add("a"));
+        } finally {
+            lettuce.shutdown();
+            stranger.shutdown();
+        }
+    }
+
+    @Test
+    void aSentinelNamesTheServer() throws Exception {
+        int primary = servers.start().port();
+        int port = Servers.freePort();
+        Path configuration = folder.resolve("sentinel.conf");
+        Files.write(configuration, List.of("bind 127.0.0.1", "port " + port, "dir " + folder,
+                "sentinel monitor main 127.0.0.1 " + primary + " 1"));
+        Process sentinel = program(Servers.environment("BLOOMGATE_SERVER"), configuration.toString(), "--sentinel");
+        RedisURI uri = RedisURI.create("redis-sentinel://127.0.0.1:" + port + "/0#main");
+        RedisClient lettuce = RedisClient.create(Servers.RESOURCES, uri);
+        try (Bloomgate client = patient(lettuce)) {
+            Servers.eventually("the sentinel", () -> {
+                try {
+                    return new Filter(client, "seen").add("a");
+                } catch (Disconnected early) {
+                    return false;
+                }
+            });
+        } finally {
+            lettuce.shutdown();
+            sentinel.destroyForcibly().waitFor();
+        }
+    }
+
+    /** A slot moves while the client believes that its first node has it. */
+    @Test
+    void aClusterRedirectsCommands() {
+        List<Servers.Server> nodes = servers.startCluster();
+        int slot = SlotHash.getSlot("seen");
+        var from = nodes.get(slot / 5462).commands();
+        var to = nodes.get((slot / 5462 + 1) % 3).commands();
+        RedisClusterClient lettuce = RedisClusterClient.create(Servers.RESOURCES, RedisURI.create("127.0.0.1", nodes.get(0).port()));
+        try (Bloomgate client = patient(lettuce)) {
+            Filter seen = new Filter(client, "seen");
+            assertEquals(0, seen.card());
+            from.clusterSetSlotMigrating(slot, to.clusterMyId());
+            to.clusterSetSlotImporting(slot, from.clusterMyId());
+            assertTrue(seen.add("a"), "by ASK");
+            assertEquals(1, to.clusterCountKeysInSlot(slot));
+            String owner = to.clusterMyId();
+            nodes.forEach(node -> node.commands().clusterSetSlotNode(slot, owner));
+            assertFalse(seen.add("a"), "by MOVED");
+        } finally {
+            lettuce.shutdown();
+        }
+    }
+}
