@@ -7,17 +7,6 @@
 home=$folder/database
 mkdir "$home"
 
-# within_a_minute WHAT LOG COMMAND...: waits until the command succeeds.
-within_a_minute() {
-  local what=$1 log=$2 waited=0
-  shift 2
-  until "$@" >/dev/null 2>&1; do
-    [ "$waited" -lt 600 ] || fail "$what within a minute; the end of its log:" "$(tail -n 8 "$log")"
-    sleep 0.1
-    waited=$((waited + 1))
-  done
-}
-
 # number PLACE: prints a place in a log, which the follower writes as 16/B374D848, as a number.
 number() {
   echo $((16#${1%/*} << 32 | 16#${1#*/}))

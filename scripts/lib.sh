@@ -57,6 +57,21 @@ have() {
   command -v "$1" >/dev/null 2>&1
 }
 
+# With setpriv (Linux) a background process exits with the script, even if the script is killed with SIGKILL.
+# shellcheck disable=SC2034  # the scripts that start processes use it
+if have setpriv; then with_parent=(setpriv --pdeathsig TERM); else with_parent=(); fi
+
+# within_a_minute WHAT LOG COMMAND...: waits until the command succeeds.
+within_a_minute() {
+  local what=$1 log=$2 waited=0
+  shift 2
+  until "$@" >/dev/null 2>&1; do
+    [ "$waited" -lt 600 ] || fail "$what within a minute; the end of its log:" "$(tail -n 8 "$log")"
+    sleep 0.1
+    waited=$((waited + 1))
+  done
+}
+
 # at_least FOUND WANTED: whether version FOUND is WANTED or newer. Compares number by number: 1.95.0 with 1.90.
 at_least() {
   local found wanted part f w
