@@ -1,5 +1,6 @@
 """The blocks of docs/from.md: each program prints what the page says, and each session has the replies that the page shows.
-Programs in Java and Go are skipped where their tools or packages are missing."""
+Programs in Java and Go are skipped where their tools or packages are missing. The first section shows examples/spring, which has a
+test of its own."""
 
 import os
 import re
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-SECTIONS = (ROOT / "docs" / "from.md").read_text().split("\n## ")[1:]
+SPRING, *SECTIONS = (ROOT / "docs" / "from.md").read_text().split("\n## ")[1:]
 WORK = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).absolute() / "clients" / "from"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOKEN = re.compile(r"\b[0-9a-f]{32}\b")
@@ -85,6 +86,21 @@ def test_each_section_has_a_short_block():
     for title, language, text, _ in blocks():
         lines = [line for line in text.splitlines() if language or line.startswith("> ")]
         assert len(lines) <= 10, title
+
+
+def test_the_first_section_shows_the_lines_of_its_example():
+    example = ROOT / "examples" / "spring"
+    files = {
+        "java": "src/main/java/com/example/users/UserService.java",
+        "xml": "pom.xml",
+        "properties": "src/main/resources/application.properties",
+        "toml": "follow.toml",
+    }
+    shown = [(language, text) for language, text in BLOCK.findall(SPRING) if language != "text"]
+    assert [language for language, _ in shown] == list(files)
+    for language, text in shown:
+        lines = [re.sub(" +#.*", "", line).strip() for line in (example / files[language]).read_text().splitlines()]
+        assert [line for line in text.splitlines() if line.strip() not in lines] == []
 
 
 def session(text, port):
