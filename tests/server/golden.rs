@@ -307,7 +307,11 @@ pub struct Release {
 }
 
 /// Every release of which there is data.
-pub const RELEASES: [Release; 2] = [Release { name: "0.1.0", filters: 9 }, Release { name: "0.2.0", filters: 16 }];
+pub const RELEASES: [Release; 3] = [
+    Release { name: "0.1.0", filters: 9 },
+    Release { name: "0.2.0", filters: 16 },
+    Release { name: "0.3.0", filters: 15 },
+];
 
 /// A filter of a release, and what it answered.
 struct Native {
@@ -474,38 +478,34 @@ fn a_filter_that_was_arriving_arrives() {
 type Step = (&'static str, Range<usize>);
 
 const ADD: &str = "BF.MADD";
+const CHANGE: &str = "BF.CHANGED";
 const DELETE: &str = "BF.MDEL";
 const ROTATE: Step = ("BF.ROTATE", 0..0);
 
 /// The filters: the key, the words of BF.RESERVE after it, and the steps. Windows last 95 years, so that the data does not expire.
-const FILTERS: [(&str, &str, &[Step]); 15] = [
-    ("defaults", "0.01 100", &[(ADD, 0..1000)]),
-    ("loose", "0.25 1000 SEED 0 EXPANSION 1", &[(ADD, 0..2500)]),
-    ("keyed", "0.001 500 HASH siphash SEED 000102030405060708090a0b0c0d0e0f", &[(ADD, 0..2000)]),
-    ("keyed-deleted", "0.01 1000 HASH siphash", &[(ADD, 0..1500), (DELETE, 0..100), (ADD, 0..40)]),
-    ("counting", "0.01 1000 COUNTING", &[(ADD, 0..700), (ADD, 0..200), (DELETE, 100..300)]),
-    ("counting-keyed", "0.001 500 COUNTING HASH siphash", &[(ADD, 0..400), (DELETE, 0..50)]),
-    ("counting-full", "0.2 40 COUNTING", &[(ADD, 0..60)]),
-    ("rolling", "0.01 500 ROLLING", &[(ADD, 0..1500)]),
+const FILTERS: [(&str, &str, &[Step]); 14] = [
+    ("small", "0.01 100", &[(ADD, 0..300)]),
+    ("small-deleted", "0.001 20 HASH siphash", &[(ADD, 0..150), (DELETE, 0..30), (ADD, 0..10)]),
+    ("small-grown", "0.01 100", &[(ADD, 0..2000)]),
+    ("loose-fixed", "0.05 400 NONSCALING", &[(ADD, 0..500)]),
+    ("tight", "0.00001 5", &[(ADD, 0..500)]),
+    ("tight-fixed", "1e-9 300 NONSCALING SEED 7", &[(ADD, 0..300)]),
+    ("tight-grown", "0.000001 500 EXPANSION 1", &[(ADD, 0..1200)]),
     (
-        "rolling-deleted",
-        "0.01 2000 ROLLING HASH siphash BUCKETS 4",
-        &[(ADD, 0..600), ROTATE, (ADD, 600..1000), (DELETE, 0..50)],
+        "tight-deleted",
+        "0.00001 200 HASH siphash SEED 000102030405060708090a0b0c0d0e0f",
+        &[(ADD, 0..400), (DELETE, 0..50), (ADD, 0..20)],
     ),
-    ("windowed", "0.01 300 WINDOW 3000000000", &[(ADD, 0..300), ROTATE, (ADD, 300..900)]),
+    ("counting", "0.00001 100 COUNTING HASH siphash", &[(ADD, 0..80), (ADD, 0..30), (DELETE, 20..60)]),
+    ("rolling", "0.00001 100 ROLLING", &[(ADD, 0..300)]),
     (
-        "windowed-fixed",
-        "0.001 700 WINDOW 3000000000 NONSCALING BUCKETS 3",
-        &[(ADD, 0..400), ROTATE, (ADD, 400..800), ROTATE, (ADD, 800..900)],
+        "windowed",
+        "0.00001 100 WINDOW 3000000000 HASH siphash",
+        &[(ADD, 0..200), ROTATE, (ADD, 200..250), (DELETE, 0..20)],
     ),
-    ("windowed-deleted", "0.01 2000 WINDOW 3000000000 HASH siphash", &[(ADD, 0..600), ROTATE, (DELETE, 0..50)]),
-    ("sliding", "0.01 1000 WINDOW 3000000000 SLIDING", &[(ADD, 0..600), ROTATE, (ADD, 0..300)]),
-    (
-        "sliding-deleted",
-        "0.01 1000 WINDOW 3000000000 SLIDING HASH siphash BUCKETS 5",
-        &[(ADD, 0..600), ROTATE, (ADD, 0..100), (DELETE, 50..120)],
-    ),
-    (DUMPED, "0.0001 1000000 NONSCALING HASH siphash", &[(ADD, 0..500), (DELETE, 0..20)]),
+    ("guarded", "0.01 100 WINDOW 3000000000", &[(ADD, 0..60), ROTATE, (CHANGE, 40..80)]),
+    ("sliding", "0.00001 100 WINDOW 3000000000 SLIDING", &[(ADD, 0..60), ROTATE, (ADD, 40..80)]),
+    (DUMPED, "0.00001 400000 NONSCALING HASH siphash", &[(ADD, 0..12), (DELETE, 0..4)]),
 ];
 
 /// The filter whose dump another one has received in part.
@@ -524,6 +524,11 @@ fn data_of_this_version_is_written() {
         assert_eq!(client.run(&format!("BF.RESERVE {key} {words}")), ok());
         for (command, numbers) in steps {
             let items = items(numbers.start, numbers.end);
+            if *command == CHANGE {
+                // One item, and the key of its cached row.
+                items.iter().for_each(|item| assert!(!client.run(&format!("{CHANGE} {key} {item} row")).is_error()));
+                continue;
+            }
             let words: Vec<&str> = [*command, key].into_iter().chain(items.iter().map(String::as_str)).collect();
             assert!(!client.call(&words).is_error(), "{words:?}");
         }
