@@ -14,16 +14,20 @@ use crate::variants::Bench;
 /// A client.
 struct Client {
     name: &'static str,
-    /// The program and its file, if it is an interpreter.
+    /// The program and its first arguments.
     words: Vec<PathBuf>,
     /// What has to exist before, and the script that makes it.
     requirement: (PathBuf, &'static str),
 }
 
-fn clients() -> Result<[Client; 3]> {
+fn clients() -> Result<[Client; 5]> {
     let python = PathBuf::from("target/python/venv/bin/python");
     // Beside the folder of this program, which is in `deps`.
     let rust = env::current_exe()?.ancestors().nth(2).context("the folder of the build")?.join("examples/guard_hits");
+    // scripts/bench builds both, where it finds what they need.
+    let (java, go) = (PathBuf::from("target/bench/java"), PathBuf::from("target/bench/go/guard"));
+    let classes =
+        "clients/java/bloomgate/target/classes:clients/java/bloomgate/target/test-classes:target/bench/java/*";
     Ok([
         Client {
             name: "Python",
@@ -36,6 +40,12 @@ fn clients() -> Result<[Client; 3]> {
             requirement: ("clients/typescript/dist/index.js".into(), "scripts/test-typescript"),
         },
         Client { name: "Rust", words: vec![rust.clone()], requirement: (rust, "scripts/bench") },
+        Client {
+            name: "Java",
+            words: ["java", "-cp", classes, "io.bloomgate.GuardFigures"].map(PathBuf::from).to_vec(),
+            requirement: (java, "scripts/bench with a JDK and Maven"),
+        },
+        Client { name: "Go", words: vec![go.clone()], requirement: (go, "scripts/bench with Go") },
     ])
 }
 
@@ -66,11 +76,11 @@ fn measure(bench: &Bench, results: &mut Results) -> Result<()> {
             table.note(format!("{name} was not measured: {} is missing, which {script} makes.", path.display()));
             continue;
         }
-        let (program, file) = words.split_first().context("a program")?;
+        let (program, first) = words.split_first().context("a program")?;
         let options = ["--callers", "64", "--rounds", &rounds.to_string(), "--lookups", &lookups.to_string(), &url];
         // The package of this checkout, not the one that the tests have installed.
         let mut command = Command::new(program);
-        command.env("PYTHONPATH", "clients/python/src").args(file).args(options);
+        command.env("PYTHONPATH", "clients/python/src").args(first).args(options);
         let output = command.output().with_context(|| program.display().to_string())?;
         ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
         for (callers, hits, gets) in
@@ -83,9 +93,9 @@ fn measure(bench: &Bench, results: &mut Results) -> Result<()> {
         }
     }
     table.note(format!(
-        "1000 cached rows of 200 bytes, {lookups} lookups in each round by random id. Callers are threads, tasks of asyncio, or promises of \
-         node-redis and ioredis. The guard and GET take turns, and share all processors with the server. In an event loop, the guard's \
-         lookups of one turn are one command, and the GETs of one turn are one command each."
+        "1000 cached rows of 200 bytes, {lookups} lookups in each round by random id. Callers are threads, tasks of asyncio, promises of \
+         node-redis and ioredis, futures, or goroutines. The guard and GET take turns, and share all processors with the server. In an \
+         event loop and in Go, the guard's lookups of one turn are one command, and the GETs of one turn are one command each."
     ));
     results.table(&table)
 }
