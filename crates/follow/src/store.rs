@@ -300,6 +300,11 @@ pub fn is_worn(error: &Error) -> bool {
     error.to_string().contains("no room for more deleted items")
 }
 
+/// Whether the server had no memory for a filter, or for another deleted item. The other commands were executed.
+pub fn lacks_memory(error: &Error) -> bool {
+    error.to_string().contains("Insufficient memory to create filter")
+}
+
 /// Whether no reply says that the filter is missing. Without it BF.MCHANGED still deletes the cached values, and adds nothing.
 pub fn has_filter(replies: &[Value]) -> bool {
     let is_missing =

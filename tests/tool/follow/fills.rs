@@ -9,7 +9,7 @@ use super::synchronous::{answer, open_keys};
 use super::{MODES, USERS, USERS_TABLE, World, beats, followed, has, soon};
 use crate::running::run;
 use crate::web::{asking, metrics};
-use testing::{Reply, eventually, free_port, integer, nil, on_every_server, servers};
+use testing::{Reply, Server, eventually, fault_module, free_port, integer, module, nil, on_every_server, servers};
 
 #[test]
 fn a_row_whose_commit_waits_for_another_standby_is_not_absent() {
@@ -160,6 +160,49 @@ fn a_filter_without_room_for_deleted_items_is_replaced_while_it_serves() {
             assert_eq!(client.call(&["BF.EXISTS", "{users}", &id.to_string()]), integer(1), "{id}");
         }
         assert!(!follower.log().contains("trying again"));
+    });
+}
+
+#[test]
+fn a_filter_without_room_for_deleted_items_serves_until_another_fits() {
+    followed(&["synchronous"], USERS, USERS_TABLE, |_, follower, client, session| {
+        session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 9) id").unwrap();
+        soon(|| has(client, 9) && open_keys(client) == 0);
+        client.run("CONFIG SET bf.max-filter-bytes 1000");
+        for id in 1..6 {
+            session.batch_execute(&format!("DELETE FROM users WHERE id = {id}")).unwrap();
+            follower.says("deleted rows stay in {users}");
+            // The heartbeat goes on.
+            soon(|| answer(client, 100) == "absent");
+            assert!(has(client, id));
+        }
+        assert!(!follower.log().contains("trying again"), "{}", follower.log());
+        client.run("CONFIG SET bf.max-filter-bytes 0");
+        soon(|| (1..6).all(|id| answer(client, id) == "absent"));
+        assert!((6..10).all(|id| has(client, id)), "{}", follower.log());
+    });
+}
+
+#[test]
+fn deleted_rows_leave_the_filter_once_there_is_memory_again() {
+    on_every_server(|program| {
+        // In synchronous mode, the third allocation is that of the delete.
+        for (mode, fault) in MODES.into_iter().zip(["1 ON", "3"]) {
+            let modules = format!("loadmodule {} {}", fault_module().display(), module().display());
+            let server = Server::with(program).without_module().line(&modules);
+            let world = World::with_server(mode, server, USERS, USERS_TABLE);
+            let follower = world.following();
+            let (mut client, mut session) = (world.server.connect(), world.session());
+            session.batch_execute("INSERT INTO users VALUES (1, 1), (2, 1)").unwrap();
+            soon(|| has(&mut client, 2) && open_keys(&mut client) == 0 && beats(&mut client));
+            client.run(&format!("FAULTS.FAIL {fault}"));
+            session.batch_execute("DELETE FROM users WHERE id = 1").unwrap();
+            follower.says("the server cannot allocate them");
+            follower.says(if mode == "eventual" { "; trying again" } else { ": filling {users} again" });
+            client.run("FAULTS.FAIL 0");
+            soon(|| answer(&mut client, 1) == "absent" && has(&mut client, 2));
+            assert_eq!(follower.log().contains("trying again"), mode == "eventual", "{}", follower.log());
+        }
     });
 }
 

@@ -56,6 +56,8 @@ pub struct Postgres {
     /// The last one, and when it was taken.
     snapshot: Snapshot,
     last_look: Instant,
+    /// When the server last refused the memory for a filter that would replace a worn one.
+    refused: Option<Instant>,
 }
 
 impl Source for Postgres {
@@ -84,6 +86,7 @@ impl Source for Postgres {
             confirmed: Lsn(0),
             log_end: Lsn(0),
             announced: BTreeMap::new(),
+            refused: None,
         })
     }
 

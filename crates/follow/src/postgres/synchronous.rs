@@ -16,12 +16,14 @@ use super::session::{Snapshot, unfinished};
 use super::{Postgres, connect};
 use crate::config::Keys;
 use crate::fill::add;
-use crate::follower::{FilterState, Followed, Follower, Pulse, VISIBILITY_INTERVAL, refill_or_fail, report_fill};
+use crate::follower::{
+    FilterState, Followed, Follower, PULSE, Pulse, VISIBILITY_INTERVAL, refill_or_fail, report_fill,
+};
 use crate::journal::{CHUNK, EVERY_KEY, Entry, Work, changes, chunked, steps};
 use crate::log::Lsn;
 use crate::metrics::State;
 use crate::names::counted;
-use crate::store::{Stopped, end_leases_without_filter, is_worn, reserve};
+use crate::store::{Stopped, end_leases_without_filter, is_worn, lacks_memory, reserve};
 use crate::table::{Step, Table, Transaction};
 
 /// How long SIGTERM waits for announced transactions to become visible.
@@ -149,9 +151,10 @@ impl Follower<Postgres> {
         // A filter that is missing denies nothing.
         let written =
             if commands.is_empty() { Ok(Vec::new()) } else { self.store.transact(&table.keys, table.epoch, &commands) };
+        let is_complete = table.filter == FilterState::Complete;
         match written {
-            Err(error) if is_worn(&error) => {
-                // The items stay, as false positives.
+            Err(error) if is_complete && (is_worn(&error) || lacks_memory(&error)) => {
+                // The items stay, as false positives. Those of all rows were added when they were announced.
                 eprintln!("bloomgate: {error:#}: filling {} again", table.keys.filter);
                 table.filter = FilterState::Worn;
             }
@@ -249,21 +252,32 @@ impl Follower<Postgres> {
 
     /// Fills a filter that is missing, or replaces one that is worn, once all announced transactions are visible.
     pub(super) fn fill_due(&mut self) -> Result<()> {
-        let is_due = |table: &Followed| {
-            matches!(table.filter, FilterState::Missing | FilterState::Worn) && !table.definition.is_empty()
+        let find = |state| {
+            let is_due = |table: &Followed| table.filter == state && !table.definition.is_empty();
+            self.tables.iter().position(is_due)
         };
-        let Some(index) = self.tables.iter().position(is_due) else { return Ok(()) };
+        // Readers can do without a fresh filter, and not without any.
+        let worn = || find(FilterState::Worn).filter(|_| self.source.refused.is_none_or(|at| at.elapsed() >= PULSE));
+        let Some(index) = find(FilterState::Missing).or_else(worn) else { return Ok(()) };
         if !self.source.announced.is_empty() || !self.arrived.waiting.is_empty() {
             return Ok(());
         }
         let begin = Instant::now();
         let Followed { table, epoch, filter: before, .. } = self.tables.get(index).context("a table")?;
         let (table, epoch, before) = (table.clone(), *epoch, *before);
-        let delete = cmd("DEL").arg(&table.keys.filling).to_owned();
-        self.store
-            .transact(&table.keys, epoch, &[delete.clone(), reserve(&table.config, &table.keys.filling)])
-            .with_context(|| format!("cannot create the filter of {}", table.config.name))?;
         let renews = before == FilterState::Worn;
+        let delete = cmd("DEL").arg(&table.keys.filling).to_owned();
+        let create = [delete.clone(), reserve(&table.config, &table.keys.filling)];
+        match self.store.transact(&table.keys, epoch, &create) {
+            Err(error) if renews && lacks_memory(&error) => {
+                if self.source.refused.replace(Instant::now()).is_none() {
+                    eprintln!("bloomgate: {error:#}: deleted rows stay in {} until there is", table.keys.filter);
+                }
+                return Ok(());
+            }
+            created => created.with_context(|| format!("cannot create the filter of {}", table.config.name))?,
+        };
+        self.source.refused = None;
         let during = if renews { FilterState::Renewing } else { FilterState::Filling };
         self.table(index)?.filter = during;
         self.metrics.enter(State::Filling);
