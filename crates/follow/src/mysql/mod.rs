@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, bail, ensure};
 use bytes::Bytes;
-use mysql_async::{Opts, Value};
+use mysql_async::{Opts, ServerError, Value};
 
 use self::binlog::{Arrival, Columns, Gtid, Gtids, Reader, place};
 use self::session::{LogStream, Session, TIMEOUT, UNANSWERED};
@@ -486,6 +486,5 @@ fn object(name: &str, value: &str) -> Option<String> {
 
 /// Returns the number of an error of the server.
 fn number(error: &Error) -> Option<u16> {
-    let cause = error.chain().find_map(|cause| cause.downcast_ref::<mysql_async::Error>())?;
-    if let mysql_async::Error::Server(error) = cause { Some(error.code) } else { None }
+    error.chain().find_map(|cause| cause.downcast_ref::<ServerError>()).map(|error| error.code)
 }

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use futures_util::StreamExt;
 use mysql_async::binlog::events::Event;
 use mysql_async::prelude::Queryable;
@@ -71,7 +71,7 @@ impl Session {
     pub fn connect(options: &Opts) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let connection = runtime.block_on(async { timeout(TIMEOUT, Conn::new(options.clone())).await });
-        let connection = connection.context(UNANSWERED)?.context("cannot reach the MariaDB server")?;
+        let connection = connection.context(UNANSWERED)?.map_err(plain).context("cannot reach the MariaDB server")?;
         Ok(Self { runtime, connection: Some(connection), is_dark: false })
     }
 
@@ -101,7 +101,7 @@ impl Session {
             let mut begin = pin!(connection.query_iter(text));
             let mut result = loop {
                 match timeout(ROW_TIMEOUT, &mut begin).await {
-                    Ok(result) => break result?,
+                    Ok(result) => break result.map_err(plain)?,
                     Err(_) => pass(None)?,
                 }
             };
@@ -109,7 +109,7 @@ impl Session {
                 let mut next = pin!(result.next());
                 let row = loop {
                     match timeout(ROW_TIMEOUT, &mut next).await {
-                        Ok(row) => break row?,
+                        Ok(row) => break row.map_err(plain)?,
                         Err(_) => pass(None)?,
                     }
                 };
@@ -131,7 +131,7 @@ impl Session {
         let connection = self.connection.take().context(UNANSWERED)?;
         let request = connection.get_binlog_stream(BinlogStreamRequest::new(server_id));
         let stream = self.runtime.block_on(async { timeout(TIMEOUT, request).await });
-        let stream = stream.context(UNANSWERED)?.context("MariaDB does not send its log")?;
+        let stream = stream.context(UNANSWERED)?.map_err(plain).context("MariaDB does not send its log")?;
         Ok(LogStream { runtime: self.runtime, stream })
     }
 
@@ -140,7 +140,7 @@ impl Session {
         match self.runtime.block_on(async { timeout(TIMEOUT, ask(connection)).await }) {
             Ok(result) => {
                 self.is_dark = matches!(result, Err(mysql_async::Error::Io(_) | mysql_async::Error::Driver(_)));
-                Ok(result?)
+                result.map_err(plain)
             }
             Err(_) => {
                 self.is_dark = true;
@@ -162,10 +162,18 @@ impl LogStream {
         let next = self.stream.next();
         // With no time at all, tokio would not look whether something has arrived.
         match self.runtime.block_on(async { timeout(wait.max(Duration::from_micros(100)), next).await }) {
-            Ok(Some(event)) => Ok(Some(event?)),
+            Ok(Some(event)) => event.map(Some).map_err(plain),
             Ok(None) => bail!("the MariaDB server has ended its log"),
             Err(_) => Ok(None),
         }
+    }
+}
+
+/// Returns the server's own error where there is one. The crate's has the same text again.
+fn plain(error: mysql_async::Error) -> Error {
+    match error {
+        mysql_async::Error::Server(error) => error.into(),
+        other => other.into(),
     }
 }
 
