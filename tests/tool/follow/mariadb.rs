@@ -303,6 +303,92 @@ fn another_log_is_noticed() {
 }
 
 #[test]
+fn every_domain_goes_on_after_its_own_last_transaction() {
+    followed(&[], USERS_TABLE, |world, follower, client, session| {
+        let mut other = world.database.session();
+        other.run("SET SESSION gtid_domain_id = 7");
+        for id in [10, 20, 30] {
+            other.run(&format!("INSERT INTO users VALUES ({id}, 1)"));
+            session.run(&format!("FLUSH BINARY LOGS; INSERT INTO users VALUES ({id} + 1, 1)"));
+            agrees(client, session);
+            follower.signal("KILL");
+            // The next follower cannot read either domain from its beginning.
+            let file = session.run("SHOW MASTER STATUS")[0].split('\t').next().unwrap().to_owned();
+            soon(|| {
+                session.run(&format!("PURGE BINARY LOGS TO '{file}'"));
+                session.run("SHOW BINARY LOGS").len() == 1
+            });
+            session.run(&format!("UPDATE users SET id = id + 1 WHERE id = {id} + 1"));
+            other.run(&format!("DELETE FROM users WHERE id = {id}"));
+            *follower = world.following();
+            agrees(client, session);
+            assert!(!follower.log().contains("filling"), "{}", follower.log());
+        }
+    });
+}
+
+#[test]
+fn a_key_that_ignores_case_has_the_text_that_select_shows() {
+    const SCHEMA: &str =
+        "CREATE TABLE users (id varchar(20) COLLATE utf8mb4_general_ci PRIMARY KEY, version int NOT NULL)";
+    let table = USERS_TABLE.replace("\"{users}:{id}\"", "\"{users}:id:{id}\"");
+    on_every_server(|program| {
+        let world = World::new(program, &[], SCHEMA, &table);
+        let (mut follower, mut client) = (world.following(), world.server.connect());
+        let mut session = world.database.session();
+        follower.says("equal values of users can have different texts in id (varchar(20) COLLATE utf8mb4_general_ci)");
+        follower.says("items of deleted rows stay in {users}");
+        let mut is_absent = |id: &str| {
+            let reply =
+                client.call(&["BF.FETCH", "{users}", id, &format!("{{users}}:id:{id}"), "WHILE", "{users}:feed"]);
+            reply.elements()[0].text() == "absent"
+        };
+        for statement in [
+            "INSERT INTO users VALUES ('Bob', 1)",
+            "UPDATE users SET id = 'bob' WHERE id = 'BOB'",
+            "REPLACE INTO users VALUES ('boB ', 2)",
+            "INSERT INTO users VALUES ('BOB', 3) ON DUPLICATE KEY UPDATE id = 'bOb'",
+            "BEGIN; DELETE FROM users WHERE id = 'bob'; INSERT INTO users VALUES ('BOB', 4); COMMIT",
+            "UPDATE users SET id = 'Bob'",
+        ] {
+            session.run(statement);
+            let shown = session.run("SELECT id FROM users").concat();
+            soon(|| is_absent("BoB") && !is_absent(&shown));
+        }
+        // The items of earlier texts stay: a later row may have one of them.
+        assert!(!["Bob", "bob", "boB ", "bOb", "BOB"].into_iter().any(&mut is_absent), "{}", follower.log());
+        follower.end();
+    });
+}
+
+#[test]
+fn a_locked_table_is_waited_for_and_ends_no_heartbeat() {
+    on_every_server(|program| {
+        let world = World::new(program, &[], USERS, USERS_TABLE);
+        let (mut client, mut session) = (world.server.connect(), world.database.session());
+        let mut other = world.database.session();
+        other.run("CREATE TABLE others (id int AUTO_INCREMENT PRIMARY KEY)");
+        session.run("LOCK TABLES users WRITE");
+        let mut follower = world.follow();
+        follower.says("Lock wait timeout exceeded; try restarting transaction; trying again");
+        session.run("INSERT INTO users VALUES (1, 1); UNLOCK TABLES");
+        agrees(&mut client, &mut session);
+        let failures = follower.log().matches("trying again").count();
+        session.run("LOCK TABLES users WRITE; INSERT INTO users VALUES (2, 1)");
+        agrees(&mut client, &mut session);
+        // Until there have been several heartbeats.
+        for _ in 0..5 {
+            let before = client.run("GET {users}:feed");
+            other.run("INSERT INTO others VALUES ()");
+            soon(|| client.run("GET {users}:feed") != before && beats(&mut client));
+        }
+        assert_eq!(follower.log().matches("trying again").count(), failures, "{}", follower.log());
+        session.run("UNLOCK TABLES");
+        follower.end();
+    });
+}
+
+#[test]
 fn a_transaction_in_the_log_is_applied_once_it_is_visible() {
     followed(&["--rpl-semi-sync-master-wait-point=AFTER_SYNC"], USERS_TABLE, |world, _, client, session| {
         session.run("INSERT INTO users VALUES (1, 1)");

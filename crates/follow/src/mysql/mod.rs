@@ -176,8 +176,8 @@ impl Source for MariaDb {
         Ok(true)
     }
 
-    fn may_recover(has_stood_by: &mut bool, _: &Error) -> bool {
-        *has_stood_by
+    fn may_recover(has_stood_by: &mut bool, error: &Error) -> bool {
+        *has_stood_by || Self::is_locked(error)
     }
 
     fn print_status(config: &Config) -> Result<()> {
