@@ -1,15 +1,16 @@
 //! What the tests of the module, the tool and the clients share: a server with the module, a connection that shows the exact type
-//! of each reply, the files that the server writes, a cluster, and PostgreSQL.
+//! of each reply, the files that the server writes, a cluster, PostgreSQL, and MariaDB.
 //!
 //! Whatever goes wrong here is a failed test, so functions panic and say what they found.
 
 mod accepted;
 mod aof;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "databases")]
 pub mod database;
 mod dump;
 mod figures;
 mod locate;
+#[cfg(feature = "databases")]
 pub mod mariadb;
 pub mod nodes;
 mod process;

@@ -1,22 +1,24 @@
-//! MariaDB for a test: a server in a temporary folder, with a log for replicas, and sessions of the client `mariadb`. If MariaDB is missing,
-//! the test fails and says how to install it.
+//! MariaDB for a test: a server in a temporary folder, with a log for replicas, and sessions. If MariaDB is missing, the test fails and says
+//! how to install it.
 
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use mysql_async::Error;
+use mysql_async::prelude::{FromValue, Queryable};
+use mysql_async::{Conn, OptsBuilder, Row, Value};
 use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::{free_port, patience};
 
 const MISSING: &str = "MariaDB is missing: `scripts/setup --test` installs it";
-/// No row of a test has this text.
-const END: &str = "-- the end --";
 
 /// A server that runs until it is dropped.
 pub struct MariaDb {
@@ -38,7 +40,7 @@ impl MariaDb {
         let mut server = Self { folder, port, settings, child };
         server.wait_until_it_answers();
         let account = "gate@'127.0.0.1'";
-        server.open("mysql").run(&format!(
+        Session::open(&server.socket(), "mysql").expect("a session").run(&format!(
             "CREATE DATABASE shop; CREATE USER {account} IDENTIFIED BY 'secret';
              GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO {account}; GRANT SELECT ON shop.* TO {account}"
         ));
@@ -59,18 +61,26 @@ impl MariaDb {
         self.child.id()
     }
 
-    /// Opens a session of the superuser.
-    pub fn session(&self) -> Session {
-        self.open("shop")
+    /// Returns the path of the socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
     }
 
-    fn open(&self, database: &str) -> Session {
-        Session::open(self.folder.path(), database)
+    /// Opens a session of the superuser.
+    pub fn session(&self) -> Session {
+        Session::connect(&self.socket()).expect("a session")
     }
 
     /// Stops the server, as a crash does, and starts it again.
     pub fn restart(&mut self) {
         self.stop_and(&[]);
+    }
+
+    /// Lets the server end by itself, and starts it again.
+    pub fn shut_down_and_restart(&mut self) {
+        self.session().try_run("SHUTDOWN").expect("the superuser may");
+        self.child.wait().expect("the process ends");
+        self.start_again();
     }
 
     /// Keeps a copy of the data directory, as a backup does.
@@ -90,21 +100,21 @@ impl MariaDb {
             let status = Command::new("sh").current_dir(self.folder.path()).args(["-c", text]).status();
             assert!(status.expect("sh runs").success(), "{text}");
         }
+        self.start_again();
+    }
+
+    fn start_again(&mut self) {
         self.child = launch(self.folder.path(), self.port, &self.settings);
         self.wait_until_it_answers();
     }
 
     fn wait_until_it_answers(&mut self) {
         let start = Instant::now();
-        let ping = || {
-            let mut ping = command("mariadb-admin", self.folder.path());
-            ping.args(["-uroot", "--socket=socket", "ping"]).output().is_ok_and(|output| output.status.success())
-        };
-        while !ping() {
+        while let Err(fault) = Session::open(&self.socket(), "mysql") {
             let ended = self.child.try_wait().expect("the state of the process");
             if ended.is_some() || start.elapsed() > patience() {
                 let log = fs::read_to_string(self.folder.path().join("mariadb.log")).unwrap_or_default();
-                panic!("MariaDB does not answer ({ended:?}); its log:\n{log}");
+                panic!("MariaDB does not answer ({fault}, {ended:?}); its log:\n{log}");
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -162,77 +172,57 @@ fn command(program: &str, folder: &Path) -> Command {
     let mut command = Command::new(if sbin.is_file() { sbin } else { PathBuf::from(program) });
     // A server that starts deletes the temporary tables in its folder for them, which would be everyone's.
     command.current_dir(folder).env("TMPDIR", folder).arg("--no-defaults");
-    if program != "mariadb-admin" && program != "mariadb" {
-        command.arg(format!("--datadir={}", folder.join("data").display()));
-        // The server refuses to run as root unless it is told to.
-        if fs::metadata(folder).expect("a folder").uid() == 0 {
-            command.arg("--user=root");
-        }
+    command.arg(format!("--datadir={}", folder.join("data").display()));
+    // The server refuses to run as root unless it is told to.
+    if fs::metadata(folder).expect("a folder").uid() == 0 {
+        command.arg("--user=root");
     }
     command
 }
 
-/// A session.
+/// A session of the superuser.
 pub struct Session {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    runtime: Runtime,
+    connection: Conn,
 }
 
 impl Session {
-    fn open(folder: &Path, database: &str) -> Self {
-        // Errors are among the rows.
-        let text = format!(
-            "exec mariadb --no-defaults -uroot --socket=socket --default-character-set=utf8mb4 -N -B -f -n {database} 2>&1"
-        );
-        let mut child = Command::new("sh")
-            .current_dir(folder)
-            .args(["-c", &text])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("sh runs");
-        let (input, output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
-        Self { child, input, output: BufReader::new(output) }
+    /// Opens a session in the database `shop` of the server with this socket.
+    pub fn connect(socket: &Path) -> Result<Self, Error> {
+        Self::open(socket, "shop")
     }
 
-    /// Executes statements, and returns the lines of their rows. Fails if one is refused.
+    fn open(socket: &Path, database: &str) -> Result<Self, Error> {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let socket = socket.to_str().expect("a path in UTF-8");
+        let options = OptsBuilder::default().socket(Some(socket)).user(Some("root")).db_name(Some(database));
+        let connection = runtime.block_on(Conn::new(options))?;
+        Ok(Self { runtime, connection })
+    }
+
+    /// Executes statements, and returns their rows, with tabs between the values. Fails if one is refused.
     #[track_caller]
     pub fn run(&mut self, statements: &str) -> Vec<String> {
-        self.begin(statements);
-        let lines = self.finish();
-        if let Some(error) = lines.iter().find(|line| line.starts_with("ERROR ")) {
-            panic!("{statements}: {error}");
-        }
-        lines
+        self.try_run(statements).unwrap_or_else(|fault| panic!("{statements}: {fault}"))
     }
 
-    /// Sends statements, and does not wait for them.
-    pub fn begin(&mut self, statements: &str) {
-        writeln!(self.input, "{statements};\nSELECT '{END}';").expect("the client reads");
-    }
-
-    /// Returns the lines of what was sent.
-    pub fn finish(&mut self) -> Vec<String> {
-        let mut lines = Vec::new();
-        loop {
-            let mut line = String::new();
-            assert_ne!(
-                self.output.read_line(&mut line).expect("the client answers"),
-                0,
-                "the session ended: {lines:?}"
-            );
-            match line.trim_end_matches('\n') {
-                END => return lines,
-                line => lines.push(line.to_owned()),
+    /// As [`Self::run`]. After an error, the statements that follow have not been executed.
+    pub fn try_run(&mut self, statements: &str) -> Result<Vec<String>, Error> {
+        let Self { runtime, connection } = self;
+        runtime.block_on(async {
+            let mut result = connection.query_iter(statements).await?;
+            let mut lines = Vec::new();
+            while !result.is_empty() {
+                let rows = result.collect::<Row>().await?;
+                lines.extend(
+                    rows.into_iter().map(|row| row.unwrap().into_iter().map(text).collect::<Vec<_>>().join("\t")),
+                );
             }
-        }
+            Ok(lines)
+        })
     }
 }
 
-impl Drop for Session {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn text(value: Value) -> String {
+    Option::from_value(value).unwrap_or_else(|| "NULL".to_owned())
 }

@@ -2,20 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::process::Stdio;
+use std::thread;
 
-use tempfile::TempDir;
 use testing::mariadb::{MariaDb, Session};
-use testing::{Connection, Server, integer, nil, on_every_server};
+use testing::{Builder, Connection, Server, integer, nil, on_every_server};
 
 use crate::connecting::certificates;
 use crate::follow::synchronous::answer;
-use crate::follow::{Follower, beats, has, permissions, soon};
-use crate::running::{Ended, Running, command, run, send};
+use crate::follow::{Followed, Follower, World, beats, has, soon};
+use crate::running::{Ended, Running, command, send};
 
-const USERS: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL)";
+pub const USERS: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL)";
 
-const USERS_TABLE: &str = r#"
+pub const USERS_TABLE: &str = r#"
 [[table]]
 name = "users"
 filter = "{users}"
@@ -25,59 +24,36 @@ cache-key = "{users}:{id}"
 max-lag = "2s"
 "#;
 
-/// A database, a server, and the configuration of a follower between them.
-struct World {
-    database: MariaDb,
-    server: Server,
-    folder: TempDir,
+impl Followed for MariaDb {
+    fn url(&self) -> String {
+        self.url()
+    }
 }
 
-impl World {
-    fn new(program: &std::path::Path, settings: &[&str], schema: &str, tables: &str) -> Self {
-        let user = format!("user follower on >secret ~* -@all {}", permissions());
-        let (database, server) = (MariaDb::start(settings), Server::with(program).line(&user).start());
+impl World<MariaDb> {
+    pub fn on_mariadb(server: Builder, settings: &[&str], schema: &str, tables: &str) -> Self {
+        let database = MariaDb::start(settings);
         database.session().run(schema);
-        let world = Self { database, server, folder: tempfile::tempdir().unwrap() };
-        world.configure(&world.database, tables);
-        world
-    }
-
-    fn configure(&self, database: &MariaDb, tables: &str) {
-        let text = format!(
-            "database = \"{}\"\nserver = \"redis://follower:secret@127.0.0.1:{}\"\nslot = \"bloomgate\"\nmode = \"eventual\"\n{tables}",
-            database.url(),
-            self.server.port,
-        );
-        std::fs::write(self.path(), text).unwrap();
-    }
-
-    fn path(&self) -> std::path::PathBuf {
-        self.folder.path().join("follow.toml")
-    }
-
-    fn follow(&self) -> Follower {
-        Follower::start(&self.path(), Stdio::null(), "eventual")
+        Self::between("eventual", database, server, tables)
     }
 
     /// Starts a follower, and waits for its heartbeat.
     #[track_caller]
-    fn following(&self) -> Follower {
+    pub fn following(&self) -> Follower {
         let follower = self.follow();
-        let mut client = self.server.connect();
-        soon(|| beats(&mut client));
+        self.wait_for_heartbeat();
         follower
-    }
-
-    #[track_caller]
-    fn refused(&self, part: &str) {
-        run([OsStr::new("follow"), self.path().as_os_str()]).refused(part);
     }
 }
 
 /// Runs a test on every server, with a follower whose heartbeat has begun. A follower that still runs afterwards must end well.
-fn followed(settings: &[&str], tables: &str, test: impl Fn(&mut World, &mut Follower, &mut Connection, &mut Session)) {
+fn followed(
+    settings: &[&str],
+    tables: &str,
+    test: impl Fn(&mut World<MariaDb>, &mut Follower, &mut Connection, &mut Session),
+) {
     on_every_server(|program| {
-        let mut world = World::new(program, settings, USERS, tables);
+        let mut world = World::on_mariadb(Server::with(program), settings, USERS, tables);
         let mut follower = world.following();
         let (mut client, mut session) = (world.server.connect(), world.database.session());
         test(&mut world, &mut follower, &mut client, &mut session);
@@ -197,7 +173,7 @@ fn the_log_has_the_texts_that_select_shows() {
     );
     let table = USERS_TABLE.replace("\"{users}:{id}\"", &format!("[{}, \"{{users}}:tail:{{tail}}\"]", keys.join(", ")));
     on_every_server(|program| {
-        let world = World::new(program, &[], &schema, &table);
+        let world = World::on_mariadb(Server::with(program), &[], &schema, &table);
         let mut session = world.database.session();
         session.run("SET sql_mode = '', time_zone = '+00:00'");
         let mut ids = 0;
@@ -333,7 +309,7 @@ fn a_key_that_ignores_case_has_the_text_that_select_shows() {
         "CREATE TABLE users (id varchar(20) COLLATE utf8mb4_general_ci PRIMARY KEY, version int NOT NULL)";
     let table = USERS_TABLE.replace("\"{users}:{id}\"", "\"{users}:id:{id}\"");
     on_every_server(|program| {
-        let world = World::new(program, &[], SCHEMA, &table);
+        let world = World::on_mariadb(Server::with(program), &[], SCHEMA, &table);
         let (mut follower, mut client) = (world.following(), world.server.connect());
         let mut session = world.database.session();
         follower.says("equal values of users can have different texts in id (varchar(20) COLLATE utf8mb4_general_ci)");
@@ -364,7 +340,7 @@ fn a_key_that_ignores_case_has_the_text_that_select_shows() {
 #[test]
 fn a_locked_table_is_waited_for_and_ends_no_heartbeat() {
     on_every_server(|program| {
-        let world = World::new(program, &[], USERS, USERS_TABLE);
+        let world = World::on_mariadb(Server::with(program), &[], USERS, USERS_TABLE);
         let (mut client, mut session) = (world.server.connect(), world.database.session());
         let mut other = world.database.session();
         other.run("CREATE TABLE others (id int AUTO_INCREMENT PRIMARY KEY)");
@@ -395,10 +371,9 @@ fn a_transaction_in_the_log_is_applied_once_it_is_visible() {
         agrees(client, session);
         // The COMMIT waits for a replica between the log and the engine.
         session.run("SET GLOBAL rpl_semi_sync_master_timeout = 600000, GLOBAL rpl_semi_sync_master_enabled = ON");
-        let mut writer = world.database.session();
         let end = |session: &mut Session| session.run("SHOW MASTER STATUS");
-        let before = end(session);
-        writer.begin("UPDATE users SET version = 2 WHERE id = 1");
+        let (before, mut writer) = (end(session), world.database.session());
+        let commit = thread::spawn(move || writer.run("UPDATE users SET version = 2 WHERE id = 1"));
         soon(|| end(session) != before);
         client.run("SET {users}:1 old");
         // The follower has read the log's end, and gives no more heartbeats.
@@ -406,7 +381,7 @@ fn a_transaction_in_the_log_is_applied_once_it_is_visible() {
         assert_eq!(session.run("SELECT version FROM users"), ["1"]);
         assert_ne!(client.run("GET {users}:1"), nil(2), "what a reader caches now is deleted later");
         session.run("SET GLOBAL rpl_semi_sync_master_enabled = OFF");
-        writer.finish();
+        commit.join().unwrap();
         soon(|| client.run("GET {users}:1") == nil(2));
         agrees(client, session);
     });
@@ -437,7 +412,7 @@ fn changes_that_the_log_lacks_fill_the_filter_again() {
 #[test]
 fn what_cannot_be_followed_is_refused() {
     on_every_server(|program| {
-        let world = World::new(program, &[], USERS, USERS_TABLE);
+        let world = World::on_mariadb(Server::with(program), &[], USERS, USERS_TABLE);
         let mut session = world.database.session();
         session.run("CREATE TABLE parents (id bigint PRIMARY KEY)");
         for (setup, part, undo) in [
@@ -487,9 +462,9 @@ fn what_cannot_be_followed_is_refused() {
         world.refused("set log_slave_updates = ON");
         session.run("STOP SLAVE");
         other.session().run(USERS);
-        world.configure(&other, USERS_TABLE);
+        world.configure_for(&other, USERS_TABLE);
         world.refused("leaves out the database shop");
-        world.configure(&world.database, USERS_TABLE);
+        world.configure(USERS_TABLE);
         let text = std::fs::read_to_string(world.path()).unwrap();
         std::fs::write(world.path(), text.replace("\"eventual\"", "\"synchronous\"")).unwrap();
         world.refused("COMMIT of MariaDB cannot wait");
@@ -551,7 +526,8 @@ fn connections_are_encrypted() {
         certificates(folder.path());
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         let settings = [format!("--ssl-cert={}", path("server.crt")), format!("--ssl-key={}", path("server.key"))];
-        let world = World::new(program, &settings.each_ref().map(String::as_str), USERS, USERS_TABLE);
+        let world =
+            World::on_mariadb(Server::with(program), &settings.each_ref().map(String::as_str), USERS, USERS_TABLE);
         let mut session = world.database.session();
         session.run("ALTER USER gate@'127.0.0.1' REQUIRE SSL");
         world.refused("Access denied");
@@ -589,7 +565,7 @@ fn a_failover_to_a_replica_goes_on() {
         let end = session.run("SELECT @@gtid_binlog_pos");
         soon(|| other.run("SELECT @@gtid_binlog_pos") == end);
         other.run("STOP SLAVE; INSERT INTO shop.users VALUES (3, 1)");
-        world.configure(&replica, USERS_TABLE);
+        world.configure_for(&replica, USERS_TABLE);
         *follower = world.following();
         other = replica.session();
         agrees(client, &mut other);

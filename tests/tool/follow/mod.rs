@@ -74,10 +74,21 @@ fn permissions() -> String {
     format!("+{}", words.replace('\n', " "))
 }
 
+/// A database that can be followed.
+trait Followed {
+    fn url(&self) -> String;
+}
+
+impl Followed for Database {
+    fn url(&self) -> String {
+        self.url()
+    }
+}
+
 /// A database, a server, and the configuration of a follower between them.
-struct World {
+struct World<D = Database> {
     mode: &'static str,
-    database: Database,
+    database: D,
     server: Server,
     folder: TempDir,
 }
@@ -92,19 +103,33 @@ impl World {
     }
 
     fn with_server(mode: &'static str, server: Builder, schema: &str, tables: &str) -> Self {
+        let database = Database::logical();
+        database.connect().unwrap().batch_execute(schema).unwrap();
+        Self::between(mode, database, server, tables)
+    }
+
+    fn session(&self) -> Client {
+        self.database.connect().unwrap()
+    }
+}
+
+impl<D: Followed> World<D> {
+    fn between(mode: &'static str, database: D, server: Builder, tables: &str) -> Self {
         // In the configuration, the user survives a restart of the server.
         let user = format!("user follower on >secret ~* -@all {}", permissions());
-        let (database, server) = (Database::logical(), server.line(&user).start());
-        database.connect().unwrap().batch_execute(schema).unwrap();
-        let world = Self { mode, database, server, folder: tempfile::tempdir().unwrap() };
+        let world = Self { mode, database, server: server.line(&user).start(), folder: tempfile::tempdir().unwrap() };
         world.configure(tables);
         world
     }
 
     fn configure(&self, tables: &str) {
+        self.configure_for(&self.database, tables);
+    }
+
+    fn configure_for(&self, database: &D, tables: &str) {
         let text = format!(
             "database = \"{}\"\nserver = \"redis://follower:secret@127.0.0.1:{}\"\nslot = \"bloomgate\"\nmode = \"{}\"\n{tables}",
-            self.database.url(),
+            database.url(),
             self.server.port,
             self.mode
         );
@@ -125,8 +150,9 @@ impl World {
         run([OsStr::new("follow"), self.path().as_os_str()]).refused(part);
     }
 
-    fn session(&self) -> Client {
-        self.database.connect().unwrap()
+    fn wait_for_heartbeat(&self) {
+        let mut client = self.server.connect();
+        soon(|| beats(&mut client));
     }
 }
 

@@ -4,7 +4,7 @@ use std::thread;
 
 use postgres::Client;
 
-use super::{Follower, MODES, USERS, USERS_TABLE, World, beats, followed, has, soon};
+use super::{Follower, MODES, USERS, USERS_TABLE, World, followed, has, soon};
 use crate::running::send;
 use testing::{Connection, Reply, integer, nil, on_every_server};
 
@@ -64,11 +64,6 @@ impl World {
             commit.join().expect("no panic").expect("a cancelled wait is a warning");
             is_held
         })
-    }
-
-    pub fn wait_for_heartbeat(&self) {
-        let mut client = self.server.connect();
-        soon(|| beats(&mut client));
     }
 
     /// Waits until this many COMMITs wait for a standby.
