@@ -1,17 +1,20 @@
-//! Both modes under disturbances: writers that know nothing of the guard, readers that check every answer, and followers, servers and
-//! connections that fail.
+//! The followers of PostgreSQL and MariaDB under disturbances: writers that know nothing of the guard, readers that check every answer, and
+//! followers, servers and connections that fail.
 //!
 //! A run takes 8 s times `BLOOMGATE_EFFORT` (default 1): 450 is an hour. `BLOOMGATE_SEED` (default 1) determines the statements and the
 //! faults, but not their timing. A broken promise ends the run, and prints the history of the row and the last faults.
 //!
 //! In synchronous mode, an answer must show every COMMIT that had returned when the reader asked. In eventual mode, `absent` must
 //! show every COMMIT that had returned `max-lag` before, and any answer those that had returned before the time that the heartbeat
-//! stands for. Where PostgreSQL stops during a COMMIT, that COMMIT has not returned.
+//! stands for. Where the database stops during a COMMIT, that COMMIT has not returned.
 
+mod mariadb;
+mod postgresql;
 mod reader;
 mod writer;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
@@ -20,13 +23,14 @@ use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
-use postgres::{Client, NoTls};
-use testing::{Reply, Server, Stop, figures, integer, on_every_server, patience};
+use testing::database::Database;
+use testing::mariadb::MariaDb;
+use testing::{Builder, Reply, Server, Stop, figures, integer, on_every_server, patience};
 
 use crate::follow::chaos::reader::{Answer, READERS, Reader, Rows};
 use crate::follow::chaos::writer::{ROWS, WRITERS, Writer};
-use crate::follow::synchronous::{Cleanup, FOLLOWER, WITH_GHOST};
-use crate::follow::{Follower, USERS, USERS_TABLE, World, beats, has, soon};
+use crate::follow::{Followed, Follower, World, beats, has, soon};
+use crate::running::send;
 
 /// The duration of a run at effort 1.
 const SECONDS: f64 = 8.0;
@@ -35,27 +39,89 @@ const MAX_LAG: Duration = Duration::from_secs(2);
 /// The last faults that are printed.
 const NOTES: usize = 60;
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
     Synchronous,
     Eventual,
+}
+
+/// A database that a run disturbs.
+trait Base: Followed + Sized {
+    const NAME: &'static str;
+    /// One round of faults, in random order. A takeover takes longer than a short run.
+    const ROUND: &'static [Fault];
+    type Session: Session;
+
+    /// Returns a database with a follower whose heartbeat has begun.
+    fn start(mode: Mode, server: Builder) -> (World<Self>, Follower);
+
+    /// Returns what sessions need to find it.
+    fn address(&self) -> String;
+
+    /// Injects a fault of the database.
+    fn inflict(chaos: &mut Chaos<Self>, fault: Fault);
+
+    /// Lets all COMMITs return that wait.
+    fn let_commits_return(world: &World<Self>);
+}
+
+/// A session of a writer or a reader, and the SQL that its database has.
+trait Session: Sized + Send {
+    /// Whether TRUNCATE may be a part of a transaction.
+    const TRUNCATE_IS_UNDONE: bool;
+    /// The end of an INSERT that updates the rows that exist.
+    const ON_CONFLICT: &'static str;
+
+    fn connect(address: &str) -> Result<Self, Failure>;
+
+    fn run(&mut self, statements: &str) -> Result<(), Failure>;
+
+    fn version(&mut self, id: usize) -> Result<Option<i32>, Failure>;
+
+    /// Inserts rows in bulk.
+    fn load(&mut self, ids: &[usize], version: i32) -> Result<(), Failure>;
+
+    /// Returns an alteration of the table, the first to the fourth in turn.
+    fn alter(number: usize, column: &str) -> String;
+
+    /// Returns the statement that inserts these rows, if they do not exist.
+    fn insert_many(first: usize, last: usize) -> String;
+
+    /// Returns the statements that prepare a transaction.
+    fn prepare(name: &str, statements: &str) -> String;
+
+    /// Returns the statement that ends a prepared transaction with COMMIT or ROLLBACK.
+    fn end_prepared(name: &str, end: &str) -> String;
+
+    /// Whether there is a prepared transaction of this name.
+    fn is_prepared(&mut self, name: &str) -> Result<bool, Failure>;
+}
+
+/// Why a statement failed.
+#[derive(Debug)]
+enum Failure {
+    /// The database has stopped, or has ended the transaction. Whether it is committed is not known.
+    Unknown,
+    Refused(String),
 }
 
 /// What all threads of a run share.
 struct Run {
     mode: Mode,
     seed: u64,
-    /// The database's URL and the server's port.
-    url: String,
+    /// Those of the database and the server.
+    address: String,
     port: u16,
     rows: Rows,
+    /// Shared by transactions, except TRUNCATE, which has it alone.
+    gate: RwLock<()>,
     done: AtomicBool,
     /// Writers and readers that have not ended.
     threads: AtomicU64,
     /// The database will not answer any more.
     given_up: AtomicBool,
     commits: AtomicU64,
-    /// Transactions during which PostgreSQL stopped.
+    /// Transactions whose end was not known at first.
     unknown: AtomicU64,
     /// `absent`, `hit`, `load`, `wait`, and those that were compared with the writers' COMMITs.
     answers: [AtomicU64; 5],
@@ -65,13 +131,14 @@ struct Run {
 }
 
 impl Run {
-    fn new(mode: Mode, world: &World) -> Self {
+    fn new<D: Base>(mode: Mode, world: &World<D>) -> Self {
         Self {
             mode,
             seed: std::env::var("BLOOMGATE_SEED").map_or(1, |text| text.parse().expect("a number")),
-            url: format!("{}?application_name=chaos", world.database.url()),
+            address: world.database.address(),
             port: world.server.port,
             rows: Rows::new(WRITERS * ROWS),
+            gate: RwLock::default(),
             done: AtomicBool::new(false),
             threads: AtomicU64::new(WRITERS as u64 + READERS),
             given_up: AtomicBool::new(false),
@@ -126,10 +193,7 @@ impl fmt::Display for Run {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [absent, hit, load, wait, checked] = self.answers.each_ref().map(|count| count.load(SeqCst));
         let (commits, unknown) = (self.commits.load(SeqCst), self.unknown.load(SeqCst));
-        write!(
-            out,
-            "{commits} commits, {unknown} commits during which PostgreSQL stopped, {checked} answers checked, "
-        )?;
+        write!(out, "{commits} commits, {unknown} transactions whose end was unknown, {checked} answers checked, ")?;
         write!(out, "{absent} absent, {hit} hit, {load} load, {wait} wait, ")?;
         let faults = self.faults.lock().unwrap();
         write!(out, "{} kills survived", faults.values().sum::<u64>())?;
@@ -138,32 +202,28 @@ impl fmt::Display for Run {
 }
 
 /// Connects to the database, which may be away.
-fn connect(run: &Run) -> Client {
+fn connect<S: Session>(run: &Run) -> S {
     loop {
-        match Client::connect(&run.url, NoTls) {
-            Ok(client) => return client,
-            Err(error) if run.is_given_up() => panic!("no database: {error}"),
+        match S::connect(&run.address) {
+            Ok(session) => return session,
+            Err(failure) if run.is_given_up() => panic!("no database: {failure:?}"),
             Err(_) => thread::sleep(Duration::from_millis(10)),
         }
     }
 }
 
-fn chaos(mode: Mode, program: &Path) {
-    let server = Server::with(program).line("appendonly yes").line("appendfsync always");
-    let name = if mode == Mode::Synchronous { "synchronous" } else { "eventual" };
-    let world = World::with_server(name, server, USERS, USERS_TABLE);
-    let first = world.following();
+fn chaos<D: Base>(mode: Mode, program: &Path) {
+    let (world, first) = D::start(mode, Server::with(program).line("appendonly yes").line("appendfsync always"));
     let run = Run::new(mode, &world);
     let mut chaos = Chaos::new(&run, world, first);
     let factor = std::env::var("BLOOMGATE_EFFORT").map_or(1.0, |text| text.parse::<f64>().expect("a factor"));
-    let gate = RwLock::default();
     thread::scope(|scope| {
-        let (run, gate) = (&run, &gate);
+        let run = &run;
         for writer in 0..WRITERS {
-            scope.spawn(move || Writer::new(run, gate, writer).run());
+            scope.spawn(move || Writer::<D::Session>::new(run, writer).run());
         }
         for reader in 0..READERS {
-            scope.spawn(move || Reader::new(run, reader).run());
+            scope.spawn(move || Reader::<D::Session>::new(run, reader).run());
         }
         let time = Duration::from_secs_f64(SECONDS * factor);
         let result = catch_unwind(AssertUnwindSafe(|| chaos.disturb(time)));
@@ -178,15 +238,14 @@ fn chaos(mode: Mode, program: &Path) {
     let counts = &run.answers.each_ref().map(|count| count.load(SeqCst))[..4];
     let waits = if mode == Mode::Synchronous { counts.len() } else { 3 };
     assert!(run.commits.load(SeqCst) > 0 && counts[..waits].iter().all(|count| *count > 0), "{run}");
-    figures(&format!("follow {name}, seed {}: {run}", run.seed));
+    figures(&format!("follow {}, {mode:?}, seed {}: {run}", D::NAME, run.seed));
 }
 
 /// Checks every row once the whole log is applied.
-fn check_the_end(run: &Run, chaos: &mut Chaos) {
-    let mut session = connect(run);
+fn check_the_end<D: Base>(run: &Run, chaos: &mut Chaos<D>) {
+    let mut session: D::Session = connect(run);
     thread::scope(|scope| {
-        let marker =
-            scope.spawn(|| session.batch_execute("INSERT INTO users (id, version) VALUES (999999, 1)").unwrap());
+        let marker = scope.spawn(|| session.run("INSERT INTO users (id, version) VALUES (999999, 1)").unwrap());
         // A follower that was just killed has to be started again.
         soon(|| {
             chaos.tend();
@@ -199,8 +258,7 @@ fn check_the_end(run: &Run, chaos: &mut Chaos) {
         has(&mut client, 999999) && beats(&mut client) && client.run("HLEN {users}:feed:open") == integer(0)
     });
     for id in 0..run.rows.len() {
-        let row = session.query_opt("SELECT version FROM users WHERE id = $1", &[&(id as i64)]).unwrap();
-        let version: Option<i32> = row.map(|row| row.get(0));
+        let version = session.version(id).unwrap();
         let reply = client.run(&format!("BF.FETCH {{users}} {id} {{users}}:{id} WHILE {{users}}:feed"));
         let Reply::Array(parts) = reply else { panic!("{reply:?}") };
         let is_right = match parts[0].text().as_str() {
@@ -214,49 +272,48 @@ fn check_the_end(run: &Run, chaos: &mut Chaos) {
 
 #[test]
 fn synchronous_answers_show_every_returned_commit_despite_faults() {
-    on_every_server(|program| chaos(Mode::Synchronous, program));
+    on_every_server(|program| chaos::<Database>(Mode::Synchronous, program));
 }
 
 #[test]
 fn eventual_answers_are_late_by_at_most_the_lag_despite_faults() {
-    on_every_server(|program| chaos(Mode::Eventual, program));
+    on_every_server(|program| chaos::<Database>(Mode::Eventual, program));
+}
+
+#[test]
+fn answers_on_mariadb_are_late_by_at_most_the_lag_despite_faults() {
+    on_every_server(|program| chaos::<MariaDb>(Mode::Eventual, program));
 }
 
 // The disturbances: followers are killed, stopped and replaced, servers are restarted, connections are cut.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
+enum Fault {
     Kill,
     Stop,
     TakeOver,
+    /// COMMITs are in the log, and nobody sees them yet.
     HoldCommits,
     CutDatabase,
     CutServer,
     RestartServer,
+    StopServer,
     CrashDatabase,
     ShutdownDatabase,
+    StopDatabase,
+    /// The log is removed up to now while no follower runs.
+    PurgeLog,
+    /// The log begins anew, with the numbers that its transactions had.
+    ResetLog,
 }
 
-/// One round of faults, in random order. A takeover takes longer than a short run.
-const ROUND: [Fault; 10] = [
-    Fault::Kill,
-    Fault::Kill,
-    Fault::Kill,
-    Fault::Stop,
-    Fault::HoldCommits,
-    Fault::CutDatabase,
-    Fault::CutServer,
-    Fault::RestartServer,
-    Fault::CrashDatabase,
-    Fault::ShutdownDatabase,
-];
 /// A round with a takeover, every this many rounds.
 const TAKEOVERS: usize = 4;
 
 /// Two followers, one of which has the slot, and what they run between.
-struct Chaos<'a> {
+struct Chaos<'a, D> {
     run: &'a Run,
-    world: World,
+    world: World<D>,
     followers: [Follower; 2],
     random: fastrand::Rng,
     reported: Instant,
@@ -264,8 +321,8 @@ struct Chaos<'a> {
     progress: (u64, Instant),
 }
 
-impl<'a> Chaos<'a> {
-    fn new(run: &'a Run, world: World, first: Follower) -> Self {
+impl<'a, D: Base> Chaos<'a, D> {
+    fn new(run: &'a Run, world: World<D>, first: Follower) -> Self {
         let now = Instant::now();
         let followers = [first, world.follow()];
         Self { run, world, followers, random: fastrand::Rng::with_seed(run.seed), reported: now, progress: (0, now) }
@@ -275,7 +332,7 @@ impl<'a> Chaos<'a> {
     fn disturb(&mut self, time: Duration) {
         let begin = Instant::now();
         for round in 0.. {
-            let mut faults = ROUND.to_vec();
+            let mut faults = D::ROUND.to_vec();
             if round % TAKEOVERS == TAKEOVERS - 1 {
                 faults.push(Fault::TakeOver);
             }
@@ -345,7 +402,7 @@ impl<'a> Chaos<'a> {
     fn give_up(&mut self) {
         self.run.fail("no COMMIT returns any more");
         self.run.given_up.store(true, SeqCst);
-        Cleanup(&self.world).let_commits_return();
+        D::let_commits_return(&self.world);
     }
 
     fn inflict(&mut self, fault: Fault) {
@@ -353,44 +410,54 @@ impl<'a> Chaos<'a> {
         match fault {
             Fault::Kill => self.replace(index),
             Fault::Stop => {
-                let time = Duration::from_millis(self.random.u64(50..1500));
-                self.stop(index, time);
+                let time = self.some_time(50..1500);
+                self.stop_follower(index, time);
             }
             Fault::TakeOver => {
-                let time = Duration::from_millis(self.random.u64(10_500..16_000));
-                self.stop(index, time);
-            }
-            Fault::HoldCommits => {
-                // Until it is no longer demanded, COMMITs wait for a standby that never connects. The follower has them already.
-                let (held, usual) = match self.run.mode {
-                    Mode::Synchronous => (WITH_GHOST, FOLLOWER),
-                    Mode::Eventual => ("ghost", ""),
-                };
-                self.world.demand(held);
-                let time = Duration::from_millis(self.random.u64(50..1000));
-                self.pause(time);
-                self.world.demand(usual);
-            }
-            Fault::CutDatabase => {
-                let text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name <> 'chaos' \
-                            AND pid <> pg_backend_pid() AND backend_type IN ('client backend', 'walsender')";
-                self.world.session().batch_execute(text).unwrap();
+                let time = self.some_time(10_500..16_000);
+                self.stop_follower(index, time);
             }
             Fault::CutServer => _ = self.world.server.connect().run("CLIENT KILL USER follower"),
             Fault::RestartServer => {
                 self.world.server.restart(Stop::Kill);
                 assert_eq!(self.world.server.port, self.run.port);
             }
-            Fault::CrashDatabase => self.world.database.restart("immediate"),
-            Fault::ShutdownDatabase => self.world.database.restart("fast"),
+            Fault::StopServer => {
+                let time = self.some_time(50..1500);
+                self.stop(self.world.server.process_id(), time);
+            }
+            _ => D::inflict(self, fault),
         }
     }
 
-    fn stop(&mut self, index: usize, time: Duration) {
+    /// Lets no writer write for some time: what is wrong in the cache stays there, and readers see it once the heartbeat has gone on.
+    fn let_readers_look(&mut self) {
+        let run = self.run;
+        let _alone = run.gate.write().unwrap();
+        self.pause(MAX_LAG / 2);
+    }
+
+    fn some_time(&mut self, milliseconds: Range<u64>) -> Duration {
+        Duration::from_millis(self.random.u64(milliseconds))
+    }
+
+    fn stop_follower(&mut self, index: usize, time: Duration) {
         if self.followers[index].running.0.try_wait().unwrap().is_none() {
-            self.followers[index].signal("STOP");
-            self.pause(time);
-            self.followers[index].signal("CONT");
+            self.stop(self.followers[index].running.0.id(), time);
+        }
+    }
+
+    fn stop(&mut self, process: u32, time: Duration) {
+        send("STOP", process);
+        self.pause(time);
+        send("CONT", process);
+    }
+
+    /// Ends both followers, until [`Self::tend`] starts them again.
+    fn kill_followers(&mut self) {
+        for follower in &mut self.followers {
+            _ = follower.running.0.kill();
+            follower.running.0.wait().unwrap();
         }
     }
 }

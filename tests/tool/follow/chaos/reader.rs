@@ -7,24 +7,23 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use postgres::Client;
 use testing::{Connection, Reply};
 
-use crate::follow::chaos::{MAX_LAG, Mode, Run, connect};
+use crate::follow::chaos::{MAX_LAG, Mode, Run, Session, connect};
 
 pub const READERS: u64 = 4;
 /// A time to live is rounded to milliseconds.
 const ROUNDED: Duration = Duration::from_millis(2);
 
-pub struct Reader<'a> {
+pub struct Reader<'a, S> {
     run: &'a Run,
     number: u64,
     random: fastrand::Rng,
     client: Connection,
-    session: Client,
+    session: S,
 }
 
-impl<'a> Reader<'a> {
+impl<'a, S: Session> Reader<'a, S> {
     pub fn new(run: &'a Run, number: u64) -> Self {
         let random = fastrand::Rng::with_seed(run.seed.wrapping_mul(2000) + number);
         Self { run, number, random, client: open(run), session: connect(run) }
@@ -89,14 +88,14 @@ impl<'a> Reader<'a> {
 
     /// Returns the version in the database, or `None` if it is away. Some readers are slow.
     fn load(&mut self, id: usize) -> Option<Option<i32>> {
-        match self.session.query_opt("SELECT version FROM users WHERE id = $1", &[&(id as i64)]) {
-            Ok(row) => {
+        match self.session.version(id) {
+            Ok(version) => {
                 match self.random.u16(..800) {
                     0 => thread::sleep(Duration::from_millis(self.random.u64(..500))),
                     1..100 => thread::sleep(Duration::from_millis(self.random.u64(..5))),
                     _ => {}
                 }
-                Some(row.map(|row| row.get(0)))
+                Some(version)
             }
             Err(_) => {
                 self.session = connect(self.run);
@@ -150,7 +149,7 @@ pub enum Outcome {
     /// Its COMMIT has not returned yet.
     Sent,
     Returned(Instant),
-    /// PostgreSQL was stopped during the COMMIT, and the change is visible since.
+    /// The database was stopped during the COMMIT, and the change is visible since.
     Visible,
     RolledBack,
 }

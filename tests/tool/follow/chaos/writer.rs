@@ -1,22 +1,17 @@
 //! Writers that know nothing of the guard. Each has rows that no other writer changes; only TRUNCATE concerns all rows.
 
-use std::io::Write as _;
-use std::sync::RwLock;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::Duration;
 
-use postgres::error::SqlState;
-use postgres::{Client, Error};
-
-use super::{Mode, Run, connect};
+use super::{Failure, Mode, Run, Session, connect};
 
 /// The number of writers, and the rows of each.
 pub const WRITERS: usize = 4;
 pub const ROWS: usize = 16;
 /// Rows of a large transaction, more than the follower announces by name. No reader asks for them.
 const MANY: usize = 10_500;
-/// Statements of a writer at most that alter the table: PostgreSQL counts dropped columns as columns.
+/// Statements of a writer at most that alter the table: the databases count dropped columns as columns.
 const ALTERED: usize = 1000;
 /// One in this many transactions is a TRUNCATE, and one an alteration of the table. After each the follower fills anew, and there is
 /// no heartbeat until then.
@@ -25,8 +20,8 @@ const REFILLS: u32 = 3000;
 /// A part of a transaction.
 enum Step {
     Run(String),
-    /// Lines for COPY.
-    Copy(String),
+    /// New rows, in bulk.
+    Load(Vec<usize>),
 }
 
 /// A transaction.
@@ -38,13 +33,11 @@ struct Plan {
     is_committed: bool,
 }
 
-pub struct Writer<'a> {
+pub struct Writer<'a, S> {
     run: &'a Run,
-    /// Held exclusively by TRUNCATE.
-    gate: &'a RwLock<()>,
     number: usize,
     random: fastrand::Rng,
-    session: Client,
+    session: S,
     altered: usize,
     has_many: bool,
 }
@@ -69,10 +62,10 @@ fn delete(ids: &[usize]) -> String {
     format!("DELETE FROM users WHERE id IN ({})", list(ids))
 }
 
-impl<'a> Writer<'a> {
-    pub fn new(run: &'a Run, gate: &'a RwLock<()>, number: usize) -> Self {
+impl<'a, S: Session> Writer<'a, S> {
+    pub fn new(run: &'a Run, number: usize) -> Self {
         let random = fastrand::Rng::with_seed(run.seed.wrapping_mul(1000) + number as u64);
-        Self { run, gate, number, random, session: connect(run), altered: 0, has_many: false }
+        Self { run, number, random, session: connect(run), altered: 0, has_many: false }
     }
 
     /// Writes until the end of the run.
@@ -83,11 +76,11 @@ impl<'a> Writer<'a> {
                 thread::sleep(Duration::from_millis(self.random.u64(..10)));
             }
             if self.random.u32(..REFILLS) == 0 {
-                let _alone = self.gate.write().unwrap();
+                let _alone = self.run.gate.write().unwrap();
                 let plan = self.truncate();
                 self.execute(plan);
             } else {
-                let _shared = self.gate.read().unwrap();
+                let _shared = self.run.gate.read().unwrap();
                 let plan = self.plan();
                 self.execute(plan);
             }
@@ -107,11 +100,11 @@ impl<'a> Writer<'a> {
     fn truncate(&mut self) -> (i32, Plan) {
         let version = self.run.rows.next_version();
         let all = 0..self.run.rows.len();
-        let kept: Vec<usize> = all.clone().filter(|_| self.random.u8(..3) == 0).collect();
-        let is_committed = self.random.u8(..5) > 0;
-        let mut text = "BEGIN; TRUNCATE users; ".to_owned();
+        let kept: Vec<usize> = all.clone().filter(|_| S::TRUNCATE_IS_UNDONE && self.random.u8(..3) == 0).collect();
+        let is_committed = !S::TRUNCATE_IS_UNDONE || self.random.u8(..5) > 0;
+        let mut text = "BEGIN; TRUNCATE users".to_owned();
         if !kept.is_empty() {
-            text += &insert(&kept, if is_committed { version } else { -version });
+            text += &format!("; {}", insert(&kept, if is_committed { version } else { -version }));
         }
         text += if is_committed { "; COMMIT" } else { "; ROLLBACK" };
         let changes = all.map(|id| (id, kept.contains(&id))).collect();
@@ -122,20 +115,13 @@ impl<'a> Writer<'a> {
         let version = self.run.rows.next_version();
         let (here, gone) = (self.some(true, 4), self.some(false, 4));
         let (mut exist, mut deleted) = (Vec::new(), Vec::new());
-        let (mut is_committed, mut copy) = (true, None);
+        let (mut is_committed, mut loaded) = (true, None);
         let number = if self.random.u32(..REFILLS) == 0 { 0 } else { self.random.u16(1..1000) };
         let (statement, text) = match (number, here.first(), gone.first()) {
             (0, ..) if self.altered < ALTERED => {
+                let text = S::alter(self.altered, &format!("n{}", self.number));
                 self.altered += 1;
-                let column = format!("n{}", self.number);
-                // Each but the last writes the whole table anew.
-                let text = match self.altered % 4 {
-                    1 => format!("ALTER TABLE users ADD COLUMN IF NOT EXISTS {column} float DEFAULT random()"),
-                    2 => "ALTER TABLE users ALTER COLUMN version TYPE int USING version + 0".to_owned(),
-                    3 => "VACUUM FULL users".to_owned(),
-                    _ => format!("ALTER TABLE users DROP COLUMN IF EXISTS {column}"),
-                };
-                ("table written anew", text)
+                ("table altered", text)
             }
             (1, Some(_), _) => {
                 exist.clone_from(&here);
@@ -143,9 +129,7 @@ impl<'a> Writer<'a> {
                 let last = first + MANY;
                 self.has_many = !self.has_many;
                 let many = if self.has_many {
-                    format!(
-                        "INSERT INTO users (id, version) SELECT id, 1 FROM generate_series({first}, {last}) id ON CONFLICT DO NOTHING"
-                    )
+                    S::insert_many(first, last)
                 } else {
                     format!("DELETE FROM users WHERE id BETWEEN {first} AND {last}")
                 };
@@ -153,13 +137,12 @@ impl<'a> Writer<'a> {
             }
             (..50, _, Some(_)) => {
                 exist.clone_from(&gone);
-                copy = Some(gone.iter().map(|id| format!("{id}\t{version}\n")).collect());
-                ("COPY", String::new())
+                loaded = Some(gone.clone());
+                ("bulk load", String::new())
             }
             (..150, _, Some(_)) => {
                 exist = [&here[..], &gone].concat();
-                let end = "ON CONFLICT (id) DO UPDATE SET version = excluded.version";
-                ("ON CONFLICT", format!("{} {end}", insert(&exist, version)))
+                ("ON CONFLICT", format!("{} {}", insert(&exist, version), S::ON_CONFLICT))
             }
             (..250, Some(&old), Some(&new)) => {
                 (deleted, exist) = (vec![old], vec![new]);
@@ -203,7 +186,7 @@ impl<'a> Writer<'a> {
                 ("INSERT", insert(&gone, version))
             }
         };
-        let steps = vec![copy.map_or(Step::Run(text), Step::Copy)];
+        let steps = vec![loaded.map_or(Step::Run(text), Step::Load)];
         let changes = deleted.iter().map(|id| (*id, false)).chain(exist.iter().map(|id| (*id, true))).collect();
         (version, Plan { statement, steps, changes, is_committed })
     }
@@ -213,10 +196,8 @@ impl<'a> Writer<'a> {
         let (is_committed, name) = (self.random.u8(..4) > 0, format!("writer{}", self.number));
         let inserted = insert(&new, if is_committed { version } else { -version });
         let end = if is_committed { "COMMIT" } else { "ROLLBACK" };
-        let steps = vec![
-            Step::Run(format!("BEGIN; {}; {inserted}; PREPARE TRANSACTION '{name}'", delete(&[old]))),
-            Step::Run(format!("{end} PREPARED '{name}'")),
-        ];
+        let statements = format!("{}; {inserted}", delete(&[old]));
+        let steps = [S::prepare(&name, &statements), S::end_prepared(&name, end)].map(Step::Run).into();
         let changes = new.into_iter().map(|id| (id, true)).chain([(old, false)]).collect();
         (version, Plan { statement: "prepared", steps, changes, is_committed })
     }
@@ -226,12 +207,12 @@ impl<'a> Writer<'a> {
         run.rows.send(version, plan.statement, &plan.changes);
         for step in &plan.steps {
             let result = match step {
-                Step::Run(text) => self.session.batch_execute(text),
-                Step::Copy(lines) => self.copy(lines),
+                Step::Run(text) => self.session.run(text),
+                Step::Load(ids) => self.session.load(ids, version),
             };
-            if let Err(error) = result {
-                if !is_stopped(&error) {
-                    run.fail(&format!("{}: {error:?}", plan.statement));
+            if let Err(failure) = result {
+                if let Failure::Refused(why) = failure {
+                    run.fail(&format!("{}: {why}", plan.statement));
                 }
                 return self.resolve(version, &plan.changes);
             }
@@ -240,17 +221,7 @@ impl<'a> Writer<'a> {
         run.commits.fetch_add(u64::from(plan.is_committed), SeqCst);
     }
 
-    fn copy(&mut self, lines: &str) -> Result<(), Error> {
-        // By itself, COPY would commit after its CommandComplete, which arrives even if a shutdown rolls it back.
-        let mut transaction = self.session.transaction()?;
-        let mut copy = transaction.copy_in("COPY users (id, version) FROM STDIN")?;
-        // An error is the error of `finish`, too.
-        _ = copy.write_all(lines.as_bytes());
-        copy.finish()?;
-        transaction.commit()
-    }
-
-    /// Finds out what became of a transaction during which PostgreSQL was stopped.
+    /// Finds out what became of a transaction that has failed.
     fn resolve(&mut self, version: i32, changes: &[(usize, bool)]) {
         self.run.unknown.fetch_add(1, SeqCst);
         while !self.run.is_given_up() {
@@ -262,21 +233,15 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn look(&mut self, version: i32, changes: &[(usize, bool)]) -> Result<(), Error> {
+    fn look(&mut self, version: i32, changes: &[(usize, bool)]) -> Result<(), Failure> {
         let name = format!("writer{}", self.number);
-        if self.session.query_opt("SELECT 1 FROM pg_prepared_xacts WHERE gid = $1", &[&name])?.is_some() {
-            self.session.batch_execute(&format!("ROLLBACK PREPARED '{name}'"))?;
+        if self.session.is_prepared(&name)? {
+            self.session.run(&S::end_prepared(&name, "ROLLBACK"))?;
         }
         for &(id, _) in changes {
-            let row = self.session.query_opt("SELECT version FROM users WHERE id = $1", &[&(id as i64)])?;
-            self.run.rows.resolve(version, id, row.map(|row| row.get(0)));
+            let found = self.session.version(id)?;
+            self.run.rows.resolve(version, id, found);
         }
         Ok(())
     }
-}
-
-/// Whether PostgreSQL was stopped.
-fn is_stopped(error: &Error) -> bool {
-    let codes = [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN, SqlState::CANNOT_CONNECT_NOW];
-    error.is_closed() || error.code().is_none_or(|code| codes.contains(code))
 }

@@ -1,0 +1,158 @@
+//! MariaDB in a run.
+
+use testing::mariadb::{self, MariaDb};
+use testing::{Builder, eventually};
+
+use crate::follow::chaos::{Base, Chaos, Failure, Fault, Mode, Session};
+use crate::follow::mariadb::{USERS, USERS_TABLE};
+use crate::follow::{Follower, World};
+
+/// Locks between the rows of different writers would end their transactions. Held COMMITs wait until they are released.
+const SETTINGS: [&str; 3] = [
+    "--transaction-isolation=READ-COMMITTED",
+    "--rpl-semi-sync-master-wait-point=AFTER_SYNC",
+    "--rpl-semi-sync-master-timeout=600000",
+];
+
+/// The numbers of the errors that end a transaction: a deadlock, a lock that did not become free, a table that was altered since, and a
+/// server that is shutting down.
+const ENDED: [u16; 6] = [1213, 1205, 1412, 1053, 1317, 1927];
+
+impl Base for MariaDb {
+    const NAME: &'static str = "MariaDB";
+    const ROUND: &'static [Fault] = &[
+        Fault::Kill,
+        Fault::Kill,
+        Fault::Kill,
+        Fault::Stop,
+        Fault::HoldCommits,
+        Fault::CutDatabase,
+        Fault::CutServer,
+        Fault::RestartServer,
+        Fault::StopServer,
+        Fault::CrashDatabase,
+        Fault::ShutdownDatabase,
+        Fault::StopDatabase,
+        Fault::PurgeLog,
+        Fault::ResetLog,
+    ];
+    type Session = mariadb::Session;
+
+    fn start(_: Mode, server: Builder) -> (World<Self>, Follower) {
+        let world = World::on_mariadb(server, &SETTINGS, USERS, USERS_TABLE);
+        let follower = world.following();
+        (world, follower)
+    }
+
+    fn address(&self) -> String {
+        self.socket().to_str().expect("a path in UTF-8").to_owned()
+    }
+
+    fn inflict(chaos: &mut Chaos<Self>, fault: Fault) {
+        match fault {
+            Fault::HoldCommits => {
+                chaos.world.database.session().run("SET GLOBAL rpl_semi_sync_master_enabled = ON");
+                let time = chaos.some_time(50..1000);
+                chaos.pause(time);
+                Self::let_commits_return(&chaos.world);
+                chaos.let_readers_look();
+            }
+            Fault::CutDatabase => _ = chaos.world.database.session().run("KILL USER gate"),
+            Fault::CrashDatabase => chaos.world.database.restart(),
+            Fault::ShutdownDatabase => chaos.world.database.shut_down_and_restart(),
+            Fault::StopDatabase => {
+                let time = chaos.some_time(50..1500);
+                chaos.stop(chaos.world.database.process_id(), time);
+            }
+            Fault::PurgeLog => {
+                chaos.kill_followers();
+                let time = chaos.some_time(0..500);
+                chaos.pause(time);
+                let mut session = chaos.world.database.session();
+                session.run("FLUSH BINARY LOGS");
+                let status = session.run("SHOW MASTER STATUS").concat();
+                let (file, _) = status.split_once('\t').expect("a file and an offset");
+                // Not while MariaDB still sends an older one to a follower that has ended.
+                eventually("the log to be removed", || {
+                    session.run(&format!("PURGE BINARY LOGS TO '{file}'"));
+                    session.run("SHOW BINARY LOGS")[0].starts_with(file)
+                });
+                chaos.tend();
+            }
+            Fault::ResetLog => {
+                if chaos.random.bool() {
+                    chaos.kill_followers();
+                }
+                chaos.world.database.session().run("RESET MASTER");
+                let time = chaos.some_time(0..500);
+                chaos.pause(time);
+                chaos.tend();
+            }
+            _ => panic!("{fault:?} is not in the round"),
+        }
+    }
+
+    fn let_commits_return(world: &World<Self>) {
+        world.database.session().run("SET GLOBAL rpl_semi_sync_master_enabled = OFF");
+    }
+}
+
+impl From<mariadb::Error> for Failure {
+    fn from(error: mariadb::Error) -> Self {
+        match &error {
+            mariadb::Error::Server(refusal) if !ENDED.contains(&refusal.code) => Self::Refused(error.to_string()),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl Session for mariadb::Session {
+    const TRUNCATE_IS_UNDONE: bool = false;
+    const ON_CONFLICT: &'static str = "ON DUPLICATE KEY UPDATE version = VALUES(version)";
+
+    fn connect(address: &str) -> Result<Self, Failure> {
+        Ok(Self::connect(address.as_ref())?)
+    }
+
+    fn run(&mut self, statements: &str) -> Result<(), Failure> {
+        Ok(self.try_run(statements).map(drop)?)
+    }
+
+    fn version(&mut self, id: usize) -> Result<Option<i32>, Failure> {
+        let rows = self.try_run(&format!("SELECT version FROM users WHERE id = {id}"))?;
+        Ok(rows.first().map(|version| version.parse().expect("a number")))
+    }
+
+    fn load(&mut self, ids: &[usize], version: i32) -> Result<(), Failure> {
+        let rows: Vec<_> = ids.iter().map(|id| format!("SELECT {id}, {version}")).collect();
+        Session::run(self, &format!("REPLACE INTO users (id, version) {}", rows.join(" UNION ALL ")))
+    }
+
+    fn alter(number: usize, column: &str) -> String {
+        match number % 4 {
+            // The places of the others change.
+            0 => format!("ALTER TABLE users ADD COLUMN IF NOT EXISTS {column} float DEFAULT 0.5 FIRST"),
+            1 => {
+                format!("ALTER TABLE users MODIFY version {} NOT NULL", if number % 8 == 1 { "bigint" } else { "int" })
+            }
+            2 => "ALTER TABLE users FORCE".to_owned(),
+            _ => format!("ALTER TABLE users DROP COLUMN IF EXISTS {column}"),
+        }
+    }
+
+    fn insert_many(first: usize, last: usize) -> String {
+        format!("INSERT IGNORE INTO users (id, version) SELECT seq, 1 FROM seq_{first}_to_{last}")
+    }
+
+    fn prepare(name: &str, statements: &str) -> String {
+        format!("XA START '{name}'; {statements}; XA END '{name}'; XA PREPARE '{name}'")
+    }
+
+    fn end_prepared(name: &str, end: &str) -> String {
+        format!("XA {end} '{name}'")
+    }
+
+    fn is_prepared(&mut self, name: &str) -> Result<bool, Failure> {
+        Ok(self.try_run("XA RECOVER")?.iter().any(|row| row.ends_with(&format!("\t{name}"))))
+    }
+}
