@@ -58,7 +58,7 @@ pub struct Config {
 /// What is followed.
 pub enum Log<'a> {
     Postgres,
-    MariaDb,
+    Binlog,
     Json(&'a JsonSource),
 }
 
@@ -202,7 +202,7 @@ impl Config {
     pub fn log(&self) -> Log<'_> {
         match &self.source {
             Some(source) => Log::Json(source),
-            None if self.database.starts_with("mysql://") => Log::MariaDb,
+            None if self.database.starts_with("mysql://") => Log::Binlog,
             None => Log::Postgres,
         }
     }

@@ -1,5 +1,5 @@
 //! `bloomgate follow`: keeps filters and cached values up to date from a database's log, so that no writer of the database needs to
-//! know about the guard. `follower` has the loop and what a source provides, `postgres` and `mysql` those of PostgreSQL and MariaDB, `json` a
+//! know about the guard. `follower` has the loop and what a source provides, `postgres` and `mysql` those of PostgreSQL, and of MariaDB and MySQL, `json` a
 //! loop of its own for the changes that other tools write, `store` the writes.
 //!
 //! The public modules are what it shares with the other subcommands of the tool: connections to a server, a cluster and PostgreSQL, and a
@@ -38,7 +38,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::config::{Config, Log, Mode};
 use crate::follower::{Follower, Source};
 use crate::metrics::{Metrics, State};
-use crate::mysql::MariaDb;
+use crate::mysql::Binlog;
 use crate::names::counted;
 use crate::postgres::Postgres;
 use crate::store::{Stopped, Store};
@@ -67,9 +67,9 @@ Readers ask BF.FETCH {users} ID {users}:ID WHILE {users}:feed, and in synchronou
 UNLESS {users}:feed:open. The role needs REPLICATION, and SELECT on
 the tables; the database needs wal_level = logical and
   CREATE PUBLICATION bloomgate FOR TABLE public.users
-With database = \"mysql://gate@db/shop\" and MYSQL_PWD, the log of MariaDB is followed.";
+With database = \"mysql://gate@db/shop\" and MYSQL_PWD, the log of MariaDB or MySQL is followed.";
 
-/// Keep filters and cached values up to date from the log of PostgreSQL or MariaDB, or from JSON changes
+/// Keep filters and cached values up to date from the log of PostgreSQL, MariaDB or MySQL, or from JSON changes
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub struct Arguments {
@@ -86,7 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if arguments.status {
         match config.log() {
             Log::Postgres => Postgres::print_status(&config)?,
-            Log::MariaDb => MariaDb::print_status(&config)?,
+            Log::Binlog => Binlog::print_status(&config)?,
             Log::Json(_) => {}
         }
         return print_status(&config);
@@ -98,7 +98,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let metrics = config.metrics.map(|address| Metrics::serve(address, &config.slot)).transpose()?.unwrap_or_default();
     match config.log() {
         Log::Postgres => follow::<Postgres>(&config, &stopping, &metrics),
-        Log::MariaDb => follow::<MariaDb>(&config, &stopping, &metrics),
+        Log::Binlog => follow::<Binlog>(&config, &stopping, &metrics),
         Log::Json(source) => json::run(&config, source, &stopping, &metrics),
     }
 }

@@ -1,6 +1,7 @@
-//! MariaDB for a test: a server in a temporary folder, with a log for replicas, and sessions. If MariaDB is missing, the test fails and says
-//! how to install it.
+//! MariaDB for a test, or MySQL: a server in a temporary folder, with a log for replicas, and sessions. `BLOOMGATE_MYSQL` names MySQL's server; if
+//! it is not set, MariaDB is started. If that is missing, the test fails and says how to install it.
 
+use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -39,10 +40,10 @@ impl MariaDb {
         let child = launch(folder.path(), port, &settings);
         let mut server = Self { folder, port, settings, child };
         server.wait_until_it_answers();
-        let account = "gate@'127.0.0.1'";
+        let (account, right) = ("gate@'127.0.0.1'", in_sql("BINLOG MONITOR", "REPLICATION CLIENT"));
         Session::open(&server.socket(), "mysql").expect("a session").run(&format!(
             "CREATE DATABASE shop; CREATE USER {account} IDENTIFIED BY 'secret';
-             GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO {account}; GRANT SELECT ON shop.* TO {account}"
+             GRANT REPLICATION SLAVE, {right} ON *.* TO {account}; GRANT SELECT ON shop.* TO {account}"
         ));
         server
     }
@@ -128,16 +129,34 @@ impl Drop for MariaDb {
     }
 }
 
+/// Returns the program of MySQL's server, if that is tested.
+fn mysql() -> Option<PathBuf> {
+    env::var_os("BLOOMGATE_MYSQL").map(PathBuf::from)
+}
+
+/// Returns what the server that is tested calls something.
+pub fn in_sql(mariadb: &'static str, mysql: &'static str) -> &'static str {
+    if self::mysql().is_some() { mysql } else { mariadb }
+}
+
 /// Creates the data directory of the folder. Those of this process are copies of one.
 fn unpack_data(folder: &Path) {
     static ARCHIVE: OnceLock<Vec<u8>> = OnceLock::new();
     let archive = ARCHIVE.get_or_init(|| {
         let folder = tempfile::Builder::new().prefix("bloomgate-maria-").tempdir().expect("a temporary directory");
-        let mut install = command("mariadb-install-db", folder.path());
-        install.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M"]);
+        let mut install = match mysql() {
+            Some(program) => command(&program, folder.path()),
+            None => command("mariadb-install-db".as_ref(), folder.path()),
+        };
+        install.args(match mysql() {
+            Some(_) => &["--initialize-insecure", "--innodb-redo-log-capacity=8M"][..],
+            None => &["--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M"],
+        });
         let output = install.output().unwrap_or_else(|fault| panic!("{MISSING} ({fault})"));
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
-        let output = Command::new("tar").current_dir(folder.path()).args(["-c", "-f", "-", "data"]).output();
+        // Each of MySQL's servers gives itself another UUID.
+        let tar = ["-c", "-f", "-", "--exclude=data/auto.cnf", "data"];
+        let output = Command::new("tar").current_dir(folder.path()).args(tar).output();
         output.expect("tar runs").stdout
     });
     let mut tar = Command::new("tar");
@@ -148,15 +167,15 @@ fn unpack_data(folder: &Path) {
 
 fn launch(folder: &Path, port: u16, settings: &[String]) -> Child {
     let log = OpenOptions::new().create(true).append(true).open(folder.join("mariadb.log")).expect("a log file");
-    command("mariadbd", folder)
-        .args(["--log-bin=binlog", "--binlog-format=ROW", "--server-id=1", "--bind-address=127.0.0.1"])
+    let (program, own): (_, &[&str]) = match mysql() {
+        Some(program) => (program, &["--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--mysqlx=OFF"]),
+        None => ("mariadbd".into(), &["--binlog-format=ROW", "--innodb-log-file-size=8M"]),
+    };
+    command(&program, folder)
+        .args(["--log-bin=binlog", "--server-id=1", "--bind-address=127.0.0.1"])
+        .args(own)
         // What a killed process has written survives without fsync. No test stops the machine.
-        .args([
-            "--innodb-flush-log-at-trx-commit=2",
-            "--sync-binlog=0",
-            "--innodb-log-file-size=8M",
-            "--innodb-buffer-pool-size=32M",
-        ])
+        .args(["--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0", "--innodb-buffer-pool-size=32M"])
         .args([format!("--port={port}"), format!("--socket={}", folder.join("socket").display())])
         .args(settings)
         .stdin(Stdio::null())
@@ -166,10 +185,11 @@ fn launch(folder: &Path, port: u16, settings: &[String]) -> Child {
         .unwrap_or_else(|fault| panic!("{MISSING} ({fault})"))
 }
 
-/// Returns a command that runs a program of MariaDB in the folder.
-fn command(program: &str, folder: &Path) -> Command {
+/// Returns a command that runs a program of the server in the folder.
+fn command(program: &Path, folder: &Path) -> Command {
+    // An absolute path stays as it is.
     let sbin = Path::new("/usr/sbin").join(program);
-    let mut command = Command::new(if sbin.is_file() { sbin } else { PathBuf::from(program) });
+    let mut command = Command::new(if sbin.is_file() { &sbin } else { program });
     // A server that starts deletes the temporary tables in its folder for them, which would be everyone's.
     command.current_dir(folder).env("TMPDIR", folder).arg("--no-defaults");
     command.arg(format!("--datadir={}", folder.join("data").display()));

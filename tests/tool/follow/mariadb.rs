@@ -1,10 +1,10 @@
-//! MariaDB: its log, what it lacks, and the places after which a follower goes on.
+//! MariaDB: its log, what it lacks, and the places after which a follower goes on. With `BLOOMGATE_MYSQL`, MySQL's.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::thread;
 
-use testing::mariadb::{MariaDb, Session};
+use testing::mariadb::{MariaDb, Session, in_sql};
 use testing::{Builder, Connection, Server, integer, nil, on_every_server};
 
 use crate::connecting::certificates;
@@ -63,6 +63,15 @@ fn followed(
     });
 }
 
+fn is_mysql() -> bool {
+    in_sql("MariaDB", "MySQL") == "MySQL"
+}
+
+/// Begins the log anew.
+fn reset() -> &'static str {
+    in_sql("RESET MASTER", "RESET BINARY LOGS AND GTIDS")
+}
+
 /// Waits until readers are told of exactly the rows that the table has.
 #[track_caller]
 fn agrees(client: &mut Connection, session: &mut Session) {
@@ -72,7 +81,7 @@ fn agrees(client: &mut Connection, session: &mut Session) {
 
 #[test]
 fn every_statement_reaches_readers() {
-    const STATEMENTS: [&str; 17] = [
+    const STATEMENTS: [&str; 18] = [
         "INSERT INTO users VALUES (3, 1), (4, 1), (5, 1)",
         "UPDATE users SET id = 13 WHERE id = 3",
         "DELETE FROM users WHERE id = 4",
@@ -82,18 +91,20 @@ fn every_statement_reaches_readers() {
          ROLLBACK TO s; COMMIT",
         "BEGIN; INSERT INTO users VALUES (20, 1); ROLLBACK",
         "BEGIN; UPDATE users SET id = 99 WHERE id = 1; UPDATE users SET id = 1 WHERE id = 7; UPDATE users SET id = 7 WHERE id = 99; COMMIT",
-        "INSERT INTO users SELECT seq, 1 FROM seq_30_to_40",
+        "INSERT INTO users SELECT id + 30, 1 FROM users",
         "TRUNCATE users",
         "INSERT INTO users VALUES (1, 1), (2, 1)",
         "ALTER TABLE users ADD COLUMN extra varchar(10) DEFAULT 'x' FIRST",
         "INSERT INTO users (id, version) VALUES (9, 1)",
         "CREATE TABLE new LIKE users; INSERT INTO new (id, version) VALUES (10, 1), (11, 1); RENAME TABLE users TO old, new TO users",
         "XA START 'a'; INSERT INTO users (id, version) VALUES (12, 1); XA END 'a'; XA PREPARE 'a'; XA COMMIT 'a'",
+        "XA START 'a'; INSERT INTO users (id, version) VALUES (15, 1); XA END 'a'; XA COMMIT 'a' ONE PHASE",
         "XA START 'b'; INSERT INTO users (id, version) VALUES (14, 1); XA END 'b'; XA PREPARE 'b'; XA ROLLBACK 'b'",
         "ALTER TABLE users PARTITION BY HASH (id) PARTITIONS 2; ALTER TABLE users TRUNCATE PARTITION p0",
     ];
-    for settings in [&[][..], &["--log-bin-compress=ON", "--log-bin-compress-min-len=10", "--binlog-row-metadata=FULL"]]
-    {
+    let compressed = in_sql("--log-bin-compress=ON", "--binlog-transaction-compression=ON");
+    let shortest = in_sql("--log-bin-compress-min-len=10", "--binlog-transaction-compression-level-zstd=1");
+    for settings in [&[][..], &[compressed, shortest, "--binlog-row-metadata=FULL"]] {
         followed(settings, USERS_TABLE, |_, _, client, session| {
             for statement in STATEMENTS {
                 session.run(statement);
@@ -111,7 +122,7 @@ fn every_statement_reaches_readers() {
 #[test]
 fn the_log_has_the_texts_that_select_shows() {
     // Each with values, in SQL.
-    let columns: [(&str, &[&str]); 36] = [
+    let mut columns: Vec<(&str, &[&str])> = vec![
         ("tinyint", &["-128", "127", "0"]),
         ("tinyint unsigned", &["255", "7"]),
         ("smallint", &["-32768", "32767"]),
@@ -164,6 +175,7 @@ fn the_log_has_the_texts_that_select_shows() {
         ),
         ("inet4", &["'1.2.3.0'", "'0.0.0.0'", "'255.255.255.255'"]),
     ];
+    columns.retain(|(name, _)| !is_mysql() || !["uuid", "inet4", "inet6"].contains(name));
     let definitions: Vec<_> = columns.iter().enumerate().map(|(at, (name, _))| format!("c{at} {name}")).collect();
     let keys: Vec<_> = (0..columns.len()).map(|at| format!("\"{{users}}:c{at}:{{c{at}}}\"")).collect();
     let schema = format!(
@@ -261,7 +273,11 @@ fn another_log_is_noticed() {
         agrees(client, session);
         follower.end();
         session.run("DELETE FROM users WHERE id = 1; FLUSH BINARY LOGS");
-        let file = session.run("SHOW MASTER STATUS")[0].split('\t').next().unwrap().to_owned();
+        let file = session.run(in_sql("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"))[0]
+            .split('\t')
+            .next()
+            .unwrap()
+            .to_owned();
         // Not while MariaDB still sends the old file to the follower that has ended.
         soon(|| {
             session.run(&format!("PURGE BINARY LOGS TO '{file}'"));
@@ -273,7 +289,8 @@ fn another_log_is_noticed() {
 
         session.run("INSERT INTO users VALUES (7, 1)");
         agrees(client, session);
-        session.run("RESET MASTER; DELETE FROM users WHERE id = 2; INSERT INTO users VALUES (8, 1)");
+        session.run(reset());
+        session.run("DELETE FROM users WHERE id = 2; INSERT INTO users VALUES (8, 1)");
         agrees(client, session);
     });
 }
@@ -366,12 +383,14 @@ fn a_locked_table_is_waited_for_and_ends_no_heartbeat() {
 
 #[test]
 fn a_transaction_in_the_log_is_applied_once_it_is_visible() {
-    followed(&["--rpl-semi-sync-master-wait-point=AFTER_SYNC"], USERS_TABLE, |world, _, client, session| {
+    let setting = in_sql("--rpl-semi-sync-master-wait-point=AFTER_SYNC", "--plugin-load-add=semisync_source.so");
+    let semi_sync = in_sql("rpl_semi_sync_master", "rpl_semi_sync_source");
+    followed(&[setting], USERS_TABLE, |world, _, client, session| {
         session.run("INSERT INTO users VALUES (1, 1)");
         agrees(client, session);
         // The COMMIT waits for a replica between the log and the engine.
-        session.run("SET GLOBAL rpl_semi_sync_master_timeout = 600000, GLOBAL rpl_semi_sync_master_enabled = ON");
-        let end = |session: &mut Session| session.run("SHOW MASTER STATUS");
+        session.run(&format!("SET GLOBAL {semi_sync}_timeout = 600000, GLOBAL {semi_sync}_enabled = ON"));
+        let end = |session: &mut Session| session.run(in_sql("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"));
         let (before, mut writer) = (end(session), world.database.session());
         let commit = thread::spawn(move || writer.run("UPDATE users SET version = 2 WHERE id = 1"));
         soon(|| end(session) != before);
@@ -380,7 +399,7 @@ fn a_transaction_in_the_log_is_applied_once_it_is_visible() {
         soon(|| !beats(client));
         assert_eq!(session.run("SELECT version FROM users"), ["1"]);
         assert_ne!(client.run("GET {users}:1"), nil(2), "what a reader caches now is deleted later");
-        session.run("SET GLOBAL rpl_semi_sync_master_enabled = OFF");
+        session.run(&format!("SET GLOBAL {semi_sync}_enabled = OFF"));
         commit.join().unwrap();
         soon(|| client.run("GET {users}:1") == nil(2));
         agrees(client, session);
@@ -406,6 +425,15 @@ fn changes_that_the_log_lacks_fill_the_filter_again() {
             agrees(client, session);
             follower.says(note);
         }
+        if is_mysql() {
+            session.run("SET binlog_row_image = FULL; ALTER TABLE users ADD COLUMN body json");
+            session.run("REPLACE INTO users VALUES (3, 1, '{\"name\": \"Ada\", \"age\": 36}')");
+            agrees(client, session);
+            session.run("SET binlog_row_value_options = PARTIAL_JSON");
+            session.run("UPDATE users SET id = 13, body = JSON_SET(body, '$.age', 37) WHERE id = 3");
+            agrees(client, session);
+            follower.says("parts of JSON values");
+        }
     });
 }
 
@@ -428,16 +456,16 @@ fn what_cannot_be_followed_is_refused() {
                 "a crash loses commits",
                 "SET GLOBAL innodb_flush_log_at_trx_commit = 2",
             ),
-            ("ALTER TABLE users ENGINE = Aria", "has the engine Aria", "ALTER TABLE users ENGINE = InnoDB"),
+            ("ALTER TABLE users ENGINE = MyISAM", "has the engine MyISAM", "ALTER TABLE users ENGINE = InnoDB"),
             (
                 "ALTER TABLE users ADD CONSTRAINT f FOREIGN KEY (id) REFERENCES parents (id) ON DELETE CASCADE",
                 "FOREIGN KEY (`id`) REFERENCES `parents` (`id`) ON DELETE CASCADE: make it RESTRICT",
                 "ALTER TABLE users DROP FOREIGN KEY f",
             ),
             (
-                "ALTER TABLE users ADD SYSTEM VERSIONING",
-                "system versioning",
-                "ALTER TABLE users DROP SYSTEM VERSIONING",
+                in_sql("ALTER TABLE users ADD SYSTEM VERSIONING", "SET GLOBAL gtid_mode = ON_PERMISSIVE"),
+                in_sql("system versioning", "gtid_mode is ON_PERMISSIVE"),
+                in_sql("ALTER TABLE users DROP SYSTEM VERSIONING", "SET GLOBAL gtid_mode = ON"),
             ),
             (
                 "ALTER TABLE users MODIFY id double",
@@ -452,28 +480,30 @@ fn what_cannot_be_followed_is_refused() {
             session.run(undo);
         }
         let other = MariaDb::start(&["--server-id=2", "--binlog-ignore-db=shop"]);
-        let position = other.session().run("SELECT @@gtid_binlog_pos").concat();
-        session.run(&format!(
-            "SET GLOBAL gtid_slave_pos = '{position}'; CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, \
-             MASTER_USER = 'gate', MASTER_PASSWORD = 'secret', MASTER_USE_GTID = slave_pos; START SLAVE",
-            other.port()
-        ));
-        soon(|| session.run("SHOW GLOBAL STATUS LIKE 'Slaves_running'") == ["Slaves_running\t1"]);
-        world.refused("set log_slave_updates = ON");
-        session.run("STOP SLAVE");
+        if !is_mysql() {
+            let position = other.session().run("SELECT @@gtid_binlog_pos").concat();
+            session.run(&format!(
+                "SET GLOBAL gtid_slave_pos = '{position}'; CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, \
+                 MASTER_USER = 'gate', MASTER_PASSWORD = 'secret', MASTER_USE_GTID = slave_pos; START SLAVE",
+                other.port()
+            ));
+            soon(|| session.run("SHOW GLOBAL STATUS LIKE 'Slaves_running'") == ["Slaves_running\t1"]);
+            world.refused("set log_slave_updates = ON");
+            session.run("STOP SLAVE");
+        }
         other.session().run(USERS);
         world.configure_for(&other, USERS_TABLE);
         world.refused("leaves out the database shop");
         world.configure(USERS_TABLE);
         let text = std::fs::read_to_string(world.path()).unwrap();
         std::fs::write(world.path(), text.replace("\"eventual\"", "\"synchronous\"")).unwrap();
-        world.refused("COMMIT of MariaDB cannot wait");
+        world.refused("COMMIT of MariaDB and MySQL cannot wait");
         std::fs::write(world.path(), text).unwrap();
         // While it runs.
         let mut follower = world.following();
         let mut client = world.server.connect();
         session.run("SET GLOBAL read_only = ON");
-        follower.says("no heartbeat: MariaDB's read_only is ON");
+        follower.says("no heartbeat: the database's read_only is ON");
         soon(|| !beats(&mut client));
         session.run("SET GLOBAL read_only = OFF");
         agrees(&mut client, &mut session);
@@ -510,7 +540,7 @@ fn a_database_that_does_not_answer_is_left() {
         session.run("INSERT INTO users VALUES (1, 1)");
         agrees(client, session);
         send("STOP", world.database.process_id());
-        follower.says("the MariaDB server does not answer; trying again");
+        follower.says("the database does not answer; trying again");
         soon(|| !beats(client));
         send("CONT", world.database.process_id());
         session.run("DELETE FROM users WHERE id = 1; INSERT INTO users VALUES (2, 1)");
@@ -552,19 +582,24 @@ fn a_failover_to_a_replica_goes_on() {
         let mut other = replica.session();
         session
             .run("CREATE USER repl@'127.0.0.1' IDENTIFIED BY 'r'; GRANT REPLICATION SLAVE ON *.* TO repl@'127.0.0.1'");
-        other.run(&format!(
-            "RESET MASTER; DROP DATABASE shop; DROP USER gate@'127.0.0.1'; RESET MASTER; CHANGE MASTER TO MASTER_HOST = '127.0.0.1', \
-             MASTER_PORT = {}, MASTER_USER = 'repl', MASTER_PASSWORD = 'r', MASTER_USE_GTID = slave_pos; START SLAVE",
-            world.database.port()
-        ));
+        other.run("DROP DATABASE shop; DROP USER gate@'127.0.0.1'");
+        other.run(reset());
+        let source = "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_USER = 'repl', MASTER_PASSWORD = 'r', \
+                      MASTER_USE_GTID = slave_pos, MASTER_PORT = ";
+        let mysql = "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_USER = 'repl', SOURCE_PASSWORD = 'r', \
+                     SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1, SOURCE_PORT = ";
+        let start = in_sql("START SLAVE", "START REPLICA");
+        other.run(&format!("{}{}; {start}", in_sql(source, mysql), world.database.port()));
         session
             .run("BEGIN; INSERT INTO users VALUES (1, 1), (2, 1); UPDATE users SET version = 3 WHERE id = 2; COMMIT");
         session.run("DELETE FROM users WHERE id = 1");
         agrees(client, session);
         follower.end();
-        let end = session.run("SELECT @@gtid_binlog_pos");
-        soon(|| other.run("SELECT @@gtid_binlog_pos") == end);
-        other.run("STOP SLAVE; INSERT INTO shop.users VALUES (3, 1)");
+        let position = in_sql("SELECT @@gtid_binlog_pos", "SELECT @@gtid_executed");
+        let end = session.run(position);
+        soon(|| other.run(position) == end);
+        other.run(in_sql("STOP SLAVE", "STOP REPLICA"));
+        other.run("INSERT INTO shop.users VALUES (3, 1)");
         world.configure_for(&replica, USERS_TABLE);
         *follower = world.following();
         other = replica.session();

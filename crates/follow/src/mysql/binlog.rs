@@ -1,16 +1,16 @@
-//! MariaDB's binary log: which events there are, and the transactions that they make: MariaDB's documentation, "Replication protocol". A kind
-//! of event that is not known to be harmless is an error: it might be a change that would be lost.
+//! The binary log of MariaDB and MySQL: which events there are, and the transactions that they make: MariaDB's documentation, "Replication
+//! protocol", and MySQL's source documentation, "Replication Protocol". A kind of event that is not known to be harmless is an error: it might
+//! be a change that would be lost.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt::{self, Display};
+use std::collections::HashMap;
 use std::io::Read;
-use std::str::FromStr;
 
 use anyhow::{Context, Error, Result, bail, ensure};
 use flate2::read::ZlibDecoder;
 use mysql_async::binlog::events::Event;
 
-use super::rows::{Action, Input, Kind, Map};
+use super::gtid::Gtid;
+use super::rows::{Action, Input, Kind, Map, uuid};
 use super::statements::{Statement, is_name, names, parse};
 use crate::log::Lsn;
 use crate::table::Step;
@@ -22,64 +22,9 @@ const OFFSET_BITS: u32 = 34;
 /// Returns the place of an offset in a file of the log, whose name ends in its number.
 pub fn place(file: &str, offset: u64) -> Result<Lsn> {
     let digits = file.rsplit('.').next().unwrap_or_default();
-    let number: u64 = digits.parse().with_context(|| format!("`{file}` is not a file of MariaDB's log"))?;
+    let number: u64 = digits.parse().with_context(|| format!("`{file}` is not a file of the log"))?;
     ensure!(offset < 1 << OFFSET_BITS, "the file {file} of the log is larger than 16 GiB");
     Ok(Lsn(number << OFFSET_BITS | offset))
-}
-
-/// The number that a server gives to a transaction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gtid {
-    pub domain: u32,
-    pub server: u32,
-    pub sequence: u64,
-}
-
-impl Display for Gtid {
-    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        write!(formatter, "{}-{}-{}", self.domain, self.server, self.sequence)
-    }
-}
-
-impl FromStr for Gtid {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let mut parts = text.splitn(3, '-').map(str::parse::<u64>);
-        let mut next = || parts.next().and_then(Result::ok).with_context(|| format!("`{text}` is not a GTID"));
-        Ok(Self { domain: next()?.try_into()?, server: next()?.try_into()?, sequence: next()? })
-    }
-}
-
-/// The last transaction of each domain.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gtids(pub BTreeMap<u32, Gtid>);
-
-impl Gtids {
-    pub fn add(&mut self, gtid: Gtid) {
-        self.0.insert(gtid.domain, gtid);
-    }
-}
-
-impl Display for Gtids {
-    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        for (at, gtid) in self.0.values().enumerate() {
-            write!(formatter, "{}{gtid}", if at > 0 { "," } else { "" })?;
-        }
-        Ok(())
-    }
-}
-
-impl FromStr for Gtids {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let mut gtids = Self::default();
-        text.split(',')
-            .filter(|gtid| !gtid.is_empty())
-            .try_for_each(|gtid| gtid.parse().map(|gtid| gtids.add(gtid)))?;
-        Ok(gtids)
-    }
 }
 
 /// A followed table, as far as the log needs it.
@@ -126,16 +71,14 @@ pub struct Reader {
     maps: HashMap<u64, Option<(usize, Map)>>,
     current: Option<Current>,
     /// XA transactions that are prepared, by their names, with what they did.
-    prepared: HashMap<Vec<u8>, Vec<(usize, Step)>>,
+    prepared: HashMap<String, Vec<(usize, Step)>>,
 }
 
 #[derive(Default)]
 struct Current {
     transaction: Transaction,
-    /// Whether one statement is all of it.
-    is_alone: bool,
-    /// The name of the XA transaction that it prepares, commits or rolls back.
-    xa: Vec<u8>,
+    /// Whether one statement is all of it. MySQL's first statement tells.
+    is_alone: Option<bool>,
     hash: crc32fast::Hasher,
 }
 
@@ -146,14 +89,14 @@ const FORMAT_DESCRIPTION: u8 = 15;
 const XID: u8 = 16;
 const EXECUTE_LOAD_QUERY: u8 = 18;
 const TABLE_MAP: u8 = 19;
+const MYSQL_GTID: u8 = 33;
 const XA_PREPARE: u8 = 38;
+const PARTIAL_UPDATE: u8 = 39;
 const GTID: u8 = 162;
 const QUERY_COMPRESSED: u8 = 165;
 
-// The flags of a GTID: its transaction is one statement, it has been committed with others, it has the name of an XA transaction.
+/// The flag of a GTID of MariaDB: its transaction is one statement.
 const STANDALONE: u8 = 1;
-const GROUP: u8 = 2;
-const XA: u8 = 64 | 128;
 /// The number of no table, in an event that only ends a statement.
 const NO_TABLE: u64 = 0xff_ffff;
 
@@ -182,26 +125,38 @@ impl Reader {
         let time = header.timestamp();
         match kind {
             // STOP, INTVAR, RAND, USER_VAR, HEARTBEAT, IGNORABLE, ROWS_QUERY, ANNOTATE_ROWS, BINLOG_CHECKPOINT, GTID_LIST,
-            // START_ENCRYPTION.
-            3 | 5 | 13 | 14 | 27 | 28 | 29 | 160 | 161 | 163 | 164 => {}
+            // START_ENCRYPTION. MySQL's: PREVIOUS_GTIDS, TRANSACTION_CONTEXT, VIEW_CHANGE, TRANSACTION_PAYLOAD, whose events follow.
+            3 | 5 | 13 | 14 | 27 | 28 | 29 | 160 | 161 | 163 | 164 | 35 | 36 | 37 | 40 => {}
             // After a crash, the last transaction of the file before may have no end.
             FORMAT_DESCRIPTION => self.current = None,
-            GTID => self.begin(input, header.server_id())?,
+            GTID => {
+                let (sequence, domain) = (input.number(8)?, u32::try_from(input.number(4)?)?);
+                let is_alone = Some(input.byte()? & STANDALONE != 0);
+                self.begin(Gtid::MariaDb { domain, server: header.server_id(), sequence }, is_alone)?;
+            }
+            MYSQL_GTID => {
+                input.byte()?;
+                let source = uuid(input.take(16)?);
+                self.begin(Gtid::MySql { source, sequence: input.number(8)? }, None)?;
+            }
             QUERY => return self.statement(input, time, false),
             QUERY_COMPRESSED => return self.statement(input, time, true),
             XID => return Ok(self.commit()),
-            XA_PREPARE => return Ok(self.prepare()),
+            XA_PREPARE => return self.prepare(input),
             TABLE_MAP => self.map(input)?,
+            PARTIAL_UPDATE => self.partial_rows(input, time)?,
             // Each in two versions, and compressed.
             23..=25 | 166..=168 | 30..=32 | 169..=171 => self.rows(kind, input, time, render)?,
             // The loads of files in the format STATEMENT, and INCIDENT: changes are lost.
             6..=12 | 17 | 18 | 26 => {
                 self.lose("a file that was loaded, or a gap");
-                if kind == EXECUTE_LOAD_QUERY && self.current.as_ref().is_some_and(|current| current.is_alone) {
+                if kind == EXECUTE_LOAD_QUERY
+                    && self.current.as_ref().is_some_and(|current| current.is_alone == Some(true))
+                {
                     return Ok(self.commit());
                 }
             }
-            other => bail!("MariaDB's log contains an event of the unknown kind {other}"),
+            other => bail!("the log contains an event of the unknown kind {other}"),
         }
         Ok(if self.current.is_none() { Arrival::Place(self.last) } else { Arrival::Nothing })
     }
@@ -218,22 +173,10 @@ impl Reader {
         Ok(Arrival::Nothing)
     }
 
-    fn begin(&mut self, input: &mut Input, server: u32) -> Result<()> {
-        let (sequence, domain) = (input.number(8)?, u32::try_from(input.number(4)?)?);
-        ensure!(self.current.is_none(), "MariaDB's log contains a transaction without an end");
-        let gtid = Gtid { domain, server, sequence };
-        let flags = input.byte()?;
-        if flags & GROUP != 0 {
-            input.take(8)?;
-        }
-        let mut xa = Vec::new();
-        if flags & XA != 0 {
-            let (format, lengths) = (input.take(4)?, input.take(2)?);
-            let name = input.take(lengths.iter().map(|length| usize::from(*length)).sum())?;
-            xa = [format, lengths, name].concat();
-        }
+    fn begin(&mut self, gtid: Gtid, is_alone: Option<bool>) -> Result<()> {
+        ensure!(self.current.is_none(), "the log contains a transaction without an end");
         let transaction = Transaction { gtid, ..Transaction::default() };
-        self.current = Some(Current { transaction, is_alone: flags & STANDALONE != 0, xa, ..Current::default() });
+        self.current = Some(Current { transaction, is_alone, ..Current::default() });
         Ok(())
     }
 
@@ -248,20 +191,21 @@ impl Reader {
         let text = String::from_utf8_lossy(&text);
         let statement = parse(&text);
         let Some(current) = &mut self.current else {
-            bail!("MariaDB's log contains a statement outside of a transaction");
+            bail!("the log contains a statement outside of a transaction");
         };
+        current.is_alone.get_or_insert(!matches!(statement, Statement::Begin));
         let transaction = &mut current.transaction;
         match statement {
-            Statement::Nothing => {}
+            Statement::Nothing | Statement::Begin => {}
             Statement::Commit => return Ok(self.commit()),
             // Whatever happened to a table may be undone.
             Statement::Rollback => transaction.steps.iter_mut().for_each(|(_, step)| *step = Step::Altered),
             // One that was prepared before this follower has begun is unknown.
-            Statement::XaCommit => transaction.steps.extend(match self.prepared.remove(&current.xa) {
+            Statement::XaCommit(name) => transaction.steps.extend(match self.prepared.remove(&name.to_lowercase()) {
                 Some(steps) => steps,
                 None => (0..self.tables.len()).map(|index| (index, Step::Altered)).collect(),
             }),
-            Statement::XaRollback => drop(self.prepared.remove(&current.xa)),
+            Statement::XaRollback(name) => drop(self.prepared.remove(&name.to_lowercase())),
             Statement::Truncate(_) | Statement::Definition => {
                 let is_named = |columns: &Columns| names(&text, &schema, &columns.schema, &columns.name);
                 let named = self.tables.iter().enumerate().filter(|(_, columns)| is_named(columns));
@@ -279,7 +223,7 @@ impl Reader {
         if let Some(current) = &mut self.current {
             note_time(current, time);
             current.hash.update(text.as_bytes());
-            if current.is_alone {
+            if current.is_alone == Some(true) {
                 return Ok(self.commit());
             }
             if statement == Statement::Rollback && text.trim().eq_ignore_ascii_case("ROLLBACK") {
@@ -292,7 +236,7 @@ impl Reader {
     /// The log lacks the rows of a change.
     fn lose(&mut self, what: &str) {
         eprintln!(
-            "bloomgate: MariaDB's log has a statement without its rows, which may be those of any table: {what}; set binlog_format = ROW"
+            "bloomgate: the log has a statement without its rows, which may be those of any table: {what}; set binlog_format = ROW"
         );
         if let Some(current) = &mut self.current {
             let all = (0..self.tables.len()).map(|index| (index, Step::Altered));
@@ -326,11 +270,11 @@ impl Reader {
             let extra = input.length(2)?;
             input.take(extra.saturating_sub(2))?;
         }
-        let current = self.current.as_mut().context("MariaDB's log contains rows outside of a transaction")?;
+        let current = self.current.as_mut().context("the log contains rows outside of a transaction")?;
         note_time(current, time);
         current.hash.update(input.0);
         let known = self.maps.get(&id);
-        ensure!(known.is_some() || id == NO_TABLE, "MariaDB's log contains rows of a table that it has not described");
+        ensure!(known.is_some() || id == NO_TABLE, "the log contains rows of a table that it has not described");
         let Some((index, map)) = known.and_then(Option::as_ref) else { return Ok(()) };
         let columns = self.tables.get(*index).context("a table")?;
         let steps = &mut current.transaction.steps;
@@ -342,7 +286,7 @@ impl Reader {
         let data = |data: &[u8]| if is_compressed { decompress(data) } else { Ok(data.to_vec()) };
         let Some(changes) = map.rows(action, input, data, &columns.kinds, &columns.needed)? else {
             eprintln!(
-                "bloomgate: MariaDB's log has rows of {}.{} without the columns of the templates: a session has set binlog_row_image",
+                "bloomgate: the log has rows of {}.{} without the columns of the templates: a session has set binlog_row_image",
                 columns.schema, columns.name
             );
             steps.push((*index, Step::Altered));
@@ -354,18 +298,35 @@ impl Reader {
         Ok(())
     }
 
+    /// Changes of parts of JSON values, which a session has asked for. They are not decoded.
+    fn partial_rows(&mut self, input: &mut Input, time: u32) -> Result<()> {
+        let id = input.number(6)?;
+        let current = self.current.as_mut().context("the log contains rows outside of a transaction")?;
+        note_time(current, time);
+        current.hash.update(input.0);
+        if let Some(Some((index, _))) = self.maps.get(&id) {
+            eprintln!("bloomgate: the log has parts of JSON values: a session has set binlog_row_value_options");
+            current.transaction.steps.push((*index, Step::Altered));
+        }
+        Ok(())
+    }
+
     fn commit(&mut self) -> Arrival {
         let Some(Current { mut transaction, hash, .. }) = self.current.take() else { return Arrival::Place(self.last) };
         (transaction.end, transaction.checksum) = (self.last, hash.finalize());
         Arrival::Transaction(transaction)
     }
 
-    /// What the transaction did is of no effect until it is committed.
-    fn prepare(&mut self) -> Arrival {
-        if let Some(Current { transaction, xa, .. }) = &mut self.current {
-            self.prepared.insert(std::mem::take(xa), std::mem::take(&mut transaction.steps));
+    /// What an XA transaction did is of no effect until it is committed, under the name that is written here as XA COMMIT writes it.
+    fn prepare(&mut self, input: &mut Input) -> Result<Arrival> {
+        let is_committed = input.byte()? != 0;
+        let (format, lengths) = (input.number(4)?, [input.length(4)?, input.length(4)?]);
+        let hex = |part: &[u8]| part.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let name = format!("x'{}',x'{}',{format}", hex(input.take(lengths[0])?), hex(input.take(lengths[1])?));
+        if let Some(Current { transaction, .. }) = self.current.as_mut().filter(|_| !is_committed) {
+            self.prepared.insert(name, std::mem::take(&mut transaction.steps));
         }
-        self.commit()
+        Ok(self.commit())
     }
 }
 
@@ -379,7 +340,7 @@ fn note_time(current: &mut Current, time: u32) {
 /// Decompresses what `log_bin_compress` has compressed: the length in up to four bytes, big-endian, and then zlib.
 fn decompress(bytes: &[u8]) -> Result<Vec<u8>> {
     let (head, rest) = bytes.split_first().context("an empty compressed event")?;
-    ensure!(head & 0x70 == 0, "MariaDB's log is compressed by an unknown algorithm");
+    ensure!(head & 0x70 == 0, "the log is compressed by an unknown algorithm");
     let (length, data) = rest.split_at_checked(usize::from(head & 7)).context("a malformed compressed event")?;
     let length = length.iter().fold(0_u64, |length, byte| length << 8 | u64::from(*byte));
     let mut output = Vec::new();
@@ -408,14 +369,14 @@ mod tests {
     #[test]
     fn only_events_that_are_known_are_read() {
         for kind in 0..=255 {
-            let known = [2..=19, 23..=32, 38..=38, 160..=171].iter().any(|kinds| kinds.contains(&kind));
+            let known = [2..=19, 23..=33, 35..=40, 160..=171].iter().any(|kinds| kinds.contains(&kind));
             if !known {
                 let error = take(&mut Reader::default(), &event(kind, 100, b"")).unwrap_err().to_string();
                 assert!(error.contains(&format!("unknown kind {kind}")), "{error}");
             }
         }
-        for kind in [33, 34, 35, 39, 40, 42] {
-            assert!(take(&mut Reader::default(), &event(kind, 100, b"")).is_err(), "{kind} is MySQL's");
+        for kind in [34, 42] {
+            assert!(take(&mut Reader::default(), &event(kind, 100, b"")).is_err(), "a GTID that is not read: {kind}");
         }
     }
 
@@ -474,16 +435,6 @@ mod tests {
         assert!(take(&mut reader, &event(GTID, 400, &begin)).is_err(), "a transaction without an end");
         for bytes in [&b""[..], b"\x84\0\0", b"\x81\x05abc", b"\x91\x01a"] {
             assert!(decompress(bytes).is_err(), "{bytes:?}");
-        }
-    }
-
-    #[test]
-    fn gtids_are_text() {
-        let text = "0-1-5,3-4294967295-18446744073709551615";
-        assert_eq!(text.parse::<Gtids>().unwrap().to_string(), text);
-        assert_eq!("".parse::<Gtids>().unwrap(), Gtids::default());
-        for text in ["0-1", "a-1-1", "0-1-x", "4294967296-1-1"] {
-            assert!(text.parse::<Gtids>().is_err(), "{text}");
         }
     }
 }

@@ -108,7 +108,7 @@ pub fn describe(session: &mut Session, config: &config::Table, default: &str) ->
     };
     if let Some(reference) = entry.references.iter().find(changes) {
         bail!(
-            "MariaDB's log lacks the rows of {name} that a foreign key deletes or changes: {}: make it RESTRICT, and let the \
+            "the log lacks the rows of {name} that a foreign key deletes or changes: {}: make it RESTRICT, and let the \
              application change the rows",
             reference.trim_end_matches(',')
         );
@@ -139,7 +139,9 @@ pub fn describe(session: &mut Session, config: &config::Table, default: &str) ->
 
 fn facts(column: &Described) -> Facts {
     // Other binary collations ignore spaces at the end.
-    let is_exact = matches!(column.collation.as_str(), "" | "binary") || column.collation.ends_with("_nopad_bin");
+    let is_exact = matches!(column.collation.as_str(), "" | "binary")
+        || column.collation.ends_with("_nopad_bin")
+        || column.collation == "utf8mb4_0900_bin";
     let type_name = match column.collation.as_str() {
         "" => column.column_type.clone(),
         collation => format!("{} COLLATE {collation}", column.column_type),

@@ -1,7 +1,9 @@
-//! MariaDB as a source: its binary log is read as a replica reads it, from a GTID on. A second session sees which transactions are visible.
+//! MariaDB or MySQL as a source: its binary log is read as a replica reads it, from a GTID on. A second session sees which transactions are
+//! visible.
 
 mod binlog;
 mod catalogue;
+mod gtid;
 mod rows;
 mod session;
 mod statements;
@@ -18,7 +20,8 @@ use anyhow::{Context, Error, Result, bail, ensure};
 use bytes::Bytes;
 use mysql_async::{Opts, ServerError, Value};
 
-use self::binlog::{Arrival, Columns, Gtid, Gtids, Reader, place};
+use self::binlog::{Arrival, Columns, Reader, place};
+use self::gtid::{Gtid, Gtids};
 use self::session::{LogStream, Session, TIMEOUT, UNANSWERED};
 use crate::config::{self, Config, Mode};
 use crate::fill::BATCH;
@@ -41,12 +44,21 @@ const LOG_UNREADABLE: u16 = 1236;
 /// The number of the error that ends the older one of two streams with the same id.
 const SAME_ID: u16 = 4052;
 
-const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'log_bin', 'binlog_format', 'binlog_row_image', \
-    'read_only', 'log_slave_updates', 'lower_case_table_names', 'wsrep_on', 'innodb_flush_log_at_trx_commit'); SHOW GLOBAL STATUS LIKE 'Slaves_running'; \
-    SHOW MASTER STATUS";
+const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', 'binlog_row_image', \
+    'binlog_row_value_options', 'read_only', 'log_slave_updates', 'log_replica_updates', 'lower_case_table_names', 'gtid_mode', 'wsrep_on', \
+    'innodb_flush_log_at_trx_commit'); SHOW GLOBAL STATUS LIKE 'Slaves_running'";
 
-/// The log of MariaDB, and a session beside it.
-pub struct MariaDb {
+/// Whose log it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Brand {
+    MariaDb,
+    /// From version 8.4 on.
+    MySql,
+}
+
+/// The log, and a session beside it.
+pub struct Binlog {
+    brand: Brand,
     options: Opts,
     slot: String,
     session: Session,
@@ -93,15 +105,21 @@ impl FromStr for Stop {
     }
 }
 
-impl Source for MariaDb {
+impl Source for Binlog {
     /// Whether the process has stood by.
     type Memory = bool;
 
     fn connect(config: &Config) -> Result<Self> {
-        ensure!(config.mode == Mode::Eventual, "COMMIT of MariaDB cannot wait for a follower: set mode = \"eventual\"");
-        let options = session::parse(&config.database).context("`database` is not the URL of a MariaDB server")?;
+        ensure!(
+            config.mode == Mode::Eventual,
+            "COMMIT of MariaDB and MySQL cannot wait for a follower: set mode = \"eventual\""
+        );
+        let options =
+            session::parse(&config.database).context("`database` is not the URL of a MariaDB or MySQL server")?;
+        let mut session = Session::connect(&options)?;
         let mut source = Self {
-            session: Session::connect(&options)?,
+            brand: brand(&mut session)?,
+            session,
             options,
             slot: config.slot.clone(),
             log: None,
@@ -191,7 +209,10 @@ impl Source for MariaDb {
 
     fn system(&self) -> &'static str {
         // A failover to another server of the same GTIDs goes on.
-        "mariadb"
+        match self.brand {
+            Brand::MariaDb => "mariadb",
+            Brand::MySql => "mysql",
+        }
     }
 
     fn text_of(&self, place: Lsn) -> String {
@@ -212,7 +233,7 @@ impl Source for MariaDb {
     }
 
     fn sign(&mut self) -> Result<()> {
-        // The lock ends with its session, which MariaDB ends if it is idle.
+        // The lock ends with its session, which the database ends if it is idle.
         self.session.query("DO 0").map(drop)
     }
 
@@ -241,8 +262,9 @@ impl Source for MariaDb {
                 arrived.begin(checksum, time);
                 steps.into_iter().for_each(|(index, step)| arrived.push(index, step));
                 arrived.commit(end)?;
-                self.stops.push_back((end, Stop { before: self.gtids.clone(), gtid, time, checksum }));
-                self.gtids.add(gtid);
+                let before = self.gtids.clone();
+                self.gtids.add(&gtid);
+                self.stops.push_back((end, Stop { before, gtid, time, checksum }));
             }
         }
         Ok(true)
@@ -253,8 +275,14 @@ impl Source for MariaDb {
     }
 
     fn count_visible(&mut self, waiting: &VecDeque<Transaction>) -> Result<usize> {
-        let (visible, _) = self.snapshot()?;
-        Ok(waiting.iter().take_while(|transaction| transaction.end <= visible).count())
+        if self.brand == Brand::MariaDb {
+            let (visible, _) = self.snapshot()?;
+            return Ok(waiting.iter().take_while(|transaction| transaction.end <= visible).count());
+        }
+        let visible = self.executed()?;
+        let first = waiting.front().map(|transaction| transaction.end).unwrap_or_default();
+        let arrived = self.stops.iter().skip_while(|(end, _)| *end < first);
+        Ok(arrived.take_while(|(_, stop)| visible.contains(&stop.gtid)).count())
     }
 
     fn copy(&mut self, table: &Table, pass: &mut dyn FnMut(&[Vec<u8>]) -> Result<()>) -> Result<u64> {
@@ -296,7 +324,11 @@ impl Source for MariaDb {
     }
 
     fn look(&mut self, _: Mode) -> Result<(Lsn, Option<String>)> {
-        let rows = self.session.texts(VARIABLES)?;
+        let status = match self.brand {
+            Brand::MariaDb => "SHOW MASTER STATUS",
+            Brand::MySql => "SHOW BINARY LOG STATUS",
+        };
+        let rows = self.session.texts(&format!("{VARIABLES}; {status}"))?;
         let (mut objection, mut end, mut logs_replicated) = (None, None, true);
         for row in rows {
             let row: Vec<_> = row.into_iter().map(Option::unwrap_or_default).collect();
@@ -304,7 +336,7 @@ impl Source for MariaDb {
                 [name, value] if name == "log_slave_updates" => logs_replicated = value == "ON",
                 [name, value] if name == "Slaves_running" && value != "0" && !logs_replicated => {
                     objection.get_or_insert(
-                        "MariaDB is a replica whose log lacks what it replicates: set log_slave_updates = ON and restart it".to_owned(),
+                        "the database is a replica whose log lacks what it replicates: set log_slave_updates = ON and restart it".to_owned(),
                     );
                 }
                 [name, value] => objection = objection.or(object(name, value)),
@@ -315,9 +347,7 @@ impl Source for MariaDb {
                     let is_left_out =
                         |schema: &&str| contains(ignored, schema) || (!done.is_empty() && !contains(done, schema));
                     objection = objection.or(schemas().find(is_left_out).map(|schema| {
-                        format!(
-                            "MariaDB's log leaves out the database {schema}: change binlog_do_db or binlog_ignore_db"
-                        )
+                        format!("the log leaves out the database {schema}: change binlog_do_db or binlog_ignore_db")
                     }));
                 }
                 _ => {}
@@ -325,10 +355,10 @@ impl Source for MariaDb {
         }
         let end = match end {
             Some(end) => end,
-            None => bail!(objection.unwrap_or_else(|| "MariaDB has no binary log".to_owned())),
+            None => bail!(objection.unwrap_or_else(|| "the database has no binary log".to_owned())),
         };
         // RESET MASTER begins the log anew, and the connection may stay.
-        ensure!(self.log.is_none() || end >= self.confirmed, "MariaDB's log was reset");
+        ensure!(self.log.is_none() || end >= self.confirmed, "the log was reset");
         Ok((end, objection))
     }
 
@@ -354,20 +384,25 @@ impl Source for MariaDb {
             source.confirmed = found.iter().flatten().min().copied().unwrap_or(source.confirmed);
         }
         let why = |(stop, found): (&Option<Stop>, Option<Lsn>)| match stop {
-            Some(_) => found
-                .ok_or("MariaDB's log does not have its last transaction: it is another log, or a part was removed"),
+            Some(_) => {
+                found.ok_or("the log does not have its last transaction: it is another log, or a part was removed")
+            }
             None => Err("no transaction has followed since it was filled"),
         };
         Ok(stops.iter().zip(found).map(why).collect())
     }
 
     fn settle(follower: &mut Follower<Self>, fills: bool) -> Result<Lsn> {
-        let confirmed = follower.source.confirmed;
-        Ok(if fills { follower.source.snapshot()?.0.max(confirmed) } else { confirmed })
+        let source = &mut follower.source;
+        // MySQL does not tell the place of a snapshot. What the fill has seen already is applied again.
+        Ok(match source.brand {
+            Brand::MariaDb if fills => source.snapshot()?.0.max(source.confirmed),
+            _ => source.confirmed,
+        })
     }
 }
 
-impl MariaDb {
+impl Binlog {
     /// Returns the database of the names that have none.
     fn database(&self) -> String {
         self.options.db_name().unwrap_or_default().to_owned()
@@ -390,7 +425,13 @@ impl MariaDb {
         format!(".{}", self.slot)
     }
 
-    /// Returns the place up to which every new reader sees all transactions, and its file and offset for SQL.
+    /// Returns what every new reader of MySQL sees.
+    fn executed(&mut self) -> Result<Gtids> {
+        let reply = self.session.texts("SELECT @@GLOBAL.gtid_executed")?;
+        reply.into_iter().flatten().next().flatten().unwrap_or_default().parse()
+    }
+
+    /// Returns the place up to which every new reader of MariaDB sees all transactions, and its file and offset for SQL.
     fn snapshot(&mut self) -> Result<(Lsn, String)> {
         let rows = self
             .session
@@ -406,6 +447,11 @@ impl MariaDb {
 
     /// Reads the log from what is visible now.
     fn begin_anew(&mut self) -> Result<()> {
+        if self.brand == Brand::MySql {
+            self.confirmed = Lsn(0);
+            let gtids = self.executed()?;
+            return self.read_from(&gtids);
+        }
         let (visible, position) = self.snapshot()?;
         let reply = self.session.texts(&format!("SELECT BINLOG_GTID_POS({position})"))?;
         let gtids = reply.into_iter().flatten().next().flatten().context("MariaDB has removed its log")?;
@@ -418,12 +464,21 @@ impl MariaDb {
         // The id of a replica is its own. One with the same id would end this stream.
         let server_id = 0x4000_0000 | crc32fast::hash(self.slot.as_bytes()) & 0x3fff_ffff;
         let mut session = Session::connect(&self.options)?;
-        session.query(&format!(
-            "SET @mariadb_slave_capability = 4, @slave_connect_state = '{gtids}', @slave_gtid_strict_mode = 1, \
-             @slave_gtid_ignore_duplicates = 0, @master_heartbeat_period = {}",
-            WAIT.as_nanos()
-        ))?;
-        self.log = Some(session.into_log(server_id)?);
+        // In nanoseconds.
+        let period = WAIT.as_nanos();
+        self.log = Some(match self.brand {
+            Brand::MariaDb => {
+                session.query(&format!(
+                    "SET @mariadb_slave_capability = 4, @slave_connect_state = '{gtids}', @slave_gtid_strict_mode = 1, \
+                     @slave_gtid_ignore_duplicates = 0, @master_heartbeat_period = {period}"
+                ))?;
+                session.into_log(server_id, None)?
+            }
+            Brand::MySql => {
+                session.query(&format!("SET @source_heartbeat_period = {period}"))?;
+                session.into_log(server_id, Some(&gtids.to_string()))?
+            }
+        });
         (self.gtids, self.begin, self.silence) = (gtids.clone(), gtids.to_string(), Duration::ZERO);
         self.reader.restart();
         self.stops.clear();
@@ -432,20 +487,13 @@ impl MariaDb {
 }
 
 /// Reads the log from the first of the stored transactions on, and returns for each the place where this log has it.
-fn find(follower: &mut Follower<MariaDb>, stops: &[Option<Stop>]) -> Result<Vec<Option<Lsn>>> {
+fn find(follower: &mut Follower<Binlog>, stops: &[Option<Stop>]) -> Result<Vec<Option<Lsn>>> {
     let mut found: Vec<Option<Lsn>> = stops.iter().map(|_| None).collect();
     let mut wanted: Vec<(usize, &Stop)> =
         stops.iter().enumerate().filter_map(|(index, stop)| Some((index, stop.as_ref()?))).collect();
-    let Some(mut first) = wanted.first().map(|(_, stop)| stop.before.clone()) else { return Ok(found) };
     // A domain that one of them lacks is read from its beginning.
-    for (_, stop) in &wanted {
-        first.0.retain(|domain, _| stop.before.0.contains_key(domain));
-        for (domain, gtid) in &mut first.0 {
-            if let Some(other) = stop.before.0.get(domain).filter(|other| other.sequence < gtid.sequence) {
-                *gtid = *other;
-            }
-        }
-    }
+    let first = wanted.iter().map(|(_, stop)| stop.before.clone()).reduce(|one, other| one.common(&other));
+    let Some(first) = first else { return Ok(found) };
     let (end, _) = follower.source.look(Mode::Eventual)?;
     follower.source.read_from(&first)?;
     let mut checked = 0;
@@ -458,7 +506,7 @@ fn find(follower: &mut Follower<MariaDb>, stops: &[Option<Stop>]) -> Result<Vec<
                 if let Some(found) = found.get_mut(*index).filter(|_| stop.gtid == wanted.gtid) {
                     *found = Some(*place).filter(|_| (stop.time, stop.checksum) == (wanted.time, wanted.checksum));
                 }
-                stop.gtid.domain != wanted.gtid.domain || stop.gtid.sequence < wanted.gtid.sequence
+                !stop.gtid.reaches(&wanted.gtid)
             });
         }
         checked = follower.source.stops.len();
@@ -466,22 +514,41 @@ fn find(follower: &mut Follower<MariaDb>, stops: &[Option<Stop>]) -> Result<Vec<
     Ok(found)
 }
 
+/// Returns whose server it is.
+fn brand(session: &mut Session) -> Result<Brand> {
+    let reply = session.texts("SELECT VERSION()")?;
+    let version = reply.into_iter().flatten().next().flatten().unwrap_or_default();
+    if version.contains("MariaDB") {
+        return Ok(Brand::MariaDb);
+    }
+    let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+    ensure!(
+        (numbers.next(), numbers.next()) >= (Some(8), Some(4)),
+        "the database is MySQL {version}: MySQL can be followed from version 8.4 on"
+    );
+    // A fill reads for longer.
+    session.query("SET SESSION max_execution_time = 0")?;
+    Ok(Brand::MySql)
+}
+
 /// Returns why a setting lets the log lack changes, or `None`.
 fn object(name: &str, value: &str) -> Option<String> {
     let (is_right, remedy) = match name.to_ascii_lowercase().as_str() {
-        "version" => (value.contains("MariaDB"), "only MariaDB's log can be read"),
-        "log_bin" => (value == "ON", "set log_bin and restart MariaDB"),
+        "log_bin" => (value == "ON", "set log_bin and restart the server"),
         "binlog_format" => (value == "ROW", "SET GLOBAL binlog_format = ROW, also for the sessions that are open"),
         "binlog_row_image" => {
             (value == "FULL", "SET GLOBAL binlog_row_image = FULL, also for the sessions that are open")
         }
+        "binlog_row_value_options" => (value.is_empty(), "SET GLOBAL binlog_row_value_options = ''"),
+        "gtid_mode" => (value == "ON", "set it to ON, and enforce_gtid_consistency, too"),
+        "log_replica_updates" => (value == "ON", "set it to ON and restart MySQL"),
         "read_only" => (value == "OFF", "follow the primary instead of its replica"),
         "lower_case_table_names" => (value != "2", "the log has other names of tables than the catalogue"),
         "wsrep_on" => (value == "OFF", "the log of a Galera cluster cannot be followed"),
         "innodb_flush_log_at_trx_commit" => (value != "0", "a crash loses commits that the log has: set it to 1"),
         _ => (true, ""),
     };
-    (!is_right).then(|| format!("MariaDB's {name} is {value}: {remedy}"))
+    (!is_right).then(|| format!("the database's {name} is {value}: {remedy}"))
 }
 
 /// Returns the number of an error of the server.

@@ -1,4 +1,5 @@
-//! The values of rows in the log, as the texts that SELECT shows: MariaDB's documentation, "Rows_event_v1" and "Table_map_event". The events
+//! The values of rows in the log, as the texts that SELECT shows: MariaDB's documentation, "Rows_event_v1" and "Table_map_event". Those of MySQL are
+//! the same. The events
 //! themselves say how long each value is, the catalogue what it means: whether an integer is unsigned, the names of an enumeration.
 
 use std::fmt::Write;
@@ -54,7 +55,7 @@ pub struct Map {
 /// A row before and after a change.
 pub type Change = (Option<Vec<Field>>, Option<Vec<Field>>);
 
-const TRUNCATED: &str = "MariaDB's log contains a malformed event";
+const TRUNCATED: &str = "the log contains a malformed event";
 
 /// Reads little-endian integers and texts from the front of a slice.
 pub struct Input<'a>(pub &'a [u8]);
@@ -115,7 +116,7 @@ impl Map {
                 4 | 5 | 17..=19 | 140 | 242 | 245 | 249..=252 | 255 => [metas.byte()?, 0],
                 15 | 16 | 141 | 246..=248 | 253 | 254 => [metas.byte()?, metas.byte()?],
                 0..=3 | 6..=14 => [0, 0],
-                other => bail!("MariaDB's log contains a column of the unknown type {other}"),
+                other => bail!("the log contains a column of the unknown type {other}"),
             };
             Ok(Shape { type_code: *type_code, meta })
         };
@@ -299,7 +300,7 @@ impl Shape {
             }
             Kind::Inet6 => inet6(array(bytes)).into(),
             Kind::Inet4 => Ipv4Addr::from(array::<4>(bytes)).to_string().into(),
-            Kind::Uuid => uuid(array(bytes)).into(),
+            Kind::Uuid => uuid(&array::<16>(bytes)).into(),
             Kind::Other => bail!("a template contains a column of a type that has no text"),
         })
     }
@@ -419,7 +420,8 @@ fn inet6(bytes: [u8; 16]) -> String {
     }
 }
 
-fn uuid(bytes: [u8; 16]) -> String {
+/// Returns the text of a UUID with these 16 bytes.
+pub fn uuid(bytes: &[u8]) -> String {
     let mut text = String::new();
     for (at, byte) in bytes.iter().enumerate() {
         text += if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };

@@ -1,4 +1,4 @@
-//! Sessions of MariaDB whose server must answer in time, and the connection on which it sends its log.
+//! Sessions of MariaDB or MySQL whose server must answer in time, and the connection on which it sends its log.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use anyhow::{Context, Error, Result, bail};
 use futures_util::StreamExt;
 use mysql_async::binlog::events::Event;
 use mysql_async::prelude::Queryable;
-use mysql_async::{BinlogStream, BinlogStreamRequest, Conn, Opts, OptsBuilder, Row, SslOpts, Value};
+use mysql_async::{BinlogStream, BinlogStreamRequest, Conn, Opts, OptsBuilder, Row, Sid, SslOpts, Value};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
@@ -17,7 +17,7 @@ use crate::server::usage;
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long [`Session::each_row`] waits for a row until it calls its caller without one.
 const ROW_TIMEOUT: Duration = Duration::from_secs(1);
-pub const UNANSWERED: &str = "the MariaDB server does not answer";
+pub const UNANSWERED: &str = "the database does not answer";
 
 /// For the values to be the texts that the log has: times in UTC, CHAR without its padding, UTF-8. Rows that others have not committed are
 /// invisible, a lock ends a statement soon, and the log waits while a filter is filled.
@@ -26,8 +26,9 @@ const SETTINGS: &str = "SET SESSION sql_mode = '', time_zone = '+00:00', lock_wa
 
 /// Parses the URL of a server. The environment's `MYSQL_PWD` is the password if the URL has none. The error never contains a password.
 pub fn parse(url: &str) -> Result<Opts> {
-    let invalid =
-        || usage("a MariaDB server has the form mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?sslmode=require]");
+    let invalid = || {
+        usage("a MariaDB or MySQL server has the form mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?sslmode=require]")
+    };
     let (address, has_tls) = match url.split_once('?') {
         None => (url, false),
         Some((address, "sslmode=require")) => (address, true),
@@ -71,7 +72,7 @@ impl Session {
     pub fn connect(options: &Opts) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let connection = runtime.block_on(async { timeout(TIMEOUT, Conn::new(options.clone())).await });
-        let connection = connection.context(UNANSWERED)?.map_err(plain).context("cannot reach the MariaDB server")?;
+        let connection = connection.context(UNANSWERED)?.map_err(plain).context("cannot reach the database")?;
         Ok(Self { runtime, connection: Some(connection), is_dark: false })
     }
 
@@ -126,12 +127,17 @@ impl Session {
         self.is_dark
     }
 
-    /// Asks for the log, as a replica with this id does. The session has said from where on.
-    pub fn into_log(mut self, server_id: u32) -> Result<LogStream> {
+    /// Asks for the log, as a replica with this id does. MySQL sends what is not in the set of GTIDs; MariaDB has been told in a variable.
+    pub fn into_log(mut self, server_id: u32, gtids: Option<&str>) -> Result<LogStream> {
         let connection = self.connection.take().context(UNANSWERED)?;
-        let request = connection.get_binlog_stream(BinlogStreamRequest::new(server_id));
-        let stream = self.runtime.block_on(async { timeout(TIMEOUT, request).await });
-        let stream = stream.context(UNANSWERED)?.map_err(plain).context("MariaDB does not send its log")?;
+        let mut request = BinlogStreamRequest::new(server_id);
+        if let Some(gtids) = gtids {
+            let sources = gtids.split(',').filter(|source| !source.is_empty());
+            let sources = sources.map(str::parse::<Sid>).collect::<Result<Vec<_>, _>>().context("a set of GTIDs")?;
+            request = request.with_gtid().with_gtid_set(sources);
+        }
+        let stream = self.runtime.block_on(async { timeout(TIMEOUT, connection.get_binlog_stream(request)).await });
+        let stream = stream.context(UNANSWERED)?.map_err(plain).context("the database does not send its log")?;
         Ok(LogStream { runtime: self.runtime, stream })
     }
 
@@ -163,7 +169,7 @@ impl LogStream {
         // With no time at all, tokio would not look whether something has arrived.
         match self.runtime.block_on(async { timeout(wait.max(Duration::from_micros(100)), next).await }) {
             Ok(Some(event)) => event.map(Some).map_err(plain),
-            Ok(None) => bail!("the MariaDB server has ended its log"),
+            Ok(None) => bail!("the database has ended its log"),
             Err(_) => Ok(None),
         }
     }

@@ -6,12 +6,14 @@
 pub enum Statement<'a> {
     /// Nothing: accounts, views, indexes, the parts of a transaction.
     Nothing,
+    /// The first one of a transaction with several.
+    Begin,
     Commit,
     /// What the transaction has done until here may be undone.
     Rollback,
-    /// The end of an XA transaction that was prepared.
-    XaCommit,
-    XaRollback,
+    /// The end of an XA transaction that was prepared, with its name.
+    XaCommit(&'a str),
+    XaRollback(&'a str),
     /// TRUNCATE of one table: its name in SQL.
     Truncate(&'a str),
     /// DDL. It concerns the tables that it names.
@@ -21,8 +23,7 @@ pub enum Statement<'a> {
 }
 
 /// Statements that change neither rows nor the columns of a table.
-const HARMLESS: [&str; 15] = [
-    "BEGIN",
+const HARMLESS: [&str; 14] = [
     "SAVEPOINT",
     "RELEASE",
     "GRANT",
@@ -65,11 +66,13 @@ pub fn parse(text: &str) -> Statement<'_> {
     let (verb, object) = (verb.to_ascii_uppercase(), object.to_ascii_uppercase());
     let both = format!("{verb} {object}");
     match verb.as_str() {
+        "BEGIN" => Statement::Begin,
         "COMMIT" => Statement::Commit,
         "ROLLBACK" => Statement::Rollback,
         "XA" => match object.as_str() {
-            "COMMIT" => Statement::XaCommit,
-            "ROLLBACK" => Statement::XaRollback,
+            "START" => Statement::Begin,
+            "COMMIT" => Statement::XaCommit(after),
+            "ROLLBACK" => Statement::XaRollback(after),
             _ => Statement::Nothing,
         },
         verb if HARMLESS.contains(&verb) || HARMLESS.contains(&both.as_str()) => Statement::Nothing,
@@ -145,13 +148,14 @@ mod tests {
     #[test]
     fn only_what_is_known_to_change_no_row_is_harmless() {
         for (text, expected) in [
-            ("BEGIN", Statement::Nothing),
+            ("BEGIN", Statement::Begin),
+            ("XA START X'61',X'',1", Statement::Begin),
             ("COMMIT", Statement::Commit),
             ("ROLLBACK TO `s`", Statement::Rollback),
             ("SAVEPOINT `s`", Statement::Nothing),
             ("XA END X'61',X'',1", Statement::Nothing),
-            ("XA COMMIT X'61',X'',1", Statement::XaCommit),
-            ("XA ROLLBACK X'61',X'',1", Statement::XaRollback),
+            ("XA COMMIT X'61',X'',1", Statement::XaCommit("X'61',X'',1")),
+            ("XA ROLLBACK X'61',X'',1", Statement::XaRollback("X'61',X'',1")),
             ("/* app */ truncate /* x */ users", Statement::Truncate("users")),
             ("# one\n-- two\nTRUNCATE TABLE `shop`.`users`", Statement::Truncate("`shop`.`users`")),
             ("ALTER TABLE users ADD x int", Statement::Definition),
