@@ -27,6 +27,9 @@ pub struct Arguments {
     /// most 1 GiB.
     #[arg(long, value_name = "ITEMS", default_value_t = 1_000_000_000)]
     pub largest: u64,
+    /// The database of the section `feed`.
+    #[arg(long, value_name = "NAME", default_value = "postgresql")]
+    pub database: Database,
     /// Given by cargo bench.
     #[arg(long, hide = true)]
     bench: bool,
@@ -44,6 +47,13 @@ pub enum Section {
     Feed,
     Clients,
     Instructions,
+}
+
+/// A database that `bloomgate follow` reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Database {
+    Postgresql,
+    Mariadb,
 }
 
 impl fmt::Display for Section {

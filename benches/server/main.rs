@@ -113,7 +113,8 @@ fn run(arguments: &Arguments, peers: Vec<(Variant, PathBuf)>) -> Result<()> {
     };
     let bench = |(other, server)| {
         let variants = vec![Variant::ours("bloomgate", &module, None), other];
-        Bench { variants, server, quick: arguments.quick, largest: arguments.largest, processors: processors.clone() }
+        let (quick, largest, database) = (arguments.quick, arguments.largest, arguments.database);
+        Bench { variants, server, quick, largest, database, processors: processors.clone() }
     };
     let benches: Vec<Bench> = others.into_iter().map(bench).collect();
     let mut results = Results::new(out.join("tables.md"), head(&benches, machine)?);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::arguments::Database;
 use super::instance::Instance;
 use super::machine::{self, Processors};
 
@@ -54,6 +55,8 @@ pub struct Bench {
     pub quick: bool,
     /// Items of the largest filter of `scale`.
     pub largest: u64,
+    /// The database of `feed`.
+    pub database: Database,
     /// The processors of the programs, if they can be chosen.
     pub processors: Option<Processors>,
 }

@@ -1,5 +1,5 @@
-//! `bloomgate follow`: what commits cost beside the same PostgreSQL without a follower, how fast a filter is filled and the log is
-//! caught up with, and how soon readers see a change.
+//! `bloomgate follow`: what commits cost beside the same database without a follower, how fast a filter is filled and the log is caught up
+//! with, how soon readers see a change, and how much memory a large transaction needs.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -8,28 +8,119 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use postgres::{Client, Statement};
 use tempfile::TempDir;
 
+use crate::arguments;
 use crate::info;
 use crate::statistics::Samples;
 use crate::table::{Cell, Results, Table, summary};
 use crate::variants::{Bench, Running};
 use testing::database::Database;
+use testing::mariadb::{self, MariaDb};
 use testing::{Connection, integer, patience, tool};
 
 const ROWS: u64 = 100_000;
 /// The numbers of writers.
 const WRITERS: [usize; 2] = [1, 32];
-/// The followers, with the least share of the commits without one.
+/// The followers, with the least share of the commits without one. Only PostgreSQL has the last one.
 const FOLLOWERS: [(&str, f64); 3] = [("none", 1.0), ("eventual", 0.85), ("synchronous", 0.6)];
 const NONE: usize = 0;
 const EVENTUAL: usize = 1;
+/// Rows of a large transaction.
+const MANY: u64 = 1_000_000;
+
+/// A database whose commits are on disk before they return.
+enum Followed {
+    PostgreSql(Database),
+    MariaDb(MariaDb),
+}
+
+enum Session {
+    PostgreSql(Box<Client>, Statement),
+    MariaDb(mariadb::Session),
+}
+
+impl Followed {
+    /// Starts a database whose table `users` has the ids from 1 to `rows`.
+    fn start(kind: arguments::Database, rows: u64) -> Result<Self> {
+        Ok(match kind {
+            arguments::Database::Postgresql => {
+                let database = Database::durable();
+                let mut session = database.connect()?;
+                session.batch_execute(&format!(
+                    "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL) WITH (fillfactor = 50);
+                     INSERT INTO users SELECT id, 1 FROM generate_series(1, {rows}) id;
+                     CREATE PUBLICATION bloomgate FOR TABLE users"
+                ))?;
+                ["VACUUM ANALYZE users", "CHECKPOINT"].into_iter().try_for_each(|text| session.batch_execute(text))?;
+                Self::PostgreSql(database)
+            }
+            arguments::Database::Mariadb => {
+                let database = MariaDb::start(&[
+                    "--innodb-flush-log-at-trx-commit=1",
+                    "--sync-binlog=1",
+                    "--innodb-log-file-size=1G",
+                    "--innodb-buffer-pool-size=1G",
+                ]);
+                database.session().try_run(&format!(
+                    "SET sql_log_bin = 0; CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
+                     INSERT INTO users SELECT seq, 1 FROM seq_1_to_{rows}; ANALYZE TABLE users"
+                ))?;
+                Self::MariaDb(database)
+            }
+        })
+    }
+
+    fn url(&self) -> String {
+        match self {
+            Self::PostgreSql(database) => database.url(),
+            Self::MariaDb(database) => database.url(),
+        }
+    }
+
+    fn session(&self) -> Result<Session> {
+        Ok(match self {
+            Self::PostgreSql(database) => {
+                let mut session = database.connect()?;
+                let update = session.prepare("UPDATE users SET version = version + 1 WHERE id = $1")?;
+                Session::PostgreSql(Box::new(session), update)
+            }
+            Self::MariaDb(database) => Session::MariaDb(database.session()),
+        })
+    }
+}
+
+impl Session {
+    /// Changes a row.
+    fn update(&mut self, id: u64) -> Result<()> {
+        match self {
+            Self::PostgreSql(session, update) => {
+                ensure!(session.execute(&*update, &[&(id as i64)])? == 1, "row {id} is missing");
+            }
+            Self::MariaDb(session) => {
+                session.try_run(&format!("UPDATE users SET version = version + 1 WHERE id = {id}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the rows with the ids from `first` to `last` in one transaction.
+    fn update_range(&mut self, first: u64, last: u64) -> Result<()> {
+        let text = format!("UPDATE users SET version = version + 1 WHERE id BETWEEN {first} AND {last}");
+        match self {
+            Self::PostgreSql(session, _) => session.batch_execute(&text)?,
+            Self::MariaDb(session) => drop(session.try_run(&text)?),
+        }
+        Ok(())
+    }
+}
 
 /// A database, and a server with a follower between them.
 struct Side {
     mode: &'static str,
     follower: Option<Child>,
-    database: Database,
+    database: Followed,
     server: Running,
     folder: TempDir,
 }
@@ -45,25 +136,18 @@ impl Drop for Side {
 
 impl Side {
     fn start(bench: &Bench, mode: &'static str, rows: u64) -> Result<Self> {
-        let database = Database::durable();
-        let mut session = database.connect()?;
-        session.batch_execute(&format!(
-            "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL) WITH (fillfactor = 50);
-             INSERT INTO users SELECT id, 1 FROM generate_series(1, {rows}) id;
-             CREATE PUBLICATION bloomgate FOR TABLE users"
-        ))?;
-        ["VACUUM ANALYZE users", "CHECKPOINT"].into_iter().try_for_each(|text| session.batch_execute(text))?;
+        let database = Followed::start(bench.database, rows)?;
         let folder = tempfile::tempdir()?;
         let mut side = Self { mode, follower: None, database, server: bench.start(0, true)?, folder };
         if mode != FOLLOWERS[NONE].0 {
             side.configure(rows)?;
             side.follow()?;
         }
-        if mode == "synchronous" {
+        if let (Followed::PostgreSql(database), "synchronous") = (&side.database, mode) {
             side.wait("the fill", |_, client| Ok(client.run("EXISTS {users}") == integer(1)))?;
             let text = "ALTER SYSTEM SET synchronous_standby_names = 'bloomgate'";
-            side.database.connect()?.batch_execute(text)?;
-            side.database.connect()?.batch_execute("SELECT pg_reload_conf()")?;
+            database.connect()?.batch_execute(text)?;
+            database.connect()?.batch_execute("SELECT pg_reload_conf()")?;
         }
         if mode != FOLLOWERS[NONE].0 {
             side.wait("the heartbeat", |_, client| Ok(client.run("EXISTS {users}:feed") == integer(1)))?;
@@ -120,12 +204,11 @@ impl Side {
         let times = thread::scope(|scope| {
             let writer = |seed| {
                 move || -> Result<Vec<f64>> {
-                    let mut session = self.database.connect()?;
-                    let update = session.prepare("UPDATE users SET version = version + 1 WHERE id = $1")?;
+                    let mut session = self.database.session()?;
                     let (mut random, mut times) = (fastrand::Rng::with_seed(seed), Vec::new());
                     while begin.elapsed() < duration {
-                        let (id, one) = (random.i64(1..=ROWS as i64), Instant::now());
-                        ensure!(session.execute(&update, &[&id])? == 1, "row {id} is missing");
+                        let (id, one) = (random.u64(1..=ROWS), Instant::now());
+                        session.update(id)?;
                         times.push(one.elapsed().as_secs_f64() * 1000.0);
                     }
                     Ok(times)
@@ -142,12 +225,12 @@ impl Side {
 
     /// The times in ms, in ascending order, from the return of COMMIT to the moment when a reader sees the change.
     fn delays(&self, count: u64) -> Result<Vec<f64>> {
-        let mut session = self.database.connect()?;
+        let mut session = self.database.session()?;
         let mut client = Connection::open(self.server.server.port)?;
         let mut delays = Vec::new();
         for id in 1..=count {
             client.run(&format!("SET {{users}}:{id} old"));
-            session.execute("UPDATE users SET version = version + 1 WHERE id = $1", &[&(id as i64)])?;
+            session.update(id)?;
             let begin = Instant::now();
             let questions = [format!("EXISTS {{users}}:{id}"), format!("HEXISTS {{users}}:feed:open {{users}}:{id}")];
             for question in questions {
@@ -162,17 +245,33 @@ impl Side {
     /// Rows a second of a follower that starts behind by so many changes of rows, 100 in each transaction.
     fn catch_up(&mut self, changes: u64) -> Result<f64> {
         self.stop()?;
-        let mut session = self.database.connect()?;
+        let mut session = self.database.session()?;
         for number in 0..changes / 100 {
-            let first = (number * 100 % ROWS) as i64;
-            session.execute("UPDATE users SET version = 0 WHERE id > $1 AND id <= $1 + 100", &[&first])?;
+            // Not the last row, for which the wait is.
+            let first = number * 100 % (ROWS - 100);
+            session.update_range(first + 1, first + 100)?;
         }
-        let end: String = session.query_one("SELECT pg_current_wal_insert_lsn()::text", &[])?.get(0);
         let begin = Instant::now();
         self.follow()?;
-        let text = format!("SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots");
-        self.wait("the end of the log", |_, _| Ok(session.query_one(&text, &[])?.get(0)))?;
-        Ok(changes as f64 / begin.elapsed().as_secs_f64())
+        self.wait_for_log(&mut session)?;
+        let seconds = begin.elapsed().as_secs_f64();
+        let log = fs::read_to_string(self.log())?;
+        ensure!(!log.contains("filling"), "the follower does not go on: {log}");
+        Ok(changes as f64 / seconds)
+    }
+
+    /// Changes a row, and waits until the follower has applied that and all before it.
+    fn wait_for_log(&self, session: &mut Session) -> Result<()> {
+        Connection::open(self.server.server.port)?.run(&format!("SET {{users}}:{ROWS} old"));
+        session.update(ROWS)?;
+        self.wait("the end of the log", |_, client| Ok(client.run(&format!("EXISTS {{users}}:{ROWS}")) == integer(0)))
+    }
+
+    /// Returns the most memory that the follower has had, in MiB.
+    fn peak_memory(&self) -> Result<f64> {
+        let pid = self.follower.as_ref().context("a follower")?.id();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        Ok(info::number(&status, "VmHWM").context("no VmHWM")? as f64 / 1024.0)
     }
 }
 
@@ -190,7 +289,11 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
 }
 
 fn measure(bench: &Bench, results: &mut Results) -> Result<()> {
-    let mut sides = FOLLOWERS.iter().map(|(mode, _)| Side::start(bench, mode, ROWS)).collect::<Result<Vec<_>>>()?;
+    let followers = match bench.database {
+        arguments::Database::Postgresql => &FOLLOWERS[..],
+        arguments::Database::Mariadb => &FOLLOWERS[..=EVENTUAL],
+    };
+    let mut sides = followers.iter().map(|(mode, _)| Side::start(bench, mode, ROWS)).collect::<Result<Vec<_>>>()?;
     let rounds = bench.rounds(7, 2);
     let duration = Duration::from_millis(bench.size(5000, 1000));
     let mut rates: [[Samples; FOLLOWERS.len()]; WRITERS.len()] = Default::default();
@@ -208,7 +311,7 @@ fn measure(bench: &Bench, results: &mut Results) -> Result<()> {
     let columns = ["writers", "follower", "rounds", "commits/s", "least", "most", "ratio", "aim", "ms", "added ms"];
     let mut table = Table::new("Commits beside the follower", &columns);
     for (place, writers) in WRITERS.into_iter().enumerate() {
-        for (index, (name, aim)) in FOLLOWERS.into_iter().enumerate() {
+        for (index, (name, aim)) in followers.iter().copied().enumerate() {
             let mut cells: Vec<Cell> = vec![(writers as u64).into(), name.into(), (rounds as u64).into()];
             cells.extend(summary(&rates[place][index]));
             cells.extend([rates[place][index].ratio_to(&rates[place][NONE]).into(), Cell::Number(aim, 2)]);
@@ -218,8 +321,9 @@ fn measure(bench: &Bench, results: &mut Results) -> Result<()> {
         }
     }
     table.note(format!(
-        "Each writer updates rows of {ROWS} by random id, one in each transaction. PostgreSQL, Redis, the follower and the writers share all \
-         processors; fsync is on in PostgreSQL and off in Redis. ms is the median time of a transaction. The three databases take turns."
+        "Each writer updates rows of {ROWS} by random id, one in each transaction. The database, Redis, the follower and the writers share all \
+         processors; each commit is on disk before it returns, and fsync is off in Redis. ms is the median time of a transaction. The databases \
+         take turns."
     ));
     results.table(&table)?;
     follower(bench, &mut sides, results)
@@ -241,19 +345,20 @@ fn follower(bench: &Bench, sides: &mut Vec<Side>, results: &mut Results) -> Resu
     let rate = sides[EVENTUAL].catch_up(changes)?;
     row("catching up", "eventual", rate, "rows/s", Cell::Count(100_000));
     sides.clear();
-    let rows = bench.size(10_000_000, 100_000);
+    let rows = bench.size(10_000_000, 2 * ROWS);
     let side = Side::start(bench, "eventual", rows)?;
     let log = fs::read_to_string(side.log())?;
     let seconds = log.lines().find_map(|line| line.split_once(" rows (")?.1.strip_suffix(" s)")?.parse::<f64>().ok());
     let seconds = seconds.with_context(|| format!("no fill in {log}"))?;
     row("first fill", "eventual", rows as f64 / seconds, "rows/s", Cell::Count(1_000_000));
-    let pid = side.follower.as_ref().context("a follower")?.id();
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    if let Some(kilobytes) = info::number(&status, "VmHWM") {
-        row("peak memory after the fill", "eventual", kilobytes as f64 / 1024.0, "MiB", Cell::Empty);
-    }
+    row("peak memory after the fill", "eventual", side.peak_memory()?, "MiB", Cell::Empty);
+    let mut session = side.database.session()?;
+    let many = bench.size(MANY, 50_000);
+    session.update_range(ROWS + 1, ROWS + many)?;
+    side.wait_for_log(&mut session)?;
+    row("peak memory after a large transaction", "eventual", side.peak_memory()?, "MiB", Cell::Empty);
     table.note(format!(
-        "The first fill has {rows} rows. Catching up: a follower starts behind by {changes} changed rows, 100 in each transaction, and the \
+        "The first fill has {rows} rows, and the large transaction changes {many} of them. Catching up: a follower starts behind by {changes} changed rows, 100 in each transaction, and the \
          time includes its start. Release: the cached value is gone, and the cache key is not held."
     ));
     results.table(&table)
