@@ -1,6 +1,6 @@
 //! `bloomgate follow`: keeps filters and cached values up to date from a database's log, so that no writer of the database needs to
-//! know about the guard. `follower` has the loop and what a source provides, `postgres` and `mysql` those of PostgreSQL, and of MariaDB and MySQL, `json` a
-//! loop of its own for the changes that other tools write, `store` the writes.
+//! know about the guard. `follower` has the loop and what a source provides: `postgres` is the one, and `mysql` the other, for MariaDB and
+//! MySQL. `json` has a loop of its own for the changes that other tools write, `store` the writes.
 //!
 //! The public modules are what it shares with the other subcommands of the tool: connections to a server, a cluster and PostgreSQL, and a
 //! small HTTP server with metrics.
