@@ -56,6 +56,8 @@ END
 crates=$(cargo metadata --locked --offline --no-deps --format-version 1 | python3 -c '
 import json, sys
 for crate in json.load(sys.stdin)["packages"]:
+    if crate["publish"] == []:
+        continue
     assert crate["repository"], "the crate " + crate["name"] + " has no repository"
     print(crate["name"], end=" ")')
 for crate in $crates; do
