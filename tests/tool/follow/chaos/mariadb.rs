@@ -14,28 +14,13 @@ const SETTINGS: [&str; 3] = [
     "--rpl-semi-sync-master-timeout=600000",
 ];
 
-/// The numbers of the errors that end a transaction: a deadlock, a lock that did not become free, a table that was altered since, and a
-/// server that is shutting down.
+/// The numbers of the errors that end a transaction: a deadlock, a lock that did not become free, a table that was altered since, a server
+/// that is shutting down, an interrupted statement, and a connection that was killed.
 const ENDED: [u16; 6] = [1213, 1205, 1412, 1053, 1317, 1927];
 
 impl Base for MariaDb {
     const NAME: &'static str = "MariaDB";
-    const ROUND: &'static [Fault] = &[
-        Fault::Kill,
-        Fault::Kill,
-        Fault::Kill,
-        Fault::Stop,
-        Fault::HoldCommits,
-        Fault::CutDatabase,
-        Fault::CutServer,
-        Fault::RestartServer,
-        Fault::StopServer,
-        Fault::CrashDatabase,
-        Fault::ShutdownDatabase,
-        Fault::StopDatabase,
-        Fault::PurgeLog,
-        Fault::ResetLog,
-    ];
+    const MORE: &'static [Fault] = &[Fault::StopDatabase, Fault::PurgeLog, Fault::ResetLog];
     type Session = mariadb::Session;
 
     fn start(_: Mode, server: Builder) -> (World<Self>, Follower) {

@@ -48,8 +48,8 @@ enum Mode {
 /// A database that a run disturbs.
 trait Base: Followed + Sized {
     const NAME: &'static str;
-    /// One round of faults, in random order. A takeover takes longer than a short run.
-    const ROUND: &'static [Fault];
+    /// The faults of a round besides those of [`ROUND`].
+    const MORE: &'static [Fault];
     type Session: Session;
 
     /// Returns a database with a follower whose heartbeat has begun.
@@ -307,6 +307,20 @@ enum Fault {
     ResetLog,
 }
 
+/// The faults of each round, in random order. A takeover takes longer than a short run.
+const ROUND: [Fault; 11] = [
+    Fault::Kill,
+    Fault::Kill,
+    Fault::Kill,
+    Fault::Stop,
+    Fault::HoldCommits,
+    Fault::CutDatabase,
+    Fault::CutServer,
+    Fault::RestartServer,
+    Fault::StopServer,
+    Fault::CrashDatabase,
+    Fault::ShutdownDatabase,
+];
 /// A round with a takeover, every this many rounds.
 const TAKEOVERS: usize = 4;
 
@@ -332,7 +346,7 @@ impl<'a, D: Base> Chaos<'a, D> {
     fn disturb(&mut self, time: Duration) {
         let begin = Instant::now();
         for round in 0.. {
-            let mut faults = D::ROUND.to_vec();
+            let mut faults = [&ROUND, D::MORE].concat();
             if round % TAKEOVERS == TAKEOVERS - 1 {
                 faults.push(Fault::TakeOver);
             }

@@ -13,19 +13,7 @@ use crate::follow::{Follower, USERS, USERS_TABLE, World};
 
 impl Base for Database {
     const NAME: &'static str = "PostgreSQL";
-    const ROUND: &'static [Fault] = &[
-        Fault::Kill,
-        Fault::Kill,
-        Fault::Kill,
-        Fault::Stop,
-        Fault::HoldCommits,
-        Fault::CutDatabase,
-        Fault::CutServer,
-        Fault::RestartServer,
-        Fault::StopServer,
-        Fault::CrashDatabase,
-        Fault::ShutdownDatabase,
-    ];
+    const MORE: &'static [Fault] = &[];
     type Session = Client;
 
     fn start(mode: Mode, server: Builder) -> (World, Follower) {
