@@ -358,8 +358,8 @@ fn follower(bench: &Bench, sides: &mut Vec<Side>, results: &mut Results) -> Resu
     side.wait_for_log(&mut session)?;
     row("peak memory after a large transaction", "eventual", side.peak_memory()?, "MiB", Cell::Empty);
     table.note(format!(
-        "The first fill has {rows} rows, and the large transaction changes {many} of them. Catching up: a follower starts behind by {changes} changed rows, 100 in each transaction, and the \
-         time includes its start. Release: the cached value is gone, and the cache key is not held."
+        "The first fill has {rows} rows, and the large transaction changes {many} of them. Catching up: a follower starts behind by \
+         {changes} changed rows, 100 in each transaction, and the time includes its start. Release: the cached value is gone, and the cache key is not held."
     ));
     results.table(&table)
 }
