@@ -18,8 +18,7 @@ if $mysql; then
   # MariaDB refuses to run as root unless it is told to.
   as_user=()
   [ "$(id -u)" -ne 0 ] || as_user=(--user=root)
-  database_port=3400
-  while (: <>"/dev/tcp/127.0.0.1/$database_port") 2>/dev/null; do database_port=$((database_port + 1)); done
+  database_port=$(free_port 3400)
   url_of_database=mysql://gate@127.0.0.1:$database_port/shop
   follow=(env MYSQL_PWD=secret "$tool" follow)
   shell=(mariadb --no-defaults --user=root --socket="$home/socket")

@@ -57,6 +57,13 @@ have() {
   command -v "$1" >/dev/null 2>&1
 }
 
+# free_port FIRST: prints the first port from FIRST on on which nothing listens on 127.0.0.1.
+free_port() {
+  local port=$1
+  while (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
+  say "$port"
+}
+
 # With setpriv (Linux) a background process exits with the script, even if the script is killed with SIGKILL.
 # shellcheck disable=SC2034  # the scripts that start processes use it
 if have setpriv; then with_parent=(setpriv --pdeathsig TERM); else with_parent=(); fi
