@@ -19,7 +19,7 @@ use crate::metrics::{Metrics, State};
 use crate::names::counted;
 use crate::server::Lost;
 use crate::store::{Position, Replaced, Stopped, Store, has_filter};
-use crate::table::{Arrived, Step, Table, Transaction};
+use crate::table::{Arrived, Table, Transaction};
 
 /// How often the list of running transactions is read while transactions wait.
 pub const VISIBILITY_INTERVAL: Duration = Duration::from_millis(1);
@@ -606,24 +606,17 @@ impl<S: Source> Follower<S> {
     fn apply(&mut self, index: usize, group: &[Transaction], end: Lsn) -> Result<()> {
         let table = self.tables.get(index).context("a table")?;
         let (position, epoch) = (table.position, table.epoch);
-        let (mut work, mut is_truncated, mut is_altered) = (Work::default(), false, false);
-        for (transaction, step) in steps(group, position, index) {
-            match step {
-                Step::Change(change) => work.add(change, transaction, table.deletes),
-                Step::Truncate => (work, is_truncated) = (Work::default(), true),
-                Step::Altered => (work, is_truncated, is_altered) = (Work::default(), true, true),
-            }
-        }
-        if is_altered {
+        let work = Work::of(steps(group, position, index), table.deletes);
+        if work.is_altered {
             self.distrust(index)?;
         }
         let table = self.tables.get(index).context("a table")?;
         let mut commands = work.changes(&table.keys.filter);
-        if is_truncated {
+        if work.truncated.is_some() {
             // BF.CLEAR ends the leases first, so that a reader that has loaded an old row cannot fill it in after the scan. Rows that
             // were inserted since are added in the same transaction, so that none of them is reported absent.
             let clear = cmd("BF.CLEAR").arg(&table.keys.filter).to_owned();
-            let no_heartbeat = is_altered.then(|| cmd("DEL").arg(&table.keys.feed).to_owned());
+            let no_heartbeat = work.is_altered.then(|| cmd("DEL").arg(&table.keys.feed).to_owned());
             let commands: Vec<_> = no_heartbeat.into_iter().chain([clear]).chain(commands.iter().cloned()).collect();
             self.store.transact(&table.keys, epoch, &commands)?;
             self.store.delete_values(table, |_| Ok(()))?;

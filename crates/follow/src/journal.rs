@@ -117,12 +117,11 @@ impl Journal {
         self.entries.values().map(|entry| (entry.end, entry.xid))
     }
 
-    /// Returns the entries that announce a group. `every`: the last transaction that needs [`EVERY_KEY`]. `full` extends an id
-    /// to 64 bits.
-    pub fn entries(&self, work: &Work, every: Option<(Lsn, u32)>, full: impl Fn(u32) -> u64) -> Vec<(Vec<u8>, Entry)> {
+    /// Returns the entries that announce a group. `full` extends an id to 64 bits.
+    pub fn entries(&self, work: &Work, full: impl Fn(u32) -> u64) -> Vec<(Vec<u8>, Entry)> {
         let last = work.keys.values().map(|touched| (touched.end, touched.xid)).max();
         let is_many = work.keys.len() > MANY;
-        let every = if is_many { every.max(last) } else { every };
+        let every = if is_many { work.truncated.max(last) } else { work.truncated };
         let mut entries = Vec::new();
         if let Some((end, xid)) = every {
             entries.push((EVERY_KEY.to_vec(), Entry::without_items(end, full(xid))));
@@ -135,9 +134,9 @@ impl Journal {
             let items = touched.items().map(|item| (item.clone(), is_gone(item))).collect();
             let is_complete = self
                 .entries
-                .get(key)
+                .get(*key)
                 .is_none_or(|old| old.is_complete && old.items.iter().all(|(item, _)| touched.has(item)));
-            entries.push((key.clone(), Entry { end: touched.end, xid: full(touched.xid), items, is_complete }));
+            entries.push((key.to_vec(), Entry { end: touched.end, xid: full(touched.xid), items, is_complete }));
         }
         entries
     }
@@ -146,9 +145,9 @@ impl Journal {
     pub fn announce(&mut self, entries: Vec<(Vec<u8>, Entry)>, work: &Work) {
         for (item, (has_row, end)) in &work.items {
             if *has_row {
-                self.gone.remove(item);
+                self.gone.remove(*item);
             } else {
-                self.gone.insert(item.clone(), *end);
+                self.gone.insert(item.to_vec(), *end);
             }
         }
         self.insert(entries);
@@ -197,66 +196,83 @@ pub const CHUNK: usize = 1000;
 
 /// The effects of a group on one table. The last operation on an item decides.
 #[derive(Default)]
-pub struct Work {
-    pub keys: BTreeMap<Vec<u8>, Touched>,
+pub struct Work<'a> {
+    pub keys: BTreeMap<&'a Vec<u8>, Touched<'a>>,
     /// For each item, whether it has a row at the end, and the end of the transaction that decided.
-    pub items: BTreeMap<Vec<u8>, (bool, Lsn)>,
+    pub items: BTreeMap<&'a Vec<u8>, (bool, Lsn)>,
+    /// The last transaction after which no earlier row counts: the table was truncated, or any row may have changed.
+    pub truncated: Option<(Lsn, u32)>,
+    /// Whether any row may have changed.
+    pub is_altered: bool,
 }
 
 /// A cache key whose value may be wrong.
-pub struct Touched {
+pub struct Touched<'a> {
     /// Nearly always its only item. A set of one would take 280 bytes.
-    first: Vec<u8>,
-    others: BTreeSet<Vec<u8>>,
+    first: &'a Vec<u8>,
+    others: BTreeSet<&'a Vec<u8>>,
     /// The last transaction that named it.
     pub end: Lsn,
     pub xid: u32,
 }
 
-impl Touched {
+impl<'a> Touched<'a> {
     /// Returns the items of the rows with this cache key.
-    pub fn items(&self) -> impl Iterator<Item = &Vec<u8>> {
-        std::iter::once(&self.first).chain(&self.others)
+    pub fn items(&self) -> impl Iterator<Item = &'a Vec<u8>> {
+        std::iter::once(self.first).chain(self.others.iter().copied())
     }
 
     /// Whether a row with this item has this cache key.
     pub fn has(&self, item: &Vec<u8>) -> bool {
-        self.first == *item || self.others.contains(item)
+        self.first == item || self.others.contains(item)
     }
 }
 
-impl Work {
-    /// Adds a change of a row. `deletes`: whether the items of deleted rows leave the filter.
-    pub fn add(&mut self, change: &Change, transaction: &Transaction, deletes: bool) {
+impl<'a> Work<'a> {
+    /// Adds up steps. `deletes`: whether the items of deleted rows leave the filter.
+    pub fn of(steps: impl Iterator<Item = (&'a Transaction, &'a Step)>, deletes: bool) -> Self {
+        let mut work = Self::default();
+        for (transaction, step) in steps {
+            if let Step::Change(change) = step {
+                work.add(change, transaction, deletes);
+            } else {
+                let is_altered = work.is_altered || matches!(step, Step::Altered);
+                work = Self { truncated: Some((transaction.end, transaction.xid)), is_altered, ..Self::default() };
+            }
+        }
+        work
+    }
+
+    fn add(&mut self, change: &'a Change, transaction: &Transaction, deletes: bool) {
         for (item, key) in &change.pairs {
             let Transaction { end, xid, .. } = *transaction;
-            match self.keys.entry(key.clone()) {
+            match self.keys.entry(key) {
                 btree_map::Entry::Vacant(place) => {
-                    place.insert(Touched { first: item.clone(), others: BTreeSet::new(), end, xid });
+                    place.insert(Touched { first: item, others: BTreeSet::new(), end, xid });
                 }
                 btree_map::Entry::Occupied(mut place) => {
                     let touched = place.get_mut();
-                    if touched.first != *item {
-                        touched.others.insert(item.clone());
+                    if touched.first != item {
+                        touched.others.insert(item);
                     }
                     (touched.end, touched.xid) = (end, xid);
                 }
             }
         }
         if deletes {
-            self.items.extend(change.gone.iter().map(|item| (item.clone(), (false, transaction.end))));
-            self.items.extend(change.put.iter().map(|item| (item.clone(), (true, transaction.end))));
+            self.items.extend(change.gone.iter().map(|item| (item, (false, transaction.end))));
+            self.items.extend(change.put.iter().map(|item| (item, (true, transaction.end))));
         }
     }
 
     /// Returns the items that have no row at the end.
-    pub fn gone(&self) -> impl Iterator<Item = &Vec<u8>> {
-        self.items.iter().filter(|(_, (has_row, _))| !has_row).map(|(item, _)| item)
+    pub fn gone(&self) -> impl Iterator<Item = &'a Vec<u8>> {
+        self.items.iter().filter(|(_, (has_row, _))| !has_row).map(|(item, _)| *item)
     }
 
     /// Returns the commands that add the items, delete the cached values and end their leases.
     pub fn changes(&self, filter: &str) -> Vec<Cmd> {
-        changes(filter, self.keys.iter().flat_map(|(key, touched)| touched.items().map(move |item| (item, key))))
+        changes(filter, self.keys.iter().flat_map(|(key, touched)| touched.items().map(move |item| (item, *key))))
     }
 }
 
@@ -296,21 +312,20 @@ mod tests {
 
     use super::*;
 
-    fn group(changes: &[(u64, &str, &str, bool)]) -> Work {
-        let mut work = Work::default();
-        for (end, item, key, is_gone) in changes {
+    fn group(changes: &[(u64, &str, &str, bool)]) -> Vec<Transaction> {
+        let transaction = |(end, item, key, is_gone): &(u64, &str, &str, bool)| {
             let [item, key] = [item, key].map(|text| text.as_bytes().to_vec());
             let (put, gone) = if *is_gone { (None, Some(item.clone())) } else { (Some(item.clone()), None) };
-            let transaction =
-                Transaction { xid: u32::try_from(*end).unwrap(), time: 0, end: Lsn(*end), steps: Vec::new() };
-            work.add(&Change { pairs: vec![(item, key)], put, gone }, &transaction, true);
-        }
-        work
+            let steps = vec![(0, Step::Change(Change { pairs: vec![(item, key)], put, gone }))];
+            Transaction { xid: u32::try_from(*end).unwrap(), time: 0, end: Lsn(*end), steps }
+        };
+        changes.iter().map(transaction).collect()
     }
 
     fn announce(journal: &mut Journal, changes: &[(u64, &str, &str, bool)]) {
-        let work = group(changes);
-        let entries = journal.entries(&work, None, u64::from);
+        let group = group(changes);
+        let work = Work::of(steps(&group, Lsn(0), 0), true);
+        let entries = journal.entries(&work, u64::from);
         journal.announce(entries, &work);
     }
 
@@ -376,7 +391,9 @@ mod tests {
         assert_eq!((due.is_every, due.keys.len(), due.gone.len()), (true, 0, MANY + 1));
         // A follower that reads the journal does not know the items.
         assert_eq!(read(&journal).due(Lsn(u64::MAX)).gone.len(), 0);
-        let entries = journal.entries(&group(&[(8, "1", "k1", false)]), Some((Lsn(7), 7)), u64::from);
+        let mut group = group(&[(6, "2", "k2", false), (7, "", "", false), (8, "1", "k1", false)]);
+        group[1].steps = vec![(0, Step::Truncate)];
+        let entries = journal.entries(&Work::of(steps(&group, Lsn(0), 0), true), u64::from);
         assert_eq!(
             entries.iter().map(|(key, entry)| (&key[..], entry.xid)).collect::<Vec<_>>(),
             [(EVERY_KEY, 7), (b"k1", 8)]

@@ -257,11 +257,15 @@ impl Arrived {
 
     /// Ends the transaction that has begun.
     pub fn commit(&mut self, end: Lsn) -> Result<()> {
-        let mut transaction = self.current.take().context("the stream has a commit without a beginning")?;
-        transaction.end = end;
+        let transaction = self.current.take().context("the stream has a commit without a beginning")?;
+        self.add(Transaction { end, ..transaction });
+        Ok(())
+    }
+
+    /// Adds a complete transaction.
+    pub fn add(&mut self, transaction: Transaction) {
         self.steps += transaction.steps.len();
         self.waiting.push_back(transaction);
-        Ok(())
     }
 
     /// Takes a keepalive: everything before `end` has arrived. One in the middle of a transaction tells nothing.

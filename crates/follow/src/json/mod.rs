@@ -28,7 +28,7 @@ use crate::metrics::{Metrics, State};
 use crate::names::shown;
 use crate::server::Lost;
 use crate::store::{Position, Store, has_filter, is_worn};
-use crate::table::{Facts, Table, Transaction};
+use crate::table::{Facts, Step, Table, Transaction};
 use crate::template::{Column, Texts};
 
 /// The longest wait for the next change, so that a signal is noticed.
@@ -250,7 +250,7 @@ impl<'a> Follower<'a> {
         }
         let keys = followed.table.keys.clone();
         let now_ms = store.time_ms(&keys)?;
-        let (mut work, mut is_truncated, mut is_altered) = (Work::default(), false, false);
+        let mut steps = Vec::new();
         for event in events {
             if let Some(time_ms) = event.time_ms.map(|time_ms| time_ms.min(now_ms)) {
                 followed.is_behind = time_ms < followed.newest_ms;
@@ -259,20 +259,19 @@ impl<'a> Follower<'a> {
             }
             followed.awaited.take_if(|awaited| digest(event) == *awaited);
             for (_, happened) in event.changes.iter().filter(|(table, _)| *table == index) {
-                match happened {
-                    Happened::Row { old, new } => {
-                        let change = followed.table.change(old.as_deref(), new.as_deref())?;
-                        work.add(&change, &UNNAMED, followed.table.deletes);
-                    }
-                    Happened::Truncated => (work, is_truncated) = (Work::default(), true),
-                    Happened::Altered(_) => (work, is_truncated, is_altered) = (Work::default(), true, true),
-                }
+                steps.push(match happened {
+                    Happened::Row { old, new } => Step::Change(followed.table.change(old.as_deref(), new.as_deref())?),
+                    Happened::Truncated => Step::Truncate,
+                    Happened::Altered(_) => Step::Altered,
+                });
             }
         }
+        let work = Work::of(steps.iter().map(|step| (&UNNAMED, step)), followed.table.deletes);
+        let is_altered = work.is_altered;
         let no_heartbeat = (followed.is_behind || is_altered).then(|| cmd("DEL").arg(&keys.feed).to_owned());
         let changes = work.changes(&keys.filter);
         let mut commands: Vec<_> = no_heartbeat.into_iter().collect();
-        if is_truncated {
+        if work.truncated.is_some() {
             // As after a TRUNCATE in PostgreSQL's log: BF.CLEAR ends the leases, so that nobody fills an old row in after the scan.
             commands.push(cmd("BF.CLEAR").arg(&keys.filter).to_owned());
             commands.extend(changes.iter().cloned());
@@ -310,7 +309,7 @@ impl<'a> Follower<'a> {
 }
 
 /// Changes of JSON belong to no transaction that must be told from others.
-const UNNAMED: Transaction = Transaction { xid: 0, time: 0, end: Lsn(0), steps: Vec::new() };
+static UNNAMED: Transaction = Transaction { xid: 0, time: 0, end: Lsn(0), steps: Vec::new() };
 
 impl Followed {
     /// Executes commands that change the filter.

@@ -259,9 +259,7 @@ impl Source for Binlog {
             Arrival::Place(place) => arrived.keepalive(place),
             Arrival::Transaction(transaction) => {
                 let binlog::Transaction { gtid, time, checksum, end, steps } = transaction;
-                arrived.begin(checksum, time);
-                steps.into_iter().for_each(|(index, step)| arrived.push(index, step));
-                arrived.commit(end)?;
+                arrived.add(Transaction { xid: checksum, time, end, steps });
                 let before = self.gtids.clone();
                 self.gtids.add(&gtid);
                 self.stops.push_back((end, Stop { before, gtid, time, checksum }));

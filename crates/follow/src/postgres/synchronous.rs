@@ -24,7 +24,7 @@ use crate::log::Lsn;
 use crate::metrics::State;
 use crate::names::counted;
 use crate::store::{Stopped, end_leases_without_filter, is_worn, lacks_memory, reserve};
-use crate::table::{Step, Table, Transaction};
+use crate::table::{Table, Transaction};
 
 /// How long SIGTERM waits for announced transactions to become visible.
 const LAST_RELEASE: Duration = Duration::from_secs(10);
@@ -63,7 +63,8 @@ impl Follower<Postgres> {
         if end <= position {
             return Ok(());
         }
-        if steps(group, position, index).any(|(_, step)| matches!(step, Step::Altered)) {
+        let work = Work::of(steps(group, position, index), self.table(index)?.deletes);
+        if work.is_altered {
             self.distrust(index)?;
         }
         let table = self.tables.get(index).context("a table")?;
@@ -73,17 +74,7 @@ impl Follower<Postgres> {
             FilterState::Renewing => vec![filter, filling],
             FilterState::Filling => vec![filling],
         };
-        let (mut work, mut truncated) = (Work::default(), None);
-        for (transaction, step) in steps(group, position, index) {
-            match step {
-                Step::Change(change) => work.add(change, transaction, table.deletes),
-                Step::Truncate | Step::Altered => {
-                    work = Work::default();
-                    truncated = Some((transaction.end, transaction.xid));
-                }
-            }
-        }
-        let entries = table.journal.entries(&work, truncated, |xid| self.source.snapshot.full(xid));
+        let entries = table.journal.entries(&work, |xid| self.source.snapshot.full(xid));
         let mut commands = Vec::new();
         for chunk in entries.chunks(CHUNK) {
             let mut command = cmd("HSET");
@@ -96,7 +87,7 @@ impl Follower<Postgres> {
         if table.definition.is_empty() {
             commands.push(cmd("DEL").arg(&table.keys.feed).to_owned());
         }
-        if truncated.is_some() {
+        if work.truncated.is_some() {
             if table.filter != FilterState::Missing {
                 commands.extend(filters.iter().map(|filter| cmd("BF.CLEAR").arg(filter).to_owned()));
             }
