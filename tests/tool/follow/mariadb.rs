@@ -68,8 +68,30 @@ fn is_mysql() -> bool {
 }
 
 /// Begins the log anew.
-fn reset() -> &'static str {
+pub fn reset() -> &'static str {
     in_sql("RESET MASTER", "RESET BINARY LOGS AND GTIDS")
+}
+
+/// Returns the file in which the log ends, and the offset.
+fn end(session: &mut Session) -> (String, String) {
+    let status = session.run(in_sql("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")).concat();
+    let mut parts = status.split('\t').map(str::to_owned);
+    (parts.next().unwrap(), parts.next().unwrap())
+}
+
+/// Removes the log before its last file.
+pub fn purge(session: &mut Session) {
+    let (file, _) = end(session);
+    // Not while the server still sends an older one to a follower that has ended.
+    soon(|| {
+        session.run(&format!("PURGE BINARY LOGS TO '{file}'"));
+        session.run("SHOW BINARY LOGS").len() == 1
+    });
+}
+
+/// Returns the beginning of the names of the settings that let COMMIT wait for a replica.
+pub fn semi_sync() -> &'static str {
+    in_sql("rpl_semi_sync_master", "rpl_semi_sync_source")
 }
 
 /// Waits until readers are told of exactly the rows that the table has.
@@ -273,16 +295,7 @@ fn another_log_is_noticed() {
         agrees(client, session);
         follower.end();
         session.run("DELETE FROM users WHERE id = 1; FLUSH BINARY LOGS");
-        let file = session.run(in_sql("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"))[0]
-            .split('\t')
-            .next()
-            .unwrap()
-            .to_owned();
-        // Not while MariaDB still sends the old file to the follower that has ended.
-        soon(|| {
-            session.run(&format!("PURGE BINARY LOGS TO '{file}'"));
-            session.run("SHOW BINARY LOGS").len() == 1
-        });
+        purge(session);
         *follower = world.following();
         agrees(client, session);
         follower.says("does not have its last transaction");
@@ -306,11 +319,7 @@ fn every_domain_goes_on_after_its_own_last_transaction() {
             agrees(client, session);
             follower.signal("KILL");
             // The next follower cannot read either domain from its beginning.
-            let file = session.run("SHOW MASTER STATUS")[0].split('\t').next().unwrap().to_owned();
-            soon(|| {
-                session.run(&format!("PURGE BINARY LOGS TO '{file}'"));
-                session.run("SHOW BINARY LOGS").len() == 1
-            });
+            purge(session);
             session.run(&format!("UPDATE users SET id = id + 1 WHERE id = {id} + 1"));
             other.run(&format!("DELETE FROM users WHERE id = {id}"));
             *follower = world.following();
@@ -384,13 +393,12 @@ fn a_locked_table_is_waited_for_and_ends_no_heartbeat() {
 #[test]
 fn a_transaction_in_the_log_is_applied_once_it_is_visible() {
     let setting = in_sql("--rpl-semi-sync-master-wait-point=AFTER_SYNC", "--plugin-load-add=semisync_source.so");
-    let semi_sync = in_sql("rpl_semi_sync_master", "rpl_semi_sync_source");
     followed(&[setting], USERS_TABLE, |world, _, client, session| {
         session.run("INSERT INTO users VALUES (1, 1)");
         agrees(client, session);
         // The COMMIT waits for a replica between the log and the engine.
+        let semi_sync = semi_sync();
         session.run(&format!("SET GLOBAL {semi_sync}_timeout = 600000, GLOBAL {semi_sync}_enabled = ON"));
-        let end = |session: &mut Session| session.run(in_sql("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"));
         let (before, mut writer) = (end(session), world.database.session());
         let commit = thread::spawn(move || writer.run("UPDATE users SET version = 2 WHERE id = 1"));
         soon(|| end(session) != before);

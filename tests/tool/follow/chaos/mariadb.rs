@@ -1,30 +1,38 @@
-//! MariaDB in a run.
+//! MariaDB in a run. With `BLOOMGATE_MYSQL`, MySQL.
 
-use testing::mariadb::{self, MariaDb};
-use testing::{Builder, eventually};
+use testing::Builder;
+use testing::mariadb::{self, MariaDb, in_sql};
 
 use crate::follow::chaos::{Base, Chaos, Failure, Fault, Mode, Session};
-use crate::follow::mariadb::{USERS, USERS_TABLE};
+use crate::follow::mariadb::{USERS, USERS_TABLE, purge, reset, semi_sync};
 use crate::follow::{Follower, World};
 
 /// Locks between the rows of different writers would end their transactions. Held COMMITs wait until they are released.
-const SETTINGS: [&str; 3] = [
-    "--transaction-isolation=READ-COMMITTED",
-    "--rpl-semi-sync-master-wait-point=AFTER_SYNC",
-    "--rpl-semi-sync-master-timeout=600000",
-];
+fn settings() -> [&'static str; 4] {
+    [
+        "--transaction-isolation=READ-COMMITTED",
+        in_sql("--rpl-semi-sync-master-wait-point=AFTER_SYNC", "--plugin-load-add=semisync_source.so"),
+        in_sql("--rpl-semi-sync-master-timeout=600000", "--rpl-semi-sync-source-timeout=600000"),
+        // For the rows of a large transaction.
+        in_sql("--max-recursive-iterations=20000", "--cte-max-recursion-depth=20000"),
+    ]
+}
 
 /// The numbers of the errors that end a transaction: a deadlock, a lock that did not become free, a table that was altered since, a server
-/// that is shutting down, an interrupted statement, and a connection that was killed.
-const ENDED: [u16; 6] = [1213, 1205, 1412, 1053, 1317, 1927];
+/// that is shutting down, an interrupted statement, and a connection that was killed. The last two say that a column exists already, or
+/// not: nobody knows whether an earlier statement was executed.
+const ENDED: [u16; 8] = [1213, 1205, 1412, 1053, 1317, 1927, 1060, 1091];
 
 impl Base for MariaDb {
-    const NAME: &'static str = "MariaDB";
     const MORE: &'static [Fault] = &[Fault::StopDatabase, Fault::PurgeLog, Fault::ResetLog];
     type Session = mariadb::Session;
 
+    fn name() -> &'static str {
+        in_sql("MariaDB", "MySQL")
+    }
+
     fn start(_: Mode, server: Builder) -> (World<Self>, Follower) {
-        let world = World::on_mariadb(server, &SETTINGS, USERS, USERS_TABLE);
+        let world = World::on_mariadb(server, &settings(), USERS, USERS_TABLE);
         let follower = world.following();
         (world, follower)
     }
@@ -36,13 +44,21 @@ impl Base for MariaDb {
     fn inflict(chaos: &mut Chaos<Self>, fault: Fault) {
         match fault {
             Fault::HoldCommits => {
-                chaos.world.database.session().run("SET GLOBAL rpl_semi_sync_master_enabled = ON");
+                hold_commits(&chaos.world, "ON");
                 let time = chaos.some_time(50..1000);
                 chaos.pause(time);
                 Self::let_commits_return(&chaos.world);
                 chaos.let_readers_look();
             }
-            Fault::CutDatabase => _ = chaos.world.database.session().run("KILL USER gate"),
+            Fault::CutDatabase => {
+                let mut session = chaos.world.database.session();
+                for line in session.run("SHOW PROCESSLIST") {
+                    if let Some((connection, _)) = line.split_once("\tgate\t") {
+                        // It may have ended meanwhile.
+                        _ = session.try_run(&format!("KILL {connection}"));
+                    }
+                }
+            }
             Fault::CrashDatabase => chaos.world.database.restart(),
             Fault::ShutdownDatabase => chaos.world.database.shut_down_and_restart(),
             Fault::StopDatabase => {
@@ -55,20 +71,14 @@ impl Base for MariaDb {
                 chaos.pause(time);
                 let mut session = chaos.world.database.session();
                 session.run("FLUSH BINARY LOGS");
-                let status = session.run("SHOW MASTER STATUS").concat();
-                let (file, _) = status.split_once('\t').expect("a file and an offset");
-                // Not while MariaDB still sends an older one to a follower that has ended.
-                eventually("the log to be removed", || {
-                    session.run(&format!("PURGE BINARY LOGS TO '{file}'"));
-                    session.run("SHOW BINARY LOGS")[0].starts_with(file)
-                });
+                purge(&mut session);
                 chaos.tend();
             }
             Fault::ResetLog => {
                 if chaos.random.bool() {
                     chaos.kill_followers();
                 }
-                chaos.world.database.session().run("RESET MASTER");
+                chaos.world.database.session().run(reset());
                 let time = chaos.some_time(0..500);
                 chaos.pause(time);
                 chaos.tend();
@@ -78,8 +88,12 @@ impl Base for MariaDb {
     }
 
     fn let_commits_return(world: &World<Self>) {
-        world.database.session().run("SET GLOBAL rpl_semi_sync_master_enabled = OFF");
+        hold_commits(world, "OFF");
     }
+}
+
+fn hold_commits(world: &World<MariaDb>, setting: &str) {
+    world.database.session().run(&format!("SET GLOBAL {}_enabled = {setting}", semi_sync()));
 }
 
 impl From<mariadb::Error> for Failure {
@@ -116,17 +130,20 @@ impl Session for mariadb::Session {
     fn alter(number: usize, column: &str) -> String {
         match number % 4 {
             // The places of the others change.
-            0 => format!("ALTER TABLE users ADD COLUMN IF NOT EXISTS {column} float DEFAULT 0.5 FIRST"),
+            0 => format!("ALTER TABLE users ADD COLUMN {column} float DEFAULT 0.5 FIRST"),
             1 => {
                 format!("ALTER TABLE users MODIFY version {} NOT NULL", if number % 8 == 1 { "bigint" } else { "int" })
             }
             2 => "ALTER TABLE users FORCE".to_owned(),
-            _ => format!("ALTER TABLE users DROP COLUMN IF EXISTS {column}"),
+            _ => format!("ALTER TABLE users DROP COLUMN {column}"),
         }
     }
 
     fn insert_many(first: usize, last: usize) -> String {
-        format!("INSERT IGNORE INTO users (id, version) SELECT seq, 1 FROM seq_{first}_to_{last}")
+        format!(
+            "INSERT IGNORE INTO users (id, version) WITH RECURSIVE ids AS \
+             (SELECT {first} AS id UNION ALL SELECT id + 1 FROM ids WHERE id < {last}) SELECT id, 1 FROM ids"
+        )
     }
 
     fn prepare(name: &str, statements: &str) -> String {

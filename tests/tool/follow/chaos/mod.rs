@@ -1,4 +1,4 @@
-//! The followers of PostgreSQL and MariaDB under disturbances: writers that know nothing of the guard, readers that check every answer, and
+//! The followers of PostgreSQL, MariaDB and MySQL under disturbances: writers that know nothing of the guard, readers that check every answer, and
 //! followers, servers and connections that fail.
 //!
 //! A run takes 8 s times `BLOOMGATE_EFFORT` (default 1): 450 is an hour. `BLOOMGATE_SEED` (default 1) determines the statements and the
@@ -47,10 +47,11 @@ enum Mode {
 
 /// A database that a run disturbs.
 trait Base: Followed + Sized {
-    const NAME: &'static str;
     /// The faults of a round besides those of [`ROUND`].
     const MORE: &'static [Fault];
     type Session: Session;
+
+    fn name() -> &'static str;
 
     /// Returns a database with a follower whose heartbeat has begun.
     fn start(mode: Mode, server: Builder) -> (World<Self>, Follower);
@@ -238,7 +239,7 @@ fn chaos<D: Base>(mode: Mode, program: &Path) {
     let counts = &run.answers.each_ref().map(|count| count.load(SeqCst))[..4];
     let waits = if mode == Mode::Synchronous { counts.len() } else { 3 };
     assert!(run.commits.load(SeqCst) > 0 && counts[..waits].iter().all(|count| *count > 0), "{run}");
-    figures(&format!("follow {}, {mode:?}, seed {}: {run}", D::NAME, run.seed));
+    figures(&format!("follow {}, {mode:?}, seed {}: {run}", D::name(), run.seed));
 }
 
 /// Checks every row once the whole log is applied.

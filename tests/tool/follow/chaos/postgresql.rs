@@ -12,9 +12,12 @@ use crate::follow::synchronous::{Cleanup, FOLLOWER, WITH_GHOST};
 use crate::follow::{Follower, USERS, USERS_TABLE, World};
 
 impl Base for Database {
-    const NAME: &'static str = "PostgreSQL";
     const MORE: &'static [Fault] = &[];
     type Session = Client;
+
+    fn name() -> &'static str {
+        "PostgreSQL"
+    }
 
     fn start(mode: Mode, server: Builder) -> (World, Follower) {
         let mode = if mode == Mode::Synchronous { "synchronous" } else { "eventual" };
