@@ -309,6 +309,22 @@ fn another_log_is_noticed() {
 }
 
 #[test]
+fn a_log_that_begins_anew_is_noticed_however_long_it_is() {
+    followed(&[], USERS_TABLE, |_, _, client, session| {
+        // As long as before, longer, and shorter.
+        for later in [&[2][..], &[3, 4], &[]] {
+            session.run(&format!("TRUNCATE users; {}; INSERT INTO users VALUES (1, 1)", reset()));
+            agrees(client, session);
+            let before = end(session);
+            session.run(reset());
+            later.iter().for_each(|id| _ = session.run(&format!("INSERT INTO users VALUES ({id}, 1)")));
+            assert_eq!(later.len() == 1, end(session) == before);
+            agrees(client, session);
+        }
+    });
+}
+
+#[test]
 fn every_domain_goes_on_after_its_own_last_transaction() {
     followed(&[], USERS_TABLE, |world, follower, client, session| {
         let mut other = world.database.session();

@@ -46,7 +46,7 @@ const SAME_ID: u16 = 4052;
 
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', 'binlog_row_image', \
     'binlog_row_value_options', 'read_only', 'log_slave_updates', 'log_replica_updates', 'lower_case_table_names', 'gtid_mode', 'wsrep_on', \
-    'innodb_flush_log_at_trx_commit'); SHOW GLOBAL STATUS LIKE 'Slaves_running'";
+    'innodb_flush_log_at_trx_commit'); SHOW GLOBAL STATUS WHERE Variable_name IN ('Slaves_running', 'Com_reset')";
 
 /// Whose log it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,6 +73,8 @@ pub struct Binlog {
     begin: String,
     stops: VecDeque<(Lsn, Stop)>,
     confirmed: Lsn,
+    /// How many RESETs the server had counted when this began.
+    resets: Option<String>,
     /// How long the log has been silent.
     silence: Duration,
     burst: u32,
@@ -129,6 +131,7 @@ impl Source for Binlog {
             begin: String::new(),
             stops: VecDeque::new(),
             confirmed: Lsn(0),
+            resets: None,
             silence: Duration::ZERO,
             burst: 0,
         };
@@ -337,6 +340,10 @@ impl Source for Binlog {
                         "the database is a replica whose log lacks what it replicates: set log_slave_updates = ON and restart it".to_owned(),
                     );
                 }
+                // RESET MASTER begins the log anew. The stream may stay, and wait at a place that the new log has, too.
+                [name, value] if name == "Com_reset" => {
+                    ensure!(self.resets.get_or_insert(value.clone()) == value, "the log was reset");
+                }
                 [name, value] => objection = objection.or(object(name, value)),
                 [file, offset, done, ignored, ..] => {
                     end = Some(place(file, offset.parse()?)?);
@@ -355,8 +362,6 @@ impl Source for Binlog {
             Some(end) => end,
             None => bail!(objection.unwrap_or_else(|| "the database has no binary log".to_owned())),
         };
-        // RESET MASTER begins the log anew, and the connection may stay.
-        ensure!(self.log.is_none() || end >= self.confirmed, "the log was reset");
         Ok((end, objection))
     }
 
