@@ -75,6 +75,11 @@ pub trait Source: Sized {
     /// Returns what is confirmed.
     fn confirmed(&self) -> Lsn;
 
+    /// Returns how much of the log is between two places, in bytes; 0 if `end` is not the later one.
+    fn bytes_between(begin: Lsn, end: Lsn) -> u64 {
+        end.0.saturating_sub(begin.0)
+    }
+
     /// Confirms a place, if it is later than the last one: the database may forget what is before it.
     fn confirm(&mut self, place: Lsn) -> Result<()>;
 
@@ -446,7 +451,9 @@ impl<S: Source> Follower<S> {
             S::advance(self, is_stopping)?;
             self.beat()?;
             let open = self.tables.iter().map(|table| table.journal.len()).sum();
-            self.metrics.progress(self.arrived.end(), self.source.confirmed(), self.arrived.waiting.len(), open);
+            let end = Some(self.arrived.end()).filter(|end| *end > Lsn(0));
+            let lag_bytes = end.map(|end| S::bytes_between(self.source.confirmed(), end));
+            self.metrics.progress(lag_bytes, self.arrived.waiting.len(), open);
             if is_stopping && self.arrived.waiting.is_empty() {
                 S::finish(self)?;
                 return self.source.sign();

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use anyhow::Result;
 
-use crate::log::Lsn;
 use crate::prometheus::{self, Metrics as Text};
 
 /// What the follower is doing.
@@ -38,9 +37,7 @@ pub struct Metrics {
     /// The replication slot, a label of every sample: the followers of a slot take turns.
     slot: String,
     state: AtomicU8,
-    /// The end of the log, as the database has told it.
-    log_end: AtomicU64,
-    confirmed: AtomicU64,
+    lag_bytes: AtomicU64,
     waiting: AtomicU64,
     open_keys: AtomicU64,
     /// A time of the server, in milliseconds since 1970. Readers see all commits before it.
@@ -65,10 +62,12 @@ impl Metrics {
         self.state.store(state as u8, Relaxed);
     }
 
-    /// Records how far the log reaches and is confirmed, how many transactions wait in memory, and how many cache keys are open.
-    pub fn progress(&self, log_end: Lsn, confirmed: Lsn, waiting: usize, open_keys: usize) {
-        self.log_end.fetch_max(log_end.0, Relaxed);
-        self.confirmed.store(confirmed.0, Relaxed);
+    /// Records how much of the log is not confirmed, if that is known, how many transactions wait in memory, and how many cache keys are
+    /// open.
+    pub fn progress(&self, lag_bytes: Option<u64>, waiting: usize, open_keys: usize) {
+        if let Some(lag_bytes) = lag_bytes {
+            self.lag_bytes.store(lag_bytes, Relaxed);
+        }
         self.waiting.store(waiting as u64, Relaxed);
         self.open_keys.store(open_keys as u64, Relaxed);
     }
@@ -103,13 +102,13 @@ impl Metrics {
         for (other, label) in STATES {
             text.sample(name, &format!("{slot},state=\"{label}\""), u8::from(other as u8 == state));
         }
-        let (end, confirmed) = (self.log_end.load(Relaxed), self.confirmed.load(Relaxed));
         let mut sample = |name: &str, kind: &str, help: &str, value: f64| {
             let name = format!("bloomgate_follow_{name}");
             text.describe(&name, kind, help);
             text.sample(&name, &slot, value);
         };
-        sample("lag_bytes", "gauge", "Log that has not been confirmed.", end.saturating_sub(confirmed) as f64);
+        let lag_bytes = self.lag_bytes.load(Relaxed) as f64;
+        sample("lag_bytes", "gauge", "Log that has not been confirmed.", lag_bytes);
         let applied = self.applied_ms.load(Relaxed) as f64 / 1000.0;
         sample(
             "applied_timestamp_seconds",

@@ -5,12 +5,13 @@ use std::ffi::OsStr;
 use std::thread;
 
 use testing::mariadb::{MariaDb, Session, in_sql};
-use testing::{Builder, Connection, Server, integer, nil, on_every_server};
+use testing::{Builder, Connection, Server, free_port, integer, nil, on_every_server};
 
 use crate::connecting::certificates;
 use crate::follow::synchronous::answer;
 use crate::follow::{Followed, Follower, World, beats, has, soon};
 use crate::running::{Ended, Running, command, send};
+use crate::web::{asking, metrics};
 
 pub const USERS: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL)";
 
@@ -310,7 +311,15 @@ fn another_log_is_noticed() {
 
 #[test]
 fn a_log_that_begins_anew_is_noticed_however_long_it_is() {
-    followed(&[], USERS_TABLE, |_, _, client, session| {
+    let port = free_port();
+    let tables = format!("metrics = \"127.0.0.1:{port}\"\n{USERS_TABLE}");
+    let lag_bytes = || {
+        let samples = metrics::parse(&asking::get(port, "/metrics").success().body);
+        samples.into_iter().find(|(name, ..)| name == "bloomgate_follow_lag_bytes").unwrap().2
+    };
+    followed(&[], &tables, |_, _, client, session| {
+        session.run("FLUSH BINARY LOGS; FLUSH BINARY LOGS");
+        agrees(client, session);
         // As long as before, longer, and shorter.
         for later in [&[2][..], &[3, 4], &[]] {
             session.run(&format!("TRUNCATE users; {}; INSERT INTO users VALUES (1, 1)", reset()));
@@ -320,6 +329,7 @@ fn a_log_that_begins_anew_is_noticed_however_long_it_is() {
             later.iter().for_each(|id| _ = session.run(&format!("INSERT INTO users VALUES ({id}, 1)")));
             assert_eq!(later.len() == 1, end(session) == before);
             agrees(client, session);
+            soon(|| lag_bytes() == 0.0);
         }
     });
 }

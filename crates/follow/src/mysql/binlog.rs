@@ -27,6 +27,12 @@ pub fn place(file: &str, offset: u64) -> Result<Lsn> {
     Ok(Lsn(number << OFFSET_BITS | offset))
 }
 
+/// Returns the bytes between two places of the log, at least: of another file, only the end's is counted.
+pub fn bytes_between(begin: Lsn, end: Lsn) -> u64 {
+    let [first, last] = [begin, end].map(|place| place.0 >> OFFSET_BITS);
+    if first == last { end.0.saturating_sub(begin.0) } else { end.0 & ((1 << OFFSET_BITS) - 1) }
+}
+
 /// A followed table, as far as the log needs it.
 pub struct Columns {
     pub schema: String,

@@ -20,7 +20,7 @@ use anyhow::{Context, Error, Result, bail, ensure};
 use bytes::Bytes;
 use mysql_async::{Opts, ServerError, Value};
 
-use self::binlog::{Arrival, Columns, Reader, place};
+use self::binlog::{Arrival, Columns, Reader, bytes_between, place};
 use self::gtid::{Gtid, Gtids};
 use self::session::{LogStream, Session, TIMEOUT, UNANSWERED};
 use crate::config::{self, Config, Mode};
@@ -225,6 +225,10 @@ impl Source for Binlog {
 
     fn confirmed(&self) -> Lsn {
         self.confirmed
+    }
+
+    fn bytes_between(begin: Lsn, end: Lsn) -> u64 {
+        bytes_between(begin, end)
     }
 
     fn confirm(&mut self, place: Lsn) -> Result<()> {
