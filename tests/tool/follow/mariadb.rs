@@ -335,16 +335,16 @@ fn a_log_that_begins_anew_is_noticed_however_long_it_is() {
 }
 
 #[test]
-fn every_domain_goes_on_after_its_own_last_transaction() {
+fn every_domain_or_tag_goes_on_after_its_own_last_transaction() {
     followed(&[], USERS_TABLE, |world, follower, client, session| {
         let mut other = world.database.session();
-        other.run("SET SESSION gtid_domain_id = 7");
+        other.run(in_sql("SET SESSION gtid_domain_id = 7", "SET SESSION gtid_next = 'AUTOMATIC:other'"));
         for id in [10, 20, 30] {
             other.run(&format!("INSERT INTO users VALUES ({id}, 1)"));
             session.run(&format!("FLUSH BINARY LOGS; INSERT INTO users VALUES ({id} + 1, 1)"));
             agrees(client, session);
             follower.signal("KILL");
-            // The next follower cannot read either domain from its beginning.
+            // The next follower cannot read either of them from its beginning.
             purge(session);
             session.run(&format!("UPDATE users SET id = id + 1 WHERE id = {id} + 1"));
             other.run(&format!("DELETE FROM users WHERE id = {id}"));

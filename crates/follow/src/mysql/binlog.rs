@@ -7,7 +7,7 @@ use std::io::Read;
 
 use anyhow::{Context, Error, Result, bail, ensure};
 use flate2::read::ZlibDecoder;
-use mysql_async::binlog::events::Event;
+use mysql_async::binlog::events::{Event, GtidEvent};
 
 use super::gtid::Gtid;
 use super::rows::{Action, Input, Kind, Map, uuid};
@@ -98,6 +98,7 @@ const TABLE_MAP: u8 = 19;
 const MYSQL_GTID: u8 = 33;
 const XA_PREPARE: u8 = 38;
 const PARTIAL_UPDATE: u8 = 39;
+const MYSQL_TAGGED_GTID: u8 = 42;
 const GTID: u8 = 162;
 const QUERY_COMPRESSED: u8 = 165;
 
@@ -144,6 +145,12 @@ impl Reader {
                 input.byte()?;
                 let source = uuid(input.take(16)?);
                 self.begin(Gtid::MySql { source, sequence: input.number(8)? }, None)?;
+            }
+            MYSQL_TAGGED_GTID => {
+                let gtid: GtidEvent = event.read_event()?;
+                let tag = gtid.tag().context("a tagged GTID without a tag")?;
+                let source = format!("{}:{tag}", uuid(&gtid.sid()));
+                self.begin(Gtid::MySql { source, sequence: gtid.gno() }, None)?;
             }
             QUERY => return self.statement(input, time, false),
             QUERY_COMPRESSED => return self.statement(input, time, true),
@@ -375,7 +382,7 @@ mod tests {
     #[test]
     fn only_events_that_are_known_are_read() {
         for kind in 0..=255 {
-            let known = [2..=19, 23..=33, 35..=40, 160..=171].iter().any(|kinds| kinds.contains(&kind));
+            let known = [2..=19, 23..=33, 35..=40, 42..=42, 160..=171].iter().any(|kinds| kinds.contains(&kind));
             if !known {
                 let error = take(&mut Reader::default(), &event(kind, 100, b"")).unwrap_err().to_string();
                 assert!(error.contains(&format!("unknown kind {kind}")), "{error}");
