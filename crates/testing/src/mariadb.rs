@@ -17,7 +17,7 @@ use mysql_async::{Conn, OptsBuilder, Row, Value};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{free_port, patience};
+use crate::{eventually, free_port, patience};
 
 const MISSING: &str = "MariaDB is missing: `scripts/setup --test` installs it";
 
@@ -33,7 +33,7 @@ impl MariaDb {
     /// Starts a server with the database `shop`, and the account `gate` that may read its log. `settings`: options besides those of every
     /// server.
     pub fn start(settings: &[&str]) -> Self {
-        let folder = tempfile::Builder::new().prefix("bloomgate-maria-").tempdir().expect("a temporary directory");
+        let folder = new_folder();
         unpack_data(folder.path());
         let port = free_port();
         let settings: Vec<_> = settings.iter().map(|setting| (*setting).to_owned()).collect();
@@ -86,7 +86,7 @@ impl MariaDb {
 
     /// Keeps a copy of the data directory, as a backup does.
     pub fn save(&mut self) {
-        self.stop_and(&["cp -a data saved"]);
+        self.stop_and(&["rm -rf saved", "cp -a data saved"]);
     }
 
     /// Puts the data directory back to the copy.
@@ -94,9 +94,57 @@ impl MariaDb {
         self.stop_and(&["rm -r data", "cp -a saved data"]);
     }
 
-    fn stop_and(&mut self, commands: &[&str]) {
+    /// Starts a replica from a copy of the data directory. If it shall replace this server, both need `log_slave_updates`.
+    pub fn replica(&mut self) -> Self {
+        let folder = new_folder();
+        let to = folder.path().join("data").display().to_string();
+        // Each of MySQL's servers gives itself another UUID.
+        self.stop_and(&[&format!("cp -a data {to}"), &format!("rm -f {to}/auto.cnf")]);
+        let port = free_port();
+        let mut settings = self.settings.clone();
+        settings.retain(|setting| !setting.starts_with("--server-id="));
+        settings.push(format!("--server-id={port}"));
+        let child = launch(folder.path(), port, &settings);
+        let mut replica = Self { folder, port, settings, child };
+        replica.wait_until_it_answers();
+        let source = self.port;
+        replica.session().run(&if mysql().is_some() {
+            format!(
+                "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = {source}, SOURCE_USER = 'gate', \
+                 SOURCE_PASSWORD = 'secret', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1; START REPLICA"
+            )
+        } else {
+            format!(
+                "SET GLOBAL gtid_slave_pos = @@gtid_binlog_pos; CHANGE MASTER TO MASTER_HOST = '127.0.0.1', \
+                 MASTER_PORT = {source}, MASTER_USER = 'gate', MASTER_PASSWORD = 'secret', MASTER_USE_GTID = slave_pos; START SLAVE"
+            )
+        });
+        replica
+    }
+
+    /// Lets a replica that has everything end its replication.
+    pub fn promote(&self, replica: &Self) {
+        let position = in_sql("SELECT @@gtid_binlog_pos", "SELECT @@gtid_executed");
+        let (mut source, mut session) = (self.session(), replica.session());
+        eventually("the replica to have everything", || session.run(position) == source.run(position));
+        session.run(in_sql("STOP SLAVE; RESET SLAVE ALL", "STOP REPLICA; RESET REPLICA ALL"));
+    }
+
+    /// Loses this server, and lets a promoted replica serve at its address.
+    pub fn replace_by(&mut self, mut replica: Self) {
+        replica.kill();
+        self.settings.clone_from(&replica.settings);
+        let from = replica.folder.path().join("data").display().to_string();
+        self.stop_and(&["rm -r data", &format!("mv {from} data")]);
+    }
+
+    fn kill(&mut self) {
         self.child.kill().expect("the process can be killed");
         self.child.wait().expect("the process ends");
+    }
+
+    fn stop_and(&mut self, commands: &[&str]) {
+        self.kill();
         for text in commands {
             let status = Command::new("sh").current_dir(self.folder.path()).args(["-c", text]).status();
             assert!(status.expect("sh runs").success(), "{text}");
@@ -129,6 +177,10 @@ impl Drop for MariaDb {
     }
 }
 
+fn new_folder() -> TempDir {
+    tempfile::Builder::new().prefix("bloomgate-maria-").tempdir().expect("a temporary directory")
+}
+
 /// Returns the program of MySQL's server, if that is tested.
 fn mysql() -> Option<PathBuf> {
     env::var_os("BLOOMGATE_MYSQL").map(PathBuf::from)
@@ -143,7 +195,7 @@ pub fn in_sql(mariadb: &'static str, mysql: &'static str) -> &'static str {
 fn unpack_data(folder: &Path) {
     static ARCHIVE: OnceLock<Vec<u8>> = OnceLock::new();
     let archive = ARCHIVE.get_or_init(|| {
-        let folder = tempfile::Builder::new().prefix("bloomgate-maria-").tempdir().expect("a temporary directory");
+        let folder = new_folder();
         let mut install = match mysql() {
             Some(program) => command(&program, folder.path()),
             None => command("mariadb-install-db".as_ref(), folder.path()),

@@ -3,13 +3,14 @@
 use testing::Builder;
 use testing::mariadb::{self, MariaDb, in_sql};
 
-use crate::follow::chaos::{Base, Chaos, Failure, Fault, Mode, Session};
+use crate::follow::chaos::{Base, Chaos, Failure, Fault, MAX_LAG, Mode, Session};
 use crate::follow::mariadb::{USERS, USERS_TABLE, purge, reset, semi_sync};
-use crate::follow::{Follower, World};
+use crate::follow::{Follower, World, has, soon};
 
 /// Locks between the rows of different writers would end their transactions. Held COMMITs wait until they are released.
-fn settings() -> [&'static str; 4] {
+fn settings() -> [&'static str; 5] {
     [
+        "--log-slave-updates=ON",
         "--transaction-isolation=READ-COMMITTED",
         in_sql("--rpl-semi-sync-master-wait-point=AFTER_SYNC", "--plugin-load-add=semisync_source.so"),
         in_sql("--rpl-semi-sync-master-timeout=600000", "--rpl-semi-sync-source-timeout=600000"),
@@ -24,7 +25,8 @@ fn settings() -> [&'static str; 4] {
 const ENDED: [u16; 8] = [1213, 1205, 1412, 1053, 1317, 1927, 1060, 1091];
 
 impl Base for MariaDb {
-    const MORE: &'static [Fault] = &[Fault::StopDatabase, Fault::PurgeLog, Fault::ResetLog];
+    const MORE: &'static [Fault] =
+        &[Fault::StopDatabase, Fault::PurgeLog, Fault::ResetLog, Fault::FailOver, Fault::Restore];
     type Session = mariadb::Session;
 
     fn name() -> &'static str {
@@ -82,6 +84,58 @@ impl Base for MariaDb {
                 let time = chaos.some_time(0..500);
                 chaos.pause(time);
                 chaos.tend();
+            }
+            Fault::FailOver => {
+                let gate = &chaos.run.gate;
+                let alone = gate.write().unwrap();
+                let replica = chaos.world.database.replica();
+                drop(alone);
+                let time = chaos.some_time(50..2000);
+                chaos.pause(time);
+                // It has to receive what was committed.
+                let _alone = gate.write().unwrap();
+                chaos.world.database.promote(&replica);
+                chaos.world.database.replace_by(replica);
+            }
+            Fault::Restore => {
+                let run = chaos.run;
+                let alone = run.gate.write().unwrap();
+                chaos.world.database.save();
+                let mut session = chaos.world.database.session();
+                let saved = (0..run.rows.len()).map(|id| (id, session.version(id).expect("the row, if it exists")));
+                let saved: Vec<_> = saved.collect();
+                drop(alone);
+                let time = chaos.some_time(50..2000);
+                chaos.pause(time);
+                let alone = run.gate.write().unwrap();
+                // A follower whose position was not yet past the backup could not tell, and would leave what readers have cached since. It
+                // stores the position of a group before it applies the next one.
+                let mut client = chaos.world.server.connect();
+                for id in [999_998, 999_997] {
+                    let insert = format!("INSERT INTO users (id, version) VALUES ({id}, 1)");
+                    chaos.world.database.session().run(&insert);
+                    soon(|| {
+                        chaos.tend();
+                        has(&mut client, id)
+                    });
+                }
+                if chaos.random.bool() {
+                    chaos.kill_followers();
+                }
+                for &(id, version) in &saved {
+                    run.rows.send(version.unwrap_or(0), "backup", &[(id, version.is_some())]);
+                }
+                chaos.world.database.put_back();
+                for &(id, version) in &saved {
+                    run.rows.end(version.unwrap_or(0), &[(id, version.is_some())], true);
+                }
+                drop(alone);
+                // The new transactions have the numbers of those that are lost.
+                let time = chaos.some_time(0..500);
+                chaos.pause(time);
+                chaos.tend();
+                let _alone = run.gate.write().unwrap();
+                chaos.pause(2 * MAX_LAG);
             }
             _ => panic!("{fault:?} is not in the round"),
         }

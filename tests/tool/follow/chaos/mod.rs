@@ -306,6 +306,10 @@ enum Fault {
     PurgeLog,
     /// The log begins anew, with the numbers that its transactions had.
     ResetLog,
+    /// A replica that has every COMMIT replaces the database.
+    FailOver,
+    /// A backup replaces the database, and its last COMMITs are lost.
+    Restore,
 }
 
 /// The faults of each round, in random order. A takeover takes longer than a short run.

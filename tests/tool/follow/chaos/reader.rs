@@ -193,9 +193,12 @@ pub struct Rows {
 }
 
 impl Row {
-    /// The last change whose COMMIT had returned at that moment.
-    fn returned_at(&self, moment: Instant) -> Option<&Change> {
-        self.changes.iter().rev().find(|change| matches!(change.outcome, Outcome::Returned(at) if at <= moment))
+    /// The last change whose COMMIT had returned at that moment, and those that were sent later.
+    fn since(&self, moment: Instant) -> (Option<&Change>, impl Iterator<Item = &Change>) {
+        let has_returned = |change: &Change| matches!(change.outcome, Outcome::Returned(at) if at <= moment);
+        let base = self.changes.iter().rposition(has_returned);
+        let later = self.changes.iter().skip(base.map_or(0, |base| base + 1));
+        (base.map(|base| &self.changes[base]), later.filter(|change| change.outcome != Outcome::RolledBack))
     }
 
     fn last(&mut self, version: i32) -> &mut Change {
@@ -204,24 +207,17 @@ impl Row {
 
     /// Returns why an answer is wrong if it must show every COMMIT that had returned at `moment`.
     fn objection(&self, moment: Instant, answer: Answer) -> Option<String> {
-        let base = self.returned_at(moment);
+        let (base, mut later) = self.since(moment);
         let (version, existed) = base.map_or((0, false), |change| (change.version, change.exists));
         match answer {
             Answer::Absent if existed => {
-                let is_deleted = |change: &&Change| {
-                    change.version > version && !change.exists && change.outcome != Outcome::RolledBack
-                };
-                let deleted = self.changes.iter().find(is_deleted);
-                deleted.is_none().then(|| format!("absent, although version {version} was committed"))
-            }
-            Answer::Hit(cached) if cached < version || (cached == version && !existed) => {
-                let what = if existed { "was committed" } else { "had deleted the row" };
-                Some(format!("cached in version {cached}, although version {version} {what}"))
+                later.all(|change| change.exists).then(|| format!("absent, although version {version} was committed"))
             }
             Answer::Hit(cached) => {
-                let found = self.changes.iter().find(|change| change.version == cached);
-                let is_true = found.is_some_and(|change| change.exists && change.outcome != Outcome::RolledBack);
-                (!is_true).then(|| format!("cached in version {cached}, which no transaction has committed"))
+                let is_cached = |change: &Change| change.version == cached && change.exists;
+                let what = if existed { "was committed" } else { "had deleted the row, or nothing" };
+                (!base.into_iter().chain(later).any(is_cached))
+                    .then(|| format!("cached in version {cached}, although version {version} {what}"))
             }
             _ => None,
         }
