@@ -206,6 +206,19 @@ mod tests {
     }
 
     #[test]
+    fn a_log_comes_past_what_has_its_domain() {
+        for (here, other, is_past) in [
+            ("0-1-5", "0-2-5", true),
+            ("0-1-5", "0-1-6", false),
+            ("7-1-5", "0-1-5", false),
+            (&format!("{A}:5"), &format!("{A}:5"), true),
+            (&format!("{A}:5"), &format!("{A}:4"), false),
+        ] {
+            assert_eq!(here.parse::<Gtid>().unwrap().reaches(&other.parse().unwrap()), is_past, "{here} {other}");
+        }
+    }
+
+    #[test]
     fn common_is_what_both_have() {
         for (one, other, both) in
             [("0-1-5,1-1-7", "0-2-3,2-1-1", "0-2-3"), ("A:1-9", "A:3-5:7-12", "A:3-5:7-9"), ("A:1-9,B:1", "A:20", "")]
