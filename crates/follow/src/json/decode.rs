@@ -219,16 +219,21 @@ fn canal(object: &Object, tables: &[Wanted]) -> Result<Event> {
     let Some((index, table)) = find(tables, name) else { return Ok(event) };
     let by_type = |column: &str| {
         let text = object.get("mysqlType")?.get(column)?.as_str()?.to_ascii_lowercase();
-        let is_inexact =
-            ["float", "double", "real", "bit"].iter().any(|name| text.starts_with(name)) || text.contains("blob");
-        (is_inexact || text.contains("binary")).then_some(text)
+        // An ENUM or SET is its number.
+        let others = ["float", "double", "real", "bit", "enum", "set"];
+        let is_other = others.iter().any(|name| text.starts_with(name)) || text.contains("blob");
+        (is_other || text.contains("binary")).then_some(text)
     };
     let before = object.get("old").and_then(Value::as_array);
     for (at, row) in rows.iter().enumerate() {
         let row = row.as_object().context("its `data` has a row that is no object")?;
         let fields = |old: Option<&Object>| {
             let value = |column: &str| old.and_then(|old| old.get(column)).or_else(|| row.get(column));
-            fields(table, value, by_type).map(Some)
+            // Canal decodes every text as UTF-8.
+            let is_broken = |column: &str| {
+                value(column)?.as_str()?.contains('\u{fffd}').then(|| "text that is not UTF-8".to_owned())
+            };
+            fields(table, value, |column| by_type(column).or_else(|| is_broken(column))).map(Some)
         };
         let happened = match kind {
             "INSERT" => Happened::Row { old: None, new: fields(None)? },
@@ -670,8 +675,17 @@ mod tests {
         ] {
             refused(Format::Maxwell, &insert(id), &ids(texts), part);
         }
-        let blob = r#"{"type":"INSERT","database":"shop","table":"users","es":1,"data":[{"id":"a"}],"mysqlType":{"id":"varbinary(9)"}}"#;
-        refused(Format::Canal, blob, &ids(Texts::Any), "of the type varbinary(9)");
+        for (id, kind, part) in [
+            ("a", "varbinary(9)", "of the type varbinary(9)"),
+            ("2", "enum('red','green')", "of the type enum('red','green')"),
+            ("5", "set('a','b','c')", "of the type set('a','b','c')"),
+            ("Zo\u{fffd}", "varchar(50)", "of the type text that is not UTF-8"),
+        ] {
+            let row = format!(
+                r#"{{"type":"INSERT","database":"shop","table":"users","es":1,"data":[{{"id":"{id}"}}],"mysqlType":{{"id":"{kind}"}}}}"#
+            );
+            refused(Format::Canal, &row, &ids(Texts::Any), part);
+        }
     }
 
     #[test]
