@@ -106,6 +106,7 @@ pub enum Format {
 #[serde(rename_all = "lowercase")]
 pub enum KeyType {
     Integer,
+    Unsigned,
     Uuid,
     Text,
 }

@@ -50,6 +50,8 @@ enum Part {
 pub enum Texts {
     Boolean,
     Integer,
+    /// An integer that is not negative.
+    Unsigned,
     /// A number that may have a fraction or an exponent.
     Number,
     /// A date, alone or with a time of day.
@@ -64,6 +66,7 @@ impl Texts {
         match self {
             Self::Boolean => (b"tf", &[]),
             Self::Integer => (b"-0123456789", &[]),
+            Self::Unsigned => (b"0123456789", &[]),
             Self::Number => (b"-0123456789.e+", &["NaN", "Infinity", "-Infinity"]),
             Self::Date => (b"-0123456789:.+ BC", &["infinity", "-infinity"]),
             Self::Uuid => (b"-0123456789abcdef", &[]),
@@ -86,7 +89,7 @@ impl Texts {
                 [first, ..] => (1, *first),
                 [] => (1, run),
             },
-            Self::Number => (1, run),
+            Self::Unsigned | Self::Number => (1, run),
             // A year has at least four digits.
             Self::Date if dashes.first().is_some_and(|first| *first >= 4) => (10, run),
             Self::Uuid if dashes.starts_with(&[8, 13, 18, 23]) => (36, run.min(36)),

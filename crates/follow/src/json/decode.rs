@@ -308,13 +308,18 @@ fn field(value: &Value, texts: Texts) -> Result<Field> {
         Value::Null => return Ok(Field::Null),
         Value::Number(number) => {
             ensure!(number.is_u64() || number.is_i64(), "a number that is no integer of 64 bits has lost its text");
-            number.to_string()
+            match number.as_i64() {
+                // Debezium writes a BIGINT UNSIGNED as a signed integer.
+                Some(signed) if texts == Texts::Unsigned => signed.cast_unsigned().to_string(),
+                _ => number.to_string(),
+            }
         }
         Value::String(text) => text.clone(),
         Value::Bool(_) | Value::Array(_) | Value::Object(_) => bail!("it is neither a text nor an integer"),
     };
     let is_fit = match texts {
         Texts::Integer => is_integer(&text),
+        Texts::Unsigned => is_integer(&text) && !text.starts_with('-'),
         Texts::Uuid => value.is_string() && is_uuid(&text),
         _ => text != UNAVAILABLE,
     };
@@ -651,6 +656,10 @@ mod tests {
             (Texts::Integer, "18446744073709551615", "18446744073709551615"),
             (Texts::Integer, "-9223372036854775808", "-9223372036854775808"),
             (Texts::Integer, "\"42\"", "42"),
+            (Texts::Unsigned, "-1", "18446744073709551615"),
+            (Texts::Unsigned, "-9223372036854775808", "9223372036854775808"),
+            (Texts::Unsigned, "9223372036854775807", "9223372036854775807"),
+            (Texts::Unsigned, "\"18446744073709551615\"", "18446744073709551615"),
             (Texts::Any, "\"\\u00fc\\n 007\"", "ü\n 007"),
             (Texts::Any, "2026", "2026"),
             (Texts::Uuid, "\"0193a1b2-0000-7000-8000-00000000000f\"", "0193a1b2-0000-7000-8000-00000000000f"),
@@ -667,6 +676,8 @@ mod tests {
             (Texts::Integer, "\"007\"", "the type that `key` of the table says"),
             (Texts::Integer, "\"dzWUAA==\"", "`key`"),
             (Texts::Integer, "\"\"", "`key`"),
+            (Texts::Unsigned, "\"-1\"", "`key`"),
+            (Texts::Unsigned, "\"AP//////////\"", "`key`"),
             (Texts::Uuid, "\"0193A1B2-0000-7000-8000-00000000000F\"", "`key`"),
             (Texts::Any, "\"__debezium_unavailable_value\"", "`key`"),
             (Texts::Any, "true", "neither a text nor an integer"),

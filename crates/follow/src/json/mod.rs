@@ -76,6 +76,7 @@ fn describe(config: &TableConfig) -> Result<Table> {
     kinds.extend(config.key.iter().map(|(name, kind)| {
         let texts = match kind {
             KeyType::Integer => Texts::Integer,
+            KeyType::Unsigned => Texts::Unsigned,
             KeyType::Uuid => Texts::Uuid,
             KeyType::Text => Texts::Any,
         };
