@@ -5,7 +5,7 @@
 //! that of its `FlatMessage`, Maxwell's is in "Data format". The files in `fixtures` were recorded: Debezium 3.6.1, Canal 1.1.8 and Maxwell
 //! 1.44.1 read the log of one MySQL 9.7, were killed after they had written the delete of row 1, and started again at the place before it.
 //! Left out are all but one of Debezium's heartbeats, its snapshot of other tables, and the tables of Maxwell in Debezium's and Canal's
-//! output. Canal's `QUERY` is from MariaDB 10.11.
+//! output. Canal's `QUERY` is from MariaDB 10.11. `debezium-postgres.jsonl` is from PostgreSQL 15, at the end with REPLICA IDENTITY FULL.
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
@@ -520,6 +520,27 @@ mod tests {
             "59.523 truncated",
             "60.792",
             "- altered",
+        ];
+        assert_eq!(story, expected);
+    }
+
+    #[test]
+    fn debezium_of_postgresql_is_understood() {
+        let tables = [Wanted { name: "public.users".to_owned(), columns: vec![column("id", Texts::Uuid, true)] }];
+        let lines = include_str!("fixtures/debezium-postgres.jsonl").lines();
+        let story: Vec<_> =
+            lines.map(|line| told(&decode(Format::Debezium, line.as_bytes(), &tables).unwrap())).collect();
+        let [two, three, six] = ["2", "3", "6"].map(|end| format!("0193a1b2-0000-7000-8000-00000000000{end}"));
+        let expected = [
+            "1.422".to_owned(),
+            format!("1.665 ->{two}"),
+            format!("1.671 ->{two}"),
+            format!("1.675 {two}>-"),
+            "-".to_owned(),
+            format!("1.675 ->{three}"),
+            "1.699 truncated".to_owned(),
+            format!("1.715 {six}>{six}"),
+            "-".to_owned(),
         ];
         assert_eq!(story, expected);
     }
