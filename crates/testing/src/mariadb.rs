@@ -239,9 +239,9 @@ fn launch(folder: &Path, port: u16, settings: &[String]) -> Child {
 
 /// Returns a command that runs a program of the server in the folder.
 fn command(program: &Path, folder: &Path) -> Command {
-    // An absolute path stays as it is.
-    let sbin = Path::new("/usr/sbin").join(program);
-    let mut command = Command::new(if sbin.is_file() { &sbin } else { program });
+    let mut command = Command::new(program);
+    // Debian's server is in a folder that is not on everyone's PATH.
+    command.env("PATH", env::var("PATH").unwrap_or_default() + ":/usr/sbin");
     // A server that starts deletes the temporary tables in its folder for them, which would be everyone's.
     command.current_dir(folder).env("TMPDIR", folder).arg("--no-defaults");
     command.arg(format!("--datadir={}", folder.join("data").display()));
