@@ -298,6 +298,8 @@ fn fields<'v>(
         if let Some(kind) = refusal(name) {
             bail!("the column {name} of {} is of the type {kind}, whose text in JSON is not SQL's", table.name);
         }
+        // Debezium writes NULL for a value that it cannot convert.
+        ensure!(!column.is_identity || !value.is_null(), "the column {name} of the key of {} is NULL", table.name);
         field(value, column.texts).with_context(|| format!("the column {name} of {} is {value}", table.name))
     };
     table.columns.iter().map(field).collect()
@@ -688,7 +690,10 @@ mod tests {
             let event = decode(Format::Maxwell, insert(id).as_bytes(), &ids(texts)).unwrap();
             assert_eq!(told(&event), format!("1.000 ->{text}"));
         }
-        let null = decode(Format::Maxwell, insert("null").as_bytes(), &ids(Texts::Integer)).unwrap();
+        let mut tables = ids(Texts::Integer);
+        refused(Format::Maxwell, &insert("null"), &tables, "the column id of the key of shop.users is NULL");
+        tables[0].columns[0].is_identity = false;
+        let null = decode(Format::Maxwell, insert("null").as_bytes(), &tables).unwrap();
         assert_eq!(null.changes, [(0, Happened::Row { old: None, new: Some(vec![Field::Null]) })]);
         for (texts, id, part) in [
             (Texts::Integer, "18446744073709551616", "no integer of 64 bits"),
