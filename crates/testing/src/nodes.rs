@@ -186,8 +186,8 @@ pub struct Client {
 
 impl Client {
     /// Creates a client that knows these nodes.
-    pub fn of(servers: &[Server]) -> Self {
-        let ports = servers.iter().map(|server| server.port).collect();
+    pub fn of<'a>(servers: impl IntoIterator<Item = &'a Server>) -> Self {
+        let ports = servers.into_iter().map(|server| server.port).collect();
         Self { ports, links: HashMap::new(), owners: HashMap::new(), moved: 0, asked: Arc::default(), again: 0 }
     }
 

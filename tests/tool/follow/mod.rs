@@ -9,6 +9,7 @@ mod json;
 mod mariadb;
 mod postgresql;
 mod servers;
+mod soak;
 mod synchronous;
 mod tables;
 
