@@ -77,6 +77,12 @@ impl MariaDb {
         self.stop_and(&[]);
     }
 
+    /// Restarts the server with more settings.
+    pub fn restart_with(&mut self, settings: impl IntoIterator<Item = String>) {
+        self.settings.extend(settings);
+        self.restart();
+    }
+
     /// Lets the server end by itself, and starts it again.
     pub fn shut_down_and_restart(&mut self) {
         self.session().try_run("SHUTDOWN").expect("the superuser may");

@@ -629,3 +629,74 @@ fn a_failover_to_a_replica_goes_on() {
         assert!(!follower.log().contains("filling"), "{}", follower.log());
     });
 }
+
+/// Returns the settings of a node of Galera with this port. Without the port of another node, it begins a cluster.
+fn galera(port: u16, other: Option<u16>) -> [String; 6] {
+    let others = other.map(|port| format!("127.0.0.1:{port}")).unwrap_or_default();
+    [
+        "--wsrep-on=ON".to_owned(),
+        "--wsrep-provider=/usr/lib/galera/libgalera_smm.so".to_owned(),
+        format!(
+            "--wsrep-provider-options=gmcast.listen_addr=tcp://127.0.0.1:{port};ist.recv_addr=127.0.0.1:{}",
+            free_port()
+        ),
+        "--wsrep-node-address=127.0.0.1".to_owned(),
+        "--wsrep-sst-method=skip".to_owned(),
+        format!("--wsrep-cluster-address=gcomm://{others}"),
+    ]
+}
+
+#[test]
+#[ignore = "needs the library of Galera, which Debian installs with MariaDB"]
+fn a_node_of_galera_stands_for_all_nodes() {
+    const GTIDS: [&str; 3] = ["--log-slave-updates=ON", "--wsrep-gtid-mode=ON", "--wsrep-gtid-domain-id=1"];
+    on_every_server(|program| {
+        let mut world = World::on_mariadb(Server::with(program), &GTIDS, USERS, USERS_TABLE);
+        let mut second = MariaDb::start(&GTIDS);
+        second.session().run(USERS);
+        let ports = [free_port(), free_port()];
+        world.database.restart_with(galera(ports[0], None));
+        // The second node begins with what the first one has.
+        let state = "SHOW STATUS WHERE Variable_name IN ('wsrep_cluster_state_uuid', 'wsrep_last_committed')";
+        let state = world.database.session().run(state);
+        let [sequence, cluster] = [0, 1].map(|at| state[at].split_once('\t').unwrap().1);
+        let state = format!("# GALERA saved state\nversion: 2.1\nuuid: {cluster}\nseqno: {sequence}\n");
+        std::fs::write(second.socket().with_file_name("data").join("grastate.dat"), state).unwrap();
+        second.restart_with(galera(ports[1], Some(ports[0])));
+        // A node that joins closes its connections.
+        soon(|| {
+            let state = "SHOW STATUS LIKE 'wsrep_local_state_comment'";
+            let reply = Session::connect(&second.socket()).and_then(|mut session| session.try_run(state));
+            reply.is_ok_and(|rows| rows.concat().ends_with("Synced"))
+        });
+        let mut client = world.server.connect();
+        let (mut session, mut other) = (world.database.session(), second.session());
+        // A SELECT shows what the other node has committed.
+        [&mut session, &mut other].map(|session| session.run("SET SESSION wsrep_sync_wait = 1"));
+        let mut follower = world.following();
+        other.run("INSERT INTO users VALUES (1, 1), (2, 1); DELETE FROM users WHERE id = 1");
+        session.run("INSERT INTO users VALUES (3, 1)");
+        agrees(&mut client, &mut other);
+        // The node is behind the other one for longer than max-lag.
+        session.run("FLUSH TABLES WITH READ LOCK");
+        other.run("INSERT INTO users VALUES (4, 1)");
+        soon(|| !beats(&mut client));
+        assert!(!has(&mut client, 4), "{}", follower.log());
+        session.run("UNLOCK TABLES");
+        agrees(&mut client, &mut other);
+        // The other node has the same log.
+        follower.end();
+        session.run("DELETE FROM users WHERE id = 2");
+        world.configure_for(&second, USERS_TABLE);
+        follower = world.following();
+        agrees(&mut client, &mut session);
+        assert!(!follower.log().contains("filling"), "{}", follower.log());
+        follower.end();
+
+        let settings = galera(free_port(), None);
+        let lone = MariaDb::start(&settings.each_ref().map(String::as_str));
+        lone.session().run(USERS);
+        world.configure_for(&lone, USERS_TABLE);
+        world.refused("set log_slave_updates = ON");
+    });
+}

@@ -339,9 +339,13 @@ impl Source for Binlog {
             let row: Vec<_> = row.into_iter().map(Option::unwrap_or_default).collect();
             match row.as_slice() {
                 [name, value] if name == "log_slave_updates" => logs_replicated = value == "ON",
-                [name, value] if name == "Slaves_running" && value != "0" && !logs_replicated => {
+                [name, value]
+                    if !logs_replicated
+                        && ((name == "Slaves_running" && value != "0") || (name == "wsrep_on" && value == "ON")) =>
+                {
                     objection.get_or_insert(
-                        "the database is a replica whose log lacks what it replicates: set log_slave_updates = ON and restart it".to_owned(),
+                        "the log lacks what the database replicates: set log_slave_updates = ON and restart it"
+                            .to_owned(),
                     );
                 }
                 // RESET MASTER begins the log anew. The stream may stay, and wait at a place that the new log has, too.
@@ -526,6 +530,11 @@ fn brand(session: &mut Session) -> Result<Brand> {
     let reply = session.texts("SELECT VERSION()")?;
     let version = reply.into_iter().flatten().next().flatten().unwrap_or_default();
     if version.contains("MariaDB") {
+        let galera = "SHOW GLOBAL VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'";
+        if !session.query(galera)?.is_empty() {
+            // COMMIT returns on another node before this one has applied the transaction. SHOW waits for that, so a heartbeat is about all nodes.
+            session.query("SET SESSION wsrep_sync_wait = 8")?;
+        }
         return Ok(Brand::MariaDb);
     }
     let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
@@ -551,7 +560,6 @@ fn object(name: &str, value: &str) -> Option<String> {
         "log_replica_updates" => (value == "ON", "set it to ON and restart MySQL"),
         "read_only" => (value == "OFF", "follow the primary instead of its replica"),
         "lower_case_table_names" => (value != "2", "the log has other names of tables than the catalogue"),
-        "wsrep_on" => (value == "OFF", "the log of a Galera cluster cannot be followed"),
         "innodb_flush_log_at_trx_commit" => (value != "0", "a crash loses commits that the log has: set it to 1"),
         _ => (true, ""),
     };
