@@ -95,6 +95,7 @@ const FORMAT_DESCRIPTION: u8 = 15;
 const XID: u8 = 16;
 const EXECUTE_LOAD_QUERY: u8 = 18;
 const TABLE_MAP: u8 = 19;
+const HEARTBEAT: u8 = 27;
 const MYSQL_GTID: u8 = 33;
 const XA_PREPARE: u8 = 38;
 const PARTIAL_UPDATE: u8 = 39;
@@ -121,9 +122,14 @@ impl Reader {
         if kind == ROTATE {
             return self.rotate(input);
         }
+        // Until the next file is there, the server tells its place in the one that a ROTATE has ended.
+        let file_of = |place: Lsn| place.0 >> OFFSET_BITS;
+        if kind == HEARTBEAT && file_of(place(&String::from_utf8_lossy(event.data()), 0)?) != file_of(self.last) {
+            return Ok(Arrival::Nothing);
+        }
         // Events that the server makes up for its replicas have no place.
         if kind != FORMAT_DESCRIPTION && header.log_pos() > 0 {
-            let (file, last) = (self.last.0 >> OFFSET_BITS, self.last.0 & ((1 << OFFSET_BITS) - 1));
+            let (file, last) = (file_of(self.last), self.last.0 & ((1 << OFFSET_BITS) - 1));
             let offset = last & !0xffff_ffff | u64::from(header.log_pos());
             // The event has only the low 32 bits.
             let offset = if offset + (1 << 31) < last { offset + (1 << 32) } else { offset };
@@ -133,7 +139,7 @@ impl Reader {
         match kind {
             // STOP, INTVAR, RAND, USER_VAR, HEARTBEAT, IGNORABLE, ROWS_QUERY, ANNOTATE_ROWS, BINLOG_CHECKPOINT, GTID_LIST,
             // START_ENCRYPTION. MySQL's: PREVIOUS_GTIDS, TRANSACTION_CONTEXT, VIEW_CHANGE, TRANSACTION_PAYLOAD, whose events follow.
-            3 | 5 | 13 | 14 | 27 | 28 | 29 | 160 | 161 | 163 | 164 | 35 | 36 | 37 | 40 => {}
+            HEARTBEAT | 3 | 5 | 13 | 14 | 28 | 29 | 160 | 161 | 163 | 164 | 35 | 36 | 37 | 40 => {}
             // After a crash, the last transaction of the file before may have no end.
             FORMAT_DESCRIPTION => self.current = None,
             GTID => {
@@ -410,9 +416,19 @@ mod tests {
         for (end, offset) in
             [(0xffff_fff0, 0xffff_fff0), (0x20, 0x1_0000_0020), (0x10, 0x1_0000_0020), (0x40, 0x1_0000_0040)]
         {
-            let arrival = take(&mut reader, &event(27, end, b"")).unwrap();
+            let arrival = take(&mut reader, &event(HEARTBEAT, end, b"x.1")).unwrap();
             assert!(matches!(arrival, Arrival::Place(at) if at == place("x.1", offset).unwrap()), "{arrival:?}");
         }
+    }
+
+    #[test]
+    fn a_place_in_a_file_that_has_ended_is_none_in_the_next() {
+        let mut reader = Reader { last: place("x.000001", 4000).unwrap(), ..Reader::default() };
+        take(&mut reader, &event(ROTATE, 5000, &[&[4, 0, 0, 0, 0, 0, 0, 0], &b"x.000002"[..]].concat())).unwrap();
+        let arrival = take(&mut reader, &event(HEARTBEAT, 5000, b"x.000001")).unwrap();
+        assert!(matches!(arrival, Arrival::Nothing), "{arrival:?}");
+        let arrival = take(&mut reader, &event(HEARTBEAT, 300, b"x.000002")).unwrap();
+        assert!(matches!(arrival, Arrival::Place(at) if at == place("x.000002", 300).unwrap()), "{arrival:?}");
     }
 
     #[test]
