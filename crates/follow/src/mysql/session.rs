@@ -17,6 +17,8 @@ use crate::server::usage;
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long [`Session::each_row`] waits for a row until it calls its caller without one.
 const ROW_TIMEOUT: Duration = Duration::from_secs(1);
+/// The number of the error that refuses an account.
+const ACCESS_DENIED: u16 = 1045;
 pub const UNANSWERED: &str = "the database does not answer";
 
 /// For the values to be the texts that the log has: times in UTC, CHAR without its padding, UTF-8. Rows that others have not committed are
@@ -175,12 +177,18 @@ impl LogStream {
     }
 }
 
-/// Returns the server's own error where there is one. The crate's has the same text again.
+/// Returns the server's own error where there is one, or the cause, whose text the crate's errors repeat; with what helps.
 fn plain(error: mysql_async::Error) -> Error {
-    match error {
-        mysql_async::Error::Server(error) => error.into(),
-        other => other.into(),
-    }
+    const DENIED: &str =
+        "the password is wrong, or the account requires TLS (`?sslmode=require` at the end of the URL)";
+    const UNKNOWN: &str =
+        "the certificate is not signed by a trusted authority (SSL_CERT_FILE names a file with its certificate)";
+    let error = match error {
+        mysql_async::Error::Server(error) if error.code == ACCESS_DENIED => return Error::from(error).context(DENIED),
+        mysql_async::Error::Server(error) => return error.into(),
+        other => Error::msg(Error::from(other).root_cause().to_string()),
+    };
+    if error.to_string().contains("UnknownIssuer") { error.context(UNKNOWN) } else { error }
 }
 
 fn to_text(value: &Value) -> Option<String> {
