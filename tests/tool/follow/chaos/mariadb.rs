@@ -8,9 +8,10 @@ use crate::follow::mariadb::{USERS, USERS_TABLE, purge, reset, semi_sync};
 use crate::follow::{Follower, World, has, soon};
 
 /// Locks between the rows of different writers would end their transactions. Held COMMITs wait until they are released.
-fn settings() -> [&'static str; 5] {
+fn settings() -> [&'static str; 6] {
     [
         "--log-slave-updates=ON",
+        "--max-binlog-size=1M",
         "--transaction-isolation=READ-COMMITTED",
         in_sql("--rpl-semi-sync-master-wait-point=AFTER_SYNC", "--plugin-load-add=semisync_source.so"),
         in_sql("--rpl-semi-sync-master-timeout=600000", "--rpl-semi-sync-source-timeout=600000"),
@@ -105,7 +106,7 @@ impl Base for MariaDb {
                 let saved = (0..run.rows.len()).map(|id| (id, session.version(id).expect("the row, if it exists")));
                 let saved: Vec<_> = saved.collect();
                 drop(alone);
-                let time = chaos.some_time(50..2000);
+                let time = chaos.some_time(50..500);
                 chaos.pause(time);
                 let alone = run.gate.write().unwrap();
                 // A follower whose position was not yet past the backup could not tell, and would leave what readers have cached since. It
@@ -131,7 +132,7 @@ impl Base for MariaDb {
                 }
                 drop(alone);
                 // The new transactions have the numbers of those that are lost.
-                let time = chaos.some_time(0..500);
+                let time = chaos.some_time(0..3000);
                 chaos.pause(time);
                 chaos.tend();
                 let _alone = run.gate.write().unwrap();
