@@ -21,9 +21,9 @@ fn settings() -> [&'static str; 6] {
 }
 
 /// The numbers of the errors that end a transaction: a deadlock, a lock that did not become free, a table that was altered since, a server
-/// that is shutting down, an interrupted statement, and a connection that was killed. The last two say that a column exists already, or
-/// not: nobody knows whether an earlier statement was executed.
-const ENDED: [u16; 8] = [1213, 1205, 1412, 1053, 1317, 1927, 1060, 1091];
+/// that is shutting down (MySQL may also say that its hook failed), an interrupted statement, and a connection that was killed. The last two
+/// say that a column exists already, or not: nobody knows whether an earlier statement was executed.
+const ENDED: [u16; 9] = [1213, 1205, 1412, 1053, 3100, 1317, 1927, 1060, 1091];
 
 impl Base for MariaDb {
     const MORE: &'static [Fault] =
