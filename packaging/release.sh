@@ -46,7 +46,8 @@ make_typescript() (
 # depend on each other.
 make_crates() {
   rm -rf "$target/package"
-  cargo package --locked --workspace --quiet
+  # `testing` is for this workspace alone.
+  cargo package --locked --workspace --exclude testing --quiet
   # It leaves no .crate files, and has nothing to compile that the line before did not.
   cargo publish --locked --workspace --dry-run --no-verify --quiet
   cp "$target"/package/*.crate "$release"
