@@ -57,7 +57,7 @@ have() {
   command -v "$1" >/dev/null 2>&1
 }
 
-# free_port FIRST: prints the first port from FIRST on on which nothing listens on 127.0.0.1.
+# free_port FIRST: prints a free port of 127.0.0.1, FIRST or the next one on which nothing listens.
 free_port() {
   local port=$1
   while (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done

@@ -673,7 +673,9 @@ fn a_node_of_galera_stands_for_all_nodes() {
         let mut client = world.server.connect();
         let (mut session, mut other) = (world.database.session(), second.session());
         // A SELECT shows what the other node has committed.
-        [&mut session, &mut other].map(|session| session.run("SET SESSION wsrep_sync_wait = 1"));
+        for session in [&mut session, &mut other] {
+            session.run("SET SESSION wsrep_sync_wait = 1");
+        }
         let mut follower = world.following();
         other.run("INSERT INTO users VALUES (1, 1), (2, 1); DELETE FROM users WHERE id = 1");
         session.run("INSERT INTO users VALUES (3, 1)");

@@ -1,5 +1,5 @@
-//! The followers of PostgreSQL, MariaDB and MySQL under disturbances: writers that know nothing of the guard, readers that check every answer, and
-//! followers, servers and connections that fail.
+//! The followers of PostgreSQL, MariaDB and MySQL under disturbances: writers that know nothing of the guard, readers that check every
+//! answer, and followers, servers and connections that fail.
 //!
 //! A run takes 8 s times `BLOOMGATE_EFFORT` (default 1): 450 is an hour. `BLOOMGATE_SEED` (default 1) determines the statements and the
 //! faults, but not their timing. A broken promise ends the run, and prints the history of the row and the last faults.
