@@ -274,8 +274,9 @@ fn move_slot(from: &Server, to: &Server) {
     for client in [&mut target, &mut source] {
         assert_eq!(client.run(&format!("CLUSTER SETSLOT {slot} NODE {}", id(to))), ok());
     }
-    let epoch = state(&mut target, "cluster_current_epoch");
-    eventually("the source to know the epoch", || state(&mut source, "cluster_current_epoch") == epoch);
+    eventually("both to know the epoch", || {
+        state(&mut source, "cluster_current_epoch") == state(&mut target, "cluster_current_epoch")
+    });
 }
 
 /// Checks that a token from before the slot left is refused after the row was changed elsewhere, and that a later one is
