@@ -17,6 +17,8 @@ while read -r program; do
   say "  $("$program" --version | cut -d ' ' -f 1-3)"
 done < <(list_servers)
 
-headline "Install the packages in a fresh Debian (bookworm)"
 architecture=$(dpkg --print-architecture)
-use_in_debian bookworm "$architecture" "$release"/*_"$architecture".deb
+for suite in bookworm trixie; do
+  headline "Install the packages in a fresh Debian ($suite)"
+  use_in_debian "$suite" "$architecture" "$release"/*_"$architecture".deb
+done
