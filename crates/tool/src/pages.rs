@@ -32,8 +32,9 @@ pub struct Completions {
 
 impl Manual {
     /// Prints the page of the tool or a subcommand, or writes all pages to a folder.
-    pub fn run(&self, mut command: Command) -> Result<()> {
+    pub fn run(&self, command: Command) -> Result<()> {
         let Some(what) = &self.what else { return page(command) };
+        let mut command = without_help(command);
         // A built subcommand has its full name and the options of every subcommand.
         command.build();
         if let Some(subcommand) = what.to_str().and_then(|name| command.find_subcommand(name)) {
@@ -44,6 +45,11 @@ impl Manual {
         }
         clap_mangen::generate_to(command, what).with_context(|| format!("cannot write to {}", what.display()))
     }
+}
+
+/// Removes the subcommand `help`, which would get a page for each command that it explains.
+fn without_help(command: Command) -> Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
 
 /// Prints the page of a command.
