@@ -41,7 +41,7 @@ fn run() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1:6379".to_owned());
     let redis = redis::Client::open(url)?;
     let mut connection = redis.get_connection().context("no Redis server (give its URL as the argument)")?;
-    let seen = Filter::new(&Client::of(redis), "seen");
+    let seen = Filter::new(&Client::of(redis), "crawled");
     seen.drop()?;
     seen.reserve(ERROR_RATE, CAPACITY, &Options::default())?;
 
@@ -75,7 +75,7 @@ fn run() -> Result<()> {
     let info = seen.info()?;
     let plural = if info.layers == 1 { "" } else { "s" };
     let remark = format!("{} layer{plural} with room for {} links", info.layers, HumanCount(info.capacity));
-    let filter_bytes = memory(&mut connection, "seen")?;
+    let filter_bytes = memory(&mut connection, "crawled")?;
     line("memory of the filter", BinaryBytes(filter_bytes), &remark);
     let set_bytes = memory_of_set(&mut connection, &links)?;
     let remark = format!("with the same links: {:.0} times the filter's", set_bytes as f64 / filter_bytes as f64);

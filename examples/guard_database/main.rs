@@ -98,7 +98,7 @@ fn run() -> Result<()> {
         println!();
     }
     write_rows(&Guard::new(&bloomgate, FILTER, GuardOptions::default())?, &file)?;
-    println!("lost       0 of the {} lookups for rows that exist, in each way", count(existing));
+    println!("lost       0 of the {} lookups for rows that exist, whichever way", count(existing));
     Ok(())
 }
 
@@ -125,7 +125,8 @@ struct Cost {
 fn compare(client: &Client, guard: &Guard, file: &Path, lookups: &[String], known: &HashSet<String>) -> Result<()> {
     let asked: HashSet<&String> = lookups.iter().collect();
     let wanted = known.iter().filter(|url| !asked.contains(url)).min().context("every page was requested")?;
-    println!("{:32}  {:<35}  {CROWD} at once for one row", "", format!("{} lookups", count(LOOKUPS)));
+    let many = format!("{} lookups by {CLIENTS} clients", count(LOOKUPS));
+    println!("{:32}  {many:<35}  {CROWD} at once for one row", "");
     println!(
         "{:32}  {:>7} {:>11} {:>7} {:>7}  {:>7} {:>11} {:>8}",
         "", "queries", "round trips", "time", "spared", "queries", "round trips", "time"
