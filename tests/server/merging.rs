@@ -130,7 +130,7 @@ fn what_cannot_be_merged_is_refused_and_nothing_has_changed() {
         client.run("SET string x");
         let before = client.run("DEBUG DIGEST");
         let changes = client.info_number("rdb_changes_since_last_save");
-        let differ = "ERR filters differ in what made them: rate, capacity, EXPANSION, HASH and SEED must be equal";
+        let differ = "ERR filters were created differently: rate, capacity, EXPANSION, HASH and SEED must be equal";
         let cannot = "ERR this filter cannot be merged: it has COUNTING, WINDOW, ROLLING or another layout";
         let wrong_type = "WRONGTYPE Operation against a key holding the wrong kind of value";
         for (keys, text) in [

@@ -170,7 +170,7 @@ fn write_filter(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("ERR this filter cannot be merged: it has COUNTING, WINDOW, ROLLING or another layout")
         }
         Error::Different => {
-            f.write_str("ERR filters differ in what made them: rate, capacity, EXPANSION, HASH and SEED must be equal")
+            f.write_str("ERR filters were created differently: rate, capacity, EXPANSION, HASH and SEED must be equal")
         }
         Error::UnionTooLarge { items, capacity } => {
             write!(f, "ERR the union would hold about {items} items, the capacity is {capacity}")
