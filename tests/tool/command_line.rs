@@ -107,6 +107,7 @@ fn every_subcommand_has_a_manual_page() {
         pages += 1;
     }
     assert!(pages > 3, "{help}");
+    assert!(!folder.path().join("bloomgate-help-load.1").exists());
 }
 
 #[test]

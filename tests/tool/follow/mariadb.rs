@@ -619,7 +619,7 @@ fn a_failover_to_a_replica_goes_on() {
         session
             .run("BEGIN; INSERT INTO users VALUES (1, 1), (2, 1); UPDATE users SET version = 3 WHERE id = 2; COMMIT");
         agrees(client, session);
-        // What has arrived is stored once more arrives.
+        // The follower stores the position of a transaction when the next one arrives.
         session.run("DELETE FROM users WHERE id = 1");
         agrees(client, session);
         follower.end();
