@@ -14,14 +14,13 @@ mod synchronous;
 mod tables;
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use postgres::Client;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 use testing::database::Database;
 use testing::{Builder, Connection, Server, eventually, integer, on_every_server};
 
@@ -35,7 +34,7 @@ fn in_both_modes(test: impl Fn(&'static str, &Path)) {
 }
 
 /// Runs a test in these modes on every server, with a follower whose heartbeat has begun, a connection to the server and a session of
-/// the database. A follower that still runs afterwards must end well.
+/// the database. The last follower must end well.
 fn followed(
     modes: &[&'static str],
     schema: &str,
@@ -48,9 +47,7 @@ fn followed(
             let mut follower = world.following();
             let (mut client, mut session) = (world.server.connect(), world.session());
             test(&mut world, &mut follower, &mut client, &mut session);
-            if follower.reader.is_some() {
-                follower.end();
-            }
+            follower.end();
         }
     });
 }
@@ -70,7 +67,7 @@ max-lag = "2s"
 
 /// Returns the permissions that the documentation asks for.
 fn permissions() -> String {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/feed.md")).unwrap();
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/feed.md")).unwrap();
     let words = page.split("```\n+").nth(1).unwrap().split("\n```").next().unwrap();
     format!("+{}", words.replace('\n', " "))
 }
@@ -134,7 +131,7 @@ impl<D: Followed> World<D> {
             self.server.port,
             self.mode
         );
-        std::fs::write(self.path(), text).unwrap();
+        fs::write(self.path(), text).unwrap();
     }
 
     fn path(&self) -> PathBuf {
@@ -175,8 +172,8 @@ fn soon(condition: impl FnMut() -> bool) {
 
 struct Follower {
     running: Running,
-    log: Arc<Mutex<String>>,
-    reader: Option<JoinHandle<()>>,
+    /// A file has each line before the follower goes on. A pipe would be read later.
+    log: NamedTempFile,
     mode: &'static str,
 }
 
@@ -190,22 +187,16 @@ impl Drop for Follower {
 
 impl Follower {
     fn start(config: &Path, input: Stdio, mode: &'static str) -> Self {
-        let mut child = command(["follow"]).arg(config).stdin(input).stderr(Stdio::piped()).spawn().unwrap();
-        let log = Arc::new(Mutex::new(String::new()));
-        let (lines, output) = (Arc::clone(&log), BufReader::new(child.stderr.take().unwrap()));
-        let reader = thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                lines.lock().unwrap().push_str(&format!("{line}\n"));
-            }
-        });
-        Self { running: Running(child), log, reader: Some(reader), mode }
+        let log = NamedTempFile::new().unwrap();
+        let child = command(["follow"]).arg(config).stdin(input).stderr(log.reopen().unwrap()).spawn().unwrap();
+        Self { running: Running(child), log, mode }
     }
 
     fn log(&self) -> String {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        String::from_utf8_lossy(&fs::read(self.log.path()).unwrap_or_default()).into_owned()
     }
 
-    /// Waits until the log contains a text. The lines arrive later than their effects.
+    /// Waits until the log contains a text.
     #[track_caller]
     fn says(&self, text: &str) {
         soon(|| self.log().contains(text));
@@ -222,12 +213,11 @@ impl Follower {
         assert_eq!(self.running.0.wait().unwrap().code(), Some(status), "{}", self.log());
     }
 
-    /// Sends SIGTERM, and expects a good end.
+    /// Sends SIGTERM, unless it has ended, and expects a good end.
     fn end(&mut self) {
-        self.signal("TERM");
-        assert!(self.running.0.wait().unwrap().success(), "{}", self.log());
-        if let Some(reader) = self.reader.take() {
-            reader.join().expect("the log is complete");
+        if self.running.0.try_wait().unwrap().is_none() {
+            self.signal("TERM");
         }
+        assert!(self.running.0.wait().unwrap().success(), "{}", self.log());
     }
 }
