@@ -12,8 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use testing::nodes::node;
-use testing::{Connection, Server, eventually, ok, on_every_server, tool};
+use testing::nodes::{meet, node};
+use testing::{Builder, Connection, Server, eventually, ok, on_every_server, tool};
 
 /// The result of a run.
 #[derive(Debug)]
@@ -212,21 +212,18 @@ pub fn url(server: &Server) -> String {
 
 /// Starts the nodes, and waits until they know each other.
 pub fn three_nodes(program: &Path) -> [Server; 3] {
-    let [one, two, three] = [(); 3].map(|()| node(program));
-    let bus = [one.1, two.1, three.1];
-    let nodes = [one, two, three].map(|(builder, _)| builder.start());
+    let [(first, bus), second, third] = [(); 3].map(|()| node(program));
+    let nodes = [first, second.0, third.0].map(Builder::start);
     let mut clients = nodes.each_ref().map(Server::connect);
     for (client, slots) in clients.iter_mut().zip(["0 5460", "5461 10922", "10923 16383"]) {
         assert_eq!(client.run(&format!("CLUSTER ADDSLOTSRANGE {slots}")), ok());
     }
-    for (node, bus) in nodes.iter().zip(bus).skip(1) {
-        assert_eq!(clients[0].run(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", node.port)), ok());
-    }
-    for client in &mut clients {
-        eventually("the nodes to know each other", || {
+    eventually("the nodes to know each other", || {
+        clients.iter_mut().skip(1).for_each(|client| meet(client, nodes[0].port, bus));
+        clients.iter_mut().all(|client| {
             let info = client.run("CLUSTER INFO").text();
             info.contains("cluster_state:ok") && info.contains("cluster_slots_ok:16384")
-        });
-    }
+        })
+    });
     nodes
 }

@@ -25,18 +25,21 @@ pub fn node(program: &Path) -> (Builder, u16) {
     (builder.line(&timeout).line(&format!("cluster-port {bus}")), bus)
 }
 
+/// Lets a node that knows no other meet one. It never repeats a request that was lost, and ignores another while one is under way.
+pub fn meet(client: &mut Connection, port: u16, bus: u16) {
+    if state(client, "cluster_known_nodes") == "1" {
+        assert_eq!(client.run(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}")), ok());
+    }
+}
+
 /// Starts two nodes that know each other. The first owns all slots; the second is configured further.
 pub fn pair(program: &Path, configure: impl FnOnce(Builder) -> Builder) -> [Server; 2] {
     let [(first, bus), (second, _)] = [node(program), node(program)];
     let servers = [first.start(), configure(second).start()];
     let [mut one, mut two] = servers.each_ref().map(Server::connect);
     assert_eq!(one.run(&format!("CLUSTER ADDSLOTSRANGE 0 {}", SLOTS - 1)), ok());
-    let meet = format!("CLUSTER MEET 127.0.0.1 {} {bus}", servers[0].port);
     eventually("the nodes to know each other", || {
-        // A server never repeats a MEET that was lost, and ignores another one while it is under way.
-        if state(&mut one, "cluster_known_nodes") == "1" {
-            assert_eq!(two.run(&meet), ok());
-        }
+        meet(&mut two, servers[0].port, bus);
         let mut equal = |name| {
             let [one, two] = [&mut one, &mut two].map(|client| state(client, name));
             (one == two).then_some(one)
@@ -55,9 +58,12 @@ pub fn add_replica(program: &Path, primary: &Server) -> Server {
     let replica = node(program).0.start();
     let bus = primary.connect().run("CONFIG GET cluster-port").elements()[1].text();
     let mut client = replica.connect();
-    assert_eq!(client.run(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", primary.port)), ok());
+    let bus = bus.parse().expect("a port");
     let line = format!("CLUSTER REPLICATE {}", id(primary));
-    eventually("the node to know its primary", || client.run(&line) == ok());
+    eventually("the node to know its primary", || {
+        meet(&mut client, primary.port, bus);
+        client.run(&line) == ok()
+    });
     eventually("the replica to be up", || client.info("role") == "slave" && client.info("master_link_status") == "up");
     replica
 }
