@@ -147,7 +147,7 @@ fn the_append_only_file_is_required() {
             return;
         }
         run(words).refused("waitaof = true needs an append-only file");
-        client.run("CONFIG SET appendonly yes");
+        client.run("CONFIG SET appendonly yes appendfsync everysec");
         let mut follower = world.following();
         world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
         soon(|| has(&mut client, 1));
