@@ -41,7 +41,7 @@ use crate::metrics::{Metrics, State};
 use crate::mysql::Binlog;
 use crate::names::counted;
 use crate::postgres::Postgres;
-use crate::store::{Stopped, Store};
+use crate::store::{Stopped, Store, Unlogged};
 
 /// The pause before another attempt after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -114,6 +114,9 @@ fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<
         match result {
             Err(error) if !error.is::<Stopped>() => {
                 has_run |= S::may_recover(&mut memory, &error);
+                if error.is::<Unlogged>() {
+                    forget_positions(config, has_run, stopping)?;
+                }
                 // Before the first success, it is the configuration that is wrong.
                 if !has_run {
                     S::abandon(config, &memory);
@@ -135,6 +138,27 @@ fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<
         }
         if stopping.load(Relaxed) {
             return Ok(());
+        }
+        thread::sleep(RETRY_INTERVAL);
+    }
+}
+
+/// Lets no follower go on at a stored position after changes that its log lacks. Another follower that is at work may have a log with all of
+/// them. A process that has followed repeats this until it has succeeded.
+fn forget_positions(config: &Config, has_run: bool, stopping: &AtomicBool) -> Result<()> {
+    let forget = || {
+        let mut store = Store::connect(config)?;
+        for keys in config.tables.iter().map(config::Table::keys) {
+            if has_run || !store.is_alive(&keys)? {
+                store.forget_position(&keys)?;
+            }
+        }
+        Ok(())
+    };
+    loop {
+        match forget() {
+            Err(error) if has_run && !stopping.load(Relaxed) => eprintln!("bloomgate: {error:#}; trying again"),
+            result => return result,
         }
         thread::sleep(RETRY_INTERVAL);
     }

@@ -53,6 +53,18 @@ impl std::fmt::Display for Stopped {
 
 impl std::error::Error for Stopped {}
 
+/// The log lacks changes, and does not show that afterwards. The filters must be filled once it has all changes again.
+#[derive(Debug)]
+pub struct Unlogged(pub String);
+
+impl std::fmt::Display for Unlogged {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unlogged {}
+
 /// How long the server waits for its replicas or its disk until it replies. The follower gives signs of life in between.
 const PATIENCE: &str = "500";
 
@@ -135,10 +147,10 @@ impl Store {
         Ok((position, exists))
     }
 
-    /// Deletes the stored position. No other follower can store it again.
+    /// Deletes the stored position and the heartbeat. No other follower can store them again.
     pub fn forget_position(&mut self, keys: &Keys) -> Result<()> {
         self.begin_epoch(keys)?;
-        self.server.ask(cmd("DEL").arg(&keys.position), &keys.position).map(drop)
+        self.server.ask(cmd("DEL").arg(&keys.position).arg(&keys.feed), &keys.position).map(drop)
     }
 
     /// Whether a follower is at work.

@@ -77,10 +77,12 @@ impl MariaDb {
         self.stop_and(&[]);
     }
 
-    /// Restarts the server with more settings.
+    /// Restarts the server with more settings, which hold until the next restart.
     pub fn restart_with(&mut self, settings: impl IntoIterator<Item = String>) {
+        let own = self.settings.len();
         self.settings.extend(settings);
         self.restart();
+        self.settings.truncate(own);
     }
 
     /// Lets the server end by itself, and starts it again.
@@ -296,6 +298,8 @@ impl Session {
                     rows.into_iter().map(|row| row.unwrap().into_iter().map(text).collect::<Vec<_>>().join("\t")),
                 );
             }
+            // An error of a later statement leaves nothing to collect.
+            result.drop_result().await?;
             Ok(lines)
         })
     }

@@ -471,6 +471,43 @@ fn changes_that_the_log_lacks_fill_the_filter_again() {
 }
 
 #[test]
+fn a_time_without_the_log_fills_the_filter_again() {
+    followed(&[], USERS_TABLE, |world, follower, client, session| {
+        for (id, setting, reason, is_at_work) in [
+            (10, "--skip-log-bin", "log_bin is OFF", true),
+            (20, "--binlog-ignore-db=shop", "leaves out the database shop", true),
+            (30, "--skip-log-bin", "log_bin is OFF", false),
+        ] {
+            session.run(&format!("INSERT INTO users VALUES ({id}, 1), ({}, 1)", id + 1));
+            agrees(client, session);
+            if !is_at_work {
+                follower.end();
+                // Its last sign of life lasts for some seconds.
+                client.run("DEL {users}:feed:alive");
+            }
+            world.database.restart_with([setting.to_owned()]);
+            if is_at_work {
+                follower.says(reason);
+                soon(|| !beats(client));
+            } else {
+                world.refused(reason);
+            }
+            *session = world.database.session();
+            session.run(&format!("DELETE FROM users WHERE id = {id}; INSERT INTO users VALUES ({}, 1)", id + 2));
+            client.run(&format!("SET {{users}}:{id} old"));
+            world.database.restart();
+            *session = world.database.session();
+            session.run(&format!("INSERT INTO users VALUES ({}, 1)", id + 3));
+            if !is_at_work {
+                *follower = world.follow();
+            }
+            agrees(client, session);
+            assert_eq!(client.run(&format!("GET {{users}}:{id}")), nil(2));
+        }
+    });
+}
+
+#[test]
 fn what_cannot_be_followed_is_refused() {
     on_every_server(|program| {
         let world = World::on_mariadb(Server::with(program), &[], USERS, USERS_TABLE);

@@ -28,7 +28,7 @@ use crate::fill::BATCH;
 use crate::follower::{Followed, Follower, Source, WAIT};
 use crate::log::Lsn;
 use crate::metrics::{Metrics, State};
-use crate::store::{Position, Store};
+use crate::store::{Position, Store, Unlogged};
 use crate::table::{Arrived, Step, Table, Transaction, templates};
 use crate::template::Field;
 
@@ -343,34 +343,35 @@ impl Source for Binlog {
                     if !logs_replicated
                         && ((name == "Slaves_running" && value != "0") || (name == "wsrep_on" && value == "ON")) =>
                 {
-                    objection.get_or_insert(
-                        "the log lacks what the database replicates: set log_slave_updates = ON and restart it"
-                            .to_owned(),
-                    );
+                    let reason =
+                        "the log lacks what the database replicates: set log_slave_updates = ON and restart it";
+                    return Err(Unlogged(reason.to_owned()).into());
                 }
                 // RESET MASTER begins the log anew. The stream may stay, and wait at a place that the new log has, too.
                 [name, value] if name == "Com_reset" => {
                     ensure!(self.resets.get_or_insert(value.clone()) == value, "the log was reset");
                 }
-                [name, value] => objection = objection.or(object(name, value)),
+                [name, value] => match object(name, value) {
+                    Some(reason) if matches!(name.as_str(), "log_bin" | "log_replica_updates") => {
+                        return Err(Unlogged(reason).into());
+                    }
+                    reason => objection = objection.or(reason),
+                },
                 [file, offset, done, ignored, ..] => {
                     end = Some(place(file, offset.parse()?)?);
-                    let schemas = || self.reader.tables.iter().map(|table| table.schema.as_str());
+                    let mut schemas = self.reader.tables.iter().map(|table| table.schema.as_str());
                     let contains = |list: &str, schema: &str| list.split(',').any(|name| name == schema);
                     let is_left_out =
                         |schema: &&str| contains(ignored, schema) || (!done.is_empty() && !contains(done, schema));
-                    objection = objection.or(schemas().find(is_left_out).map(|schema| {
-                        format!("the log leaves out the database {schema}: change binlog_do_db or binlog_ignore_db")
-                    }));
+                    if let Some(schema) = schemas.find(is_left_out) {
+                        let remedy = "change binlog_do_db or binlog_ignore_db";
+                        return Err(Unlogged(format!("the log leaves out the database {schema}: {remedy}")).into());
+                    }
                 }
                 _ => {}
             }
         }
-        let end = match end {
-            Some(end) => end,
-            None => bail!(objection.unwrap_or_else(|| "the database has no binary log".to_owned())),
-        };
-        Ok((end, objection))
+        Ok((end.context("the database has no binary log")?, objection))
     }
 
     fn is_closed(&self) -> bool {

@@ -86,6 +86,8 @@ impl Session {
             while !result.is_empty() {
                 rows.extend(result.collect::<Row>().await?);
             }
+            // An error of a later statement leaves nothing to collect.
+            result.drop_result().await?;
             Ok(rows)
         })?;
         Ok(rows.into_iter().map(Row::unwrap).collect())
