@@ -235,7 +235,7 @@ impl Reader {
                 }));
             }
             Statement::Unknown => {
-                let verb: String = text.trim_start().chars().take_while(char::is_ascii_alphabetic).collect();
+                let verb = text.split_whitespace().next().unwrap_or_default();
                 self.lose(&format!("{verb} by connection {connection} in the database {schema}"));
             }
         }

@@ -61,6 +61,7 @@ const WITHOUT_ROWS: [&str; 14] = [
 /// Parses a statement as far as it must be.
 pub fn parse(text: &str) -> Statement<'_> {
     let text = skip_comments(text);
+    let text = executed(text).unwrap_or(text);
     let (verb, rest) = word(text);
     let (object, after) = word(rest);
     let (verb, object) = (verb.to_ascii_uppercase(), object.to_ascii_uppercase());
@@ -127,6 +128,13 @@ fn word(text: &str) -> (&str, &str) {
     (word, skip_comments(rest))
 }
 
+/// Returns the statement that is in a comment for other servers, if that is all of the text.
+fn executed(text: &str) -> Option<&str> {
+    let text = text.strip_prefix("/*!").or_else(|| text.strip_prefix("/*M!"))?.trim_end().strip_suffix("*/")?;
+    let text = text.trim_start_matches(|version: char| version.is_ascii_digit()).trim();
+    (!text.contains("*/")).then_some(text)
+}
+
 fn skip_comments(mut text: &str) -> &str {
     loop {
         text = text.trim_start();
@@ -172,7 +180,10 @@ mod tests {
             ("DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `t`", Statement::Definition),
             ("SET STATEMENT max_statement_time = 1 FOR DELETE FROM users", Statement::Unknown),
             ("INSERT INTO other VALUES (1)", Statement::Unknown),
-            ("/*!40000 ALTER TABLE users DISABLE KEYS */", Statement::Unknown),
+            ("/*!40000 ALTER TABLE users DISABLE KEYS */", Statement::Definition),
+            ("/*M!100100 COMMIT */", Statement::Commit),
+            ("/*!99999 BEGIN */ DELETE FROM users /* */", Statement::Unknown),
+            ("/*!40000 DELETE FROM users */", Statement::Unknown),
             ("WITH x AS (SELECT 1) DELETE FROM users", Statement::Unknown),
             ("", Statement::Unknown),
         ] {
