@@ -203,7 +203,7 @@ impl Config {
     pub fn log(&self) -> Log<'_> {
         match &self.source {
             Some(source) => Log::Json(source),
-            None if self.database.starts_with("mysql://") => Log::Binlog,
+            None if ["mysql://", "mariadb://"].iter().any(|scheme| self.database.starts_with(scheme)) => Log::Binlog,
             None => Log::Postgres,
         }
     }

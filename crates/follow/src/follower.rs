@@ -205,6 +205,14 @@ impl Followed {
         Position { origin: origin(source.system(), self), place: source.text_of(place), last }
     }
 
+    /// Forgets the definition for which the filter was filled, and says so.
+    pub(super) fn forget_definition(&mut self) {
+        if !self.definition.is_empty() {
+            eprintln!("bloomgate: {} was altered: filling {} again", self.config.name, self.config.filter);
+            self.definition.clear();
+        }
+    }
+
     /// Executes commands that change the filter. Fails if it is missing, unless that is known.
     pub(super) fn write(&self, store: &mut Store, commands: &[Cmd]) -> Result<()> {
         let replies = store.transact(&self.keys, self.epoch, commands)?;
@@ -351,7 +359,7 @@ impl<S: Source> Follower<S> {
             eprintln!("bloomgate: filling {} from {}: {reason}", table.config.filter, table.config.name);
             S::fill_again(self, index, end)?;
             if self.mode == Mode::Synchronous {
-                self.distrust(index)?;
+                self.table(index)?.definition.clear();
             }
         }
         self.continue_from_positions()?;
@@ -388,7 +396,7 @@ impl<S: Source> Follower<S> {
             (Some(_), Err(reason)) => Some(reason),
             (Some(stored), _) if stored.origin != origin => Some("the table or its configuration was altered"),
             (Some(stored), Ok(place)) => {
-                eprintln!("bloomgate: {} continues at {}", table.config.name, stored.place);
+                eprintln!("bloomgate: {} continues at {}", table.config.name, stored.shown());
                 report_inexact(table);
                 (table.position, table.mark) = (place, stored.last);
                 None

@@ -100,7 +100,7 @@ impl<S: Source> Follower<S> {
     /// with the position stored now.
     pub(super) fn distrust(&mut self, index: usize) -> Result<()> {
         self.beat.pending = None;
-        self.table(index)?.definition.clear();
+        self.table(index)?.forget_definition();
         Ok(())
     }
 
@@ -114,12 +114,9 @@ impl<S: Source> Follower<S> {
             if is_known {
                 continue;
             }
-            if table.altered.is_none() && !table.definition.is_empty() {
-                eprintln!("bloomgate: {} was altered: filling {} again", table.config.name, table.config.filter);
-            }
             table.altered = Some(Altered { end, definition });
             self.store.transact(&table.keys, table.epoch, &[cmd("DEL").arg(&table.keys.feed).to_owned()])?;
-            table.definition.clear();
+            table.forget_definition();
             self.beat.pending = None;
         }
         Ok(())

@@ -67,7 +67,9 @@ Readers ask BF.FETCH {users} ID {users}:ID WHILE {users}:feed, and in synchronou
 UNLESS {users}:feed:open. The role needs REPLICATION, and SELECT on
 the tables; the database needs wal_level = logical and
   CREATE PUBLICATION bloomgate FOR TABLE public.users
-With database = \"mysql://gate@db/shop\" and MYSQL_PWD, the log of MariaDB or MySQL is followed.";
+With database = \"mysql://gate@db/shop\" and MYSQL_PWD, the log of MariaDB or MySQL is followed.
+The account needs REPLICATION SLAVE, BINLOG MONITOR (in MySQL REPLICATION CLIENT), and SELECT on
+the tables; MariaDB needs log_bin and binlog_format = ROW, MySQL gtid_mode = ON.";
 
 /// Keep filters and cached values up to date from the log of PostgreSQL, MariaDB or MySQL, or from JSON changes
 #[derive(clap::Args)]
@@ -180,7 +182,7 @@ fn print_status(config: &Config) -> Result<()> {
         };
         let (position, exists) = store.state(&keys)?;
         let filter = if exists { "" } else { ", which is missing" };
-        let position = position.map_or("no position".to_owned(), |position| format!("at {}", position.place));
+        let position = position.map_or("no position".to_owned(), |position| format!("at {}", position.shown()));
         let open = counted(store.open_keys(&keys)?, "open key");
         println!("{} in the filter {}{filter}: {age}, {position}, {open}", table.name, table.filter);
     }

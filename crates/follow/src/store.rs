@@ -9,7 +9,7 @@ use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
 use crate::config::{Config, Keys, Table as TableConfig};
 use crate::journal::Journal;
 use crate::log::Mark;
-use crate::server::{Lost, Options, Server};
+use crate::server::{Lost, Options, Server, no_module};
 use crate::table::Table;
 
 /// How long a follower counts as alive after its last sign.
@@ -35,7 +35,7 @@ pub struct Replaced;
 
 impl std::fmt::Display for Replaced {
     fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
-        formatter.write_str("another follower took over")
+        formatter.write_str("another follower of the filter took over, or the server has lost its data")
     }
 }
 
@@ -86,6 +86,7 @@ impl Store {
         for node in server.nodes() {
             let info: String = from_redis_value(server.ask_node(&node, &cmd("INFO"))?)?;
             let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            ensure!(info.contains("module:name=bf,"), no_module(&node));
             let policy = field("maxmemory_policy").unwrap_or_default();
             ensure!(
                 !policy.starts_with("allkeys"),
@@ -277,6 +278,16 @@ impl Position {
             None => (rest, Mark::nameless(place.parse().ok()?)),
         };
         Some(Self { origin: origin.to_owned(), place: place.to_owned(), last })
+    }
+
+    /// Returns the place for people: of MariaDB and MySQL, the last transaction's GTID.
+    pub fn shown(&self) -> &str {
+        let parts: Vec<_> = self.place.split(';').collect();
+        match parts.as_slice() {
+            [_, gtid, _, _] => gtid,
+            _ if self.place.is_empty() => "the beginning",
+            _ => &self.place,
+        }
     }
 
     /// Returns the command that stores it.

@@ -475,7 +475,7 @@ fn the_second_follower_takes_over() {
         second.says("shop.users begins");
         world.add(client, &change(world.format, "insert", 1, now_seconds()));
         first.ends_with(1);
-        first.says("another follower took over");
+        first.says("another follower of the filter took over");
         soon(|| has(client, 1) && beats(client));
         second.end();
     });

@@ -543,7 +543,32 @@ fn what_cannot_be_followed_is_refused() {
                 "ALTER TABLE users MODIFY id bigint",
             ),
             ("RENAME TABLE users TO others", "there is no table users", "RENAME TABLE others TO users"),
-            ("REVOKE SELECT ON shop.* FROM gate@'127.0.0.1'", "denied", "GRANT SELECT ON shop.* TO gate@'127.0.0.1'"),
+            (
+                "CREATE VIEW seen AS SELECT * FROM users; RENAME TABLE users TO others, seen TO users",
+                "but view",
+                "DROP VIEW users; RENAME TABLE others TO users",
+            ),
+            (
+                "REVOKE SELECT ON shop.* FROM gate@'127.0.0.1'",
+                "needs GRANT SELECT on the tables",
+                "GRANT SELECT ON shop.* TO gate@'127.0.0.1'",
+            ),
+            (
+                "REVOKE REPLICATION SLAVE ON *.* FROM gate@'127.0.0.1'",
+                "needs GRANT REPLICATION SLAVE ON *.*",
+                "GRANT REPLICATION SLAVE ON *.* TO gate@'127.0.0.1'",
+            ),
+            (
+                in_sql(
+                    "REVOKE BINLOG MONITOR ON *.* FROM gate@'127.0.0.1'",
+                    "REVOKE REPLICATION CLIENT ON *.* FROM gate@'127.0.0.1'",
+                ),
+                in_sql("needs GRANT BINLOG MONITOR ON *.*", "needs GRANT REPLICATION CLIENT ON *.*"),
+                in_sql(
+                    "GRANT BINLOG MONITOR ON *.* TO gate@'127.0.0.1'",
+                    "GRANT REPLICATION CLIENT ON *.* TO gate@'127.0.0.1'",
+                ),
+            ),
         ] {
             session.run(setup);
             world.refused(part);

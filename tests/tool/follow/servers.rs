@@ -61,7 +61,7 @@ fn follow_both(world: &World, mut call: impl FnMut(&str, &str) -> Reply) {
     let epoch = call("{members}", "GET {members}:feed:epoch");
     call("{members}", "DEL {members}:feed:epoch");
     session.batch_execute("INSERT INTO members VALUES (4, 4)").unwrap();
-    follower.says("another follower took over; trying again");
+    follower.says("the server has lost its data; trying again");
     soon(|| call("{members}", "BF.EXISTS {members} 4/4") == integer(1));
     assert_ne!(call("{members}", "GET {members}:feed:epoch"), epoch, "no epoch comes again");
     follower.end();

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::binlog::Columns;
 use super::rows::Kind;
-use super::session::Session;
+use super::session::{Session, naming_right};
 use crate::config;
 use crate::table::{Facts, Table, templates};
 use crate::template::{Column, Texts};
@@ -83,7 +83,11 @@ fn entry(session: &mut Session, config: &config::Table, default: &str) -> Result
         Described { name, data_type, column_type, charset, collation: next(), is_key: next() == "PRI", extra: next() }
     };
     let columns = rows.into_iter().map(describe).collect();
-    let created = session.texts(&format!("SHOW CREATE TABLE `{schema}`.`{name}`"))?;
+    if kind != "BASE TABLE" {
+        return Ok(Some(Entry { schema, name, kind, engine, columns, references: Vec::new() }));
+    }
+    let created = session.texts(&format!("SHOW CREATE TABLE `{schema}`.`{name}`"));
+    let created = created.map_err(|error| naming_right(error, &format!("SELECT ON {schema}.{name}")))?;
     let text = created.into_iter().next().and_then(|row| row.into_iter().nth(1).flatten()).unwrap_or_default();
     let is_reference = |line: &&str| line.trim_start().starts_with("CONSTRAINT") && line.contains(" FOREIGN KEY ");
     let references = text.lines().filter(is_reference).map(|line| line.trim().to_owned()).collect();
@@ -92,7 +96,9 @@ fn entry(session: &mut Session, config: &config::Table, default: &str) -> Result
 
 /// Describes a table for the follower and for the log.
 pub fn describe(session: &mut Session, config: &config::Table, default: &str) -> Result<(Table, Columns)> {
-    let entry = entry(session, config, default)?.with_context(|| format!("there is no table {}", config.name))?;
+    let entry = entry(session, config, default)?.with_context(|| {
+        format!("there is no table {0}, or it is being altered, or the account needs GRANT SELECT ON {0}", config.name)
+    })?;
     let (name, definition) = (&config.name, entry.definition(config));
     let Entry { schema, name: table_name, kind, engine, .. } = &entry;
     ensure!(kind != "SYSTEM VERSIONED", "{name} has system versioning, whose log also has the rows of its history");
@@ -130,7 +136,9 @@ pub fn describe(session: &mut Session, config: &config::Table, default: &str) ->
     }
     // Without the permission to read all columns, the catalogue does not show them.
     let from = format!("`{schema}`.`{table_name}`");
-    session.query(&format!("SELECT * FROM {from} LIMIT 0")).with_context(|| format!("cannot read {name}"))?;
+    let read = session.query(&format!("SELECT * FROM {from} LIMIT 0"));
+    let read = read.map_err(|error| naming_right(error, &format!("SELECT ON {schema}.{table_name}")));
+    read.with_context(|| format!("cannot read {name}"))?;
     let full_name = (schema.clone(), table_name.clone());
     let id = format!("{schema}.{table_name}");
     let table = Table::new(config, (id, full_name, from, definition), (columns, &facts), true)?;

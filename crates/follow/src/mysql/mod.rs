@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, bail, ensure};
 use bytes::Bytes;
-use mysql_async::{Opts, ServerError, Value};
+use mysql_async::{Opts, Value};
 
 use self::binlog::{Arrival, Columns, Reader, bytes_between, place};
 use self::gtid::{Gtid, Gtids};
-use self::session::{LogStream, Session, TIMEOUT, UNANSWERED};
+use self::session::{LogStream, Session, TIMEOUT, UNANSWERED, naming_right, number};
 use crate::config::{self, Config, Mode};
 use crate::fill::BATCH;
 use crate::follower::{Followed, Follower, Source, WAIT};
@@ -329,11 +329,12 @@ impl Source for Binlog {
     }
 
     fn look(&mut self, _: Mode) -> Result<(Lsn, Option<String>)> {
-        let status = match self.brand {
-            Brand::MariaDb => "SHOW MASTER STATUS",
-            Brand::MySql => "SHOW BINARY LOG STATUS",
+        let (status, right) = match self.brand {
+            Brand::MariaDb => ("SHOW MASTER STATUS", "BINLOG MONITOR ON *.*"),
+            Brand::MySql => ("SHOW BINARY LOG STATUS", "REPLICATION CLIENT ON *.*"),
         };
-        let rows = self.session.texts(&format!("{VARIABLES}; {status}"))?;
+        let rows = self.session.texts(&format!("{VARIABLES}; {status}"));
+        let rows = rows.map_err(|error| naming_right(error, right))?;
         let (mut objection, mut end, mut logs_replicated) = (None, None, true);
         for row in rows {
             let row: Vec<_> = row.into_iter().map(Option::unwrap_or_default).collect();
@@ -565,9 +566,4 @@ fn object(name: &str, value: &str) -> Option<String> {
         _ => (true, ""),
     };
     (!is_right).then(|| format!("the database's {name} is {value}: {remedy}"))
-}
-
-/// Returns the number of an error of the server.
-fn number(error: &Error) -> Option<u16> {
-    error.chain().find_map(|cause| cause.downcast_ref::<ServerError>()).map(|error| error.code)
 }

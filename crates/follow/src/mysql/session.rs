@@ -7,7 +7,7 @@ use anyhow::{Context, Error, Result, bail};
 use futures_util::StreamExt;
 use mysql_async::binlog::events::Event;
 use mysql_async::prelude::Queryable;
-use mysql_async::{BinlogStream, BinlogStreamRequest, Conn, Opts, OptsBuilder, Row, Sid, SslOpts, Value};
+use mysql_async::{BinlogStream, BinlogStreamRequest, Conn, Opts, OptsBuilder, Row, ServerError, Sid, SslOpts, Value};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
@@ -19,6 +19,9 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 const ROW_TIMEOUT: Duration = Duration::from_secs(1);
 /// The number of the error that refuses an account.
 const ACCESS_DENIED: u16 = 1045;
+const DENIED: &str = "the password is wrong, or the account requires TLS (`?sslmode=require` at the end of the URL)";
+/// The numbers of the errors for a missing right: in a database, on a table, on a column, for a statement.
+const RIGHT_MISSING: [u16; 5] = [1044, ACCESS_DENIED, 1142, 1143, 1227];
 pub const UNANSWERED: &str = "the database does not answer";
 
 /// For the values to be the texts that the log has: times in UTC, CHAR without its padding, UTF-8. Rows that others have not committed are
@@ -36,7 +39,8 @@ pub fn parse(url: &str) -> Result<Opts> {
         Some((address, "sslmode=require")) => (address, true),
         Some(_) => return Err(invalid()),
     };
-    let opts = Opts::from_url(address).map_err(|_| invalid())?;
+    let address = address.replacen("mariadb://", "mysql://", 1);
+    let opts = Opts::from_url(&address).map_err(|_| invalid())?;
     if opts.user().is_none_or(str::is_empty) || opts.db_name().is_none_or(str::is_empty) {
         return Err(invalid());
     }
@@ -74,7 +78,11 @@ impl Session {
     pub fn connect(options: &Opts) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let connection = runtime.block_on(async { timeout(TIMEOUT, Conn::new(options.clone())).await });
-        let connection = connection.context(UNANSWERED)?.map_err(plain).context("cannot reach the database")?;
+        let connection = connection.context(UNANSWERED)?.map_err(plain).map_err(|error| match number(&error) {
+            Some(ACCESS_DENIED) => error.context(DENIED),
+            _ => naming_right(error, "SELECT on the tables"),
+        });
+        let connection = connection.context("cannot reach the database")?;
         Ok(Self { runtime, connection: Some(connection), is_dark: false })
     }
 
@@ -141,7 +149,9 @@ impl Session {
             request = request.with_gtid().with_gtid_set(sources);
         }
         let stream = self.runtime.block_on(async { timeout(TIMEOUT, connection.get_binlog_stream(request)).await });
-        let stream = stream.context(UNANSWERED)?.map_err(plain).context("the database does not send its log")?;
+        let stream = stream.context(UNANSWERED)?.map_err(plain);
+        let stream = stream.map_err(|error| naming_right(error, "REPLICATION SLAVE ON *.*"));
+        let stream = stream.context("the database does not send its log")?;
         Ok(LogStream { runtime: self.runtime, stream })
     }
 
@@ -179,14 +189,24 @@ impl LogStream {
     }
 }
 
+/// Returns the number of an error of the server.
+pub fn number(error: &Error) -> Option<u16> {
+    error.chain().find_map(|cause| cause.downcast_ref::<ServerError>()).map(|error| error.code)
+}
+
+/// Adds to an error for a missing right what the account needs.
+pub fn naming_right(error: Error, right: &str) -> Error {
+    match number(&error) {
+        Some(number) if RIGHT_MISSING.contains(&number) => error.context(format!("the account needs GRANT {right}")),
+        _ => error,
+    }
+}
+
 /// Returns the server's own error where there is one, or the cause, whose text the crate's errors repeat; with what helps.
 fn plain(error: mysql_async::Error) -> Error {
-    const DENIED: &str =
-        "the password is wrong, or the account requires TLS (`?sslmode=require` at the end of the URL)";
     const UNKNOWN: &str =
         "the certificate is not signed by a trusted authority (SSL_CERT_FILE names a file with its certificate)";
     let error = match error {
-        mysql_async::Error::Server(error) if error.code == ACCESS_DENIED => return Error::from(error).context(DENIED),
         mysql_async::Error::Server(error) => return error.into(),
         other => Error::msg(Error::from(other).root_cause().to_string()),
     };
