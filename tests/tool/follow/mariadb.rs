@@ -679,7 +679,7 @@ fn a_failover_to_a_replica_goes_on() {
         session
             .run("BEGIN; INSERT INTO users VALUES (1, 1), (2, 1); UPDATE users SET version = 3 WHERE id = 2; COMMIT");
         agrees(client, session);
-        // The follower stores the position of a transaction when the next one arrives.
+        // After a fill that has seen them, the follower has no transaction after which it could go on.
         session.run("DELETE FROM users WHERE id = 1");
         agrees(client, session);
         follower.end();
