@@ -77,11 +77,11 @@ impl MariaDb {
         self.stop_and(&[]);
     }
 
-    /// Restarts the server with more settings, which hold until the next restart.
+    /// Lets the server end by itself, and starts it with more settings, which hold until the next restart.
     pub fn restart_with(&mut self, settings: impl IntoIterator<Item = String>) {
         let own = self.settings.len();
         self.settings.extend(settings);
-        self.restart();
+        self.shut_down_and_restart();
         self.settings.truncate(own);
     }
 

@@ -1,7 +1,7 @@
 //! MariaDB in a run. With `BLOOMGATE_MYSQL`, MySQL.
 
-use testing::Builder;
 use testing::mariadb::{self, MariaDb, in_sql};
+use testing::{Builder, integer};
 
 use crate::follow::chaos::{Base, Chaos, Failure, Fault, MAX_LAG, Mode, Session};
 use crate::follow::mariadb::{USERS, USERS_TABLE, purge, reset, semi_sync};
@@ -27,7 +27,7 @@ const ENDED: [u16; 9] = [1213, 1205, 1412, 1053, 3100, 1317, 1927, 1060, 1091];
 
 impl Base for MariaDb {
     const MORE: &'static [Fault] =
-        &[Fault::StopDatabase, Fault::PurgeLog, Fault::ResetLog, Fault::FailOver, Fault::Restore];
+        &[Fault::StopDatabase, Fault::PurgeLog, Fault::ResetLog, Fault::LoseLog, Fault::FailOver, Fault::Restore];
     type Session = mariadb::Session;
 
     fn name() -> &'static str {
@@ -85,6 +85,21 @@ impl Base for MariaDb {
                 let time = chaos.some_time(0..500);
                 chaos.pause(time);
                 chaos.tend();
+            }
+            Fault::LoseLog => {
+                chaos.world.database.restart_with(["--skip-log-bin".to_owned()]);
+                let mut client = chaos.world.server.connect();
+                soon(|| {
+                    chaos.tend();
+                    let sees = |follower: &Follower| {
+                        follower.log().lines().last().is_some_and(|line| line.contains("log_bin is OFF"))
+                    };
+                    // Without the second, a fill may have deleted the position, and store it yet.
+                    client.run("EXISTS {users}:feed:position") == integer(0) && chaos.followers.iter().any(sees)
+                });
+                let time = chaos.some_time(0..1000);
+                chaos.pause(time);
+                chaos.world.database.restart();
             }
             Fault::FailOver => {
                 let gate = &chaos.run.gate;

@@ -306,6 +306,8 @@ enum Fault {
     PurgeLog,
     /// The log begins anew, with the numbers that its transactions had.
     ResetLog,
+    /// The database runs without its log until a follower has seen that, and a little longer.
+    LoseLog,
     /// A replica that has every COMMIT replaces the database.
     FailOver,
     /// A backup replaces the database, and its last COMMITs are lost.
