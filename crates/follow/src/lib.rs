@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::config::{Config, Log, Mode};
@@ -41,7 +41,7 @@ use crate::metrics::{Metrics, State};
 use crate::mysql::Binlog;
 use crate::names::counted;
 use crate::postgres::Postgres;
-use crate::store::{Stopped, Store, Unlogged};
+use crate::store::{ALIVE, Stopped, Store, Unlogged};
 
 /// The pause before another attempt after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -107,17 +107,26 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<Metrics>) -> Result<()> {
     let (mut has_run, mut memory) = (false, S::Memory::default());
+    // Whether the stored positions may be those of this process.
+    let mut is_owner = false;
     loop {
         metrics.enter(State::Connecting);
         let result = Follower::<S>::start(config, &mut memory, stopping, metrics).and_then(|mut follower| {
-            has_run = true;
+            (has_run, is_owner) = (true, true);
             follower.run()
         });
         match result {
             Err(error) if !error.is::<Stopped>() => {
                 has_run |= S::may_recover(&mut memory, &error);
                 if error.is::<Unlogged>() {
-                    forget_positions(config, has_run, stopping)?;
+                    while let Err(fault) = forget_positions(config, is_owner) {
+                        if !has_run || stopping.load(Relaxed) {
+                            return Err(fault.context(error.to_string()));
+                        }
+                        eprintln!("bloomgate: {error:#}; {fault:#}; trying again");
+                        thread::sleep(RETRY_INTERVAL);
+                    }
+                    is_owner = false;
                 }
                 // Before the first success, it is the configuration that is wrong.
                 if !has_run {
@@ -145,25 +154,22 @@ fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<
     }
 }
 
-/// Lets no follower go on at a stored position after changes that its log lacks. Another follower that is at work may have a log with all of
-/// them. A process that has followed repeats this until it has succeeded.
-fn forget_positions(config: &Config, has_run: bool, stopping: &AtomicBool) -> Result<()> {
-    let forget = || {
-        let mut store = Store::connect(config)?;
-        for keys in config.tables.iter().map(config::Table::keys) {
-            if has_run || !store.is_alive(&keys)? {
-                store.forget_position(&keys)?;
-            }
+/// Lets no follower go on at a stored position after changes that its log lacks. Another one that is at work may have a log with all of them.
+fn forget_positions(config: &Config, is_owner: bool) -> Result<()> {
+    let mut store = Store::connect(config)?;
+    let first = config.tables.first().context("a table")?.keys();
+    if !is_owner && store.is_alive(&first)? {
+        // It may be the last sign of one that has ended.
+        thread::sleep(ALIVE);
+        if store.is_alive(&first)? {
+            return Ok(());
         }
-        Ok(())
-    };
-    loop {
-        match forget() {
-            Err(error) if has_run && !stopping.load(Relaxed) => eprintln!("bloomgate: {error:#}; trying again"),
-            result => return result,
-        }
-        thread::sleep(RETRY_INTERVAL);
     }
+    for keys in config.tables.iter().map(config::Table::keys) {
+        store.forget_position(&keys)?;
+        ensure!(store.is_durable(&keys)?, "waiting for the server's replicas or its append-only file");
+    }
+    Ok(())
 }
 
 // `--status`: the state of a follower, as the database and the server show it. The follower itself may have ended.

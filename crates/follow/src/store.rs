@@ -13,7 +13,7 @@ use crate::server::{Lost, Options, Server, no_module};
 use crate::table::Table;
 
 /// How long a follower counts as alive after its last sign.
-const ALIVE: Duration = Duration::from_secs(5);
+pub const ALIVE: Duration = Duration::from_secs(5);
 
 /// How long the server has to answer. After that, the connection counts as lost.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -131,10 +131,9 @@ impl Store {
         Ok(true)
     }
 
-    /// Makes this follower the one that may write. Returns its epoch: a random number, because a counter would repeat itself after a
-    /// server has lost it. The followers of 0.2.0 increment it, so it is not near the largest integer.
+    /// Makes this follower the one that may write. Returns its epoch.
     pub fn begin_epoch(&mut self, keys: &Keys) -> Result<u64> {
-        let epoch = getrandom::u64().map_err(|error| anyhow!("no random number: {error}"))? >> 2;
+        let epoch = new_epoch()?;
         self.server.ask(cmd("SET").arg(&keys.epoch).arg(epoch), &keys.epoch)?;
         Ok(epoch)
     }
@@ -150,8 +149,10 @@ impl Store {
 
     /// Deletes the stored position and the heartbeat. No other follower can store them again.
     pub fn forget_position(&mut self, keys: &Keys) -> Result<()> {
-        self.begin_epoch(keys)?;
-        self.server.ask(cmd("DEL").arg(&keys.position).arg(&keys.feed), &keys.position).map(drop)
+        let mut forget = Pipeline::new();
+        forget.cmd("MULTI").cmd("SET").arg(&keys.epoch).arg(new_epoch()?);
+        forget.cmd("DEL").arg(&keys.position).arg(&keys.feed).cmd("EXEC");
+        self.send(&forget, &keys.epoch).map(drop)
     }
 
     /// Whether a follower is at work.
@@ -263,6 +264,12 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// Returns a random epoch: a counter would repeat itself after a server has lost it. The followers of 0.2.0 increment it, so it is not near the
+/// largest integer.
+fn new_epoch() -> Result<u64> {
+    Ok(getrandom::u64().map_err(|error| anyhow!("no random number: {error}"))? >> 2)
 }
 
 const NO_REPLY: &str = "the server sent no reply";
