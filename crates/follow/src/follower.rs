@@ -205,10 +205,10 @@ impl Followed {
         Position { origin: origin(source.system(), self), place: source.text_of(place), last }
     }
 
-    /// Forgets the definition for which the filter was filled, and says so.
-    pub(super) fn forget_definition(&mut self) {
+    /// Forgets the definition for which the filter was filled, and says that the table was altered, or may have been.
+    pub(super) fn forget_definition(&mut self, verb: &str) {
         if !self.definition.is_empty() {
-            eprintln!("bloomgate: {} was altered: filling {} again", self.config.name, self.config.filter);
+            eprintln!("bloomgate: {} {verb} altered: filling {} again", self.config.name, self.config.filter);
             self.definition.clear();
         }
     }

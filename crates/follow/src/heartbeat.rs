@@ -8,6 +8,7 @@ use redis::{Value, cmd};
 use crate::config::Mode;
 use crate::follower::{Altered, Follower, Source};
 use crate::log::Lsn;
+use crate::store::Unlogged;
 
 /// How long `synchronous_standby_names` must have been right before the heartbeat begins: PostgreSQL's processes read the setting one
 /// after another.
@@ -100,7 +101,7 @@ impl<S: Source> Follower<S> {
     /// with the position stored now.
     pub(super) fn distrust(&mut self, index: usize) -> Result<()> {
         self.beat.pending = None;
-        self.table(index)?.forget_definition();
+        self.table(index)?.forget_definition("may have been");
         Ok(())
     }
 
@@ -116,7 +117,7 @@ impl<S: Source> Follower<S> {
             }
             table.altered = Some(Altered { end, definition });
             self.store.transact(&table.keys, table.epoch, &[cmd("DEL").arg(&table.keys.feed).to_owned()])?;
-            table.forget_definition();
+            table.forget_definition("was");
             self.beat.pending = None;
         }
         Ok(())
@@ -131,7 +132,7 @@ impl<S: Source> Follower<S> {
             let Some(altered) = table.altered.as_ref().filter(|altered| altered.end <= settled) else { continue };
             let fresh = match self.source.describe(std::slice::from_ref(&table.config)) {
                 Ok(fresh) => fresh.into_iter().next().context("a table")?,
-                Err(error) if self.source.is_closed() => return Err(error),
+                Err(error) if self.source.is_closed() || error.is::<Unlogged>() => return Err(error),
                 Err(error) => return Ok(Some(format!("{error:#}"))),
             };
             ensure!(fresh.id == table.id, "the table {} was dropped and created again", table.config.name);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::fs;
 use std::thread;
 
 use testing::mariadb::{MariaDb, Session, in_sql};
@@ -472,8 +473,11 @@ fn changes_that_the_log_lacks_fill_the_filter_again() {
 
 #[test]
 fn a_time_without_the_log_fills_the_filter_again() {
-    followed(&[], USERS_TABLE, |world, follower, client, session| {
+    let goes_on = in_sql("--binlog-format=ROW", "--binlog-error-action=IGNORE_ERROR");
+    followed(&[goes_on], USERS_TABLE, |world, follower, client, session| {
+        let index = world.database.socket().with_file_name("data").join("binlog.index");
         for (id, setting, reason, is_at_work) in [
+            (1, "", "has closed its binary log", true),
             (10, "--skip-log-bin", "log_bin is OFF", true),
             (20, "--binlog-ignore-db=shop", "leaves out the database shop", true),
             (30, "--skip-log-bin", "log_bin is OFF", false),
@@ -482,10 +486,15 @@ fn a_time_without_the_log_fills_the_filter_again() {
             agrees(client, session);
             if !is_at_work {
                 follower.end();
-                // Its last sign of life lasts for some seconds.
-                client.run("DEL {users}:feed:alive");
             }
-            world.database.restart_with([setting.to_owned()]);
+            if setting.is_empty() {
+                // The server cannot write its log any more.
+                fs::rename(&index, index.with_extension("kept")).unwrap();
+                fs::create_dir(&index).unwrap();
+                _ = session.try_run("FLUSH BINARY LOGS");
+            } else {
+                world.database.restart_with([setting.to_owned()]);
+            }
             if is_at_work {
                 follower.says(reason);
                 soon(|| !beats(client));
@@ -495,6 +504,10 @@ fn a_time_without_the_log_fills_the_filter_again() {
             *session = world.database.session();
             session.run(&format!("DELETE FROM users WHERE id = {id}; INSERT INTO users VALUES ({}, 1)", id + 2));
             client.run(&format!("SET {{users}}:{id} old"));
+            if setting.is_empty() {
+                fs::remove_dir(&index).unwrap();
+                fs::rename(index.with_extension("kept"), &index).unwrap();
+            }
             world.database.restart();
             *session = world.database.session();
             session.run(&format!("INSERT INTO users VALUES ({}, 1)", id + 3));
@@ -504,6 +517,27 @@ fn a_time_without_the_log_fills_the_filter_again() {
             agrees(client, session);
             assert_eq!(client.run(&format!("GET {{users}}:{id}")), nil(2));
         }
+    });
+}
+
+#[test]
+fn a_follower_that_is_at_work_keeps_its_position_from_one_without_a_log() {
+    followed(&[], USERS_TABLE, |world, follower, client, session| {
+        world.database.restart_with(["--skip-log-bin".to_owned()]);
+        follower.says("log_bin is OFF");
+        // As another one that follows a new primary.
+        client.run("SET {users}:feed:alive 1");
+        client.run("SET {users}:feed:position p");
+        let attempts = || follower.log().matches("trying again").count();
+        let before = attempts();
+        soon(|| attempts() >= before + 2);
+        assert_eq!(client.run("EXISTS {users}:feed:position"), integer(1));
+        client.run("DEL {users}:feed:alive");
+        soon(|| client.run("EXISTS {users}:feed:position") == integer(0));
+        world.database.restart();
+        *session = world.database.session();
+        session.run("INSERT INTO users VALUES (1, 1)");
+        agrees(client, session);
     });
 }
 
@@ -590,10 +624,10 @@ fn what_cannot_be_followed_is_refused() {
         world.configure_for(&other, USERS_TABLE);
         world.refused("leaves out the database shop");
         world.configure(USERS_TABLE);
-        let text = std::fs::read_to_string(world.path()).unwrap();
-        std::fs::write(world.path(), text.replace("\"eventual\"", "\"synchronous\"")).unwrap();
+        let text = fs::read_to_string(world.path()).unwrap();
+        fs::write(world.path(), text.replace("\"eventual\"", "\"synchronous\"")).unwrap();
         world.refused("COMMIT of MariaDB and MySQL cannot wait");
-        std::fs::write(world.path(), text).unwrap();
+        fs::write(world.path(), text).unwrap();
         // While it runs.
         let mut follower = world.following();
         let mut client = world.server.connect();
@@ -656,8 +690,8 @@ fn connections_are_encrypted() {
         let mut session = world.database.session();
         session.run("ALTER USER gate@'127.0.0.1' REQUIRE SSL");
         world.refused("the account requires TLS (`?sslmode=require` at the end of the URL): ERROR 1045");
-        let text = std::fs::read_to_string(world.path()).unwrap();
-        std::fs::write(world.path(), text.replace("/shop\"", "/shop?sslmode=require\"")).unwrap();
+        let text = fs::read_to_string(world.path()).unwrap();
+        fs::write(world.path(), text.replace("/shop\"", "/shop?sslmode=require\"")).unwrap();
         let follow = |authority: &str| {
             let mut follow = command([OsStr::new("follow"), world.path().as_os_str()]);
             follow.env("SSL_CERT_FILE", authority);
@@ -724,7 +758,7 @@ fn a_node_of_galera_stands_for_all_nodes() {
         let state = world.database.session().run(state);
         let [sequence, cluster] = [0, 1].map(|at| state[at].split_once('\t').unwrap().1);
         let state = format!("# GALERA saved state\nversion: 2.1\nuuid: {cluster}\nseqno: {sequence}\n");
-        std::fs::write(second.socket().with_file_name("data").join("grastate.dat"), state).unwrap();
+        fs::write(second.socket().with_file_name("data").join("grastate.dat"), state).unwrap();
         second.restart_with(galera(ports[1], Some(ports[0])));
         // A node that joins closes its connections.
         soon(|| {

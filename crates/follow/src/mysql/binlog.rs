@@ -11,7 +11,7 @@ use mysql_async::binlog::events::{Event, GtidEvent};
 
 use super::gtid::Gtid;
 use super::rows::{Action, Input, Kind, Map, uuid};
-use super::statements::{Statement, is_name, names, parse};
+use super::statements::{Statement, is_name, names, parse, skip_comments};
 use crate::log::Lsn;
 use crate::table::Step;
 use crate::template::Field;
@@ -235,7 +235,7 @@ impl Reader {
                 }));
             }
             Statement::Unknown => {
-                let verb = text.split_whitespace().next().unwrap_or_default();
+                let verb = skip_comments(&text).split_whitespace().next().unwrap_or_default();
                 self.lose(&format!("{verb} by connection {connection} in the database {schema}"));
             }
         }

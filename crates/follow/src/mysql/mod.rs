@@ -372,7 +372,10 @@ impl Source for Binlog {
                 _ => {}
             }
         }
-        Ok((end.context("the database has no binary log")?, objection))
+        // A server that cannot write its log may go on without it, and log_bin stays ON.
+        let end =
+            end.ok_or_else(|| Unlogged("the database has closed its binary log: its error log says why".to_owned()))?;
+        Ok((end, objection))
     }
 
     fn is_closed(&self) -> bool {

@@ -135,7 +135,8 @@ fn executed(text: &str) -> Option<&str> {
     (!text.contains("*/")).then_some(text)
 }
 
-fn skip_comments(mut text: &str) -> &str {
+/// Returns what follows comments that no server executes.
+pub fn skip_comments(mut text: &str) -> &str {
     loop {
         text = text.trim_start();
         // The servers execute what `/*!` and `/*M!` begin.
