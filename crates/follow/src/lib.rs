@@ -154,7 +154,8 @@ fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<
     }
 }
 
-/// Lets no follower go on at a stored position after changes that its log lacks. Another one that is at work may have a log with all of them.
+/// Deletes the stored positions, so that no follower goes on there after changes that the log lacks. Those of another one that is at work stay:
+/// the log that it reads may have all changes.
 fn forget_positions(config: &Config, is_owner: bool) -> Result<()> {
     let mut store = Store::connect(config)?;
     let first = config.tables.first().context("a table")?.keys();

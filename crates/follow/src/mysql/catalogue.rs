@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::binlog::Columns;
 use super::rows::Kind;
-use super::session::{Session, naming_right};
+use super::session::{Session, naming_privilege};
 use crate::config;
 use crate::table::{Facts, Table, templates};
 use crate::template::{Column, Texts};
@@ -87,7 +87,7 @@ fn entry(session: &mut Session, config: &config::Table, default: &str) -> Result
         return Ok(Some(Entry { schema, name, kind, engine, columns, references: Vec::new() }));
     }
     let created = session.texts(&format!("SHOW CREATE TABLE `{schema}`.`{name}`"));
-    let created = created.map_err(|error| naming_right(error, &format!("SELECT ON {schema}.{name}")))?;
+    let created = created.map_err(|error| naming_privilege(error, &format!("SELECT ON {schema}.{name}")))?;
     let text = created.into_iter().next().and_then(|row| row.into_iter().nth(1).flatten()).unwrap_or_default();
     let is_reference = |line: &&str| line.trim_start().starts_with("CONSTRAINT") && line.contains(" FOREIGN KEY ");
     let references = text.lines().filter(is_reference).map(|line| line.trim().to_owned()).collect();
@@ -137,7 +137,7 @@ pub fn describe(session: &mut Session, config: &config::Table, default: &str) ->
     // Without the permission to read all columns, the catalogue does not show them.
     let from = format!("`{schema}`.`{table_name}`");
     let read = session.query(&format!("SELECT * FROM {from} LIMIT 0"));
-    let read = read.map_err(|error| naming_right(error, &format!("SELECT ON {schema}.{table_name}")));
+    let read = read.map_err(|error| naming_privilege(error, &format!("SELECT ON {schema}.{table_name}")));
     read.with_context(|| format!("cannot read {name}"))?;
     let full_name = (schema.clone(), table_name.clone());
     let id = format!("{schema}.{table_name}");

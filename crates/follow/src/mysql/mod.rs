@@ -22,7 +22,7 @@ use mysql_async::{Opts, Value};
 
 use self::binlog::{Arrival, Columns, Reader, bytes_between, place};
 use self::gtid::{Gtid, Gtids};
-use self::session::{LogStream, Session, TIMEOUT, UNANSWERED, naming_right, number};
+use self::session::{LogStream, Session, TIMEOUT, UNANSWERED, naming_privilege, number};
 use crate::config::{self, Config, Mode};
 use crate::fill::BATCH;
 use crate::follower::{Followed, Follower, Source, WAIT};
@@ -329,12 +329,12 @@ impl Source for Binlog {
     }
 
     fn look(&mut self, _: Mode) -> Result<(Lsn, Option<String>)> {
-        let (status, right) = match self.brand {
+        let (status, privilege) = match self.brand {
             Brand::MariaDb => ("SHOW MASTER STATUS", "BINLOG MONITOR ON *.*"),
             Brand::MySql => ("SHOW BINARY LOG STATUS", "REPLICATION CLIENT ON *.*"),
         };
         let rows = self.session.texts(&format!("{VARIABLES}; {status}"));
-        let rows = rows.map_err(|error| naming_right(error, right))?;
+        let rows = rows.map_err(|error| naming_privilege(error, privilege))?;
         let (mut objection, mut end, mut logs_replicated) = (None, None, true);
         for row in rows {
             let row: Vec<_> = row.into_iter().map(Option::unwrap_or_default).collect();

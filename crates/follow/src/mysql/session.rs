@@ -20,8 +20,8 @@ const ROW_TIMEOUT: Duration = Duration::from_secs(1);
 /// The number of the error that refuses an account.
 const ACCESS_DENIED: u16 = 1045;
 const DENIED: &str = "the password is wrong, or the account requires TLS (`?sslmode=require` at the end of the URL)";
-/// The numbers of the errors for a missing right: in a database, on a table, on a column, for a statement.
-const RIGHT_MISSING: [u16; 5] = [1044, ACCESS_DENIED, 1142, 1143, 1227];
+/// The numbers of the errors for a missing privilege: in a database, on a table, on a column, for a statement.
+const PRIVILEGE_MISSING: [u16; 5] = [1044, ACCESS_DENIED, 1142, 1143, 1227];
 pub const UNANSWERED: &str = "the database does not answer";
 
 /// For the values to be the texts that the log has: times in UTC, CHAR without its padding, UTF-8. Rows that others have not committed are
@@ -80,7 +80,7 @@ impl Session {
         let connection = runtime.block_on(async { timeout(TIMEOUT, Conn::new(options.clone())).await });
         let connection = connection.context(UNANSWERED)?.map_err(plain).map_err(|error| match number(&error) {
             Some(ACCESS_DENIED) => error.context(DENIED),
-            _ => naming_right(error, "SELECT on the tables"),
+            _ => naming_privilege(error, "SELECT on the tables"),
         });
         let connection = connection.context("cannot reach the database")?;
         Ok(Self { runtime, connection: Some(connection), is_dark: false })
@@ -150,7 +150,7 @@ impl Session {
         }
         let stream = self.runtime.block_on(async { timeout(TIMEOUT, connection.get_binlog_stream(request)).await });
         let stream = stream.context(UNANSWERED)?.map_err(plain);
-        let stream = stream.map_err(|error| naming_right(error, "REPLICATION SLAVE ON *.*"));
+        let stream = stream.map_err(|error| naming_privilege(error, "REPLICATION SLAVE ON *.*"));
         let stream = stream.context("the database does not send its log")?;
         Ok(LogStream { runtime: self.runtime, stream })
     }
@@ -194,10 +194,12 @@ pub fn number(error: &Error) -> Option<u16> {
     error.chain().find_map(|cause| cause.downcast_ref::<ServerError>()).map(|error| error.code)
 }
 
-/// Adds to an error for a missing right what the account needs.
-pub fn naming_right(error: Error, right: &str) -> Error {
+/// Adds to an error for a missing privilege what the account needs.
+pub fn naming_privilege(error: Error, privilege: &str) -> Error {
     match number(&error) {
-        Some(number) if RIGHT_MISSING.contains(&number) => error.context(format!("the account needs GRANT {right}")),
+        Some(number) if PRIVILEGE_MISSING.contains(&number) => {
+            error.context(format!("the account needs GRANT {privilege}"))
+        }
         _ => error,
     }
 }

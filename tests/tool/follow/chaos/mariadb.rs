@@ -94,7 +94,7 @@ impl Base for MariaDb {
                     let sees = |follower: &Follower| {
                         follower.log().lines().last().is_some_and(|line| line.contains("log_bin is OFF"))
                     };
-                    // Without the second, a fill may have deleted the position, and store it yet.
+                    // The position alone may be missing because of a fill, which may still store it.
                     client.run("EXISTS {users}:feed:position") == integer(0) && chaos.followers.iter().any(sees)
                 });
                 let time = chaos.some_time(0..1000);
