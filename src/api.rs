@@ -128,6 +128,8 @@ functions! {
         RedisModule_SubscribeToServerEvent(context.raw, event, callback);
     subscribe_to_keys(context: Context, classes: c_int, callback: raw::RedisModuleNotificationFunc) -> c_int, or ERR =>
         RedisModule_SubscribeToKeyspaceEvents(context.raw, classes, callback);
+    unsubscribe_from_keys(context: Context, classes: c_int, callback: raw::RedisModuleNotificationFunc) -> c_int, or ERR =>
+        RedisModule_UnsubscribeFromKeyspaceEvents(context.raw, classes, callback);
     create_timer(
         context: Context, period: raw::mstime_t, callback: raw::RedisModuleTimerProc
     ) -> raw::RedisModuleTimerID, or 0 =>

@@ -214,6 +214,7 @@ fn add_to_key(
         done = create_and_add(context, &mut key, name, adding, &creation, &clock, &mut lists)?;
         created = (true, creation.expires.is_some());
         has_turned = false;
+        guard::filter_replaced(context, name);
     }
     if lists.effects.len() == 0 && !created.0 && !has_turned {
         if done.is_full {
@@ -491,6 +492,7 @@ pub fn reserve(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Res
     created.propagate(context, name, &NewItems::none());
     let expires = created.expires();
     created.install(&mut key, reserved);
+    guard::filter_replaced(context, name);
     key.close_changed(&[(true, c"bloom.reserve"), (expires, c"expire")]);
     reply::ok(context);
     Ok(())

@@ -177,6 +177,7 @@ pub fn load(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(),
     let filter = load::decode(data, &ServerCeiling::of(context)).map_err(Refusal::Load)?;
     key.install(Stored::boxed(Filter::boxed(filter)?.into())?);
     replicate::verbatim(context);
+    guard::filter_replaced(context, args.arg(1)?);
     key.close_changed(&[(true, c"bloom.reserve")]);
     reply::ok(context);
     Ok(())

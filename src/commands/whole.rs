@@ -7,6 +7,7 @@ use bloomgate_filter::{BloomFilter, Clock as _, Error, Filter, Unlimited, Value,
 use super::add::free_retired;
 use crate::args::Args;
 use crate::context::{CommandClock, Context};
+use crate::guard;
 use crate::keys::{Keyspace, ReadKey, Stored, WriteKey};
 use crate::replicate;
 use crate::reply::{self, Refusal};
@@ -45,6 +46,7 @@ pub fn merge(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<()
         key.install(Stored::boxed(union.into())?);
     }
     replicate::verbatim(context);
+    guard::filter_replaced(context, name);
     key.close_changed(&[(!exists, c"bloom.reserve"), (has_grown, c"bloom.scale"), (true, c"bloom.merge")]);
     reply::ok(context);
     Ok(())
@@ -96,6 +98,7 @@ pub fn clear(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<()
     if let Some(turn) = turn {
         replicate::rotated(context, name, turn);
     }
+    guard::filter_replaced(context, name);
     key.close_changed(&[(true, c"bloom.clear")]);
     reply::ok(context);
     Ok(())

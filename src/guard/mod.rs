@@ -4,17 +4,19 @@
 //! because the server raises events in the middle of our commands, and in the threads of other modules. That lock is never
 //! held across a call that may raise an event.
 //!
-//! The guard subscribes to keyspace events with the first lease: without it they cost nothing.
+//! The guard subscribes to keyspace events with a lease, and where the server can, unsubscribes when it has no record and no waiter.
 
 pub mod arguments;
-mod changes;
+mod dependencies;
 #[cfg(test)]
 mod model;
 mod queues;
 mod records;
+mod row;
 mod state;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -22,9 +24,10 @@ use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
 use arguments::Fetch;
 use bloomgate_filter::hash::siphash::{self, siphash24_128};
-use changes::{KeyId, Row, Stamp, What};
+use foldhash::quality::FixedState;
 use queues::{Left, WaiterId};
 use redis_module::raw;
+use row::{DependencyId, KeyId, Row, Stamp};
 use state::{Due, Epochs, Instant};
 
 use crate::api::{self, OwnedString, Reply};
@@ -40,7 +43,7 @@ pub use state::{Asker, RowState};
 type Guard = state::Guard<Asked>;
 
 static GUARD: LazyLock<Mutex<Guard>> = LazyLock::new(Mutex::default);
-/// Whether there is a token or a waiter.
+/// Whether there is a record or a waiter.
 static IS_BUSY: AtomicBool = AtomicBool::new(false);
 /// When the log last reported that a filter or a key of WHILE is missing.
 static LAST_SAID: AtomicU64 = AtomicU64::new(0);
@@ -66,7 +69,7 @@ fn act<T>(context: Context, work: impl FnOnce(&mut Guard) -> T) -> T {
     done
 }
 
-/// Whether there is no token and no waiter, so that whatever changes is of no interest. Costs one load from memory.
+/// Whether there is no record and no waiter, so that no change matters. Costs one load from memory.
 #[inline]
 pub fn is_idle() -> bool {
     !IS_BUSY.load(Relaxed)
@@ -85,16 +88,31 @@ fn hash(context: Context, bytes: &[u8]) -> [u64; 2] {
     siphash24_128(bytes, *KEY.get_or_init(|| context.random_bytes()))
 }
 
-/// The id of a key of the selected database.
-fn key_id(context: Context, name: Arg<'_>) -> KeyId {
-    let database = context.database().cast_unsigned();
-    KeyId(hash(context, name.bytes()).map(|half| half ^ u64::from(database)))
+/// A hash for tables, under a seed of this process. It takes a tenth of the time of [`hash`], and two names with one hash can be
+/// constructed.
+#[inline]
+fn table_hash(context: Context, bytes: &[u8]) -> u64 {
+    static STATE: OnceLock<FixedState> = OnceLock::new();
+    let state = STATE.get_or_init(|| FixedState::with_seed(u64::from_le_bytes(context.random_bytes())));
+    let mut hasher = state.build_hasher();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
-/// The id of an item of a filter.
-fn item_id(context: Context, filter: What, item: Arg<'_>) -> What {
-    let [half, _] = hash(context, item.bytes());
-    half ^ filter
+/// That of a key of the selected database.
+fn table_hash_of_key(context: Context, name: Arg<'_>) -> u64 {
+    table_hash(context, name.bytes()) ^ u64::from(context.database().cast_unsigned())
+}
+
+/// The id of a key of the selected database.
+fn key_id(context: Context, name: Arg<'_>) -> KeyId {
+    let [half, _] = hash(context, name.bytes());
+    KeyId([table_hash_of_key(context, name), half ^ u64::from(context.database().cast_unsigned())])
+}
+
+/// The id of an item of a filter. Two items with one id are harmless: an add of either voids the tokens of both.
+fn item_id(context: Context, filter: DependencyId, item: Arg<'_>) -> DependencyId {
+    table_hash(context, item.bytes()) ^ filter
 }
 
 /// What a caller shows to BF.FILL: the stamp, and a hash of the stamp and the row, so that the token is good for no other row, filter
@@ -134,13 +152,17 @@ impl Guarded {
     }
 
     /// Grants the lease for a number of milliseconds. Returns the token, and its stamp. BF.FILL will refuse it if memory is short,
-    /// the server raises no events, or the epochs of its cluster cannot be read.
+    /// the server does not raise the events that the row needs, or the epochs of its cluster cannot be read.
     pub fn grant(&self, milliseconds: u64) -> (Token, Stamp) {
         let mut stamp = 0;
         if subscribe(self.context) && self.sees_slots() {
             let now = now();
             let end = now.saturating_add(milliseconds);
             stamp = act(self.context, |guard| guard.grant(self.row, (now, end), config::max_leases()));
+            // A missing filter may come and go unseen where the server does not report DEL and RENAME.
+            if self.row.is_unguarded() && !keeps_clients(self.context) {
+                with(|guard| guard.void_tokens(self.row.key));
+            }
         }
         (token(self.context, &self.row, stamp), stamp)
     }
@@ -197,31 +219,20 @@ pub fn items_added(context: Context, filter: Arg<'_>, items: &[Arg<'_>]) {
     if is_idle() {
         return;
     }
-    let filter = key_id(context, filter).filter();
-    if with(|guard| guard.is_guarded(filter)) {
+    let filter = table_hash_of_key(context, filter);
+    let mut ids = items.iter().map(|item| item_id(context, filter, *item));
+    if with(|guard| guard.is_guarded(filter) && ids.any(|id| guard.is_guarded(id))) {
         let ids = items.iter().map(|item| item_id(context, filter, *item));
         act(context, |guard| ids.for_each(|id| guard.filter_changed(id)));
     }
 }
 
-/// Voids the tokens of a filter that was replaced without an event of the server.
+/// Voids the tokens of a filter that a command of ours has created, replaced, emptied or merged into.
 pub fn filter_replaced(context: Context, filter: Arg<'_>) {
     if !is_idle() {
-        key_event(context, filter, Meaning { value: false, filter: true });
+        let filter = table_hash_of_key(context, filter);
+        act(context, |guard| guard.filter_changed(filter));
     }
-}
-
-/// Applies an event of the server to the key that it names.
-fn key_event(context: Context, name: Arg<'_>, changed: Meaning) {
-    let key = key_id(context, name);
-    act(context, |guard| {
-        if changed.value {
-            guard.value_changed(key);
-        }
-        if changed.filter && guard.is_guarded(key.filter()) {
-            guard.filter_changed(key.filter());
-        }
-    });
 }
 
 /// Voids all tokens, and ends all leases and NONEs: the data set was replaced, or the server's role has changed.
@@ -503,6 +514,7 @@ unsafe extern "C" fn went_off(context: *mut raw::RedisModuleCtx, _: *mut c_void)
         }
     }
     act(Context::new(context), |_| ());
+    unsubscribe_if_idle(Context::new(context));
 }
 
 /// Sets the timer to this time, unless it is set to an earlier one.
@@ -521,21 +533,29 @@ fn set_timer(context: Context, at: Instant) {
 
 // The keyspace events that may make a cached value, a value that is being loaded, or a NONE outdated.
 
-/// The classes of events that the guard listens to: everything that clients do to keys, expiry and eviction.
+/// The classes of events that the guard listens to: changes of strings, which cached values are, and of any key as a whole; expiry and
+/// eviction. A key of another type can take the place of a cached value without one of these, but no token can be filled until it is
+/// deleted, which is one. Each class of which the server reports events costs each such command some 900 instructions.
 const CLASSES: c_int = raw::REDISMODULE_NOTIFY_GENERIC
     | raw::REDISMODULE_NOTIFY_STRING
-    | raw::REDISMODULE_NOTIFY_LIST
-    | raw::REDISMODULE_NOTIFY_SET
-    | raw::REDISMODULE_NOTIFY_HASH
-    | raw::REDISMODULE_NOTIFY_ZSET
-    | raw::REDISMODULE_NOTIFY_STREAM
     | raw::REDISMODULE_NOTIFY_MODULE
     | raw::REDISMODULE_NOTIFY_EXPIRED
     | raw::REDISMODULE_NOTIFY_EVICTED;
 
-/// The versions of Valkey that may leave a client in another database while a module listens to events (valkey#4024): 8.1.8
-/// does, 9.1.2 does not.
+/// The versions of Valkey that leave a client in the database of the last event that a module has listened to (valkey#4024): 8.1.8 does,
+/// 9.1.2 does not. After MOVE, COPY with DB, or an expiry on the way, the client's commands go to the wrong database, on replicas and in
+/// the AOF, too. Events of strings are always of the client's own database.
 const MOVES_CLIENTS: Range<[u32; 3]> = [8, 1, 0]..[9, 1, 2];
+
+/// Whether events of other databases than the client's are safe.
+fn keeps_clients(context: Context) -> bool {
+    static KEEPS: OnceLock<bool> = OnceLock::new();
+    *KEEPS.get_or_init(|| valkey_version(context).is_none_or(|version| !MOVES_CLIENTS.contains(&version)))
+}
+
+fn classes(context: Context) -> c_int {
+    if keeps_clients(context) { CLASSES } else { raw::REDISMODULE_NOTIFY_STRING }
+}
 
 /// What an event says of the key that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -555,31 +575,41 @@ impl Meaning {
             // expiry time in the past (PEXPIREAT, GETEX, SET). It rewrites such a command to DEL or UNLINK first.
             b"expired" => (by_deletion, true),
             b"evicted" => (false, true),
-            b"bloom.reserve" | b"bloom.clear" | b"bloom.merge" => (true, true),
-            // Commands that raise our other events report the items that they add. The filter stays the same.
+            // Our own commands report their changes themselves.
             event => [!event.starts_with(b"bloom."); 2].into(),
         };
         Self { value, filter }
     }
 }
 
-/// Subscribes with the first lease. Returns whether the server will raise the events.
+/// Whether the guard listens to the server's events.
+static IS_SUBSCRIBED: AtomicBool = AtomicBool::new(false);
+
+/// Subscribes with a lease. Returns whether the server will raise the events.
 fn subscribe(context: Context) -> bool {
-    static IS_SUBSCRIBED: AtomicBool = AtomicBool::new(false);
+    static HAS_WARNED: AtomicBool = AtomicBool::new(false);
     if IS_SUBSCRIBED.load(Relaxed) {
         return true;
     }
     if !role::is_followed() {
         return false;
     }
-    let subscribed = api::subscribe_to_keys(context, CLASSES, Some(key_changed)) == OK;
-    IS_SUBSCRIBED.store(subscribed, Relaxed);
-    if subscribed && valkey_version(context).is_some_and(|version| MOVES_CLIENTS.contains(&version)) {
-        let line = "bloomgate: this server has a bug (valkey#4024): from now on MOVE, and COPY with DB, leave their client \
-                    in the other database: SELECT after them";
+    let is_subscribed = api::subscribe_to_keys(context, classes(context), Some(key_changed)) == OK;
+    IS_SUBSCRIBED.store(is_subscribed, Relaxed);
+    if is_subscribed && !keeps_clients(context) && !HAS_WARNED.swap(true, Relaxed) {
+        let line = "bloomgate: because of a bug of this server (valkey#4024) the guard does not listen to DEL, RENAME, COPY and \
+                    RESTORE of cache keys: use BF.CHANGED. It caches nothing while its filter is missing";
         context.log(LogLevel::Warning, line);
     }
-    subscribed
+    is_subscribed
+}
+
+/// Unsubscribes while there is no record and no waiter, if the server can: writes then cost what they cost without the guard.
+fn unsubscribe_if_idle(context: Context) {
+    if is_idle() && IS_SUBSCRIBED.load(Relaxed) {
+        let is_subscribed = api::unsubscribe_from_keys(context, classes(context), Some(key_changed)) != OK;
+        IS_SUBSCRIBED.store(is_subscribed, Relaxed);
+    }
 }
 
 unsafe extern "C" fn key_changed(
@@ -592,14 +622,25 @@ unsafe extern "C" fn key_changed(
         return OK;
     }
     let context = Context::new(context);
+    // SAFETY: the key's name lives until this returns.
+    let name = unsafe { Arg::of(&key) };
+    // Most events are of keys that concern no row: this is all that they cost.
+    let table_hash = table_hash_of_key(context, name);
+    if !with(|guard| guard.concerns(table_hash)) {
+        return OK;
+    }
     // SAFETY: the event is a C string.
     let event = unsafe { CStr::from_ptr(event) }.to_bytes();
-    let meaning = Meaning::of(event, event == b"expired" && deletes(context));
-    if meaning.value || meaning.filter {
-        // SAFETY: the key's name lives until this returns.
-        let name = unsafe { Arg::of(&key) };
-        key_event(context, name, meaning);
-    }
+    let changed = Meaning::of(event, event == b"expired" && deletes(context));
+    let key = key_id(context, name);
+    act(context, |guard| {
+        if changed.value {
+            guard.value_changed(key);
+        }
+        if changed.filter {
+            guard.filter_changed(key.filter());
+        }
+    });
     OK
 }
 
@@ -660,9 +701,7 @@ mod tests {
             ("expired", false, true),
             ("evicted", false, true),
             ("bloom.add", false, false),
-            ("bloom.reserve", true, true),
-            ("bloom.clear", true, true),
-            ("bloom.merge", true, true),
+            ("bloom.reserve", false, false),
         ] {
             assert_eq!(Meaning::of(event.as_bytes(), false), Meaning { value, filter }, "{event}");
         }

@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
-use super::changes::{KeyId, Row, Stamp};
 use super::queues::WaiterId;
-use super::records::{Instant, RecordKind};
+use super::records::{Instant, Record, RecordKind};
+use super::row::{KeyId, Row, Stamp};
 use super::state::{Asker, Due, Guard, RowState, TOKENS_LIVE};
 
 const KEYS: usize = 3;
@@ -73,7 +73,7 @@ fn key_id(key: usize) -> KeyId {
 impl World {
     fn new(seed: u64) -> Self {
         Self {
-            guard: Guard::small(),
+            guard: Guard::default(),
             rng: fastrand::Rng::with_seed(seed),
             now: 1,
             values: [false; KEYS],
@@ -121,7 +121,7 @@ impl World {
         self.guard.record(key_id(key), self.now).is_some_and(|record| record.kind() == RecordKind::BackOff)
     }
 
-    /// BF.FETCH, as `commands/fetch.rs` does it: nothing if the caller has to wait, else the stamp if it grants a lease.
+    /// BF.FETCH, as `commands/guard.rs` does it: nothing if the caller has to wait, else the stamp if it grants a lease.
     fn look(&mut self, question: Question, asker: Asker) -> Option<Option<Stamp>> {
         if self.is_held(question) {
             return None;
@@ -149,6 +149,7 @@ impl World {
                 assert_eq!(self.lease(row.key), None, "another lease");
                 let times = self.some_time();
                 let stamp = self.guard.grant(row, times, MAX);
+                self.void(|other| other.key == row.key && *other != row);
                 self.tokens.push(Token { stamp, row, is_safe: true });
                 self.evicted();
                 Some(Some(stamp))
@@ -156,9 +157,14 @@ impl World {
         }
     }
 
-    /// A new record may have evicted back-offs.
+    /// A new record may have evicted others, with their tokens and back-offs.
     fn evicted(&mut self) {
         for key in 0..KEYS {
+            let id = key_id(key);
+            if !self.guard.has_record(id) && self.tokens.iter().any(|token| token.is_safe && token.row.key == id) {
+                assert!(self.guard.records() >= MAX, "a token was forgotten early");
+                self.void(|row| row.key == id);
+            }
             if self.backs_off[key] > self.now && !self.is_backed_off(key) {
                 assert!(self.guard.records() >= MAX, "a back-off ended early");
                 self.backs_off[key] = 0;
@@ -191,7 +197,7 @@ impl World {
         let tokens = self.tokens.len();
         let back = if self.rng.u64(..8) == 0 { tokens } else { tokens.min(4) };
         let Token { stamp, row, is_safe } = self.tokens[tokens - 1 - self.rng.usize(..back)];
-        let (key, lease) = (usize::try_from(row.key.value()).unwrap(), self.lease(row.key));
+        let (key, lease) = (usize::try_from(row.key.table_hash()).unwrap(), self.lease(row.key));
         assert_eq!(self.guard.accepts(&row, stamp), is_safe);
         if !is_safe {
             assert!(self.lease(row.key) == lease && lease != Some(stamp), "its lease did not count");
@@ -285,8 +291,9 @@ impl World {
         self.guard.filter_changed(of);
         self.void(|row| row.filter == of);
         for client in self.clients.values().filter(|client| client.question.filter == filter) {
-            let lease = self.guard.record(key_id(client.question.key), self.now);
-            assert!(lease.is_none_or(|lease| lease.row.filter != of), "its token would be refused");
+            let record = self.guard.record(key_id(client.question.key), self.now);
+            let is_of = |record: Record| record.kind() != RecordKind::BackOff && record.row.filter == of;
+            assert!(!record.is_some_and(is_of), "its token would be refused");
         }
     }
 
@@ -419,7 +426,7 @@ fn a_waiter_gets_an_answer_or_waits_to_its_end() {
         assert!(world.clients.is_empty() && world.guard.waited_for().is_empty());
         // Whatever is left expires and is swept. At last the tokens are forgotten.
         while let Some(at) = world.guard.next_due() {
-            world.now = at;
+            world.now = at + TOKENS_LIVE / 10;
             world.go_off();
         }
         assert!(world.guard.is_idle() && world.guard.records() == 0, "seed {seed}");
@@ -437,7 +444,7 @@ fn row(key: u64) -> Row {
 
 /// A guard with a lease of the first cache key until 1000, and one client that waits for it.
 fn with_a_waiter() -> Guard<&'static str> {
-    let mut guard = Guard::small();
+    let mut guard = Guard::default();
     guard.grant(row(0), (0, 1000), MAX);
     guard.join(&row(0), 1, "question", false, (0, 5000)).unwrap();
     guard
@@ -468,9 +475,9 @@ fn the_alarm_does_not_fill_with_waiters_that_left() {
     assert!(std::iter::from_fn(|| guard.take_due(5000)).any(|due| due == Due::Deadline(1, 0)));
     guard.leave(1).unwrap();
     while guard.take_due(10_000).is_some() {}
-    assert_eq!(guard.records(), 0, "the lease is swept");
+    assert!(guard.record(row(0).key, 10_000).is_none(), "the lease has expired");
     while guard.take_due(TOKENS_LIVE).is_some() {}
-    assert!(!guard.is_idle(), "its token may be filled");
+    assert_eq!(guard.records(), 1, "its token may be filled");
     while guard.take_due(2 * TOKENS_LIVE).is_some() {}
     assert!(guard.is_idle() && guard.next_due().is_none());
 }
@@ -509,7 +516,7 @@ fn a_caller_that_finds_waiters_and_no_lease_schedules_them() {
 
 #[test]
 fn a_client_that_joins_as_the_lease_expires_is_served() {
-    let mut guard = Guard::small();
+    let mut guard = Guard::default();
     guard.grant(row(0), (0, 1000), MAX);
     guard.join(&row(0), 1, "question", false, (1000, 5000)).unwrap();
     assert_eq!(guard.take_due(1000), Some(Due::Serve(row(0).key)));
@@ -517,12 +524,12 @@ fn a_client_that_joins_as_the_lease_expires_is_served() {
 
 #[test]
 fn a_token_is_good_for_at_least_an_hour_and_at_most_two() {
-    let mut guard = Guard::<()>::small();
+    let mut guard = Guard::<()>::default();
     let mut granted = Vec::new();
     for minute in 0..500 {
         let now = 60_000 * minute;
         while guard.take_due(now).is_some() {}
-        granted.push((now, guard.grant(row(minute), (now, now + 1), MAX)));
+        granted.push((now, guard.grant(row(minute), (now, now + 1), granted.len() + 1)));
         for (number, (at, stamp)) in (0..).zip(&granted) {
             let is_good = guard.accepts(&row(number), *stamp);
             let age = now - at;
@@ -534,7 +541,7 @@ fn a_token_is_good_for_at_least_an_hour_and_at_most_two() {
 
 #[test]
 fn a_none_outlives_the_tokens() {
-    let mut guard = Guard::<()>::small();
+    let mut guard = Guard::<()>::default();
     guard.grant(row(0), (0, 1), MAX);
     guard.note_no_row(row(0), (0, 10 * TOKENS_LIVE), MAX);
     for hour in 1..10 {
@@ -549,7 +556,58 @@ fn a_none_outlives_the_tokens() {
 fn expired_records_are_removed_as_others_come() {
     let mut guard = Guard::<()>::default();
     for number in 0..50_000 {
-        guard.grant(row(number), (number, number + 10), 1_000_000);
+        guard.note_no_row(row(number), (number, number + 10), 1_000_000);
     }
     assert!(guard.records() < 20, "{}", guard.records());
+}
+
+#[test]
+fn unrelated_changes_void_no_token() {
+    let mut guard = Guard::<()>::default();
+    let rows: Vec<Row> = (0..200).map(|number| Row { item: 1000 + number, ..row(number) }).collect();
+    let granted: Vec<Stamp> = rows.iter().map(|row| guard.grant(*row, (0, 600_000), 1000)).collect();
+    for number in 0..500_000 {
+        guard.value_changed(KeyId([10_000 + number, 1]));
+        guard.filter_changed(10_000 + number);
+    }
+    for (row, stamp) in rows.iter().zip(granted) {
+        assert!(matches!(guard.row_state(row, Asker::Caller, true, 1), RowState::Leased(_)));
+        assert!(guard.accepts(row, stamp));
+    }
+}
+
+#[test]
+fn a_token_is_safe_until_its_row_changes() {
+    let (row, other) = (row(1), Row { filter: 11, item: 21, ..row(2) });
+    let changes: [fn(&mut Guard<()>, &Row); 4] = [
+        |guard, row| guard.row_changed(row.key),
+        |guard, row| guard.value_changed(row.key),
+        |guard, row| guard.filter_changed(row.item),
+        |guard, row| guard.filter_changed(row.filter),
+    ];
+    for change in changes {
+        let mut guard = Guard::default();
+        let (first, second) = (guard.grant(row, (0, 1), 10), guard.grant(row, (1, 2), 10));
+        let of_other = guard.grant(other, (0, 1), 10);
+        assert!(guard.accepts(&row, first) && guard.accepts(&row, second) && guard.accepts(&other, of_other));
+        assert!(!guard.accepts(&row, second + 1) && !guard.accepts(&other, first), "no such token was granted");
+        change(&mut guard, &row);
+        assert!(!guard.accepts(&row, first) && !guard.accepts(&row, second) && guard.accepts(&other, of_other));
+        let third = guard.grant(row, (2, 3), 10);
+        assert!(guard.accepts(&row, third) && !guard.accepts(&row, second));
+    }
+}
+
+#[test]
+fn a_lease_is_evicted_after_nones_however_soon_it_expires() {
+    let mut guard = Guard::<()>::default();
+    for number in 1..8 {
+        guard.note_no_row(row(number), (0, 1_000_000), 8);
+    }
+    let leased = Row { item: 21, ..row(0) };
+    let stamp = guard.grant(leased, (0, 10), 8);
+    for number in 8..100 {
+        guard.note_no_row(row(number), (0, 1_000_000), 8);
+        assert!(guard.accepts(&leased, stamp));
+    }
 }

@@ -7,7 +7,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, TryReserveError, VecDeque};
 
-use super::changes::{ByHash, KeyId, Row, Stamp, What};
+use super::row::{ByHash, DependencyId, KeyId, Row, Stamp};
 
 /// A waiter: the server's handle of a blocked client.
 pub type WaiterId = usize;
@@ -16,7 +16,7 @@ pub type WaiterId = usize;
 struct Waiter<Q> {
     cache_key: KeyId,
     /// The filter and the item that it asks for.
-    asks: [What; 2],
+    asks: [DependencyId; 2],
     /// Tells it from earlier waiters with the same handle. Later waiters have larger tickets.
     ticket: u64,
     is_held: bool,
@@ -62,7 +62,7 @@ pub struct Queues<Q> {
     queues: ByHash<KeyId, Queue>,
     waiters: HashMap<WaiterId, Waiter<Q>>,
     /// How many waiters ask for each filter and for each item.
-    asked: ByHash<What, usize>,
+    asked: ByHash<DependencyId, usize>,
     /// How many waiters there are that are not answered.
     waiting: usize,
     next_ticket: u64,
@@ -200,13 +200,13 @@ impl<Q> Queues<Q> {
     }
 
     /// Whether any waiter asks for this filter or this item.
-    pub fn has_asked(&self, what: What) -> bool {
+    pub fn has_asked(&self, what: DependencyId) -> bool {
         self.asked.contains_key(&what)
     }
 
     /// [`mark_due`](Self::mark_due) for the cache key of every waiter that asks for this filter or this item. Visits every waiter if
     /// there is one.
-    pub fn mark_asking_due(&mut self, what: What, mut schedule: impl FnMut(KeyId) -> bool) {
+    pub fn mark_asking_due(&mut self, what: DependencyId, mut schedule: impl FnMut(KeyId) -> bool) {
         if !self.has_asked(what) {
             return;
         }
@@ -255,7 +255,7 @@ impl<Q> Queues<Q> {
     }
 
     /// Uncounts a waiter that was answered or has left. Its entry in the line stays for now.
-    fn one_less(&mut self, cache_key: KeyId, asks: [What; 2], was_held: bool) {
+    fn one_less(&mut self, cache_key: KeyId, asks: [DependencyId; 2], was_held: bool) {
         self.waiting -= 1;
         for what in asks {
             if let Entry::Occupied(mut asking) = self.asked.entry(what) {
@@ -376,13 +376,13 @@ mod tests {
     #[test]
     fn those_who_wait_for_a_filter_or_an_item_are_scheduled() {
         let mut queues = queues(&[10, 20]);
-        assert!(queues.has_asked(ROW.filter) && queues.has_asked(ROW.item) && !queues.has_asked(KEY.value()));
+        assert!(queues.has_asked(ROW.filter) && queues.has_asked(ROW.item) && !queues.has_asked(KEY.table_hash()));
         queues.answered(10, None);
         for what in [ROW.filter, ROW.item] {
             queues.mark_asking_due(what, |key| key == KEY);
             assert!(queues.clear_due(KEY));
         }
-        queues.mark_asking_due(KEY.value(), |key| panic!("{key:?} is not asked for"));
+        queues.mark_asking_due(KEY.table_hash(), |key| panic!("{key:?} is not asked for"));
         queues.leave(20);
         assert!(!queues.has_asked(ROW.filter) && !queues.has_asked(ROW.item));
     }

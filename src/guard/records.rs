@@ -1,9 +1,10 @@
-//! The records of cache keys: leases, NONEs and back-offs. A cache key has at most one. There may be tens of thousands, so a record is
-//! small: 56 bytes, and some ten in the hash table.
+//! The records of cache keys: leases, NONEs, back-offs, and the tokens that may still be filled. A cache key has at most one. There may
+//! be tens of thousands, so a record is small: 64 bytes, and some forty in the hash tables.
 
 use hashbrown::HashTable;
 
-use super::changes::{Changes, KeyId, Row, Stamp};
+use super::dependencies::Dependencies;
+use super::row::{DependencyId, KeyId, Row, Stamp};
 
 /// A time of a monotonic clock, in milliseconds.
 pub type Instant = u64;
@@ -23,22 +24,27 @@ pub enum RecordKind {
     BackOff,
 }
 
-/// The record of a cache key.
+/// The record of a cache key. It outlives its end while a token of the row may be filled.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
     pub row: Row,
-    /// That of the lease's token, or of the last change when a NONE or a back-off was recorded.
+    /// The stamp of the oldest token that is safe for the row, or [`NO_TOKEN`].
+    pub oldest: Stamp,
+    /// That of the last token, or the last one of all when a NONE or a back-off was recorded.
     pub stamp: Stamp,
     /// The end, with the kind in the two low bits.
     end: u64,
 }
 
-const _: () = assert!(size_of::<Record>() == 56);
+/// No token has this stamp.
+pub const NO_TOKEN: Stamp = Stamp::MAX;
+
+const _: () = assert!(size_of::<Record>() == 64);
 
 impl Record {
     /// An end beyond the range, in a hundred million years, is the end of the range.
-    pub fn new(row: Row, kind: RecordKind, stamp: Stamp, end: Instant) -> Self {
-        Self { row, stamp, end: end.min(Instant::MAX >> 2) << 2 | kind as u64 }
+    pub fn new(row: Row, kind: RecordKind, [oldest, stamp]: [Stamp; 2], end: Instant) -> Self {
+        Self { row, oldest, stamp, end: end.min(Instant::MAX >> 2) << 2 | kind as u64 }
     }
 
     pub const fn end(&self) -> Instant {
@@ -53,21 +59,18 @@ impl Record {
         }
     }
 
-    /// Whether it has not expired, and nothing has changed since. A back-off depends on no row.
-    pub fn counts(&self, changes: &Changes, now: Instant) -> bool {
-        let is_current = match self.kind() {
-            RecordKind::Lease | RecordKind::NoRow => changes.is_safe(&self.row, self.stamp),
-            RecordKind::BackOff => changes.is_known(self.stamp),
-        };
-        self.end() > now && is_current
+    /// Ends it now. Its tokens stay.
+    pub const fn expire(&mut self) {
+        self.end &= 3;
     }
 }
 
-/// The records, in no order, and their places by their cache keys.
+/// The records, in no order, their places by their cache keys, and what they depend on.
 #[derive(Default)]
 pub struct Records {
     all: Vec<Record>,
     places: HashTable<u32>,
+    dependencies: Dependencies,
     /// The next record that [`sweep`](Self::sweep) looks at.
     cursor: usize,
 }
@@ -84,55 +87,107 @@ impl Records {
     /// The record of a cache key.
     #[inline]
     pub fn get(&self, key: KeyId) -> Option<&Record> {
-        self.places.find(key.value(), is_of(&self.all, key)).and_then(|place| self.all.get(*place as usize))
+        self.places.find(key.table_hash(), is_of(&self.all, key)).and_then(|place| self.all.get(*place as usize))
+    }
+
+    /// Whether there may be a record of a cache key with this hash.
+    #[inline]
+    pub fn may_have(&self, table_hash: u64) -> bool {
+        let has_hash =
+            |place: &u32| self.all.get(*place as usize).is_some_and(|found| found.row.key.table_hash() == table_hash);
+        self.places.find(table_hash, has_hash).is_some()
+    }
+
+    /// The record of a cache key, to change it. Its row must stay.
+    pub fn get_mut(&mut self, key: KeyId) -> Option<&mut Record> {
+        let place = self.places.find(key.table_hash(), is_of(&self.all, key))?;
+        self.all.get_mut(*place as usize)
+    }
+
+    /// Whether a record depends on a filter or an item.
+    #[inline]
+    pub fn depend_on(&self, id: DependencyId) -> bool {
+        self.dependencies.has(id)
+    }
+
+    /// Records that a filter or an item has changed.
+    #[inline]
+    pub fn change(&mut self, id: DependencyId, stamp: Stamp) {
+        self.dependencies.change(id, stamp);
+    }
+
+    /// Whether a record has not expired, and nothing has changed since. A back-off depends on no row.
+    pub fn counts(&self, record: &Record, now: Instant) -> bool {
+        counts(&self.dependencies, record, now)
+    }
+
+    /// Whether a token is safe for a row: the row's record knows it, and nothing has changed since.
+    pub fn is_safe(&self, row: &Row, stamp: Stamp) -> bool {
+        let is_its = |record: &Record| record.row == *row && (record.oldest..=record.stamp).contains(&stamp);
+        self.get(row.key).is_some_and(is_its) && self.dependencies.are_unchanged(row, stamp)
     }
 
     /// Inserts a record, in place of the one that the cache key had.
     /// If memory is refused, the cache key has no record.
     pub fn insert(&mut self, record: Record) -> Result<(), OutOfMemory> {
         self.remove(record.row.key);
-        let Self { all, places, .. } = self;
+        let Self { all, places, dependencies, .. } = self;
         all.try_reserve(1).map_err(|_| OutOfMemory)?;
-        let hash = |place: &u32| all.get(*place as usize).map_or(0, |record| record.row.key.value());
+        dependencies.reserve().map_err(|_| OutOfMemory)?;
+        let hash = |place: &u32| all.get(*place as usize).map_or(0, |record| record.row.key.table_hash());
         places.try_reserve(1, hash).map_err(|_| OutOfMemory)?;
         let place = u32::try_from(all.len()).map_err(|_| OutOfMemory)?;
-        places.insert_unique(record.row.key.value(), place, hash);
+        places.insert_unique(record.row.key.table_hash(), place, hash);
+        dependencies.add(&record.row);
         all.push(record);
         Ok(())
     }
 
     /// Removes the record of a cache key. The last record takes its place.
     pub fn remove(&mut self, key: KeyId) {
-        let Self { all, places, .. } = self;
-        let Ok(entry) = places.find_entry(key.value(), is_of(all, key)) else { return };
+        let Self { all, places, dependencies, .. } = self;
+        let Ok(entry) = places.find_entry(key.table_hash(), is_of(all, key)) else { return };
         let (place, _) = entry.remove();
         let Some(last) = all.pop() else { return };
         let end = all.len();
+        let removed = all.get(place as usize).unwrap_or(&last);
+        dependencies.remove(&removed.row);
         if let Some(freed) = all.get_mut(place as usize) {
             *freed = last;
-            if let Some(of_last) = places.find_mut(last.row.key.value(), |other| *other as usize == end) {
+            if let Some(of_last) = places.find_mut(last.row.key.table_hash(), |other| *other as usize == end) {
                 *of_last = place;
             }
         }
     }
 
     /// Of a few records, the one with the least `worth`. `draw` decides which these are: eight that are spread evenly, or all.
-    pub fn least(&self, draw: u64, worth: impl Fn(&Record) -> u64) -> Option<&Record> {
+    pub fn least<W: Ord>(&self, draw: u64, worth: impl Fn(&Record) -> W) -> Option<&Record> {
         let step = self.all.len().div_ceil(8).max(1);
         let first = usize::try_from(draw).unwrap_or(0) % step;
         self.all.iter().skip(first).step_by(step).min_by_key(|record| worth(record))
     }
 
-    /// Looks at up to `most` records, where the last call has stopped, and removes those that are not needed.
-    pub fn sweep(&mut self, most: usize, is_needed: impl Fn(&Record) -> bool) {
+    /// Visits up to `most` records, beginning where the last call stopped, and removes those that no longer count. A record stays while
+    /// its last token may be filled, which is safe and younger than `expired`, and until its end if it `is_awaited`.
+    pub fn sweep(&mut self, most: usize, (now, expired): (Instant, Stamp), is_awaited: impl Fn(&Record) -> bool) {
         for _ in 0..most.min(self.all.len()) {
-            match self.all.get(self.cursor) {
-                None => self.cursor = 0,
-                Some(record) if is_needed(record) => self.cursor += 1,
-                Some(record) => self.remove(record.row.key),
+            let Some(record) = self.all.get(self.cursor) else {
+                self.cursor = 0;
+                continue;
+            };
+            let is_fillable = || record.stamp > expired && self.is_safe(&record.row, record.stamp);
+            if counts(&self.dependencies, record, now) || is_fillable() || record.end() > now && is_awaited(record) {
+                self.cursor += 1;
+            } else {
+                self.remove(record.row.key);
             }
         }
     }
+}
+
+fn counts(dependencies: &Dependencies, record: &Record, now: Instant) -> bool {
+    record.end() > now
+        && (record.kind() == RecordKind::BackOff || dependencies.are_unchanged(&record.row, record.stamp))
 }
 
 /// Whether a place is that of the record of a cache key.
@@ -147,15 +202,17 @@ mod tests {
     use super::*;
 
     fn record(number: u64, end: Instant) -> Record {
-        Record::new(Row::of(KeyId([number, 0])), RecordKind::Lease, 1, end)
+        Record::new(Row::of(KeyId([number, 0])), RecordKind::Lease, [NO_TOKEN, 1], end)
     }
 
     #[test]
     fn a_record_keeps_its_kind_and_its_end() {
         for kind in [RecordKind::Lease, RecordKind::NoRow, RecordKind::BackOff] {
-            let record = Record::new(Row::of(KeyId([1, 2])), kind, 7, 1_000_000);
+            let mut record = Record::new(Row::of(KeyId([1, 2])), kind, [6, 7], 1_000_000);
             assert_eq!((record.kind(), record.end(), record.stamp), (kind, 1_000_000, 7));
-            assert_eq!(Record::new(record.row, kind, 7, Instant::MAX).end(), Instant::MAX >> 2);
+            assert_eq!(Record::new(record.row, kind, [6, 7], Instant::MAX).end(), Instant::MAX >> 2);
+            record.expire();
+            assert_eq!((record.kind(), record.end()), (kind, 0));
         }
     }
 
@@ -177,9 +234,9 @@ mod tests {
                 }
                 _ => {
                     let least = rng.u64(..500);
-                    records.sweep(usize::MAX, |record| record.end() >= least);
-                    records.sweep(usize::MAX, |record| record.end() >= least);
-                    model.retain(|_, end| *end >= least);
+                    records.sweep(usize::MAX, (least, 0), |_| false);
+                    records.sweep(usize::MAX, (least, 0), |_| false);
+                    model.retain(|_, end| *end > least);
                 }
             }
             assert_eq!(records.len(), model.len());
@@ -187,6 +244,8 @@ mod tests {
             assert_eq!(records.get(KeyId([number, 0])).map(Record::end), model.get(&number).copied());
         }
         assert!(records.get(KeyId([1, 1])).is_none(), "another key with this half of the hash");
+        (0..100).for_each(|number| records.remove(KeyId([number, 0])));
+        assert!(records.len() == 0 && !records.depend_on(0), "what no record depends on is forgotten");
     }
 
     #[test]

@@ -11,10 +11,10 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, TryReserveError};
 
-use super::changes::{Changes, KeyId, Row, Stamp, What};
 use super::queues::{Left, Queues, WaiterId};
 pub use super::records::Instant;
-use super::records::{Record, RecordKind, Records};
+use super::records::{NO_TOKEN, Record, RecordKind, Records};
+use super::row::{DependencyId, KeyId, Row, Stamp};
 
 /// Records are swept this often, in milliseconds, and this many at a time.
 const SWEEP_EVERY: Instant = 1000;
@@ -52,14 +52,13 @@ pub enum Asker {
 
 /// The guard's state. `Q` is the question of a waiter.
 pub struct Guard<Q> {
-    changes: Changes,
     records: Records,
     queues: Queues<Q>,
     alarm: Alarm,
     /// Whether the alarm has a sweep.
     has_sweep: bool,
-    /// The stamp of the last token.
-    last_token: Stamp,
+    /// The last stamp.
+    last: Stamp,
     /// When tokens have last expired, and the last stamp then.
     aged: (Instant, Stamp),
     /// Tokens up to this stamp have expired.
@@ -71,12 +70,11 @@ pub struct Guard<Q> {
 impl<Q> Default for Guard<Q> {
     fn default() -> Self {
         Self {
-            changes: Changes::default(),
             records: Records::default(),
             queues: Queues::default(),
             alarm: Alarm::default(),
             has_sweep: false,
-            last_token: 0,
+            last: 0,
             aged: (0, 0),
             expired: 0,
             epochs: None,
@@ -85,15 +83,15 @@ impl<Q> Default for Guard<Q> {
 }
 
 impl<Q> Guard<Q> {
-    /// Whether there is no token that may be safe, and no waiter: whatever changes is of no interest.
+    /// Whether there is no record and no waiter, so that no change matters.
     pub fn is_idle(&self) -> bool {
-        !self.changes.has_tokens() && self.queues.is_empty()
+        self.records.len() == 0 && self.queues.is_empty()
     }
 
     /// The numbers of leases, of NONEs and of waiting clients. Visits every record.
     pub fn counts(&self, now: Instant) -> (u64, u64, u64) {
         let count = |known| {
-            self.records.iter().filter(|record| record.kind() == known && record.counts(&self.changes, now)).count()
+            self.records.iter().filter(|record| record.kind() == known && self.records.counts(record, now)).count()
                 as u64
         };
         (count(RecordKind::Lease), count(RecordKind::NoRow), self.queues.waiting() as u64)
@@ -102,7 +100,7 @@ impl<Q> Guard<Q> {
     /// Decides what BF.FETCH may do about a row. With `denies`, a NONE applies; without, it is ignored. A lease or a back-off is for
     /// every item of its cache key, a NONE for its own. A new caller does not overtake the waiters that are not held.
     pub fn row_state(&mut self, row: &Row, asker: Asker, denies: bool, now: Instant) -> RowState {
-        if let Some(record) = self.records.get(row.key).filter(|record| record.counts(&self.changes, now)) {
+        if let Some(record) = self.records.get(row.key).filter(|record| self.records.counts(record, now)) {
             let left = record.end() - now;
             match record.kind() {
                 RecordKind::Lease => return RowState::Leased(left),
@@ -123,13 +121,16 @@ impl<Q> Guard<Q> {
         self.lease_end(key, now).map_or(1, |end| end - now)
     }
 
-    /// Grants the lease of a row from `now` until `end`, and returns the stamp of its token. Of more than `max` records, some that are
-    /// near their ends are evicted. If memory is refused for the lease, others may load, too; if it is refused for changes, the token
-    /// is void.
+    /// Grants the lease of a row from `now` until `end`, and returns the stamp of its token. Earlier tokens of the same row stay safe;
+    /// those of the cache key with another item or filter do not. Of more than `max` records, some that are near their ends are evicted.
+    /// If memory is refused, the token is void.
     pub fn grant(&mut self, row: Row, (now, end): (Instant, Instant), max: usize) -> Stamp {
-        let Ok(stamp) = self.changes.grant(&row) else { return 0 };
-        self.last_token = stamp;
-        self.note(Record::new(row, RecordKind::Lease, stamp, end), now, max);
+        let stamp = self.next_stamp();
+        let earlier = self.records.get(row.key).map(|record| record.oldest);
+        let oldest = earlier.filter(|oldest| self.records.is_safe(&row, *oldest)).unwrap_or(stamp);
+        if !self.note(Record::new(row, RecordKind::Lease, [oldest, stamp], end), now, max) {
+            return 0;
+        }
         if self.queues.has(row.key) {
             // If memory is refused, the waiters wait until WAIT expires.
             _ = self.alarm.push(end, Due::Serve(row.key));
@@ -140,20 +141,22 @@ impl<Q> Guard<Q> {
 
     /// Whether a token is safe for a row: what its caller has read may be cached. If it is not, and has the lease, the lease ends.
     pub fn accepts(&mut self, row: &Row, stamp: Stamp) -> bool {
-        let is_safe = stamp > self.expired && self.changes.is_safe(row, stamp);
+        let is_safe = stamp > self.expired && self.records.is_safe(row, stamp);
         if !is_safe {
             self.give_up(row.key, stamp, 0);
         }
         is_safe
     }
 
-    /// Ends the lease of a cache key if a token has it, and schedules its waiters. Returns whether it had not expired.
+    /// Ends the lease of a cache key if a token has it, and schedules its waiters. The token stays safe. Returns whether the lease had
+    /// not expired.
     pub fn give_up(&mut self, key: KeyId, stamp: Stamp, now: Instant) -> bool {
-        let is_its = |record: &&Record| record.kind() == RecordKind::Lease && record.stamp == stamp;
-        let Some(end) = self.records.get(key).filter(is_its).map(Record::end) else { return false };
-        self.records.remove(key);
+        let is_its = |record: &&mut Record| record.kind() == RecordKind::Lease && record.stamp == stamp;
+        let Some(record) = self.records.get_mut(key).filter(is_its) else { return false };
+        let had_not_expired = record.end() > now;
+        record.expire();
         self.serve_soon(key);
-        end > now
+        had_not_expired
     }
 
     /// Records that an item has no row, from `now` until `end`, in place of what was known of its cache key. Of more than `max`
@@ -162,14 +165,16 @@ impl<Q> Guard<Q> {
     pub fn note_no_row(&mut self, row: Row, (now, end): (Instant, Instant), max: usize) {
         self.row_changed(row.key);
         if !row.is_unguarded() {
-            self.note(Record::new(row, RecordKind::NoRow, self.changes.last(), end), now, max);
+            self.note(Record::new(row, RecordKind::NoRow, [NO_TOKEN, self.last], end), now, max);
         }
     }
 
-    /// Ends the lease of a cache key, whoever holds it. Until `end`, [`row_state`](Self::row_state) grants no other. Schedules its
-    /// waiters. Of more than `max` records, some are evicted. If memory is refused, the next caller loads.
+    /// Ends the lease of a cache key, whoever holds it. Until `end`, [`row_state`](Self::row_state) grants no other. Tokens stay safe.
+    /// Schedules its waiters. Of more than `max` records, some are evicted. If memory is refused, the next caller loads.
     pub fn back_off(&mut self, key: KeyId, (now, end): (Instant, Instant), max: usize) {
-        self.note(Record::new(Row::of(key), RecordKind::BackOff, self.changes.last(), end), now, max);
+        let known = self.records.get(key).map(|record| (record.row, [record.oldest, record.stamp]));
+        let (row, stamps) = known.unwrap_or((Row::of(key), [NO_TOKEN, self.last]));
+        self.note(Record::new(row, RecordKind::BackOff, stamps, end), now, max);
         self.serve_soon(key);
     }
 
@@ -177,31 +182,52 @@ impl<Q> Guard<Q> {
     /// waiters.
     pub fn row_changed(&mut self, key: KeyId) {
         self.records.remove(key);
-        self.value_changed(key);
-    }
-
-    /// A client has changed the value of a cache key: as [`row_changed`](Self::row_changed), but a back-off goes on. It is about the database.
-    pub fn value_changed(&mut self, key: KeyId) {
-        self.changes.change(key.value());
         self.serve_soon(key);
     }
 
-    /// Whether changes of a filter or of its items matter to a token or to a waiter.
-    pub fn is_guarded(&self, filter: What) -> bool {
-        self.changes.is_guarded(filter) || self.queues.has_asked(filter)
+    /// A client has changed the value of a cache key: as [`row_changed`](Self::row_changed), but a back-off stays, which is about the
+    /// database.
+    pub fn value_changed(&mut self, key: KeyId) {
+        if self.records.get(key).is_some_and(|record| record.kind() == RecordKind::BackOff) {
+            self.void_tokens(key);
+        } else {
+            self.records.remove(key);
+        }
+        self.serve_soon(key);
+    }
+
+    /// Voids the tokens of a cache key. A lease or a back-off stays.
+    pub fn void_tokens(&mut self, key: KeyId) {
+        if let Some(record) = self.records.get_mut(key) {
+            record.oldest = NO_TOKEN;
+        }
+    }
+
+    /// Whether a change of a key with this hash may matter: as that of a cache key or of a filter.
+    #[inline]
+    pub fn concerns(&self, table_hash: u64) -> bool {
+        self.records.may_have(table_hash) || self.records.depend_on(table_hash) || !self.queues.is_empty()
+    }
+
+    /// Whether changes of a filter or of an item matter to a record or to a waiter.
+    #[inline]
+    pub fn is_guarded(&self, filter: DependencyId) -> bool {
+        self.records.depend_on(filter) || self.queues.has_asked(filter)
     }
 
     /// A filter was created, replaced, emptied or deleted, or an item was added to one: voids the tokens of its rows, and schedules
     /// those who wait for one of them.
-    pub fn filter_changed(&mut self, filter_or_item: What) {
-        self.changes.change(filter_or_item);
+    pub fn filter_changed(&mut self, filter_or_item: DependencyId) {
+        if self.records.depend_on(filter_or_item) {
+            let stamp = self.next_stamp();
+            self.records.change(filter_or_item, stamp);
+        }
         let alarm = &mut self.alarm;
         self.queues.mark_asking_due(filter_or_item, |key| alarm.push(0, Due::Serve(key)).is_ok());
     }
 
     /// Anything may have changed: voids all tokens, ends all records, and schedules all waiters.
     pub fn all_changed(&mut self) {
-        self.changes.change_all();
         self.records = Records::default();
         let alarm = &mut self.alarm;
         self.queues.mark_all_due(|key| alarm.push(0, Due::Serve(key)).is_ok());
@@ -311,18 +337,23 @@ impl<Q> Guard<Q> {
     }
 
     /// Inserts a record, in place of the one that the cache key had. Of more than `max`, some are evicted: those that no longer count
-    /// first, then the one that expires first. If memory is refused, the cache key has no record.
-    fn note(&mut self, record: Record, now: Instant, max: usize) {
+    /// first, then NONEs and back-offs, then leases, always the one that expires first. Returns whether there was memory for it: otherwise
+    /// the cache key has no record.
+    fn note(&mut self, record: Record, now: Instant, max: usize) -> bool {
         self.sweep_some(SWEPT_WITH_EACH, now);
         self.records.remove(record.row.key);
         while self.records.len() >= max {
-            let worth = |record: &Record| if record.counts(&self.changes, now) { record.end() } else { 0 };
-            let Some(key) = self.records.least(self.changes.last(), worth).map(|record| record.row.key) else { break };
+            let worth = |record: &Record| {
+                let counts = self.records.counts(record, now);
+                (counts && record.kind() == RecordKind::Lease, if counts { record.end() } else { 0 })
+            };
+            let Some(key) = self.records.least(self.last, worth).map(|record| record.row.key) else { break };
             self.records.remove(key);
             self.serve_soon(key);
         }
-        _ = self.records.insert(record);
+        let is_noted = self.records.insert(record).is_ok();
         self.sweep_later(now);
+        is_noted
     }
 
     /// Schedules the waiters of a cache key, to be served after the running command or transaction. If memory is refused, the
@@ -332,37 +363,37 @@ impl<Q> Guard<Q> {
         self.queues.mark_due(key, || alarm.push(0, Due::Serve(key)).is_ok());
     }
 
-    /// Schedules a sweep, without records for the time when tokens expire. If memory is refused, the next record does.
+    /// Schedules a sweep if there are records.
     fn sweep_later(&mut self, now: Instant) {
-        let (from, time) = if self.records.len() > 0 { (now, SWEEP_EVERY) } else { (self.aged.0, TOKENS_LIVE) };
-        let at = from.saturating_add(time);
-        if !self.has_sweep && self.changes.has_tokens() {
-            self.has_sweep = self.alarm.push(at, Due::Sweep).is_ok();
+        if !self.has_sweep && self.records.len() > 0 {
+            self.has_sweep = self.alarm.push(now.saturating_add(SWEEP_EVERY), Due::Sweep).is_ok();
         }
     }
 
-    /// Removes records that no longer count, and expires tokens. Goes on later while there are records or tokens.
+    /// Removes records that no longer count, and expires tokens. Repeated while there are records.
     fn sweep(&mut self, now: Instant) {
         self.has_sweep = false;
-        self.sweep_some(SWEPT_AT_ONCE, now);
         let (aged_at, last) = self.aged;
         if now >= aged_at.saturating_add(TOKENS_LIVE) {
             self.expired = last;
-            self.aged = (now, self.changes.last());
+            self.aged = (now, self.last);
         }
+        self.sweep_some(SWEPT_AT_ONCE, now);
         if self.records.len() == 0 {
             self.records = Records::default();
-            if self.last_token <= self.expired {
-                self.changes.forget();
-            }
         }
         self.sweep_later(now);
     }
 
-    /// Looks at up to `most` records, and removes those that no longer count. A lease stays until its end if clients wait for that.
+    /// Visits up to `most` records, and removes those that no longer count. A lease stays until its end if clients wait for that.
     fn sweep_some(&mut self, most: usize, now: Instant) {
-        let Self { records, changes, queues, .. } = self;
-        records.sweep(most, |record| record.counts(changes, now) || record.end() > now && queues.has(record.row.key));
+        let Self { records, queues, expired, .. } = self;
+        records.sweep(most, (now, *expired), |record| queues.has(record.row.key));
+    }
+
+    const fn next_stamp(&mut self) -> Stamp {
+        self.last = self.last.saturating_add(1);
+        self.last
     }
 
     /// Removes unneeded entries from the alarm, once they may outnumber the others. Each waiter needs one, each cache key
@@ -381,11 +412,6 @@ impl<Q> Guard<Q> {
 
 #[cfg(test)]
 impl<Q> Guard<Q> {
-    /// A guard that remembers fewer changes, for a model that makes very many.
-    pub fn small() -> Self {
-        Self { changes: Changes::small(), ..Self::default() }
-    }
-
     /// A cache key with a waiter that nothing will serve: the waiter is not held, no serving is scheduled, and there is no lease
     /// whose end is in the alarm.
     pub fn forgotten(&self, now: Instant) -> Option<KeyId> {
@@ -400,12 +426,17 @@ impl<Q> Guard<Q> {
 
     /// The record of a cache key, if it counts.
     pub fn record(&self, key: KeyId, now: Instant) -> Option<Record> {
-        self.records.get(key).filter(|record| record.counts(&self.changes, now)).copied()
+        self.records.get(key).filter(|record| self.records.counts(record, now)).copied()
     }
 
     /// Whether a token is safe for a row.
     pub fn is_safe(&self, row: &Row, stamp: Stamp) -> bool {
-        self.changes.is_safe(row, stamp)
+        self.records.is_safe(row, stamp)
+    }
+
+    /// Whether a cache key has a record, even one that no longer counts.
+    pub fn has_record(&self, key: KeyId) -> bool {
+        self.records.get(key).is_some()
     }
 
     /// How many records there are, with those that no longer count.

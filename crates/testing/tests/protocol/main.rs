@@ -13,9 +13,10 @@
 #[allow(dead_code, reason = "the module needs more of it")]
 #[path = "../../../../src/guard"]
 mod guard {
-    pub mod changes;
+    pub mod dependencies;
     pub mod queues;
     pub mod records;
+    pub mod row;
     pub mod state;
 }
 mod checks;

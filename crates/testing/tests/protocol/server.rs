@@ -7,8 +7,8 @@
 //! The order of the steps of each command follows those of BF.FETCH, BF.FILL and BF.CHANGED in the module, and `walks.rs` compares
 //! their replies with a real server.
 
-use crate::guard::changes::{KeyId, Row, Stamp};
 use crate::guard::records::RecordKind;
+use crate::guard::row::{KeyId, Row, Stamp};
 use crate::guard::state::{Asker, Due, Guard, RowState};
 use crate::world::Rule;
 
@@ -240,9 +240,10 @@ impl Server {
         }
         let mut session = self.session(Passes::Nothing);
         self.look_at_epochs(&mut session);
-        let (stamp, row) = (session.stamps[usize::from(reader)], row(key, self.instance()));
         let token = self.tokens[usize::from(reader)].unwrap();
-        let is_for_this = token.of == self.instance() || self.lacks(Rule::NameInstance);
+        let instance = if self.lacks(Rule::NameInstance) { token.of } else { self.instance() };
+        let (stamp, row) = (session.stamps[usize::from(reader)], row(key, instance));
+        let is_for_this = token.of == instance;
         let has_lease = self.keys[key].record == Some(Record::Lease(Some(reader), token.of));
         let mut is_accepted = is_for_this && session.guard.accepts(&row, stamp);
         is_accepted &= has_lease || !self.lacks(Rule::OutliveLease);
@@ -420,7 +421,7 @@ impl Server {
         let mut session = self.session(Passes::Nothing);
         let mut answers = Vec::new();
         while let Some(Due::Serve(id)) = session.guard.take_due(NOW) {
-            let key = id.value() as usize;
+            let key = id.table_hash() as usize;
             let mut from = 0;
             while let Some((waiter, ticket, reader)) = session.guard.next(id, from) {
                 let answer = self.look(&mut session, reader, key, How::Wait, Asker::Waiter);
@@ -531,10 +532,7 @@ pub fn row(key: usize, of: For) -> Row {
 impl Server {
     /// A guard that holds what the state lists.
     pub fn session(&self, passes: Passes) -> Session {
-        let mut session = Session { guard: Queue::small(), stamps: [0; READERS] };
-        // A guard remembers changes from its first token on.
-        session.hand_out(Some(Token { key: 0, of: None, is_safe: false }), 0);
-        session.stamps[0] = 0;
+        let mut session = Session { guard: Queue::default(), stamps: [0; READERS] };
         for reader in 0..READERS {
             session.hand_out(self.tokens[reader].filter(|token| !token.is_safe), reader);
         }
@@ -552,7 +550,10 @@ impl Server {
         keys.sort_by_key(|key| self.keys[*key].is_due);
         for key in keys {
             if self.keys[key].is_due {
-                let passing = session.guard.grant(row(key, None), (NOW, LATER), MAX);
+                // Of the same row, so that the safe tokens stay safe.
+                let is_its = |token: &&Token| usize::from(token.key) == key && token.is_safe;
+                let of = self.tokens.iter().flatten().find(is_its).and_then(|token| token.of);
+                let passing = session.guard.grant(row(key, of), (NOW, LATER), MAX);
                 self.join(&mut session.guard, key, passes);
                 session.guard.give_up(key_id(key), passing, NOW);
                 self.note(&mut session, key, passes);
@@ -614,7 +615,7 @@ impl Server {
         }
         while let Some(due) = guard.take_due(now) {
             let Due::Serve(id) = due else { panic!("{due:?}") };
-            let slot = &mut self.keys[id.value() as usize];
+            let slot = &mut self.keys[id.table_hash() as usize];
             slot.is_due = is_waking && !slot.queue.is_empty();
         }
     }

@@ -1,10 +1,10 @@
 //! Random walks of the model, repeated on real servers: every reply has to be the one that the model expects. They tie the model's
 //! commands to `src/commands`.
 //!
-//! A server serves waiters in the same iteration of its event loop, so a walk does, too. A lease, a NONE or a back-off ends early by
-//! eviction (`bf.max-leases`), which needs no clock. So a load takes longer than its lease.
+//! A server serves waiters in the same iteration of its event loop, so a walk does, too. No step needs a clock: a lease expires early by
+//! GIVEUP with its token, and so a load takes longer than its lease; a NONE or a back-off expires early by eviction (`bf.max-leases`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use stateright::Model;
@@ -12,7 +12,7 @@ use testing::{Connection, Reply, Rng, Server, array, bulk, eventually, nil, ok, 
 
 use crate::checks::size;
 use crate::checks::{SCENARIOS, Scenario, Size, adds, heartbeat, in_flight, parts, refill, stores, writes};
-use crate::server::{Answer, Fill, How, Name};
+use crate::server::{Answer, Fill, How, Name, Record};
 use crate::world::{Action, Phase, Refill, Rule, State, World};
 use crate::writers::Step;
 
@@ -26,8 +26,14 @@ fn is_playable(state: &State, action: Action) -> bool {
         Action::Deadline(_) => false,
         // Tests of the server have these.
         Action::Restart | Action::LeaveNode => false,
-        // Any record may be evicted: there must be only one.
-        Action::ExpireRecord(_) => state.server.keys.iter().filter(|slot| slot.record.is_some()).count() == 1,
+        Action::ExpireRecord(key) if matches!(state.server.keys[usize::from(key)].record, Some(Record::Lease(..))) => {
+            true
+        }
+        // Any record may be evicted, and its tokens are void then: there must be only one, and no token.
+        Action::ExpireRecord(_) => {
+            state.server.keys.iter().filter(|slot| slot.record.is_some()).count() == 1
+                && !state.server.tokens.iter().flatten().any(|token| token.is_safe)
+        }
         _ => true,
     }
 }
@@ -147,6 +153,8 @@ pub struct Stage {
     client: Connection,
     /// A connection and the last token of each reader.
     readers: Vec<(Connection, String)>,
+    /// The last token of each cache key.
+    last_tokens: HashMap<u8, String>,
     /// The item of the row: other items set its bits.
     item: String,
     asked: u64,
@@ -169,7 +177,8 @@ fn word(reply: &Reply) -> String {
 impl Stage {
     pub fn new(server: Server) -> Self {
         let client = server.connect();
-        Self { server, client, readers: Vec::new(), item: String::new(), asked: 0, seen: BTreeSet::new() }
+        let (readers, last_tokens) = (Vec::new(), HashMap::new());
+        Self { server, client, readers, last_tokens, item: String::new(), asked: 0, seen: BTreeSet::new() }
     }
 
     pub fn begin(&mut self, world: &World, has_row: bool) {
@@ -220,7 +229,7 @@ impl Stage {
     }
 
     /// Compares a reply of BF.FETCH, and keeps its token.
-    fn expect(&mut self, reader: u8, reply: &Reply, expected: Answer) {
+    fn expect(&mut self, reader: u8, key: u8, reply: &Reply, expected: Answer) {
         let value = |version| bulk(format!("v{version}"));
         let elements = reply.elements();
         let is_same = match expected {
@@ -232,7 +241,9 @@ impl Stage {
         };
         assert!(is_same, "{reply:?} and not {expected:?}");
         if expected.grants() {
-            self.readers[usize::from(reader)].1 = elements[elements.len() - 1].text();
+            let token = elements[elements.len() - 1].text();
+            self.last_tokens.insert(key, token.clone());
+            self.readers[usize::from(reader)].1 = token;
         }
         self.seen.insert(format!("{expected:?}").split('(').next().unwrap().to_owned());
     }
@@ -264,9 +275,9 @@ impl Stage {
                 }
             }
             Action::Serve => {
-                for (reader, _, answer) in before.server.clone().serve() {
+                for (reader, key, answer) in before.server.clone().serve() {
                     let reply = self.readers[usize::from(reader)].0.receive().unwrap();
-                    self.expect(reader, &reply, answer);
+                    self.expect(reader, key as u8, &reply, answer);
                 }
             }
             Action::Write(number) => {
@@ -277,7 +288,13 @@ impl Stage {
                 let found = before.server.may_have(Name::Rows) == Some(true);
                 assert_eq!(self.client.run(&format!("BF.DEL {FILTER} {}", self.item)).truth(), found);
             }
-            Action::ExpireRecord(_) => self.evict(),
+            Action::ExpireRecord(key) => match before.server.keys[usize::from(key)].record {
+                Some(Record::Lease(..)) => {
+                    let (item, name, token) = (&self.item, cache_key(key), &self.last_tokens[&key]);
+                    self.client.run(&format!("BF.FILL {FILTER} {item} {name} {token} GIVEUP"));
+                }
+                _ => self.evict(),
+            },
             Action::ExpireValue(key) => {
                 // A server deletes the value, which is a change, if this time has passed before the command is done: with
                 // 1 ms, a run in twenty failed beside two others.
@@ -325,7 +342,7 @@ impl Stage {
             Some(answer) => {
                 let reply = connection.receive().unwrap();
                 let reply = if is_batch { reply.elements()[0].clone() } else { reply };
-                self.expect(reader, &reply, answer);
+                self.expect(reader, key, &reply, answer);
             }
             None => {
                 let is_held = before.server.keys[usize::from(key)].is_open;
