@@ -10,7 +10,7 @@ use crate::items::Set;
 use crate::load;
 use crate::machine::output_of;
 use crate::table::{Cell, Results, Table};
-use crate::variants::{Bench, KEY};
+use crate::variants::{Bench, KEY, Running};
 
 /// The capacity of the filter: 1 MB.
 const CAPACITY: u64 = 850_000;
@@ -33,8 +33,66 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
             }
         }
     }
+    let mut beside =
+        Table::new("Instructions of other commands while the guard is in use", &["command", "without", "with", "more"]);
+    beside.note(
+        "Without a lease, and with 200 leases of rows that the commands do not name. SET and HSET of random keys, BF.MADD of 100 new items \
+         into the guarded filter.",
+    );
+    bench.attempt(0, &mut faults, || beside_leases(bench, &mut beside));
     faults.into_iter().for_each(|fault| table.note(fault));
-    results.table(&table)
+    results.table(&table)?;
+    results.table(&beside)
+}
+
+/// Commands that do not concern a leased row, before and after rows are leased.
+fn beside_leases(bench: &Bench, table: &mut Table) -> Result<()> {
+    let cases =
+        [("SET", None, Set::Drawn, 2), ("HSET", None, Set::Drawn, 3), ("BF.MADD", Some(KEY), Set::Members, 100)];
+    let running = bench.start_counted(0)?;
+    let server = &running.server;
+    running.reserve(CAPACITY)?;
+    load::add_members(server, KEY, 0..CAPACITY / 10)?;
+    let mut counts = Vec::new();
+    for is_guarded in [false, true] {
+        for row in 0..if is_guarded { 200 } else { 0 } {
+            let (item, cache_key) = (format!("row-{row}"), format!("{{{KEY}}}:{row}"));
+            server.call(&["BF.ADD", KEY, &item])?;
+            server.call(&["BF.FETCH", KEY, &item, &cache_key, "LEASE", "3600000"])?;
+        }
+        for (command, key, set, items) in cases {
+            let file = counts.len() + 1;
+            let begin = CAPACITY * (1 + file as u64);
+            counts.push(count(bench, &running, file, &[Some(command), key], (set, items), begin)?);
+        }
+    }
+    for ((command, ..), (without, with)) in cases.iter().zip(counts.iter().zip(counts.iter().skip(cases.len()))) {
+        let more = format!("{:.0}%", 100.0 * (with / without - 1.0));
+        table.row([(*command).into(), Cell::Number(*without, 4), Cell::Number(*with, 4), more.as_str().into()]);
+    }
+    Ok(())
+}
+
+/// The instructions of each call of a command with items from `begin` on. `file` numbers the server's files of counts.
+fn count(
+    bench: &Bench,
+    running: &Running,
+    file: usize,
+    words: &[Option<&str>],
+    (set, items): (Set, u64),
+    begin: u64,
+) -> Result<f64> {
+    let server = &running.server;
+    let calls = bench.size(10_000, 2_000) / items;
+    let words: Vec<&str> = words.iter().flatten().copied().collect();
+    let control = |word: &str| {
+        output_of("callgrind_control", &[word, &server.process_id().to_string()]).context("callgrind_control fails")
+    };
+    control("-z")?;
+    Stream { words: &words, set, items, pipeline: 1 }.run(server.port, begin..begin + calls * items)?;
+    control("-d")?;
+    let counts = fs::read_to_string(server.folder().join(format!("callgrind.out.{file}")))?;
+    Ok(info::number(&counts, "totals").context("callgrind counted nothing")? as f64 / calls as f64)
 }
 
 /// Runs a server under callgrind, which counts only inside `call`, and sends one command after another. Each writes its own file of
@@ -53,18 +111,8 @@ fn commands(bench: &Bench, index: usize, table: &mut Table) -> Result<()> {
         ("BF.MADD", Some(KEY), Set::Members, 100),
     ];
     for (file, (command, key, set, items)) in (1..).zip(cases) {
-        let calls = bench.size(10_000, 2_000) / items;
-        let words: Vec<&str> = [Some(command), key].into_iter().flatten().collect();
-        let control = |word: &str| {
-            output_of("callgrind_control", &[word, &server.process_id().to_string()]).context("callgrind_control fails")
-        };
-        control("-z")?;
-        let numbers = CAPACITY..CAPACITY + calls * items;
-        Stream { words: &words, set, items, pipeline: 1 }.run(server.port, numbers)?;
-        control("-d")?;
-        let counts = fs::read_to_string(server.folder().join(format!("callgrind.out.{file}")))?;
-        let total = info::number(&counts, "totals").context("callgrind counted nothing")? as f64;
-        let [each, per_item] = [calls, calls * items].map(|number| Cell::Number(total / number as f64, 4));
+        let each = count(bench, &running, file, &[Some(command), key], (set, items), CAPACITY)?;
+        let [each, per_item] = [each, each / items as f64].map(|number| Cell::Number(number, 4));
         table.row([running.variant.name.into(), command.into(), items.into(), each, per_item]);
     }
     Ok(())
