@@ -12,8 +12,8 @@ use redis_module::RedisString;
 use redis_module::raw::{
     self, RedisModuleBlockedClient as Client, RedisModuleCallReply as CallReply, RedisModuleCommand as Command,
     RedisModuleDefragCtx as Defragmenter, RedisModuleDigest as Digest, RedisModuleIO as Io,
-    RedisModuleInfoCtx as InfoSection, RedisModuleKey as Key, RedisModuleServerInfoData as Info,
-    RedisModuleString as Word, RedisModuleType as Type,
+    RedisModuleInfoCtx as InfoSection, RedisModuleKey as Key, RedisModuleScanCursor as Cursor,
+    RedisModuleServerInfoData as Info, RedisModuleString as Word, RedisModuleType as Type,
 };
 
 /// The context of a command or a callback, valid while that runs; or a null pointer, for callbacks that get no context. The server's
@@ -121,7 +121,7 @@ functions! {
     server_info(context: Context, section: &CStr) -> *mut Info, or null_mut() =>
         RedisModule_GetServerInfo(context.raw, section.as_ptr());
     database(context: Context) -> c_int, or 0 => RedisModule_GetSelectedDb(context.raw);
-    select_database(context: Context, number: c_int) => RedisModule_SelectDb(context.raw, number);
+    select_database(context: Context, number: c_int) -> c_int, or ERR => RedisModule_SelectDb(context.raw, number);
     subscribe_to_event(
         context: Context, event: raw::RedisModuleEvent, callback: raw::RedisModuleEventCallback
     ) -> c_int, or ERR =>
@@ -181,6 +181,7 @@ functions! {
     create_string(bytes: &[u8]) -> *mut Word, or null_mut() =>
         RedisModule_CreateString(null_mut(), bytes.as_ptr().cast(), bytes.len());
     hold_string(word: Arg<'_>) -> *mut Word, or null_mut() => RedisModule_HoldString(null_mut(), word.raw);
+    create_cursor() -> *mut Cursor, or null_mut() => RedisModule_ScanCursorCreate();
 
     // The commands of the server that the module calls.
     call_get(context: Context, key: Arg<'_>) -> *mut CallReply, or null_mut() =>
@@ -234,6 +235,11 @@ unsafe_functions! {
     value(key: *mut Key) -> *mut c_void, or null_mut() => RedisModule_ModuleTypeGetValue(key);
     set_value(key: *mut Key, module_type: *mut Type, value: *mut c_void) -> c_int, or ERR =>
         RedisModule_ModuleTypeSetValue(key, module_type, value);
+
+    // A pass over all keys of the selected database.
+    scan(context: Context, cursor: *mut Cursor, callback: raw::RedisModuleScanCB, data: *mut c_void) -> c_int, or 0 =>
+        RedisModule_Scan(context.raw, cursor, callback, data);
+    restart_cursor(cursor: *mut Cursor) => RedisModule_ScanCursorRestart(cursor);
 
     // Effects.
     replicate(context: Context, name: &CStr, key: Arg<'_>, words: &[*mut Word], items: &[*mut Word]) =>

@@ -49,9 +49,11 @@ unsafe extern "C" fn raised(
             let is_primary = change == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER;
             role::changed(context, is_primary);
             guard::end_all(context);
-            if !is_primary {
-                // A replica's bits must contain whatever its primary reports as added, so that it finds everything that the primary
-                // finds. It flushes even while a child is running.
+            // A replica's bits must contain whatever its primary reports as added, so that it finds everything that the primary
+            // finds. It flushes even while a child is running, and flushes the rest when it becomes a primary.
+            if is_primary {
+                pending::flush_all(context);
+            } else {
                 pending::start_timer(context);
             }
         }

@@ -5,11 +5,12 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
-use std::ptr::NonNull;
+use std::mem::ManuallyDrop;
+use std::ptr::{NonNull, null_mut};
 
 use bloomgate_filter::format::Arrival;
 use bloomgate_filter::{Filter, Value};
-use redis_module::raw;
+use redis_module::{RedisString, raw};
 
 use super::data_type;
 use super::stored::{Reserved, Stored, Writer};
@@ -329,5 +330,75 @@ fn signal(context: Context, name: Arg<'_>) {
 fn raise(context: Context, name: Arg<'_>, events: &[(bool, &CStr)]) {
     for (_, event) in events.iter().filter(|(is_raised, _)| *is_raised) {
         api::notify(context, event, name);
+    }
+}
+
+/// A pass over the keys of all databases, a few keys at a time. It may miss keys that are moved or renamed before it ends.
+pub struct Pass {
+    database: c_int,
+    /// The server's cursor in this database; null before the first step.
+    cursor: *mut raw::RedisModuleScanCursor,
+}
+
+// SAFETY: the cursor belongs to no thread. The server uses it only in the calls below.
+unsafe impl Send for Pass {}
+
+impl Pass {
+    /// How many times a step asks the server for keys, mostly one at a time.
+    const CALLS: usize = 16;
+
+    /// A pass that starts at the first key.
+    pub const fn new() -> Self {
+        Self { database: 0, cursor: null_mut() }
+    }
+
+    /// Starts again at the first key.
+    pub fn restart(&mut self) {
+        self.start_in(0);
+    }
+
+    fn start_in(&mut self, database: c_int) {
+        self.database = database;
+        if !self.cursor.is_null() {
+            // SAFETY: the cursor is the server's, and is never freed.
+            unsafe { api::restart_cursor(self.cursor) };
+        }
+    }
+
+    /// Calls `visit` with the database, the name and the value of each of the next few keys that has a value of ours. Returns whether
+    /// there were keys left. After the last key the pass starts again.
+    pub fn step<F: FnMut(c_int, &[u8], &Stored)>(&mut self, keys: &mut Keyspace, mut visit: F) -> bool {
+        let context = keys.0;
+        if self.cursor.is_null() {
+            self.cursor = api::create_cursor();
+        }
+        if self.cursor.is_null() || api::select_database(context, self.database) != OK {
+            self.restart();
+            return false;
+        }
+        let data = (&raw mut visit).cast();
+        // SAFETY: the cursor is the server's, and `visit` lives until the calls return.
+        let has_keys = |_| unsafe { api::scan(context, self.cursor, Some(visit_scanned::<F>), data) != 0 };
+        if !(0..Self::CALLS).all(has_keys) {
+            self.start_in(self.database + 1);
+        }
+        true
+    }
+}
+
+/// The server calls this for each key that it scans.
+unsafe extern "C" fn visit_scanned<F: FnMut(c_int, &[u8], &Stored)>(
+    context: *mut raw::RedisModuleCtx,
+    name: *mut raw::RedisModuleString,
+    key: *mut raw::RedisModuleKey,
+    visit: *mut c_void,
+) {
+    // The server closes the key.
+    let key = ManuallyDrop::new(OpenKey { raw: key, keyspace: PhantomData });
+    // SAFETY: the server passes a key that is open for reading until this returns, and the closure of `step`.
+    unsafe {
+        if let (Ok(Some(stored)), Some(visit)) = (key.stored(), visit.cast::<F>().as_mut()) {
+            visit(Context::new(context).database(), RedisString::string_as_slice(name), &*stored);
+        }
     }
 }

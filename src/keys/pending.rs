@@ -1,18 +1,24 @@
 //! Flushes pending adds. `role.rs` says when adds may be pending: while a forked child of the server is running. After the child
 //! has exited, a timer flushes them into the bits, a tenth of a millisecond in each millisecond. New adds go to the bits then.
 //!
-//! The timer opens each key by its name, so a value may be moved, replaced or freed at any time, by any thread. A value that is not
-//! found under its listed name is flushed once it is written to: the timer runs as long as anything is pending.
+//! The timer opens each key by its name, so a value may be moved, replaced or freed at any time, by any thread. The list of names may
+//! lack a value: RENAME, MOVE or SWAPDB has moved it, or there was no memory for its name. If the list is empty and adds are pending,
+//! the timer visits all keys in order to find them, in steps of the same length.
+//!
+//! A new primary answers 0 for an item whose bits all belong to other items, and replicates nothing. The old primary finds that item
+//! only after it has flushed the other items. So a replica flushes even while a child is running, and a server that becomes a primary
+//! flushes the rest at once, for ten seconds at most.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bloomgate_filter::Value;
 use redis_module::raw;
 
-use super::key::{Keyspace, WriteKey};
-use super::stored::{list_pending, take_pending};
+use super::key::{Keyspace, Pass, WriteKey};
+use super::stored::{Stored, list_pending, take_pending};
 use crate::api;
 use crate::context::Context;
 use crate::metrics;
@@ -23,10 +29,20 @@ const STEP: Duration = Duration::from_micros(100);
 const STEP_ADDS: usize = 32;
 /// The time between two steps, in milliseconds.
 const PERIOD: raw::mstime_t = 1;
-/// The time to the next step if no key is listed.
+/// The time to the next step if no key has pending adds: the server is still freeing the value, or does not open its key.
 const IDLE_PERIOD: raw::mstime_t = 100;
+/// How long a server that becomes a primary may flush before it answers; the timer flushes the rest. By default, Sentinel waits 30 s for
+/// a server that does not answer, and a cluster 15 s.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Whether the timer is set.
 static TIMER_RUNS: AtomicBool = AtomicBool::new(false);
+
+/// Finds the values that are not listed. Only the thread that has the server's lock uses it.
+static PASS: Mutex<Pass> = Mutex::new(Pass::new());
+
+fn pass() -> MutexGuard<'static, Pass> {
+    PASS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Starts the timer, unless nothing is pending or it is set already.
 pub fn start_timer(context: Context) {
@@ -53,11 +69,30 @@ unsafe extern "C" fn tick(context: *mut raw::RedisModuleCtx, _data: *mut c_void)
     }
 }
 
-/// Flushes the pending adds of the listed keys for about that long. Returns whether a key is listed.
+/// Flushes what is pending before this server answers its first command as a primary: nothing unless it became a replica a moment ago.
+/// On a busy machine with two processors this takes a second for a million adds, and one for a million keys if values are not listed.
+pub fn flush_all(context: Context) {
+    if metrics::PENDING.get() == 0 {
+        return;
+    }
+    pass().restart();
+    let database = context.database();
+    // SAFETY: the server changes its role outside of our commands. No key is open.
+    let mut keys = unsafe { Keyspace::new(context) };
+    flush_for(&mut keys, LONGEST_PAUSE);
+    api::select_database(context, database);
+}
+
+/// Flushes pending adds for about that long. Returns whether to continue soon: false if no more are found.
 fn flush_for(keys: &mut Keyspace, time: Duration) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < time {
-        let Some((database, name)) = take_pending() else { return false };
+        let Some((database, name)) = take_pending() else {
+            if metrics::PENDING.get() == 0 || !pass().step(keys, list_if_pending) {
+                return false;
+            }
+            continue;
+        };
         let flush = |key: &mut WriteKey<'_>| {
             // A missing key, one of another type, and one whose filter is still arriving have none.
             let Ok(Some(mut writer)) = key.writer() else { return };
@@ -72,4 +107,10 @@ fn flush_for(keys: &mut Keyspace, time: Duration) -> bool {
         }
     }
     true
+}
+
+fn list_if_pending(database: c_int, name: &[u8], stored: &Stored) {
+    if stored.value.contents().pending_bytes > 0 {
+        list_pending(database, name);
+    }
 }

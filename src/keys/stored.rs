@@ -219,8 +219,8 @@ impl Drop for Writer<'_> {
 
 // The keys whose values have pending adds: their databases and names, by which a timer opens them as a command does.
 //
-// A value that was moved to another name is not found here any more. Its pending adds stay, and lookups find them; the next write to it
-// lists it under its new name.
+// A value that was moved to another name is not found here any more. Its pending adds stay, and lookups find them. The next write to it or
+// the timer, which visits all keys, lists it under its new name.
 
 /// A key: its database and its name.
 pub type Listed = (c_int, Vec<u8>);
@@ -232,7 +232,7 @@ fn pending() -> MutexGuard<'static, Vec<Listed>> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds a key, unless it is listed. If memory runs out it is not: then the next write to it tries again.
+/// Adds a key, unless it is listed. If memory runs out it is not: then the next write to it or the timer tries again.
 #[cold]
 #[inline(never)]
 pub fn list_pending(database: c_int, name: &[u8]) {

@@ -117,6 +117,9 @@ static NOTIFIED: AtomicU64 = AtomicU64::new(0);
 static NOTIFIED_WITH_OPEN_KEYS: AtomicU64 = AtomicU64::new(0);
 /// Whether the listener deletes keys.
 static DELETES: AtomicU64 = AtomicU64::new(0);
+/// Whether there is a listener: only from the first FAULTS.DELETE 1 on, because Valkey 8.1 replicates MOVE under the wrong database if a
+/// module listens.
+static LISTENS: AtomicBool = AtomicBool::new(false);
 /// Whether the server opens no key for writing.
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
@@ -314,10 +317,6 @@ pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *m
             (c"faults.moved", moving::moved),
             (c"faults.closed", closed),
         ];
-        const GENERIC_EVENTS: c_int = 1 << 2;
-        if SUBSCRIBE.get::<Subscribe>().is_none_or(|subscribe| subscribe(context, GENERIC_EVENTS, listen) != OK) {
-            return ERR;
-        }
         commands.iter().map(|(name, handler)| create(context, name.as_ptr(), *handler, flags, 0, 0, 0)).sum()
     }
 }
@@ -384,9 +383,16 @@ unsafe extern "C" fn fail(context: *mut c_void, words: *mut *mut c_void, count: 
 
 /// FAULTS.DELETE n
 unsafe extern "C" fn delete(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
-    // SAFETY: the server passes its context and this many arguments.
+    const GENERIC_EVENTS: c_int = 1 << 2;
+    // SAFETY: the server passes its context and this many arguments; the function is its own, of this type.
     unsafe {
         let deletes = count > 1 && text_of(*words.add(1)) == Some(c"1");
+        if deletes
+            && !LISTENS.swap(true, Relaxed)
+            && SUBSCRIBE.get::<Subscribe>().is_none_or(|subscribe| subscribe(context, GENERIC_EVENTS, listen) != OK)
+        {
+            return ERR;
+        }
         DELETES.store(deletes.into(), Relaxed);
         reply_number(context, OK.into())
     }
