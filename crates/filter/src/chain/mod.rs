@@ -16,6 +16,8 @@ mod union;
 pub(crate) use adding::WhenFull;
 pub use adding::{Added, Changes, Origin, Outcome, Removed};
 pub use beside::{Deleted, DeletedSlot};
+#[cfg(test)]
+pub(crate) use hash_set::BUCKETS_READ;
 pub use hash_set::{HashSet, Lookup};
 pub(crate) use layer::Probes;
 pub use layer::{Contents, Layer};

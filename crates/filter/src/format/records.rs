@@ -29,7 +29,6 @@ use std::ops::Range;
 use crate::cells::is_zero;
 use crate::chain::{HashSet, LAYERS_MAX};
 use crate::codec::{ByteSink, ByteSource, CHUNK_BYTES, Error, Sink, Source};
-use crate::error;
 use crate::hash::ItemHash;
 use crate::kinds::Filter;
 use crate::kinds::parts::{Description, LayerRef};
@@ -378,15 +377,13 @@ impl Entries {
         let mut bytes = Vec::new();
         let Some(table) = self.part.and_then(|part| filter.table(part)) else { return Ok(bytes) };
         reserve(&mut bytes, CHUNK_BYTES)?;
-        let mut left = usize::try_from(self.skipped).unwrap_or(usize::MAX);
-        table.for_each_sorted_run(|run| {
-            let begin = left.min(run.len());
-            left -= begin;
+        let skipped = usize::try_from(self.skipped).unwrap_or(usize::MAX);
+        // The error of a full record ends the runs.
+        let _ = table.for_each_sorted_run_after(skipped, |run| {
             let room = (CHUNK_BYTES - bytes.len()) / ENTRY_BYTES;
-            let taken = run.get(begin..).unwrap_or_default().iter().take(room);
-            taken.for_each(|hash| bytes.extend_from_slice(&entry_of(*hash)));
-            Ok::<(), error::Error>(())
-        })?;
+            run.iter().take(room).for_each(|hash| bytes.extend_from_slice(&entry_of(*hash)));
+            if bytes.len() < CHUNK_BYTES { Ok(()) } else { Err(()) }
+        });
         Ok(bytes)
     }
 }
@@ -689,4 +686,88 @@ fn has_entries(filter: &Filter, tables: usize, number: u64, content: Content<'_>
     let entries = entries_records(filter, tables).nth(number).filter(|entries| entries.is_last == is_last);
     let here = entries.map(|entries| entries.bytes(filter)).transpose()?;
     Ok(here.is_some_and(|here| here == bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain::BUCKETS_READ;
+    use crate::format::stored::write_tables;
+    use crate::format::{Arrival, ByteSink, Progress};
+    use crate::hash::Hasher;
+    use crate::kinds::{Forgets, NativeSpec, Origin, WindowedSpec};
+    use crate::{BATCH, Moment, Scaling, Spec, Unlimited};
+
+    /// Two records of a table and part of a third.
+    const ENTRIES_OF_PART: usize = 2 * ENTRIES + 5000;
+
+    /// The buckets of the largest segment.
+    const SEGMENT_BUCKETS: usize = 128;
+
+    /// A filter whose parts have large tables.
+    fn filter_with_tables(spec: Spec, parts: usize) -> Filter {
+        let mut filter = Filter::new(&spec, &Unlimited).unwrap();
+        for part in 0..parts {
+            let now = Moment(part as u64 * 10_000);
+            if let Some(turn) = filter.windowed().and_then(|ring| ring.turn_due(now)) {
+                filter.windowed_mut().unwrap().turn(turn, &Unlimited).unwrap();
+            }
+            let items: Vec<_> = (0..ENTRIES_OF_PART).map(|number| [part.to_le_bytes(), number.to_le_bytes()]).collect();
+            for items in items.chunks(BATCH) {
+                let items = || items.iter().map(|item| item.as_flattened());
+                assert_eq!(filter.add_batch(items(), Origin::Effect, &now, &Unlimited).error, None);
+                assert_eq!(filter.remove_batch(items(), Origin::Effect, &now, &Unlimited).error, None);
+            }
+        }
+        assert!(
+            (0..filter.part_count())
+                .all(|part| filter.table(part).is_some_and(|table| table.len() > 2 * ENTRIES as u64))
+        );
+        filter
+    }
+
+    /// A record of a table reads the segments that have its entries, of which it shares the first and the last with its neighbours.
+    #[test]
+    #[cfg_attr(miri, ignore = "thousands of hashes")]
+    fn a_dump_reads_each_table_once() {
+        let hasher = Hasher::SipHash { key: [7; 16] };
+        let native = NativeSpec::new(0.01, 4_000_000, Scaling::Fixed, hasher);
+        let forgets = Forgets::After { seconds: 20, is_sliding: false };
+        let ring =
+            WindowedSpec { rate: 0.01, capacity: 8_000_000, scaling: Scaling::Fixed, hasher, forgets, buckets: 3 };
+        for (spec, parts) in [(Spec::Native(native), 1), (Spec::Windowed(ring), 2)] {
+            let filter = filter_with_tables(spec, parts);
+            assert_eq!(filter.part_count(), parts);
+            let buckets_read = |work: &mut dyn FnMut()| {
+                let before = BUCKETS_READ.get();
+                work();
+                BUCKETS_READ.get() - before
+            };
+            let of_save = buckets_read(&mut || write_tables(&filter, &mut ByteSink::default()));
+            let most = of_save + parts * 3 * 2 * SEGMENT_BUCKETS;
+
+            let mut dump = Vec::new();
+            let of_dump = buckets_read(&mut || dump = records(&filter, 5).collect::<Result<_, _>>().unwrap());
+            assert!(of_dump <= most, "a dump: {of_dump} and {of_save}");
+
+            let ((first, header), (last, others)) = (&dump[0], dump[1..].split_last().unwrap());
+            let mut arriving = Arrival::begin(*first, header, &Unlimited).unwrap();
+            let accept = |arriving: &mut Arrival, expected| {
+                for (iterator, data) in others {
+                    assert_eq!(arriving.accept(*iterator, data, &Unlimited), Ok(expected));
+                }
+            };
+            accept(&mut arriving, Progress::Stored);
+            let of_duplicates = buckets_read(&mut || accept(&mut arriving, Progress::Known));
+            assert!(of_duplicates <= most, "known records: {of_duplicates} and {of_save}");
+            let Arrival::Own(own) = &arriving else { panic!() };
+            let of_rewrite =
+                buckets_read(&mut || assert_eq!(own.records().filter(Result::is_ok).count(), 1 + others.len()));
+            // `records` is a record ahead.
+            assert!(of_rewrite <= most + of_save / 2, "a rewrite: {of_rewrite} and {of_save}");
+            assert_eq!(arriving.accept(last.0, &last.1, &Unlimited), Ok(Progress::Complete));
+            let Arrival::Own(own) = &arriving else { panic!() };
+            assert!(*own.filter() == filter);
+        }
+    }
 }

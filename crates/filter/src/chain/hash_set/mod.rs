@@ -16,6 +16,8 @@ mod segment;
 mod tests;
 
 use growth::FEW_STEP;
+#[cfg(test)]
+pub(crate) use segment::BUCKETS_READ;
 use segment::{ENTRIES_MAX, NO_LINE, NONE, Segment, is_suspect};
 
 use crate::cells::arch::TagLine;
@@ -209,16 +211,30 @@ impl HashSet {
     ///
     /// # Errors
     /// Those of `f`, which ends the iteration.
-    pub fn for_each_sorted_run<E>(&self, mut f: impl FnMut(&[ItemHash]) -> Result<(), E>) -> Result<(), E> {
-        if !self.few.is_empty() {
-            return f(&self.few);
+    pub fn for_each_sorted_run<E>(&self, f: impl FnMut(&[ItemHash]) -> Result<(), E>) -> Result<(), E> {
+        self.for_each_sorted_run_after(0, f)
+    }
+
+    /// Passes all hashes but the smallest `skipped` to `f`, like [`for_each_sorted_run`](Self::for_each_sorted_run). Skips segments by
+    /// their counts.
+    pub(crate) fn for_each_sorted_run_after<E>(
+        &self,
+        mut skipped: usize,
+        mut f: impl FnMut(&[ItemHash]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if let Some(few @ [_, ..]) = self.few.get(skipped..) {
+            return f(few);
         }
         let (mut copy, mut run, mut length) = ([NONE; ENTRIES_MAX], [NONE; Self::RUN], 0);
         for segment in self.segments_in_order() {
+            if segment.entries() <= skipped {
+                skipped -= segment.entries();
+                continue;
+            }
             let sorted = copy.get_mut(..segment.entries()).unwrap_or_default();
             sorted.iter_mut().zip(segment.hashes()).for_each(|(to, from)| *to = from);
             sorted.sort_unstable();
-            let mut rest = &*sorted;
+            let mut rest = sorted.get(std::mem::take(&mut skipped)..).unwrap_or_default();
             while !rest.is_empty() {
                 let free = run.get_mut(length..).unwrap_or_default();
                 let (taken, left) = rest.split_at(rest.len().min(free.len()));

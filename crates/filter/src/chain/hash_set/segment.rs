@@ -31,6 +31,12 @@ pub(super) const ENTRIES_MAX: usize = most_of(BUCKETS_MAX);
 const USED_AT: usize = 62;
 const PASSED_AT: usize = 63;
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has read all hashes of a bucket.
+    pub(crate) static BUCKETS_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// An empty line.
 pub(super) const NO_LINE: TagLine = [0; BLOCK_BYTES];
 
@@ -164,6 +170,8 @@ impl Segment {
 
     /// Returns the hashes in a bucket.
     fn hashes_in(&self, bucket: usize) -> impl Iterator<Item = ItemHash> {
+        #[cfg(test)]
+        BUCKETS_READ.set(BUCKETS_READ.get() + 1);
         let line = self.line(bucket);
         let tags = line.map_or(&[][..], |line| line.as_chunks::<2>().0);
         let entries = self.entries_from(bucket, 0).as_chunks::<ENTRY_BYTES>().0;

@@ -149,6 +149,25 @@ fn hashes_out_of_order_are_refused() {
 }
 
 #[test]
+fn runs_begin_after_the_skipped_hashes() {
+    let mut rng = Rng::with_seed(4);
+    for count in [0, 1, FEW_MAX, FEW_MAX + 1, MANY] {
+        let set = set_of(&random_hashes(&mut rng, count));
+        let all = sorted(&set);
+        for skipped in [0, 1, count / 2, count.saturating_sub(1), count, count + 1, usize::MAX] {
+            let mut rest = Vec::new();
+            let taken = set.for_each_sorted_run_after(skipped, |run| {
+                assert!(!run.is_empty());
+                rest.extend_from_slice(run);
+                Ok::<_, ()>(())
+            });
+            assert_eq!(taken, Ok(()));
+            assert!(rest == all[skipped.min(count)..], "{skipped} of {count}");
+        }
+    }
+}
+
+#[test]
 fn an_error_ends_the_runs() {
     let set = set_of(&random_hashes(&mut Rng::with_seed(1), MANY));
     let mut calls = 0;
