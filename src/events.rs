@@ -9,7 +9,7 @@ use super::api;
 use super::context::{Context, OK};
 use super::keys::{data_type, pending};
 use super::server::{ceiling, huge_pages, role};
-use super::{guard, metrics};
+use super::{config, guard, metrics};
 
 /// The events that the module follows.
 const EVENTS: [u64; 8] = [
@@ -94,11 +94,16 @@ unsafe extern "C" fn show(info: *mut raw::RedisModuleInfoCtx, for_crash_report: 
         Err(_) => c"",
     };
     let (leases, nones, waiting) = guard::counts();
-    let of_guard = [(c"bloom_leases", leases), (c"bloom_nones", nones), (c"bloom_waiting", waiting)];
+    let others = [
+        (c"bloom_leases", leases),
+        (c"bloom_nones", nones),
+        (c"bloom_waiting", waiting),
+        (c"bloom_max_filter_bytes", config::max_filter_bytes()),
+    ];
     // SAFETY: the server passes the place for the fields.
     unsafe {
         api::add_info_section(info);
         api::add_info_text(info, c"version", VERSION);
-        metrics::fields().chain(of_guard).for_each(|(name, value)| api::add_info_number(info, name, value));
+        metrics::fields().chain(others).for_each(|(name, value)| api::add_info_number(info, name, value));
     }
 }

@@ -56,6 +56,11 @@ gauges! {
     /// Items that commands added or tried to add, and those that were new.
     ADDS c"bloom_adds";
     NEW_ITEMS c"bloom_new_items";
+    /// Items that clients sent and that were not added, because a filter was full or could not grow. Those that follow the refused item
+    /// in its command are included: it does not add them either.
+    REFUSED c"bloom_refused";
+    /// The same for items to be deleted, for which the table of deleted items had no room.
+    DELETES_REFUSED c"bloom_deletes_refused";
     LOOKUPS c"bloom_lookups";
     POSITIVES c"bloom_positives";
     /// Blocks that the server's defragmenter was offered, and has moved or not.

@@ -171,6 +171,11 @@ pub fn add_items(
             Err(Refusal::StillLoading) if context.must_obey() => {
                 WriteKey::open(keys, args.arg(1)?)?.put_into_use()?;
             }
+            // There is no memory for the new filter, for a bucket, or for the command itself.
+            Err(Refusal::Filter(error)) if error.is_want_of_memory() => {
+                metrics::REFUSED.count(adding.items.len() as u64);
+                return Err(error.into());
+            }
             done => return done,
         }
     }
@@ -323,7 +328,7 @@ fn add_and_reply<'a>(
             Err(error) => refused = Some(error),
         }
         if let Some(error) = refused {
-            refuse_item(context, filter, error);
+            refuse_items(context, filter, error, 1);
         }
     } else {
         (new, refused) = add_batches_and_reply(context, filter, adding, origin, clock, &ceiling, lists);
@@ -375,7 +380,7 @@ fn add_batches_and_reply<'a>(
         answered += added.done;
         if let Some(error) = added.error {
             refused = Some(error);
-            refuse_item(context, filter, error);
+            refuse_items(context, filter, error, if renews { 1 } else { items.len().saturating_sub(answered) });
             answered += 1;
             if !renews {
                 break;
@@ -401,9 +406,13 @@ fn settle_ring(filter: &mut Filter, newest: Option<u64>) -> bool {
     newest_slot(windowed) != newest
 }
 
-/// Replies why a filter refuses an item. RedisBloom and valkey-bloom also propagate items that their filters refused: a full one, or
+/// Replies why a filter refuses an item, and counts the `items` that a client's command does not add for that reason. RedisBloom and valkey-bloom also propagate items that their filters refused: a full one, or
 /// one whose next layer cannot exist or needs more memory than any machine has. Anything else ends a server that must obey.
-fn refuse_item(context: Context, filter: &Filter, error: Error) {
+#[cold]
+fn refuse_items(context: Context, filter: &Filter, error: Error, items: usize) {
+    if error != Error::CannotGuard && !context.must_obey() {
+        metrics::REFUSED.count(items as u64);
+    }
     let refusal = Refusal::from(error);
     let is_beyond_machines = error.asked_bytes().is_some_and(|asked_bytes| asked_bytes > MACHINE_BYTES_MAX);
     let is_ours = error.is_want_of_memory() && !is_beyond_machines || error == Error::TooManyLayers;

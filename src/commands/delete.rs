@@ -8,6 +8,7 @@ use super::dispatch::refuse;
 use crate::args::{Arg, Args};
 use crate::context::{CommandClock, Context};
 use crate::keys::{Keyspace, WriteKey};
+use crate::metrics;
 use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::ServerCeiling;
@@ -81,6 +82,7 @@ fn delete_and_reply<'a>(
         }
         answered += removed.done;
         if let Some(error) = removed.error {
+            metrics::DELETES_REFUSED.count(items.len().saturating_sub(answered) as u64);
             refuse(context, error.into());
             answered += 1;
             break;

@@ -345,6 +345,56 @@ fn info_counts_filters_and_what_is_asked_of_them() {
 }
 
 #[test]
+fn info_counts_items_that_find_no_room() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("CONFIG SET bf.max-filter-bytes 100kb");
+        for (line, refused, deletes_refused) in [
+            // The refused item and those after it in its command, unless each has a reply.
+            ("BF.RESERVE fixed 0.000001 2 NONSCALING", 0, 0),
+            ("BF.MADD fixed a b c d e", 3, 0),
+            ("BF.ADD fixed f", 1, 0),
+            ("BF.MADD fixed a b", 0, 0),
+            ("BF.INSERT fixed ITEMS a f g", 2, 0),
+            ("BF.CHANGED fixed f cached", 1, 0),
+            ("BF.MCHANGED fixed ITEMS a 1 f 2 b 3 g 4", 2, 0),
+            ("BF.RESERVE counting 0.01 1 COUNTING", 0, 0),
+            ("BF.MADD counting a a", 1, 0),
+            ("BF.RESERVE growing 0.000001 2 EXPANSION 32768 HASH siphash", 0, 0),
+            ("BF.MADD growing a b c d", 2, 0),
+            ("BF.RESERVE foreign 0.01 1 NONSCALING LAYOUT redisbloom", 0, 0),
+            ("BF.MADD foreign a b c", 2, 0),
+            ("CONFIG SET bf.max-filter-bytes 1", 0, 0),
+            ("BF.ADD new a", 1, 0),
+            ("BF.INSERT new ITEMS a b", 2, 0),
+            ("BF.MDEL growing a b", 0, 2),
+            ("BF.DEL growing b", 0, 1),
+            // Refused for other reasons.
+            ("BF.RESERVE new 0.01 1000", 0, 0),
+            ("SET string x", 0, 0),
+            ("BF.ADD string a", 0, 0),
+            ("BF.CHANGED foreign a cached", 0, 0),
+            ("BF.DEL fixed a", 0, 0),
+        ] {
+            let before = ["bloom_refused", "bloom_deletes_refused"].map(|name| metric(&mut client, name));
+            let reply = client.run(line);
+            let after = ["bloom_refused", "bloom_deletes_refused"].map(|name| metric(&mut client, name));
+            assert_eq!([after[0] - before[0], after[1] - before[1]], [refused, deletes_refused], "{line}: {reply:?}");
+        }
+
+        assert_eq!(metric(&mut client, "bloom_max_filter_bytes"), 1);
+        client.run("CONFIG SET bf.max-filter-bytes 0");
+        client.run("BF.RESERVE long 0.01 1 EXPANSION 1");
+        let before = metric(&mut client, "bloom_refused");
+        let items: Vec<String> = (0..2000).map(|number| number.to_string()).collect();
+        let words: Vec<&str> = ["BF.MADD", "long"].into_iter().chain(items.iter().map(String::as_str)).collect();
+        let answered = client.call(&words).elements().len() as u64;
+        assert_eq!(metric(&mut client, "bloom_refused") - before, 2001 - answered, "the limit of layers");
+    });
+}
+
+#[test]
 fn names_of_valkey_bloom_set_the_same_values() {
     on_every_server(|program| {
         let mut server = Server::with(program)
