@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use bloomgate_client::Stats;
+use bloomgate_client::{Info as FilterInfo, Stats};
 use redis::{Value, cmd, from_redis_value};
 
 use crate::server::{Address, Server};
@@ -29,10 +29,55 @@ impl Sampled {
     pub fn is_fixed(&self) -> bool {
         self.expansion.is_none() && self.stats.kind != "rolling"
     }
+
+    pub fn rank(&self) -> Rank {
+        let Stats { items, capacity, items_deleted, room_for_deleted, .. } = self.stats;
+        let fill = if self.is_fixed() { permille(items, capacity) } else { 0 };
+        let deleted = items_deleted.unwrap_or(0);
+        let deleted = permille(deleted, deleted.saturating_add(room_for_deleted.unwrap_or(0)));
+        let is_ring = count_of_buckets(&self.stats).is_some();
+        let layers = if is_ring { 0 } else { self.stats.layers.len() as u64 };
+        let wrong = if self.stats.layout == "valkey-bloom" { WRONG_VALKEY_BLOOM } else { WRONG };
+        let is_wrong = self.stats.error_rate_now > wrong * self.stats.error_rate;
+        Rank::new(fill.max(deleted), is_wrong || layers > MANY_LAYERS, self.stats.size_bytes)
+    }
+}
+
+/// The thresholds of the alerts in `packaging/compose/alerts.yml`.
+const NEARLY_FULL_PERMILLE: u64 = 900;
+const MANY_LAYERS: u64 = 8;
+const WRONG: f64 = 1.5;
+const WRONG_VALKEY_BLOOM: f64 = 3.0;
+
+/// Which filters come first if there are more than may be watched: those that refuse commands or soon will, the fullest first; then
+/// the others that an alert concerns; then the largest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    /// How full the filter or its table of deleted items is, in thousandths; 0 below the threshold.
+    full: u64,
+    has_alert: bool,
+    size_bytes: u64,
+}
+
+impl Rank {
+    const fn new(full: u64, has_alert: bool, size_bytes: u64) -> Self {
+        Self { full: if full >= NEARLY_FULL_PERMILLE { full } else { 0 }, has_alert, size_bytes }
+    }
+
+    /// The rank according to BF.INFO, which does not name the kind: a filter that does not grow and has several layers is a ring.
+    pub fn of_info(info: &FilterInfo) -> Self {
+        let FilterInfo { capacity, size_bytes, layers, items, expansion, .. } = *info;
+        let fill = if expansion.is_none() && layers == 1 { permille(items, capacity) } else { 0 };
+        Self::new(fill, layers > MANY_LAYERS, size_bytes)
+    }
+}
+
+fn permille(part: u64, whole: u64) -> u64 {
+    part.saturating_mul(1000) / whole.max(1)
 }
 
 /// Parses the reply to BF.INFO about one field: an array of one value, or the bare value for a filter of valkey-bloom's layout.
-pub fn number(reply: Value) -> Result<u64> {
+fn number(reply: Value) -> Result<u64> {
     let reply = match reply {
         Value::Array(mut values) => values.pop().unwrap_or(Value::Nil),
         value => value,

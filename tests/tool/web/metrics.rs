@@ -138,6 +138,22 @@ fn metrics_equal_the_servers_figures() {
     });
 }
 
+/// Every alert has an entry in the runbook, whose anchor is its name. `scripts/check-links` checks that the anchors exist.
+#[test]
+fn every_alert_has_an_entry_in_the_runbook() {
+    let rules =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/compose/alerts.yml")).unwrap();
+    let of = |prefix: &str| -> Vec<String> {
+        rules.lines().filter_map(|line| line.trim_start().strip_prefix(prefix)).map(str::to_owned).collect()
+    };
+    let (names, pages) = (of("- alert: "), of("runbook_url: "));
+    assert!(names.len() > 10);
+    let anchor = |name: &String| {
+        format!("{}/blob/main/docs/monitoring.md#{}", env!("CARGO_PKG_REPOSITORY"), name.to_lowercase())
+    };
+    assert_eq!(pages, names.iter().map(anchor).collect::<Vec<_>>());
+}
+
 /// Returns the metrics that the dashboard and the alerts query: those of `bloomgate web`, and those of `bloomgate follow`.
 pub fn queried() -> (BTreeSet<String>, BTreeSet<String>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 use testing::{Connection, Reply, Server, Stop, digest, free_port, on_every_server, patience};
 
-use crate::running::with_servers;
+use crate::running::{run, url, with_servers};
 use crate::web::asking::{Response, Web, hex};
 
 /// Names that could be misinterpreted.
@@ -387,6 +387,40 @@ fn watched_filters_are_limited_by_max_and_match() {
     let some = Web::start(&server, &["--match", "one:*"]);
     let state = some.state_when("those of the pattern", |state| state["filters"].as_array().unwrap().len() == 20);
     assert_eq!(state["left_out"], 0);
+}
+
+/// The small filters that are nearly full, or whose deletes are, have metrics before 250 larger ones, however few are watched.
+#[test]
+fn filters_that_alerts_concern_come_before_larger_ones() {
+    let server = Server::start(&testing::servers()[0]);
+    let mut client = server.connect();
+    for number in 0..250 {
+        let kind = ["EXPANSION 2", "NONSCALING", "ROLLING"][number % 3];
+        assert_eq!(client.run(&format!("BF.RESERVE larger:{number} 0.01 1000 {kind}")), testing::ok());
+    }
+    client.run("BF.RESERVE full 0.01 10 NONSCALING");
+    client.run("BF.MADD full 0 1 2 3 4 5 6 7 8 9 10 11 12 13");
+    client.run("BF.RESERVE nearly 0.01 10 COUNTING");
+    client.run("BF.MADD nearly 0 1 2 3 4 5 6 7 8");
+    client.run("BF.RESERVE layers 0.01 1 EXPANSION 1");
+    client.run("BF.MADD layers 0 1 2 3 4 5 6 7 8 9 10");
+    let has_all = |metrics: &str, names: &[&str]| {
+        names.iter().all(|name| metrics.contains(&format!("\nbloomgate_filter_fill_ratio{{key=\"{name}\"}} ")))
+    };
+    let names = ["full", "nearly", "layers"];
+    let web = Web::start(&server, &[]);
+    web.state_when("all filters", |state| state["filters"].as_array().unwrap().len() == 253 && is_sampled(state));
+    assert!(has_all(&metrics::of(&web), &names), "{}", metrics::of(&web));
+    let few = Web::start(&server, &["--max", "5", "--metrics-filters", "3"]);
+    testing::eventually("the filters that an alert concerns", || has_all(&metrics::of(&few), &names));
+    assert!(metrics::of(&few).contains("\nbloomgate_unwatched_filters 248\n"));
+    let refused = client.gauge("refused");
+    let line = format!("bloomgate_refused_total{{node=\"127.0.0.1:{}\"}} {refused}\n", server.port);
+    assert!(refused > 0 && metrics::of(&few).contains(&line), "{line}");
+    let url = url(&server);
+    let table = run(["watch", "--once", "--sort", "full", "--top", "3", "--url", &url]).success().text();
+    let shown: Vec<_> = table.lines().skip(2).filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(shown[..3], names, "{table}");
 }
 
 #[test]

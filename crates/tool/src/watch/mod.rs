@@ -28,9 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
   bloomgate watch --match 'seen:*' --once   a single table
   bloomgate watch --json --interval 10      a line of JSON every ten seconds
 
-On a terminal, m sorts by memory, a by activity, and q quits. Adds and lookups per second are counted by the server for all
-its filters together (INFO bf). New items per second are shown for each filter, from the second sample on. If the server is
-lost, watch waits until it is back.")]
+On a terminal, m sorts by memory, a by activity, f by fullness, and q quits. Adds and lookups per second are counted by the
+server for all its filters together (INFO bf). New items per second are shown for each filter, from the second sample on. If
+the server is lost, watch waits until it is back.")]
 pub struct Arguments {
     /// Show only filters whose keys match this glob pattern, as in SCAN
     #[arg(long = "match", value_name = "PATTERN")]

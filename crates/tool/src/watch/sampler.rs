@@ -7,15 +7,14 @@ use std::ops::Bound;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use bloomgate_client::Stats;
+use bloomgate_client::{Info, Stats};
 use redis::{Value, cmd};
 use serde_json::{Value as Json, json};
 
-use crate::archive::Contents;
-use crate::keys::{Walk, contents};
+use crate::keys::Walk;
 use crate::names::escaped;
 use crate::server::Server;
-use crate::stats::{Info, cells_in_all};
+use crate::stats::{Info as ServerInfo, Rank, cells_in_all};
 
 /// Filters queried in one batch.
 const FILTERS_AT_ONCE: usize = 500;
@@ -108,7 +107,7 @@ impl Sampler {
     fn count(&mut self) -> Result<(Option<Counts>, Option<Speeds>)> {
         let (mut sum, mut has_any) = (Counts::default(), false);
         for node in self.server.nodes() {
-            let info = Info::of_node(&mut self.server, &node, &["bf"])?;
+            let info = ServerInfo::of_node(&mut self.server, &node, &["bf"])?;
             for (name, field) in [
                 ("bf_bloom_num_objects", &mut sum.filters),
                 ("bf_bloom_total_memory_bytes", &mut sum.size_bytes),
@@ -245,6 +244,7 @@ pub(super) struct Filter {
     pub capacity: u64,
     pub size_bytes: u64,
     pub layers: u64,
+    rank: Rank,
     /// New items per second since the sample before.
     pub new_a_second: Option<f64>,
     asked_at: Option<Instant>,
@@ -257,8 +257,9 @@ impl Filter {
 
     /// Stores a reply to BF.INFO that was received at `now`.
     pub fn take_info(&mut self, reply: Value, now: Instant) -> Result<()> {
-        let Contents { capacity, layers, items, bytes } = contents(&reply)?;
-        (self.capacity, self.layers, self.size_bytes) = (capacity, layers, bytes);
+        let info = Info::try_from(&reply)?;
+        let Info { capacity, layers, items, size_bytes, .. } = info;
+        (self.capacity, self.layers, self.size_bytes, self.rank) = (capacity, layers, size_bytes, Rank::of_info(&info));
         self.new_a_second = self.asked_at.map(|then| {
             let passed = now.duration_since(then).as_secs_f64().max(0.001);
             items.saturating_sub(self.items) as f64 / passed
@@ -301,16 +302,19 @@ pub(crate) enum Order {
     Memory,
     /// The filters with the most new items per second first
     Activity,
+    /// The fixed filters that are nearly full first
+    Full,
 }
 
 impl Order {
     /// Compares two filters; the lesser one is shown first.
     pub(super) fn compare(self, one: &Filter, other: &Filter) -> Ordering {
         let activity = |filter: &Filter| filter.new_a_second.unwrap_or(0.0);
-        let by_activity = match self {
+        let ordering = match self {
             Self::Memory => Ordering::Equal,
             Self::Activity => activity(other).total_cmp(&activity(one)),
+            Self::Full => other.rank.cmp(&one.rank),
         };
-        by_activity.then(other.size_bytes.cmp(&one.size_bytes)).then_with(|| one.key.cmp(&other.key))
+        ordering.then(other.size_bytes.cmp(&one.size_bytes)).then_with(|| one.key.cmp(&other.key))
     }
 }

@@ -53,8 +53,12 @@ impl Screen {
         let (columns, rows) = size();
         let mut lines = table::lines(sample, true);
         lines.truncate(usize::from(rows.saturating_sub(1)));
-        let by = if order == Order::Memory { "memory" } else { "activity" };
-        let keys = format!("by {by} · m memory · a activity · q quits");
+        let by = match order {
+            Order::Memory => "memory",
+            Order::Activity => "activity",
+            Order::Full => "fullness",
+        };
+        let keys = format!("by {by} · m memory · a activity · f fullness · q quits");
         lines.push(lost.map_or(keys, |lost| format!("waiting for the server · q quits · {lost}")));
         let mut out = stdout().lock();
         queue!(out, MoveTo(0, 0))?;
@@ -99,6 +103,7 @@ fn meaning(key: KeyEvent) -> Option<Request> {
         KeyCode::Char('q') | KeyCode::Esc => Some(Request::End),
         KeyCode::Char('m') => Some(Request::Order(Order::Memory)),
         KeyCode::Char('a') => Some(Request::Order(Order::Activity)),
+        KeyCode::Char('f') => Some(Request::Order(Order::Full)),
         _ => None,
     }
 }

@@ -13,7 +13,7 @@ use crate::web::query::{id, readable};
 use crate::web::sampler::{Board, COUNTERS, Filter, Rates, State, now_ms};
 
 /// Metrics of a node: the field of INFO, the name, the labels, and whether it is a counter.
-const NODE_METRICS: [(&str, &str, &str, bool); 26] = [
+const NODE_METRICS: [(&str, &str, &str, bool); 30] = [
     ("bf_bloom_total_memory_bytes", "bloomgate_memory_bytes", "", false),
     ("bf_bloom_num_objects", "bloomgate_filters", "", false),
     ("bf_bloom_num_filters_across_objects", "bloomgate_layers", "", false),
@@ -22,6 +22,8 @@ const NODE_METRICS: [(&str, &str, &str, bool); 26] = [
     ("bf_bloom_pending_bytes", "bloomgate_pending_bytes", "", false),
     ("bf_bloom_adds", "bloomgate_adds_total", "", true),
     ("bf_bloom_new_items", "bloomgate_new_items_total", "", true),
+    ("bf_bloom_refused", "bloomgate_refused_total", "", true),
+    ("bf_bloom_deletes_refused", "bloomgate_deletes_refused_total", "", true),
     ("bf_bloom_lookups", "bloomgate_lookups_total", "", true),
     ("bf_bloom_positives", "bloomgate_positives_total", "", true),
     ("bf_bloom_fetches_absent", "bloomgate_fetches_total", ",answer=\"absent\"", true),
@@ -40,6 +42,8 @@ const NODE_METRICS: [(&str, &str, &str, bool); 26] = [
     ("bf_bloom_waiting", "bloomgate_waiting_clients", "", false),
     ("bf_bloom_defrag_hits", "bloomgate_defrag_hits_total", "", true),
     ("bf_bloom_defrag_misses", "bloomgate_defrag_misses_total", "", true),
+    ("bf_bloom_max_filter_bytes", "bloomgate_max_filter_bytes", "", false),
+    ("used_memory", "bloomgate_server_used_memory_bytes", "", false),
 ];
 
 /// Returns a value of a filter, or `None` if its kind does not have it.
@@ -74,7 +78,7 @@ const FILTER_METRICS: [(&str, &str, Number); 15] = [
     ("ttl_seconds", "Seconds until the key expires.", |filter| filter.ttl_ms.map(|ms| ms as f64 / 1000.0)),
 ];
 
-/// Returns all metrics. The `filters_max` largest filters have their own series.
+/// Returns all metrics. The `filters_max` filters of the highest ranks have their own series.
 pub fn text(board: &Board, filters_max: usize) -> String {
     let state = board.state();
     let mut metrics = Metrics::default();
@@ -132,7 +136,7 @@ fn nodes(metrics: &mut Metrics, state: &State) {
             metrics.describe(
                 name,
                 kind,
-                &format!("{field} of INFO bf{}.", if labels.is_empty() { "" } else { " and similar fields" }),
+                &format!("{field} of INFO{}.", if labels.is_empty() { "" } else { " and similar fields" }),
             );
             last = name;
         }
@@ -141,6 +145,12 @@ fn nodes(metrics: &mut Metrics, state: &State) {
                 metrics.sample(name, &format!("node=\"{}\"{labels}", escaped(&node.address)), number);
             }
         }
+    }
+    metrics.describe("bloomgate_server_maxmemory_bytes", "gauge", "The limit of the server's memory; 0: none.");
+    for node in &state.nodes {
+        let policy = escaped(node.info.text("maxmemory_policy").unwrap_or_default());
+        let labels = format!("node=\"{}\",policy=\"{policy}\"", escaped(&node.address));
+        metrics.sample("bloomgate_server_maxmemory_bytes", &labels, node.info.number("maxmemory").unwrap_or(0));
     }
     metrics.describe("bloomgate_server_keys", "gauge", "Keys of the database.");
     for node in &state.nodes {
@@ -151,7 +161,7 @@ fn nodes(metrics: &mut Metrics, state: &State) {
 fn filters(metrics: &mut Metrics, state: &State, filters_max: usize) {
     let with_stats = |(key, filter): (_, &'_ Filter)| Some((key, filter.sampled.clone()?));
     let mut filters: Vec<(&Vec<u8>, Sampled)> = state.filters.iter().filter_map(with_stats).collect();
-    filters.sort_by_key(|(_, sampled)| Reverse(sampled.stats.size_bytes));
+    filters.sort_by_cached_key(|(_, sampled)| Reverse(sampled.rank()));
     filters.truncate(filters_max);
     if filters.is_empty() {
         return;

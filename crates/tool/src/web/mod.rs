@@ -49,13 +49,13 @@ pub struct Arguments {
     /// Seconds between samples
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     interval: Duration,
-    /// The most filters to watch: the largest. The page says if there are more
+    /// The most filters to watch: full ones first, then the largest. The page says if there are more
     #[arg(long, value_name = "NUMBER", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max: u32,
     /// Watch only filters whose keys match this glob pattern, as in SCAN
     #[arg(long = "match", value_name = "PATTERN")]
     pattern: Option<String>,
-    /// The number of filters with their own metrics, largest first. Each has about 15 series
+    /// The number of filters with their own metrics: those that an alert concerns, then the largest. Each has about 15 series
     #[arg(long, value_name = "NUMBER", default_value = "200")]
     metrics_filters: usize,
     /// Another address, of any interface, that serves /metrics and nothing else. Everyone who reaches it sees the names of filters

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow};
-use bloomgate_client::Stats;
+use bloomgate_client::{Info as FilterInfo, Stats};
 use redis::{Value, cmd, from_redis_value};
 use tokio::sync::oneshot;
 
 use crate::keys::{Progress, Walk};
 use crate::server::{Address, Lost, Options, Server, no_module};
-use crate::stats::{Info, Sampled, fill, number};
+use crate::stats::{Info, Rank, Sampled, fill};
 use crate::web::query::readable;
 
 /// Filters queried in one batch.
@@ -164,7 +164,7 @@ impl Sampler {
             self.walk.pause(self.settings.interval.max(rest_after(self.walk.elapsed())));
         }
         let beyond = self.watch(found);
-        self.watch_larger(&beyond)?;
+        self.watch_higher_ranks(&beyond)?;
         let mut state = self.board.state();
         if self.walk.is_at_begin() || self.left_out > state.left_out {
             state.left_out = self.left_out;
@@ -187,28 +187,27 @@ impl Sampler {
         beyond
     }
 
-    /// Lets the larger ones of some filters take the places of the smallest that are watched.
-    fn watch_larger(&mut self, beyond: &[Vec<u8>]) -> Result<()> {
+    /// Replaces the lowest ranks that are watched by filters of higher ranks.
+    fn watch_higher_ranks(&mut self, beyond: &[Vec<u8>]) -> Result<()> {
         if beyond.is_empty() {
             return Ok(());
         }
         self.left_out += beyond.len() as u64;
-        let size = |key: &Vec<u8>| (key.clone(), cmd("BF.INFO").arg(key).arg("SIZE").to_owned());
-        let commands: Vec<_> = beyond.iter().map(size).collect();
+        let commands: Vec<_> = beyond.iter().map(|key| (key.clone(), cmd("BF.INFO").arg(key).to_owned())).collect();
         let (replies, took) = self.ask(|server| server.replies_of_many(&commands))?;
         self.walk.pause(pause_after(took));
         let mut state = self.board.state();
-        let size = |filter: &Filter| filter.sampled.as_ref().map(|sampled| sampled.stats.size_bytes);
-        let watched = state.filters.iter().filter_map(|(key, filter)| Some(Reverse((size(filter)?, key.clone()))));
-        let mut smallest: BinaryHeap<_> = watched.collect();
+        let rank = |filter: &Filter| filter.sampled.as_ref().map(Sampled::rank);
+        let watched = state.filters.iter().filter_map(|(key, filter)| Some(Reverse((rank(filter)?, key.clone()))));
+        let mut lowest: BinaryHeap<_> = watched.collect();
         for (key, reply) in beyond.iter().zip(replies) {
-            let Ok(size) = number(reply) else { continue };
-            if smallest.peek().is_some_and(|Reverse((least, _))| *least < size)
-                && let Some(Reverse((_, least))) = smallest.pop()
+            let Ok(rank) = FilterInfo::try_from(&reply).map(|info| Rank::of_info(&info)) else { continue };
+            if lowest.peek().is_some_and(|Reverse((least, _))| *least < rank)
+                && let Some(Reverse((_, least))) = lowest.pop()
             {
                 state.filters.remove(&least);
                 state.filters.insert(key.clone(), Filter::default());
-                smallest.push(Reverse((size, key.clone())));
+                lowest.push(Reverse((rank, key.clone())));
             }
         }
         Ok(())
