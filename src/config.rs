@@ -4,12 +4,14 @@
 //! that mean the same as one of ours set the same value, so a redis.conf written for them starts the server. valkey-bloom's ratio and
 //! seed apply to filters of its layout; RedisBloom's settings of cuckoo filters have no effect.
 //!
-//! CONFIG GET shows a value under each of its names, and CONFIG REWRITE writes a line for each.
+//! CONFIG GET shows a value, and CONFIG REWRITE writes it, under one of its names: the name in redis.conf, if there is one.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
+};
 
 use bloomgate_filter::Scaling;
 use bloomgate_filter::arguments::load_time::{self, LoadTime};
@@ -24,15 +26,16 @@ use crate::args::Args;
 use crate::context::{Context, ERR, LogLevel, OK, Text};
 use crate::information::{is_valkey, server_version};
 
-static ERROR_RATE: Fraction = Fraction::new(0.01, Some(taken_rate));
-static INITIAL_SIZE: Number = Number::new(100, 1, load_time::INITIAL_SIZE_MAX);
-static EXPANSION_FACTOR: Number = Number::new(2, 0, numbers::EXPANSION_MAX as i64);
-static MAX_FILTER_BYTES: Number = Number::memory(0, 0, i64::MAX);
+static ERROR_RATE: Shared = Shared::new(Format::Rate, 0.01_f64.to_bits());
+static INITIAL_SIZE: Shared =
+    Shared::new(Format::Number { min: 1, max: load_time::INITIAL_SIZE_MAX.unsigned_abs() }, 100);
+static EXPANSION_FACTOR: Shared = Shared::new(Format::Number { min: 0, max: numbers::EXPANSION_MAX as u64 }, 2);
+static MAX_FILTER_BYTES: Shared = Shared::new(Format::Bytes, 0);
+static TIGHTENING_RATIO: Shared = Shared::new(Format::Ratio, 0.5_f64.to_bits());
 static MAX_LEASES: Number = Number::new(65536, 1, 1 << 24);
 static LAYOUT: Choice<LayoutName> =
     Choice::new([(c"native", LayoutName::Native), (c"redisbloom", LayoutName::RedisBloom)]);
 static HASH: Choice<HashName> = Choice::new([(c"murmur3", HashName::Murmur3), (c"siphash", HashName::SipHash)]);
-static TIGHTENING_RATIO: Fraction = Fraction::new(0.5, None);
 /// RedisBloom's settings of cuckoo filters, which have no effect.
 static CUCKOO: [Number; 5] = [
     Number::new(1024, i64::MIN, i64::MAX),
@@ -46,19 +49,19 @@ static DEFRAG_ENABLED: Switch = Switch::new(true);
 static AUTO_CREATE: Switch = Switch::new(true);
 static HUGE_PAGES: Switch = Switch::new(true);
 
-/// The settings by their names, which the server shows with the module's prefix: `bf.error-rate`.
-static FRACTIONS: [Named<Fraction>; 3] =
-    [(c"error-rate", &ERROR_RATE), (c"bloom-fp-rate", &ERROR_RATE), (c"bloom-tightening-ratio", &TIGHTENING_RATIO)];
-static NUMBERS: [Named<Number>; 7] = [
-    (c"initial-size", &INITIAL_SIZE),
-    (c"expansion-factor", &EXPANSION_FACTOR),
-    (c"max-filter-bytes", &MAX_FILTER_BYTES),
-    (c"max-leases", &MAX_LEASES),
-    (c"bloom-capacity", &INITIAL_SIZE),
-    (c"bloom-expansion", &EXPANSION_FACTOR),
-    (c"bloom-memory-usage-limit", &MAX_FILTER_BYTES),
+/// The settings by their names, which the server shows with the module's prefix: `bf.error-rate`. Our name of a setting comes first.
+static NAMES: [Name; 9] = [
+    Name::new(c"error-rate", &ERROR_RATE),
+    Name::new(c"initial-size", &INITIAL_SIZE),
+    Name::new(c"expansion-factor", &EXPANSION_FACTOR),
+    Name::new(c"max-filter-bytes", &MAX_FILTER_BYTES),
+    Name::new(c"bloom-fp-rate", &ERROR_RATE),
+    Name::new(c"bloom-capacity", &INITIAL_SIZE),
+    Name::new(c"bloom-expansion", &EXPANSION_FACTOR),
+    Name::new(c"bloom-memory-usage-limit", &MAX_FILTER_BYTES),
+    Name::new(c"bloom-tightening-ratio", &TIGHTENING_RATIO),
 ];
-static SWITCHES: [Named<Switch>; 4] = [
+static SWITCHES: [(&CStr, &Switch); 4] = [
     (c"auto-create", &AUTO_CREATE),
     (c"huge-pages", &HUGE_PAGES),
     (c"bloom-use-random-seed", &USE_RANDOM_SEED),
@@ -67,10 +70,12 @@ static SWITCHES: [Named<Switch>; 4] = [
 
 /// The first server that lets a module have names without a prefix, as RedisBloom's are: Redis 8.
 const UNPREFIXED_FROM: c_int = 0x0008_0000;
-static UNPREFIXED_FRACTION: Named<Fraction> = (c"bf-error-rate", &ERROR_RATE);
-static UNPREFIXED_NUMBERS: [Named<Number>; 7] = [
-    (c"bf-initial-size", &INITIAL_SIZE),
-    (c"bf-expansion-factor", &EXPANSION_FACTOR),
+static UNPREFIXED_NAMES: [Name; 3] = [
+    Name::new(c"bf-error-rate", &ERROR_RATE),
+    Name::new(c"bf-initial-size", &INITIAL_SIZE),
+    Name::new(c"bf-expansion-factor", &EXPANSION_FACTOR),
+];
+static UNPREFIXED_NUMBERS: [(&CStr, &Number); 5] = [
     (c"cf-initial-size", &CUCKOO[0]),
     (c"cf-bucket-size", &CUCKOO[1]),
     (c"cf-max-iterations", &CUCKOO[2]),
@@ -103,16 +108,16 @@ fn fresh_entropy(context: Context) -> [u8; 32] {
 
 /// What a command uses for options that it does not have.
 pub fn defaults(context: Context) -> Defaults {
-    let expansion = u32::try_from(EXPANSION_FACTOR.get()).unwrap_or(0);
+    let expansion = u32::try_from(EXPANSION_FACTOR.number()).unwrap_or(0);
     let entropy = ENTROPY.get().unwrap_or_else(|| fresh_entropy(context));
     ENTROPY.set(Some(entropy));
     Defaults {
-        rate: ERROR_RATE.get(),
-        capacity: INITIAL_SIZE.get().unsigned_abs(),
+        rate: ERROR_RATE.fraction(),
+        capacity: INITIAL_SIZE.number(),
         scaling: Scaling::from_expansion(expansion),
         layout: LAYOUT.get(),
         hash: HASH.get(),
-        tightening: TIGHTENING_RATIO.get(),
+        tightening: TIGHTENING_RATIO.fraction(),
         entropy,
         has_random_seeds: USE_RANDOM_SEED.is_on(),
         must_obey: context.must_obey(),
@@ -146,7 +151,7 @@ pub fn max_leases() -> usize {
 
 /// The ceiling of one filter, in bytes; 0: automatic.
 pub fn max_filter_bytes() -> u64 {
-    MAX_FILTER_BYTES.get().unsigned_abs()
+    MAX_FILTER_BYTES.number()
 }
 
 /// Applies the arguments of `loadmodule`: they become the defaults of the settings that are registered next.
@@ -154,13 +159,13 @@ pub fn max_filter_bytes() -> u64 {
 pub fn take_load_words(context: Context, words: Args<'_>) -> Result<(), String> {
     let LoadTime { rate, initial_size, expansion, without_effect } = load_time::parse(words.words())?;
     if let Some(rate) = rate {
-        ERROR_RATE.preset(rate, context);
+        ERROR_RATE.preset(clamped(rate, context).to_bits());
     }
     if let Some(size) = initial_size {
-        INITIAL_SIZE.preset(size);
+        INITIAL_SIZE.preset(size.unsigned_abs());
     }
     if let Some(expansion) = expansion {
-        EXPANSION_FACTOR.preset(expansion);
+        EXPANSION_FACTOR.preset(expansion.unsigned_abs());
     }
     for name in without_effect {
         context
@@ -173,8 +178,8 @@ pub fn take_load_words(context: Context, words: Args<'_>) -> Result<(), String> 
 /// The error is a line for the log.
 pub fn register(context: Context) -> Result<(), String> {
     let default = raw::REDISMODULE_CONFIG_DEFAULT;
-    let registered = FRACTIONS.iter().all(|named| Fraction::register(named, context, default))
-        && NUMBERS.iter().all(|named| Number::register(named, context, default))
+    let registered = NAMES.iter().all(|name| name.register(context, default))
+        && MAX_LEASES.register(context, c"max-leases", default)
         && SWITCHES.iter().all(|(name, switch)| switch.register(context, name))
         && LAYOUT.register(context, c"layout")
         && HASH.register(context, c"hash");
@@ -184,10 +189,8 @@ pub fn register(context: Context) -> Result<(), String> {
     // Valkey has no such names: it would put its prefix before them, or log a warning for each.
     if server_version() >= UNPREFIXED_FROM && !is_valkey(context) {
         let unprefixed = raw::REDISMODULE_CONFIG_UNPREFIXED;
-        Fraction::register(&UNPREFIXED_FRACTION, context, unprefixed);
-        for named in &UNPREFIXED_NUMBERS {
-            Number::register(named, context, unprefixed);
-        }
+        UNPREFIXED_NAMES.iter().for_each(|name| _ = name.register(context, unprefixed));
+        UNPREFIXED_NUMBERS.iter().for_each(|(name, number)| _ = number.register(context, name, unprefixed));
     }
     LOADING.store(true, Relaxed);
     let loaded = api::load_settings(context) == OK;
@@ -198,20 +201,12 @@ pub fn register(context: Context) -> Result<(), String> {
 /// Frees the strings that CONFIG GET got, for a module that is not loaded after all. The server copies what it gets, so it no longer
 /// reads them.
 pub fn forget_strings() {
-    FRACTIONS.iter().for_each(|(_, fraction)| fraction.keep_string(null_mut()));
+    NAMES.iter().for_each(|name| name.setting.keep_string(null_mut()));
 }
 
 // The types of settings, and what the server calls to read and to set them.
-//
-// A setting may have several names: each is registered with the server, with a pointer to the name and the setting as its data.
-// Every name shows the setting's value. Before the server carries out a CONFIG SET, it reads what each name shows, and sets that again
-// if one of the values is refused.
 
-/// One name of a setting, without the module's prefix, and the setting.
-pub type Named<T> = (&'static CStr, &'static T);
-
-/// Whether the server is loading redis.conf. It then sets every name that is not in the file to its default, which must not
-/// overwrite a value that the file gives under another name.
+/// Whether the server is loading redis.conf. It then reads and sets every name in the file, and sets every other one to its default.
 static LOADING: AtomicBool = AtomicBool::new(false);
 
 /// The data of a registration.
@@ -219,135 +214,56 @@ const fn data<T>(registered: &'static T) -> *mut c_void {
     std::ptr::from_ref(registered).cast_mut().cast()
 }
 
-/// Whether redis.conf gives a setting a value.
-struct Given(AtomicBool);
-
-impl Given {
-    const fn not_yet() -> Self {
-        Self(AtomicBool::new(false))
-    }
-
-    /// The setting is set by this name. If redis.conf gives another value under another name, the log says which one takes effect.
-    fn set(&self, name: &CStr, is_another_value: bool) {
-        if LOADING.load(Relaxed) && self.0.swap(true, Relaxed) && is_another_value {
-            let name = name.to_string_lossy();
-            let line =
-                format_args!("bloomgate: redis.conf sets one setting under several names; '{name}' takes effect");
-            Context::new(null_mut()).log(LogLevel::Warning, line);
-        }
-    }
-}
-
-/// A whole number. The server checks its range.
-pub struct Number {
-    value: AtomicI64,
-    default: AtomicI64,
-    given: Given,
-    min: i64,
-    max: i64,
-    flags: u32,
-}
-
-impl Number {
-    /// A number with its default and its range.
-    pub const fn new(value: i64, min: i64, max: i64) -> Self {
-        let flags = raw::REDISMODULE_CONFIG_DEFAULT;
-        Self { value: AtomicI64::new(value), default: AtomicI64::new(value), given: Given::not_yet(), min, max, flags }
-    }
-
-    /// A number of bytes, which may have a unit: `100mb`.
-    pub const fn memory(value: i64, min: i64, max: i64) -> Self {
-        Self { flags: raw::REDISMODULE_CONFIG_MEMORY, ..Self::new(value, min, max) }
-    }
-
-    /// The value.
-    pub fn get(&self) -> i64 {
-        self.value.load(Relaxed)
-    }
-
-    /// Sets the value that will be the default.
-    pub fn preset(&self, value: i64) {
-        self.value.store(value, Relaxed);
-    }
-
-    /// Registers a name, with the present value as its default. Returns whether the server accepts it.
-    pub fn register(named: &'static Named<Self>, context: Context, flags: u32) -> bool {
-        let (name, number) = named;
-        let default = number.get();
-        number.default.store(default, Relaxed);
-        let (get, set) = (Some(get_number as _), Some(set_number as _));
-        let (flags, min, max) = (number.flags | flags, number.min, number.max);
-        // SAFETY: the callbacks get a pointer to `named`, which lives for good.
-        unsafe { api::register_number(context, name, default, flags, min, max, get, set, data(named)) == OK }
-    }
-}
-
-unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
-    // SAFETY: `data` is what was registered.
-    unsafe { data.cast::<Named<Number>>().as_ref() }.map_or(0, |(_, number)| number.get())
-}
-
-unsafe extern "C" fn set_number(
-    _name: *const c_char,
-    value: c_longlong,
-    data: *mut c_void,
-    _error: *mut *mut raw::RedisModuleString,
-) -> c_int {
-    // SAFETY: `data` is what was registered.
-    if let Some((name, number)) = unsafe { data.cast::<Named<Number>>().as_ref() }
-        && !(LOADING.load(Relaxed) && value == number.default.load(Relaxed))
-    {
-        number.given.set(name, value != number.get());
-        number.value.store(value, Relaxed);
-    }
-    OK
-}
-
-/// A number inside (0, 1). The server has no configurations of fractions: to it, this is a string.
-pub struct Fraction {
-    bits: AtomicU64,
+/// A setting that may have several names, of which one at a time is its holder.
+///
+/// CONFIG REWRITE writes every name whose text is not its default, and a module cannot tell it from CONFIG GET. Were the value shown
+/// under each name, the file would have a line for each, and an edit of one line would be overridden by another. So the other names
+/// have no text unless the value is the default, and the server removes their lines. Texts of the server's type "string" can be
+/// missing, numbers cannot: that is why all these settings are strings.
+struct Shared {
+    format: Format,
+    /// The value: a whole number, or the bits of a fraction.
+    value: AtomicU64,
     default: AtomicU64,
-    given: Given,
-    /// Returns the nearest number in range.
-    nearest: Option<fn(f64) -> f64>,
+    /// The place of the name that has the text, in [`NAMES`] and then [`UNPREFIXED_NAMES`].
+    holder: AtomicUsize,
+    /// Whether redis.conf gives a value. Its name then stays the holder.
+    is_in_file: AtomicBool,
     /// The string that the server got last.
     string: AtomicPtr<raw::RedisModuleString>,
 }
 
-impl Fraction {
-    /// A fraction with its default. A number out of range is set to the `nearest` in range.
-    pub const fn new(value: f64, nearest: Option<fn(f64) -> f64>) -> Self {
-        let (bits, default) = (AtomicU64::new(value.to_bits()), AtomicU64::new(value.to_bits()));
-        Self { bits, default, given: Given::not_yet(), nearest, string: AtomicPtr::new(null_mut()) }
+impl Shared {
+    const fn new(format: Format, value: u64) -> Self {
+        Self {
+            format,
+            value: AtomicU64::new(value),
+            default: AtomicU64::new(value),
+            holder: AtomicUsize::new(usize::MAX),
+            is_in_file: AtomicBool::new(false),
+            string: AtomicPtr::new(null_mut()),
+        }
     }
 
-    /// The value.
-    pub fn get(&self) -> f64 {
-        f64::from_bits(self.bits.load(Relaxed))
+    fn number(&self) -> u64 {
+        self.value.load(Relaxed)
+    }
+
+    fn fraction(&self) -> f64 {
+        f64::from_bits(self.number())
     }
 
     /// Sets the value that will be the default.
-    pub fn preset(&self, requested: f64, context: Context) {
-        self.bits.store(self.in_range(requested, context).to_bits(), Relaxed);
+    fn preset(&self, value: u64) {
+        self.value.store(value, Relaxed);
+        self.default.store(value, Relaxed);
     }
 
-    fn set(&self, requested: f64, name: &CStr, context: Context) {
-        let bits = self.in_range(requested, context).to_bits();
-        if !(LOADING.load(Relaxed) && bits == self.default.load(Relaxed)) {
-            self.given.set(name, bits != self.bits.load(Relaxed));
-            self.bits.store(bits, Relaxed);
+    fn text(&self, value: u64) -> Text {
+        match self.format {
+            Format::Number { .. } | Format::Bytes => Text::of(value),
+            Format::Rate | Format::Ratio => Text::of(f64::from_bits(value)),
         }
-    }
-
-    fn in_range(&self, requested: f64, context: Context) -> f64 {
-        let value = self.nearest.map_or(requested, |nearest| nearest(requested));
-        if value.to_bits() != requested.to_bits() {
-            context.log(
-                LogLevel::Warning,
-                format_args!("bloomgate: error rate {requested:?} is out of range: using {value:?}"),
-            );
-        }
-        value
     }
 
     /// Keeps the string that the server gets, and frees the one before.
@@ -358,48 +274,228 @@ impl Fraction {
             unsafe { api::free_string(before) };
         }
     }
+}
 
-    /// Registers a name, with the present value as its default. Returns whether the server accepts it.
-    pub fn register(named: &'static Named<Self>, context: Context, flags: u32) -> bool {
-        let (name, fraction) = named;
-        fraction.default.store(fraction.bits.load(Relaxed), Relaxed);
-        let default = Text::of(fraction.get());
-        let (get, set) = (Some(get_fraction as _), Some(set_fraction as _));
-        // SAFETY: the callbacks get a pointer to `named`, which lives for good.
-        unsafe { api::register_string(context, name, default.as_c_str(), flags, get, set, data(named)) == OK }
+/// What the text of a setting is.
+enum Format {
+    Number {
+        min: u64,
+        max: u64,
+    },
+    /// A number of bytes, which may have a unit: `100mb`.
+    Bytes,
+    /// A fraction inside (0, 1), as a filter's rate can be: see [`clamped`].
+    Rate,
+    /// A fraction inside (0, 1).
+    Ratio,
+}
+
+impl Format {
+    fn parse(&self, text: &[u8]) -> Option<u64> {
+        match *self {
+            Self::Number { min, max } => numbers::unsigned(text).filter(|number| (min..=max).contains(number)),
+            Self::Bytes => bytes(text),
+            Self::Rate => numbers::fraction(text, false).map(|rate| clamped(rate, Context::new(null_mut())).to_bits()),
+            Self::Ratio => numbers::fraction(text, false).map(f64::to_bits),
+        }
+    }
+
+    /// The sentence for a client whose text is refused, in the words of the server or of RedisBloom.
+    fn refusal(&self, name: &CStr) -> Text {
+        match *self {
+            Self::Number { min, max } => Text::of(format_args!("argument must be between {min} and {max} inclusive")),
+            Self::Bytes => Text::of("argument must be a memory value"),
+            Self::Rate | Self::Ratio => {
+                let name = name.to_str().unwrap_or_default();
+                Text::of(format_args!("Value for `{name}` must be in the range (0.000000, 1.000000)"))
+            }
+        }
     }
 }
 
-unsafe extern "C" fn get_fraction(_name: *const c_char, data: *mut c_void) -> *mut raw::RedisModuleString {
-    // SAFETY: `data` is what was registered.
-    let Some((_, fraction)) = (unsafe { data.cast::<Named<Fraction>>().as_ref() }) else { return null_mut() };
-    let string = api::create_string(Text::of(fraction.get()).bytes());
-    fraction.keep_string(string);
+/// Parses a number of bytes with a unit, as the server does.
+fn bytes(text: &[u8]) -> Option<u64> {
+    let (digits, unit) = text.split_at(text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len()));
+    let factor = match unit.to_ascii_lowercase().as_slice() {
+        b"" | b"b" => 1,
+        b"k" => 1000,
+        b"kb" => 1 << 10,
+        b"m" => 1_000_000,
+        b"mb" => 1 << 20,
+        b"g" => 1_000_000_000,
+        b"gb" => 1 << 30,
+        _ => return None,
+    };
+    let bytes = std::str::from_utf8(digits).ok()?.parse::<u64>().ok()?.checked_mul(factor)?;
+    (bytes <= i64::MAX.unsigned_abs()).then_some(bytes)
+}
+
+/// The nearest rate that a filter can have, with a line in the log if it is another one.
+fn clamped(rate: f64, context: Context) -> f64 {
+    let taken = taken_rate(rate);
+    if taken.to_bits() != rate.to_bits() {
+        let line = format_args!("bloomgate: error rate {rate:?} is out of range: using {taken:?}");
+        context.log(LogLevel::Warning, line);
+    }
+    taken
+}
+
+/// One name of a setting, without the module's prefix.
+struct Name {
+    name: &'static CStr,
+    setting: &'static Shared,
+    is_in_file: AtomicBool,
+    /// The value and the holder when the name was set last, accepted or not.
+    before: (AtomicU64, AtomicUsize),
+    /// How often the server has read the name since then.
+    reads: AtomicU32,
+}
+
+impl Name {
+    const fn new(name: &'static CStr, setting: &'static Shared) -> Self {
+        let before = (AtomicU64::new(0), AtomicUsize::new(usize::MAX));
+        Self { name, setting, is_in_file: AtomicBool::new(false), before, reads: AtomicU32::new(0) }
+    }
+
+    fn all() -> impl Iterator<Item = &'static Self> {
+        NAMES.iter().chain(&UNPREFIXED_NAMES)
+    }
+
+    fn place(&'static self) -> usize {
+        Self::all().position(|name| std::ptr::eq(name, self)).unwrap_or(usize::MAX)
+    }
+
+    /// Registers the name, with the present value as its default. Returns whether the server accepts it.
+    fn register(&'static self, context: Context, flags: u32) -> bool {
+        let default = self.setting.text(self.setting.number());
+        _ = self.setting.holder.compare_exchange(usize::MAX, self.place(), Relaxed, Relaxed);
+        let (get, set) = (Some(get_text as _), Some(set_text as _));
+        // SAFETY: the callbacks get a pointer to the name, which lives for good.
+        unsafe { api::register_string(context, self.name, default.as_c_str(), flags, get, set, data(self)) == OK }
+    }
+
+    /// The text that the server shows and writes.
+    fn text(&'static self) -> Option<Text> {
+        let setting = self.setting;
+        self.reads.fetch_add(1, Relaxed);
+        if LOADING.load(Relaxed) {
+            // The server does not set what it has read, so it gets nothing that the file may have.
+            self.is_in_file.store(true, Relaxed);
+            return None;
+        }
+        let is_holder = setting.holder.load(Relaxed) == self.place();
+        let is_default = setting.number() == setting.default.load(Relaxed);
+        (is_holder || is_default && !self.is_in_file.load(Relaxed)).then(|| setting.text(setting.number()))
+    }
+
+    /// Sets the value. Returns whether the text is accepted.
+    fn set(&'static self, text: &[u8]) -> bool {
+        let (setting, is_loading) = (self.setting, LOADING.load(Relaxed));
+        let (before, holder) = (setting.number(), setting.holder.load(Relaxed));
+        if is_loading && !self.is_in_file.load(Relaxed) {
+            return true;
+        }
+        // After a CONFIG SET that failed, the server sets again what each name showed: nothing, if it was not the holder. For that
+        // it reads the name once; before a client sets it, twice.
+        if text.is_empty() && !is_loading && self.reads.load(Relaxed) == 1 {
+            setting.value.store(self.before.0.load(Relaxed), Relaxed);
+            setting.holder.store(self.before.1.load(Relaxed), Relaxed);
+            return true;
+        }
+        self.before.0.store(before, Relaxed);
+        self.before.1.store(holder, Relaxed);
+        self.reads.store(0, Relaxed);
+        let Some(value) = setting.format.parse(text) else { return false };
+        if is_loading && setting.is_in_file.swap(true, Relaxed) && value != before {
+            self.warn_of_two_names(holder);
+        }
+        if is_loading || !setting.is_in_file.load(Relaxed) {
+            setting.holder.store(self.place(), Relaxed);
+        }
+        setting.value.store(value, Relaxed);
+        true
+    }
+
+    fn warn_of_two_names(&self, other: usize) {
+        let other = Self::all().nth(other).map_or(c"", |name| name.name);
+        let [name, other] = [self.name, other].map(CStr::to_string_lossy);
+        let line = format_args!(
+            "bloomgate: redis.conf sets one setting under two names; '{name}' takes effect, '{other}' does not"
+        );
+        Context::new(null_mut()).log(LogLevel::Warning, line);
+    }
+}
+
+unsafe extern "C" fn get_text(_name: *const c_char, data: *mut c_void) -> *mut raw::RedisModuleString {
+    // SAFETY: `data` is the name that was registered, which lives for good.
+    let Some(name) = (unsafe { data.cast::<Name>().as_ref::<'static>() }) else { return null_mut() };
+    let string = name.text().map_or(null_mut(), |text| api::create_string(text.bytes()));
+    name.setting.keep_string(string);
     string
 }
 
-unsafe extern "C" fn set_fraction(
+unsafe extern "C" fn set_text(
     _name: *const c_char,
     value: *mut raw::RedisModuleString,
     data: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    let value = numbers::fraction(RedisString::string_as_slice(value), false);
-    // SAFETY: `data` is what was registered; `error` is a place for a string, which the server frees.
-    unsafe {
-        let Some((name, fraction)) = data.cast::<Named<Fraction>>().as_ref() else { return ERR };
-        if let Some(value) = value {
-            fraction.set(value, name, Context::new(null_mut()));
-            return OK;
-        }
-        if let Some(error) = error.as_mut() {
-            // RedisBloom's words.
-            let name = name.to_str().unwrap_or_default();
-            let text = Text::of(format_args!("Value for `{name}` must be in the range (0.000000, 1.000000)"));
-            *error = api::create_string(text.bytes());
-        }
+    // SAFETY: `data` is the name that was registered, which lives for good.
+    let Some(name) = (unsafe { data.cast::<Name>().as_ref::<'static>() }) else { return ERR };
+    if name.set(RedisString::string_as_slice(value)) {
+        return OK;
+    }
+    // SAFETY: `error` is a place for a string, which the server frees.
+    if let Some(error) = unsafe { error.as_mut() } {
+        *error = api::create_string(name.setting.format.refusal(name.name).bytes());
     }
     ERR
+}
+
+/// A whole number with one name. The server checks its range.
+pub struct Number {
+    value: AtomicI64,
+    min: i64,
+    max: i64,
+}
+
+impl Number {
+    /// A number with its default and its range.
+    pub const fn new(value: i64, min: i64, max: i64) -> Self {
+        Self { value: AtomicI64::new(value), min, max }
+    }
+
+    /// The value.
+    pub fn get(&self) -> i64 {
+        self.value.load(Relaxed)
+    }
+
+    /// Registers the name, with the present value as its default. Returns whether the server accepts it.
+    pub fn register(&'static self, context: Context, name: &CStr, flags: u32) -> bool {
+        let (get, set) = (Some(get_number as _), Some(set_number as _));
+        // SAFETY: the callbacks get a pointer to a `Number` that lives for good.
+        unsafe {
+            api::register_number(context, name, self.get(), flags, self.min, self.max, get, set, data(self)) == OK
+        }
+    }
+}
+
+unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
+    // SAFETY: `data` is the `Number` that was registered.
+    unsafe { data.cast::<Number>().as_ref() }.map_or(0, Number::get)
+}
+
+unsafe extern "C" fn set_number(
+    _name: *const c_char,
+    value: c_longlong,
+    data: *mut c_void,
+    _error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: `data` is the `Number` that was registered.
+    if let Some(number) = unsafe { data.cast::<Number>().as_ref() } {
+        number.value.store(value, Relaxed);
+    }
+    OK
 }
 
 /// Yes or no.

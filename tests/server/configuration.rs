@@ -74,6 +74,17 @@ fn bad_values_are_refused_and_change_nothing() {
 }
 
 #[test]
+fn bytes_have_the_servers_units() {
+    with_client(|_, client| {
+        for bytes in ["7", "7b", "7k", "7KB", "7m", "7mB", "7g", "7Gb", "7tb", "7 mb", "-7", "7.5gb", "x", "+7mb"] {
+            let mut set = |name| (client.call(&["CONFIG", "SET", name, bytes]).is_error(), setting(client, name));
+            let (theirs, ours) = (set("maxmemory"), set("bf.max-filter-bytes"));
+            assert_eq!(ours, theirs, "{bytes}");
+        }
+    });
+}
+
+#[test]
 fn rates_beyond_the_useful_ones_are_clamped_with_a_warning() {
     with_client(|server, client| {
         for (given, taken) in [("0.7", "0.25"), ("1e-30", "1e-12")] {
@@ -165,7 +176,13 @@ fn redis_conf_wins_over_load_time_words() {
 #[test]
 fn bad_lines_in_redis_conf_stop_the_start() {
     on_every_server(|program| {
-        for line in ["bf.error-rate 7", "bf.initial-size 0", "bf.expansion-factor 40000", "bf.frobnicate 1"] {
+        for line in [
+            "bf.error-rate 7",
+            "bf.error-rate \"\"",
+            "bf.initial-size 0",
+            "bf.expansion-factor 40000",
+            "bf.frobnicate 1",
+        ] {
             let log = Server::with(program).line(line).refuses_to_start();
             assert!(!log.contains("panicked"), "{line}:\n{log}");
         }
@@ -213,19 +230,23 @@ fn names_of<'a>(client: &mut Connection, all: &[&'a str]) -> Vec<&'a str> {
     all.iter().copied().filter(|name| !client.run(&format!("CONFIG GET {name}")).elements().is_empty()).collect()
 }
 
+/// A module cannot tell CONFIG GET from CONFIG REWRITE, which must not write a line for each name.
 #[test]
-fn a_setting_has_its_value_under_every_name() {
+fn a_setting_is_shown_under_the_name_that_set_it() {
     with_client(|_, client| {
         for (all, value) in ALIASED {
             let names = names_of(client, &all);
             assert!(names.len() >= 2, "{all:?}");
             let default = setting(client, names[0]);
-            for name in &names {
-                assert_eq!(client.run(&format!("CONFIG SET {name} {value}")), ok());
+            for set_by in &names {
+                assert_eq!(client.run(&format!("CONFIG SET {set_by} {value}")), ok());
                 for name in &names {
-                    assert_eq!(setting(client, name), value, "{name}");
+                    assert_eq!(setting(client, name), if name == set_by { value } else { "" }, "{name}");
                 }
-                assert_eq!(client.run(&format!("CONFIG SET {name} {default}")), ok());
+                assert_eq!(client.run(&format!("CONFIG SET {set_by} {default}")), ok());
+                for name in &names {
+                    assert_eq!(setting(client, name), default, "{name}");
+                }
             }
         }
     });
@@ -249,12 +270,18 @@ fn a_config_set_that_fails_changes_no_setting_under_any_name() {
                 ] {
                     assert!(client.run(&line).is_error(), "{line}");
                     for name in &names {
-                        assert_eq!(setting(&mut client, name), value, "{name} after {line}");
+                        let shown = if name == set_by { value } else { "" };
+                        assert_eq!(setting(&mut client, name), shown, "{name} after {line}");
                     }
                 }
             }
         }
-        // What is shown is what is used.
+        for name in ["bf.initial-size", "bf.bloom-capacity"] {
+            for wrong in ["", "0", "x"] {
+                assert!(client.call(&["CONFIG", "SET", name, wrong]).is_error(), "{name} {wrong:?}");
+            }
+        }
+        assert!(!server.log().contains("Failed restoring"), "{}", server.log());
         client.run("BF.ADD k x");
         assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(300)]));
         assert_eq!(client.run("BF.INFO k EXPANSION"), array([integer(7)]));
@@ -262,44 +289,89 @@ fn a_config_set_that_fails_changes_no_setting_under_any_name() {
     });
 }
 
+/// Writes redis.conf, with each of some names and its value on a line in place of all that set something of the module.
+fn edit(server: &Server, lines: &[String]) {
+    let path = server.folder().join("redis.conf");
+    let text = fs::read_to_string(&path).expect("the configuration file");
+    let others = text.lines().filter(|line| !line.starts_with("bf.") && !line.starts_with("bf-"));
+    let lines: Vec<&str> = others.chain(lines.iter().map(String::as_str)).collect();
+    fs::write(&path, lines.join("\n") + "\n").expect("the configuration file");
+}
+
+/// With an edit of the only line, there is no other one that could take effect instead.
 #[test]
-fn a_rewritten_configuration_has_a_line_for_each_name_and_one_of_them_is_enough() {
+fn config_rewrite_writes_a_setting_under_the_name_that_the_file_has() {
     on_every_server(|program| {
         let mut server = Server::start(program);
-        let mut client = server.connect();
-        assert_eq!(client.run("CONFIG SET bf.bloom-fp-rate 0.05 bf.initial-size 500"), ok());
-        assert_eq!(client.run("CONFIG REWRITE"), ok());
-        let names = [ALIASED[0], ALIASED[1]].map(|(all, _)| names_of(&mut client, &all));
-        let mut expected: Vec<String> = names[0].iter().map(|name| format!("{name} 0.05")).collect();
-        expected.extend(names[1].iter().map(|name| format!("{name} 500")));
-        expected.sort();
-        let mut lines = lines_of(&server);
-        lines.sort();
-        assert_eq!(lines, expected);
-        server.restart(Stop::NoSave);
-        let mut client = server.connect();
-        assert_eq!((rate(&mut client), setting(&mut client, "bf.initial-size").as_str()), (0.05, "500"));
+        let places = names_of(&mut server.connect(), &ALIASED[0].0).len();
+        for (in_file, set_by) in (0..places).flat_map(|one| (0..places).map(move |other| (one, other))) {
+            // The ceiling has no third name.
+            let settings = &ALIASED[..if in_file.max(set_by) < 2 { 4 } else { 3 }];
+            let lines = |values: [&str; 4]| -> Vec<String> {
+                settings.iter().zip(values).map(|((all, _), value)| format!("{} {value}", all[in_file])).collect()
+            };
+            // The second values are the defaults.
+            for values in [["0.02", "200", "3", "200000000"], ["0.01", "100", "2", "0"]] {
+                edit(&server, &lines(values));
+                server.restart(Stop::NoSave);
+                let mut client = server.connect();
+                for (all, value) in settings {
+                    assert_eq!(client.run(&format!("CONFIG SET {} {value}", all[set_by])), ok());
+                }
+                assert_eq!(client.run("CONFIG REWRITE"), ok());
+                let (mut written, mut expected) = (lines_of(&server), lines(["0.05", "300", "7", "123456789"]));
+                written.sort();
+                expected.sort();
+                assert_eq!(written, expected, "{set_by}");
+            }
+            edit(&server, &lines(["0.001", "400", "5", "1000"]));
+            server.restart(Stop::NoSave);
+            let mut client = server.connect();
+            client.run("BF.INSERT k SEED 1 ITEMS x");
+            client.run("BF.INSERT same CAPACITY 400 ERROR 0.001 EXPANSION 5 SEED 1 ITEMS x");
+            assert_eq!(client.run("DEBUG DIGEST-VALUE k"), client.run("DEBUG DIGEST-VALUE same"));
+            assert_eq!(client.run("BF.RESERVE large 0.01 100000").is_error(), settings.len() == 4);
+        }
+    });
+}
 
-        let path = server.folder().join("redis.conf");
-        let text = fs::read_to_string(&path).unwrap();
-        let kept = text.lines().filter(|line| !line.starts_with("bf.error-rate") && !line.starts_with("bf-error-rate"));
-        let edited: String = kept.map(|line| line.replace("0.05", "0.07") + "\n").collect();
-        fs::write(&path, edited).unwrap();
-        server.restart(Stop::NoSave);
+#[test]
+fn config_rewrite_keeps_one_of_two_names_in_the_file_and_the_last_that_set_a_setting() {
+    on_every_server(|program| {
+        let mut server = Server::with(program).line("bf.initial-size 300").line("bf.bloom-capacity 400").start();
         let mut client = server.connect();
-        assert_eq!(rate(&mut client), 0.07);
-        client.run("BF.INSERT k SEED 1 ITEMS x");
-        client.run("BF.INSERT same CAPACITY 500 ERROR 0.07 SEED 1 ITEMS x");
-        assert_eq!(client.run("DEBUG DIGEST-VALUE k"), client.run("DEBUG DIGEST-VALUE same"));
+        assert_eq!(client.run("CONFIG SET bf.bloom-fp-rate 0.05"), ok());
+        assert_eq!(client.run("CONFIG REWRITE"), ok());
+        let sorted = |server: &Server| {
+            let mut lines = lines_of(server);
+            lines.sort();
+            lines
+        };
+        assert_eq!(sorted(&server), ["bf.bloom-capacity 400", "bf.bloom-fp-rate 0.05"]);
+        // Without a restart, no name of the rate comes from the file.
+        assert_eq!(client.run("CONFIG SET bf.error-rate 0.06 bf.initial-size 500"), ok());
+        assert_eq!(client.run("CONFIG REWRITE"), ok());
+        assert_eq!(sorted(&server), ["bf.bloom-capacity 500", "bf.error-rate 0.06"]);
+        server.restart(Stop::NoSave);
+        assert_eq!(rate(&mut server.connect()), 0.06);
+        assert_eq!(setting(&mut server.connect(), "bf.bloom-capacity"), "500");
     });
 }
 
 #[test]
 fn the_log_names_the_one_of_two_names_in_redis_conf_that_takes_effect() {
     on_every_server(|program| {
-        let server = Server::with(program).line("bf.initial-size 300").line("bf.bloom-capacity 400").start();
-        let line = "bloomgate: redis.conf sets one setting under several names; 'bloom-capacity' takes effect";
-        assert!(server.log().lines().any(|logged| logged.contains(" # ") && logged.contains(line)), "{}", server.log());
+        // 100 is the default.
+        for (ours, theirs) in [("300", "400"), ("300", "100"), ("100", "300")] {
+            let lines = [format!("bf.bloom-capacity {theirs}"), format!("bf.initial-size {ours}")];
+            let server = Server::with(program).line(&lines[0]).line(&lines[1]).start();
+            let line = "bloomgate: redis.conf sets one setting under two names; 'bloom-capacity' takes effect, 'initial-size' does not";
+            let warned = server.log().lines().filter(|logged| logged.contains(" # ") && logged.ends_with(line)).count();
+            assert_eq!(warned, 1, "{}", server.log());
+            assert_eq!(setting(&mut server.connect(), "bf.bloom-capacity"), theirs);
+        }
+        let server = Server::with(program).line("bf.bloom-capacity 300").line("bf.initial-size 300").start();
+        assert!(!server.log().contains("two names"), "{}", server.log());
     });
 }
 
