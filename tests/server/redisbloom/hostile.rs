@@ -129,6 +129,7 @@ fn assert_went_on(server: &Server) {
     assert_wrapped(&mut client, "wrapped-too", "a", 1_700_000_000_000_000_000, 1);
     assert_eq!(client.run("BF.MEXISTS full present new"), array([1, 0].map(integer)));
     assert_eq!(client.run("BF.CARD full"), integer(1 << 50));
+    assert_eq!(client.gauge("refused"), 0, "only clients' items are counted");
     let log = server.log();
     assert!(log.contains("bloomgate: ignoring a reservation larger than this machine's memory: "), "{log}");
     assert!(log.contains("bloomgate: an item needs a layer larger than any machine's memory: "), "{log}");
