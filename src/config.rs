@@ -345,16 +345,19 @@ struct Name {
     name: &'static CStr,
     setting: &'static Shared,
     is_in_file: AtomicBool,
-    /// The value and the holder when the name was set last, accepted or not.
+    /// The value and the holder before the name was set last, accepted or not.
     before: (AtomicU64, AtomicUsize),
-    /// How often the server has read the name since then.
+    /// The value afterwards.
+    after: AtomicU64,
+    /// How often the server has read the name since it was set.
     reads: AtomicU32,
 }
 
 impl Name {
     const fn new(name: &'static CStr, setting: &'static Shared) -> Self {
         let before = (AtomicU64::new(0), AtomicUsize::new(usize::MAX));
-        Self { name, setting, is_in_file: AtomicBool::new(false), before, reads: AtomicU32::new(0) }
+        let (is_in_file, after, reads) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU32::new(0));
+        Self { name, setting, is_in_file, before, after, reads }
     }
 
     fn all() -> impl Iterator<Item = &'static Self> {
@@ -398,12 +401,16 @@ impl Name {
         // After a CONFIG SET that failed, the server sets again what each name showed: nothing, if it was not the holder. For that
         // it reads the name once; before a client sets it, twice.
         if text.is_empty() && !is_loading && self.reads.load(Relaxed) == 1 {
-            setting.value.store(self.before.0.load(Relaxed), Relaxed);
-            setting.holder.store(self.before.1.load(Relaxed), Relaxed);
+            // Otherwise another name of the same command has been set again already.
+            if before == self.after.load(Relaxed) {
+                setting.value.store(self.before.0.load(Relaxed), Relaxed);
+                setting.holder.store(self.before.1.load(Relaxed), Relaxed);
+            }
             return true;
         }
         self.before.0.store(before, Relaxed);
         self.before.1.store(holder, Relaxed);
+        self.after.store(before, Relaxed);
         self.reads.store(0, Relaxed);
         let Some(value) = setting.format.parse(text) else { return false };
         if is_loading && setting.is_in_file.swap(true, Relaxed) && value != before {
@@ -413,6 +420,7 @@ impl Name {
             setting.holder.store(self.place(), Relaxed);
         }
         setting.value.store(value, Relaxed);
+        self.after.store(value, Relaxed);
         true
     }
 

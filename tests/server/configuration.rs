@@ -262,11 +262,14 @@ fn a_config_set_that_fails_changes_no_setting_under_any_name() {
             let names = names_of(&mut client, &all);
             for (set_by, other) in names.iter().flat_map(|one| names.iter().map(move |other| (one, other))) {
                 assert_eq!(client.run(&format!("CONFIG SET {set_by} {value}")), ok());
-                let another = if value == "0.05" { "0.02" } else { "11" };
+                let (another, third) = if value == "0.05" { ("0.02", "0.03") } else { ("11", "12") };
                 for line in [
                     format!("CONFIG SET {other} {another} bf.bloom-tightening-ratio 5"),
                     format!("CONFIG SET bf.bloom-tightening-ratio 5 {other} {another}"),
                     format!("CONFIG SET {other} {another} bf.max-leases 0"),
+                    // Two names of one setting.
+                    format!("CONFIG SET {set_by} {third} {other} {another} bf.max-leases 0"),
+                    format!("CONFIG SET {other} {another} {set_by} {third} bf.max-leases 0"),
                 ] {
                     assert!(client.run(&line).is_error(), "{line}");
                     for name in &names {
