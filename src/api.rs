@@ -111,6 +111,10 @@ functions! {
     // The server and its log.
     server_version() -> c_int, or 0 => RedisModule_GetServerVersion();
     context_flags(context: Context) -> c_int, or 0 => RedisModule_GetContextFlags(context.raw);
+    set_attributes(context: Context, name: &CStr, version: c_int) =>
+        RedisModule_SetModuleAttribs(
+            context.raw, name.as_ptr(), version, raw::REDISMODULE_APIVER_1.cast_signed()
+        );
     set_options(context: Context, options: c_int) => RedisModule_SetModuleOptions(context.raw, options);
     log(context: Context, level: &CStr, line: &CStr) =>
         RedisModule_Log(context.raw, level.as_ptr(), c"%s".as_ptr(), line.as_ptr());
@@ -194,6 +198,8 @@ functions! {
         );
     call_cluster_info(context: Context) -> *mut CallReply, or null_mut() =>
         RedisModule_Call(context.raw, c"CLUSTER".as_ptr(), c"c".as_ptr(), c"INFO".as_ptr());
+    call_module_list(context: Context) -> *mut CallReply, or null_mut() =>
+        RedisModule_Call(context.raw, c"MODULE".as_ptr(), c"c".as_ptr(), c"LIST".as_ptr());
 
     // Blocked clients.
     block_client(
@@ -253,6 +259,8 @@ unsafe_functions! {
         RedisModule_CallReplyType(reply);
     reply_string(reply: *mut CallReply, length: &mut usize) -> *const c_char, or null() =>
         RedisModule_CallReplyStringPtr(reply, length);
+    reply_element(reply: *mut CallReply, index: usize) -> *mut CallReply, or null_mut() =>
+        RedisModule_CallReplyArrayElement(reply, index);
     pass_reply(context: Context, reply: *mut CallReply) =>
         RedisModule_ReplyWithCallReply(context.raw, reply);
     free_reply(reply: *mut CallReply) => RedisModule_FreeCallReply(reply);
@@ -394,6 +402,11 @@ impl Reply {
         NonNull::new(call_cluster_info(context)).map(Self)
     }
 
+    /// The reply of MODULE LIST.
+    pub fn to_module_list(context: Context) -> Option<Self> {
+        NonNull::new(call_module_list(context)).map(Self)
+    }
+
     /// The server's number of its type.
     pub fn sort(&self) -> isize {
         // SAFETY: the reply lives as long as this.
@@ -402,18 +415,48 @@ impl Reply {
 
     /// Its text; empty unless it is a string.
     pub fn bytes(&self) -> &[u8] {
-        let mut length = 0;
-        // SAFETY: the reply lives as long as this. The server gives null unless it is a string.
-        unsafe {
-            let text = reply_string(self.0.as_ptr(), &mut length);
-            if text.is_null() { &[] } else { std::slice::from_raw_parts(text.cast(), length) }
-        }
+        self.whole().bytes()
+    }
+
+    /// Its elements, if it is an array.
+    pub fn elements(&self) -> impl Iterator<Item = Element<'_>> {
+        self.whole().elements()
+    }
+
+    fn whole(&self) -> Element<'_> {
+        Element { raw: self.0, reply: PhantomData }
     }
 
     /// Passes it on to the client.
     pub fn pass(&self, context: Context) {
         // SAFETY: the reply lives as long as this.
         unsafe { pass_reply(context, self.0.as_ptr()) };
+    }
+}
+
+/// A reply, or one of its elements.
+#[derive(Clone, Copy)]
+pub struct Element<'a> {
+    raw: NonNull<CallReply>,
+    reply: PhantomData<&'a Reply>,
+}
+
+impl<'a> Element<'a> {
+    /// Its text; empty unless it is a string.
+    pub fn bytes(self) -> &'a [u8] {
+        let mut length = 0;
+        // SAFETY: the reply lives as long as `'a`. The server gives null unless it is a string.
+        unsafe {
+            let text = reply_string(self.raw.as_ptr(), &mut length);
+            if text.is_null() { &[] } else { std::slice::from_raw_parts(text.cast(), length) }
+        }
+    }
+
+    /// Its elements, if it is an array.
+    pub fn elements(self) -> impl Iterator<Item = Self> {
+        // SAFETY: the reply lives as long as `'a`, and its elements with it. The server gives null after the last element.
+        let element = move |index| NonNull::new(unsafe { reply_element(self.raw.as_ptr(), index) });
+        (0..).map_while(element).map(|raw| Self { raw, reply: PhantomData })
     }
 }
 

@@ -27,7 +27,7 @@ use bloomgate_filter::hash::murmur3;
 use context::{Context, ERR, LogLevel, OK};
 use keys::data_type;
 use redis_module::raw;
-use server::{ceiling, freeing};
+use server::{ceiling, duplicate, freeing};
 
 /// The module's name: that of RedisBloom, because clients look for it.
 const NAME: &CStr = c"bf";
@@ -64,26 +64,26 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     };
     // SAFETY: the caller's promise.
     let words = unsafe { Args::new(argv, argc) };
-    let loaded = if named == OK {
-        load(context, words)
-    } else {
-        Err("another module named 'bf' is already loaded (RedisBloom or valkey-bloom?): load only one".to_owned())
-    };
+    let loaded = if named == OK { load(context, words) } else { duplicate::ignore(context, NAME, LEVEL, words) };
     match loaded {
-        Ok(()) => {
-            let version = env!("CARGO_PKG_VERSION");
-            context.log(LogLevel::Notice, format_args!("bloomgate {version}: Bloom filters are ready, BF.* commands"));
-            OK
-        }
+        Ok(()) => OK,
         Err(reason) => {
-            config::forget_strings();
             context.log(LogLevel::Warning, format_args!("bloomgate is not loaded: {reason}"));
             ERR
         }
     }
 }
 
+/// Registers the module with the server.
 fn load(context: Context, words: Args<'_>) -> Result<(), String> {
+    register(context, words).inspect_err(|_| config::forget_strings())?;
+    duplicate::record_load();
+    let version = env!("CARGO_PKG_VERSION");
+    context.log(LogLevel::Notice, format_args!("bloomgate {version}: Bloom filters are ready, BF.* commands"));
+    Ok(())
+}
+
+fn register(context: Context, words: Args<'_>) -> Result<(), String> {
     information::check_version()?;
     if !murmur3::equals_the_crate() {
         return Err("the hash function returns wrong values on this machine: filters would report added items absent"

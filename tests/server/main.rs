@@ -21,6 +21,7 @@ mod beyond;
 mod chaos;
 mod configuration;
 mod counting;
+mod debian;
 mod deleting;
 mod eviction;
 mod fleet;

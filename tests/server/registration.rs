@@ -1,13 +1,16 @@
 //! What the server says about the module and its commands, by which clients, proxies and rights find their way.
 
+use std::fs;
+
 use redis::bloom::{
     BloomFilterDumpChunk, BloomFilterDumpIterator, BloomFilterInfoType, BloomFilterInsertOptions,
     BloomFilterScalingOptions,
 };
 
 use redis::TypedCommands;
+use tempfile::TempDir;
 use testing::{
-    Connection, Reply, Server, Version, array, bulk, error, in_both_protocols, integer, module, ok, old_server,
+    Connection, Reply, Server, Stop, Version, array, bulk, error, in_both_protocols, integer, module, ok, old_server,
     on_every_server, with_client,
 };
 
@@ -191,13 +194,87 @@ fn every_command_is_in_the_category_of_the_module_where_the_server_has_one() {
     });
 }
 
+/// A copy of the module beside the server's data: for the server, another module of the name.
+fn copy_of_module(folder: &TempDir) -> String {
+    let copy = folder.path().join("copy.so");
+    fs::copy(module(), &copy).expect("a copy");
+    copy.display().to_string()
+}
+
 #[test]
-fn a_second_module_of_the_name_is_refused_with_a_reason() {
+fn a_second_module_of_the_name_is_refused_with_the_path_of_the_first() {
     on_every_server(|program| {
-        let again = format!("loadmodule {}", module().display());
-        let log = Server::with(program).line(&again).refuses_to_start();
-        assert!(log.contains("another module named 'bf' is already loaded"), "{log}");
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = copy_of_module(&folder);
+        let log = Server::with(program).line(&format!("loadmodule {first}")).refuses_to_start();
+        let reason = format!("another module named 'bf' is already loaded, from {first}: load only one");
+        assert!(log.contains(&reason), "{log}");
         assert!(!log.contains("panicked"), "{log}");
+    });
+}
+
+#[test]
+fn the_same_library_with_other_words_is_refused_with_its_loadmodule_line() {
+    on_every_server(|program| {
+        let line = format!("loadmodule {} INITIAL_SIZE 50", module().display());
+        for words in ["", "INITIAL_SIZE 60", "INITIAL_SIZE 50 ERROR_RATE 0.01"] {
+            let log = Server::with(program).line(&line).module_words(words).refuses_to_start();
+            assert!(log.contains(&format!("this library is already loaded, as: {line}")), "{log}");
+        }
+        let log = Server::with(program).module_words("UNLESS_LOADED maybe").refuses_to_start();
+        assert!(log.contains("bad value 'maybe' for UNLESS_LOADED: yes or no is expected"), "{log}");
+    });
+}
+
+/// Loaded by its command line and by a line of CONFIG REWRITE, which Sentinel sends, a server starts as before.
+#[test]
+fn a_repeated_load_has_no_effect() {
+    on_every_server(|program| {
+        let library = module().display().to_string();
+        let words = ["--loadmodule", &library, "INITIAL_SIZE", "50"];
+        let mut server = Server::with(program).without_module().arguments(&words).start();
+        // Recent servers have built-in modules.
+        let loaded = |client: &mut Connection| {
+            let modules = client.run("MODULE LIST");
+            let ours = modules.elements().iter().filter(|module| module.field("name").text() == "bf").cloned();
+            ours.collect::<Vec<Reply>>()
+        };
+        let before = loaded(&mut server.connect());
+        assert_eq!(before.len(), 1);
+        for _ in 0..2 {
+            assert_eq!(server.connect().run("CONFIG REWRITE"), ok());
+            server.restart(Stop::Kill);
+            let mut client = server.connect();
+            assert_eq!(loaded(&mut client), before);
+            client.run("FLUSHALL");
+            assert_eq!(client.run("BF.MADD k a b a"), array([integer(1), integer(1), integer(0)]));
+            assert_eq!(client.run("DEBUG RELOAD"), ok());
+            assert_eq!(client.run("BF.MEXISTS k a c"), array([integer(1), integer(0)]));
+            assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(50)]));
+        }
+        let said = format!("the module 'bf' is already loaded, from {library}; this loadmodule line has no effect");
+        assert_eq!(server.log().matches(&said).count(), 2, "{}", server.log());
+        let configuration = fs::read_to_string(server.folder().join("redis.conf")).expect("the configuration");
+        assert_eq!(configuration.matches("loadmodule").count(), 1, "{configuration}");
+    });
+}
+
+#[test]
+fn a_load_that_yields_has_no_effect_beside_another_module_of_the_name() {
+    on_every_server(|program| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = copy_of_module(&folder);
+        let line = format!("loadmodule {first} INITIAL_SIZE 50");
+        let server = Server::with(program).line(&line).module_words("unless_loaded YES INITIAL_SIZE 60").start();
+        let mut client = server.connect();
+        client.run("BF.ADD k a");
+        assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(50)]));
+        assert!(server.log().contains(&format!("is already loaded, from {first}; this loadmodule line has no effect")));
+        drop(server);
+        let server = Server::with(program).module_words("UNLESS_LOADED yes INITIAL_SIZE 60").start();
+        let mut client = server.connect();
+        client.run("BF.ADD k a");
+        assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(60)]), "it is the first");
     });
 }
 

@@ -57,6 +57,7 @@ pub enum Stop {
 pub struct Builder {
     program: PathBuf,
     lines: Vec<String>,
+    arguments: Vec<String>,
     /// The module to load, if not the default one.
     library: Option<PathBuf>,
     module_words: Option<String>,
@@ -67,6 +68,12 @@ impl Builder {
     /// Adds a line to the configuration file.
     pub fn line(mut self, line: &str) -> Self {
         self.lines.push(line.to_owned());
+        self
+    }
+
+    /// Adds arguments to the command line.
+    pub fn arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
         self
     }
 
@@ -127,13 +134,14 @@ impl Builder {
             text += &format!("loadmodule {} {words}\n", library.display());
         }
         fs::write(folder.path().join("redis.conf"), text).expect("the configuration file is written");
-        Server { program: self.program, folder, port: 0, child: None }
+        Server { program: self.program, arguments: self.arguments, folder, port: 0, child: None }
     }
 }
 
 /// A running or stopped server.
 pub struct Server {
     program: PathBuf,
+    arguments: Vec<String>,
     folder: TempDir,
     /// The port on 127.0.0.1.
     pub port: u16,
@@ -146,6 +154,7 @@ impl Server {
         Builder {
             program: program.to_owned(),
             lines: Vec::new(),
+            arguments: Vec::new(),
             library: None,
             module_words: Some(String::new()),
             debug_commands: DEBUG_COMMANDS,
@@ -268,6 +277,7 @@ impl Server {
             let log = OpenOptions::new().create(true).append(true).open(self.log_path()).expect("a log file");
             let child = Command::new(&self.program)
                 .args(["redis.conf", "--port", &self.port.to_string()])
+                .args(&self.arguments)
                 .current_dir(self.folder.path())
                 .stdin(Stdio::null())
                 .stdout(File::try_clone(&log).expect("a second handle"))

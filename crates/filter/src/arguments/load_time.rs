@@ -1,5 +1,5 @@
-//! The load-time arguments, which follow the path in `loadmodule`: RedisBloom's, as pairs of a name and a value. Release 8 takes
-//! the names of its settings and deprecates the older names in capitals.
+//! The load-time arguments, which follow the path in `loadmodule`: RedisBloom's, as pairs of a name and a value, and UNLESS_LOADED.
+//! RedisBloom's release 8 takes the names of its settings and deprecates the older names in capitals.
 
 use super::{is, numbers};
 
@@ -28,6 +28,8 @@ pub struct LoadTime {
     pub initial_size: Option<i64>,
     /// bf-expansion-factor, 0 to [`EXPANSION_MAX`](numbers::EXPANSION_MAX).
     pub expansion: Option<i64>,
+    /// UNLESS_LOADED: whether to ignore the load, without an error, if another module of the name is loaded.
+    pub unless_loaded: bool,
     /// The names of the arguments that are known and have no effect.
     pub without_effect: Vec<String>,
 }
@@ -55,6 +57,12 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<LoadTime, String> {
         } else if is(name, "BF-EXPANSION-FACTOR") {
             let expansion = numbers::integer(value).filter(|number| numbers::expansion(*number, false).is_some());
             load_time.expansion = Some(expansion.ok_or_else(|| wrong("a whole number from 0 to 32768 is expected"))?);
+        } else if is(name, "UNLESS_LOADED") {
+            load_time.unless_loaded = match value {
+                value if is(value, "yes") => true,
+                value if is(value, "no") => false,
+                _ => return Err(wrong("yes or no is expected")),
+            };
         } else if WITHOUT_EFFECT.iter().any(|other| is(name, other)) {
             load_time.without_effect.push(shown.into_owned());
         } else {

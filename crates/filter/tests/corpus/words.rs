@@ -461,12 +461,14 @@ pub fn load_time_words(all: &Inputs) {
         rate: Some(0.1),
         initial_size: Some(1 << 30),
         expansion: None,
+        unless_loaded: false,
         without_effect: vec!["cf_bucket_size".to_owned(), "CF_MAX_EXPANSIONS".to_owned()],
     };
     let names = LoadTime {
         rate: Some(0.02),
         initial_size: Some(200),
         expansion: Some(0),
+        unless_loaded: false,
         without_effect: vec!["cf-bucket-size".to_owned()],
     };
     let words = "MODULE bf-error-rate 0.02 BF-initial-size 200 bf-expansion-factor 0 cf-bucket-size 4";
