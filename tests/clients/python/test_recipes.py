@@ -2,7 +2,11 @@
 
 import contextlib
 import io
+import itertools
+import random
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -34,6 +38,48 @@ def test_the_code_of_a_recipe_prints_the_shown_output_and_runs_again(recipe, ser
     assert first.getvalue() == said
     # It finds the keys of the first run, so it may print something else.
     assert second.getvalue().count("\n") == said.count("\n")
+
+
+# Runs one worker of the crawler on a site of 400 pages, and prints each page as it is fetched.
+CRAWLER = """
+{recipe}
+class Site:
+    def __getitem__(self, page):
+        print(page, flush=True)
+        number = int(page[1:] or 0)
+        return [f"/{{link}}" for link in (2 * number + 1, 2 * number + 2, number // 2) if link < 400]
+
+web = Site()
+for page in crawl("killed", {worker!r}):
+    pass
+"""
+
+
+def test_a_killed_crawler_loses_no_link(server):
+    recipe, = (recipe for recipe in RECIPES if recipe.startswith("A crawler"))
+    (code, _), = CODE_AND_OUTPUT.findall(recipe)
+    code = code.partition("\nprint(")[0].replace("redis.Redis()", patient(server))
+    workers, fetched, kills, rng = ["worker-1", "worker-2"], [], 0, random.Random(1)
+    for run in itertools.count():
+        crawlers = [
+            subprocess.Popen([sys.executable, "-c", CRAWLER.format(recipe=code, worker=worker)], stdout=subprocess.PIPE, text=True)
+            for worker in workers
+        ]
+        for crawler in crawlers:
+            if run < 6:
+                fetched += itertools.islice(crawler.stdout, rng.randrange(1, 20))
+                kills += crawler.poll() is None
+                crawler.kill()
+            fetched += crawler.stdout
+            crawler.wait()
+        if run >= 6 and all(crawler.returncode == 0 for crawler in crawlers):
+            break
+    pages = {page.strip() for page in fetched}
+    assert pages == {"/", *(f"/{number}" for number in range(400))}
+    assert kills >= 6
+    assert len(fetched) <= len(pages) + kills, "only pages whose worker was killed are fetched again"
+    left = server.client().keys("{killed}:*")
+    assert left == [b"{killed}:seen"]
 
 
 def test_the_page_has_its_recipes():
