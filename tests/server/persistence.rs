@@ -26,6 +26,37 @@ fn an_empty_filter_saves_in_bytes() {
     });
 }
 
+/// The server treats a value of its own type alike. Redis 7.0.15 also has to end, and not to check the file for ever.
+#[test]
+fn a_snapshot_that_ends_early_stops_the_start() {
+    on_every_server(|program| {
+        let mut server = Server::start(program);
+        let mut client = server.connect();
+        for (key, words) in [
+            ("native", ""),
+            ("counting", " COUNTING"),
+            ("window", " WINDOW 3600"),
+            ("redisbloom", " LAYOUT redisbloom"),
+        ] {
+            client.run(&format!("BF.RESERVE {key} 0.01 5000{words}"));
+            let items: Vec<String> = (0..2000).map(|number| number.to_string()).collect();
+            client.batched(&[b"BF.MADD", key.as_bytes()], &items);
+        }
+        server.stop(Stop::Save);
+        let path = server.folder().join("dump.rdb");
+        let whole = fs::read(&path).expect("a snapshot");
+        for part in 1..16 {
+            fs::write(&path, &whole[..whole.len() * part / 16]).expect("a part of it");
+            let before = server.log().len();
+            let log = server.refuses_to_start_again()[before..].to_owned();
+            assert!(log.contains("the data ends too early") || log.contains("Unexpected EOF"), "{part}/16: {log}");
+        }
+        fs::write(&path, &whole).expect("the snapshot");
+        server.start_again();
+        assert_eq!(server.connect().run("BF.MEXISTS counting 1 1999"), array([integer(1), integer(1)]));
+    });
+}
+
 #[test]
 fn other_databases_are_kept_apart() {
     on_every_server(|program| {
