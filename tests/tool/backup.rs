@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use testing::{Builder, Connection, Reply, Server, integer, ok, on_every_server, on_servers_with};
+use testing::{Builder, Connection, Reply, Server, integer, ok, on_every_server};
 
-use crate::running::{Ended, Files, command, run, run_with, send, start, three_nodes, url, with_files, with_servers};
+use crate::running::{
+    Ended, Files, command, on_redisblooms, run, run_with, send, start, three_nodes, url, with_files, with_servers,
+};
 
 /// A filter of every kind: its key, and the arguments of BF.RESERVE or, with ITEMS, of BF.INSERT.
 const KINDS: [(&str, &str); 14] = [
@@ -197,6 +199,59 @@ fn a_filter_that_is_constantly_replaced_fails_the_backup() {
 }
 
 #[test]
+fn filters_return_to_their_databases() {
+    on_every_server(|program| {
+        let (server, other, files) = (Server::start(program), Server::start(program), Files::new());
+        let (mut client, mut there) = (server.connect(), other.connect());
+        client.pipeline(&["BF.ADD seen zero", "SELECT 3", "BF.ADD seen three", "SET text 1", "SELECT 5"]);
+        client.call(&[&b"BF.ADD"[..], b"\xff\nkey", b"five"]);
+        let sharded = ["shards", "create", "spread", "0.01", "100", "--shards", "2", "-p", &server.port.to_string()];
+        run([&sharded[..], &["-n", "3"]].concat()).success();
+        let (all, first) = (files.path("all"), files.path("first"));
+        let text = backup(&server, &["--all", "--verify"], &all).success().text();
+        assert!(text.contains("5 filters in") && text.contains("database 5\n"), "{text}");
+        let text = run(["restore", "--dry-run", all.to_str().unwrap()]).success().text();
+        assert_eq!(text.matches("   database 3\n").count(), 3, "{text}");
+        restore(&other, &[], &all).success();
+        let exists = |client: &mut Connection, database: u32, key: &[u8], item: &str| {
+            client.run(&format!("SELECT {database}"));
+            client.call(&[b"BF.EXISTS", key, item.as_bytes()]) == integer(1)
+        };
+        assert!(exists(&mut there, 0, b"seen", "zero") && !exists(&mut there, 0, b"seen", "three"));
+        assert!(exists(&mut there, 3, b"seen", "three") && exists(&mut there, 5, b"\xff\nkey", "five"));
+        there.run("SELECT 3");
+        assert_eq!((keys(&mut there), there.run("GET spread:shards").text()), (4, "2".to_owned()));
+        let url_of = |database: &str| format!("{}/{database}", url(&other));
+        // Existing keys are found in each database.
+        let ended = restore(&other, &[], &all).refused("the server already has `seen`, `");
+        assert!(ended.stderr.contains("` in database 3"), "{ended:?}");
+        // All go to the database that is named. `seen` exists twice in the file.
+        let into = |database: &str, file: &Path, words: &[&str]| {
+            run([&["restore", "--url", &url_of(database), file.to_str().unwrap()], words].concat())
+        };
+        into("7", &all, &[]).refused("two filters would be restored to the key `seen` in database 7");
+        into("7", &all, &["--key", "spread=moved"]).success();
+        there.run("SELECT 7");
+        assert_eq!((keys(&mut there), there.run("GET moved:shards").text()), (3, "2".to_owned()));
+        // A key is restored from every database that has it.
+        let text = restore(&other, &["--key", "seen=copy"], &all).success().text();
+        assert!(text.contains("2 filters restored"), "{text}");
+        assert!(exists(&mut there, 0, b"copy", "zero") && exists(&mut there, 3, b"copy", "three"));
+        // One database, by its number.
+        let words = ["backup", "--url", &format!("{}/0", url(&server)), "--all", "-o", first.to_str().unwrap()];
+        assert!(run(words).success().text().contains("1 filter in"));
+        into("9", &first, &[]).success();
+        assert!(exists(&mut there, 9, b"seen", "zero"));
+        backup(&server, &["text"], &files.path("none")).refused("there is no key `text`, and");
+        // A server with fewer databases: nothing is written.
+        let small = Server::with(program).line("databases 4").start();
+        let ended = restore(&small, &[], &all).refused("nothing was restored (with -n NUMBER all filters go to one");
+        assert!(ended.stderr.contains("cannot use database 5"), "{ended:?}");
+        assert_eq!(small.connect().run("INFO keyspace").text().lines().count(), 1);
+    });
+}
+
+#[test]
 fn a_backup_of_a_cluster_restores_into_a_cluster_and_a_server() {
     on_every_server(|program| {
         let (nodes, files) = (three_nodes(program), Files::new());
@@ -243,49 +298,39 @@ fn a_backup_of_a_cluster_restores_into_a_cluster_and_a_server() {
 #[test]
 #[ignore = "needs BLOOMGATE_PEERS"]
 fn filters_move_between_redisbloom_itself_and_bloomgate() {
-    let folder =
-        std::env::var_os("BLOOMGATE_PEERS").expect("BLOOMGATE_PEERS names a folder with RedisBloom's libraries");
-    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path().canonicalize().unwrap());
-    let libraries: Vec<_> = names.filter(|path| path.extension().is_some_and(|extension| extension == "so")).collect();
-    assert!(!libraries.is_empty(), "the folder of BLOOMGATE_PEERS has no library");
-    for library in libraries {
-        let what = format!("what {} needs", library.display());
-        let loads = |program: &Path| Server::with(program).module(&library).try_start().is_ok();
-        on_servers_with(&what, loads, |program| {
-            let theirs = Server::with(program).module(&library).start();
-            eprintln!("{}", library.display());
-            let (ours, files) = (Server::start(program), Files::new());
-            let (mut there, mut here) = (theirs.connect(), ours.connect());
-            let items: Vec<String> = (0..5000).map(|number| format!("item {number}")).collect();
-            for (key, words) in [("grown", "0.01 100"), ("fixed", "0.001 5000 NONSCALING"), ("empty", "0.01 9")] {
-                assert_eq!(there.run(&format!("BF.RESERVE {key} {words}")), ok());
-                if key != "empty" {
-                    there.batched(&[b"BF.MADD", key.as_bytes()], &items[..2500]);
-                }
+    on_redisblooms(|program, library| {
+        let theirs = Server::with(program).module(library).start();
+        let (ours, files) = (Server::start(program), Files::new());
+        let (mut there, mut here) = (theirs.connect(), ours.connect());
+        let items: Vec<String> = (0..5000).map(|number| format!("item {number}")).collect();
+        for (key, words) in [("grown", "0.01 100"), ("fixed", "0.001 5000 NONSCALING"), ("empty", "0.01 9")] {
+            assert_eq!(there.run(&format!("BF.RESERVE {key} {words}")), ok());
+            if key != "empty" {
+                there.batched(&[b"BF.MADD", key.as_bytes()], &items[..2500]);
             }
-            let view = |client: &mut Connection| {
-                ["grown", "fixed", "empty"].map(|key| {
-                    let info = client.run(&format!("BF.INFO {key}"));
-                    let counts = ["Capacity", "Number of filters", "Number of items inserted"]
-                        .map(|name| info.field(name).clone());
-                    (client.batched(&[b"BF.MEXISTS", key.as_bytes()], &items), counts)
-                })
-            };
-            let before = view(&mut there);
-            backup(&theirs, &["--all"], &files.path("file")).success();
-            restore(&ours, &[], &files.path("file")).success();
-            assert!(view(&mut here) == before);
-            there.run("FLUSHALL");
-            backup(&ours, &["--all"], &files.path("file")).success();
-            restore(&theirs, &[], &files.path("file")).success();
-            assert!(view(&mut there) == before);
-            // Kinds that RedisBloom does not have are refused, and nothing is left of them.
-            here.run("BF.RESERVE native 0.01 100");
-            backup(&ours, &["native"], &files.path("file")).success();
-            restore(&theirs, &[], &files.path("file")).refused("cannot restore `native`");
-            assert_eq!(keys(&mut there), 3);
-        });
-    }
+        }
+        let view = |client: &mut Connection| {
+            ["grown", "fixed", "empty"].map(|key| {
+                let info = client.run(&format!("BF.INFO {key}"));
+                let counts =
+                    ["Capacity", "Number of filters", "Number of items inserted"].map(|name| info.field(name).clone());
+                (client.batched(&[b"BF.MEXISTS", key.as_bytes()], &items), counts)
+            })
+        };
+        let before = view(&mut there);
+        backup(&theirs, &["--all"], &files.path("file")).success();
+        restore(&ours, &[], &files.path("file")).success();
+        assert!(view(&mut here) == before);
+        there.run("FLUSHALL");
+        backup(&ours, &["--all"], &files.path("file")).success();
+        restore(&theirs, &[], &files.path("file")).success();
+        assert!(view(&mut there) == before);
+        // Kinds that RedisBloom does not have are refused, and nothing is left of them.
+        here.run("BF.RESERVE native 0.01 100");
+        backup(&ours, &["native"], &files.path("file")).success();
+        restore(&theirs, &[], &files.path("file")).refused("cannot restore `native`");
+        assert_eq!(keys(&mut there), 3);
+    });
 }
 
 // `restore`: damaged files, existing keys, servers that refuse a filter or are killed.

@@ -56,7 +56,7 @@ const MISUSED: &[(&str, &str)] = &[
     ("dedup --key a --column a --json a", "cannot be used with '--json"),
     ("dedup --key a -z --column 1", "cannot be used with '--column"),
     ("dedup --key a --seen --only-new", "cannot be used with '--only-new'"),
-    ("backup -o file", "<KEY>"),
+    ("backup -o file", "<KEY|--all|--match <PATTERN>>"),
     ("backup one --all -o file", "cannot be used with '--all'"),
     ("survey --url redis://a -p 1", "cannot be used with '--port"),
     ("survey --cert a", "--tls-key"),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use testing::nodes::{meet, node};
-use testing::{Builder, Connection, Server, eventually, ok, on_every_server, tool};
+use testing::{Builder, Connection, Server, eventually, ok, on_every_server, on_servers_with, tool};
 
 /// The result of a run.
 #[derive(Debug)]
@@ -206,6 +206,24 @@ pub fn collect(mut source: impl Read + Send + 'static) -> Arc<Mutex<String>> {
 /// Returns the URL of a server.
 pub fn url(server: &Server) -> String {
     format!("redis://127.0.0.1:{}", server.port)
+}
+
+/// Calls `test` with each RedisBloom library in the folder `BLOOMGATE_PEERS`, and each server that loads it.
+pub fn on_redisblooms(test: impl Fn(&Path, &Path)) {
+    let folder =
+        std::env::var_os("BLOOMGATE_PEERS").expect("BLOOMGATE_PEERS names a folder with RedisBloom's libraries");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path().canonicalize().unwrap());
+    let is_redisbloom = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("redisbloom-");
+    let libraries: Vec<_> = files.filter(is_redisbloom).collect();
+    assert!(!libraries.is_empty(), "the folder of BLOOMGATE_PEERS has no library of RedisBloom");
+    for library in libraries {
+        let what = format!("what {} needs", library.display());
+        let loads = |program: &Path| Server::with(program).module(&library).try_start().is_ok();
+        on_servers_with(&what, loads, |program| {
+            eprintln!("{}", library.display());
+            test(program, &library);
+        });
+    }
 }
 
 // A cluster of three nodes, each with a third of the slots.

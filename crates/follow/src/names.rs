@@ -44,6 +44,11 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", HumanCount(number), if number == 1 { "" } else { "s" })
 }
 
+/// Returns what follows a key's name in a message: its database, unless that is the first one.
+pub fn in_database(database: u32) -> String {
+    if database == 0 { String::new() } else { format!(" in database {database}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

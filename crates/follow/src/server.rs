@@ -1,7 +1,7 @@
 //! The server, or the nodes of a cluster. Commands are sent to the node of their key, and every failure becomes one line that
 //! says what to do about it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,6 +54,10 @@ pub struct Server {
     first: Address,
     connections: BTreeMap<Address, Connection>,
     slots: Option<Slots>,
+    /// The database that the options name, if they name one.
+    named_database: Option<u32>,
+    /// The database that every connection has selected.
+    database: u32,
     patience: Duration,
 }
 
@@ -64,7 +68,10 @@ impl Server {
         let client = options.client()?;
         let first = client.get_connection_info().addr().to_string();
         let connection = open(&client, &first, PATIENCE)?;
+        let named_database = options.database()?;
         let mut server = Self {
+            named_database,
+            database: named_database.unwrap_or(0),
             options: options.clone(),
             connections: BTreeMap::from([(first.clone(), connection)]),
             first,
@@ -134,6 +141,49 @@ impl Server {
             }
         }
         result
+    }
+
+    /// Returns the address and, if the options name one, the database, as in `localhost:6379/3`.
+    pub fn name(&self) -> String {
+        self.named_database.map_or_else(|| self.first.clone(), |database| format!("{}/{database}", self.first))
+    }
+
+    /// The selected database.
+    pub const fn database(&self) -> u32 {
+        self.database
+    }
+
+    /// Selects another database, on every node of a cluster, for all later commands.
+    pub fn select(&mut self, database: u32) -> Result<()> {
+        if database == self.database {
+            return Ok(());
+        }
+        self.options.database = Some(database);
+        let nodes: Vec<Address> = self.connections.keys().cloned().collect();
+        for node in nodes {
+            self.ask_node(&node, cmd("SELECT").arg(database))
+                .with_context(|| format!("cannot use database {database}"))?;
+        }
+        self.database = database;
+        Ok(())
+    }
+
+    /// Returns the database of the options or, if they name none, every database that has keys.
+    pub fn databases(&mut self) -> Result<Vec<u32>> {
+        if let Some(database) = self.named_database {
+            return Ok(vec![database]);
+        }
+        let mut databases = BTreeSet::new();
+        for node in self.all_nodes()? {
+            let keyspace = self
+                .ask_node(&node, cmd("INFO").arg("keyspace"))
+                .context("cannot list the databases (-n NUMBER names one)")?;
+            let keyspace: String = from_redis_value(keyspace)?;
+            let database = |line: &str| line.strip_prefix("db")?.split_once(':')?.0.parse::<u32>().ok();
+            databases.extend(keyspace.lines().filter_map(database));
+        }
+        // An empty server has no such line.
+        Ok(if databases.is_empty() { vec![0] } else { databases.into_iter().collect() })
     }
 
     /// Whether it is a cluster.
@@ -466,7 +516,7 @@ pub struct Options {
     password: Option<String>,
     /// The database number [default: 0]
     #[arg(short = 'n', long, global = true, value_name = "NUMBER")]
-    database: Option<i64>,
+    database: Option<u32>,
     /// The server is a node of a cluster, even if HELLO does not say so. A node that says so needs no option
     #[arg(short, long, global = true)]
     cluster: bool,
@@ -497,6 +547,19 @@ impl Options {
     pub const fn with_cluster(mut self, is_cluster: bool) -> Self {
         self.cluster = is_cluster;
         self
+    }
+
+    /// Returns the database that they name, by number or in the URL.
+    pub fn database(&self) -> Result<Option<u32>> {
+        let database = self.info()?.redis_settings().db();
+        let database = u32::try_from(database).map_err(|_| usage(format!("there is no database {database}")))?;
+        let url = self.url.as_deref().and_then(redis::parse_redis_url);
+        // The URL of a socket has it in its query, because its path is the socket's.
+        let is_in_url = url.is_some_and(|url| match url.has_host() {
+            true => !url.path().trim_matches('/').is_empty(),
+            false => url.query_pairs().any(|(name, _)| name == "db"),
+        });
+        Ok((is_in_url || self.database.is_some()).then_some(database))
     }
 
     /// Whether they name a server instead of using the default one.
@@ -594,7 +657,7 @@ impl Options {
         if let (Some(password), None) = (&self.password, from_url.password()) {
             settings = settings.set_password(password);
         }
-        self.database.map_or(settings.clone(), |database| settings.set_db(database))
+        self.database.map_or(settings.clone(), |database| settings.set_db(database.into()))
     }
 
     fn certificates(&self) -> Result<TlsCertificates> {

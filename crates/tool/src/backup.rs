@@ -7,16 +7,17 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use indicatif::{BinaryBytes, HumanCount};
-use redis::{Pipeline, Value, from_redis_value};
+use redis::{Value, from_redis_value};
 use serde_json::json;
 
 use crate::archive::catalogue::{Listing, Row};
 use crate::archive::file::{Archive, Output};
 use crate::archive::{Contents, DUMP_PART_BYTES, Head, How};
-use crate::keys::{ask_of_each, contents, for_each_key, is_filter};
-use crate::names::counted;
+use crate::dump::{self, Attempt, Begin, Part, replies_about};
+use crate::keys::{ask_of_each, for_each_key, is_filter};
+use crate::names::{counted, in_database};
 use crate::progress::Bar;
 use crate::server::usage;
 use crate::server::{Options, Server, shown};
@@ -29,6 +30,7 @@ const TRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Back up filters to a file for `restore`
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("filters").required(true).args(["keys", "all", "pattern"]))]
 #[command(after_help = "\
 Examples:
   bloomgate backup seen orders -o filters.bloom
@@ -41,12 +43,12 @@ The file gets its name only when it is complete and synced to the disk. Only its
 contains the secret keys of filters with HASH siphash.")]
 pub struct Arguments {
     /// Keys of filters, or names of sharded filters
-    #[arg(value_name = "KEY", required_unless_present_any = ["all", "pattern"], conflicts_with_all = ["all", "pattern"])]
+    #[arg(value_name = "KEY")]
     keys: Vec<OsString>,
-    /// Back up every filter of the server, or of all primaries of the cluster
-    #[arg(long, conflicts_with = "pattern")]
+    /// Back up every filter of the server, in all databases unless -n or the URL names one, or of all primaries of the cluster
+    #[arg(long)]
     all: bool,
-    /// Back up every filter whose key matches this glob pattern, as in SCAN
+    /// Back up every filter whose key matches this glob pattern, as in SCAN, in the same databases
     #[arg(long = "match", value_name = "PATTERN")]
     pattern: Option<OsString>,
     /// The file to write; `-` is the standard output
@@ -107,13 +109,10 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     listing.print(*json, to_stdout, &format!("{filters} in {name}, {}{verified}", BinaryBytes(bytes)))
 }
 
-/// A result, or why the dump must start again.
-type Attempt<T> = std::result::Result<T, String>;
-
 struct Backup<'a, 'b> {
     archive: &'a mut Archive<'b>,
     listing: Listing,
-    /// The keys that are done.
+    /// The keys of the selected database that are done.
     done: BTreeSet<Vec<u8>>,
     data_bytes: u64,
     skipped: u64,
@@ -131,25 +130,37 @@ impl Backup<'_, '_> {
             return Ok(());
         }
         let pattern = arguments.pattern.as_ref().map(|pattern| pattern.as_encoded_bytes());
-        for_each_key(server, pattern, |server, keys| {
-            for (key, name) in keys.iter().zip(ask_of_each(server, &["TYPE"], keys)?) {
-                let name: String = from_redis_value(name)?;
-                // A key may come twice, and from two nodes while it migrates.
-                if is_filter(&name) && self.done.insert(key.clone()) {
-                    self.take_found(server, key)?;
-                } else if name == "string" && sharded_name(key).is_some() && self.done.insert(key.clone()) {
-                    self.take_sharded_found(server, key)?;
-                }
+        for database in server.databases()? {
+            server.select(database)?;
+            self.done.clear();
+            for_each_key(server, pattern, |server, keys| self.take_all_found(server, keys))?;
+        }
+        Ok(())
+    }
+
+    /// Backs up the filters among some keys of a scan.
+    fn take_all_found(&mut self, server: &mut Server, keys: &[Vec<u8>]) -> Result<()> {
+        for (key, name) in keys.iter().zip(ask_of_each(server, &["TYPE"], keys)?) {
+            let name: String = from_redis_value(name)?;
+            // A key may come twice, and from two nodes while it migrates.
+            if is_filter(&name) && self.done.insert(key.clone()) {
+                self.take_found(server, key)?;
+            } else if name == "string" && sharded_name(key).is_some() && self.done.insert(key.clone()) {
+                self.take_sharded_found(server, key)?;
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
     fn take_named(&mut self, server: &mut Server, key: &[u8]) -> Result<()> {
         match self.dump(server, key)? {
             Dumped::Written(row) => self.listing.rows.push(row),
             Dumped::Gone if self.take_sharded_named(server, &count_key(key))? => {}
-            Dumped::Gone => bail!("there is no key `{}`, and no sharded filter of that name", shown(key)),
+            Dumped::Gone => bail!(
+                "there is no key `{}`{}, and no sharded filter of that name",
+                shown(key),
+                in_database(server.database())
+            ),
             Dumped::NoFilter(name) => bail!("the key `{}` has type {name}, not a filter", shown(key)),
             Dumped::Loading => bail!("the filter `{}` is still being loaded", shown(key)),
         }
@@ -162,7 +173,8 @@ impl Backup<'_, '_> {
             Dumped::Gone | Dumped::NoFilter(_) => {}
             Dumped::Loading => {
                 self.skipped += 1;
-                eprintln!("bloomgate: skipped the filter `{}`, which is still being loaded", shown(key));
+                let place = in_database(server.database());
+                eprintln!("bloomgate: skipped the filter `{}`{place}, which is still being loaded", shown(key));
             }
         }
         Ok(())
@@ -173,30 +185,12 @@ impl Backup<'_, '_> {
         let mut why = String::new();
         for number in 0..TRIES {
             thread::sleep(TRY_INTERVAL * number);
-            let mut first = replies_about(server, key, |commands| {
-                commands.cmd("TYPE").arg(key).cmd("PTTL").arg(key).cmd("BF.INFO").arg(key);
-            })?;
-            let (info, ttl, type_name) = (first.pop(), first.pop(), first.pop());
-            let type_name: String = from_redis_value(type_name.unwrap_or(Value::Nil))?;
-            if type_name == "none" {
-                return Ok(Dumped::Gone);
-            }
-            if !is_filter(&type_name) {
-                return Ok(Dumped::NoFilter(type_name));
-            }
-            let before = match classify(server, info, key)? {
-                FilterReply::Value(info) => contents(&info)?,
-                FilterReply::Loading => return Ok(Dumped::Loading),
-                FilterReply::Replaced(_) => continue,
-            };
-            let ttl_ms = u64::try_from(from_redis_value::<i64>(ttl.unwrap_or(Value::Nil))?).ok();
-            let head = Head {
-                key: key.to_vec(),
-                how: if type_name == "bloomfltr" { How::Dump } else { How::Records },
-                kind: String::new(),
-                type_name,
-                ttl_ms,
-                before,
+            let head = match dump::begin(server, key)? {
+                Begin::Filter(head) => head,
+                Begin::Gone => return Ok(Dumped::Gone),
+                Begin::NoFilter(name) => return Ok(Dumped::NoFilter(name)),
+                Begin::Loading => return Ok(Dumped::Loading),
+                Begin::Replaced => continue,
             };
             match self.attempt(server, head)? {
                 Ok(row) => return Ok(Dumped::Written(row)),
@@ -209,16 +203,9 @@ impl Backup<'_, '_> {
     /// Makes one dump.
     fn attempt(&mut self, server: &mut Server, mut head: Head) -> Result<Attempt<Row>> {
         let is_dump = head.how == How::Dump;
-        ensure!(
-            !is_dump || head.before.bytes < DUMP_BYTES_MAX,
-            "the filter `{}` is of valkey-bloom's layout, which only DUMP can copy, and uses {}: DUMP and RESTORE are limited to {}",
-            shown(&head.key),
-            BinaryBytes(head.before.bytes),
-            BinaryBytes(DUMP_BYTES_MAX)
-        );
         let (mut iterator, mut begun) = (0, false);
         let after = loop {
-            let (next, data, info) = match part(server, &head, iterator)? {
+            let Part { iterator: next, data, contents } = match dump::part(server, &head, iterator)? {
                 Ok(part) => part,
                 Err(reason) => return self.again(begun, reason),
             };
@@ -233,7 +220,7 @@ impl Backup<'_, '_> {
             self.count(data.len());
             iterator = next;
             if iterator == 0 {
-                break info;
+                break contents;
             }
         };
         // RedisBloom's records are of the layers that there are: of one more they would not fit together.
@@ -245,8 +232,8 @@ impl Backup<'_, '_> {
         }
         self.archive.put(|writer| writer.filter_end(after))?;
         let remark = if after == head.before { "" } else { "changed while it was dumped" };
-        let Head { key, kind, ttl_ms, .. } = head;
-        Ok(Ok(Row { key, kind, contents: after, ttl_ms, remark: remark.to_owned() }))
+        let Head { database, key, kind, ttl_ms, .. } = head;
+        Ok(Ok(Row { database, key, kind, contents: after, ttl_ms, remark: remark.to_owned() }))
     }
 
     fn again(&mut self, begun: bool, reason: String) -> Result<Attempt<Row>> {
@@ -270,67 +257,6 @@ fn kind_of(head: &Head, first: &[u8]) -> &'static str {
     }
     // A later version may have unknown kinds.
     bloomgate_filter::format::Arrival::kind_of(first).unwrap_or("unknown")
-}
-
-// Reads the data of a filter part by part.
-
-/// The limit of DUMP and RESTORE: the default `proto-max-bulk-len`.
-const DUMP_BYTES_MAX: u64 = 512 << 20;
-
-/// Returns the part after `iterator`, its own iterator, which is 0 at the end, and the filter's current contents. DUMP returns
-/// everything in one part.
-fn part(server: &mut Server, head: &Head, iterator: u64) -> Result<Attempt<(u64, Vec<u8>, Contents)>> {
-    let key = head.key.as_slice();
-    let is_dump = head.how == How::Dump;
-    let mut replies = replies_about(server, key, |commands| {
-        if is_dump {
-            commands.cmd("DUMP").arg(key)
-        } else {
-            commands.cmd("BF.SCANDUMP").arg(key).arg(iterator)
-        };
-        commands.cmd("BF.INFO").arg(key);
-    })?;
-    let (info, part) = (replies.pop(), replies.pop());
-    let part = match classify(server, part, key)? {
-        FilterReply::Value(part) => part,
-        FilterReply::Loading => return Ok(Err("it is being loaded".to_owned())),
-        FilterReply::Replaced(reason) => return Ok(Err(reason)),
-    };
-    let FilterReply::Value(info) = classify(server, info, key)? else {
-        return Ok(Err("it was replaced".to_owned()));
-    };
-    let (iterator, data) = if is_dump { (0, from_redis_value(part)?) } else { from_redis_value(part)? };
-    Ok(Ok((iterator, data, contents(&info)?)))
-}
-
-/// Returns the replies to commands about a key. An error counts as a reply.
-fn replies_about(server: &mut Server, key: &[u8], commands: impl FnOnce(&mut Pipeline)) -> Result<Vec<Value>> {
-    let mut pipeline = Pipeline::new();
-    commands(&mut pipeline);
-    server.replies(&mut pipeline, key)
-}
-
-/// A reply about a filter that other clients may change meanwhile.
-enum FilterReply {
-    Value(Value),
-    Loading,
-    /// The filter was replaced; the server's error text.
-    Replaced(String),
-}
-
-/// Tells a value from an error that means that the filter changed.
-fn classify(server: &Server, reply: Option<Value>, key: &[u8]) -> Result<FilterReply> {
-    let reply = reply.ok_or_else(|| anyhow!("the server sent no reply"))?;
-    let Value::ServerError(error) = &reply else { return Ok(FilterReply::Value(reply)) };
-    let details = error.details().unwrap_or_default();
-    let changes = ["not found", "the filter was replaced since the dump began", "invalid iterator"];
-    if details == "filter is still being loaded" {
-        Ok(FilterReply::Loading)
-    } else if error.code() == "WRONGTYPE" || changes.contains(&details) {
-        Ok(FilterReply::Replaced(details.to_owned()))
-    } else {
-        Err(server.describe(error, key))
-    }
 }
 
 // A sharded filter in a backup: its shards like other filters, followed by the key with their number, so that a restore writes
@@ -362,7 +288,8 @@ impl Backup<'_, '_> {
         }
         if let Err(reason) = self.take_shards(server, key, name, shards, ttl_ms)? {
             self.skipped += 1;
-            eprintln!("bloomgate: skipped `{}`, because the sharded filter is incomplete: {reason}", shown(key));
+            let (key, place) = (shown(key), in_database(server.database()));
+            eprintln!("bloomgate: skipped `{key}`{place}, because the sharded filter is incomplete: {reason}");
         }
         Ok(())
     }
@@ -378,7 +305,7 @@ impl Backup<'_, '_> {
     ) -> Result<std::result::Result<(), String>> {
         for shard in shard_keys(name, 0..shards) {
             if !self.done.insert(shard.clone()) {
-                if !self.listing.rows.iter().any(|row| row.key == shard) {
+                if !self.listing.rows.iter().any(|row| row.database == server.database() && row.key == shard) {
                     return Ok(Err(format!("its shard `{}` was skipped", shown(&shard))));
                 }
                 continue;
@@ -397,6 +324,7 @@ impl Backup<'_, '_> {
             return Ok(Err("the number of its shards changed meanwhile".to_owned()));
         }
         let head = Head {
+            database: server.database(),
             key: key.to_vec(),
             type_name: "string".to_owned(),
             kind: "shards".to_owned(),

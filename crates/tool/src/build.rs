@@ -125,6 +125,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let remark = if taken_rate == asked_rate { String::new() } else { format!("with a rate of {taken_rate}") };
     let seconds = begin.elapsed();
     let row = Row {
+        database: 0,
         key: arguments.key.clone().into_bytes(),
         kind: kind.to_owned(),
         contents: contents(&filter),
@@ -202,6 +203,7 @@ fn put(archive: &mut Archive<'_>, key: &str, filter: &Filter) -> Result<&'static
         if kind.is_none() {
             let kind = *kind.insert(Arrival::kind_of(&data).map_err(|error| anyhow!("{error}"))?);
             let head = Head {
+                database: 0,
                 key: key.as_bytes().to_vec(),
                 type_name: filter.stored_as().name().to_str()?.to_owned(),
                 kind: kind.to_owned(),

@@ -6,6 +6,7 @@ mod archive;
 mod backup;
 mod build;
 mod dedup;
+mod dump;
 mod exit;
 mod input;
 mod keys;

@@ -18,7 +18,7 @@ use crate::archive::file::Input;
 use crate::archive::{Contents, Event, How, Reader};
 use crate::exit::Signals;
 use crate::keys::{ask_of_each, contents, is_filter};
-use crate::names::counted;
+use crate::names::{counted, in_database};
 use crate::progress::Bar;
 use crate::server::{Options, Server, shown, slot};
 use crate::target::{count_key, parse_shards, shard_keys, sharded_name};
@@ -36,11 +36,14 @@ Examples:
   bloomgate restore filters.bloom --key seen --key orders=orders:yesterday
   bloomgate restore -p 7000 --replace filters.bloom
 
+Each filter returns to its database. With -n, or a URL that names a database, all go there.
+
 The whole file is checked first. A damaged file changes nothing on the server.")]
 pub struct Arguments {
     /// The file to read; `-` is the standard input
     file: PathBuf,
-    /// Restore only this filter, or all shards of this sharded filter; `=NEW` renames it. May be repeated
+    /// Restore only this filter, or all shards of this sharded filter, from each database of the file; `=NEW` renames it. May be
+    /// repeated
     #[arg(long = "key", value_name = "KEY[=NEW]")]
     keys: Vec<OsString>,
     /// Replace filters that exist under the same keys
@@ -64,7 +67,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let checked = Catalogue::of(Counted::new(input.read()?, &bar, "checking"));
     bar.finish();
     let catalogue = checked.with_context(|| name.clone())?;
-    let chosen = choose(&catalogue.entries, &arguments.keys, &name)?;
+    let chosen = choose(&catalogue.entries, &arguments.keys, options.database()?, &name)?;
     let mut listing = Listing { is_whole: arguments.dry_run, ..Listing::default() };
     listing.facts = vec![
         ("file", json!(name)),
@@ -127,6 +130,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 fn row(chosen: &Chosen<'_>, remark: &str) -> Row {
     let head = &chosen.entry.head;
     Row {
+        database: chosen.database,
         key: chosen.target.clone(),
         kind: head.kind.clone(),
         contents: chosen.entry.after,
@@ -144,46 +148,61 @@ fn sharded(chosen: &Chosen<'_>) -> Option<(Vec<u8>, u32)> {
     Some((sharded_name(&chosen.target)?.to_vec(), chosen.entry.shards?))
 }
 
-/// Checks, before anything is written, that all keys are free or may be replaced.
+/// Checks, before anything is written, that all databases exist, and that all keys are free or may be replaced.
 fn check_targets(server: &mut Server, chosen: &[Chosen<'_>], replace: bool) -> Result<()> {
     let mut existing = Vec::new();
-    for some in chosen.chunks(KEYS_AT_ONCE) {
-        let keys: Vec<_> = some.iter().flat_map(|chosen| [chosen.target.clone(), beside(&chosen.target)]).collect();
-        for (index, (key, name)) in keys.iter().zip(ask_of_each(server, &["TYPE"], &keys)?).enumerate() {
-            let name: String = from_redis_value(name)?;
-            let is_temporary = index % 2 == 1;
-            if name == "none" {
-                continue;
-            }
-            if let Some(shards) = some.get(index / 2).and_then(|chosen| chosen.entry.shards).filter(|_| !is_temporary) {
-                check_shards(server, key, shards)?;
-                existing.push(shown(key));
-                continue;
-            }
-            ensure!(
-                is_filter(&name),
-                "the key `{}` on the server has type {name}, not a filter: it is not replaced",
-                shown(key)
-            );
-            ensure!(
-                !is_temporary || replace,
-                "the key `{}` is on the server: another restore is going on, or was killed less than {} minutes ago. \
-                 Delete it or use --replace",
-                shown(key),
-                ABANDONED_AFTER.as_secs() / 60
-            );
-            if !is_temporary {
-                existing.push(shown(key));
-            }
-        }
+    for some in batches(chosen) {
+        select(server, some)?;
+        check_batch(server, some, replace, &mut existing)?;
     }
     if existing.is_empty() || replace {
         return Ok(());
     }
     let more = existing.len().saturating_sub(NAMES_SHOWN);
-    let names = existing.iter().take(NAMES_SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let names = existing.iter().take(NAMES_SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = if more == 0 { String::new() } else { format!(" and {} more", HumanCount(more as u64)) };
     bail!("the server already has {names}{more}: use --replace or --key KEY=NEW")
+}
+
+/// Splits filters into batches of one database.
+fn batches<'a, 'b>(chosen: &'a [Chosen<'b>]) -> impl Iterator<Item = &'a [Chosen<'b>]> {
+    chosen.chunk_by(|one, next| one.database == next.database).flat_map(|run| run.chunks(KEYS_AT_ONCE))
+}
+
+/// Selects the database of a batch.
+fn select(server: &mut Server, batch: &[Chosen<'_>]) -> Result<()> {
+    let database = batch.first().map_or(0, |chosen| chosen.database);
+    server.select(database).context("nothing was restored (with -n NUMBER all filters go to one database)")
+}
+
+/// Checks one batch. Adds the keys that exist to `existing`.
+fn check_batch(server: &mut Server, some: &[Chosen<'_>], replace: bool, existing: &mut Vec<String>) -> Result<()> {
+    let place = in_database(server.database());
+    let keys: Vec<_> = some.iter().flat_map(|chosen| [chosen.target.clone(), beside(&chosen.target)]).collect();
+    for (index, (key, name)) in keys.iter().zip(ask_of_each(server, &["TYPE"], &keys)?).enumerate() {
+        let name: String = from_redis_value(name)?;
+        let is_temporary = index % 2 == 1;
+        if name == "none" {
+            continue;
+        }
+        let listed = format!("`{}`{place}", shown(key));
+        if let Some(shards) = some.get(index / 2).and_then(|chosen| chosen.entry.shards).filter(|_| !is_temporary) {
+            check_shards(server, key, shards)?;
+            existing.push(listed);
+            continue;
+        }
+        ensure!(is_filter(&name), "the key {listed} on the server has type {name}, not a filter: it is not replaced");
+        ensure!(
+            !is_temporary || replace,
+            "the key {listed} is on the server: another restore is going on, or was killed less than {} minutes ago. \
+             Delete it or use --replace",
+            ABANDONED_AFTER.as_secs() / 60
+        );
+        if !is_temporary {
+            existing.push(listed);
+        }
+    }
+    Ok(())
 }
 
 /// Refuses another number of shards than the server has: clients would look for items in the wrong shards.
@@ -203,16 +222,18 @@ fn check_shards(server: &mut Server, key: &[u8], shards: u32) -> Result<()> {
 /// Refuses to replace a filter that has items with an empty one.
 fn check_losses(server: &mut Server, chosen: &[Chosen<'_>]) -> Result<()> {
     let is_empty = |chosen: &&Chosen<'_>| chosen.entry.shards.is_none() && chosen.entry.after.items == 0;
-    let empty: Vec<_> = chosen.iter().filter(is_empty).collect();
-    for some in empty.chunks(KEYS_AT_ONCE) {
+    let empty: Vec<_> = chosen.iter().filter(is_empty).cloned().collect();
+    for some in batches(&empty) {
+        select(server, some)?;
         let keys: Vec<_> = some.iter().map(|chosen| chosen.target.clone()).collect();
         for (key, items) in keys.iter().zip(ask_of_each(server, &["BF.CARD"], &keys)?) {
             let items: u64 = from_redis_value(items)?;
             ensure!(
                 items == 0,
-                "`{}` is empty in the file and has {} on the server: it is not replaced. \
+                "`{}`{} is empty in the file and has {} on the server: it is not replaced. \
                  If this is intended, use --allow-empty",
                 shown(key),
+                in_database(server.database()),
                 HumanCount(items)
             );
         }
@@ -238,11 +259,14 @@ impl Restore<'_> {
                 Event::Filter(_) => {
                     number += 1;
                     if let Some(chosen) = by_number.get(&number) {
+                        self.server.select(chosen.database)?;
                         let restored = match chosen.entry.shards {
                             Some(shards) => self.set_shards(chosen, shards),
                             None => self.load(&mut reader, chosen),
                         };
-                        restored.with_context(|| format!("cannot restore `{}`", shown(&chosen.target)))?;
+                        restored.with_context(|| {
+                            format!("cannot restore `{}`{}", shown(&chosen.target), in_database(chosen.database))
+                        })?;
                     }
                 }
                 Event::End => return Ok(()),
@@ -311,60 +335,75 @@ impl<R: Read> Read for Counted<'_, R> {
 #[derive(Clone)]
 struct Chosen<'a> {
     entry: &'a Entry,
+    database: u32,
     target: Vec<u8>,
 }
 
 /// Returns the filters that `words` select, or all if it is empty. A word is a key in the file or the name of a sharded filter,
-/// optionally followed by `=` and a new key or name.
-fn choose<'a>(entries: &'a [Entry], words: &[OsString], file: &str) -> Result<Vec<Chosen<'a>>> {
-    let all = entries.iter().map(|entry| Chosen { entry, target: entry.head.key.clone() });
-    let chosen: Vec<_> = if words.is_empty() {
-        all.collect()
+/// optionally followed by `=` and a new key or name. With `database` all are restored there, else each to its own.
+fn choose<'a>(entries: &'a [Entry], words: &[OsString], database: Option<u32>, file: &str) -> Result<Vec<Chosen<'a>>> {
+    let mut chosen: Vec<_> = if words.is_empty() {
+        entries.iter().map(|entry| Chosen::of(entry, entry.head.key.clone())).collect()
     } else {
-        let by_key: BTreeMap<&[u8], &Entry> = entries.iter().map(|entry| (&*entry.head.key, entry)).collect();
-        let mut chosen: Vec<_> = words
-            .iter()
-            .map(|word| named(&by_key, word.as_encoded_bytes(), file))
-            .collect::<Result<Vec<_>>>()?
-            .concat();
+        let mut by_database: BTreeMap<u32, BTreeMap<&[u8], &Entry>> = BTreeMap::new();
+        for entry in entries {
+            by_database.entry(entry.head.database).or_default().insert(&*entry.head.key, entry);
+        }
+        let mut chosen = Vec::new();
+        for word in words.iter().map(|word| word.as_encoded_bytes()) {
+            let named: Vec<_> = by_database.values().filter_map(|by_key| named(by_key, word)).collect();
+            ensure!(
+                !named.is_empty(),
+                "{file} has no filter `{}`: --dry-run lists its filters",
+                shown(word.split(|byte| *byte == b'=').next().unwrap_or(word))
+            );
+            chosen.extend(named.concat());
+        }
         chosen.sort_by_key(|chosen| chosen.entry.number);
         chosen
     };
     let (mut targets, mut numbers) = (BTreeSet::new(), BTreeSet::new());
-    for Chosen { entry, target } in &chosen {
-        ensure!(targets.insert(target), "two filters would be restored to the key `{}`", shown(target));
+    for Chosen { entry, database: own, target } in &mut chosen {
+        *own = database.unwrap_or(*own);
+        let place = in_database(*own);
+        ensure!(
+            targets.insert((*own, target.clone())),
+            "two filters would be restored to the key `{}`{place}",
+            shown(target)
+        );
         ensure!(numbers.insert(entry.number), "the filter `{}` is named twice", shown(&entry.head.key));
     }
     Ok(chosen)
 }
 
-/// Returns the filters that one word selects. Keys may contain `=`, so the longest key in the file counts.
-fn named<'a>(by_key: &BTreeMap<&[u8], &'a Entry>, word: &[u8], file: &str) -> Result<Vec<Chosen<'a>>> {
+impl<'a> Chosen<'a> {
+    const fn of(entry: &'a Entry, target: Vec<u8>) -> Self {
+        Self { entry, database: entry.head.database, target }
+    }
+}
+
+/// Returns the filters of a database that one word selects. Keys may contain `=`, so the longest key in the file counts.
+fn named<'a>(by_key: &BTreeMap<&[u8], &'a Entry>, word: &[u8]) -> Option<Vec<Chosen<'a>>> {
     if let Some(chosen) = under(by_key, word, word) {
-        return Ok(chosen);
+        return Some(chosen);
     }
-    for (place, _) in word.iter().enumerate().rev().filter(|(_, byte)| **byte == b'=') {
+    let mut signs = word.iter().enumerate().rev().filter(|(_, byte)| **byte == b'=');
+    signs.find_map(|(place, _)| {
         let (key, target) = word.split_at(place);
-        if let Some(chosen) = target.get(1..).and_then(|target| under(by_key, key, target)) {
-            return Ok(chosen);
-        }
-    }
-    bail!(
-        "{file} has no filter `{}`: --dry-run lists its filters",
-        shown(word.split(|byte| *byte == b'=').next().unwrap_or(word))
-    )
+        under(by_key, key, target.get(1..)?)
+    })
 }
 
 /// Returns the filter with this key, or all keys of the sharded filter with this name, to be restored as `target`.
 fn under<'a>(by_key: &BTreeMap<&[u8], &'a Entry>, key: &[u8], target: &[u8]) -> Option<Vec<Chosen<'a>>> {
     if let Some(entry) = by_key.get(key).filter(|entry| entry.shards.is_none()) {
-        return Some(vec![Chosen { entry, target: target.to_vec() }]);
+        return Some(vec![Chosen::of(entry, target.to_vec())]);
     }
     let count = by_key.get(&*count_key(key))?;
     let shards = count.shards?;
     let pairs = shard_keys(key, 0..shards).into_iter().zip(shard_keys(target, 0..shards));
-    let chosen = pairs.filter_map(|(key, target)| Some(Chosen { entry: by_key.get(&*key)?, target }));
-    Some(chosen.chain([Chosen { entry: count, target: count_key(target) }]).collect())
+    let chosen = pairs.filter_map(|(key, target)| Some(Chosen::of(by_key.get(&*key)?, target)));
+    Some(chosen.chain([Chosen::of(count, count_key(target))]).collect())
 }
 
 // Restores one filter: loads it under a temporary key, compares it, and renames it.
@@ -503,6 +542,7 @@ mod tests {
 
     fn entry(key: &str, number: u64) -> Entry {
         let head = Head {
+            database: 0,
             key: key.into(),
             type_name: String::new(),
             kind: String::new(),
@@ -516,7 +556,7 @@ mod tests {
     fn targets(words: &[&str]) -> Result<Vec<(u64, String)>> {
         let entries = [entry("a", 1), entry("a=b", 2), entry("c", 4)];
         let words: Vec<_> = words.iter().map(OsString::from).collect();
-        let chosen = choose(&entries, &words, "file")?;
+        let chosen = choose(&entries, &words, None, "file")?;
         Ok(chosen.into_iter().map(|chosen| (chosen.entry.number, shown(chosen.target))).collect())
     }
 
@@ -531,6 +571,22 @@ mod tests {
         assert!(targets(&["d"]).is_err());
         assert!(targets(&["a=c", "c"]).is_err());
         assert!(targets(&["a", "a=x"]).is_err());
+    }
+
+    #[test]
+    fn a_key_is_restored_from_each_database_or_all_to_one() {
+        let mut entries = [entry("a", 1), entry("a", 2), entry("b", 3)];
+        entries[1].head.database = 3;
+        let targets = |words: &[&str], database| {
+            let words: Vec<_> = words.iter().map(OsString::from).collect();
+            let chosen = choose(&entries, &words, database, "file")?;
+            Ok(chosen.into_iter().map(|chosen| (chosen.database, shown(chosen.target))).collect::<Vec<_>>())
+        };
+        let named = |result: Result<Vec<(u32, String)>>| result.unwrap();
+        assert_eq!(named(targets(&["a=c"], None)), [(0, "c".to_owned()), (3, "c".to_owned())]);
+        assert_eq!(named(targets(&["b"], Some(5))), [(5, "b".to_owned())]);
+        let error = targets(&[], Some(3)).unwrap_err().to_string();
+        assert!(error.contains("two filters would be restored to the key `a` in database 3"), "{error}");
     }
 
     #[test]

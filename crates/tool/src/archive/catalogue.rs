@@ -1,6 +1,6 @@
 //! The contents of a file, after the whole file is read and checked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -44,7 +44,9 @@ impl Catalogue {
     /// Reads a whole file and checks every byte of it.
     pub fn of(source: impl Read) -> Result<Self> {
         let mut reader = Reader::begin(source)?;
-        let (mut entries, mut keys) = (Vec::new(), BTreeSet::new());
+        let mut entries = Vec::new();
+        // The keys of each database.
+        let mut keys = BTreeMap::new();
         let mut open: Option<(Head, u64, Option<u32>)> = None;
         loop {
             match reader.next()? {
@@ -58,8 +60,9 @@ impl Catalogue {
                 Event::FilterVoid => open = None,
                 Event::FilterEnd(after) => {
                     let Some((head, bytes, shards)) = open.take() else { continue };
+                    let keys: &mut BTreeSet<_> = keys.entry(head.database).or_default();
                     if head.how == How::Shards {
-                        ensure_whole(&head.key, shards, &keys)?;
+                        ensure_whole(&head.key, shards, keys)?;
                     }
                     ensure!(keys.insert(head.key.clone()), "damaged: the key `{}` occurs twice", shown(&head.key));
                     entries.push(Entry { head, after, number: reader.filters(), bytes, shards });
@@ -90,6 +93,7 @@ const ROWS_SHOWN: usize = 100;
 const KEY_CHARACTERS_SHOWN: usize = 60;
 
 pub struct Row {
+    pub database: u32,
     /// The key; if the server's key differs from that in the file, the server's.
     pub key: Vec<u8>,
     pub kind: String,
@@ -144,7 +148,7 @@ impl Listing {
             let items = HumanCount(row.contents.items).to_string();
             let memory = BinaryBytes(row.contents.bytes).to_string();
             let ttl = row.ttl_ms.map_or_else(|| "none".to_owned(), time);
-            line([&short(&row.key), &row.kind, &items, &memory, &ttl, &row.remark]);
+            line([&short(&row.key), &row.kind, &items, &memory, &ttl, &row.remark()]);
         }
         let more = self.rows.len().saturating_sub(shown_rows);
         if more > 0 {
@@ -168,9 +172,17 @@ impl Listing {
 }
 
 impl Row {
+    /// Returns the remark of the table, which has no column for the database.
+    fn remark(&self) -> String {
+        let database = (self.database != 0).then(|| format!("database {}", self.database));
+        let remark = (!self.remark.is_empty()).then(|| self.remark.clone());
+        database.into_iter().chain(remark).collect::<Vec<_>>().join(", ")
+    }
+
     fn json(&self) -> Value {
         let Contents { capacity, layers, items, bytes } = self.contents;
         json!({
+            "database": self.database,
             "key": escaped(&self.key),
             "kind": self.kind,
             "items": items,
@@ -208,6 +220,8 @@ mod tests {
     fn file(packs: bool) -> Vec<u8> {
         let mut writer = Writer::begin(Vec::new(), packs, 7).unwrap();
         let head = |key: &[u8], how| Head {
+            // The keys `void` and `one` are in another one than the last key.
+            database: if how == How::Dump { 3 } else { 0 },
             key: key.to_vec(),
             type_name: "bloomgate".to_owned(),
             kind: "native".to_owned(),
@@ -267,18 +281,22 @@ mod tests {
             for key in keys {
                 let how = if key.ends_with("shards") { How::Shards } else { How::Records };
                 let (type_name, kind) = (String::new(), String::new());
-                let head = Head { key: (*key).into(), type_name, kind, how, ttl_ms: None, before: Contents::default() };
+                let (database, key) = key.split_once('/').unwrap_or(("0", key));
+                let database = database.parse().unwrap();
+                let head =
+                    Head { database, key: key.into(), type_name, kind, how, ttl_ms: None, before: Contents::default() };
                 writer.filter(&head).unwrap();
                 writer.part(1, shards.as_bytes()).unwrap();
                 writer.filter_end(Contents::default()).unwrap();
             }
             Catalogue::of(&*writer.finish().unwrap().0)
         };
-        let whole = of(&["seen:{0}", "seen:{1}", "seen:shards"], "2").unwrap();
-        assert_eq!(whole.entries.iter().map(|entry| entry.shards).collect::<Vec<_>>(), [None, None, Some(2)]);
+        let whole = of(&["3/seen:{0}", "seen:{0}", "seen:{1}", "seen:shards"], "2").unwrap();
+        assert_eq!(whole.entries.iter().map(|entry| entry.shards).collect::<Vec<_>>(), [None, None, None, Some(2)]);
         for (keys, shards, part) in [
             (&["seen:{0}", "seen:shards"][..], "2", "the shard `seen:{1}` is missing"),
             (&["seen:{0}", "seen:shards", "seen:{1}"], "2", "the shard `seen:{1}` is missing"),
+            (&["3/seen:{0}", "seen:{1}", "seen:shards"], "2", "the shard `seen:{0}` is missing"),
             (&["seen:{0}", "seen:shards"], "x", "is not a number of shards"),
             (&["seen:{0}", "seen:shards"], "0", "is not a number of shards"),
             (&["shards"], "1", "is not a number of shards"),

@@ -9,6 +9,7 @@
 //! tag 3, part of its data u64 iterator | u8 compression | u32 uncompressed length | data
 //! tag 4, end of the key   contents | u64 parts | u64 uncompressed bytes of data
 //! tag 5, the key is void  nothing: it was replaced while it was dumped, and is repeated later
+//! tag 7, between keys     u32 database of the keys that follow, until the next one; before the first, it is 0
 //! tag 6, the last         u64 filters, void ones included | u64 parts | u64 uncompressed bytes of data
 //!
 //! text      u32 length | bytes
@@ -43,6 +44,8 @@ const TAG_PART: u8 = 3;
 const TAG_FILTER_END: u8 = 4;
 const TAG_FILTER_VOID: u8 = 5;
 const TAG_END: u8 = 6;
+/// Versions up to 0.3.0 refuse a file with this tag. They read a file of database 0, which has none.
+const TAG_DATABASE: u8 = 7;
 
 const PACKED_NOT: u8 = 0;
 const PACKED_ZSTD: u8 = 1;
@@ -70,6 +73,8 @@ pub struct Contents {
 /// The first record of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
+    /// The database of the key. The record does not contain it.
+    pub database: u32,
     pub key: Vec<u8>,
     /// The reply to TYPE, such as `bloomgate`.
     pub type_name: String,
@@ -140,7 +145,7 @@ impl<'a> Body<'a> {
             how => bail!("unknown copy method ({how}): use a newer bloomgate"),
         };
         let ttl_ms = Some(self.u64()?).filter(|time| *time != u64::MAX);
-        Ok(Head { key, type_name, kind, how, ttl_ms, before: self.contents()? })
+        Ok(Head { database: 0, key, type_name, kind, how, ttl_ms, before: self.contents()? })
     }
 
     fn data(&mut self) -> Result<Vec<u8>> {
@@ -185,6 +190,8 @@ pub struct Reader<R> {
     made_at_ms: u64,
     made_by: String,
     totals: Totals,
+    /// The database of the next filter.
+    database: u32,
     /// The totals of the filter that is being read, if any.
     current: Option<Totals>,
 }
@@ -199,6 +206,7 @@ impl<R: Read> Reader<R> {
             made_at_ms: 0,
             made_by: String::new(),
             totals: Totals::default(),
+            database: 0,
             current: None,
         };
         let mut magic = Vec::new();
@@ -237,9 +245,14 @@ impl<R: Read> Reader<R> {
 
     /// Reads the next record. [`Event::End`] is the last one.
     pub fn next(&mut self) -> Result<Event> {
-        let begin = self.position;
-        let (tag, body) = self.record()?;
-        let event = self.parse(tag, &body).map_err(|error| anyhow!("damaged: the record at byte {begin}: {error}"))?;
+        let event = loop {
+            let begin = self.position;
+            let (tag, body) = self.record()?;
+            let event = self.parse(tag, &body);
+            if let Some(event) = event.map_err(|error| anyhow!("damaged: the record at byte {begin}: {error}"))? {
+                break event;
+            }
+        };
         if let Event::End = event {
             let mut more = [0];
             let is_end = loop {
@@ -253,13 +266,19 @@ impl<R: Read> Reader<R> {
         Ok(event)
     }
 
-    fn parse(&mut self, tag: u8, body: &[u8]) -> Result<Event> {
+    /// Returns the record's event, or `None` if it only names a database.
+    fn parse(&mut self, tag: u8, body: &[u8]) -> Result<Option<Event>> {
         let mut body = Body(body);
-        let event = match (tag, self.current) {
+        let event = Some(match (tag, self.current) {
+            (TAG_DATABASE, None) => {
+                self.database = u32::try_from(body.u32()?)?;
+                body.end()?;
+                return Ok(None);
+            }
             (TAG_FILTER, None) => {
                 self.totals.filters += 1;
                 self.current = Some(Totals::default());
-                Event::Filter(body.head()?)
+                Event::Filter(Head { database: self.database, ..body.head()? })
             }
             (TAG_PART, Some(current)) => {
                 let (iterator, data) = (body.u64()?, body.data()?);
@@ -290,9 +309,9 @@ impl<R: Read> Reader<R> {
                 ensure!([filters, parts, bytes] == [body.u64()?, body.u64()?, body.u64()?], "a record is missing");
                 Event::End
             }
-            (TAG_BEGIN..=TAG_END, _) => bail!("out of order"),
+            (TAG_BEGIN..=TAG_DATABASE, _) => bail!("out of order"),
             (tag, _) => bail!("unknown type ({tag}): use a newer bloomgate"),
-        };
+        });
         body.end()?;
         Ok(event)
     }
@@ -362,6 +381,8 @@ pub struct Writer<W> {
     checksum: crc32fast::Hasher,
     packs: bool,
     totals: Totals,
+    /// The database of the last filter.
+    database: u32,
     /// The totals of the filter that is being written.
     current: Totals,
     written_bytes: u64,
@@ -375,6 +396,7 @@ impl<W: Write> Writer<W> {
             checksum: crc32fast::Hasher::new(),
             packs,
             totals: Totals::default(),
+            database: 0,
             current: Totals::default(),
             written_bytes: 0,
         };
@@ -388,6 +410,10 @@ impl<W: Write> Writer<W> {
 
     /// Begins a filter.
     pub fn filter(&mut self, head: &Head) -> io::Result<()> {
+        if head.database != self.database {
+            self.record(TAG_DATABASE, &[&head.database.to_le_bytes()])?;
+            self.database = head.database;
+        }
         let mut body = Vec::new();
         put_text(&mut body, &head.key)?;
         put_text(&mut body, head.type_name.as_bytes())?;
