@@ -10,7 +10,7 @@ use crate::running::{
 };
 
 /// A filter of every kind: its key, and the arguments of BF.RESERVE or, with ITEMS, of BF.INSERT.
-const KINDS: [(&str, &str); 14] = [
+pub const KINDS: [(&str, &str); 14] = [
     ("empty", "0.01 1000"),
     ("grown", "0.01 100"),
     ("fixed", "0.001 5000 NONSCALING"),
@@ -27,12 +27,12 @@ const KINDS: [(&str, &str); 14] = [
     ("{tag}key", "0.01 1000 NONSCALING"),
 ];
 
-struct Zoo {
+pub struct Zoo {
     items: Vec<String>,
 }
 
 impl Zoo {
-    fn build(client: &mut Connection) -> Self {
+    pub fn build(client: &mut Connection) -> Self {
         let items: Vec<String> = (0..3000).map(|number| format!("item {number}")).collect();
         for (key, words) in KINDS {
             let command = if words.contains("ITEMS") { "BF.INSERT" } else { "BF.RESERVE" };

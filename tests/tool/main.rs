@@ -17,5 +17,6 @@ mod permissions;
 mod plan;
 mod running;
 mod shards;
+mod survey;
 mod watch;
 mod web;
