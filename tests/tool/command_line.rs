@@ -11,9 +11,15 @@ const MISUSED: &[(&str, &str)] = &[
     ("survey --insecure -p 1", "--insecure needs --tls"),
     ("survey -p x", "invalid value 'x'"),
     ("load - --key a --create 2 5", "--create: `2` is not a rate"),
-    ("load - --key a --create x 5", "--create: `x` is not a rate"),
+    ("load - --key a --create x 5", "`x` is neither a rate such as 0.001 nor a capacity"),
+    ("load --key a --create 0.1 ids.txt", "`ids.txt` is neither a rate such as 0.001 nor a capacity"),
+    ("load --key a --create 0.1 ids.txt", "A file must precede --create"),
+    ("load --key a --create 0.1 5 x 6", "unexpected argument '6'"),
+    ("dedup --key a --create 0.1 ids.txt", "A file must precede --create"),
+    ("build 0.1 ids.txt -o -", "`ids.txt` is not a whole number"),
     ("load - --key a --create 0.1 0", "--create: it must be at least 1"),
-    ("load - --key a --create 0.1 many", "--create: `many` is not a whole number"),
+    ("load - --key a --create 5 0.1", "--create: `5` is not a rate"),
+    ("load - --key a --create 0.1 0.2", "--create: `0.2` is not a whole number"),
     ("load - --key a --create 0.1", "use --create RATE CAPACITY"),
     ("load - --key a --create 0.1 5 --resume", "the source can be read only once"),
     ("load a --column 0 --key a --create 0.1 5", "--column: columns are numbered from 1"),
@@ -21,14 +27,14 @@ const MISUSED: &[(&str, &str)] = &[
     ("load --postgres a://b --query x --key a --create 0.1 5", "a PostgreSQL server has the form"),
     ("load --postgres postgres://b --query x --resume --key a --create 0.1 5", "--resume needs a --table"),
     ("dedup --key a --create 1 5", "--create: `1` is not a rate"),
-    ("dedup --key a --create 0.1 1.5", "--create: `1.5` is not a whole number"),
+    ("dedup --key a --create 0.1 0.5", "--create: `0.5` is not a whole number"),
     ("dedup --key a --json /a~2", "`/a~2` is not a JSON Pointer"),
     ("dedup -", "--key <KEY>"),
     ("shards create a 1.5 100 --shards 2", "`1.5` is not a rate"),
     ("shards create a 0.1 0 --shards 2", "it must be at least 1"),
     ("backup a --verify -o -", "--verify reads the file back"),
     ("build 1.5 10 -o -", "invalid filter: error rate must be in the range"),
-    ("build 0.01 many -o -", "invalid filter: bad capacity"),
+    ("build 0.01 many -o -", "`many` is not a whole number"),
     ("plan 2 1000", "error rate must be in the range"),
     ("plan 0.01 0 --url redis://127.0.0.1:1", "the capacity must be at least 1"),
     ("plan 0.01 1000 --rolling --window 5", "ROLLING"),
@@ -129,6 +135,12 @@ fn the_page_of_a_subcommand_is_printed_and_no_folder_is_created() {
     );
     man("laod").misused("there is no subcommand and no folder laod");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    // A name that could be either.
+    std::fs::create_dir(folder.path().join("man")).unwrap();
+    man("man").misused("`man` is a subcommand and a folder here: `man ./man` writes all pages to the folder");
+    assert!(man("bloomgate-man").success().text().contains(".TH bloomgate-man"));
+    assert!(man("./man").success().text().is_empty());
+    assert!(folder.path().join("man/bloomgate-load.1").exists());
 }
 
 #[test]

@@ -25,7 +25,7 @@ use crate::archive::file::{Archive, Output};
 use crate::archive::{Contents, Head, How};
 use crate::input::{self, BytesRead, size_bytes};
 use crate::names::counted;
-use crate::numbers::{count_in_digits, defaults, rate_in_digits, reason};
+use crate::numbers::{count, defaults, rate_in_digits, reason};
 use crate::progress::Bar;
 use crate::server::usage;
 
@@ -43,7 +43,8 @@ pub struct Arguments {
     /// The false positive rate, between 0 and 1
     rate: String,
     /// The number of items to reserve room for
-    capacity: String,
+    #[arg(value_parser = count)]
+    capacity: u64,
     /// Files with one item per line, plain, gzip or zstd; `-` is the standard input
     #[arg(default_value = "-")]
     inputs: Vec<PathBuf>,
@@ -158,12 +159,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 impl Arguments {
     /// Parses the options as BF.RESERVE on a server with default settings does.
     fn creation(&self) -> Result<Creation> {
-        let mut words: Vec<String> = vec![
-            "BF.RESERVE".to_owned(),
-            self.key.clone(),
-            rate_in_digits(&self.rate),
-            count_in_digits(&self.capacity),
-        ];
+        let mut words: Vec<String> =
+            vec!["BF.RESERVE".to_owned(), self.key.clone(), rate_in_digits(&self.rate), self.capacity.to_string()];
         let mut push = |word: &str, value: Option<String>| {
             words.extend(value.map(|value| [word.to_owned(), value]).into_iter().flatten());
         };

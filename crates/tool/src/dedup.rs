@@ -17,6 +17,7 @@ use serde_json::json;
 use crate::exit::{self, Signals};
 use crate::input::BytesRead;
 use crate::names::counted;
+use crate::numbers;
 use crate::progress::Bar;
 use crate::server::{Options, Server};
 use crate::stream::reader::{LINES_AT_ONCE, Reading};
@@ -61,7 +62,13 @@ pub struct Arguments {
     #[arg(long)]
     key: String,
     /// Create the filter if the key is missing, with this false positive rate and capacity
-    #[arg(long, num_args = 2, value_names = ["RATE", "CAPACITY"], conflicts_with = "shards")]
+    #[arg(
+        long,
+        num_args = 2,
+        value_names = ["RATE", "CAPACITY"],
+        value_parser = numbers::rate_or_capacity,
+        conflicts_with = "shards"
+    )]
     create: Option<Vec<String>>,
     /// With --create: more options of BF.RESERVE, as in `-- NONSCALING HASH siphash`
     #[arg(last = true, requires = "create")]

@@ -40,6 +40,16 @@ pub fn capacity(text: &str) -> Result<u64, String> {
     count(text).and_then(|number| if number > 0 { Ok(number) } else { Err("it must be at least 1".to_owned()) })
 }
 
+/// Accepts a word of `--create RATE CAPACITY`, whose order is checked later. Without the capacity, the word that follows may be a file.
+pub fn rate_or_capacity(text: &str) -> Result<String, String> {
+    if rate(text).is_ok() || count(text).is_ok() {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "`{text}` is neither a rate such as 0.001 nor a capacity such as 1000000. A file must precede --create"
+    ))
+}
+
 /// Parses a false positive rate: a number inside (0, 1), or a percentage.
 pub fn rate(text: &str) -> Result<f64, String> {
     let rate = rate_in_digits(text).parse::<f64>().ok().filter(|rate| *rate > 0.0 && *rate < 1.0);

@@ -16,7 +16,9 @@ use crate::server::usage;
 Examples:
   bloomgate man | man -l -
   bloomgate man load | man -l -
-  bloomgate man /usr/local/share/man/man1")]
+  bloomgate man /usr/local/share/man/man1
+
+The name of a page, such as bloomgate-load, is never a folder, and ./load is never a subcommand.")]
 pub struct Manual {
     /// A subcommand, to print its page, or an existing folder, to write the pages of all subcommands
     #[arg(value_name = "SUBCOMMAND|FOLDER")]
@@ -37,11 +39,18 @@ impl Manual {
         let mut command = without_help(command);
         // A built subcommand has its full name and the options of every subcommand.
         command.build();
-        if let Some(subcommand) = what.to_str().and_then(|name| command.find_subcommand(name)) {
-            return page(subcommand.clone());
-        }
-        if !what.is_dir() {
-            return Err(usage(format!("there is no subcommand and no folder {}", what.display())));
+        let name = what.to_str().unwrap_or_default();
+        let page_name = name.strip_prefix("bloomgate-");
+        match (command.find_subcommand(page_name.unwrap_or(name)), what.is_dir()) {
+            (Some(_), true) if page_name.is_none() => {
+                return Err(usage(format!(
+                    "`{name}` is a subcommand and a folder here: `man ./{name}` writes all pages to the folder, \
+                     `man bloomgate-{name}` prints that of the subcommand"
+                )));
+            }
+            (Some(subcommand), _) => return page(subcommand.clone()),
+            (None, true) => {}
+            (None, false) => return Err(usage(format!("there is no subcommand and no folder {}", what.display()))),
         }
         clap_mangen::generate_to(command, what).with_context(|| format!("cannot write to {}", what.display()))
     }

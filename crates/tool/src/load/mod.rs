@@ -22,6 +22,7 @@ use crate::load::checkpoint::{Checkpoint, Keys};
 use crate::load::rows::{Position, Rows};
 use crate::load::source::{Items, Skipped, Source};
 use crate::names::counted;
+use crate::numbers;
 use crate::progress::{Bar, Pace, Total};
 use crate::report::print;
 use crate::server::usage;
@@ -103,9 +104,9 @@ pub struct Arguments {
     /// The filter's key
     #[arg(long)]
     key: String,
-    /// The false positive rate and the capacity [default: the number of items in the source, counted first]. Without this
-    /// option, the new filter has all options of the existing one
-    #[arg(long, num_args = 1..=2, value_names = ["RATE", "CAPACITY"])]
+    /// The false positive rate and the capacity [default: the number of items in the source, counted first]. FILE
+    /// must precede this option. Without it, the new filter has all options of the existing one
+    #[arg(long, num_args = 1..=2, value_names = ["RATE", "CAPACITY"], value_parser = numbers::rate_or_capacity)]
     create: Option<Vec<String>>,
     /// With --create: more options of BF.RESERVE, as in `-- NONSCALING HASH siphash` [default: those of the existing filter]
     #[arg(last = true, requires = "create")]
