@@ -332,7 +332,7 @@ test("the page reports a lost server and a program that has stopped", async (t) 
   await eventually("a sample", async () => /A sample every/.test(await health.textContent()));
   site.gate.close();
   await eventually("that it is gone", async () => /lost the server|cannot reach/.test(await health.textContent()));
-  assert.match(await page.title(), /offline/);
+  assert.match(await page.title(), /^offline: \S+:\d+ - bloomgate$/);
   // The last values stay visible.
   assert.equal((await row(page, "coupons")).Items, "500");
   await site.gate.open();

@@ -116,12 +116,24 @@ fn without_a_terminal_one_table_is_printed() {
         let server = filled(program);
         let text = run(["watch", "--url", &url(&server)]).success().text();
         let lines: Vec<_> = text.lines().collect();
-        assert!(lines[0].starts_with("3 filters, ") && lines[0].ends_with("7 adds and 3 lookups so far"), "{text}");
+        assert!(
+            lines[0].starts_with(&format!("127.0.0.1:{}: 3 filters, ", server.port))
+                && lines[0].ends_with("7 adds and 3 lookups so far"),
+            "{text}"
+        );
         assert!(lines[2].starts_with("large ") && lines[4].starts_with("default ") && lines.len() == 5, "{text}");
         let text = run(["watch", "--url", &url(&server), "--match", "s*"]).success().text();
         assert!(text.contains("small") && !text.contains("large"), "{text}");
         let text = run(["watch", "--url", &url(&server), "--top", "1"]).success().text();
         assert!(text.contains("large") && text.ends_with("and 2 more\n"), "{text}");
+        // The server counts the filters of all databases, and one is searched.
+        server.connect().pipeline(&["SELECT 3", "BF.ADD three x", "SELECT 5", "SET text x"]);
+        let text = run(["watch", "--url", &url(&server)]).success().text();
+        assert!(text.contains(": 4 filters, ") && !text.contains("three"), "{text}");
+        assert!(text.ends_with("other databases with keys: 3, 5 (-n NUMBER shows their filters)\n"), "{text}");
+        let text = run(["watch", "--url", &url(&server), "-n", "3"]).success().text();
+        assert!(text.starts_with(&format!("127.0.0.1:{}/3: ", server.port)) && text.contains("\nthree "), "{text}");
+        assert!(text.ends_with("other databases with keys: 0, 5 (-n NUMBER shows their filters)\n"), "{text}");
     });
 }
 
@@ -164,6 +176,7 @@ fn a_terminal_shows_a_lost_server_and_is_restored_by_q_and_by_signals() {
             let text = shown.lock().unwrap();
             let (during, after) = text.rsplit_once("\u{1b}[?1049l").unwrap();
             assert!(during.contains("\u{1b}[?1049h"), "{text}");
+            assert!(during.contains(&format!("\u{1b}]0;127.0.0.1:{}: bloomgate watch\u{7}", server.port)), "{text}");
             assert!(after.contains(&format!("status {status}")) && after.contains(" icanon"), "{end}: {text}");
         }
     });
@@ -225,7 +238,7 @@ fn it_continues_after_a_server_has_hung_and_after_a_restart() {
         let errors = collect(watch.0.stderr.take().unwrap());
         eventually("samples", || samples.lock().unwrap().lines().count() > 1);
         let lines = || errors.lock().unwrap().lines().count();
-        let is_back = || errors.lock().unwrap().ends_with("bloomgate: the server is back\n");
+        let is_back = || errors.lock().unwrap().ends_with(" is back\n");
         // A server that hangs keeps its connections.
         send("STOP", server.process_id());
         eventually("the report", || errors.lock().unwrap().contains("no answer for 5 s; waiting for it"));

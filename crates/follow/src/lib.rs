@@ -25,6 +25,7 @@ pub mod names;
 pub mod prometheus;
 pub mod server;
 
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -41,6 +42,7 @@ use crate::metrics::{Metrics, State};
 use crate::mysql::Binlog;
 use crate::names::counted;
 use crate::postgres::Postgres;
+use crate::server::Options;
 use crate::store::{ALIVE, Stopped, Store, Unlogged};
 
 /// The pause before another attempt after a failure.
@@ -93,6 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         return print_status(&config);
     }
+    announce(arguments, &config)?;
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stopping))?;
@@ -103,6 +106,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Log::Binlog => follow::<Binlog>(&config, &stopping, &metrics),
         Log::Json(source) => json::run(&config, source, &stopping, &metrics),
     }
+}
+
+/// Names the configuration and the server in the log and in the terminal's title, because several followers may run side by side.
+fn announce(arguments: &Arguments, config: &Config) -> Result<()> {
+    let (file, server) = (arguments.config.display(), Options::of_url(&config.server).name()?);
+    eprintln!("bloomgate: following with {file}, for the server at {server}");
+    if io::stderr().is_terminal() {
+        eprint!("\u{1b}]0;{server}: bloomgate follow\u{7}");
+    }
+    Ok(())
 }
 
 fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<Metrics>) -> Result<()> {

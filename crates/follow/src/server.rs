@@ -50,6 +50,7 @@ impl Error for Lost {}
 /// A server or a cluster.
 pub struct Server {
     options: Options,
+    name: String,
     /// The node that the options name.
     first: Address,
     connections: BTreeMap<Address, Connection>,
@@ -72,6 +73,7 @@ impl Server {
         let mut server = Self {
             named_database,
             database: named_database.unwrap_or(0),
+            name: options.name()?,
             options: options.clone(),
             connections: BTreeMap::from([(first.clone(), connection)]),
             first,
@@ -143,9 +145,9 @@ impl Server {
         result
     }
 
-    /// Returns the address and, if the options name one, the database, as in `localhost:6379/3`.
-    pub fn name(&self) -> String {
-        self.named_database.map_or_else(|| self.first.clone(), |database| format!("{}/{database}", self.first))
+    /// Returns [the name](Options::name) in the options.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The selected database.
@@ -560,6 +562,12 @@ impl Options {
             false => url.query_pairs().any(|(name, _)| name == "db"),
         });
         Ok((is_in_url || self.database.is_some()).then_some(database))
+    }
+
+    /// Returns the address and, if they name one, the database, as in `localhost:6379/3`, for titles and messages.
+    pub fn name(&self) -> Result<String> {
+        let address = self.info()?.addr().to_string();
+        Ok(self.database()?.map_or(address.clone(), |database| format!("{address}/{database}")))
     }
 
     /// Whether they name a server instead of using the default one.

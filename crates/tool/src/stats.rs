@@ -124,6 +124,11 @@ impl Info {
         Self(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
+    /// Returns the databases that have keys, from the section `keyspace`.
+    pub fn databases(&self) -> impl Iterator<Item = u32> {
+        self.0.keys().filter_map(|name| name.strip_prefix("db")?.parse().ok())
+    }
+
     pub fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }

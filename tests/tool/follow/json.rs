@@ -304,6 +304,7 @@ fn each_line_has_its_effect() {
         world.load("9\n");
         let (mut follower, stdin) = world.follow();
         let mut stdin = stdin.unwrap();
+        follower.says(&format!(", for the server at 127.0.0.1:{}\n", world.server.port));
         follower.says("begins");
         let lines = fixture(world.format);
         for (line, (keys, after)) in lines.iter().zip(effects(world.format)) {

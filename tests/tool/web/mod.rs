@@ -129,6 +129,10 @@ fn the_state_equals_the_servers_replies() {
         }
         assert_eq!(state["server"]["keys"], 600 + keys.len());
         assert_eq!(state["server"]["module"], client.info("bf_version"));
+        assert_eq!(state["name"], format!("127.0.0.1:{}", server.port));
+        assert_eq!(state["other_databases"], json!([]));
+        client.pipeline(&["SELECT 3", "SET text x"]);
+        web.state_when("the other database", |state| state["other_databases"] == json!([3]));
     });
 }
 

@@ -38,7 +38,7 @@ pub struct Comparison {
 
 impl Comparison {
     pub fn new(server: &Server, other: Server, has_database: bool) -> Self {
-        let names = [server, &other].map(Server::name);
+        let names = [server, &other].map(|server| server.name().to_owned());
         Self { other, names, has_database, compared: 0, differing: BTreeMap::new() }
     }
 

@@ -108,7 +108,7 @@ fn await_server(sampler: &mut Sampler, lost: &Error) -> Result<bool> {
             return Ok(false);
         }
     }
-    eprintln!("bloomgate: the server is back");
+    eprintln!("bloomgate: the server at {} is back", sampler.server());
     Ok(true)
 }
 
@@ -118,7 +118,7 @@ fn live(sampler: &mut Sampler, arguments: &Arguments) -> Result<()> {
     // Sampled before the screen changes, so that an error is printed as a plain line.
     let mut sample = sampler.sample(false, order, screen::rows())?;
     let mut lost = None;
-    let screen = Screen::enter()?;
+    let screen = Screen::enter(&sample.server)?;
     loop {
         let interval = if lost.is_none() { arguments.interval } else { arguments.interval.min(RECONNECT_INTERVAL) };
         let next = Instant::now() + interval;

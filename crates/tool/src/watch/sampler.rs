@@ -2,7 +2,7 @@
 //! ones by BF.STATS, which reads up to 1 MiB of each layer.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -44,6 +44,10 @@ pub(super) struct Speeds {
 }
 
 pub(super) struct Sample {
+    /// The server's name.
+    pub server: String,
+    /// Databases that have keys and are not searched.
+    pub other_databases: Vec<u32>,
     /// `None` if the server has no such counters.
     pub counts: Option<Counts>,
     pub speeds: Option<Speeds>,
@@ -60,6 +64,7 @@ pub(super) struct Sampler {
     /// The last filter that was queried by BF.INFO.
     last_asked: Vec<u8>,
     counted: Option<(Instant, Counts)>,
+    other_databases: BTreeSet<u32>,
     /// Whether the module was found on the server.
     has_module: bool,
 }
@@ -73,8 +78,14 @@ impl Sampler {
             walk: Walk::new(),
             last_asked: Vec::new(),
             counted: None,
+            other_databases: BTreeSet::new(),
             has_module: false,
         }
+    }
+
+    /// Returns the server's name.
+    pub fn server(&self) -> &str {
+        self.server.name()
     }
 
     /// Takes a sample with the first `top` filters. With `whole` it covers all keys and all filters.
@@ -86,7 +97,14 @@ impl Sampler {
         let (counts, speeds) = self.count()?;
         self.find(whole, counts)?;
         self.ask(if whole { usize::MAX } else { FILTERS_A_SAMPLE })?;
-        let mut sample = Sample { counts, speeds, known: self.filters.len(), filters: Vec::new() };
+        let mut sample = Sample {
+            server: self.server.name().to_owned(),
+            other_databases: self.other_databases.iter().copied().collect(),
+            counts,
+            speeds,
+            known: self.filters.len(),
+            filters: Vec::new(),
+        };
         // Sorts references and clones only the visible filters.
         let mut shown: Vec<&Filter> = self.filters.values().collect();
         shown.sort_by(|one, other| order.compare(one, other));
@@ -106,8 +124,10 @@ impl Sampler {
 
     fn count(&mut self) -> Result<(Option<Counts>, Option<Speeds>)> {
         let (mut sum, mut has_any) = (Counts::default(), false);
+        self.other_databases.clear();
         for node in self.server.nodes() {
-            let info = ServerInfo::of_node(&mut self.server, &node, &["bf"])?;
+            let info = ServerInfo::of_node(&mut self.server, &node, &["bf", "keyspace"])?;
+            self.other_databases.extend(info.databases());
             for (name, field) in [
                 ("bf_bloom_num_objects", &mut sum.filters),
                 ("bf_bloom_total_memory_bytes", &mut sum.size_bytes),
@@ -120,6 +140,7 @@ impl Sampler {
                 has_any = true;
             }
         }
+        self.other_databases.remove(&self.server.database());
         let now = Instant::now();
         let before = if has_any { self.counted.replace((now, sum)) } else { None };
         let speeds = before.map(|(then, before)| {
@@ -219,6 +240,8 @@ impl Sample {
         let speed = |of: fn(&Speeds) -> f64| self.speeds.as_ref().map(of);
         json!({
             "time": time,
+            "server": self.server,
+            "other_databases": self.other_databases,
             "filters_known": self.known,
             "filters_of_server": count(|counts| counts.filters),
             "size_bytes": count(|counts| counts.size_bytes),

@@ -8,7 +8,7 @@ use anyhow::Result;
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::style::Print;
-use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
+use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, SetTitle};
 use crossterm::{execute, queue};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -17,8 +17,11 @@ use signal_hook::low_level::emulate_default_handler;
 use crate::watch::sampler::{Order, Sample};
 use crate::watch::table;
 
-/// Lines that are not filters: the server, the columns, the number of hidden filters, the keys.
-const OTHER_LINES: u16 = 4;
+/// Lines that are not filters: the server, the columns, the number of hidden filters, the other databases, the keys.
+const OTHER_LINES: u16 = 5;
+/// Put the window's title on a stack, and take it from there, in terminals that have one (XTWINOPS).
+const SAVE_TITLE: &str = "\u{1b}[22;0t";
+const RESTORE_TITLE: &str = "\u{1b}[23;0t";
 
 pub(super) enum Request {
     End,
@@ -31,7 +34,8 @@ pub(super) enum Request {
 pub(super) struct Screen;
 
 impl Screen {
-    pub fn enter() -> Result<Self> {
+    /// Enters it. The window's title names the server.
+    pub fn enter(server: &str) -> Result<Self> {
         // A thread of its own, because the main one may be waiting for a reply.
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -44,7 +48,8 @@ impl Screen {
         })?;
         terminal::enable_raw_mode()?;
         let screen = Self;
-        execute!(stdout(), EnterAlternateScreen, Hide)?;
+        let title = SetTitle(format!("{server}: bloomgate watch"));
+        execute!(stdout(), EnterAlternateScreen, Hide, Print(SAVE_TITLE), title)?;
         Ok(screen)
     }
 
@@ -115,6 +120,6 @@ impl Drop for Screen {
 }
 
 fn restore(out: &mut impl Write) {
-    _ = execute!(out, Show, LeaveAlternateScreen);
+    _ = execute!(out, Print(RESTORE_TITLE), Show, LeaveAlternateScreen);
     _ = terminal::disable_raw_mode();
 }

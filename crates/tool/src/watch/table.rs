@@ -41,12 +41,17 @@ pub(super) fn lines(sample: &Sample, cut: bool) -> Vec<String> {
     if hidden > 0 {
         lines.push(format!("and {} more", HumanCount(hidden as u64)));
     }
+    let is_incomplete = sample.counts.is_some_and(|counts| counts.filters > sample.known as u64);
+    if is_incomplete && !sample.other_databases.is_empty() {
+        let databases: Vec<String> = sample.other_databases.iter().map(u32::to_string).collect();
+        lines.push(format!("other databases with keys: {} (-n NUMBER shows their filters)", databases.join(", ")));
+    }
     lines
 }
 
 fn of_server(sample: &Sample) -> String {
     let Some(counts) = sample.counts else {
-        return counted(sample.known as u64, "filter");
+        return format!("{}: {}", sample.server, counted(sample.known as u64, "filter"));
     };
     let (filters, memory) = (counted(counts.filters, "filter"), BinaryBytes(counts.size_bytes));
     let busy = match sample.speeds {
@@ -61,7 +66,7 @@ fn of_server(sample: &Sample) -> String {
         }
         None => format!("{} and {} so far", counted(counts.adds, "add"), counted(counts.lookups, "lookup")),
     };
-    format!("{filters}, {memory}, {busy}")
+    format!("{}: {filters}, {memory}, {busy}", sample.server)
 }
 
 fn of_filter(filter: &Filter) -> String {
@@ -102,7 +107,8 @@ mod tests {
     #[test]
     fn long_keys_are_cut_on_a_screen_only() {
         let filters = vec![Filter::new(vec![b'k'; 50])];
-        let sample = Sample { counts: None, speeds: None, known: 1, filters };
+        let (server, other_databases) = ("localhost:6379".to_owned(), Vec::new());
+        let sample = Sample { server, other_databases, counts: None, speeds: None, known: 1, filters };
         assert!(lines(&sample, true)[2].starts_with(&format!("{}… ", "k".repeat(31))));
         assert!(plain(&sample).contains(&"k".repeat(50)));
     }

@@ -2,6 +2,7 @@
 //! fifteen for each filter with its own series.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bloomgate_client::{Bucket, Layer};
@@ -205,9 +206,13 @@ pub fn state(board: &Board) -> Value {
     let state = board.state();
     let first = state.nodes.first();
     let info = |name: &str| first.and_then(|node| node.info.text(name));
+    let databases: BTreeSet<u32> = state.nodes.iter().flat_map(|node| node.info.databases()).collect();
+    let others: Vec<u32> = databases.into_iter().filter(|database| *database != state.database).collect();
     let silence = state.sent_at.map(|sent_at| sent_at.elapsed()).filter(|silence| *silence >= SILENCE);
     json!({
         "tool": env!("CARGO_PKG_VERSION"),
+        "name": board.server,
+        "other_databases": others,
         "now": now_ms(),
         "interval": millis(board.interval),
         "samples": state.samples,

@@ -66,11 +66,12 @@ pub struct Arguments {
 /// Runs the subcommand until it is interrupted.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     // Wrong options are an error at once. A server that is away is waited for.
+    let server = options.name()?;
     options.client()?;
     let listener = TcpListener::bind(arguments.listen)
         .with_context(|| format!("cannot listen on {}: choose another port with --listen", arguments.listen))?;
     let address = listener.local_addr()?;
-    let board = Arc::new(Board::new(arguments.interval));
+    let board = Arc::new(Board::new(server.clone(), arguments.interval));
     let settings = Settings {
         interval: arguments.interval,
         filters_max: usize::try_from(arguments.max)?,
@@ -84,7 +85,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         let board = Arc::clone(&board);
         prometheus::serve(address, move || metrics::text(&board, filters))?;
     }
-    say(address);
+    say(address, &server);
     let site = Rc::new(Site { board, questions, port: address.port(), metrics_filters: filters });
     http::serve(listener, move |request| {
         let site = Rc::clone(&site);
@@ -93,9 +94,9 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 }
 
 /// Prints the URL. A closed standard output is ignored.
-fn say(address: SocketAddr) {
+fn say(address: SocketAddr, server: &str) {
     let mut output = io::stdout().lock();
-    _ = writeln!(output, "http://{address}/  (metrics for Prometheus: /metrics; Ctrl-C to stop)");
+    _ = writeln!(output, "http://{address}/  ({server}; metrics for Prometheus: /metrics; Ctrl-C to stop)");
     _ = output.flush();
 }
 

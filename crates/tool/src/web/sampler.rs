@@ -236,8 +236,9 @@ impl Sampler {
         }
         let mut state = self.board.state();
         if state.problem.is_some() {
-            eprintln!("bloomgate: the server is back");
+            eprintln!("bloomgate: the server at {} is back", self.board.server);
         }
+        state.database = self.server.as_ref().map_or(0, Server::database);
         state.take_sample(nodes, sampled, begun.elapsed());
         Ok(())
     }
@@ -274,7 +275,7 @@ impl Sampler {
 fn nodes(server: &mut Server) -> Result<Vec<Node>> {
     let addresses = server.nodes();
     let mut of_node = |node: Address| {
-        let info = Info::of_node(server, &node, &["server", "memory", "bf"])?;
+        let info = Info::of_node(server, &node, &["server", "memory", "bf", "keyspace"])?;
         let keys = from_redis_value(server.ask_node(&node, &cmd("DBSIZE"))?)?;
         Ok(Node { address: node, info, keys })
     };
@@ -398,6 +399,8 @@ pub struct Problem {
 /// What is known about the server.
 #[derive(Debug, Default)]
 pub struct State {
+    /// The database that is searched.
+    pub database: u32,
     pub nodes: Vec<Node>,
     /// The error, if the last attempt to sample failed.
     pub problem: Option<Problem>,
@@ -422,13 +425,15 @@ pub struct State {
 
 #[derive(Debug)]
 pub struct Board {
+    /// The server's name.
+    pub server: String,
     pub interval: Duration,
     state: Mutex<State>,
 }
 
 impl Board {
-    pub fn new(interval: Duration) -> Self {
-        Self { interval, state: Mutex::default() }
+    pub fn new(server: String, interval: Duration) -> Self {
+        Self { server, interval, state: Mutex::default() }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {

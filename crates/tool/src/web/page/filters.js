@@ -77,11 +77,15 @@ export function showFilters(state) {
   filters = state.filters;
   const keys = `${count(state.walk.looked_at)} of ${count(state.server.keys)} keys`;
   const note = byId("filters-note");
-  note.hidden = state.left_out === 0;
-  say(note, `Not watched: ${counted(state.left_out, "more filter")}. Restart with a larger --max, or with a --match for those that matter.`);
+  const notes = [];
+  if (state.left_out > 0) notes.push(`Not watched: ${counted(state.left_out, "more filter")}. Restart with a larger --max, or with a --match for those that matter.`);
+  const others = state.other_databases;
+  if (others.length > 0 && state.totals.bf_bloom_num_objects > filters.length) notes.push(`Not searched: ${others.length > 1 ? "databases" : "database"} ${others.join(", ")}. Restart with -n to watch another database.`);
+  note.hidden = notes.length === 0;
+  say(note, notes.join(" "));
   const empty = byId("filters-empty");
   empty.hidden = filters.length > 0;
-  say(empty, state.walk.is_complete ? "This server has no filters. BF.RESERVE creates one." : `Looking for filters: ${keys} so far.`);
+  say(empty, state.walk.is_complete ? "This database has no filters. BF.RESERVE creates one." : `Looking for filters: ${keys} so far.`);
   byId("filters-table").hidden = filters.length === 0;
   say(byId("filters-walk"), state.walk.is_complete ? "" : `, ${keys} scanned`);
   draw();

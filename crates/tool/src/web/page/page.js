@@ -34,13 +34,13 @@ async function refresh() {
   if (!document.hidden) timer = setTimeout(refresh, wanted);
 }
 
-function showHealth({ error, problem, silence, samples, sampled, interval, now }) {
+function showHealth({ error, name = state?.name, problem, silence, samples, sampled, interval, now }) {
   const place = byId("state");
   const isDown = Boolean(error || problem || silence);
   const isWaiting = !isDown && samples === 0;
   place.classList.toggle("is-down", isDown);
   place.classList.toggle("is-up", !isDown && !isWaiting);
-  document.title = isDown ? "bloomgate: offline" : "bloomgate";
+  document.title = `${isDown ? "offline: " : ""}${name ? `${name} - ` : ""}bloomgate`;
   if (error) say(place, error);
   else if (problem) say(place, `Since ${clock(problem.since)}: ${problem.text}`);
   else if (silence) say(place, `The server has not answered since ${clock(now - silence)}`);
