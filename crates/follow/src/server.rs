@@ -516,7 +516,7 @@ pub struct Options {
         hide_env_values = true
     )]
     password: Option<String>,
-    /// The database number [default: 0]
+    /// The database number [default: 0; for survey, `backup --all` and restore: every database]
     #[arg(short = 'n', long, global = true, value_name = "NUMBER")]
     database: Option<u32>,
     /// The server is a node of a cluster, even if HELLO does not say so. A node that says so needs no option
