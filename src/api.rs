@@ -309,11 +309,11 @@ unsafe_functions! {
     ) -> c_int, or ERR =>
         RedisModule_RegisterBoolConfig(context.raw, name.as_ptr(), default, flags, get, set, None, data);
     register_choice(
-        context: Context, name: &CStr, default: c_int, flags: c_uint, names: &mut [*const c_char; 2],
-        numbers: &[c_int; 2], get: raw::RedisModuleConfigGetEnumFunc,
+        context: Context, name: &CStr, default: c_int, flags: c_uint, names: &mut [*const c_char; 3],
+        numbers: &[c_int; 3], get: raw::RedisModuleConfigGetEnumFunc,
         set: raw::RedisModuleConfigSetEnumFunc, data: *mut c_void
     ) -> c_int, or ERR => RedisModule_RegisterEnumConfig(
-        context.raw, name.as_ptr(), default, flags, names.as_mut_ptr(), numbers.as_ptr(), 2, get, set, None, data
+        context.raw, name.as_ptr(), default, flags, names.as_mut_ptr(), numbers.as_ptr(), 3, get, set, None, data
     );
 
     // Snapshots, the AOF, digests, defragmentation.

@@ -129,6 +129,12 @@ pub fn renew_entropy() {
     ENTROPY.set(None);
 }
 
+/// Sets the layout of new filters to RedisBloom's, unless `bf.layout` was set before, or `bf.hash` names a hash that only native filters
+/// have. Returns whether it did.
+pub fn adopt_redisbloom_layout() -> bool {
+    HASH.get() == HashName::Murmur3 && LAYOUT.replace_default_by_second()
+}
+
 /// Whether the server's defragmenter may move filters.
 pub fn defrag_enabled() -> bool {
     DEFRAG_ENABLED.is_on()
@@ -547,31 +553,45 @@ unsafe extern "C" fn set_switch(
     OK
 }
 
-/// One of two names.
+/// One of two names. The default is a third value, which is shown as the first name: it distinguishes a setting that was never set from one
+/// that was set to its default, and CONFIG REWRITE writes only the latter.
 pub struct Choice<T: 'static> {
     chosen: AtomicI32,
     names: [(&'static CStr, T); 2],
 }
 
+/// Of two values with one name, a server takes the first, or both, combined by OR. `FIRST` is registered first, and `FIRST | DEFAULT` is
+/// `FIRST`.
+const DEFAULT: c_int = 0;
+const SECOND: c_int = 1;
+const FIRST: c_int = 2;
+
 impl<T: Copy> Choice<T> {
     /// The first name is the default.
     pub const fn new(names: [(&'static CStr, T); 2]) -> Self {
-        Self { chosen: AtomicI32::new(0), names }
+        Self { chosen: AtomicI32::new(DEFAULT), names }
     }
 
     /// The value.
     pub fn get(&self) -> T {
         let [(_, first), (_, second)] = self.names;
-        if self.chosen.load(Relaxed) == 0 { first } else { second }
+        if self.chosen.load(Relaxed) == SECOND { second } else { first }
     }
 
-    /// Registers a name, with the present value as its default. Returns whether the server accepts it.
+    /// Chooses the second name, if none was set. Returns whether it did.
+    fn replace_default_by_second(&self) -> bool {
+        self.chosen.compare_exchange(DEFAULT, SECOND, Relaxed, Relaxed).is_ok()
+    }
+
+    /// Registers a name. Returns whether the server accepts it.
     pub fn register(&'static self, context: Context, name: &CStr) -> bool {
-        let mut names = self.names.each_ref().map(|(name, _)| name.as_ptr());
+        let [(first, _), (second, _)] = &self.names;
+        let mut names = [first, second, first].map(|name| name.as_ptr());
+        let values = [FIRST, SECOND, DEFAULT];
         let (get, set, data) = (Some(get_choice as _), Some(set_choice as _), data(&self.chosen));
-        let (default, flags) = (self.chosen.load(Relaxed), raw::REDISMODULE_CONFIG_DEFAULT);
+        let flags = raw::REDISMODULE_CONFIG_DEFAULT;
         // SAFETY: the names are C strings, which the server copies; the callbacks get a pointer to a number that lives for good.
-        unsafe { api::register_choice(context, name, default, flags, &mut names, &[0, 1], get, set, data) == OK }
+        unsafe { api::register_choice(context, name, DEFAULT, flags, &mut names, &values, get, set, data) == OK }
     }
 }
 

@@ -7,6 +7,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bloomgate_filter::Value;
 use bloomgate_filter::kinds::Contents;
 
 /// A number that goes up and down.
@@ -88,16 +89,31 @@ gauges! {
     BACKOFFS c"bloom_backoffs";
 }
 
+/// The number of filters of RedisBloom's layout.
+static REDISBLOOM_OBJECTS: Gauge = Gauge(AtomicU64::new(0));
+
+/// Whether there are filters, and all of them have RedisBloom's layout.
+pub fn has_redisbloom_filters_only() -> bool {
+    OBJECTS.get() > 0 && OBJECTS.get() == REDISBLOOM_OBJECTS.get()
+}
+
 /// Adds a filter to the totals.
-pub fn filter_added(contents: Contents) {
-    OBJECTS.add(1);
-    filter_changed(&Contents::default(), &contents);
+pub fn filter_added(value: &Value) {
+    count_filter(value, 1);
+    filter_changed(&Contents::default(), &value.contents());
 }
 
 /// Subtracts a filter from the totals.
-pub fn filter_removed(contents: Contents) {
-    OBJECTS.add(1_u64.wrapping_neg());
-    filter_changed(&contents, &Contents::default());
+pub fn filter_removed(value: &Value) {
+    count_filter(value, 1_u64.wrapping_neg());
+    filter_changed(&value.contents(), &Contents::default());
+}
+
+fn count_filter(value: &Value, difference: u64) {
+    OBJECTS.add(difference);
+    if value.has_redisbloom_layout() {
+        REDISBLOOM_OBJECTS.add(difference);
+    }
 }
 
 /// The memory of all filters beyond their sizes, in bytes: their fields, tables and pending adds, and what the allocator adds.

@@ -124,10 +124,7 @@ fn resume(
             // A header creates a filter. Only a header of our own dumps can be recognised as one that has arrived before.
             return Err(Refusal::BadData);
         }
-        let is_redisbloom = match &*writer {
-            Value::Filter(filter) => filter.stored_as() == StoredAs::RedisBloom,
-            Value::Arriving(arrival) => arrival.generation().is_none(),
-        };
+        let is_redisbloom = writer.has_redisbloom_layout();
         let generation = writer.generation();
         let progress = if must_obey {
             writer.obey(generation, iterator, data)

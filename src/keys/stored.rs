@@ -62,7 +62,7 @@ impl Stored {
             Value::Arriving(arrival) => arrival.generation(),
             Value::Filter(_) => None,
         };
-        metrics::filter_added(value.contents());
+        metrics::filter_added(&value);
         let generation = arriving.unwrap_or_else(next_generation);
         let mut stored = Self { value, generation, overhead: 0, instance: next_instance() };
         stored.count_overhead();
@@ -90,7 +90,7 @@ impl Stored {
     pub(super) unsafe fn from_raw(stored: NonNull<Self>) -> Box<Self> {
         // SAFETY: the caller's promise.
         let stored = unsafe { Box::from_raw(stored.as_ptr()) };
-        metrics::filter_removed(stored.value.contents());
+        metrics::filter_removed(&stored.value);
         metrics::overhead_changed(u64::from(stored.overhead) * OVERHEAD_UNIT, 0);
         stored
     }
@@ -111,8 +111,8 @@ impl Stored {
             self.count_overhead();
             return None;
         }
-        metrics::filter_removed(filter.contents());
-        metrics::filter_added(self.value.contents());
+        metrics::filter_removed(&filter);
+        metrics::filter_added(&self.value);
         self.count_overhead();
         Some(filter)
     }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use bloomgate_filter::kinds::Origin;
 
-use crate::context::Context;
+use crate::context::{Context, LogLevel};
+use crate::{config, metrics};
 
 /// Whether the server raises the events that keep this file up to date.
 static IS_FOLLOWED: AtomicBool = AtomicBool::new(false);
@@ -43,8 +44,22 @@ pub fn changed(context: Context, is_primary: bool) {
     IS_PRIMARY.store(is_primary, Relaxed);
     if is_primary {
         refresh(context);
+        keep_redisbloom_layout(context);
     } else {
         MAY_OBEY.store(true, Relaxed);
+    }
+}
+
+/// Gives new filters RedisBloom's layout if all filters of a promoted server have it. Its former primary and the other replicas may then
+/// be RedisBloom, which ignores the creation of a native filter and refuses a snapshot with one. Clients write as soon as they see the new
+/// role, so a setting that an operator changes afterwards is too late. The data decides, not the stream: it survives a restart.
+fn keep_redisbloom_layout(context: Context) {
+    if metrics::has_redisbloom_filters_only() && config::adopt_redisbloom_layout() {
+        context.log(
+            LogLevel::Warning,
+            "bloomgate: promoted with filters of RedisBloom's layout only: bf.layout is now redisbloom, so that RedisBloom can be a \
+             replica. CONFIG REWRITE keeps this setting; CONFIG SET bf.layout native ends it",
+        );
     }
 }
 

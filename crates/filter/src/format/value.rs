@@ -198,6 +198,14 @@ impl Value {
         }
     }
 
+    /// Whether its filter has RedisBloom's layout, also while that arrives in chunks.
+    pub const fn has_redisbloom_layout(&self) -> bool {
+        match self {
+            Self::Filter(filter) => matches!(filter, Filter::RedisBloom(_)),
+            Self::Arriving(arrival) => arrival.generation().is_none(),
+        }
+    }
+
     /// Writes its snapshot.
     pub fn write(&self, sink: &mut impl Sink) {
         if self.stored_as() == StoredAs::Own {
