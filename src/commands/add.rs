@@ -6,7 +6,7 @@ use bloomgate_filter::arguments::{Command, Creation, reserve};
 use bloomgate_filter::kinds::{Origin, Outcome, Turn, WindowedFilter};
 use bloomgate_filter::{BATCH, BloomFilter, Clock as _, Error, Filter, Spec, Value, try_box};
 
-use super::dispatch::{redact_key, refuse};
+use super::dispatch::{redact_key, refuse, refuse_as_primary};
 use crate::args::{Arg, Args};
 use crate::context::{CommandClock, Context, LogLevel};
 use crate::keys::{Keyspace, Reserved, Stored, WriteKey};
@@ -423,7 +423,7 @@ fn refuse_items(context: Context, filter: &Filter, error: Error, items: usize) {
         let line = format_args!("bloomgate: an item needs a layer larger than any machine's memory: {refusal}");
         context.log(LogLevel::Warning, line);
     }
-    reply::error(context, refusal);
+    refuse_as_primary(context, refusal);
 }
 
 /// `BF.ADD key item`
@@ -485,14 +485,14 @@ pub fn reserve(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Res
             Value::Arriving(_) => Err(Refusal::Exists),
         };
         // Not an error that ends a replica: two RedisBloom clients may have reserved the same filter.
-        accepted.map_or_else(|refusal| reply::error(context, refusal), |()| reply::ok(context));
+        accepted.map_or_else(|refusal| refuse_as_primary(context, refusal), |()| reply::ok(context));
         return Ok(());
     }
     let created = match create(context, creation, &clock) {
         Err(refusal) if context.must_obey() && is_beyond_this_machine(context, creation, refusal) => {
             let line = format_args!("bloomgate: ignoring a reservation larger than this machine's memory: {refusal}");
             context.log(LogLevel::Warning, line);
-            reply::error(context, refusal);
+            refuse_as_primary(context, refusal);
             return Ok(());
         }
         created => created?,

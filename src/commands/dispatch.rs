@@ -81,6 +81,17 @@ pub fn refuse(context: Context, refusal: Refusal) {
     reply::error(context, refusal);
 }
 
+/// Replies with an error to a client. A primary and the AOF get none, because RedisBloom and valkey-bloom propagate what they refused, and
+/// nothing is lost: the server would log an error as critical, count it in `unexpected_error_replies`, and exit if
+/// `propagation-error-behavior` is `panic`.
+pub fn refuse_as_primary(context: Context, refusal: Refusal) {
+    if context.must_obey() {
+        reply::ok(context);
+    } else {
+        reply::error(context, refusal);
+    }
+}
+
 /// Redacts the secret key of a filter, if the arguments contain one, in SLOWLOG and MONITOR. Call it after parsing: on Valkey 8.1
 /// the command does not see the redacted argument either.
 ///

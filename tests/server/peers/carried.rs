@@ -106,8 +106,9 @@ fn assert_equal(occasion: &str, stream: &Stream, primary: &mut Connection, repli
 /// A server with one module follows one with the other, takes its place, and is followed by it.
 fn follow_and_change_places(peer: &Peer, first: Side) {
     let name = format!("{first:?} of {} as the first primary", peer.major);
-    let backlog = ["repl-backlog-size 256mb"];
-    let (one, other) = (peer.start(first, &backlog), peer.start(first.other(), &backlog));
+    // A replica that meets a command that fails exits.
+    let lines = ["repl-backlog-size 256mb", "propagation-error-behavior panic"];
+    let (one, other) = (peer.start(first, &lines), peer.start(first.other(), &lines));
     let (mut primary, mut replica) = (one.connect(), other.connect());
     let mut stream = Stream::new(&name);
     stream.write(&mut [&mut primary], scaled(STREAMED));

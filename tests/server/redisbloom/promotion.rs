@@ -125,6 +125,31 @@ fn a_promoted_replica_of_ours_creates_only_what_redisbloom_reads_if_that_can_rea
     });
 }
 
+/// The server ignores commands of RedisBloom's other types, while the link stays up. It counts them, or exits if it is told to.
+#[test]
+fn commands_of_redisblooms_other_types_are_counted_and_end_a_replica_that_is_told_to() {
+    on_every_server(|program| {
+        let primary = TheirPrimary::start(snapshot(TODAY));
+        let mut server = Server::start(program);
+        let mut client = server.connect();
+        follow_theirs(&mut client, &primary);
+        let others = ["CF.ADD cuckoo x", "CMS.INITBYDIM sketch 9 9", "TOPK.RESERVE top 5", "TDIGEST.CREATE digest"];
+        primary.send(&others);
+        primary.send(&["SET the-end x"]);
+        eventually("the end of the stream", || client.run("EXISTS the-end") == integer(1));
+        assert_eq!(client.info_number("unexpected_error_replies"), 4);
+        assert_eq!(client.info("master_link_status"), "up");
+        assert_eq!(server.log().matches("== CRITICAL == This replica is sending an error to its").count(), 4);
+
+        assert_eq!(client.run("CONFIG SET propagation-error-behavior panic"), ok());
+        primary.send(&["BF.RESERVE fixed 0.1 1 NONSCALING", "BF.MADD fixed a b c", "SET still x"]);
+        eventually("the replica to skip what RedisBloom refused", || client.run("EXISTS still") == integer(1));
+        primary.send(&others);
+        eventually("the replica to exit", || server.log().contains("This replica panicked sending an error to its"));
+        server.end();
+    });
+}
+
 /// A filter that arrives in chunks counts by the layout that it will have, before and after the last chunk.
 #[test]
 fn a_filter_that_arrives_counts_by_its_layout() {
