@@ -35,7 +35,7 @@ const LAYOUTS: [(&str, &[&str]); 6] = [
 const GROWING: usize = 5;
 
 /// Stops the writers of a test, even if the test fails before it does so itself.
-struct StopAtEnd<'a>(&'a AtomicBool);
+pub struct StopAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
     fn drop(&mut self) {

@@ -11,6 +11,7 @@
 mod carried;
 mod commands;
 mod extremes;
+mod moving;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
