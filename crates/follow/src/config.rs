@@ -314,11 +314,6 @@ impl Table {
         words.windows(2).any(|pair| pair == ["hash", "siphash"])
     }
 
-    /// Whether the filter refuses items once it is full.
-    pub fn is_fixed(&self) -> bool {
-        self.create.split_ascii_whitespace().any(|word| word.eq_ignore_ascii_case("nonscaling"))
-    }
-
     /// Returns the hash tag of the table's keys.
     pub fn tag(&self) -> &str {
         tag(&self.filter).unwrap_or(&self.filter)

@@ -17,8 +17,7 @@ use crate::journal::{Journal, Work, chunked, steps};
 use crate::log::{Lsn, Mark};
 use crate::metrics::{Metrics, State};
 use crate::names::counted;
-use crate::server::Lost;
-use crate::store::{Position, Replaced, Stopped, Store, has_filter};
+use crate::store::{Position, Refused, Stopped, Store, has_filter};
 use crate::table::{Arrived, Table, Transaction};
 
 /// How often the list of running transactions is read while transactions wait.
@@ -215,10 +214,18 @@ impl Followed {
 
     /// Executes commands that change the filter. Fails if it is missing, unless that is known.
     pub(super) fn write(&self, store: &mut Store, commands: &[Cmd]) -> Result<()> {
+        if commands.is_empty() {
+            return Ok(());
+        }
         let replies = store.transact(&self.keys, self.epoch, commands)?;
         let is_missing = self.filter == FilterState::Missing;
-        ensure!(is_missing || has_filter(&replies), "the filter {} is missing", self.keys.filter);
+        ensure!(is_missing || has_filter(&replies), Refused(format!("the filter {} is missing", self.keys.filter)));
         Ok(())
+    }
+
+    /// Executes the commands of a large group a few at a time, because the server serves no other client meanwhile.
+    pub(super) fn write_in_parts(&self, store: &mut Store, commands: &[Cmd]) -> Result<()> {
+        commands.chunks(COMMANDS).try_for_each(|commands| self.write(store, commands))
     }
 }
 
@@ -510,36 +517,13 @@ impl<S: Source> Follower<S> {
         self.source.confirm(position)
     }
 
-    /// Executes the commands of a large group a few at a time, because the server serves nobody else meanwhile. Returns the last ones, which
-    /// the position follows.
-    pub(super) fn transact_in_parts(&mut self, index: usize, mut commands: Vec<Cmd>) -> Result<Vec<Cmd>> {
-        let table = self.tables.get(index).context("a table")?;
-        while commands.len() > COMMANDS {
-            let rest = commands.split_off(COMMANDS);
-            table.write(&mut self.store, &commands)?;
-            commands = rest;
-        }
-        Ok(commands)
-    }
-
-    /// Executes the commands of a group on one table, and then stores its position.
-    pub(super) fn store_position(
-        &mut self,
-        index: usize,
-        mut commands: Vec<Cmd>,
-        lsn: Lsn,
-        group: &[Transaction],
-    ) -> Result<()> {
+    /// Stores the position of a table after a group. The commands of the group were executed before, in transactions of their own, and the
+    /// server refused none of them.
+    pub(super) fn store_position(&mut self, index: usize, lsn: Lsn, group: &[Transaction]) -> Result<()> {
         let table = self.tables.get_mut(index).context("a table")?;
         let last = group.last().map_or(table.mark, |newest| table.mark.max(newest.mark()));
-        let position = table.stored_at(&self.source, lsn, last);
-        if table.config.is_fixed() {
-            // A full filter refuses items while the other commands take effect.
-            table.write(&mut self.store, &commands)?;
-            commands.clear();
-        }
-        commands.push(position.store(&table.keys));
-        table.write(&mut self.store, &commands)?;
+        let position = table.stored_at(&self.source, lsn, last).store(&table.keys);
+        self.store.transact(&table.keys, table.epoch, &[position])?;
         (table.position, table.mark) = (lsn, last);
         Ok(())
     }
@@ -583,12 +567,9 @@ pub fn origin(system: &str, table: &Table) -> String {
     format!("{system} {} {}", table.id, table.definition)
 }
 
-/// Returns an error that a new filter does not solve. Otherwise the filter is missing or full.
-pub fn refill_or_fail(error: Error) -> Result<()> {
-    if error.is::<Lost>() || error.is::<Replaced>() || error.is::<Stopped>() {
-        return Err(error);
-    }
-    eprintln!("bloomgate: {error:#}");
+/// Reports that the filter is missing or has refused a change. Fails with any other error, which a new filter would not solve.
+pub fn report_refusal(error: Error) -> Result<()> {
+    eprintln!("bloomgate: {}", error.downcast::<Refused>()?);
     Ok(())
 }
 
@@ -606,7 +587,7 @@ impl<S: Source> Follower<S> {
         let end = last.end;
         for index in 0..self.tables.len() {
             if let Err(error) = self.apply(index, &group, end) {
-                refill_or_fail(error)?;
+                report_refusal(error)?;
                 // The rows show the whole group already. To apply it again would add its deleted items, too, for which a full filter may
                 // have no room.
                 self.table(index)?.mark = last;
@@ -638,7 +619,7 @@ impl<S: Source> Follower<S> {
         }
         commands.extend(chunked("BF.MDEL", &table.keys.filter, work.gone()));
         // A follower that ends in between does it all again: items are added first and deleted last.
-        let commands = self.transact_in_parts(index, commands)?;
-        self.store_position(index, commands, end.max(position), group)
+        table.write_in_parts(&mut self.store, &commands)?;
+        self.store_position(index, end.max(position), group)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
 
 use crate::config::{Config, Keys, Table as TableConfig};
@@ -40,6 +40,18 @@ impl std::fmt::Display for Replaced {
 }
 
 impl std::error::Error for Replaced {}
+
+/// The server has refused some of the commands of a transaction, which does not undo the others. Or a filter that they change is missing.
+#[derive(Debug)]
+pub struct Refused(pub String);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
 
 /// A signal has ended the work.
 #[derive(Debug)]
@@ -190,8 +202,8 @@ impl Store {
     }
 
     /// Executes commands atomically if the epoch is still that of this follower. Returns their replies.
-    /// Fails with [`Replaced`], with an error among the replies, after which the commands were executed all the same, or with [`Lost`], after
-    /// which they may have been.
+    /// Fails with [`Replaced`], with [`Refused`], or with [`Lost`], after which the commands may have been executed. So no transaction stores
+    /// that something is done beside a command that the server may refuse.
     pub fn transact(&mut self, keys: &Keys, epoch: u64, commands: &[Cmd]) -> Result<Vec<Value>> {
         let mut watch = Pipeline::new();
         watch.cmd("WATCH").arg(&keys.epoch).cmd("GET").arg(&keys.epoch);
@@ -221,7 +233,10 @@ impl Store {
         match replies.pop().context(NO_REPLY)? {
             Value::Array(replies) => {
                 for reply in &replies {
-                    ensure_no_error(reply)?;
+                    ensure_no_error(reply).map_err(|error| match error.is::<Lost>() {
+                        true => error,
+                        false => Refused(error.to_string()).into(),
+                    })?;
                 }
                 Ok(replies)
             }
@@ -323,16 +338,6 @@ pub fn reserve(table: &TableConfig, key: &str) -> Cmd {
 pub fn end_leases_without_filter(keys: &Keys) -> [Cmd; 3] {
     let delete = cmd("DEL").arg(&keys.filter).to_owned();
     [delete.clone(), cmd("BF.RESERVE").arg(&keys.filter).arg("0.1").arg(1).to_owned(), delete]
-}
-
-/// Whether the table of deleted items had no room. The other commands were executed.
-pub fn is_worn(error: &Error) -> bool {
-    error.to_string().contains("no room for more deleted items")
-}
-
-/// Whether the server had no memory for a filter, or for another deleted item. The other commands were executed.
-pub fn lacks_memory(error: &Error) -> bool {
-    error.to_string().contains("Insufficient memory to create filter")
 }
 
 /// Whether no reply says that the filter is missing. Without it BF.MCHANGED still deletes the cached values, and adds nothing.

@@ -17,9 +17,11 @@ use crate::follow::{USERS, USERS_TABLE, World, beats, has, soon};
 use crate::running::{Ended, Running, command};
 
 /// Passes connections on until they go dark.
-struct Proxy {
+pub struct Proxy {
     port: u16,
     connections: Arc<Mutex<Vec<Connection>>>,
+    /// A connection ends instead of passing on a reply that contains this.
+    lost_reply: Arc<Mutex<Option<&'static str>>>,
 }
 
 struct Connection {
@@ -45,17 +47,39 @@ impl Proxy {
     fn to(connect: impl Fn() -> Ends + Send + 'static) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let (port, connections) = (listener.local_addr().unwrap().port(), Arc::new(Mutex::new(Vec::new())));
-        let all = Arc::clone(&connections);
+        let lost_reply = Arc::default();
+        let (all, lost) = (Arc::clone(&connections), Arc::clone(&lost_reply));
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (begin, is_dark) = (Arc::default(), Arc::new(Mutex::new(false)));
                 let (client, server) = (tcp(client.unwrap()), connect());
-                pass(client.0, server.1, server.2, Arc::clone(&is_dark), Some(Arc::clone(&begin)));
-                pass(server.0, client.1, client.2, Arc::clone(&is_dark), None);
+                let until = (Arc::clone(&is_dark), Arc::clone(&lost));
+                pass(client.0, server.1, server.2, until.clone(), Some(Arc::clone(&begin)));
+                pass(server.0, client.1, client.2, until, None);
                 all.lock().unwrap().push(Connection { begin, is_dark });
             }
         });
-        Self { port, connections }
+        Self { port, connections, lost_reply }
+    }
+
+    /// Begins between a follower that starts later and the server of a world.
+    pub fn before_server<D>(world: &World<D>) -> Self {
+        let port = world.server.port;
+        let proxy = Self::to(move || tcp(TcpStream::connect(("127.0.0.1", port)).unwrap()));
+        let text = std::fs::read_to_string(world.folder.path().join("follow.toml")).unwrap();
+        let text = text.replace(&format!(":{port}\""), &format!(":{}\"", proxy.port));
+        std::fs::write(world.folder.path().join("follow.toml"), text).unwrap();
+        proxy
+    }
+
+    /// Ends a connection instead of passing on the next reply that contains a text.
+    pub fn lose_reply(&self, text: &'static str) {
+        *self.lost_reply.lock().unwrap() = Some(text);
+    }
+
+    /// Whether that reply has been lost.
+    pub fn has_lost_reply(&self) -> bool {
+        self.lost_reply.lock().unwrap().is_none()
     }
 
     /// Lets all connections go dark whose first bytes contain a text. New ones are passed on.
@@ -76,7 +100,7 @@ fn pass(
     mut from: Box<dyn Read + Send>,
     mut to: Box<dyn Write + Send>,
     end: Box<dyn Fn() + Send>,
-    is_dark: Arc<Mutex<bool>>,
+    (is_dark, lost_reply): (Arc<Mutex<bool>>, Arc<Mutex<Option<&'static str>>>),
     begin: Option<Arc<Mutex<Vec<u8>>>>,
 ) {
     thread::spawn(move || {
@@ -84,6 +108,10 @@ fn pass(
         while let Ok(count @ 1..) = from.read(&mut buffer) {
             if let Some(begin) = begin.as_ref().map(|begin| begin.lock().unwrap()).filter(|begin| begin.is_empty()) {
                 { begin }.extend(&buffer[..count]);
+            }
+            let is_lost = |text: &mut &str| String::from_utf8_lossy(&buffer[..count]).contains(*text);
+            if begin.is_none() && lost_reply.lock().unwrap().take_if(is_lost).is_some() {
+                break;
             }
             if !*is_dark.lock().unwrap() && to.write_all(&buffer[..count]).is_err() {
                 break;
@@ -103,13 +131,12 @@ fn the_follower_connects_again_when_a_connection_goes_dark() {
         let world = World::with_mode("synchronous", program, USERS, USERS_TABLE);
         // So that PostgreSQL, too, notices the dark connections soon, and the slot is free.
         world.session().batch_execute("ALTER SYSTEM SET wal_sender_timeout = '5s'").unwrap();
-        let (socket, port) = (world.database.socket(), world.server.port);
+        let socket = world.database.socket();
         let database = Proxy::to(move || unix(UnixStream::connect(&socket).unwrap()));
-        let server = Proxy::to(move || tcp(TcpStream::connect(("127.0.0.1", port)).unwrap()));
+        let server = Proxy::before_server(&world);
         let text = std::fs::read_to_string(world.path()).unwrap();
-        let text = text
-            .replace(&world.database.url(), &format!("postgres://guard@127.0.0.1:{}/postgres", database.port))
-            .replace(&format!(":{port}\""), &format!(":{}\"", server.port));
+        let text =
+            text.replace(&world.database.url(), &format!("postgres://guard@127.0.0.1:{}/postgres", database.port));
         std::fs::write(world.path(), text).unwrap();
         let mut follower = world.following();
         let mut client = world.server.connect();

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::ops::RangeInclusive;
 use std::thread;
 use std::time::Duration;
 
+use super::connections::Proxy;
 use super::synchronous::{answer, open_keys};
-use super::{MODES, USERS, USERS_TABLE, World, beats, followed, has, soon};
+use super::{MODES, USERS, USERS_TABLE, World, beats, followed, has, in_both_modes, soon};
 use crate::running::run;
 use crate::web::{asking, metrics};
 use testing::{Reply, Server, eventually, fault_module, free_port, integer, module, nil, on_every_server, servers};
@@ -131,6 +133,45 @@ fn a_full_filter_is_filled_again_until_the_rows_fit() {
         assert_ne!(answer(client, 400), "absent");
         session.batch_execute("DELETE FROM users WHERE id > 100").unwrap();
         soon(|| answer(client, 401) == "absent" && has(client, 100));
+    });
+}
+
+/// A filter that refuses items: the words that create it, and what its error says.
+pub const LIMITS: [(&str, &str); 3] = [
+    ("1e-12 100 NONSCALING", "non scaling filter is full"),
+    ("1e-12 100 EXPANSION 0", "non scaling filter is full"),
+    ("1e-12 100", "Insufficient memory to create filter"),
+];
+
+/// Loses the reply to a transaction of which a filter refuses an item. `run` executes statements of a session.
+pub fn lose_refusal<D>(world: &World<D>, proxy: &Proxy, error: &'static str, mut run: impl FnMut(&str) + Send) {
+    let rows = |ids: RangeInclusive<u64>| ids.map(|id| format!("({id}, 1)")).collect::<Vec<_>>().join(",");
+    let mut client = world.server.connect();
+    run(&format!("INSERT INTO users VALUES {}", rows(1..=60)));
+    soon(|| has(&mut client, 60) && open_keys(&mut client) == 0);
+    client.run("CONFIG SET bf.max-filter-bytes 1");
+    proxy.lose_reply(error);
+    thread::scope(|scope| {
+        // A COMMIT may wait.
+        scope.spawn(|| run(&format!("BEGIN; DELETE FROM users; INSERT INTO users VALUES {}; COMMIT", rows(61..=140))));
+        soon(|| proxy.has_lost_reply());
+        client.run("CONFIG SET bf.max-filter-bytes 0");
+    });
+    soon(|| (61..=140).all(|id| has(&mut client, id)) && beats(&mut client));
+}
+
+#[test]
+fn refused_items_are_not_skipped_if_the_reply_is_lost() {
+    in_both_modes(|mode, program| {
+        for (create, error) in LIMITS {
+            let table = USERS_TABLE.replace("0.000001 100000 HASH siphash", create);
+            let world = World::with_mode(mode, program, USERS, &table);
+            let proxy = Proxy::before_server(&world);
+            let mut follower = world.following();
+            let mut session = world.session();
+            lose_refusal(&world, &proxy, error, |statements| session.batch_execute(statements).unwrap());
+            follower.end();
+        }
     });
 }
 

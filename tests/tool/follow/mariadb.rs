@@ -9,6 +9,8 @@ use testing::mariadb::{MariaDb, Session, in_sql};
 use testing::{Builder, Connection, Server, free_port, integer, nil, on_every_server};
 
 use crate::connecting::certificates;
+use crate::follow::connections::Proxy;
+use crate::follow::fills::{LIMITS, lose_refusal};
 use crate::follow::synchronous::answer;
 use crate::follow::{Followed, Follower, World, beats, has, soon};
 use crate::running::{Ended, Running, command, send};
@@ -99,6 +101,21 @@ pub fn semi_sync() -> &'static str {
 fn agrees(client: &mut Connection, session: &mut Session) {
     let rows: BTreeSet<u64> = session.run("SELECT id FROM users").iter().map(|id| id.parse().unwrap()).collect();
     soon(|| beats(client) && (0..50).all(|id| (answer(client, id) == "absent") != rows.contains(&id)));
+}
+
+#[test]
+fn refused_items_are_not_skipped_if_the_reply_is_lost() {
+    on_every_server(|program| {
+        for (create, error) in LIMITS {
+            let table = USERS_TABLE.replace("0.000001 100000 HASH siphash", create);
+            let world = World::on_mariadb(Server::with(program), &[], USERS, &table);
+            let proxy = Proxy::before_server(&world);
+            let mut follower = world.following();
+            let mut session = world.database.session();
+            lose_refusal(&world, &proxy, error, |statements| _ = session.run(statements));
+            follower.end();
+        }
+    });
 }
 
 #[test]

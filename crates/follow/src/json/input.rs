@@ -123,7 +123,7 @@ impl Lines {
     }
 }
 
-/// A Redis stream. It is read with XREAD from a place that the follower stores together with the changes, and not with a consumer group:
+/// A Redis stream. It is read with XREAD from a place that the follower stores after the changes, and not with a consumer group:
 /// two followers of a group take entries from each other, and what one of them has not acknowledged comes again after later entries.
 pub struct Stream {
     server: Server,

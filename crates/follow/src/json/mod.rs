@@ -27,7 +27,7 @@ use crate::log::{Lsn, Mark};
 use crate::metrics::{Metrics, State};
 use crate::names::shown;
 use crate::server::Lost;
-use crate::store::{Position, Store, has_filter, is_worn};
+use crate::store::{Position, Refused, Store, has_filter};
 use crate::table::{Facts, Step, Table, Transaction};
 use crate::template::{Column, Texts};
 
@@ -324,7 +324,7 @@ impl Followed {
     fn delete_items(&mut self, store: &mut Store, work: &Work) -> Result<()> {
         for command in chunked("BF.MDEL", &self.table.keys.filter, work.gone()) {
             match store.transact(&self.table.keys, self.epoch, &[command]) {
-                Err(error) if is_worn(&error) => {
+                Err(error) if error.is::<Refused>() => {
                     self.table.deletes = false;
                     let filter = &self.table.keys.filter;
                     eprintln!("bloomgate: {error:#}: items of deleted rows stay in {filter} until it is filled again");

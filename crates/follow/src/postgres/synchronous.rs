@@ -1,9 +1,9 @@
 //! Synchronous mode: a COMMIT waits until the follower has announced its transaction to readers.
 //!
 //! A group of transactions passes three stages, in the order of the log. *Announce*: one transaction of the server enters the cache keys
-//! in the journal, where readers wait for them, deletes the cached values, adds the items, and stores the position. *Confirm*: PostgreSQL
-//! makes the group visible, and the COMMITs return. *Release*: once the group is visible, its cache keys leave the journal, unless a later
-//! group has entered them again, and the items of deleted rows leave the filter.
+//! in the journal, where readers wait for them, deletes the cached values, and adds the items; the next one stores the position. *Confirm*:
+//! PostgreSQL makes the group visible, and the COMMITs return. *Release*: once the group is visible, cached values are deleted again and
+//! the items of deleted rows leave the filter; then its cache keys leave the journal, unless a later group has entered them again.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ use super::{Postgres, connect};
 use crate::config::Keys;
 use crate::fill::add;
 use crate::follower::{
-    FilterState, Followed, Follower, PULSE, Pulse, VISIBILITY_INTERVAL, refill_or_fail, report_fill,
+    FilterState, Followed, Follower, PULSE, Pulse, VISIBILITY_INTERVAL, report_fill, report_refusal,
 };
 use crate::journal::{CHUNK, EVERY_KEY, Entry, Work, changes, chunked, steps};
 use crate::log::Lsn;
 use crate::metrics::State;
 use crate::names::counted;
-use crate::store::{Stopped, end_leases_without_filter, is_worn, lacks_memory, reserve};
+use crate::store::{Refused, Stopped, end_leases_without_filter, reserve};
 use crate::table::{Table, Transaction};
 
 /// How long SIGTERM waits for announced transactions to become visible.
@@ -40,14 +40,7 @@ impl Follower<Postgres> {
             return Ok(());
         }
         for index in 0..self.tables.len() {
-            if let Err(error) = self.announce_to(index, &group, end) {
-                if !matches!(self.table(index)?.filter, FilterState::Complete | FilterState::Worn) {
-                    return Err(error);
-                }
-                refill_or_fail(error)?;
-                self.lose_filter(index)?;
-                self.announce_to(index, &group, end)?;
-            }
+            self.with_or_without_filter(index, |follower| follower.announce_to(index, &group, end))?;
         }
         let announced = group.iter().filter(|transaction| !transaction.steps.is_empty());
         self.source
@@ -55,6 +48,17 @@ impl Follower<Postgres> {
             .extend(announced.map(|transaction| (transaction.end, self.source.snapshot.full(transaction.xid))));
         self.metrics.count_transactions(group.len(), group.iter().map(|transaction| transaction.steps.len()).sum());
         self.confirm(end)
+    }
+
+    /// Takes a step, and again without the filter of a table if that is missing or refuses a change.
+    fn with_or_without_filter(&mut self, index: usize, step: impl Fn(&mut Self) -> Result<()>) -> Result<()> {
+        let Err(error) = step(self) else { return Ok(()) };
+        if !matches!(self.table(index)?.filter, FilterState::Complete | FilterState::Worn) {
+            return Err(error);
+        }
+        report_refusal(error)?;
+        self.lose_filter(index)?;
+        step(self)
     }
 
     /// Announces a group to the readers of one table.
@@ -98,9 +102,11 @@ impl Follower<Postgres> {
         commands.extend(filters.iter().flat_map(|filter| work.changes(filter)));
         // The journal holds every key while a large group is announced in parts.
         if entries.first().is_some_and(|(key, _)| key == EVERY_KEY) {
-            commands = self.transact_in_parts(index, commands)?;
+            table.write_in_parts(&mut self.store, &commands)?;
+        } else {
+            table.write(&mut self.store, &commands)?;
         }
-        self.store_position(index, commands, end, group)?;
+        self.store_position(index, end, group)?;
         self.table(index)?.journal.announce(entries, &work);
         Ok(())
     }
@@ -120,7 +126,10 @@ impl Follower<Postgres> {
             first.remove();
         }
         let Some(end) = visible else { return Ok(()) };
-        (0..self.tables.len()).try_for_each(|index| self.release_from(index, end))
+        for index in 0..self.tables.len() {
+            self.with_or_without_filter(index, |follower| follower.release_from(index, end))?;
+        }
+        Ok(())
     }
 
     /// Releases the cache keys of one table that no transaction after `end` holds.
@@ -134,23 +143,25 @@ impl Follower<Postgres> {
             self.store.delete_values(table, meanwhile)?;
             fields.push(&every);
         }
-        let mut commands = chunked("HDEL", &table.keys.open, fields.into_iter());
-        commands.extend(changes(&table.keys.filter, due.keys.iter().map(|(key, item)| (item, key))));
-        if table.filter == FilterState::Complete {
-            commands.extend(chunked("BF.MDEL", &table.keys.filter, due.gone.iter()));
+        let (keys, epoch) = (&table.table.keys, table.epoch);
+        let closing = chunked("HDEL", &keys.open, fields.into_iter());
+        let changes = changes(&keys.filter, due.keys.iter().map(|(key, item)| (item, key)));
+        let deletes = chunked("BF.MDEL", &keys.filter, due.gone.iter());
+        let mut write = |commands: &[Cmd]| match commands {
+            [] => Ok(()),
+            // A filter that is missing denies nothing.
+            commands => self.store.transact(keys, epoch, commands).map(drop),
+        };
+        write(&changes)?;
+        if table.filter == FilterState::Complete
+            && let Err(error) = write(&deletes)
+        {
+            // The items stay, as false positives.
+            eprintln!("bloomgate: {}: filling {} again", error.downcast::<Refused>()?, keys.filter);
+            table.filter = FilterState::Worn;
         }
-        // A filter that is missing denies nothing.
-        let written =
-            if commands.is_empty() { Ok(Vec::new()) } else { self.store.transact(&table.keys, table.epoch, &commands) };
-        let is_complete = table.filter == FilterState::Complete;
-        match written {
-            Err(error) if is_complete && (is_worn(&error) || lacks_memory(&error)) => {
-                // The items stay, as false positives. Those of all rows were added when they were announced.
-                eprintln!("bloomgate: {error:#}: filling {} again", table.keys.filter);
-                table.filter = FilterState::Worn;
-            }
-            written => drop(written?),
-        }
+        // The keys stay open until the server has refused no change: a follower that ends before does it all again.
+        write(&closing)?;
         table.journal.release(end);
         Ok(())
     }
@@ -260,7 +271,7 @@ impl Follower<Postgres> {
         let delete = cmd("DEL").arg(&table.keys.filling).to_owned();
         let create = [delete.clone(), reserve(&table.config, &table.keys.filling)];
         match self.store.transact(&table.keys, epoch, &create) {
-            Err(error) if renews && lacks_memory(&error) => {
+            Err(error) if renews && error.is::<Refused>() => {
                 if self.source.refused.replace(Instant::now()).is_none() {
                     eprintln!("bloomgate: {error:#}: deleted rows stay in {} until there is", table.keys.filter);
                 }
@@ -287,11 +298,12 @@ impl Follower<Postgres> {
                 // by a scan, and every cache key is in the journal meanwhile.
                 let every = Entry::without_items(lsn, 0);
                 let finish = [
-                    cmd("RENAME").arg(&table.keys.filling).arg(&table.keys.filter).to_owned(),
                     cmd("HSET").arg(&table.keys.open).arg(EVERY_KEY).arg(every.to_bytes()).to_owned(),
-                    followed.stored(&self.source).store(&table.keys),
+                    cmd("RENAME").arg(&table.keys.filling).arg(&table.keys.filter).to_owned(),
                 ];
                 self.store.transact(&table.keys, epoch, &finish)?;
+                let position = followed.stored(&self.source).store(&table.keys);
+                self.store.transact(&table.keys, epoch, &[position])?;
                 followed.journal.announce(vec![(EVERY_KEY.to_vec(), every)], &Work::default());
                 self.source.announced.entry(lsn).or_insert(0);
                 self.end_fill(index, &table, rows, begin)

@@ -38,7 +38,9 @@ fn broken_without(rule: Rule) -> &'static [(Scenario, &'static str)] {
         Rule::GiveUnless => &[(synchronous, NO_WRONG_ABSENT), (synchronous, NO_OLD_VALUE)],
         Rule::GiveWhile => &[(eventual, NO_LATE_ABSENT)],
         Rule::ApplyWhenVisible => &[(eventual, CONVERGES)],
-        Rule::StoreWithChanges => &[(eventual, NO_LATE_ABSENT), (eventual, CONVERGES)],
+        // In synchronous mode, the next rule keeps the promises, too.
+        Rule::StoreAfterChanges => &[(eventual_refusal, NO_LATE_ABSENT), (eventual_refusal, CONVERGES)],
+        Rule::CloseAfterChanges => &[(synchronous_refusal, NO_WRONG_ABSENT), (synchronous_refusal, CONVERGES)],
         Rule::LastDecides => &[(eventual, NO_LATE_ABSENT), (eventual, CONVERGES)],
         Rule::StoreBeforeConfirm => &[(synchronous, NO_WRONG_ABSENT), (synchronous, NO_OLD_VALUE)],
         Rule::ReleaseWhenVisible => &[(synchronous, NO_WRONG_ABSENT), (synchronous, NO_OLD_VALUE)],
@@ -115,7 +117,7 @@ fn each_rule_of_the_feed_is_needed() {
 /// Steps that no promise depends on. docs/guard-proof.md lists them.
 #[test]
 fn no_promise_of_the_feed_needs_these() {
-    for scenario in [synchronous, synchronous_loss, synchronous_truncate] {
+    for scenario in [synchronous, synchronous_loss, synchronous_truncate, synchronous_refusal] {
         holds("(a) without BF.MCHANGED", World { announces_early: false, ..scenario(Size::Small, None) });
     }
     for scenario in [synchronous_loss, stale_journal, eventual_loss, first_fill] {
@@ -134,7 +136,9 @@ pub const SCENARIOS: &[(&str, Scenario)] = &[
     ("synchronous: the server loses data, and a row is updated", synchronous_loss_of_value),
     ("synchronous: the server loses data, and a delete is in flight", stale_journal),
     ("synchronous: a complete filter is replaced", renewal),
+    ("synchronous: an item is refused", synchronous_refusal),
     ("eventual: restarts, takeovers", eventual),
+    ("eventual: an item is refused", eventual_refusal),
     ("eventual: TRUNCATE", eventual_truncate),
     ("eventual: the server loses data", eventual_loss),
     ("eventual: the first fill", first_fill),
@@ -158,6 +162,7 @@ fn world(mode: Mode, has_row: bool, script: &[Op], without: Option<Rule>) -> Wor
         drops: 0,
         crashes: 0,
         renewals: 0,
+        refusals: 0,
         without,
     }
 }
@@ -205,11 +210,27 @@ pub fn renewal(size: Size, without: Option<Rule>) -> World {
     World { beats: true, renewals: 1, drops: is_large.into(), has_zombies: false, ..base }
 }
 
+/// The filter refuses an item when a transaction is announced or released, and the follower may end before it learns that. Without
+/// [`Rule::CloseAfterChanges`] only (c) calls BF.MCHANGED: otherwise the item is in the filter when it is released.
+pub fn synchronous_refusal(size: Size, without: Option<Rule>) -> World {
+    let is_large = size == Size::Large;
+    let script: &[Op] = if is_large { &[Op::Put, Op::Delete, Op::Put] } else { &[Op::Put] };
+    let base = world(Mode::Synchronous, false, script, without);
+    let announces_early = without != Some(Rule::CloseAfterChanges);
+    World { announces_early, beats: true, refusals: 2, has_zombies: false, ..base }
+}
+
 /// A follower that applies transactions once they are visible, and keeps the heartbeat.
 pub fn eventual(size: Size, without: Option<Rule>) -> World {
     let is_large = size == Size::Large;
     let base = world(Mode::Eventual, true, &[Op::Delete, Op::Put], without);
     World { crashes: is_large.into(), ..base }
+}
+
+pub fn eventual_refusal(size: Size, without: Option<Rule>) -> World {
+    let is_large = size == Size::Large;
+    let script: &[Op] = if is_large { &[Op::Delete, Op::Put] } else { &[Op::Put] };
+    World { refusals: 2, has_zombies: false, ..world(Mode::Eventual, is_large, script, without) }
 }
 
 pub fn eventual_truncate(size: Size, without: Option<Rule>) -> World {

@@ -18,6 +18,15 @@ pub enum Step {
     Apply(Version),
 }
 
+/// A transaction of the server is executed. The follower does nothing else before the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Executed {
+    /// The changes of a group, whose position is stored next. Whether the server has refused the item.
+    Group(Version, bool),
+    /// The changes of the first group when it is released. Its cache keys are closed next.
+    Release(bool),
+}
+
 /// A follower.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Follower {
@@ -33,6 +42,7 @@ pub struct Follower {
     /// Groups that wait for (c), by their last transactions.
     pub groups: Vec<Version>,
     pub step: Step,
+    pub executed: Option<Executed>,
     pub fill: Option<Filling>,
     /// The fill replaces a complete filter.
     pub renews: bool,
@@ -47,6 +57,7 @@ impl Follower {
         self.is_checked
             && self.epoch.is_some()
             && self.step == Step::None
+            && self.executed.is_none()
             && self.fill.is_none()
             && self.groups.is_empty()
     }
@@ -69,12 +80,28 @@ pub enum Move {
     Confirm(Version),
     /// (c) for the first group.
     Release,
+    /// As `Apply`, `Announce` or `Release`, and the server refuses the item.
+    Refuse(Refusable),
+    /// Learns that an item was refused.
+    Learn,
+    /// Stores the position of a group whose changes are executed.
+    Store,
+    /// Releases the cache keys of a group whose changes are executed.
+    Close,
     Fill(Filling),
     /// Begins to replace a complete filter.
     Renew,
     TakeTime,
     ReadLog,
     Beat,
+}
+
+/// A step with items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusable {
+    Apply,
+    Announce(Version),
+    Release,
 }
 
 impl World {
@@ -84,6 +111,23 @@ impl World {
         if let Some(first) = self.starting_move(follower) {
             return add(first);
         }
+        match follower.executed {
+            Some(Executed::Group(_, true) | Executed::Release(true)) => return add(Move::Learn),
+            Some(Executed::Group(..)) => return add(Move::Store),
+            Some(Executed::Release(_)) => return add(Move::Close),
+            None => {}
+        }
+        let mut add = |a_move| {
+            add(a_move);
+            if state.refusals > 0 && state.store.has_filter() {
+                match a_move {
+                    Move::Apply => add(Move::Refuse(Refusable::Apply)),
+                    Move::Announce(to) => add(Move::Refuse(Refusable::Announce(to))),
+                    Move::Release => add(Move::Refuse(Refusable::Release)),
+                    _ => {}
+                }
+            }
+        };
         let database = &state.database;
         let received = follower.received.unwrap_or(database.logged);
         if let Some(step) = follower.fill.filter(|_| self.may_fill(state, follower)) {
@@ -150,7 +194,18 @@ impl World {
 
     /// Takes a step. Returns whether the follower goes on.
     fn take_step(&self, state: &mut State, follower: &mut Follower, a_move: Move) -> bool {
-        let is_guarded = matches!(a_move, Move::Apply | Move::Announce(_) | Move::Release | Move::Beat);
+        let writes = matches!(
+            a_move,
+            Move::Apply
+                | Move::Announce(_)
+                | Move::Release
+                | Move::Refuse(_)
+                | Move::Learn
+                | Move::Store
+                | Move::Close
+                | Move::Beat
+        );
+        let is_guarded = writes && (a_move != Move::Learn || self.is_synchronous());
         if is_guarded && !self.may_write(state, follower) {
             return false;
         }
@@ -166,10 +221,21 @@ impl World {
                 let is_released = self.is_synchronous() && follower.groups.first() != Some(&to);
                 follower.step = if is_released { Step::None } else { Step::Apply(to) };
             }
-            Move::Apply => self.apply(state, follower),
-            Move::Announce(to) => self.announce(state, follower, to),
+            Move::Apply => self.apply(state, follower, false),
+            Move::Announce(to) => self.announce(state, follower, to, false),
             Move::Confirm(to) => state.database.confirmed = Some(to),
-            Move::Release => self.release(state, follower),
+            Move::Release => self.release(state, follower, false),
+            Move::Refuse(step) => {
+                state.refusals -= 1;
+                match step {
+                    Refusable::Apply => self.apply(state, follower, true),
+                    Refusable::Announce(to) => self.announce(state, follower, to, true),
+                    Refusable::Release => self.release(state, follower, true),
+                }
+            }
+            Move::Learn => self.learn(state, follower),
+            Move::Store => self.store(state, follower),
+            Move::Close => self.close(state, follower),
             Move::Fill(step) => return self.fill(state, follower, step),
             Move::Renew => {
                 state.renewals -= 1;
@@ -191,12 +257,6 @@ impl World {
         let truncates = (follower.done + 1..=to).any(|version| self.op(version) == Op::Truncate);
         if !truncates || self.lacks(Rule::ClearFirst) {
             follower.step = if truncates { Step::Scan(to) } else { Step::Apply(to) };
-            if self.lacks(Rule::StoreWithChanges) {
-                if !self.may_write(state, follower) {
-                    return false;
-                }
-                state.store.position = Some(to);
-            }
             return true;
         }
         if !self.may_write(state, follower) {
@@ -211,8 +271,8 @@ impl World {
         true
     }
 
-    /// Eventual mode: one transaction with the changes of a group, and the position.
-    fn apply(&self, state: &mut State, follower: &mut Follower) {
+    /// Eventual mode: one transaction with the changes of a group.
+    fn apply(&self, state: &mut State, follower: &mut Follower, is_refused: bool) {
         let Step::Apply(to) = std::mem::take(&mut follower.step) else { panic!("there is no group") };
         let mut group: Vec<_> = (follower.done + 1..=to).map(|version| self.op(version)).collect();
         group.retain(|op| *op != Op::Other);
@@ -222,31 +282,70 @@ impl World {
         }
         let changes = &group[from..];
         if !changes.is_empty() {
-            state.store.server.changed(Name::Rows, 0);
+            World::changed_in(state, Name::Rows, is_refused);
         }
         let deletes = changes.last() == Some(&Op::Delete);
         if deletes || (self.lacks(Rule::LastDecides) && changes.contains(&Op::Delete)) {
             state.store.server.delete();
         }
-        state.store.position = Some(to);
-        if changes.is_empty() || state.store.has_filter() {
-            follower.done = to;
+        if self.lacks(Rule::StoreAfterChanges) {
+            state.store.position = Some(to);
+        }
+        if is_refused || changes.is_empty() || state.store.has_filter() {
+            follower.executed = Some(Executed::Group(to, is_refused));
         } else {
             follower.fill = Some(Filling::Begin);
         }
     }
 
+    /// BF.MCHANGED. A filter that refuses an item does not keep the other effects back.
+    fn changed_in(state: &mut State, name: Name, is_refused: bool) {
+        state.store.server.changed_value(0);
+        if !is_refused {
+            state.store.server.add(name);
+        }
+    }
+
     /// BF.MCHANGED, also for the filter that is being filled.
-    fn changed(&self, state: &mut State, follower: &Follower) {
+    fn changed(&self, state: &mut State, follower: &Follower, is_refused: bool) {
         let is_filling = follower.fill.is_some_and(|step| step != Filling::Begin);
         if is_filling && !self.lacks(Rule::AnnounceToBoth) {
-            state.store.server.changed(Name::Filling, 0);
+            World::changed_in(state, Name::Filling, false);
         }
-        state.store.server.changed(Name::Rows, 0);
+        World::changed_in(state, Name::Rows, is_refused);
+    }
+
+    /// A reply says that a filter has refused an item. It is filled again: in eventual mode before the group is stored, in synchronous mode
+    /// it is deleted, and the step is repeated without it.
+    fn learn(&self, state: &mut State, follower: &mut Follower) {
+        let executed = follower.executed.take();
+        if !self.is_synchronous() {
+            follower.fill = Some(Filling::Begin);
+            return;
+        }
+        state.store.lose();
+        state.store.beat = None;
+        (follower.fill, follower.renews) = (follower.fill.filter(|_| !follower.renews), false);
+        self.changed(state, follower, false);
+        follower.executed = executed.map(|executed| match executed {
+            Executed::Group(to, _) => Executed::Group(to, false),
+            Executed::Release(_) => Executed::Release(false),
+        });
+    }
+
+    /// Stores the position of a group.
+    fn store(&self, state: &mut State, follower: &mut Follower) {
+        let Some(Executed::Group(to, _)) = follower.executed.take() else { panic!("there is no group") };
+        state.store.position = state.store.position.max(Some(to));
+        follower.done = to;
+        if self.is_synchronous() {
+            follower.groups.push(to);
+            self.fill_if_missing(state, follower);
+        }
     }
 
     /// (a)
-    fn announce(&self, state: &mut State, follower: &mut Follower, to: Version) {
+    fn announce(&self, state: &mut State, follower: &mut Follower, to: Version, is_refused: bool) {
         for version in follower.done + 1..=to {
             let op = self.op(version);
             if op == Op::Other {
@@ -268,14 +367,14 @@ impl World {
             } else {
                 state.store.open = Some(Open { version, deletes: op == Op::Delete });
                 if self.announces_early {
-                    self.changed(state, follower);
+                    self.changed(state, follower, is_refused);
                 }
             }
         }
-        state.store.position = state.store.position.max(Some(to));
-        follower.done = to;
-        follower.groups.push(to);
-        self.fill_if_missing(state, follower);
+        if self.lacks(Rule::StoreAfterChanges) {
+            state.store.position = state.store.position.max(Some(to));
+        }
+        follower.executed = Some(Executed::Group(to, is_refused));
     }
 
     fn fill_if_missing(&self, state: &State, follower: &mut Follower) {
@@ -285,7 +384,7 @@ impl World {
     }
 
     /// (c). The cached values are deleted before a TRUNCATE is released.
-    fn release(&self, state: &mut State, follower: &mut Follower) {
+    fn release(&self, state: &mut State, follower: &mut Follower, is_refused: bool) {
         let group = follower.groups[0];
         let is_done = |version: &Version| *version <= group;
         let truncates = state.store.all_open.is_some_and(|version| is_done(&version));
@@ -294,20 +393,32 @@ impl World {
             follower.step = Step::Scan(group);
             return;
         }
-        state.store.all_open.take_if(|version| is_done(version));
-        let keeps_later = !self.lacks(Rule::KeepLater);
-        let released = state.store.open.take_if(|open| !keeps_later || is_done(&open.version));
-        if let Some(open) = released {
+        if let Some(open) = state.store.open.filter(|open| self.closes(*open, group)) {
             if !self.lacks(Rule::Announce) {
-                self.changed(state, follower);
+                self.changed(state, follower, is_refused);
             }
             if open.deletes {
                 state.store.server.delete();
             }
-            self.fill_if_missing(state, follower);
         }
-        follower.groups.remove(0);
-        if truncates && !is_scanned {
+        if self.lacks(Rule::CloseAfterChanges) {
+            state.store.open.take_if(|open| self.closes(*open, group));
+        }
+        follower.executed = Some(Executed::Release(is_refused));
+    }
+
+    fn closes(&self, open: Open, group: Version) -> bool {
+        open.version <= group || self.lacks(Rule::KeepLater)
+    }
+
+    /// The end of (c).
+    fn close(&self, state: &mut State, follower: &mut Follower) {
+        follower.executed = None;
+        let group = follower.groups.remove(0);
+        let truncates = state.store.all_open.take_if(|version| *version <= group).is_some();
+        state.store.open.take_if(|open| self.closes(*open, group));
+        self.fill_if_missing(state, follower);
+        if truncates && self.lacks(Rule::HoldUntilScanned) {
             follower.step = Step::Scan(group);
         }
     }

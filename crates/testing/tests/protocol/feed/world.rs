@@ -143,6 +143,7 @@ pub struct State {
     pub drops: u8,
     pub crashes: u8,
     pub renewals: u8,
+    pub refusals: u8,
     pub broken: Option<Broken>,
 }
 
@@ -194,6 +195,8 @@ pub struct World {
     pub crashes: u8,
     /// How often a complete filter is replaced in synchronous mode, because it has no room for more deleted items.
     pub renewals: u8,
+    /// How often the filter refuses an item, because it cannot grow. The other commands of the transaction take effect.
+    pub refusals: u8,
     pub without: Option<Rule>,
 }
 
@@ -326,6 +329,7 @@ impl Model for World {
             drops: self.drops,
             crashes: self.crashes,
             renewals: self.renewals,
+            refusals: self.refusals,
             broken: None,
         }]
     }
@@ -400,8 +404,6 @@ rules! {
     // Eventual mode.
     /// A transaction is applied once it is visible.
     ApplyWhenVisible,
-    /// The position is stored in the transaction that applies the changes.
-    StoreWithChanges,
     /// The last operation on an item within a group decides whether the item is deleted from the filter.
     LastDecides,
 
@@ -416,8 +418,12 @@ rules! {
     Announce,
     /// A follower that starts releases what the journal holds.
     ReadJournal,
+    /// (c) removes a cache key from the journal once the server has refused no change.
+    CloseAfterChanges,
 
     // Both modes: restarts.
+    /// The position is stored once the server has refused no change.
+    StoreAfterChanges,
     /// Transactions at or below the stored position are skipped.
     SkipStored,
     /// Each write checks the epoch.
