@@ -308,12 +308,6 @@ impl Table {
         Ok(())
     }
 
-    /// Whether the filter can delete items.
-    pub fn can_delete(&self) -> bool {
-        let words: Vec<_> = self.create.split_ascii_whitespace().map(str::to_ascii_lowercase).collect();
-        words.windows(2).any(|pair| pair == ["hash", "siphash"])
-    }
-
     /// Returns the hash tag of the table's keys.
     pub fn tag(&self) -> &str {
         tag(&self.filter).unwrap_or(&self.filter)
@@ -390,7 +384,6 @@ max-lag = "1s"
             (keys.feed.as_str(), keys.filling.as_str(), table.tag()),
             ("{users}:feed", "{users}:filling", "users")
         );
-        assert!(table.can_delete());
         let keys = Keys::of("users");
         assert_eq!((keys.filter.as_str(), keys.feed.as_str()), ("users", "{users}:feed"));
     }

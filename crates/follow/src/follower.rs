@@ -169,6 +169,8 @@ pub struct Followed {
     pub(super) mark: Mark,
     pub(super) journal: Journal,
     pub(super) filter: FilterState,
+    /// Whether the items of deleted rows leave the filter.
+    pub(super) deletes: bool,
     pub(super) altered: Option<Altered>,
 }
 
@@ -318,7 +320,8 @@ impl<S: Source> Follower<S> {
         let follow = |table: Table| {
             let epoch = store.begin_epoch(&table.keys)?;
             let (position, mark, journal) = (Lsn(0), Mark::default(), Journal::default());
-            Ok(Followed { table, epoch, position, mark, journal, filter: FilterState::Complete, altered: None })
+            let (filter, deletes) = (FilterState::Complete, false);
+            Ok(Followed { table, epoch, position, mark, journal, filter, deletes, altered: None })
         };
         let tables = tables.into_iter().map(follow).collect::<Result<Vec<_>>>()?;
         let lag = tables.iter().map(|table| table.config.max_lag).min().unwrap_or(WAIT);
@@ -405,6 +408,7 @@ impl<S: Source> Follower<S> {
             (Some(stored), Ok(place)) => {
                 eprintln!("bloomgate: {} continues at {}", table.config.name, stored.shown());
                 report_inexact(table);
+                table.deletes = table.has_unique_items && self.store.can_delete(&table.keys.filter)?;
                 (table.position, table.mark) = (place, stored.last);
                 None
             }
@@ -437,10 +441,11 @@ impl<S: Source> Follower<S> {
     /// Returns the number of rows.
     fn fill(&mut self, index: usize, lsn: Lsn) -> Result<u64> {
         let Self { source, store, pulse, tables, .. } = self;
-        let followed = tables.get(index).context("a table")?;
-        let (table, epoch) = (&followed.table, followed.epoch);
+        let followed = tables.get_mut(index).context("a table")?;
         let position = followed.stored_at(source, lsn, followed.mark);
-        begin_fill(store, table, epoch)?;
+        begin_fill(store, &followed.table, followed.epoch)?;
+        followed.deletes = followed.has_unique_items && store.can_delete(&followed.keys.filling)?;
+        let (table, epoch) = (&followed.table, followed.epoch);
         let rows = source.copy(table, &mut |items| {
             add(store, &table.keys.filling, items)?;
             pulse.ensure_running()?;
@@ -541,7 +546,7 @@ fn report_inexact(table: &Table) {
     }
 }
 
-pub fn report_fill(table: &Table, rows: u64, begin: Instant) {
+pub fn report_fill(table: &Followed, rows: u64, begin: Instant) {
     eprintln!(
         "bloomgate: {} has {} ({:.1} s)",
         table.config.filter,
@@ -552,11 +557,7 @@ pub fn report_fill(table: &Table, rows: u64, begin: Instant) {
         eprintln!(
             "bloomgate: items of deleted rows stay in {}: {}",
             table.config.filter,
-            if table.config.can_delete() {
-                "other rows might have the same item"
-            } else {
-                "only HASH siphash can delete"
-            }
+            if table.has_unique_items { "only HASH siphash can delete" } else { "other rows might have the same item" }
         );
     }
     report_inexact(table);

@@ -1,6 +1,7 @@
 //! The follower's writes to the Redis or Valkey server. Each is a transaction that only the follower with the current epoch can
 //! execute, so that one that was replaced and did not notice changes nothing.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -148,6 +149,22 @@ impl Store {
         let epoch = new_epoch()?;
         self.server.ask(cmd("SET").arg(&keys.epoch).arg(epoch), &keys.epoch)?;
         Ok(epoch)
+    }
+
+    /// Whether a filter can delete items. Its words do not tell: the server has a default for the hash, and may have loaded the filter.
+    pub fn can_delete(&mut self, key: &str) -> Result<bool> {
+        let mut stats = Pipeline::new();
+        stats.cmd("BF.STATS").arg(key);
+        let stats = self.server.replies(&mut stats, key)?.pop().context(NO_REPLY)?;
+        if matches!(&stats, Value::ServerError(error) if error.code() == "NOPERM") {
+            eprintln!(
+                "bloomgate: the follower needs the permission +bf.stats to find out whether {key} can delete items"
+            );
+            return Ok(false);
+        }
+        let stats: BTreeMap<String, Value> = from_redis_value(self.server.checked(stats, key)?)?;
+        let hash: Option<String> = stats.get("Hash").cloned().map(from_redis_value).transpose()?;
+        Ok(hash.as_deref() == Some("siphash"))
     }
 
     /// Returns the stored position, and whether the filter exists.

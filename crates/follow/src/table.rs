@@ -31,8 +31,8 @@ pub struct Table {
     pub is_weak: bool,
     /// The columns of the templates whose equal values may have different texts, with their types.
     pub inexact: Vec<String>,
-    /// Whether the items of deleted rows may leave the filter: no other row can have the same item.
-    pub deletes: bool,
+    /// Whether no two rows can have the same item.
+    pub has_unique_items: bool,
 }
 
 /// What is known of a column, beside what its values look like.
@@ -75,7 +75,7 @@ impl Table {
         let used: BTreeSet<_> = cache_keys.iter().chain([&item]).flat_map(Template::columns).collect();
         let describe = |index: usize| Some(format!("{} ({})", columns.get(index)?.name, facts.get(index)?.type_name));
         let inexact = used.into_iter().filter(|index| !is_exact(*index)).filter_map(describe).collect();
-        let deletes = config.can_delete() && is_key && item.columns().all(is_exact) && item.is_injective();
+        let has_unique_items = is_key && item.columns().all(is_exact) && item.is_injective();
         let (config, keys) = (config.clone(), config.keys());
         Ok(Self {
             config,
@@ -89,7 +89,7 @@ impl Table {
             cache_keys,
             is_weak: false,
             inexact,
-            deletes,
+            has_unique_items,
         })
     }
 

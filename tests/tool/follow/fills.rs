@@ -248,6 +248,33 @@ fn deleted_rows_leave_the_filter_once_there_is_memory_again() {
 }
 
 #[test]
+fn deleted_rows_leave_a_filter_whose_hash_is_the_default_of_the_server() {
+    let table = USERS_TABLE.replace(" HASH siphash", "");
+    on_every_server(|program| {
+        for (mode, hash) in MODES.map(|mode| (mode, "siphash")).into_iter().chain([("eventual", "murmur3")]) {
+            let world = World::with_mode(mode, program, USERS, &table);
+            let (mut client, mut session) = (world.server.connect(), world.session());
+            client.run(&format!("CONFIG SET bf.hash {hash}"));
+            // The second follower continues with the filter.
+            for id in [1, 2] {
+                world.demand("");
+                let mut follower = world.following();
+                session.batch_execute(&format!("INSERT INTO users VALUES ({id}, 1)")).unwrap();
+                soon(|| has(&mut client, id));
+                session.batch_execute(&format!("DELETE FROM users; INSERT INTO users VALUES ({id} + 10, 1)")).unwrap();
+                soon(|| has(&mut client, id + 10) && open_keys(&mut client) == 0);
+                if hash == "siphash" {
+                    soon(|| !has(&mut client, id));
+                } else {
+                    assert!(has(&mut client, id));
+                }
+                follower.end();
+            }
+        }
+    });
+}
+
+#[test]
 fn a_filter_that_was_deleted_is_filled_again_before_a_row_changes() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
         world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();

@@ -114,6 +114,8 @@ struct Follower<'a> {
 struct Followed {
     table: Table,
     epoch: u64,
+    /// Whether the items of deleted rows leave the filter.
+    deletes: bool,
     /// The place of the last entry that is applied: that in a stream, or the digest of a change.
     place: String,
     /// The change that standard input must repeat before there is a heartbeat. Until then, changes may be missing.
@@ -267,7 +269,7 @@ impl<'a> Follower<'a> {
                 });
             }
         }
-        let work = Work::of(steps.iter().map(|step| (&UNNAMED, step)), followed.table.deletes);
+        let work = Work::of(steps.iter().map(|step| (&UNNAMED, step)), followed.deletes);
         let is_altered = work.is_altered;
         let no_heartbeat = (followed.is_behind || is_altered).then(|| cmd("DEL").arg(&keys.feed).to_owned());
         let changes = work.changes(&keys.filter);
@@ -325,7 +327,7 @@ impl Followed {
         for command in chunked("BF.MDEL", &self.table.keys.filter, work.gone()) {
             match store.transact(&self.table.keys, self.epoch, &[command]) {
                 Err(error) if error.is::<Refused>() => {
-                    self.table.deletes = false;
+                    self.deletes = false;
                     let filter = &self.table.keys.filter;
                     eprintln!("bloomgate: {error:#}: items of deleted rows stay in {filter} until it is filled again");
                     break;
@@ -345,10 +347,16 @@ fn missing(keys: &Keys) -> String {
 fn resume(store: &mut Store, table: &Table, input: &Input) -> Result<Followed> {
     let (config, keys) = (&table.config, &table.keys);
     let epoch = store.begin_epoch(keys)?;
-    let (table, place, awaited) = (table.clone(), NOWHERE.to_owned(), None);
-    let mut followed = Followed { table, epoch, place, awaited, newest_ms: 0, is_behind: false, reached_ms: None };
     let (stored, exists) = store.state(keys)?;
     ensure!(exists, missing(keys));
+    let deletes = store.can_delete(&keys.filter)?;
+    if !deletes {
+        eprintln!("bloomgate: items of deleted rows stay in {}: only HASH siphash can delete", keys.filter);
+    }
+    let (table, place, awaited) = (table.clone(), NOWHERE.to_owned(), None);
+    let deletes = deletes && table.has_unique_items;
+    let mut followed =
+        Followed { table, epoch, deletes, place, awaited, newest_ms: 0, is_behind: false, reached_ms: None };
     let is_known = stored.is_some();
     let Some(stored) = stored.filter(|stored| stored.place != NOWHERE) else {
         // A follower of standard input that was killed, or whose server has lost data, may have missed lines.

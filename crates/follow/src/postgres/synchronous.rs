@@ -281,14 +281,16 @@ impl Follower<Postgres> {
         };
         self.source.refused = None;
         let during = if renews { FilterState::Renewing } else { FilterState::Filling };
-        self.table(index)?.filter = during;
+        let followed = self.tables.get_mut(index).context("a table")?;
+        followed.filter = during;
+        followed.deletes = table.has_unique_items && self.store.can_delete(&table.keys.filling)?;
         self.metrics.enter(State::Filling);
         match self.copy_rows(index, &table, during) {
             Ok(rows) if renews => {
                 // Whoever asked the old filter was told the truth, and no cached value is older than an announcement.
                 let rename = cmd("RENAME").arg(&table.keys.filling).arg(&table.keys.filter).to_owned();
                 self.store.transact(&table.keys, epoch, &[rename])?;
-                self.end_fill(index, &table, rows, begin)
+                self.end_fill(index, rows, begin)
             }
             Ok(rows) => {
                 // The table may have been altered meanwhile.
@@ -306,7 +308,7 @@ impl Follower<Postgres> {
                 self.store.transact(&table.keys, epoch, &[position])?;
                 followed.journal.announce(vec![(EVERY_KEY.to_vec(), every)], &Work::default());
                 self.source.announced.entry(lsn).or_insert(0);
-                self.end_fill(index, &table, rows, begin)
+                self.end_fill(index, rows, begin)
             }
             Err(error) if error.is::<Stopped>() || is_locked(&error) => {
                 self.store.transact(&table.keys, epoch, &[delete])?;
@@ -317,8 +319,8 @@ impl Follower<Postgres> {
         }
     }
 
-    fn end_fill(&mut self, index: usize, table: &Table, rows: u64, begin: Instant) -> Result<()> {
-        report_fill(table, rows, begin);
+    fn end_fill(&mut self, index: usize, rows: u64, begin: Instant) -> Result<()> {
+        report_fill(self.table(index)?, rows, begin);
         self.metrics.count_fill();
         self.metrics.enter(State::Following);
         self.table(index)?.filter = FilterState::Complete;
