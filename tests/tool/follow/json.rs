@@ -299,6 +299,41 @@ fn each_event_of_a_stream_has_its_effect() {
 }
 
 #[test]
+fn a_table_with_two_filters_changes_both() {
+    with_formats(true, |world, client| {
+        world.load("9\n");
+        client.run("BF.RESERVE {others} 0.000001 100000 HASH siphash");
+        world.configure(&format!("{TABLE}{}", TABLE.replace("{users}", "{others}").replace("\"{id}\"", "\"u{id}\"")));
+        let (mut follower, _) = world.follow();
+        let both = |client: &mut Connection, id: u64| {
+            [has(client, id), client.run(&format!("BF.EXISTS {{others}} u{id}")) == integer(1)]
+        };
+        for (operation, expected) in [("insert", [true; 2]), ("delete", [false; 2])] {
+            client.run("SET {users}:1 x");
+            client.run("SET {others}:1 x");
+            world.add(client, &change(world.format, operation, 1, now_seconds()));
+            soon(|| both(client, 1) == expected && client.run("EXISTS {users}:1 {others}:1") == integer(0));
+        }
+        follower.end();
+    });
+}
+
+#[test]
+fn a_filter_that_cannot_delete_keeps_deleted_rows() {
+    with_formats(true, |world, client| {
+        client.run("BF.RESERVE {users} 0.000001 100000");
+        let (mut follower, _) = world.follow();
+        follower.says("items of deleted rows stay in {users}: only HASH siphash can delete");
+        for operation in ["insert", "delete"] {
+            world.add(client, &change(world.format, operation, 1, now_seconds()));
+        }
+        wait_for_stream(client);
+        assert!(has(client, 1));
+        follower.end();
+    });
+}
+
+#[test]
 fn each_line_has_its_effect() {
     with_formats(false, |world, client| {
         world.load("9\n");

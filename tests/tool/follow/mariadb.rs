@@ -119,6 +119,27 @@ fn refused_items_are_not_skipped_if_the_reply_is_lost() {
 }
 
 #[test]
+fn a_table_with_two_filters_changes_both() {
+    let versions = USERS_TABLE
+        .replace("\"users\"", "\"shop.users\"")
+        .replace("{id}", "{version}")
+        .replace("{users}", "{versions}");
+    followed(&[], &format!("{USERS_TABLE}{versions}"), |_, _, client, session| {
+        let has_version =
+            |client: &mut Connection, version: &str| client.call(&["BF.EXISTS", "{versions}", version]) == integer(1);
+        session.run("INSERT INTO users VALUES (1, 71), (2, 72)");
+        soon(|| has(client, 1) && has(client, 2) && has_version(client, "71") && has_version(client, "72"));
+        client.call(&["SET", "{users}:1", "x"]);
+        client.call(&["SET", "{versions}:71", "x"]);
+        session.run("UPDATE users SET version = 73 WHERE id = 1; DELETE FROM users WHERE id = 2");
+        soon(|| has_version(client, "73") && !has(client, 2));
+        soon(|| client.call(&["EXISTS", "{users}:1", "{versions}:71"]) == integer(0));
+        session.run("TRUNCATE users; INSERT INTO users VALUES (3, 74)");
+        soon(|| has(client, 3) && has_version(client, "74") && !has(client, 1) && !has_version(client, "73"));
+    });
+}
+
+#[test]
 fn every_statement_reaches_readers() {
     const STATEMENTS: [&str; 19] = [
         "INSERT INTO users VALUES (3, 1), (4, 1), (5, 1)",

@@ -1,6 +1,6 @@
 //! Tables at the edges: keys that do not identify a row, names in quotes, rows that the follower may not see.
 
-use testing::{integer, nil, on_every_server};
+use testing::{Connection, integer, nil, on_every_server};
 
 use crate::follow::synchronous::{FOLLOWER, WITH_GHOST, answer, cache, open_keys};
 use crate::follow::{MODES, USERS, USERS_TABLE, World, beats, followed, has, in_both_modes, soon};
@@ -283,6 +283,31 @@ fn columns_whose_equal_values_have_several_texts_are_named() {
             "equal values of public.users can have different texts in name (text COLLATE ci), code (character(4)), sum (numeric): a reader",
         );
         follower.end();
+    });
+}
+
+#[test]
+fn a_table_with_two_filters_changes_both() {
+    const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL, mail text);
+        ALTER TABLE users REPLICA IDENTITY FULL;
+        CREATE PUBLICATION bloomgate FOR TABLE users";
+    // The same table under another name.
+    let mails = USERS_TABLE
+        .replace("public.users", "users")
+        .replace("{users}:{id}", "{mails}:mail:{mail}")
+        .replace("{id}", "{mail}")
+        .replace("{users}", "{mails}");
+    followed(&MODES, SCHEMA, &format!("{USERS_TABLE}{mails}"), |_, _, client, session| {
+        let has_mail = |client: &mut Connection, mail: &str| client.call(&["BF.EXISTS", "{mails}", mail]) == integer(1);
+        session.batch_execute("INSERT INTO users VALUES (1, 1, 'a'), (2, 1, 'b')").unwrap();
+        soon(|| has(client, 1) && has(client, 2) && has_mail(client, "a") && has_mail(client, "b"));
+        client.call(&["SET", "{users}:1", "x"]);
+        client.call(&["SET", "{mails}:mail:a", "x"]);
+        session.batch_execute("UPDATE users SET mail = 'c' WHERE id = 1; DELETE FROM users WHERE id = 2").unwrap();
+        soon(|| has_mail(client, "c") && !has(client, 2));
+        soon(|| client.call(&["EXISTS", "{users}:1", "{mails}:mail:a"]) == integer(0));
+        session.batch_execute("TRUNCATE users; INSERT INTO users VALUES (3, 1, 'd')").unwrap();
+        soon(|| has(client, 3) && has_mail(client, "d") && !has(client, 1) && !has_mail(client, "c"));
     });
 }
 

@@ -106,29 +106,30 @@ fn debezium(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Resul
     if !is_snapshot {
         event.time_ms = Some(number(source, "ts_ms")?);
     }
-    let Some((index, table)) = find(tables, debezium_name(source, "")?) else { return Ok(event) };
-    let row = |name: &str| match object.get(name) {
-        Some(Value::Object(row)) => {
-            fields(table, |column| row.get(column), |column| by_schema(schema, column)).map(Some)
-        }
-        None | Some(Value::Null) => Ok(None),
-        Some(_) => bail!("its `{name}` is no object"),
-    };
-    let missing = |name: &str| format!("`{operation}` of {} has no `{name}`", table.name);
-    let happened = match operation {
-        "c" | "r" => Happened::Row { old: None, new: Some(row("after")?.with_context(|| missing("after"))?) },
-        "u" => {
-            let old = row("before")?;
-            if old.is_none() {
-                check_keys(table)?;
+    for (index, table) in named(tables, &debezium_name(source, "")?) {
+        let row = |name: &str| match object.get(name) {
+            Some(Value::Object(row)) => {
+                fields(table, |column| row.get(column), |column| by_schema(schema, column)).map(Some)
             }
-            Happened::Row { old, new: Some(row("after")?.with_context(|| missing("after"))?) }
-        }
-        "d" => Happened::Row { old: Some(row("before")?.with_context(|| missing("before"))?), new: None },
-        "t" => Happened::Truncated,
-        other => bail!("its `op` is `{other}`"),
-    };
-    event.changes.push((index, happened));
+            None | Some(Value::Null) => Ok(None),
+            Some(_) => bail!("its `{name}` is no object"),
+        };
+        let missing = |name: &str| format!("`{operation}` of {} has no `{name}`", table.name);
+        let happened = match operation {
+            "c" | "r" => Happened::Row { old: None, new: Some(row("after")?.with_context(|| missing("after"))?) },
+            "u" => {
+                let old = row("before")?;
+                if old.is_none() {
+                    check_keys(table)?;
+                }
+                Happened::Row { old, new: Some(row("after")?.with_context(|| missing("after"))?) }
+            }
+            "d" => Happened::Row { old: Some(row("before")?.with_context(|| missing("before"))?), new: None },
+            "t" => Happened::Truncated,
+            other => bail!("its `op` is `{other}`"),
+        };
+        event.changes.push((index, happened));
+    }
     Ok(event)
 }
 
@@ -145,21 +146,22 @@ fn flattened(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Resu
             object.get("__source_ts_ms").context("it has no `__source_ts_ms`: add source.ts_ms to add.fields")?;
         event.time_ms = Some(time.as_u64().context("its `__source_ts_ms` is no number")?);
     }
-    let Some((index, table)) = find(tables, debezium_name(object, "__")?) else { return Ok(event) };
-    check_keys(table)?;
-    let row = || fields(table, |column| object.get(column), |column| by_schema(schema, column)).map(Some);
-    let is_deleted = match object.get("__deleted") {
-        Some(Value::Bool(is_deleted)) => *is_deleted,
-        Some(Value::String(text)) => text == "true",
-        _ => bail!("it has no `__deleted`: set delete.tombstone.handling.mode=rewrite"),
-    };
-    let happened = match (operation, is_deleted) {
-        ("c" | "u" | "r", false) => Happened::Row { old: None, new: row()? },
-        ("d", true) => Happened::Row { old: row()?, new: None },
-        ("t", _) => Happened::Truncated,
-        (other, _) => bail!("its `__op` is `{other}`"),
-    };
-    event.changes.push((index, happened));
+    for (index, table) in named(tables, &debezium_name(object, "__")?) {
+        check_keys(table)?;
+        let row = || fields(table, |column| object.get(column), |column| by_schema(schema, column)).map(Some);
+        let is_deleted = match object.get("__deleted") {
+            Some(Value::Bool(is_deleted)) => *is_deleted,
+            Some(Value::String(text)) => text == "true",
+            _ => bail!("it has no `__deleted`: set delete.tombstone.handling.mode=rewrite"),
+        };
+        let happened = match (operation, is_deleted) {
+            ("c" | "u" | "r", false) => Happened::Row { old: None, new: row()? },
+            ("d", true) => Happened::Row { old: row()?, new: None },
+            ("t", _) => Happened::Truncated,
+            (other, _) => bail!("its `__op` is `{other}`"),
+        };
+        event.changes.push((index, happened));
+    }
     Ok(event)
 }
 
@@ -216,7 +218,6 @@ fn canal(object: &Object, tables: &[Wanted]) -> Result<Event> {
     let Some(rows) = object.get("data").and_then(Value::as_array) else {
         bail!("{kind} of {name} has no `data`: the binlog must have rows, binlog_format=ROW")
     };
-    let Some((index, table)) = find(tables, name) else { return Ok(event) };
     let by_type = |column: &str| {
         let text = object.get("mysqlType")?.get(column)?.as_str()?.to_ascii_lowercase();
         // An ENUM or SET is its number.
@@ -225,7 +226,8 @@ fn canal(object: &Object, tables: &[Wanted]) -> Result<Event> {
         (is_other || text.contains("binary")).then_some(text)
     };
     let before = object.get("old").and_then(Value::as_array);
-    for (at, row) in rows.iter().enumerate() {
+    let named = named(tables, &name).flat_map(|table| rows.iter().enumerate().map(move |row| (table, row)));
+    for ((index, table), (at, row)) in named {
         let row = row.as_object().context("its `data` has a row that is no object")?;
         let fields = |old: Option<&Object>| {
             let value = |column: &str| old.and_then(|old| old.get(column)).or_else(|| row.get(column));
@@ -266,21 +268,22 @@ fn maxwell(object: &Object, tables: &[Wanted]) -> Result<Event> {
         other => bail!("its `type` is `{other}`"),
     }
     let name = format!("{}.{}", string(object, "database")?, string(object, "table")?);
-    let Some((index, table)) = find(tables, name) else { return Ok(event) };
-    let row = object.get("data").and_then(Value::as_object).context("it has no `data`")?;
-    let fields = |old: Option<&Object>| {
-        let value = |column: &str| old.and_then(|old| old.get(column)).or_else(|| row.get(column));
-        fields(table, value, |_| None).map(Some)
-    };
-    let happened = match kind {
-        "update" => {
-            let old = object.get("old").and_then(Value::as_object).context("its update has no `old`")?;
-            Happened::Row { old: fields(Some(old))?, new: fields(None)? }
-        }
-        "delete" => Happened::Row { old: fields(None)?, new: None },
-        _ => Happened::Row { old: None, new: fields(None)? },
-    };
-    event.changes.push((index, happened));
+    for (index, table) in named(tables, &name) {
+        let row = object.get("data").and_then(Value::as_object).context("it has no `data`")?;
+        let fields = |old: Option<&Object>| {
+            let value = |column: &str| old.and_then(|old| old.get(column)).or_else(|| row.get(column));
+            fields(table, value, |_| None).map(Some)
+        };
+        let happened = match kind {
+            "update" => {
+                let old = object.get("old").and_then(Value::as_object).context("its update has no `old`")?;
+                Happened::Row { old: fields(Some(old))?, new: fields(None)? }
+            }
+            "delete" => Happened::Row { old: fields(None)?, new: None },
+            _ => Happened::Row { old: None, new: fields(None)? },
+        };
+        event.changes.push((index, happened));
+    }
     Ok(event)
 }
 
@@ -423,8 +426,9 @@ fn without_comments(sql: &str) -> String {
 
 // Parts of objects.
 
-fn find(tables: &[Wanted], name: String) -> Option<(usize, &Wanted)> {
-    tables.iter().enumerate().find(|(_, table)| table.name == name)
+/// Returns the followed tables of a name: one for each of its filters.
+fn named<'t>(tables: &'t [Wanted], name: &str) -> impl Iterator<Item = (usize, &'t Wanted)> {
+    tables.iter().enumerate().filter(move |(_, table)| table.name == name)
 }
 
 fn string<'v>(object: &'v Object, name: &str) -> Result<&'v str> {

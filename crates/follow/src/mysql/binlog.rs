@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::io::Read;
 
-use anyhow::{Context, Error, Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use flate2::read::ZlibDecoder;
 use mysql_async::binlog::events::{Event, GtidEvent};
 
@@ -73,8 +73,8 @@ pub struct Reader {
     pub tables: Vec<Columns>,
     /// The place after the last event, and the file's number.
     last: Lsn,
-    /// The tables in the rows' events, by their numbers: one that is followed, with its index.
-    maps: HashMap<u64, Option<(usize, Map)>>,
+    /// The tables in the rows' events, by their numbers: one that is followed, with its index, or several if it has several filters.
+    maps: HashMap<u64, Option<(Vec<usize>, Map)>>,
     current: Option<Current>,
     /// XA transactions that are prepared, by their names, with what they did.
     prepared: HashMap<String, Vec<(usize, Step)>>,
@@ -268,8 +268,9 @@ impl Reader {
         input.take(2)?;
         let (schema, name) = (input.name()?, input.name()?);
         let is_this = |columns: &Columns| columns.schema.as_bytes() == schema && columns.name.as_bytes() == name;
-        let index = self.tables.iter().position(is_this);
-        let map = index.map(|index| Ok::<_, Error>((index, Map::parse(input)?))).transpose()?;
+        let tables = self.tables.iter().enumerate();
+        let indexes: Vec<_> = tables.filter(|(_, table)| is_this(table)).map(|(index, _)| index).collect();
+        let map = if indexes.is_empty() { None } else { Some((indexes, Map::parse(input)?)) };
         self.maps.insert(id, map);
         Ok(())
     }
@@ -294,25 +295,27 @@ impl Reader {
         current.hash.update(input.0);
         let known = self.maps.get(&id);
         ensure!(known.is_some() || id == NO_TABLE, "the log contains rows of a table that it has not described");
-        let Some((index, map)) = known.and_then(Option::as_ref) else { return Ok(()) };
-        let columns = self.tables.get(*index).context("a table")?;
+        let Some((indexes, map)) = known.and_then(Option::as_ref) else { return Ok(()) };
         let steps = &mut current.transaction.steps;
-        if !map.suits(&columns.kinds) {
-            // It was altered.
-            steps.push((*index, Step::Altered));
-            return Ok(());
-        }
-        let data = |data: &[u8]| if is_compressed { decompress(data) } else { Ok(data.to_vec()) };
-        let Some(changes) = map.rows(action, input, data, &columns.kinds, &columns.needed)? else {
-            eprintln!(
-                "bloomgate: the log has rows of {}.{} without the columns of the templates: a session has set binlog_row_image",
-                columns.schema, columns.name
-            );
-            steps.push((*index, Step::Altered));
-            return Ok(());
-        };
-        for (old, new) in changes {
-            steps.push((*index, render(*index, old.as_deref(), new.as_deref())?));
+        for index in indexes {
+            let columns = self.tables.get(*index).context("a table")?;
+            if !map.suits(&columns.kinds) {
+                // It was altered.
+                steps.push((*index, Step::Altered));
+                continue;
+            }
+            let data = |data: &[u8]| if is_compressed { decompress(data) } else { Ok(data.to_vec()) };
+            let Some(changes) = map.rows(action, &mut Input(input.0), data, &columns.kinds, &columns.needed)? else {
+                eprintln!(
+                    "bloomgate: the log has rows of {}.{} without the columns of the templates: a session has set binlog_row_image",
+                    columns.schema, columns.name
+                );
+                steps.push((*index, Step::Altered));
+                continue;
+            };
+            for (old, new) in changes {
+                steps.push((*index, render(*index, old.as_deref(), new.as_deref())?));
+            }
         }
         Ok(())
     }
@@ -323,9 +326,9 @@ impl Reader {
         let current = self.current.as_mut().context("the log contains rows outside of a transaction")?;
         note_time(current, time);
         current.hash.update(input.0);
-        if let Some(Some((index, _))) = self.maps.get(&id) {
+        if let Some(Some((indexes, _))) = self.maps.get(&id) {
             eprintln!("bloomgate: the log has parts of JSON values: a session has set binlog_row_value_options");
-            current.transaction.steps.push((*index, Step::Altered));
+            current.transaction.steps.extend(indexes.iter().map(|index| (*index, Step::Altered)));
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use anyhow::{Context, Error, Result, bail, ensure};
 use bytes::Bytes;
 use mysql_async::{Opts, Value};
 
-use self::binlog::{Arrival, Columns, Reader, bytes_between, place};
+use self::binlog::{Arrival, Reader, bytes_between, place};
 use self::gtid::{Gtid, Gtids};
 use self::session::{LogStream, Session, TIMEOUT, UNANSWERED, naming_privilege, number};
 use crate::config::{self, Config, Mode};
@@ -147,8 +147,6 @@ impl Source for Binlog {
             match self.followed.iter().position(|filter| *filter == config.filter) {
                 Some(index) => *self.reader.tables.get_mut(index).context("a table")? = columns,
                 None => {
-                    let is_same = |other: &Columns| (&other.schema, &other.name) == (&columns.schema, &columns.name);
-                    ensure!(!self.reader.tables.iter().any(is_same), "the table {} has two filters", config.name);
                     self.reader.tables.push(columns);
                     self.followed.push(config.filter.clone());
                 }

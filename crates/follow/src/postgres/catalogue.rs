@@ -1,5 +1,7 @@
 //! What PostgreSQL's catalogue says about a followed table, and whether the publication has its changes.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, bail, ensure};
 
 use super::session::{Client, Publication};
@@ -172,11 +174,12 @@ pub fn check_publication(client: &mut Client, publication: &Publication, tables:
         "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot FROM pg_publication WHERE pubname = $1",
         &[publication_name],
     )?;
-    let names: Vec<_> = tables.iter().map(|table| table.quoted.as_str()).collect();
+    // A table may have several filters.
+    let names: BTreeSet<_> = tables.iter().map(|table| table.quoted.as_str()).collect();
     let Some(row) = row else {
         bail!(
             "there is no publication {publication_name}; as the tables' owner: CREATE PUBLICATION {publication_name} FOR TABLE {}",
-            names.join(", ")
+            names.into_iter().collect::<Vec<_>>().join(", ")
         );
     };
     ensure!(

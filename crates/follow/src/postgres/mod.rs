@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Error, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 
 use self::catalogue::{check_publication, column, describe, texts};
 use self::pgoutput::{Message, Relation};
@@ -45,8 +45,8 @@ pub struct Postgres {
     wire: Wire,
     /// PostgreSQL's system identifier and timeline.
     system: String,
-    /// The followed tables by their object ids.
-    tables: HashMap<u32, usize>,
+    /// The followed tables by their object ids. One may have several filters.
+    tables: HashMap<u32, Vec<usize>>,
     /// What is confirmed to PostgreSQL. In synchronous mode it is announced as well.
     confirmed: Lsn,
     /// The end of the log when it was last read.
@@ -113,8 +113,10 @@ impl Source for Postgres {
         }
         let query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1";
         self.confirmed = self.database.query_one(query, &[&self.slot])?.try_get::<_, &str>(0)?.parse()?;
-        let by_id = |(index, table): (usize, &Table)| Ok((table.id.parse()?, index));
-        self.tables = tables.iter().enumerate().map(by_id).collect::<Result<_>>()?;
+        self.tables.clear();
+        for (index, table) in tables.iter().enumerate() {
+            self.tables.entry(table.id.parse()?).or_default().push(index);
+        }
         self.snapshot = Snapshot::take(&mut self.database)?;
         Ok(true)
     }
@@ -336,7 +338,7 @@ impl Postgres {
         match message {
             Message::Begin { xid, time } => arrived.begin(xid, time),
             Message::Commit { end } => arrived.commit(end)?,
-            Message::Relation(relation) => self.define(relation, tables)?,
+            Message::Relation(relation) => self.define(&relation, tables)?,
             Message::Insert { relation, new } => {
                 self.step(arrived, relation, tables, |table| table.change(None, Some(&new)))?;
             }
@@ -347,7 +349,7 @@ impl Postgres {
                 self.step(arrived, relation, tables, |table| table.change(Some(&old), None))?;
             }
             Message::Truncate { relations } => {
-                let indexes = relations.iter().filter_map(|relation| self.tables.get(relation));
+                let indexes = relations.iter().filter_map(|relation| self.tables.get(relation)).flatten();
                 indexes.for_each(|index| arrived.push(*index, Step::Truncate));
             }
             Message::Other => {}
@@ -356,15 +358,19 @@ impl Postgres {
     }
 
     /// Takes over the description of a table.
-    fn define(&self, relation: Relation, tables: &mut [Followed]) -> Result<()> {
-        if let Some(table) = self.tables.get(&relation.oid).and_then(|index| tables.get_mut(*index)) {
-            let known = table.columns.clone();
-            let columns = relation.columns.into_iter().map(|new| {
-                // A domain has the texts of the type below it.
-                let old = known.iter().find(|old| old.type_id == new.type_oid);
-                column(new.name, new.type_oid, new.is_identity, old.map_or(texts(new.type_oid), |old| old.texts))
-            });
-            table.redefine(columns.collect());
+    fn define(&self, relation: &Relation, tables: &mut [Followed]) -> Result<()> {
+        if let Some(indexes) = self.tables.get(&relation.oid) {
+            for index in indexes {
+                let table = tables.get_mut(*index).context("a table")?;
+                let columns = relation.columns.iter().map(|new| {
+                    // A domain has the texts of the type below it.
+                    let old = table.columns.iter().find(|old| old.type_id == new.type_oid);
+                    let texts = old.map_or(texts(new.type_oid), |old| old.texts);
+                    column(new.name.clone(), new.type_oid, new.is_identity, texts)
+                });
+                let columns = columns.collect();
+                table.redefine(columns);
+            }
             return Ok(());
         }
         let again = tables.iter().find(|table| table.name.0 == relation.schema && table.name.1 == relation.name);
@@ -376,13 +382,12 @@ impl Postgres {
         arrived: &mut Arrived,
         relation: u32,
         tables: &[Followed],
-        change: impl FnOnce(&Table) -> Result<Change>,
+        change: impl Fn(&Table) -> Result<Change>,
     ) -> Result<()> {
-        let Some((index, table)) = self.tables.get(&relation).and_then(|index| Some((*index, tables.get(*index)?)))
-        else {
-            return Ok(());
-        };
-        arrived.push(index, if table.is_weak { Step::Altered } else { Step::Change(change(table)?) });
+        for index in self.tables.get(&relation).into_iter().flatten() {
+            let table = tables.get(*index).context("a table")?;
+            arrived.push(*index, if table.is_weak { Step::Altered } else { Step::Change(change(table)?) });
+        }
         Ok(())
     }
 }
