@@ -15,6 +15,7 @@ mod log;
 mod metrics;
 mod mysql;
 mod postgres;
+mod sql;
 mod store;
 mod table;
 mod template;

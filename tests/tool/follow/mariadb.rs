@@ -140,6 +140,20 @@ fn a_table_with_two_filters_changes_both() {
 }
 
 #[test]
+fn a_table_with_the_name_of_a_keyword_is_followed_through_rename_tables() {
+    on_every_server(|program| {
+        let schema =
+            USERS.replace("users", "event") + "; CREATE TABLE spare LIKE event; INSERT INTO spare VALUES (7, 1)";
+        let table = USERS_TABLE.replace("\"users\"", "\"event\"");
+        let world = World::on_mariadb(Server::with(program), &[], &schema, &table);
+        let mut follower = world.following();
+        world.database.session().run("RENAME /* VIEW */ TABLES event TO `old`, spare TO event");
+        soon(|| has(&mut world.server.connect(), 7));
+        follower.end();
+    });
+}
+
+#[test]
 fn every_statement_reaches_readers() {
     const STATEMENTS: [&str; 19] = [
         "INSERT INTO users VALUES (3, 1), (4, 1), (5, 1)",

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use crate::config::Format;
+use crate::sql;
 use crate::template::{Column, Field, Texts};
 
 /// A followed table. `is_identity` of a column: whether it belongs to the primary key.
@@ -210,7 +211,13 @@ fn canal(object: &Object, tables: &[Wanted]) -> Result<Event> {
             event.changes = altered(string(object, "sql")?, object.get("database").and_then(Value::as_str), tables);
             return Ok(event);
         }
-        "GTID" | "XACOMMIT" | "XAROLLBACK" | "MHEARTBEAT" => return Ok(event),
+        // The rows of an XA transaction came when it was prepared, and may be undone now.
+        "XACOMMIT" | "XAROLLBACK" => {
+            let altered = |index| (index, Happened::Altered(format!("the end of an XA transaction ({kind})")));
+            event.changes = (0..tables.len()).map(altered).collect();
+            return Ok(event);
+        }
+        "GTID" | "MHEARTBEAT" => return Ok(event),
         other => bail!("its `type` is `{other}`"),
     }
     event.time_ms = Some(number(object, "es")?);
@@ -350,78 +357,53 @@ fn is_uuid(text: &str) -> bool {
 // DDL. All three tools pass the statement on.
 
 /// The first words of statements that leave the rows of a table as they are.
-const HARMLESS: [&str; 7] = ["create", "analyze", "optimize", "check", "grant", "revoke", "lock"];
+const HARMLESS: [&str; 6] = ["ANALYZE", "OPTIMIZE", "CHECK", "GRANT", "REVOKE", "LOCK"];
 /// Words of ALTER TABLE that may bring or remove rows, also of another table in the statement.
-const SWAPS: [&str; 2] = ["rename", "exchange"];
+const SWAPS: [&str; 2] = ["RENAME", "EXCHANGE"];
 /// Words of ALTER TABLE that may bring or remove rows, or change the key.
-const REWRITES: [&str; 4] = ["partition", "tablespace", "primary", "convert"];
+const REWRITES: [&str; 4] = ["PARTITION", "TABLESPACE", "PRIMARY", "CONVERT"];
 /// Words of ALTER TABLE that change a column.
-const CHANGES: [&str; 3] = ["modify", "change", "drop"];
+const CHANGES: [&str; 3] = ["MODIFY", "CHANGE", "DROP"];
 
 /// Returns what a statement did to followed tables. If in doubt, that is [`Happened::Altered`].
 fn altered(sql: &str, database: Option<&str>, tables: &[Wanted]) -> Vec<(usize, Happened)> {
-    let text = without_comments(sql).to_lowercase();
-    let words = words(&text);
-    let word = |at: usize| words.get(at).copied().unwrap_or_default();
+    let (tokens, database) = (sql::tokens(sql), database.unwrap_or_default());
+    let is_verb = |verb: &str| tokens.first().is_some_and(|first| first.is(verb));
+    let object = sql::object(&tokens);
+    let is_about = |kinds: &[&str]| object.first().is_some_and(|kind| kind.is_one_of(kinds));
     let happened = |table: &Wanted| {
-        let name = table.name.to_lowercase();
-        let (schema, name) = name.split_once('.').unwrap_or(("", &name));
-        if word(0) == "drop" && matches!(word(1), "database" | "schema") {
-            return has(&words, schema).then(|| Happened::Altered(sql.to_owned()));
+        let (schema, name) = table.name.split_once('.').unwrap_or(("", &table.name));
+        if is_verb("DROP") && is_about(&["DATABASE", "SCHEMA"]) {
+            let is_dropped = sql::names_database(&tokens, database, schema);
+            return is_dropped.then(|| Happened::Altered(sql.to_owned()));
         }
-        let is_here = has(&words, schema) || database.is_some_and(|database| database.eq_ignore_ascii_case(schema));
-        if !is_here || !has(&words, name) {
+        if !sql::names(&tokens, database, schema, name) {
             return None;
         }
-        let is_altered = match word(0) {
-            "truncate" => return Some(Happened::Truncated),
-            "create" => word(1) == "or" && words.contains(&"table"),
-            "drop" => word(1) == "table",
-            "alter" => {
-                let has_one = |list: &[&str]| list.iter().any(|word| words.contains(word));
-                let has_column = || table.columns.iter().any(|column| has(&words, &column.name.to_lowercase()));
-                let is_subject = is_subject(&words, schema, name);
-                has_one(&SWAPS) || (is_subject && (has_one(&REWRITES) || (has_one(&CHANGES) && has_column())))
-            }
-            first => !HARMLESS.contains(&first),
+        if is_verb("TRUNCATE") {
+            return Some(Happened::Truncated);
+        }
+        let has_one = |list: &[&str]| tokens.iter().any(|token| token.is_one_of(list));
+        let is_altered = if is_verb("CREATE") {
+            tokens.get(1).is_some_and(|second| second.is("OR")) && is_about(&["TABLE"])
+        } else if is_verb("DROP") {
+            is_about(&["TABLE", "TABLES"])
+        } else if is_verb("ALTER") {
+            let has_column =
+                || tokens.iter().any(|token| table.columns.iter().any(|column| token.is_name(&column.name)));
+            // It may name other tables, as in REFERENCES.
+            let subject = match object.get(1..).unwrap_or_default() {
+                [first, second, rest @ ..] if first.is("IF") && second.is("EXISTS") => rest,
+                rest => rest,
+            };
+            let is_subject = sql::after_name(subject, database, schema, name).is_some();
+            has_one(&SWAPS) || (is_subject && (has_one(&REWRITES) || (has_one(&CHANGES) && has_column())))
+        } else {
+            !tokens.first().is_some_and(|first| first.is_one_of(&HARMLESS))
         };
         is_altered.then(|| Happened::Altered(sql.to_owned()))
     };
     tables.iter().enumerate().filter_map(|(index, table)| Some((index, happened(table)?))).collect()
-}
-
-fn words(text: &str) -> Vec<&str> {
-    let is_separator = |c: char| !(c.is_alphanumeric() || matches!(c, '_' | '$'));
-    text.split(is_separator).filter(|word| !word.is_empty()).collect()
-}
-
-/// Whether an identifier is among the words of a statement. If it needs quotes, it may be several words.
-fn has(statement: &[&str], name: &str) -> bool {
-    let parts = words(name);
-    !parts.is_empty() && statement.windows(parts.len()).any(|window| window == parts)
-}
-
-/// Whether ALTER TABLE names this table first: it may name others, as in REFERENCES.
-fn is_subject(statement: &[&str], schema: &str, name: &str) -> bool {
-    let begin = statement.iter().position(|word| *word == "table").unwrap_or_default();
-    let mut rest = statement.get(begin + 1..).unwrap_or_default();
-    rest = rest.strip_prefix(&["if", "exists"]).unwrap_or(rest);
-    let with_schema = [words(schema), words(name)].concat();
-    rest.starts_with(&words(name)) || rest.starts_with(&with_schema)
-}
-
-/// Removes comments between `/*` and `*/`, but not those that MySQL executes.
-fn without_comments(sql: &str) -> String {
-    let (mut text, mut rest) = (String::new(), sql);
-    while let Some((before, after)) = rest.split_once("/*") {
-        text.push_str(before);
-        text.push(' ');
-        rest = match after.split_once("*/") {
-            Some((_, after_comment)) if !after.starts_with('!') && !after.starts_with("M!") => after_comment,
-            _ => after,
-        };
-    }
-    text + rest
 }
 
 // Parts of objects.
@@ -730,6 +712,14 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_an_xa_transaction_may_alter_every_table() {
+        for kind in ["XACOMMIT", "XAROLLBACK"] {
+            let object = format!(r#"{{"type":"{kind}","database":"","table":"","es":1,"data":null}}"#);
+            assert_eq!(told(&decode(Format::Canal, object.as_bytes(), &users()).unwrap()), "- altered");
+        }
+    }
+
+    #[test]
     fn statements_that_change_the_rows_or_the_key_of_a_table_are_told_from_others() {
         let told = |sql: &str, database: &str| {
             let altered = altered(sql, Some(database), &users());
@@ -764,6 +754,10 @@ mod tests {
             "DROP INDEX i ON users",
             "OPTIMIZE TABLE users",
             "TRUNCATE TABLE users_archive",
+            "TRUNCATE TABLE `users-old`",
+            "TRUNCATE TABLE `shop-test`.users",
+            "DROP DATABASE `shop-test`",
+            "DROP TABLE `users`.shop",
             "DROP TABLE /* users */ other",
         ] {
             assert_eq!(told(sql, "shop"), "-", "{sql}");

@@ -11,8 +11,9 @@ use mysql_async::binlog::events::{Event, GtidEvent};
 
 use super::gtid::Gtid;
 use super::rows::{Action, Input, Kind, Map, uuid};
-use super::statements::{Statement, is_name, names, parse, skip_comments};
+use super::statements::{Statement, parse, skip_comments};
 use crate::log::Lsn;
+use crate::sql;
 use crate::table::Step;
 use crate::template::Field;
 
@@ -208,7 +209,8 @@ impl Reader {
         input.byte()?;
         let text = if is_compressed { decompress(input.0)? } else { input.0.to_vec() };
         let text = String::from_utf8_lossy(&text);
-        let statement = parse(&text);
+        let tokens = sql::tokens(&text);
+        let statement = parse(&text, &tokens);
         let Some(current) = &mut self.current else {
             bail!("the log contains a statement outside of a transaction");
         };
@@ -225,12 +227,17 @@ impl Reader {
                 None => (0..self.tables.len()).map(|index| (index, Step::Altered)).collect(),
             }),
             Statement::XaRollback(name) => drop(self.prepared.remove(&name.to_lowercase())),
-            Statement::Truncate(_) | Statement::Definition => {
-                let is_named = |columns: &Columns| names(&text, &schema, &columns.schema, &columns.name);
+            Statement::Database => {
+                let tables = self.tables.iter().enumerate();
+                let named = tables.filter(|(_, columns)| sql::names_database(&tokens, &schema, &columns.schema));
+                transaction.steps.extend(named.map(|(index, _)| (index, Step::Altered)));
+            }
+            Statement::Truncate | Statement::Definition => {
+                let is_named = |columns: &Columns| sql::names(&tokens, &schema, &columns.schema, &columns.name);
                 let named = self.tables.iter().enumerate().filter(|(_, columns)| is_named(columns));
                 transaction.steps.extend(named.map(|(index, columns)| {
-                    let is_truncated =
-                        matches!(statement, Statement::Truncate(name) if is_name(name, &schema, &columns.schema, &columns.name));
+                    let is_truncated = statement == Statement::Truncate
+                        && sql::truncates(&tokens, &schema, &columns.schema, &columns.name);
                     (index, if is_truncated { Step::Truncate } else { Step::Altered })
                 }));
             }

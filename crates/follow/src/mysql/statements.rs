@@ -1,6 +1,8 @@
 //! Statements in the log. With `binlog_format=ROW` only DDL is there as text; a session with another format, or MIXED, leaves the text of its
 //! changes instead of their rows, which might be those of any table: a trigger or a procedure may have written them.
 
+use crate::sql::{Token, object as object_of};
+
 /// What a statement means for the followed tables.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Statement<'a> {
@@ -14,10 +16,12 @@ pub enum Statement<'a> {
     /// The end of an XA transaction that was prepared, with its name.
     XaCommit(&'a str),
     XaRollback(&'a str),
-    /// TRUNCATE of one table: its name in SQL.
-    Truncate(&'a str),
+    /// TRUNCATE of one table.
+    Truncate,
     /// DDL. It concerns the tables that it names.
     Definition,
+    /// DDL of a database. It concerns all its tables.
+    Database,
     /// Any row of any table may have changed.
     Unknown,
 }
@@ -39,8 +43,7 @@ const HARMLESS: [&str; 14] = [
     "SET PASSWORD",
     "SET DEFAULT",
 ];
-/// What DDL creates, alters or drops. The first of these words in its text decides.
-const WITH_ROWS: [&str; 3] = ["TABLE", "DATABASE", "SCHEMA"];
+/// Kinds of objects that have no rows.
 const WITHOUT_ROWS: [&str; 14] = [
     "VIEW",
     "TRIGGER",
@@ -58,8 +61,8 @@ const WITHOUT_ROWS: [&str; 14] = [
     "SPATIAL",
 ];
 
-/// Parses a statement as far as it must be.
-pub fn parse(text: &str) -> Statement<'_> {
+/// Parses a statement as far as it must be. `tokens`: those of the text.
+pub fn parse<'a>(text: &'a str, tokens: &[Token]) -> Statement<'a> {
     let text = skip_comments(text);
     let text = executed(text).unwrap_or(text);
     let (verb, rest) = word(text);
@@ -77,44 +80,18 @@ pub fn parse(text: &str) -> Statement<'_> {
             _ => Statement::Nothing,
         },
         verb if HARMLESS.contains(&verb) || HARMLESS.contains(&both.as_str()) => Statement::Nothing,
-        "TRUNCATE" if object == "TABLE" => Statement::Truncate(after),
-        "TRUNCATE" => Statement::Truncate(rest),
-        "CREATE" | "ALTER" | "DROP" | "RENAME" => {
-            let mut words = rest.split(|character| !is_part(character)).map(str::to_ascii_uppercase);
-            match words.find(|word| WITH_ROWS.contains(&word.as_str()) || WITHOUT_ROWS.contains(&word.as_str())) {
-                Some(kind) if WITHOUT_ROWS.contains(&kind.as_str()) => Statement::Nothing,
-                // In the format STATEMENT, with its rows as text.
-                Some(_) if verb == "CREATE" && has_word(text, "SELECT") => Statement::Unknown,
-                // There was no table of the name, or it stays.
-                Some(_) if verb == "CREATE" && object != "OR" => Statement::Nothing,
-                _ => Statement::Definition,
-            }
-        }
+        "TRUNCATE" => Statement::Truncate,
+        "CREATE" | "ALTER" | "DROP" | "RENAME" => match object_of(tokens).first() {
+            Some(kind) if kind.is_one_of(&WITHOUT_ROWS) => Statement::Nothing,
+            // In the format STATEMENT, with its rows as text.
+            _ if verb == "CREATE" && tokens.iter().any(|token| token.is("SELECT")) => Statement::Unknown,
+            // There was no table of the name, or it stays.
+            _ if verb == "CREATE" && object != "OR" => Statement::Nothing,
+            Some(kind) if kind.is_one_of(&["DATABASE", "SCHEMA"]) => Statement::Database,
+            _ => Statement::Definition,
+        },
         _ => Statement::Unknown,
     }
-}
-
-/// Whether DDL with this text may concern a table. `default`: the database that names without one belong to.
-pub fn names(text: &str, default: &str, schema: &str, table: &str) -> bool {
-    let is_whole = has_word(text, "DATABASE") || has_word(text, "SCHEMA");
-    let has_schema = default.eq_ignore_ascii_case(schema) || has_word(text, schema);
-    has_schema && (is_whole || has_word(text, table))
-}
-
-/// Whether the name that TRUNCATE has is that of a table, without further words.
-pub fn is_name(name: &str, default: &str, schema: &str, table: &str) -> bool {
-    let name = name.trim_end_matches([';', ' ']).replace(['`', ' '], "");
-    let (database, name) = name.split_once('.').unwrap_or((default, &name));
-    database == schema && name == table
-}
-
-/// Whether a text contains a word, in letters of any case.
-fn has_word(text: &str, wanted: &str) -> bool {
-    let (text, wanted) = (text.to_lowercase(), wanted.to_lowercase());
-    text.match_indices(&wanted).any(|(at, _)| {
-        let (before, after) = (text.get(..at).unwrap_or_default(), text.get(at + wanted.len()..).unwrap_or_default());
-        !before.ends_with(is_part) && !after.starts_with(is_part)
-    })
 }
 
 const fn is_part(character: char) -> bool {
@@ -153,6 +130,7 @@ pub fn skip_comments(mut text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sql::tokens;
 
     #[test]
     fn only_what_is_known_to_change_no_row_is_harmless() {
@@ -165,8 +143,17 @@ mod tests {
             ("XA END X'61',X'',1", Statement::Nothing),
             ("XA COMMIT X'61',X'',1", Statement::XaCommit("X'61',X'',1")),
             ("XA ROLLBACK X'61',X'',1", Statement::XaRollback("X'61',X'',1")),
-            ("/* app */ truncate /* x */ users", Statement::Truncate("users")),
-            ("# one\n-- two\nTRUNCATE TABLE `shop`.`users`", Statement::Truncate("`shop`.`users`")),
+            ("/* app */ truncate /* x */ users", Statement::Truncate),
+            ("# one\n-- two\nTRUNCATE TABLE `shop`.`users`", Statement::Truncate),
+            ("RENAME TABLES user TO `event`, `role` TO server", Statement::Definition),
+            ("RENAME /* view */ TABLE index_ TO user", Statement::Definition),
+            ("ALTER /* DROP VIEW v */ ONLINE -- user\n TABLE event ADD x int", Statement::Definition),
+            ("ALTER TABLE `view` ADD x int", Statement::Definition),
+            ("DROP TABLES `user`, role", Statement::Definition),
+            ("CREATE OR REPLACE TABLE `server` (x int)", Statement::Definition),
+            ("CREATE DEFINER=`table`@'database' PROCEDURE p() TRUNCATE users", Statement::Nothing),
+            ("CREATE DEFINER = CURRENT_USER() EVENT `table` ON SCHEDULE EVERY 1 DAY DO SELECT 1", Statement::Nothing),
+            ("DROP SCHEMA `user`", Statement::Database),
             ("ALTER TABLE users ADD x int", Statement::Definition),
             ("CREATE INDEX i ON users (x)", Statement::Nothing),
             ("CREATE TABLE IF NOT EXISTS t (x int)", Statement::Nothing),
@@ -188,20 +175,7 @@ mod tests {
             ("WITH x AS (SELECT 1) DELETE FROM users", Statement::Unknown),
             ("", Statement::Unknown),
         ] {
-            assert_eq!(parse(text), expected, "{text}");
+            assert_eq!(parse(text, &tokens(text)), expected, "{text}");
         }
-    }
-
-    #[test]
-    fn ddl_concerns_the_tables_that_it_names() {
-        let concerns = |text, default| names(text, default, "shop", "users");
-        assert!(concerns("ALTER TABLE `Users` ADD x int", "shop"));
-        assert!(concerns("RENAME TABLE shop._users_new TO shop.users", ""));
-        assert!(concerns("DROP DATABASE `shop`", "other"));
-        assert!(!concerns("ALTER TABLE users ADD x int", "other"));
-        assert!(!concerns("ALTER TABLE users_old ADD x int", "shop"));
-        assert!(!concerns("DROP DATABASE other", "other"));
-        assert!(is_name("`users`", "shop", "shop", "users") && is_name("shop . users;", "", "shop", "users"));
-        assert!(!is_name("users", "other", "shop", "users") && !is_name("users WAIT 5", "shop", "shop", "users"));
     }
 }
