@@ -127,8 +127,11 @@ impl Server {
         if !self.is_cluster() {
             let client = self.options.client()?;
             let mut connection = open(&client, &self.first, self.patience)?;
-            // A server that is loading its data replies to commands with an error.
-            cmd("EXISTS").arg("").query::<Value>(&mut connection).map_err(|error| self.lost(&error))?;
+            // A server that is loading its data replies to commands with an error. A user may have no permission for this one, or for the key.
+            match cmd("EXISTS").arg("").query::<Value>(&mut connection) {
+                Err(error) if error.code() != Some("NOPERM") => return Err(self.lost(&error)),
+                _ => {}
+            }
             self.connections.insert(self.first.clone(), connection);
             return Ok(());
         }

@@ -41,7 +41,7 @@ struct World {
 
 impl World {
     fn new(server: Builder, format: &'static str, has_stream: bool) -> Self {
-        let user = format!("user follower on >secret ~* -@all {} +xinfo|stream +xread", permissions());
+        let user = format!("user follower on >secret ~{{* ~changes -@all {} +xinfo|stream +xread", permissions());
         let (server, folder) = (server.line(&user).start(), tempfile::tempdir().unwrap());
         let world = Self { format, has_stream, server, folder };
         world.configure(TABLE);

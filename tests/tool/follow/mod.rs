@@ -114,7 +114,7 @@ impl World {
 impl<D: Followed> World<D> {
     fn between(mode: &'static str, database: D, server: Builder, tables: &str) -> Self {
         // In the configuration, the user survives a restart of the server.
-        let user = format!("user follower on >secret ~* -@all {}", permissions());
+        let user = format!("user follower on >secret ~{{* -@all {}", permissions());
         let world = Self { mode, database, server: server.line(&user).start(), folder: tempfile::tempdir().unwrap() };
         world.configure(tables);
         world
