@@ -14,6 +14,7 @@ use super::rows::{Action, Input, Kind, Map, uuid};
 use super::statements::{Statement, parse, skip_comments};
 use crate::log::Lsn;
 use crate::sql;
+use crate::store::Unlogged;
 use crate::table::Step;
 use crate::template::Field;
 
@@ -96,6 +97,7 @@ const FORMAT_DESCRIPTION: u8 = 15;
 const XID: u8 = 16;
 const EXECUTE_LOAD_QUERY: u8 = 18;
 const TABLE_MAP: u8 = 19;
+const INCIDENT: u8 = 26;
 const HEARTBEAT: u8 = 27;
 const MYSQL_GTID: u8 = 33;
 const XA_PREPARE: u8 = 38;
@@ -167,9 +169,12 @@ impl Reader {
             PARTIAL_UPDATE => self.partial_rows(input, time)?,
             // Each in two versions, and compressed.
             23..=25 | 166..=168 | 30..=32 | 169..=171 => self.rows(kind, input, time, render)?,
-            // The loads of files in the format STATEMENT, and INCIDENT: changes are lost.
-            6..=12 | 17 | 18 | 26 => {
-                self.lose("a file that was loaded, or a gap");
+            INCIDENT => {
+                return Err(Unlogged("the log has a gap: the database could not write changes to it".to_owned()).into());
+            }
+            // The loads of files in the format STATEMENT.
+            6..=12 | 17 | 18 => {
+                self.lose("a file that was loaded");
                 if kind == EXECUTE_LOAD_QUERY
                     && self.current.as_ref().is_some_and(|current| current.is_alone == Some(true))
                 {
@@ -312,16 +317,16 @@ impl Reader {
                 continue;
             }
             let data = |data: &[u8]| if is_compressed { decompress(data) } else { Ok(data.to_vec()) };
-            let Some(changes) = map.rows(action, &mut Input(input.0), data, &columns.kinds, &columns.needed)? else {
-                eprintln!(
-                    "bloomgate: the log has rows of {}.{} without the columns of the templates: a session has set binlog_row_image",
-                    columns.schema, columns.name
-                );
-                steps.push((*index, Step::Altered));
-                continue;
-            };
-            for (old, new) in changes {
-                steps.push((*index, render(*index, old.as_deref(), new.as_deref())?));
+            match map.rows(action, &mut Input(input.0), data, &columns.kinds, &columns.needed)? {
+                Ok(changes) => {
+                    for (old, new) in changes {
+                        steps.push((*index, render(*index, old.as_deref(), new.as_deref())?));
+                    }
+                }
+                Err(reason) => {
+                    eprintln!("bloomgate: the log has rows of {}.{} that {reason}", columns.schema, columns.name);
+                    steps.push((*index, Step::Altered));
+                }
             }
         }
         Ok(())
@@ -407,6 +412,12 @@ mod tests {
         for kind in [34, 42] {
             assert!(take(&mut Reader::default(), &event(kind, 100, b"")).is_err(), "a GTID that is not read: {kind}");
         }
+    }
+
+    #[test]
+    fn a_gap_is_a_log_that_lacks_changes() {
+        let error = take(&mut Reader::default(), &event(INCIDENT, 100, b"\x01\0\0")).unwrap_err();
+        assert!(error.is::<Unlogged>(), "{error}");
     }
 
     #[test]

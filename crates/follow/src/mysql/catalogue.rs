@@ -122,6 +122,13 @@ pub fn describe(session: &mut Session, config: &config::Table, default: &str) ->
     let kinds: Vec<_> = entry.columns.iter().map(kind_of).collect();
     let columns: Vec<_> = entry.columns.iter().zip(&kinds).map(|(column, kind)| column.of_kind(kind)).collect();
     let facts: Vec<_> = entry.columns.iter().map(facts).collect();
+    // The log does not tell how long its values are.
+    if let Some(column) = entry.columns.iter().find(|column| column.column_type.contains("mariadb-5.3")) {
+        bail!(
+            "the column {} of {name} has a temporal type in the format of MySQL 5.5 and MariaDB 5.3: convert it with ALTER TABLE {name} FORCE",
+            column.name
+        );
+    }
     let (item, cache_keys) = templates(config, &columns)?;
     let used = |index: usize| cache_keys.iter().chain([&item]).any(|template| template.columns().any(|at| at == index));
     let needed: Vec<_> = (0..columns.len()).map(used).collect();
@@ -178,7 +185,7 @@ fn kind_of(column: &Described) -> Kind {
         rest.split_once(')')?.0.parse::<usize>().ok()
     };
     let is_zerofill = column_type.contains("zerofill");
-    if column.extra.contains("VIRTUAL") || column_type.contains("COMPRESSED") || column_type.contains("mariadb-5.3") {
+    if column.extra.contains("VIRTUAL") || column_type.contains("COMPRESSED") {
         return Kind::Other;
     }
     match column.data_type.as_str() {

@@ -129,8 +129,8 @@ impl Map {
         self.shapes.len() == kinds.len() && self.shapes.iter().zip(kinds).all(|(shape, kind)| shape.suits(kind))
     }
 
-    /// Parses the rows of an event after its table id and flags. `needed`: the columns that must be there; the others are NULL. Returns `None` if
-    /// an image lacks one of them.
+    /// Parses the rows of an event after its table id and flags. `needed`: the columns that must be there; the others are NULL. Returns why
+    /// they cannot be read if an image lacks one of them, or if a value does not fit: the table was altered since.
     pub fn rows(
         &self,
         action: Action,
@@ -138,7 +138,7 @@ impl Map {
         data: impl FnOnce(&[u8]) -> Result<Vec<u8>>,
         kinds: &[Kind],
         needed: &[bool],
-    ) -> Result<Option<Vec<Change>>> {
+    ) -> Result<Result<Vec<Change>, &'static str>> {
         let count = input.packed()?;
         ensure!(count == self.shapes.len(), TRUNCATED);
         let bitmap = count.div_ceil(8);
@@ -146,35 +146,42 @@ impl Map {
         let second = if action == Action::Update { Some(input.take(bitmap)?) } else { None };
         let has_needed = |present: &[u8]| needed.iter().enumerate().all(|(at, needed)| !needed || has(present, at));
         if !has_needed(first) || !second.is_none_or(has_needed) {
-            return Ok(None);
+            return Ok(Err("lack columns of the templates: a session has set binlog_row_image"));
         }
         let data = data(input.0)?;
         let (mut input, mut changes) = (Input(&data), Vec::new());
         while !input.0.is_empty() {
             let mut image = |present| self.image(&mut input, present, kinds, needed);
             let row = image(first)?;
-            changes.push(match (action, second) {
+            let (old, new) = match (action, second) {
                 (Action::Insert, _) => (None, Some(row)),
                 (Action::Delete, _) => (Some(row), None),
                 (Action::Update, second) => (Some(row), Some(image(second.unwrap_or(first))?)),
-            });
+            };
+            let (Ok(old), Ok(new)) = (old.transpose(), new.transpose()) else {
+                return Ok(Err("do not fit its definition"));
+            };
+            changes.push((old, new));
         }
-        Ok(Some(changes))
+        Ok(Ok(changes))
     }
 
-    fn image(&self, input: &mut Input, present: &[u8], kinds: &[Kind], needed: &[bool]) -> Result<Vec<Field>> {
+    /// Takes the image of a row. The inner error is that of a value which is not one of its column's type.
+    fn image(&self, input: &mut Input, present: &[u8], kinds: &[Kind], needed: &[bool]) -> Result<Result<Vec<Field>>> {
         let columns = || self.shapes.iter().enumerate().filter(|(at, _)| has(present, *at));
         let nulls = input.take(columns().count().div_ceil(8))?;
-        let mut row = vec![Field::Null; self.shapes.len()];
+        let mut row = Ok(vec![Field::Null; self.shapes.len()]);
         for (place, (at, shape)) in columns().enumerate() {
             if has(nulls, place) {
                 continue;
             }
             let bytes = shape.take(input)?;
-            if needed.get(at) == Some(&true)
-                && let (Some(kind), Some(field)) = (kinds.get(at), row.get_mut(at))
-            {
-                *field = Field::Text(shape.text(bytes, kind)?);
+            if let (Some(true), Some(kind), Ok(fields)) = (needed.get(at), kinds.get(at), &mut row) {
+                match (shape.text(bytes, kind), fields.get_mut(at)) {
+                    (Ok(text), Some(field)) => *field = Field::Text(text),
+                    (Err(error), _) => row = Err(error),
+                    (Ok(_), None) => {}
+                }
             }
         }
         Ok(row)
