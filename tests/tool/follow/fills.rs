@@ -58,6 +58,10 @@ fn the_slot_waits_for_transactions_of_any_length() {
     let world = World::new(&servers()[0], USERS, USERS_TABLE);
     let mut session = world.session();
     session.batch_execute("BEGIN; SELECT txid_current()").unwrap();
+    // These are for applications.
+    for limit in ["lock_timeout = '1s'", "statement_timeout = '1s'", "default_transaction_isolation = 'serializable'"] {
+        world.session().batch_execute(&format!("ALTER DATABASE postgres SET {limit}")).unwrap();
+    }
     let mut client = world.server.connect();
     client.run("SET {users}:feed:position 1");
     let mut stopped = world.follow();

@@ -140,6 +140,46 @@ fn a_table_with_two_filters_changes_both() {
 }
 
 #[test]
+fn settings_that_sessions_inherit_do_not_concern_the_follower() {
+    on_every_server(|program| {
+        let world = World::on_mariadb(Server::with(program), &[], USERS, USERS_TABLE);
+        let (mut client, mut session) = (world.server.connect(), world.database.session());
+        session
+            .run("INSERT INTO users VALUES (1, 1), (2, 1), (3, 1), (4, 1), (5, 1); SET SESSION lock_wait_timeout = 20");
+        session.run(
+            "SET GLOBAL sql_select_limit = 2, GLOBAL max_join_size = 1, GLOBAL autocommit = OFF, \
+             GLOBAL completion_type = CHAIN",
+        );
+        let mut follower = world.following();
+        assert!((1..=5).all(|id| has(&mut client, id)), "{}", follower.log());
+        // A transaction that stays open blocks DDL.
+        session.run("ALTER TABLE users ADD COLUMN note int; INSERT INTO users (id, version) VALUES (6, 1)");
+        soon(|| has(&mut client, 6) && beats(&mut client));
+        follower.end();
+    });
+}
+
+#[test]
+fn rows_that_do_not_fit_a_later_definition_fill_the_filter_again() {
+    const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int, kind enum('a', 'b', 'c') NOT NULL)";
+    on_every_server(|program| {
+        let table = USERS_TABLE.replace("{users}:{id}", "{users}:{kind}:{id}");
+        let world = World::on_mariadb(Server::with(program), &[], SCHEMA, &table);
+        let (mut client, mut session) = (world.server.connect(), world.database.session());
+        let mut follower = world.following();
+        session.run("INSERT INTO users VALUES (1, 1, 'a')");
+        soon(|| has(&mut client, 1));
+        follower.end();
+        session.run("INSERT INTO users VALUES (2, 1, 'c'); UPDATE users SET kind = 'b' WHERE id = 2");
+        session.run("ALTER TABLE users MODIFY kind enum('a', 'b') NOT NULL");
+        let mut follower = world.follow();
+        soon(|| has(&mut client, 2) && beats(&mut client));
+        follower.says("the log has rows of shop.users that do not fit its definition");
+        follower.end();
+    });
+}
+
+#[test]
 fn a_table_with_the_name_of_a_keyword_is_followed_through_rename_tables() {
     on_every_server(|program| {
         let schema =

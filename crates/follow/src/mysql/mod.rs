@@ -545,8 +545,6 @@ fn brand(session: &mut Session) -> Result<Brand> {
         (numbers.next(), numbers.next()) >= (Some(8), Some(4)),
         "the database is MySQL {version}: MySQL can be followed from version 8.4 on"
     );
-    // A fill reads for longer.
-    session.query("SET SESSION max_execution_time = 0")?;
     Ok(Brand::MySql)
 }
 

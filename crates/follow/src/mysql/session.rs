@@ -24,10 +24,14 @@ const DENIED: &str = "the password is wrong, or the account requires TLS (`?sslm
 const PRIVILEGE_MISSING: [u16; 5] = [1044, ACCESS_DENIED, 1142, 1143, 1227];
 pub const UNANSWERED: &str = "the database does not answer";
 
-/// For the values to be the texts that the log has: times in UTC, CHAR without its padding, UTF-8. Rows that others have not committed are
-/// invisible, a lock ends a statement soon, and the log waits while a filter is filled.
-const SETTINGS: &str = "SET SESSION sql_mode = '', time_zone = '+00:00', lock_wait_timeout = 1, net_write_timeout = 86400 \
-    /*M!, max_statement_time = 0 */; SET NAMES utf8mb4; SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ";
+/// Everything that a session relies on, because the server's defaults are those of applications. The values are the texts that the log has:
+/// times in UTC, CHAR without its padding, UTF-8. Rows that others have not committed are invisible, a SELECT has all rows and may take as
+/// long as it takes, no transaction stays open, a lock ends a statement soon, and the log waits while a filter is filled. MariaDB ignores the
+/// comment for MySQL.
+const SETTINGS: &str = "SET SESSION sql_mode = '', time_zone = '+00:00', lock_wait_timeout = 1, net_write_timeout = 86400, \
+    sql_select_limit = 18446744073709551615, sql_big_selects = ON, autocommit = ON, completion_type = NO_CHAIN \
+    /*M!, max_statement_time = 0 */ /*!80400 , max_execution_time = 0 */; \
+    SET NAMES utf8mb4; SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE";
 
 /// Parses the URL of a server. The environment's `MYSQL_PWD` is the password if the URL has none. The error never contains a password.
 pub fn parse(url: &str) -> Result<Opts> {

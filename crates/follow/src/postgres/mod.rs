@@ -404,6 +404,9 @@ pub fn connect(settings: &tokio_postgres::Config) -> Result<Client> {
         "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN \
          ('statement_timeout', 'transaction_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout')",
     )?;
+    database.batch_execute(
+        "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE, NOT DEFERRABLE",
+    )?;
     // The follower must go on while a table is locked: the one that has locked it may wait for the follower.
     database.batch_execute("SET lock_timeout = '1s'")?;
     // COPY of a table fails where a policy would leave out rows, which would be reported absent.

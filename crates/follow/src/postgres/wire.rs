@@ -173,6 +173,8 @@ impl Wire {
             ("application_name", config.get_application_name().unwrap_or("bloomgate")),
         ];
         parameters.extend(TEXT_SETTINGS);
+        // Those of the database or the role are for applications. The creation of a slot waits for as long as a transaction runs.
+        parameters.extend([("statement_timeout", "0"), ("lock_timeout", "0")]);
         let mut output = BytesMut::new();
         frontend::startup_message(parameters, &mut output)?;
         self.send(&output)?;
