@@ -17,7 +17,7 @@ use crate::template::{Column, Field, Texts};
 
 /// A followed table. `is_identity` of a column: whether it belongs to the primary key.
 pub struct Wanted {
-    /// `DATABASE.TABLE`, for PostgreSQL `SCHEMA.TABLE`.
+    /// `DATABASE.TABLE`, for PostgreSQL `SCHEMA.TABLE`, for SQL Server `DATABASE.SCHEMA.TABLE`.
     pub name: String,
     pub columns: Vec<Column>,
 }
@@ -107,7 +107,7 @@ fn debezium(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Resul
     if !is_snapshot {
         event.time_ms = Some(number(source, "ts_ms")?);
     }
-    for (index, table) in named(tables, &debezium_name(source, "")?) {
+    for (index, table) in debezium_tables(source, "", tables)? {
         let row = |name: &str| match object.get(name) {
             Some(Value::Object(row)) => {
                 fields(table, |column| row.get(column), |column| by_schema(schema, column)).map(Some)
@@ -147,7 +147,7 @@ fn flattened(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Resu
             object.get("__source_ts_ms").context("it has no `__source_ts_ms`: add source.ts_ms to add.fields")?;
         event.time_ms = Some(time.as_u64().context("its `__source_ts_ms` is no number")?);
     }
-    for (index, table) in named(tables, &debezium_name(object, "__")?) {
+    for (index, table) in debezium_tables(object, "__", tables)? {
         check_keys(table)?;
         let row = || fields(table, |column| object.get(column), |column| by_schema(schema, column)).map(Some);
         let is_deleted = match object.get("__deleted") {
@@ -166,11 +166,18 @@ fn flattened(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Resu
     Ok(event)
 }
 
-/// Returns `SCHEMA.TABLE`, or without a schema `DATABASE.TABLE`.
-fn debezium_name(object: &Object, prefix: &str) -> Result<String> {
+/// Returns the followed tables that an event is about. A stream of SQL Server may have tables of the same schema and name in several databases.
+fn debezium_tables<'t>(object: &Object, prefix: &str, tables: &'t [Wanted]) -> Result<Vec<(usize, &'t Wanted)>> {
     let get = |name: &str| object.get(&format!("{prefix}{name}")).and_then(Value::as_str);
+    let table = get("table").with_context(|| format!("it has no `{prefix}table`"))?;
     let schema = get("schema").or_else(|| get("db")).with_context(|| format!("it has no `{prefix}db`"))?;
-    Ok(format!("{schema}.{}", get("table").with_context(|| format!("it has no `{prefix}table`"))?))
+    let (short, database) = (format!("{schema}.{table}"), get("db").unwrap_or_default());
+    let full = format!("{database}.{short}");
+    ensure!(
+        get("connector") != Some("sqlserver") || named(tables, &short).next().is_none(),
+        "the stream of SQL Server may have {short} of several databases: set the name of the table to {full}"
+    );
+    Ok(named(tables, &short).chain(named(tables, &full)).collect())
 }
 
 /// Checks that the templates have no column besides the key. The event does not tell the old value of another one.
@@ -709,6 +716,23 @@ mod tests {
             );
             refused(Format::Canal, &row, &ids(Texts::Any), part);
         }
+    }
+
+    #[test]
+    fn a_table_of_sql_server_is_that_of_one_database() {
+        let event = |database: &str| {
+            let source = format!(
+                r#"{{"connector":"sqlserver","ts_ms":1,"snapshot":"false","db":"{database}","schema":"dbo","table":"users"}}"#
+            );
+            format!(r#"{{"before":null,"after":{{"id":1}},"source":{source},"op":"c"}}"#)
+        };
+        let named = |name: &str| vec![Wanted { name: name.to_owned(), ..ids(Texts::Integer).remove(0) }];
+        let changes = |database| {
+            let event = decode(Format::Debezium, event(database).as_bytes(), &named("shop.dbo.users")).unwrap();
+            event.changes.len()
+        };
+        assert_eq!([changes("shop"), changes("other")], [1, 0]);
+        refused(Format::Debezium, &event("shop"), &named("dbo.users"), "set the name of the table to shop.dbo.users");
     }
 
     #[test]
