@@ -60,8 +60,8 @@ pub trait Source: Sized {
     /// Removes what an attempt has left that failed before the first success.
     fn abandon(_: &Config, _: &Self::Memory) {}
 
-    /// Prints how far the database has gone on without the follower.
-    fn print_status(config: &Config) -> Result<()>;
+    /// Prints how far the database has gone on without the follower. Returns whether a follower is connected.
+    fn print_status(config: &Config) -> Result<bool>;
 
     /// Returns the identity of the database, the beginning of a stored position.
     fn system(&self) -> &str;

@@ -78,7 +78,7 @@ the tables; MariaDB needs log_bin and binlog_format = ROW, MySQL gtid_mode = ON.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub struct Arguments {
-    /// Print how far the follower is behind, and exit. Exits with status 1 without a heartbeat
+    /// Print how far the follower is behind, and exit. Exits with status 1 without a heartbeat or a connected follower
     #[arg(long)]
     status: bool,
     /// The configuration file
@@ -89,12 +89,15 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let config = Config::read(&arguments.config)?;
     if arguments.status {
-        match config.log() {
+        let is_connected = match config.log() {
             Log::Postgres => Postgres::print_status(&config)?,
             Log::Binlog => Binlog::print_status(&config)?,
-            Log::Json(_) => {}
-        }
-        return print_status(&config);
+            // Nothing shows a follower of JSON changes but its heartbeat.
+            Log::Json(_) => true,
+        };
+        print_status(&config)?;
+        ensure!(is_connected, "no follower is connected");
+        return Ok(());
     }
     announce(arguments, &config)?;
     let stopping = Arc::new(AtomicBool::new(false));

@@ -491,7 +491,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const FORM: &str = "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, or unix:///PATH";
 
 /// The server, with the options of redis-cli
-#[derive(clap::Args, Clone, Default)]
+#[derive(clap::Args, Clone, Default, PartialEq, Eq)]
 #[command(next_help_heading = "The server")]
 pub struct Options {
     /// The server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]; rediss:// for TLS; unix:///PATH
@@ -576,6 +576,12 @@ impl Options {
     /// Whether they name a server instead of using the default one.
     pub const fn is_named(&self) -> bool {
         self.url.is_some() || self.host.is_some() || self.port.is_some() || self.socket.is_some()
+    }
+
+    /// Whether there is an option beside the password, which may be in the environment for other subcommands.
+    pub fn has_any(&self) -> bool {
+        let others = Self { password: None, ..self.clone() };
+        others != Self::default() || self.password != std::env::var("REDISCLI_AUTH").ok()
     }
 
     /// Whether the server is a node of a cluster.

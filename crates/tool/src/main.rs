@@ -98,6 +98,9 @@ fn run(Arguments { server, subcommand, .. }: Arguments) -> anyhow::Result<()> {
         Subcommands::Backup(arguments) => backup::run(&server, &arguments),
         Subcommands::Build(arguments) => build::run(&arguments),
         Subcommands::Dedup(arguments) => dedup::run(&server, &arguments),
+        Subcommands::Follow(_) if server.has_any() => {
+            Err(server::usage("`follow` takes no options of the server: its configuration names the server"))
+        }
         Subcommands::Follow(arguments) => follow::run(&arguments),
         Subcommands::Plan(arguments) => plan::run(&server, &arguments),
         Subcommands::Restore(arguments) => restore::run(&server, &arguments),

@@ -294,6 +294,8 @@ fn the_status_tells_how_far_the_follower_is_behind() {
     on_every_server(|program| {
         let world = World::new(program, USERS, USERS_TABLE);
         let status = || run([OsStr::new("follow"), OsStr::new("--status"), world.path().as_os_str()]);
+        let refused = run([OsStr::new("follow"), OsStr::new("--tls"), world.path().as_os_str()]);
+        assert_eq!(refused.status, Some(2), "{refused:?}");
         let before = status();
         assert_eq!(before.status, Some(1), "{before:?}");
         assert!(before.text().contains("slot bloomgate: it does not exist"), "{before:?}");
@@ -310,7 +312,10 @@ fn the_status_tells_how_far_the_follower_is_behind() {
         assert!(status().text().contains(", 2 open keys\n"), "{:?}", status());
 
         follower.end();
-        eventually("the heartbeat to expire", || status().status == Some(1));
+        // PostgreSQL notices that it has ended before the heartbeat expires.
+        eventually("the slot to be free", || status().status == Some(1));
+        assert!(status().stderr.contains("no follower is connected"), "{:?}", status());
+        eventually("the heartbeat to expire", || status().stderr.contains("no heartbeat"));
         let after = status();
         assert!(after.text().contains("slot bloomgate: no follower is connected"), "{after:?}");
         assert!(after.stderr.contains("no heartbeat of {users}"), "{after:?}");

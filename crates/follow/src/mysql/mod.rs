@@ -199,13 +199,13 @@ impl Source for Binlog {
         *has_stood_by || Self::is_locked(error)
     }
 
-    fn print_status(config: &Config) -> Result<()> {
+    fn print_status(config: &Config) -> Result<bool> {
         let holder = Self::connect(config)?.holder()?;
-        let connected = holder.map_or("no follower is connected".to_owned(), |connection| {
+        let connected = holder.as_ref().map_or("no follower is connected".to_owned(), |connection| {
             format!("a follower is connected (connection {connection})")
         });
         println!("slot {}: {connected}", config.slot);
-        Ok(())
+        Ok(holder.is_some())
     }
 
     fn system(&self) -> &'static str {

@@ -137,7 +137,7 @@ impl Source for Postgres {
         }
     }
 
-    fn print_status(config: &Config) -> Result<()> {
+    fn print_status(config: &Config) -> Result<bool> {
         let row = connect(&config.settings()?)?.query_opt(
             "SELECT active_pid, wal_status, pg_wal_lsn_diff(pg_current_wal_insert_lsn(), confirmed_flush_lsn)::bigint
              FROM pg_replication_slots WHERE slot_name = $1",
@@ -145,7 +145,7 @@ impl Source for Postgres {
         )?;
         let Some(row) = row else {
             println!("slot {}: it does not exist", config.slot);
-            return Ok(());
+            return Ok(false);
         };
         let (pid, log): (Option<i32>, Option<String>) = (row.try_get(0)?, row.try_get(1)?);
         let connected =
@@ -158,7 +158,7 @@ impl Source for Postgres {
             None => "nothing is confirmed yet".to_owned(),
         };
         println!("slot {}: {connected}, {behind}", config.slot);
-        Ok(())
+        Ok(pid.is_some())
     }
 
     fn system(&self) -> &str {
