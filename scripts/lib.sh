@@ -264,8 +264,8 @@ find_unavailable() {
     no_add_is_lost_while_slots_migrate
   may_have_huge_pages || leave_out "huge pages: they need Linux 6.1, and the setting madvise" huge_pages::huge_pages_
   [ -e /usr/lib/galera/libgalera_smm.so ] || leave_out "Galera: its library is missing" a_node_of_galera
-  [ "$(uname -s)" = Linux ] || leave_out "tests that read /proc: this is not Linux" one_thread_frees without_a_limit_it_is \
-    holds_a_record_once q_restores_the_terminal
+  [ "$(uname -s)" = Linux ] || leave_out "tests that read /proc or preload a library: this is not Linux" clock:: \
+    one_thread_frees without_a_limit_it_is holds_a_record_once q_restores_the_terminal
 }
 
 # leave_out REASON NAME...: leaves out the tests whose names contain one of the NAMEs.

@@ -12,7 +12,7 @@ use super::server::{ceiling, huge_pages, role};
 use super::{config, guard, metrics};
 
 /// The events that the module follows.
-const EVENTS: [u64; 8] = [
+const EVENTS: [u64; 9] = [
     raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
     raw::REDISMODULE_EVENT_LOADING,
     raw::REDISMODULE_EVENT_FLUSHDB,
@@ -21,6 +21,7 @@ const EVENTS: [u64; 8] = [
     raw::REDISMODULE_EVENT_FORK_CHILD,
     raw::REDISMODULE_EVENT_PERSISTENCE,
     raw::REDISMODULE_EVENT_CONFIG,
+    raw::REDISMODULE_EVENT_CRON_LOOP,
 ];
 
 /// Subscribes to the requests for INFO and to the events. If the server refuses one of these, the module takes every command for one
@@ -80,6 +81,9 @@ unsafe extern "C" fn raised(
             data_type::snapshot_changed(writes_here);
         }
         raw::REDISMODULE_EVENT_CONFIG => ceiling::settings_changed(context),
+        raw::REDISMODULE_EVENT_CRON_LOOP => {
+            [&guard::TIMER, &pending::TIMER].iter().for_each(|timer| timer.restart_if_late(context));
+        }
         _ => {}
     }
 }

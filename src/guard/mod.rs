@@ -37,6 +37,7 @@ use crate::context::{Context, LogLevel, OK};
 use crate::information::valkey_version;
 use crate::keys::Keyspace;
 use crate::server::role;
+use crate::server::timer::{Timer, now};
 pub use state::{Asker, RowState};
 
 /// The guard's state, with the questions of the waiters.
@@ -64,7 +65,7 @@ fn with<T>(work: impl FnOnce(&mut Guard) -> T) -> T {
 fn act<T>(context: Context, work: impl FnOnce(&mut Guard) -> T) -> T {
     let (done, due) = with(|guard| (work(guard), guard.next_due()));
     if let Some(at) = due {
-        set_timer(context, at);
+        TIMER.set(context, at);
     }
     done
 }
@@ -73,12 +74,6 @@ fn act<T>(context: Context, work: impl FnOnce(&mut Guard) -> T) -> T {
 #[inline]
 pub fn is_idle() -> bool {
     !IS_BUSY.load(Relaxed)
-}
-
-/// Milliseconds since the guard was first asked for the time.
-fn now() -> Instant {
-    static BEGIN: OnceLock<std::time::Instant> = OnceLock::new();
-    u64::try_from(BEGIN.get_or_init(std::time::Instant::now).elapsed().as_millis()).unwrap_or(Instant::MAX)
 }
 
 /// The hash of a name, an item or a token, under a key of this process. It is the life of the server: a token of another process has
@@ -273,14 +268,8 @@ pub fn counts() -> (u64, u64, u64) {
 // WAIT is kept by that timer, too, and not by the server's timeout: that timeout drops a reply that was written a moment
 // before.
 
-/// The server's timer: the time it is set to, and its number. The server calls nothing of ours when a timer is set or stopped,
-/// so this lock may be held across those calls.
-static TIMER: Mutex<Option<(Instant, raw::RedisModuleTimerID)>> = Mutex::new(None);
-
-/// The longest period of the timer, in milliseconds. It is set again for what is due later. Redis 7.0 counts the microseconds in 32 bits: with
-/// a timer of 36 minutes its event loop never sleeps.
-const TIMER_MAX: i64 = 30 * 60 * 1000;
-const _: () = assert!(TIMER_MAX * 1000 <= i32::MAX as i64, "Redis 7.0 takes this for a time in the past");
+/// The timer, which is set to the time of the next entry that is due.
+pub static TIMER: Timer = Timer::new(Some(went_off));
 
 /// What a client asks with BF.FETCH.
 #[derive(Clone, Copy)]
@@ -500,7 +489,7 @@ fn serve(key: KeyId) {
 
 /// Does everything that is due, and sets the timer for the next entry.
 unsafe extern "C" fn went_off(context: *mut raw::RedisModuleCtx, _: *mut c_void) {
-    *TIMER.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    TIMER.has_fired();
     let now = now();
     while let Some(due) = with(|guard| guard.take_due(now)) {
         match due {
@@ -515,20 +504,6 @@ unsafe extern "C" fn went_off(context: *mut raw::RedisModuleCtx, _: *mut c_void)
     }
     act(Context::new(context), |_| ());
     unsubscribe_if_idle(Context::new(context));
-}
-
-/// Sets the timer to this time, unless it is set to an earlier one.
-fn set_timer(context: Context, at: Instant) {
-    let mut timer = TIMER.lock().unwrap_or_else(PoisonError::into_inner);
-    if timer.is_some_and(|(set, _)| set <= at) {
-        return;
-    }
-    // The timer has not gone off: `went_off` clears it first.
-    if let Some((_, number)) = timer.take() {
-        api::stop_timer(context, number);
-    }
-    let period = i64::try_from(at.saturating_sub(now())).unwrap_or(i64::MAX).min(TIMER_MAX);
-    *timer = Some((at, api::create_timer(context, period, Some(went_off))));
 }
 
 // The keyspace events that may make a cached value, a value that is being loaded, or a NONE outdated.

@@ -10,7 +10,6 @@
 //! flushes the rest at once, for ten seconds at most.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,20 +21,21 @@ use super::stored::{Stored, list_pending, take_pending};
 use crate::api;
 use crate::context::Context;
 use crate::metrics;
+use crate::server::timer::{self, Milliseconds, Timer};
 
 /// How long the timer flushes at a time.
 const STEP: Duration = Duration::from_micros(100);
 /// How many adds the timer flushes before it reads the clock again: 10 to 75 microseconds.
 const STEP_ADDS: usize = 32;
 /// The time between two steps, in milliseconds.
-const PERIOD: raw::mstime_t = 1;
+const PERIOD: Milliseconds = 1;
 /// The time to the next step if no key has pending adds: the server is still freeing the value, or does not open its key.
-const IDLE_PERIOD: raw::mstime_t = 100;
+const IDLE_PERIOD: Milliseconds = 100;
 /// How long a server that becomes a primary may flush before it answers; the timer flushes the rest. By default, Sentinel waits 30 s for
 /// a server that does not answer, and a cluster 15 s.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Whether the timer is set.
-static TIMER_RUNS: AtomicBool = AtomicBool::new(false);
+/// The timer.
+pub static TIMER: Timer = Timer::new(Some(tick));
 
 /// Finds the values that are not listed. Only the thread that has the server's lock uses it.
 static PASS: Mutex<Pass> = Mutex::new(Pass::new());
@@ -44,21 +44,20 @@ fn pass() -> MutexGuard<'static, Pass> {
     PASS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the timer, unless nothing is pending or it is set already.
+/// Starts the timer, unless nothing is pending.
 pub fn start_timer(context: Context) {
     start_timer_in(context, PERIOD);
 }
 
-fn start_timer_in(context: Context, period: raw::mstime_t) {
-    if metrics::PENDING.get() == 0 || TIMER_RUNS.swap(true, Relaxed) {
-        return;
+fn start_timer_in(context: Context, period: Milliseconds) {
+    if metrics::PENDING.get() > 0 {
+        TIMER.set(context, timer::now() + period);
     }
-    api::create_timer(context, period, Some(tick));
 }
 
 unsafe extern "C" fn tick(context: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     let context = Context::new(context);
-    TIMER_RUNS.store(false, Relaxed);
+    TIMER.has_fired();
     // While a child is running only a replica flushes, although every page that it writes is copied. Otherwise the exit of a child that
     // started meanwhile starts the timer again.
     if !context.has_child() || !context.is_primary() {

@@ -19,6 +19,7 @@ mod corpus;
 mod architecture;
 mod beyond;
 mod chaos;
+mod clock;
 mod configuration;
 mod counting;
 mod debian;

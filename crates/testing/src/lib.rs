@@ -5,6 +5,7 @@
 
 mod accepted;
 mod aof;
+mod clock;
 #[cfg(feature = "databases")]
 pub mod database;
 mod dump;

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
-use super::locate;
 use super::resp::{Connection, Reply};
 use super::watched::{ask_to_end, patience, watched};
+use super::{clock, locate};
 
 /// Lines that a server or the module logs when it crashes.
 const CRASH_MARKS: [&str; 4] = ["BUG REPORT START", "ASSERTION FAILED", "panicked at", "crashed by signal"];
@@ -62,6 +62,7 @@ pub struct Builder {
     library: Option<PathBuf>,
     module_words: Option<String>,
     debug_commands: &'static str,
+    shifts_clock: bool,
 }
 
 impl Builder {
@@ -101,6 +102,12 @@ impl Builder {
         self
     }
 
+    /// For [`Server::shift_clock`]. Needs Linux and `cc`.
+    pub fn with_clock(mut self) -> Self {
+        self.shifts_clock = true;
+        self
+    }
+
     /// Starts the server and waits until it answers.
     pub fn start(self) -> Server {
         let mut server = self.prepare();
@@ -134,7 +141,8 @@ impl Builder {
             text += &format!("loadmodule {} {words}\n", library.display());
         }
         fs::write(folder.path().join("redis.conf"), text).expect("the configuration file is written");
-        Server { program: self.program, arguments: self.arguments, folder, port: 0, child: None }
+        let preloaded = self.shifts_clock.then(|| clock::prepare(folder.path()));
+        Server { program: self.program, arguments: self.arguments, folder, preloaded, port: 0, child: None }
     }
 }
 
@@ -143,6 +151,8 @@ pub struct Server {
     program: PathBuf,
     arguments: Vec<String>,
     folder: TempDir,
+    /// A library to be loaded into the process first.
+    preloaded: Option<PathBuf>,
     /// The port on 127.0.0.1.
     pub port: u16,
     child: Option<Child>,
@@ -158,6 +168,7 @@ impl Server {
             library: None,
             module_words: Some(String::new()),
             debug_commands: DEBUG_COMMANDS,
+            shifts_clock: false,
         }
     }
 
@@ -191,6 +202,18 @@ impl Server {
     /// The directory with the server's files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Sets the server's wall clock to this many seconds after the machine's. Returns when the server has noticed: Valkey 9 may answer TIME
+    /// from a time that it has kept.
+    pub fn shift_clock(&self, seconds: i64) {
+        clock::shift(self.folder(), seconds);
+        let mut client = self.connect();
+        eventually("the server to notice its new time", || {
+            let machine = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_secs();
+            let server = client.run("TIME").elements()[0].text().parse::<i64>().expect("seconds");
+            (server - machine.cast_signed() - seconds).abs() < 60
+        });
     }
 
     /// The process id.
@@ -279,6 +302,7 @@ impl Server {
                 .args(["redis.conf", "--port", &self.port.to_string()])
                 .args(&self.arguments)
                 .current_dir(self.folder.path())
+                .envs(self.preloaded.iter().map(|library| ("LD_PRELOAD", library)))
                 .stdin(Stdio::null())
                 .stdout(File::try_clone(&log).expect("a second handle"))
                 .stderr(log)

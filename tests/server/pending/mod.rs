@@ -17,7 +17,7 @@ use testing::{
 /// 4.8 MB of bits, enough for adds to be pending.
 const RESERVE: &str = "0.01 3500000 NONSCALING SEED 7";
 
-fn reserve(client: &mut Connection, key: &str) {
+pub fn reserve(client: &mut Connection, key: &str) {
     assert_eq!(client.run(&format!("BF.RESERVE {key} {RESERVE}")), ok());
 }
 
@@ -26,22 +26,22 @@ fn items(numbers: std::ops::Range<u32>) -> Vec<String> {
 }
 
 /// Adds items; answers how many were new.
-fn add(client: &mut Connection, key: &str, numbers: std::ops::Range<u32>) -> usize {
+pub fn add(client: &mut Connection, key: &str, numbers: std::ops::Range<u32>) -> usize {
     client.batched(&[b"BF.MADD", key.as_bytes()], &items(numbers)).into_iter().filter(|is_new| *is_new).count()
 }
 
-fn assert_has(client: &mut Connection, key: &str, numbers: std::ops::Range<u32>) {
+pub fn assert_has(client: &mut Connection, key: &str, numbers: std::ops::Range<u32>) {
     let answers = client.batched(&[b"BF.MEXISTS", key.as_bytes()], &items(numbers));
     assert!(answers.iter().all(|found| *found), "all of {key} is found");
 }
 
 /// Bytes of pending adds in all filters.
-fn pending(client: &mut Connection) -> i64 {
+pub fn pending(client: &mut Connection) -> i64 {
     client.gauge("pending_bytes")
 }
 
 /// Waits until the timer has flushed all pending adds.
-fn all_written(client: &mut Connection) {
+pub fn all_written(client: &mut Connection) {
     eventually("pending adds to be flushed", || pending(client) == 0);
 }
 
