@@ -57,12 +57,15 @@ pub struct Left<Q> {
     pub question: Option<Q>,
 }
 
+/// How many waiters of each cache key ask for the same.
+type Asking = ByHash<KeyId, usize>;
+
 /// All queues. Each has at least one waiter.
 pub struct Queues<Q> {
     queues: ByHash<KeyId, Queue>,
     waiters: HashMap<WaiterId, Waiter<Q>>,
-    /// How many waiters ask for each filter and for each item.
-    asked: ByHash<DependencyId, usize>,
+    /// For each filter and each item that waiters ask for, their cache keys, with the number of those waiters.
+    asked: ByHash<DependencyId, Asking>,
     /// How many waiters there are that are not answered.
     waiting: usize,
     next_ticket: u64,
@@ -85,29 +88,38 @@ impl<Q> Queues<Q> {
     /// Returns the question if memory is refused. Nothing has changed then.
     pub fn join(&mut self, row: &Row, waiter: WaiterId, question: Q, is_held: bool) -> Result<u64, Q> {
         let (cache_key, asks) = (row.key, [row.filter, row.item]);
-        let Ok(line) = self.reserve(cache_key) else { return Err(question) };
+        let Ok((line, asking)) = self.reserve(cache_key, asks) else { return Err(question) };
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let queue = self.queues.entry(cache_key).or_insert(Queue { line, waiting: 0, held: 0, is_due: false });
         queue.line.push_back((waiter, ticket));
         queue.waiting += 1;
         queue.held += usize::from(is_held);
-        asks.into_iter().for_each(|what| *self.asked.entry(what).or_default() += 1);
+        for (what, new) in asks.into_iter().zip(asking) {
+            *self.asked.entry(what).or_insert(new).entry(cache_key).or_default() += 1;
+        }
         self.waiting += 1;
         let state = State::Waiting(question);
         self.waiters.insert(waiter, Waiter { cache_key, asks, ticket, is_held, state });
         Ok(ticket)
     }
 
-    /// Reserves memory for one more waiter. Returns a line for its queue, with room for it if there is no such queue yet.
-    fn reserve(&mut self, cache_key: KeyId) -> Result<VecDeque<(WaiterId, u64)>, TryReserveError> {
+    /// Reserves memory for one more waiter. Returns a line for its queue and entries for what it asks, with room for it if there are no
+    /// such ones yet.
+    fn reserve(
+        &mut self,
+        cache_key: KeyId,
+        asks: [DependencyId; 2],
+    ) -> Result<(VecDeque<(WaiterId, u64)>, [Asking; 2]), TryReserveError> {
         self.waiters.try_reserve(1)?;
         self.asked.try_reserve(2)?;
         self.queues.try_reserve(1)?;
-        let mut new = VecDeque::new();
-        let line = self.queues.get_mut(&cache_key).map_or(&mut new, |queue| &mut queue.line);
-        line.try_reserve(1)?;
-        Ok(new)
+        let (mut line, mut asking) = (VecDeque::new(), [Asking::default(), Asking::default()]);
+        self.queues.get_mut(&cache_key).map_or(&mut line, |queue| &mut queue.line).try_reserve(1)?;
+        for (what, new) in asks.iter().zip(&mut asking) {
+            self.asked.get_mut(what).unwrap_or(new).try_reserve(1)?;
+        }
+        Ok((line, asking))
     }
 
     /// Whether a cache key has waiters.
@@ -204,16 +216,11 @@ impl<Q> Queues<Q> {
         self.asked.contains_key(&what)
     }
 
-    /// [`mark_due`](Self::mark_due) for the cache key of every waiter that asks for this filter or this item. Visits every waiter if
-    /// there is one.
+    /// [`mark_due`](Self::mark_due) for the cache key of every waiter that asks for this filter or this item.
     pub fn mark_asking_due(&mut self, what: DependencyId, mut schedule: impl FnMut(KeyId) -> bool) {
-        if !self.has_asked(what) {
-            return;
-        }
-        let asks = |waiter: &&Waiter<Q>| waiter.asks.contains(&what) && !matches!(waiter.state, State::Answered(_));
-        for cache_key in self.waiters.values().filter(asks).map(|waiter| waiter.cache_key) {
-            if let Some(queue) = self.queues.get_mut(&cache_key).filter(|queue| !queue.is_due) {
-                queue.is_due = schedule(cache_key);
+        for cache_key in self.asked.get(&what).into_iter().flat_map(HashMap::keys) {
+            if let Some(queue) = self.queues.get_mut(cache_key).filter(|queue| !queue.is_due) {
+                queue.is_due = schedule(*cache_key);
             }
         }
     }
@@ -257,14 +264,7 @@ impl<Q> Queues<Q> {
     /// Uncounts a waiter that was answered or has left. Its entry in the line stays for now.
     fn one_less(&mut self, cache_key: KeyId, asks: [DependencyId; 2], was_held: bool) {
         self.waiting -= 1;
-        for what in asks {
-            if let Entry::Occupied(mut asking) = self.asked.entry(what) {
-                *asking.get_mut() -= 1;
-                if *asking.get() == 0 {
-                    asking.remove();
-                }
-            }
-        }
+        asks.into_iter().for_each(|what| self.no_longer_asks(cache_key, what));
         let Some(queue) = self.queues.get_mut(&cache_key) else { return };
         queue.waiting -= 1;
         queue.held -= usize::from(was_held);
@@ -273,6 +273,20 @@ impl<Q> Queues<Q> {
         } else if queue.line.len() > 2 * queue.waiting + 16 {
             let waiters = &self.waiters;
             queue.line.retain(|(waiter, ticket)| waits(waiters, *waiter, *ticket));
+        }
+    }
+
+    /// Uncounts a waiter of a cache key that asks for this filter or this item.
+    fn no_longer_asks(&mut self, cache_key: KeyId, what: DependencyId) {
+        let Entry::Occupied(mut of_what) = self.asked.entry(what) else { return };
+        if let Entry::Occupied(mut waiters) = of_what.get_mut().entry(cache_key) {
+            *waiters.get_mut() -= 1;
+            if *waiters.get() == 0 {
+                waiters.remove();
+            }
+        }
+        if of_what.get().is_empty() {
+            of_what.remove();
         }
     }
 
