@@ -333,20 +333,25 @@ impl World {
         while let Some(due) = self.guard.take_due(self.now) {
             match due {
                 Due::Serve(key) => {
-                    let mut from = 0;
+                    let mut from = self.guard.serve_from(key);
                     while let Some((client, ticket, question)) = self.guard.next(key, from) {
                         assert_eq!(self.clients[&client].question, question);
+                        from = ticket + 1;
                         let Some(stamp) = self.look(question, Asker::Waiter) else {
                             let is_held = self.is_held(question);
                             assert!(self.guard.put_back(client, question, is_held).is_none());
                             if !is_held {
                                 break;
                             }
-                            from = ticket + 1;
                             continue;
                         };
                         self.answers[usize::from(stamp.is_some())] += 1;
                         self.answered(client, stamp);
+                        // The turn is over.
+                        if self.rng.u64(..4) == 0 {
+                            self.guard.serve_on(key, from, self.now);
+                            break;
+                        }
                     }
                 }
                 Due::Deadline(client, ticket) => {

@@ -44,6 +44,19 @@ struct Queue {
     held: usize,
     /// Whether the alarm has an entry that serves them at once.
     is_due: bool,
+    /// The ticket from which it serves them: 0, unless the last turn ended before it came to all of them.
+    from: u64,
+}
+
+impl Queue {
+    /// Marks those with the ticket `from` or a larger one as scheduled, unless scheduling fails.
+    fn mark_due(&mut self, from: u64, schedule: impl FnOnce() -> bool) {
+        if self.is_due {
+            self.from = self.from.min(from);
+        } else {
+            (self.is_due, self.from) = (schedule(), from);
+        }
+    }
 }
 
 /// A waiter that has left its queue.
@@ -91,7 +104,7 @@ impl<Q> Queues<Q> {
         let Ok((line, asking)) = self.reserve(cache_key, asks) else { return Err(question) };
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        let queue = self.queues.entry(cache_key).or_insert(Queue { line, waiting: 0, held: 0, is_due: false });
+        let queue = self.queues.entry(cache_key).or_insert(Queue { line, waiting: 0, held: 0, is_due: false, from: 0 });
         queue.line.push_back((waiter, ticket));
         queue.waiting += 1;
         queue.held += usize::from(is_held);
@@ -219,24 +232,24 @@ impl<Q> Queues<Q> {
     /// [`mark_due`](Self::mark_due) for the cache key of every waiter that asks for this filter or this item.
     pub fn mark_asking_due(&mut self, what: DependencyId, mut schedule: impl FnMut(KeyId) -> bool) {
         for cache_key in self.asked.get(&what).into_iter().flat_map(HashMap::keys) {
-            if let Some(queue) = self.queues.get_mut(cache_key).filter(|queue| !queue.is_due) {
-                queue.is_due = schedule(*cache_key);
+            if let Some(queue) = self.queues.get_mut(cache_key) {
+                queue.mark_due(0, || schedule(*cache_key));
             }
         }
     }
 
-    /// Marks the waiters of a cache key as scheduled if `schedule` succeeds. Does nothing if there are none, or if they are
-    /// marked already.
-    pub fn mark_due(&mut self, cache_key: KeyId, schedule: impl FnOnce() -> bool) {
-        if let Some(queue) = self.queues.get_mut(&cache_key).filter(|queue| !queue.is_due) {
-            queue.is_due = schedule();
+    /// Marks the waiters of a cache key with the ticket `from` or a larger one as scheduled if `schedule` succeeds. Does nothing if there
+    /// are none. If some are scheduled already, it adds the others.
+    pub fn mark_due(&mut self, cache_key: KeyId, from: u64, schedule: impl FnOnce() -> bool) {
+        if let Some(queue) = self.queues.get_mut(&cache_key) {
+            queue.mark_due(from, schedule);
         }
     }
 
-    /// [`mark_due`](Self::mark_due) for every cache key.
+    /// [`mark_due`](Self::mark_due) for all waiters.
     pub fn mark_all_due(&mut self, mut schedule: impl FnMut(KeyId) -> bool) {
-        for (cache_key, queue) in self.queues.iter_mut().filter(|(_, queue)| !queue.is_due) {
-            queue.is_due = schedule(*cache_key);
+        for (cache_key, queue) in &mut self.queues {
+            queue.mark_due(0, || schedule(*cache_key));
         }
     }
 
@@ -246,9 +259,14 @@ impl<Q> Queues<Q> {
         self.queues.get(&cache_key).is_some_and(|queue| queue.is_due)
     }
 
-    /// Removes the mark that the waiters of a cache key are scheduled. Returns whether there was one.
+    /// Removes the mark that waiters of a cache key are scheduled. Returns whether there was one.
     pub fn clear_due(&mut self, cache_key: KeyId) -> bool {
         self.queues.get_mut(&cache_key).is_some_and(|queue| std::mem::take(&mut queue.is_due))
+    }
+
+    /// The ticket from which the waiters of a cache key are to be served, once the mark is removed.
+    pub fn take_from(&mut self, cache_key: KeyId) -> u64 {
+        self.queues.get_mut(&cache_key).map_or(0, |queue| std::mem::take(&mut queue.from))
     }
 
     /// The number of clients that wait.
@@ -364,7 +382,7 @@ mod tests {
         queues.take(30, None).unwrap();
         assert_eq!(queues.put_back(30, "question", true), None);
         assert!(queues.all_held(KEY) && !queues.has_ready(KEY));
-        queues.mark_due(KEY, || true);
+        queues.mark_due(KEY, 0, || true);
         assert!(queues.has_ready(KEY), "both are about to be served");
         queues.clear_due(KEY);
         queues.take(10, None).unwrap();
@@ -404,15 +422,25 @@ mod tests {
     #[test]
     fn a_queue_is_marked_once_and_only_if_it_was_scheduled() {
         let mut queues = queues(&[10]);
-        queues.mark_due(KEY, || false);
+        queues.mark_due(KEY, 0, || false);
         assert!(!queues.is_due(KEY));
-        queues.mark_due(KEY, || true);
-        queues.mark_due(KEY, || panic!("it is marked"));
+        queues.mark_due(KEY, 0, || true);
+        queues.mark_due(KEY, 0, || panic!("it is marked"));
         queues.mark_all_due(|_| panic!("it is marked"));
         assert!(queues.clear_due(KEY) && !queues.clear_due(KEY));
         queues.mark_all_due(|key| key == KEY);
         assert!(queues.is_due(KEY));
-        queues.mark_due(OTHER, || panic!("nobody waits for it"));
+        queues.mark_due(OTHER, 0, || panic!("nobody waits for it"));
+    }
+
+    #[test]
+    fn a_mark_is_for_all_waiters_that_any_mark_was_for() {
+        let mut queues = queues(&[10]);
+        for (marks, from) in [(&[7][..], 7), (&[7, 0], 0), (&[0, 7], 0), (&[9, 7], 7)] {
+            marks.iter().for_each(|mark| queues.mark_due(KEY, *mark, || true));
+            assert!(queues.clear_due(KEY));
+            assert_eq!((queues.take_from(KEY), queues.take_from(KEY)), (from, 0), "{marks:?}");
+        }
     }
 
     #[test]

@@ -360,7 +360,18 @@ impl<Q> Guard<Q> {
     /// next caller schedules them, or their WAIT expires.
     fn serve_soon(&mut self, key: KeyId) {
         let alarm = &mut self.alarm;
-        self.queues.mark_due(key, || alarm.push(0, Due::Serve(key)).is_ok());
+        self.queues.mark_due(key, 0, || alarm.push(0, Due::Serve(key)).is_ok());
+    }
+
+    /// Schedules the waiters of a cache key with the ticket `from` or a larger one, whose turn has ended: behind whatever else is due.
+    pub fn serve_on(&mut self, key: KeyId, from: u64, now: Instant) {
+        let alarm = &mut self.alarm;
+        self.queues.mark_due(key, from, || alarm.push(now, Due::Serve(key)).is_ok());
+    }
+
+    /// The ticket of the first waiter of a cache key to serve, or a smaller one.
+    pub fn serve_from(&mut self, key: KeyId) -> u64 {
+        self.queues.take_from(key)
     }
 
     /// Schedules a sweep if there are records.
@@ -415,10 +426,14 @@ impl<Q> Guard<Q> {
     /// A cache key with a waiter that nothing will serve: the waiter is not held, no serving is scheduled, and there is no lease
     /// whose end is in the alarm.
     pub fn forgotten(&self, now: Instant) -> Option<KeyId> {
-        let has = |at, key| self.alarm.entries().any(|entry| entry == (at, Due::Serve(key)));
+        use std::ops::RangeInclusive;
+
+        let has = |times: RangeInclusive<Instant>, key| {
+            self.alarm.entries().any(|(at, due)| times.contains(&at) && due == Due::Serve(key))
+        };
         let is_kept = |key: &KeyId| match self.lease_end(*key, now) {
-            _ if self.queues.is_due(*key) => has(0, *key),
-            Some(end) => has(end, *key),
+            _ if self.queues.is_due(*key) => has(0..=now, *key),
+            Some(end) => has(end..=end, *key),
             None => self.queues.all_held(*key),
         };
         self.queues.cache_keys().find(|key| !is_kept(key))
