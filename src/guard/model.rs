@@ -558,6 +558,21 @@ fn a_none_outlives_the_tokens() {
 }
 
 #[test]
+fn a_lower_limit_is_reached_step_by_step() {
+    let mut guard = Guard::<()>::default();
+    let mut granted = 0;
+    let mut grant = |max| {
+        guard.grant(row(granted), (0, 1000), max);
+        granted += 1;
+        guard.records()
+    };
+    (0..1000).for_each(|_| _ = grant(1000));
+    let left: Vec<usize> = (0..20).map(|_| grant(10)).collect();
+    assert!((900..1000).contains(&left[0]) && left[19] == 10, "{left:?}");
+    assert!(left.is_sorted_by(|before, after| before > after || *after == 10), "{left:?}");
+}
+
+#[test]
 fn expired_records_are_removed_as_others_come() {
     let mut guard = Guard::<()>::default();
     for number in 0..50_000 {
