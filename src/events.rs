@@ -97,13 +97,8 @@ unsafe extern "C" fn show(info: *mut raw::RedisModuleInfoCtx, for_crash_report: 
         Ok(version) => version,
         Err(_) => c"",
     };
-    let (leases, nones, waiting) = guard::counts();
-    let others = [
-        (c"bloom_leases", leases),
-        (c"bloom_nones", nones),
-        (c"bloom_waiting", waiting),
-        (c"bloom_max_filter_bytes", config::max_filter_bytes()),
-    ];
+    let others = [c"bloom_leases", c"bloom_nones", c"bloom_waiting"].into_iter().zip(guard::counts());
+    let others = others.chain([(c"bloom_max_filter_bytes", config::max_filter_bytes())]);
     // SAFETY: the server passes the place for the fields.
     unsafe {
         api::add_info_section(info);

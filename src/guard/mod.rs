@@ -253,12 +253,9 @@ pub fn say_unguarded(context: Context, filter: Arg<'_>, missing: Option<Arg<'_>>
 }
 
 /// For INFO: the numbers of leases, of NONEs and of waiting clients.
-pub fn counts() -> (u64, u64, u64) {
-    if is_idle() {
-        return (0, 0, 0);
-    }
-    let now = now();
-    with(|guard| guard.counts(now))
+pub fn counts() -> [u64; 3] {
+    let (leases, no_rows, waiting) = if is_idle() { (0, 0, 0) } else { with(|guard| guard.counts()) };
+    [leases, no_rows, waiting].map(|count| count as u64)
 }
 
 // Blocked clients. The reply is written first, and the client is unblocked after that: no server lets a module block a client

@@ -405,7 +405,7 @@ impl World {
         if self.guard.next_due().is_none_or(|at| at > self.now) {
             assert_eq!(self.guard.forgotten(self.now), None, "the timer will not go off for it");
         }
-        assert_eq!(self.guard.counts(self.now).2, self.clients.len() as u64);
+        assert_eq!(self.guard.counts().2, self.clients.len());
         assert!(self.guard.records() <= MAX);
         assert!(self.clients.is_empty() || !self.guard.is_idle());
         // Commands may come in one transaction: the timer goes off after it.

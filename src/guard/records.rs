@@ -22,6 +22,8 @@ pub enum RecordKind {
     NoRow,
     /// The value could not be loaded, and no lease is granted, whatever the item.
     BackOff,
+    /// No caller has the lease, but a token may be filled.
+    Token,
 }
 
 /// The record of a cache key. It outlives its end while a token of the row may be filled.
@@ -55,13 +57,9 @@ impl Record {
         match self.end & 3 {
             0 => RecordKind::Lease,
             1 => RecordKind::NoRow,
-            _ => RecordKind::BackOff,
+            2 => RecordKind::BackOff,
+            _ => RecordKind::Token,
         }
-    }
-
-    /// Ends it now. Its tokens stay.
-    pub const fn expire(&mut self) {
-        self.end &= 3;
     }
 }
 
@@ -71,6 +69,9 @@ pub struct Records {
     all: Vec<Record>,
     places: HashTable<u32>,
     dependencies: Dependencies,
+    /// How many leases and NONEs are among them.
+    leases: usize,
+    no_rows: usize,
     /// The next record that [`sweep`](Self::sweep) looks at.
     cursor: usize,
 }
@@ -80,8 +81,18 @@ impl Records {
         self.all.len()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Record> {
-        self.all.iter()
+    /// The numbers of leases and of NONEs, with those that no longer count.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.leases, self.no_rows)
+    }
+
+    /// The number of records of a kind; only leases and NONEs are counted.
+    fn number_of(&mut self, kind: RecordKind) -> Option<&mut usize> {
+        match kind {
+            RecordKind::Lease => Some(&mut self.leases),
+            RecordKind::NoRow => Some(&mut self.no_rows),
+            RecordKind::BackOff | RecordKind::Token => None,
+        }
     }
 
     /// The record of a cache key.
@@ -98,8 +109,20 @@ impl Records {
         self.places.find(table_hash, has_hash).is_some()
     }
 
-    /// The record of a cache key, to change it. Its row must stay.
-    pub fn get_mut(&mut self, key: KeyId) -> Option<&mut Record> {
+    /// Ends the lease, NONE or back-off of a cache key. Its tokens stay.
+    pub fn expire(&mut self, key: KeyId) {
+        let Some(record) = self.get_mut(key) else { return };
+        let kind = record.kind();
+        record.end = RecordKind::Token as u64;
+        self.number_of(kind).into_iter().for_each(|number| *number -= 1);
+    }
+
+    /// Voids the tokens of a cache key.
+    pub fn void_tokens(&mut self, key: KeyId) {
+        self.get_mut(key).into_iter().for_each(|record| record.oldest = NO_TOKEN);
+    }
+
+    fn get_mut(&mut self, key: KeyId) -> Option<&mut Record> {
         let place = self.places.find(key.table_hash(), is_of(&self.all, key))?;
         self.all.get_mut(*place as usize)
     }
@@ -117,8 +140,9 @@ impl Records {
     }
 
     /// Whether a record has not expired, and nothing has changed since. A back-off depends on no row.
-    pub fn counts(&self, record: &Record, now: Instant) -> bool {
-        counts(&self.dependencies, record, now)
+    pub fn is_current(&self, record: &Record, now: Instant) -> bool {
+        record.end() > now
+            && (record.kind() == RecordKind::BackOff || self.dependencies.are_unchanged(&record.row, record.stamp))
     }
 
     /// Whether a token is safe for a row: the row's record knows it, and nothing has changed since.
@@ -140,6 +164,7 @@ impl Records {
         places.insert_unique(record.row.key.table_hash(), place, hash);
         dependencies.add(&record.row);
         all.push(record);
+        self.number_of(record.kind()).into_iter().for_each(|number| *number += 1);
         Ok(())
     }
 
@@ -148,16 +173,18 @@ impl Records {
         let Self { all, places, dependencies, .. } = self;
         let Ok(entry) = places.find_entry(key.table_hash(), is_of(all, key)) else { return };
         let (place, _) = entry.remove();
-        let Some(last) = all.pop() else { return };
-        let end = all.len();
-        let removed = all.get(place as usize).unwrap_or(&last);
-        dependencies.remove(&removed.row);
-        if let Some(freed) = all.get_mut(place as usize) {
-            *freed = last;
-            if let Some(of_last) = places.find_mut(last.row.key.table_hash(), |other| *other as usize == end) {
-                *of_last = place;
-            }
+        if place as usize >= all.len() {
+            return;
         }
+        let removed = all.swap_remove(place as usize);
+        dependencies.remove(&removed.row);
+        let end = all.len();
+        if let Some(last) = all.get(place as usize)
+            && let Some(of_last) = places.find_mut(last.row.key.table_hash(), |other| *other as usize == end)
+        {
+            *of_last = place;
+        }
+        self.number_of(removed.kind()).into_iter().for_each(|number| *number -= 1);
     }
 
     /// Of a few records, the one with the least `worth`. `draw` decides which these are: eight that are spread evenly, or all.
@@ -175,19 +202,17 @@ impl Records {
                 self.cursor = 0;
                 continue;
             };
-            let is_fillable = || record.stamp > expired && self.is_safe(&record.row, record.stamp);
-            if counts(&self.dependencies, record, now) || is_fillable() || record.end() > now && is_awaited(record) {
+            let (key, has_expired) = (record.row.key, record.end() <= now);
+            let is_fillable = record.stamp > expired && self.is_safe(&record.row, record.stamp);
+            if is_fillable && has_expired && record.kind() != RecordKind::Token {
+                self.expire(key);
+            } else if is_fillable || self.is_current(record, now) || !has_expired && is_awaited(record) {
                 self.cursor += 1;
             } else {
-                self.remove(record.row.key);
+                self.remove(key);
             }
         }
     }
-}
-
-fn counts(dependencies: &Dependencies, record: &Record, now: Instant) -> bool {
-    record.end() > now
-        && (record.kind() == RecordKind::BackOff || dependencies.are_unchanged(&record.row, record.stamp))
 }
 
 /// Whether a place is that of the record of a cache key.
@@ -207,12 +232,10 @@ mod tests {
 
     #[test]
     fn a_record_keeps_its_kind_and_its_end() {
-        for kind in [RecordKind::Lease, RecordKind::NoRow, RecordKind::BackOff] {
-            let mut record = Record::new(Row::of(KeyId([1, 2])), kind, [6, 7], 1_000_000);
+        for kind in [RecordKind::Lease, RecordKind::NoRow, RecordKind::BackOff, RecordKind::Token] {
+            let record = Record::new(Row::of(KeyId([1, 2])), kind, [6, 7], 1_000_000);
             assert_eq!((record.kind(), record.end(), record.stamp), (kind, 1_000_000, 7));
             assert_eq!(Record::new(record.row, kind, [6, 7], Instant::MAX).end(), Instant::MAX >> 2);
-            record.expire();
-            assert_eq!((record.kind(), record.end()), (kind, 0));
         }
     }
 
@@ -239,7 +262,7 @@ mod tests {
                     model.retain(|_, end| *end > least);
                 }
             }
-            assert_eq!(records.len(), model.len());
+            assert_eq!((records.len(), records.counts()), (model.len(), (model.len(), 0)));
             let number = rng.u64(..100);
             assert_eq!(records.get(KeyId([number, 0])).map(Record::end), model.get(&number).copied());
         }

@@ -91,25 +91,22 @@ impl<Q> Guard<Q> {
         self.records.len() == 0 && self.queues.is_empty()
     }
 
-    /// The numbers of leases, of NONEs and of waiting clients. Visits every record.
-    pub fn counts(&self, now: Instant) -> (u64, u64, u64) {
-        let count = |known| {
-            self.records.iter().filter(|record| record.kind() == known && self.records.counts(record, now)).count()
-                as u64
-        };
-        (count(RecordKind::Lease), count(RecordKind::NoRow), self.queues.waiting() as u64)
+    /// The numbers of leases and of NONEs, with those that no longer count and were not swept yet, and of waiting clients.
+    pub fn counts(&self) -> (usize, usize, usize) {
+        let (leases, no_rows) = self.records.counts();
+        (leases, no_rows, self.queues.waiting())
     }
 
     /// Decides what BF.FETCH may do about a row. With `denies`, a NONE applies; without, it is ignored. A lease or a back-off is for
     /// every item of its cache key, a NONE for its own. A new caller does not overtake the waiters that are not held.
     pub fn row_state(&mut self, row: &Row, asker: Asker, denies: bool, now: Instant) -> RowState {
-        if let Some(record) = self.records.get(row.key).filter(|record| self.records.counts(record, now)) {
+        if let Some(record) = self.records.get(row.key).filter(|record| self.records.is_current(record, now)) {
             let left = record.end() - now;
             match record.kind() {
                 RecordKind::Lease => return RowState::Leased(left),
                 RecordKind::BackOff => return RowState::BackedOff(left),
                 RecordKind::NoRow if denies && record.row == *row => return RowState::NoRow,
-                RecordKind::NoRow => {}
+                RecordKind::NoRow | RecordKind::Token => {}
             }
         }
         if asker == Asker::Caller && self.queues.has_ready(row.key) {
@@ -154,10 +151,10 @@ impl<Q> Guard<Q> {
     /// Ends the lease of a cache key if a token has it, and schedules its waiters. The token stays safe. Returns whether the lease had
     /// not expired.
     pub fn give_up(&mut self, key: KeyId, stamp: Stamp, now: Instant) -> bool {
-        let is_its = |record: &&mut Record| record.kind() == RecordKind::Lease && record.stamp == stamp;
-        let Some(record) = self.records.get_mut(key).filter(is_its) else { return false };
+        let is_its = |record: &&Record| record.kind() == RecordKind::Lease && record.stamp == stamp;
+        let Some(record) = self.records.get(key).filter(is_its) else { return false };
         let had_not_expired = record.end() > now;
-        record.expire();
+        self.records.expire(key);
         self.serve_soon(key);
         had_not_expired
     }
@@ -192,7 +189,7 @@ impl<Q> Guard<Q> {
     /// database.
     pub fn value_changed(&mut self, key: KeyId) {
         if self.records.get(key).is_some_and(|record| record.kind() == RecordKind::BackOff) {
-            self.void_tokens(key);
+            self.records.void_tokens(key);
         } else {
             self.records.remove(key);
         }
@@ -201,9 +198,7 @@ impl<Q> Guard<Q> {
 
     /// Voids the tokens of a cache key. A lease or a back-off stays.
     pub fn void_tokens(&mut self, key: KeyId) {
-        if let Some(record) = self.records.get_mut(key) {
-            record.oldest = NO_TOKEN;
-        }
+        self.records.void_tokens(key);
     }
 
     /// Whether a change of a key with this hash may matter: as that of a cache key or of a filter.
@@ -347,7 +342,7 @@ impl<Q> Guard<Q> {
         self.records.remove(record.row.key);
         for _ in 0..EVICTED_WITH_EACH.min((self.records.len() + 1).saturating_sub(max)) {
             let worth = |record: &Record| {
-                let counts = self.records.counts(record, now);
+                let counts = self.records.is_current(record, now);
                 (counts && record.kind() == RecordKind::Lease, if counts { record.end() } else { 0 })
             };
             let Some(key) = self.records.least(self.last, worth).map(|record| record.row.key) else { break };
@@ -444,7 +439,7 @@ impl<Q> Guard<Q> {
 
     /// The record of a cache key, if it counts.
     pub fn record(&self, key: KeyId, now: Instant) -> Option<Record> {
-        self.records.get(key).filter(|record| self.records.counts(record, now)).copied()
+        self.records.get(key).filter(|record| self.records.is_current(record, now)).copied()
     }
 
     /// Whether a token is safe for a row.

@@ -609,6 +609,7 @@ impl Server {
                     RecordKind::Lease => Record::Lease((0..READERS).find(has_it).map(|reader| reader as ReaderId), of),
                     RecordKind::NoRow => Record::NoRow(of),
                     RecordKind::BackOff => Record::BackOff,
+                    RecordKind::Token => panic!("it has no end"),
                 }
             });
             slot.is_due = false;
