@@ -151,7 +151,7 @@ impl Guarded {
     /// the server does not raise the events that the row needs, or the epochs of its cluster cannot be read.
     pub fn grant(&self, milliseconds: u64) -> (Token, Stamp) {
         let mut stamp = 0;
-        if subscribe(self.context) && self.sees_slots() {
+        if subscribe(self.context) && (!self.row.is_unguarded() || knows_epochs(self.context)) {
             let now = now();
             let end = now.saturating_add(milliseconds);
             stamp = act(self.context, |guard| guard.grant(self.row, (now, end), config::max_leases()));
@@ -166,8 +166,8 @@ impl Guarded {
     /// Whether a token is safe: what its caller has read may be cached.
     pub fn accepts(&self, given: Token) -> bool {
         !is_idle()
-            && self.sees_slots()
             && given == token(self.context, &self.row, stamp(given))
+            && (!self.row.is_unguarded() || see_epochs(self.context))
             && act(self.context, |guard| guard.accepts(&self.row, stamp(given)))
     }
 
@@ -194,11 +194,6 @@ impl Guarded {
         let now = now();
         let end = now.saturating_add(milliseconds);
         act(self.context, |guard| guard.note_no_row(self.row, (now, end), config::max_leases()));
-    }
-
-    /// Whether this server knows what became of the row: with a filter always, because it comes back as another instance.
-    fn sees_slots(&self) -> bool {
-        !self.row.is_unguarded() || see_epochs(self.context)
     }
 }
 
@@ -663,15 +658,29 @@ fn deletes(context: Context) -> bool {
 /// The lines of CLUSTER INFO with the epochs.
 const EPOCH_LINES: [&[u8]; 2] = [b"cluster_current_epoch:", b"cluster_my_epoch:"];
 
+/// When the epochs were last read.
+static EPOCHS_READ: AtomicU64 = AtomicU64::new(0);
+/// A grant reads the epochs if they were read longer ago than this, in milliseconds.
+const EPOCHS_FRESH: Instant = 100;
+
 /// Voids all tokens, leases and NONEs if the epochs have changed since the last call. Returns whether they could be read. CLUSTER INFO
-/// takes the time of several lookups, so only rows without a filter need this.
+/// takes the time of several lookups, so only rows without a filter need this: a filter comes back as another instance.
 fn see_epochs(context: Context) -> bool {
     if !context.is_in_cluster() {
         return true;
     }
     let Some(epochs) = ask_epochs(context) else { return false };
-    act(context, |guard| _ = guard.see_epochs(epochs));
+    EPOCHS_READ.store(now(), Relaxed);
+    act(context, |guard| guard.see_epochs(epochs));
     true
+}
+
+/// Whether the epochs are known as they were at the time of a grant, or before. A fill that finds the same epochs then knows that they
+/// have not changed since the grant, because an epoch never returns. If they change between this reading and the grant, one fill is
+/// refused without need: so they are read again from time to time.
+fn knows_epochs(context: Context) -> bool {
+    let read = EPOCHS_READ.load(Relaxed);
+    (read > 0 && now() - read < EPOCHS_FRESH) || see_epochs(context)
 }
 
 fn ask_epochs(context: Context) -> Option<Epochs> {

@@ -198,10 +198,10 @@ impl Records {
     /// its last token may be filled, which is safe and younger than `expired`, and until its end if it `is_awaited`.
     pub fn sweep(&mut self, most: usize, (now, expired): (Instant, Stamp), is_awaited: impl Fn(&Record) -> bool) {
         for _ in 0..most.min(self.all.len()) {
-            let Some(record) = self.all.get(self.cursor) else {
+            if self.cursor >= self.all.len() {
                 self.cursor = 0;
-                continue;
-            };
+            }
+            let Some(record) = self.all.get(self.cursor) else { return };
             let (key, has_expired) = (record.row.key, record.end() <= now);
             let is_fillable = record.stamp > expired && self.is_safe(&record.row, record.stamp);
             if is_fillable && has_expired && record.kind() != RecordKind::Token {
