@@ -81,10 +81,11 @@ fn look(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: As
     if !role::is_primary() {
         return Err(Refusal::Replica);
     }
-    if let Some(unless_key) = question.unless_key
-        && WritesInFlight::open(keys, unless_key)?.has(question.cache_key)
-    {
-        return Ok(Answer::NotYet(Pause::Held));
+    if let Some(unless_key) = question.unless_key {
+        let writes = WritesInFlight::open(keys, unless_key)?;
+        if writes.has(question.cache_key) {
+            return Ok(Answer::NotYet(if writes.has_all { Pause::AllHeld } else { Pause::Held }));
+        }
     }
     let membership = ask_filter(context, keys, question, asker)?;
     ask_cache(context, keys, question, membership, asker)
@@ -194,7 +195,7 @@ fn reply_hit(context: Context, value: &[u8]) -> Answer {
 fn reply_wait(context: Context, pause: Pause) {
     let milliseconds = match pause {
         Pause::Leased(left) => left,
-        Pause::Held => {
+        Pause::Held | Pause::AllHeld => {
             metrics::FETCHES_HELD.count(1);
             1
         }

@@ -4,7 +4,8 @@
 //! because the server raises events in the middle of our commands, and in the threads of other modules. That lock is never
 //! held across a call that may raise an event.
 //!
-//! The guard subscribes to keyspace events with a lease, and where the server can, unsubscribes when it has no record and no waiter.
+//! The guard subscribes to keyspace events with a lease, and where the server can, unsubscribes when it has no record and no waiter. It
+//! subscribes to those of hashes with the first waiter that names one in UNLESS.
 
 pub mod arguments;
 mod dependencies;
@@ -47,6 +48,8 @@ type Guard = state::Guard<Asked>;
 static GUARD: LazyLock<Mutex<Guard>> = LazyLock::new(Mutex::default);
 /// Whether there is a record or a waiter.
 static IS_BUSY: AtomicBool = AtomicBool::new(false);
+/// Whether a waiter is held.
+static HAS_HELD: AtomicBool = AtomicBool::new(false);
 /// When the log last reported that a filter or a key of WHILE is missing.
 static LAST_SAID: AtomicU64 = AtomicU64::new(0);
 /// The least time between two such reports, in milliseconds.
@@ -59,6 +62,7 @@ fn with<T>(work: impl FnOnce(&mut Guard) -> T) -> T {
     let mut guard = GUARD.lock().unwrap_or_else(PoisonError::into_inner);
     let done = work(&mut guard);
     IS_BUSY.store(!guard.is_idle(), Relaxed);
+    HAS_HELD.store(guard.has_held(), Relaxed);
     done
 }
 
@@ -288,6 +292,14 @@ pub enum Pause {
     Leased(u64),
     /// The cache key has a write in flight.
     Held,
+    /// Every cache key has, for a caller with this hash of UNLESS.
+    AllHeld,
+}
+
+impl Pause {
+    fn is_held(self) -> bool {
+        matches!(self, Self::Held | Self::AllHeld)
+    }
 }
 
 /// The result of looking for an answer to a question.
@@ -309,26 +321,24 @@ struct Asked {
     cache_key: OwnedString,
     while_key: Option<OwnedString>,
     unless_key: Option<OwnedString>,
+    /// The id of the hash of UNLESS.
+    unless_id: Option<DependencyId>,
     options: Fetch,
     answerer: Answerer,
 }
 
 impl Asked {
-    fn hold(question: Question<'_>, answerer: Answerer) -> Option<Self> {
+    fn hold(context: Context, question: Question<'_>, answerer: Answerer) -> Option<Self> {
         Some(Self {
             filter: OwnedString::hold(question.filter)?,
             item: OwnedString::hold(question.item)?,
             cache_key: OwnedString::hold(question.cache_key)?,
             while_key: hold_any(question.while_key)?,
             unless_key: hold_any(question.unless_key)?,
+            unless_id: question.unless_key.map(|hash| key_id(context, hash).name_hash()),
             options: question.options,
             answerer,
         })
-    }
-
-    /// Whether this is the key of UNLESS.
-    fn names_in_unless(&self, hash: Arg<'_>) -> bool {
-        self.unless_key.as_ref().is_some_and(|own| own.arg().bytes() == hash.bytes())
     }
 
     fn question(&self) -> Question<'_> {
@@ -375,7 +385,7 @@ pub fn wait(
     answerer: Answerer,
     unblocked: raw::RedisModuleCmdFunc,
 ) -> bool {
-    let Some(asked) = Asked::hold(question, answerer) else { return false };
+    let Some(asked) = Asked::hold(context, question, answerer) else { return false };
     let client = api::block_client(context, unblocked, Some(delivered));
     if client.is_null() {
         return false;
@@ -384,8 +394,11 @@ pub fn wait(
     // The clock counts whole milliseconds: without one more, WAIT would be up to a millisecond short.
     let deadline = now.saturating_add(question.options.wait).saturating_add(1);
     let Guarded { row, .. } = Guarded::new(context, question.filter, None, [question.item, question.cache_key]);
-    let (waiter, is_held) = (client as WaiterId, pause == Pause::Held);
-    let refused = act(context, |guard| guard.join(&row, waiter, asked, is_held, (now, deadline))).err();
+    let (waiter, is_held, unless) = (client as WaiterId, pause.is_held(), asked.unless_id);
+    if unless.is_some() {
+        follow_hashes(context);
+    }
+    let refused = act(context, |guard| guard.join(&row, unless, waiter, asked, is_held, (now, deadline))).err();
     // SAFETY: the client was blocked a moment ago. If it could not join, nothing else has its handle.
     unsafe {
         if refused.is_some() {
@@ -479,28 +492,37 @@ impl Turn {
 /// Answers the waiters of a cache key in their order, up to the first that has to wait for a lease: those behind it ask the
 /// same, or wait for the same lease. A held waiter stops no other, since not all need name the same hash. Those that name the
 /// same hash as the last held one are held, too, and are not looked at again. If the turn is over before, the others come in a later
-/// one.
-fn serve(key: KeyId, turn: &Turn) {
+/// one. Returns the hash that holds every cache key, if the last held waiter names one.
+fn serve(key: KeyId, turn: &Turn) -> Option<DependencyId> {
     let mut from = with(|guard| guard.serve_from(key));
-    let mut held_by: Option<OwnedString> = None;
+    let mut held_by: Option<(DependencyId, Pause)> = None;
     while let Some((waiter, ticket, asked)) = with(|guard| guard.next(key, from)) {
         from = ticket + 1;
-        let is_known = held_by.as_ref().is_some_and(|hash| asked.names_in_unless(hash.arg()));
-        let paused = if is_known { Some((asked, Pause::Held)) } else { answer(waiter, asked, false) };
+        let unless = asked.unless_id;
+        let known = held_by.filter(|(hash, _)| Some(*hash) == unless).map(|(_, pause)| pause);
+        let paused = if let Some(pause) = known { Some((asked, pause)) } else { answer(waiter, asked, false) };
         if let Some((asked, pause)) = paused {
-            let is_held = pause == Pause::Held;
-            if is_held && !is_known {
-                held_by = asked.unless_key.as_ref().and_then(|hash| OwnedString::hold(hash.arg()));
-            }
-            let gone = with(|guard| guard.put_back(waiter, asked, is_held));
+            let gone = with(|guard| guard.put_back(waiter, asked, pause.is_held()));
             drop(gone);
-            if !is_held {
-                return;
+            if !pause.is_held() {
+                break;
             }
+            held_by = unless.map(|hash| (hash, pause));
         }
         if turn.is_over() {
-            return with(|guard| guard.serve_on(key, from, turn.now));
+            with(|guard| guard.serve_on(key, from, turn.now));
+            break;
         }
+    }
+    held_by.filter(|(_, pause)| *pause == Pause::AllHeld).map(|(hash, _)| hash)
+}
+
+/// Looks at one cache key that a hash of UNLESS has held, and then at the others, unless the hash holds every cache key.
+fn release(hash: DependencyId, turn: &Turn) {
+    if let Some(key) = with(|guard| guard.held_by(hash))
+        && serve(key, turn) != Some(hash)
+    {
+        with(|guard| guard.release(hash));
     }
 }
 
@@ -510,7 +532,8 @@ unsafe extern "C" fn went_off(context: *mut raw::RedisModuleCtx, _: *mut c_void)
     let turn = Turn::begin();
     while let Some(due) = with(|guard| guard.take_due(turn.now)) {
         match due {
-            Due::Serve(key) => serve(key, &turn),
+            Due::Serve(key) => _ = serve(key, &turn),
+            Due::Release => with(Guard::take_released).into_iter().for_each(|hash| release(hash, &turn)),
             Due::Deadline(waiter, ticket) => {
                 if let Some(asked) = with(|guard| guard.take(waiter, ticket)) {
                     answer(waiter, asked, true);
@@ -648,6 +671,50 @@ fn deletes(context: Context) -> bool {
     }
 }
 
+// The hashes of UNLESS: a waiter that one of them holds is served when it loses the field, or is deleted, expires, or is evicted.
+
+/// The classes of the events that name a hash. HASH has those of commands that write fields, and of fields that expire.
+const HASH_CLASSES: c_int = raw::REDISMODULE_NOTIFY_HASH
+    | raw::REDISMODULE_NOTIFY_GENERIC
+    | raw::REDISMODULE_NOTIFY_EXPIRED
+    | raw::REDISMODULE_NOTIFY_EVICTED;
+
+fn hash_classes(context: Context) -> c_int {
+    if keeps_clients(context) { HASH_CLASSES } else { raw::REDISMODULE_NOTIFY_HASH }
+}
+
+/// Subscribes to the events of hashes with the first waiter that names one: without any, HSET costs no more than without the module. If
+/// the server refuses, held waiters wait for BF.CHANGED.
+fn follow_hashes(context: Context) {
+    static IS_SUBSCRIBED: AtomicBool = AtomicBool::new(false);
+    if !IS_SUBSCRIBED.load(Relaxed) && subscribe(context) {
+        IS_SUBSCRIBED
+            .store(api::subscribe_to_keys(context, hash_classes(context), Some(held_hash_changed)) == OK, Relaxed);
+    }
+}
+
+unsafe extern "C" fn held_hash_changed(
+    context: *mut raw::RedisModuleCtx,
+    _: c_int,
+    event: *const c_char,
+    key: *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: the event is a C string.
+    if HAS_HELD.load(Relaxed) && frees_fields(unsafe { CStr::from_ptr(event) }.to_bytes()) {
+        let context = Context::new(context);
+        // SAFETY: the key's name lives until this returns.
+        let hash = key_id(context, unsafe { Arg::of(&key) }).name_hash();
+        act(context, |guard| guard.hash_changed(hash));
+    }
+    OK
+}
+
+/// Whether a hash may have fewer fields after an event: `hdel`, `hexpired`, `del`, `expired`, `evicted`, `rename_from`, and any that is not
+/// known.
+fn frees_fields(event: &[u8]) -> bool {
+    ![&b"hset"[..], b"hincrby", b"hincrbyfloat", b"hexpire", b"hpersist", b"expire", b"persist"].contains(&event)
+}
+
 // Whether slots may have left this node and come back.
 //
 // While another node owns a slot, rows of that slot change unseen by this node. A filter migrates with its slot and comes back
@@ -715,6 +782,14 @@ mod tests {
             assert_eq!(Meaning::of(event.as_bytes(), false), Meaning { value, filter }, "{event}");
         }
         assert!(Meaning::of(b"expired", true).value);
+    }
+
+    #[test]
+    fn an_event_frees_fields_unless_it_is_known_to_free_none() {
+        for event in ["hdel", "hexpired", "del", "unlink", "expired", "evicted", "rename_from", "rename_to", "new"] {
+            assert!(frees_fields(event.as_bytes()), "{event}");
+        }
+        assert!(!frees_fields(b"hset") && !frees_fields(b"expire"));
     }
 
     #[test]

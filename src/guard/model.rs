@@ -6,12 +6,14 @@ use std::collections::HashMap;
 
 use super::queues::WaiterId;
 use super::records::{Instant, Record, RecordKind};
-use super::row::{KeyId, Row, Stamp};
+use super::row::{DependencyId, KeyId, Row, Stamp};
 use super::state::{Asker, Due, Guard, RowState, TOKENS_LIVE};
 
 const KEYS: usize = 3;
 const FILTERS: usize = 2;
 const ITEMS: u64 = 2;
+/// The hash of UNLESS.
+const HASH: DependencyId = 5;
 /// The most records: fewer than cache keys, so that some are evicted.
 const MAX: usize = 2;
 
@@ -49,8 +51,9 @@ struct World {
     now: Instant,
     /// Which cache keys have a value.
     values: [bool; KEYS],
-    /// Which cache keys have a write in flight.
+    /// Which cache keys have a write in flight, and whether all are taken to have one.
     in_flight: [bool; KEYS],
+    all_in_flight: bool,
     /// Until when each cache key is backed off.
     backs_off: [Instant; KEYS],
     /// Whether the key of WHILE exists.
@@ -78,6 +81,7 @@ impl World {
             now: 1,
             values: [false; KEYS],
             in_flight: [false; KEYS],
+            all_in_flight: false,
             backs_off: [0; KEYS],
             beats: true,
             instances: [1, 0],
@@ -110,7 +114,7 @@ impl World {
     }
 
     fn is_held(&self, question: Question) -> bool {
-        question.has_unless && self.in_flight[question.key]
+        question.has_unless && (self.in_flight[question.key] || self.all_in_flight)
     }
 
     fn lease(&self, key: KeyId) -> Option<Stamp> {
@@ -184,7 +188,8 @@ impl World {
             let wait = if self.rng.u64(..2) == 0 { 1000 } else { 1 + self.rng.u64(..30) };
             self.last_client += 1;
             let (client, deadline) = (self.last_client, self.now + wait);
-            self.guard.join(&row, client, question, self.is_held(question), (self.now, deadline)).unwrap();
+            let unless = question.has_unless.then_some(HASH);
+            self.guard.join(&row, unless, client, question, self.is_held(question), (self.now, deadline)).unwrap();
             self.clients.insert(client, Client { question, deadline });
         }
     }
@@ -244,11 +249,14 @@ impl World {
     }
 
     /// A write of a row begins or ends, or the key of WHILE comes or goes. The end of a write is announced right after it, in
-    /// the same transaction.
+    /// the same transaction; or its field expires, or the hash is deleted, and nothing is announced.
     fn feed(&mut self) {
         let key = self.rng.usize(..KEYS);
-        match self.rng.u64(..3) {
+        match self.rng.u64(..6) {
             0 => self.beats = !self.beats,
+            1 => (self.in_flight, self.all_in_flight) = ([false; KEYS], false),
+            2 => self.all_in_flight = true,
+            3 => self.in_flight[key] = false,
             _ if self.in_flight[key] => {
                 (self.in_flight[key], self.values[key]) = (false, false);
                 self.guard.row_changed(key_id(key));
@@ -256,6 +264,7 @@ impl World {
             }
             _ => self.in_flight[key] = true,
         }
+        self.guard.hash_changed(HASH);
     }
 
     /// A client changes or deletes the value of a cache key, by a command of the server.
@@ -363,6 +372,12 @@ impl World {
                     });
                     self.answered(client, stamp);
                 }
+                Due::Release => {
+                    assert_eq!(self.guard.take_released(), [HASH]);
+                    if !self.all_in_flight {
+                        self.guard.release(HASH);
+                    }
+                }
                 Due::Sweep => panic!("the guard sweeps by itself"),
             }
         }
@@ -451,7 +466,7 @@ fn row(key: u64) -> Row {
 fn with_a_waiter() -> Guard<&'static str> {
     let mut guard = Guard::default();
     guard.grant(row(0), (0, 1000), MAX);
-    guard.join(&row(0), 1, "question", false, (0, 5000)).unwrap();
+    guard.join(&row(0), None, 1, "question", false, (0, 5000)).unwrap();
     guard
 }
 
@@ -470,7 +485,7 @@ fn the_alarm_does_not_fill_with_leases_that_were_taken_over() {
 fn the_alarm_does_not_fill_with_waiters_that_left() {
     let mut guard = with_a_waiter();
     for waiter in 2..10_000 {
-        guard.join(&row(0), waiter, "question", false, (0, 5000)).unwrap();
+        guard.join(&row(0), None, waiter, "question", false, (0, 5000)).unwrap();
         guard.leave(waiter).unwrap();
     }
     assert!(guard.alarm_entries() < 100, "{}", guard.alarm_entries());
@@ -492,7 +507,7 @@ fn a_waiter_whose_queue_is_due_is_not_tidied_away() {
     let mut guard = with_a_waiter();
     guard.row_changed(row(0).key);
     for waiter in 2..1000 {
-        guard.join(&row(0), waiter, "question", false, (0, 5000)).unwrap();
+        guard.join(&row(0), None, waiter, "question", false, (0, 5000)).unwrap();
         guard.leave(waiter).unwrap();
     }
     assert_eq!(guard.take_due(0), Some(Due::Serve(row(0).key)));
@@ -502,7 +517,7 @@ fn a_waiter_whose_queue_is_due_is_not_tidied_away() {
 fn a_lease_that_expires_is_not_tidied_away_before_its_waiters_are_served() {
     let mut guard = with_a_waiter();
     for waiter in 2..1000 {
-        guard.join(&row(1), waiter, "question", false, (1000, 5000)).unwrap();
+        guard.join(&row(1), None, waiter, "question", false, (1000, 5000)).unwrap();
         guard.leave(waiter).unwrap();
     }
     assert!(std::iter::from_fn(|| guard.take_due(1000)).any(|due| due == Due::Serve(row(0).key)));
@@ -523,7 +538,7 @@ fn a_caller_that_finds_waiters_and_no_lease_schedules_them() {
 fn a_client_that_joins_as_the_lease_expires_is_served() {
     let mut guard = Guard::default();
     guard.grant(row(0), (0, 1000), MAX);
-    guard.join(&row(0), 1, "question", false, (1000, 5000)).unwrap();
+    guard.join(&row(0), None, 1, "question", false, (1000, 5000)).unwrap();
     assert_eq!(guard.take_due(1000), Some(Due::Serve(row(0).key)));
 }
 

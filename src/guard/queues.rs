@@ -2,7 +2,7 @@
 //!
 //! A waiter stays in its queue until it has an answer. [`next`](Queues::next) returns the one to serve next; it is either
 //! answered, and leaves, or keeps its place. A waiter is *held* if its cache key has a write in flight: it waits for the end
-//! of that write, not for a lease.
+//! of that write, not for a lease. The hash of UNLESS lists these writes.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, TryReserveError, VecDeque};
@@ -15,8 +15,8 @@ pub type WaiterId = usize;
 /// A client that waits, with its question.
 struct Waiter<Q> {
     cache_key: KeyId,
-    /// The filter and the item that it asks for.
-    asks: [DependencyId; 2],
+    /// The filter, the item and the hash that it names.
+    asks: Asks,
     /// Tells it from earlier waiters with the same handle. Later waiters have larger tickets.
     ticket: u64,
     is_held: bool,
@@ -33,11 +33,14 @@ enum State<Q> {
     Answered(Option<Stamp>),
 }
 
+/// Waiters with their tickets.
+type Line = VecDeque<(WaiterId, u64)>;
+
 /// The queue of a cache key.
 struct Queue {
     /// The waiters in order of arrival. The entry of one that has left stays until it reaches the front, or until such entries
     /// outnumber the others.
-    line: VecDeque<(WaiterId, u64)>,
+    line: Line,
     /// How many of them wait.
     waiting: usize,
     /// How many of those are held.
@@ -70,17 +73,22 @@ pub struct Left<Q> {
     pub question: Option<Q>,
 }
 
-/// How many waiters of each cache key ask for the same.
+/// The filter and the item that a waiter asks for, and the hash of UNLESS if it names one.
+type Asks = [Option<DependencyId>; 3];
+
+/// How many waiters of each cache key ask the same.
 type Asking = ByHash<KeyId, usize>;
 
 /// All queues. Each has at least one waiter.
 pub struct Queues<Q> {
     queues: ByHash<KeyId, Queue>,
     waiters: HashMap<WaiterId, Waiter<Q>>,
-    /// For each filter and each item that waiters ask for, their cache keys, with the number of those waiters.
+    /// For each filter, item and hash that waiters name, their cache keys, with the number of those waiters.
     asked: ByHash<DependencyId, Asking>,
     /// How many waiters there are that are not answered.
     waiting: usize,
+    /// How many of them are held.
+    held: usize,
     next_ticket: u64,
 }
 
@@ -91,16 +99,24 @@ impl<Q> Default for Queues<Q> {
             waiters: HashMap::new(),
             asked: ByHash::default(),
             waiting: 0,
+            held: 0,
             next_ticket: 0,
         }
     }
 }
 
 impl<Q> Queues<Q> {
-    /// Puts a waiter at the end of the queue of a row's cache key. Returns its ticket.
+    /// Puts a waiter at the end of the queue of a row's cache key, with the hash of UNLESS if it names one. Returns its ticket.
     /// Returns the question if memory is refused. Nothing has changed then.
-    pub fn join(&mut self, row: &Row, waiter: WaiterId, question: Q, is_held: bool) -> Result<u64, Q> {
-        let (cache_key, asks) = (row.key, [row.filter, row.item]);
+    pub fn join(
+        &mut self,
+        row: &Row,
+        unless: Option<DependencyId>,
+        waiter: WaiterId,
+        question: Q,
+        is_held: bool,
+    ) -> Result<u64, Q> {
+        let (cache_key, asks) = (row.key, [Some(row.filter), Some(row.item), unless]);
         let Ok((line, asking)) = self.reserve(cache_key, asks) else { return Err(question) };
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -108,10 +124,11 @@ impl<Q> Queues<Q> {
         queue.line.push_back((waiter, ticket));
         queue.waiting += 1;
         queue.held += usize::from(is_held);
-        for (what, new) in asks.into_iter().zip(asking) {
+        for (what, new) in asks.into_iter().flatten().zip(asking) {
             *self.asked.entry(what).or_insert(new).entry(cache_key).or_default() += 1;
         }
         self.waiting += 1;
+        self.held += usize::from(is_held);
         let state = State::Waiting(question);
         self.waiters.insert(waiter, Waiter { cache_key, asks, ticket, is_held, state });
         Ok(ticket)
@@ -119,17 +136,13 @@ impl<Q> Queues<Q> {
 
     /// Reserves memory for one more waiter. Returns a line for its queue and entries for what it asks, with room for it if there are no
     /// such ones yet.
-    fn reserve(
-        &mut self,
-        cache_key: KeyId,
-        asks: [DependencyId; 2],
-    ) -> Result<(VecDeque<(WaiterId, u64)>, [Asking; 2]), TryReserveError> {
+    fn reserve(&mut self, cache_key: KeyId, asks: Asks) -> Result<(Line, [Asking; 3]), TryReserveError> {
         self.waiters.try_reserve(1)?;
-        self.asked.try_reserve(2)?;
+        self.asked.try_reserve(asks.len())?;
         self.queues.try_reserve(1)?;
-        let (mut line, mut asking) = (VecDeque::new(), [Asking::default(), Asking::default()]);
+        let (mut line, mut asking) = (Line::new(), <[Asking; 3]>::default());
         self.queues.get_mut(&cache_key).map_or(&mut line, |queue| &mut queue.line).try_reserve(1)?;
-        for (what, new) in asks.iter().zip(&mut asking) {
+        for (what, new) in asks.iter().flatten().zip(&mut asking) {
             self.asked.get_mut(what).unwrap_or(new).try_reserve(1)?;
         }
         Ok((line, asking))
@@ -184,6 +197,7 @@ impl<Q> Queues<Q> {
         let was_held = std::mem::replace(&mut found.is_held, is_held);
         if let Some(queue) = self.queues.get_mut(&found.cache_key) {
             queue.held = queue.held + usize::from(is_held) - usize::from(was_held);
+            self.held = self.held + usize::from(is_held) - usize::from(was_held);
         }
         None
     }
@@ -224,7 +238,27 @@ impl<Q> Queues<Q> {
         waits(&self.waiters, waiter, ticket)
     }
 
-    /// Whether any waiter asks for this filter or this item.
+    /// Whether any waiter is held.
+    pub fn has_held(&self) -> bool {
+        self.held > 0
+    }
+
+    /// A cache key with held waiters, some of whose waiters name this hash.
+    pub fn held_by(&self, hash: DependencyId) -> Option<KeyId> {
+        let is_held = |key: &&KeyId| self.queues.get(key).is_some_and(|queue| queue.held > 0);
+        self.asked.get(&hash)?.keys().find(is_held).copied()
+    }
+
+    /// [`mark_due`](Self::mark_due) for each cache key of [`held_by`](Self::held_by).
+    pub fn mark_held_due(&mut self, hash: DependencyId, mut schedule: impl FnMut(KeyId) -> bool) {
+        for cache_key in self.asked.get(&hash).into_iter().flat_map(HashMap::keys) {
+            if let Some(queue) = self.queues.get_mut(cache_key).filter(|queue| queue.held > 0) {
+                queue.mark_due(0, || schedule(*cache_key));
+            }
+        }
+    }
+
+    /// Whether any waiter asks for this filter or this item, or names this hash.
     pub fn has_asked(&self, what: DependencyId) -> bool {
         self.asked.contains_key(&what)
     }
@@ -280,9 +314,10 @@ impl<Q> Queues<Q> {
     }
 
     /// Uncounts a waiter that was answered or has left. Its entry in the line stays for now.
-    fn one_less(&mut self, cache_key: KeyId, asks: [DependencyId; 2], was_held: bool) {
+    fn one_less(&mut self, cache_key: KeyId, asks: Asks, was_held: bool) {
         self.waiting -= 1;
-        asks.into_iter().for_each(|what| self.no_longer_asks(cache_key, what));
+        self.held -= usize::from(was_held);
+        asks.into_iter().flatten().for_each(|what| self.no_longer_asks(cache_key, what));
         let Some(queue) = self.queues.get_mut(&cache_key) else { return };
         queue.waiting -= 1;
         queue.held -= usize::from(was_held);
@@ -294,7 +329,7 @@ impl<Q> Queues<Q> {
         }
     }
 
-    /// Uncounts a waiter of a cache key that asks for this filter or this item.
+    /// Uncounts a waiter of a cache key that names this filter, item or hash.
     fn no_longer_asks(&mut self, cache_key: KeyId, what: DependencyId) {
         let Entry::Occupied(mut of_what) = self.asked.entry(what) else { return };
         if let Entry::Occupied(mut waiters) = of_what.get_mut().entry(cache_key) {
@@ -326,10 +361,11 @@ mod tests {
 
     const KEY: KeyId = KeyId([1, 2]);
     const OTHER: KeyId = KeyId([3, 4]);
+    const HASH: DependencyId = 7;
     const ROW: Row = Row { filter: 5, item: 6, ..Row::of(KEY) };
 
     fn join(queues: &mut Queues<&'static str>, waiter: WaiterId) -> u64 {
-        queues.join(&ROW, waiter, "question", false).unwrap()
+        queues.join(&ROW, None, waiter, "question", false).unwrap()
     }
 
     fn queues(waiters: &[WaiterId]) -> Queues<&'static str> {
@@ -372,7 +408,7 @@ mod tests {
     #[test]
     fn waiters_behind_one_that_is_held_are_found_and_not_overtaken() {
         let mut queues = queues(&[]);
-        let held = queues.join(&ROW, 10, "held", true).unwrap();
+        let held = queues.join(&ROW, Some(HASH), 10, "held", true).unwrap();
         assert!(queues.has(KEY) && queues.all_held(KEY) && !queues.has_ready(KEY));
         join(&mut queues, 20);
         join(&mut queues, 30);
@@ -390,6 +426,28 @@ mod tests {
         assert!(queues.has_ready(KEY));
         assert!(queues.answered(10, None) && queues.all_held(KEY));
         assert!(queues.leave(30).is_some_and(|left| left.is_held) && !queues.has(KEY));
+    }
+
+    #[test]
+    fn a_hash_schedules_held_waiters_only() {
+        let mut queues = queues(&[]);
+        let other = Row { key: OTHER, ..ROW };
+        queues.join(&ROW, Some(HASH), 10, "held", true).unwrap();
+        queues.join(&other, Some(HASH), 20, "waits for a lease", false).unwrap();
+        assert_eq!((queues.held_by(HASH), queues.held_by(8)), (Some(KEY), None));
+        queues.mark_held_due(8, |key| panic!("{key:?} does not name it"));
+        queues.mark_held_due(HASH, |key| key == KEY);
+        assert!(queues.has_held() && queues.clear_due(KEY) && !queues.is_due(OTHER));
+        queues.take(10, None).unwrap();
+        queues.put_back(10, "not held", false);
+        assert!(!queues.has_held() && queues.held_by(HASH).is_none());
+        queues.take(20, None).unwrap();
+        queues.put_back(20, "held", true);
+        assert_eq!(queues.held_by(HASH), Some(OTHER));
+        queues.leave(20).unwrap();
+        assert!(queues.held_by(HASH).is_none() && queues.has_asked(HASH));
+        queues.leave(10).unwrap();
+        assert!(!queues.has_held() && !queues.has_asked(HASH));
     }
 
     #[test]

@@ -20,6 +20,11 @@ impl KeyId {
         self.0[0]
     }
 
+    /// The hash that a client cannot construct for two keys.
+    pub const fn name_hash(self) -> u64 {
+        self.0[1]
+    }
+
     /// The key as that of a filter, whichever filter it holds. Two filters with one id are harmless: a change of either voids the tokens
     /// of both.
     pub const fn filter(self) -> DependencyId {

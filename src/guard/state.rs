@@ -5,7 +5,7 @@
 //! nothing changes: that does not end with the lease.
 //!
 //! A cache key with waiters that are not held has a lease that has not expired, or its waiters are scheduled. A held waiter waits until
-//! BF.CHANGED names its cache key. A waiter leaves its queue with a value, with `absent`, with a lease of its own, or when its
+//! BF.CHANGED names its cache key, or the hash of UNLESS loses fields. A waiter leaves its queue with a value, with `absent`, with a lease of its own, or when its
 //! WAIT expires.
 
 use std::cmp::Reverse;
@@ -62,6 +62,8 @@ pub struct Guard<Q> {
     has_sweep: bool,
     /// The last stamp.
     last: Stamp,
+    /// The hashes of UNLESS that have lost fields. If there are any, the alarm has an entry for them.
+    released: Vec<DependencyId>,
     /// When tokens have last expired, and the last stamp then.
     aged: (Instant, Stamp),
     /// Tokens up to this stamp have expired.
@@ -78,6 +80,7 @@ impl<Q> Default for Guard<Q> {
             alarm: Alarm::default(),
             has_sweep: false,
             last: 0,
+            released: Vec::new(),
             aged: (0, 0),
             expired: 0,
             epochs: None,
@@ -201,10 +204,11 @@ impl<Q> Guard<Q> {
         self.records.void_tokens(key);
     }
 
-    /// Whether a change of a key with this hash may matter: as that of a cache key or of a filter.
+    /// Whether a change of a key with this hash may matter: as that of a cache key or of a filter. A cache key without a record has only
+    /// waiters that are held, or scheduled already.
     #[inline]
     pub fn concerns(&self, table_hash: u64) -> bool {
-        self.records.may_have(table_hash) || self.records.depend_on(table_hash) || !self.queues.is_empty()
+        self.records.may_have(table_hash) || self.is_guarded(table_hash)
     }
 
     /// Whether changes of a filter or of an item matter to a record or to a waiter.
@@ -241,11 +245,45 @@ impl<Q> Guard<Q> {
         have_changed
     }
 
-    /// Puts a waiter into the queue of a row's cache key, until `deadline`. Only one that is not held is served when there is no lease.
+    /// Whether any waiter is held.
+    pub fn has_held(&self) -> bool {
+        self.queues.has_held()
+    }
+
+    /// A hash of UNLESS may have lost fields: schedules a look at it, after the running command or transaction. If memory is refused, its
+    /// waiters wait until something else serves them.
+    pub fn hash_changed(&mut self, hash: DependencyId) {
+        if !self.queues.has_asked(hash) || self.released.contains(&hash) || self.released.try_reserve(1).is_err() {
+            return;
+        }
+        if !self.released.is_empty() || self.alarm.push(0, Due::Release).is_ok() {
+            self.released.push(hash);
+        }
+    }
+
+    /// Takes the hashes that may have lost fields.
+    pub fn take_released(&mut self) -> Vec<DependencyId> {
+        std::mem::take(&mut self.released)
+    }
+
+    /// A cache key with held waiters, some of whose waiters name this hash.
+    pub fn held_by(&self, hash: DependencyId) -> Option<KeyId> {
+        self.queues.held_by(hash)
+    }
+
+    /// Schedules the waiters of all cache keys with held waiters, some of whose waiters name this hash.
+    pub fn release(&mut self, hash: DependencyId) {
+        let alarm = &mut self.alarm;
+        self.queues.mark_held_due(hash, |key| alarm.push(0, Due::Serve(key)).is_ok());
+    }
+
+    /// Puts a waiter into the queue of a row's cache key, with the hash of UNLESS if it names one, until `deadline`. Only one that is not
+    /// held is served when there is no lease.
     /// Returns the question if memory is refused. Nothing has changed then.
     pub fn join(
         &mut self,
         row: &Row,
+        unless: Option<DependencyId>,
         waiter: WaiterId,
         question: Q,
         is_held: bool,
@@ -253,7 +291,7 @@ impl<Q> Guard<Q> {
     ) -> Result<(), Q> {
         let key = row.key;
         let is_first = !self.queues.has(key);
-        let ticket = self.queues.join(row, waiter, question, is_held)?;
+        let ticket = self.queues.join(row, unless, waiter, question, is_held)?;
         let lease_end = self.lease_end(key, now);
         let scheduled = match lease_end {
             Some(end) if is_first => self.alarm.push(end, Due::Serve(key)),
@@ -324,7 +362,7 @@ impl<Q> Guard<Q> {
                     return Some(Due::Serve(key));
                 }
                 Due::Serve(_) => {}
-                due @ Due::Deadline(..) => return Some(due),
+                due @ (Due::Release | Due::Deadline(..)) => return Some(due),
             }
         }
     }
@@ -410,7 +448,7 @@ impl<Q> Guard<Q> {
     fn tidy_alarm(&mut self, now: Instant) {
         let (queues, records) = (&self.queues, &self.records);
         self.alarm.tidy(3 * queues.waiting(), |at, due| match due {
-            Due::Sweep => true,
+            Due::Sweep | Due::Release => true,
             // The lease may have expired a moment ago, before the timer goes off.
             Due::Serve(key) if at <= now => queues.has(key),
             Due::Serve(key) => queues.has(key) && records.get(key).is_some_and(|record| record.end() == at),
@@ -478,6 +516,8 @@ impl<Q> Guard<Q> {
 pub enum Due {
     /// Expired records are swept, so that a guard that is no longer used takes no memory.
     Sweep,
+    /// Hashes of UNLESS may have lost fields.
+    Release,
     /// The waiters of a cache key are served: its lease expired or ended, or its value changed.
     Serve(KeyId),
     /// The WAIT of a waiter, which is given by its handle and its ticket, expires.

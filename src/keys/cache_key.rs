@@ -127,7 +127,7 @@ pub fn held(keys: &mut Keyspace, name: Arg<'_>) -> Held {
 pub struct WritesInFlight<'a> {
     hash: OpenKey<'a>,
     /// Whether there is a field `*`, which stands for every cache key.
-    has_all: bool,
+    pub has_all: bool,
 }
 
 impl<'a> WritesInFlight<'a> {

@@ -5,7 +5,8 @@ use super::{
     wait_with, waiters, with_filter, word,
 };
 use testing::{
-    Connection, Reply, Server, array, bulk, error, eventually, in_both_protocols, nil, ok, on_every_server, with_client,
+    Connection, Reply, Server, array, bulk, error, eventually, in_both_protocols, integer, nil, ok, on_every_server,
+    with_client,
 };
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -409,7 +410,6 @@ fn clients_are_held_by_the_hash_that_they_name() {
         client.run("BF.CHANGED {f} 42 {f}:42");
         assert_eq!(waiters(client), 6);
         client.run("DEL {f}:other");
-        client.run("BF.CHANGED {f} 42 {f}:42");
         let lease = token(&clients[1].receive().unwrap());
         assert_eq!(waiters(client), 5);
         assert_eq!(fill(client, &lease, "VALUE row"), ok());
@@ -417,8 +417,87 @@ fn clients_are_held_by_the_hash_that_they_name() {
             assert_eq!(clients[number].receive().unwrap(), hit("row"));
         }
         assert_eq!(waiters(client), 3, "the others are still held");
+        client.run("MULTI");
         client.run("DEL {f}:open");
         client.run("BF.CHANGED {f} 42 {f}:42");
+        client.run("EXEC");
         token(&clients[0].receive().unwrap());
+    });
+}
+
+/// Without BF.CHANGED: as if the process that announces writes has died, and its fields expire or are removed by hand.
+#[test]
+fn held_callers_are_served_when_the_hash_loses_the_field() {
+    with_client(|server, client| {
+        for field in ["{f}:42", "*"] {
+            for line in [
+                "HDEL {f}:open NAME",
+                "HPEXPIRE {f}:open 1 FIELDS 1 NAME",
+                "DEL {f}:open",
+                "UNLINK {f}:open",
+                "PEXPIRE {f}:open 1",
+                "RENAME {f}:open {f}:gone",
+                "RENAME {f}:others {f}:open",
+                "FLUSHALL",
+                "SWAPDB 0 1",
+            ] {
+                client.run("FLUSHALL");
+                with_filter(client);
+                client.run(&format!("HSET {{f}}:open {field} x other x"));
+                client.run("HSET {f}:others other x");
+                let mut held = [UNLESS, UNLESS].map(|line| wait_with(server, line));
+                let reply = client.run(&line.replace("NAME", field));
+                if reply.is_error() && reply.error_text().contains("unknown command") {
+                    continue;
+                }
+                assert!(!reply.is_error(), "{line}: {reply:?}");
+                let lease = token(&held[0].receive().unwrap());
+                assert_eq!(waiters(client), 1, "{line}: the other one waits for the lease");
+                assert_eq!(fill(client, &lease, "VALUE row"), ok());
+                assert_eq!(held[1].receive().unwrap(), hit("row"));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_hash_that_is_evicted_holds_no_caller() {
+    with_client(|server, client| {
+        client.run("HSET {f}:open * x");
+        let mut held = wait_with(server, UNLESS);
+        client.run("CONFIG SET maxmemory-policy allkeys-random");
+        client.run("CONFIG SET maxmemory 1");
+        eventually("the hash to be evicted", || {
+            client.run("SET x y");
+            client.run("EXISTS {f}:open") == integer(0)
+        });
+        token(&held.receive().unwrap());
+    });
+}
+
+#[test]
+fn a_hash_serves_the_rows_that_it_no_longer_names() {
+    with_client(|server, client| {
+        let rows = ["{f}:42", "{f}:43", "{f}:44"];
+        client.run(&format!("HSET {{f}}:open {} x * x", rows.join(" x ")));
+        let fetch = |row: &&str| format!("BF.FETCH {{f}} 42 {row} UNLESS {{f}}:open");
+        let mut held: Vec<Connection> = rows.iter().map(|row| wait_with(server, &fetch(row))).collect();
+        let mut expect = |line: &str, waiting: i64| {
+            assert!(!client.run(line).is_error());
+            eventually(&format!("{line}: {waiting} to wait"), || waiters(client) == waiting);
+        };
+        expect("HDEL {f}:open {f}:42", 3);
+        expect("HDEL {f}:open *", 2);
+        token(&held[0].receive().unwrap());
+        expect("HDEL {f}:open other", 2);
+        expect(
+            "EVAL return(redis.call('HDEL',KEYS[1],ARGV[1])+redis.call('HSET',KEYS[1],ARGV[1],'x')) 1 {f}:open {f}:43",
+            2,
+        );
+        expect("HDEL {f}:open {f}:44", 1);
+        token(&held[2].receive().unwrap());
+        expect("HSET {f}:open {f}:42 x", 1);
+        expect("HDEL {f}:open {f}:43", 0);
+        token(&held[1].receive().unwrap());
     });
 }

@@ -493,8 +493,11 @@ fn a_held_client_goes_on_waiting_through_a_back_off() {
         assert_eq!(waiters(client), 1);
         client.run("DEL {f}");
         assert!(wait_of(&client.run(FETCH)) > 1, "replacing a filter that somebody waits for ends no back-off");
+        // One transaction, as a write ends: between the two commands the back-off would answer the client.
+        client.run("MULTI");
         client.run("HDEL {f}:open {f}:42");
         client.run("BF.CHANGED {f} 42 {f}:42");
+        client.run("EXEC");
         token(&held.receive().unwrap());
     });
 }

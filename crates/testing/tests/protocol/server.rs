@@ -178,7 +178,7 @@ impl Server {
         let joins = answer == Answer::Wait && how == How::Wait && !self.answers_back_off(key);
         if joins {
             let is_held = self.is_held(key);
-            session.guard.join(&row(key, None), reader.into(), reader, is_held, (NOW, LATER)).unwrap();
+            session.guard.join(&row(key, None), None, reader.into(), reader, is_held, (NOW, LATER)).unwrap();
             self.keys[key].queue.push(Waiting { reader, is_held });
         }
         self.list(session, NOW);
@@ -588,7 +588,7 @@ impl Server {
     fn join(&self, guard: &mut Queue, key: usize, passes: Passes) {
         for Waiting { reader, is_held } in self.keys[key].queue.iter().copied() {
             let deadline = if passes == Passes::Deadline(reader) { SOON } else { LATER };
-            guard.join(&row(key, None), reader.into(), reader, is_held, (NOW, deadline)).unwrap();
+            guard.join(&row(key, None), None, reader.into(), reader, is_held, (NOW, deadline)).unwrap();
         }
     }
 
