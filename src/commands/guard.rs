@@ -12,7 +12,7 @@ use crate::api;
 use crate::args::{Arg, Args};
 use crate::context::{CommandClock, Context, OK};
 use crate::guard::arguments::{self, Fetch, Fill};
-use crate::guard::{self, Answer, Asker, Guarded, Pause, Question, RowState, Token};
+use crate::guard::{self, Answer, Asker, Guarded, Pause, Question, RowState, Shared, Token};
 use crate::keys::cache_key::{self, Cached, Held, WritesInFlight};
 use crate::keys::{Keyspace, ReadKey};
 use crate::metrics;
@@ -41,8 +41,20 @@ fn question<'a>(args: &'a Args<'_>, options: Fetch, [item, cache_key]: [Arg<'a>;
     Ok(Question { filter: args.arg(1)?, item, cache_key, while_key, unless_key, options })
 }
 
-/// Looks again on behalf of a waiter. If its WAIT has expired and there is no answer, it gets `wait`.
-fn answer(context: Context, keys: &mut Keyspace, question: Question<'_>, is_last: bool) -> Answer {
+/// Looks again on behalf of a waiter, unless the answer to an equal question is known. If its WAIT has expired and there is no answer, it
+/// gets `wait`.
+fn answer(
+    context: Context,
+    keys: &mut Keyspace,
+    question: Question<'_>,
+    is_last: bool,
+    known: Option<&Shared>,
+) -> Answer {
+    match known {
+        Some(Shared::Absent) => return reply_absent(context),
+        Some(Shared::Hit(value)) => return reply_hit(context, value),
+        None => {}
+    }
     match look(context, keys, question, Asker::Waiter) {
         Ok(Answer::NotYet(pause)) if is_last => {
             reply_wait(context, pause);
@@ -113,7 +125,7 @@ fn ask_cache(
     if let Some(value) = &value
         && !(options.stale > 0 && value.left_to_live().is_some_and(|left| left < options.stale))
     {
-        return Ok(reply_hit(context, value.bytes()));
+        return Ok(reply_value(context, value));
     }
     let row = Guarded::new(context, filter, instance, [item, cache_key]);
     match (row.row_state(asker, denies), value) {
@@ -136,7 +148,7 @@ fn ask_cache(
             metrics::FETCHES_STALE.count(1);
             Ok(Answer::Given(Some(stamp)))
         }
-        (RowState::Leased(_) | RowState::BackedOff(_), Some(value)) => Ok(reply_hit(context, value.bytes())),
+        (RowState::Leased(_) | RowState::BackedOff(_), Some(value)) => Ok(reply_value(context, &value)),
         (RowState::Leased(left), None) => Ok(Answer::NotYet(Pause::Leased(left))),
         (RowState::BackedOff(left), None) => {
             reply_wait(context, Pause::Leased(left));
@@ -180,7 +192,18 @@ fn reply_absent(context: Context) -> Answer {
     reply::array(context, 1);
     reply::bytes(context, b"absent");
     metrics::FETCHES_ABSENT.count(1);
-    Answer::Given(None)
+    Answer::Shared(Shared::Absent)
+}
+
+/// Replies with a value. The value of a waiter is copied, for the others that ask the same; if memory is refused, they look themselves.
+fn reply_value(context: Context, value: &Cached<'_>) -> Answer {
+    let answer = reply_hit(context, value.bytes());
+    let mut copy = Vec::new();
+    if matches!(value, Cached::Open(_)) || copy.try_reserve_exact(value.bytes().len()).is_err() {
+        return answer;
+    }
+    copy.extend_from_slice(value.bytes());
+    Answer::Shared(Shared::Hit(copy))
 }
 
 fn reply_hit(context: Context, value: &[u8]) -> Answer {
@@ -246,7 +269,7 @@ pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
                 }
             });
             match look {
-                Ok(Answer::Given(_)) => {}
+                Ok(Answer::Given(_) | Answer::Shared(_)) => {}
                 Ok(Answer::NotYet(pause)) => reply_wait(context, pause),
                 Err(refusal) => reply::error(context, refusal),
             }

@@ -308,11 +308,21 @@ pub enum Answer {
     NotYet(Pause),
     /// The reply is written. It grants a lease if there is a stamp.
     Given(Option<Stamp>),
+    /// The reply is written. It is also the answer to each equal question, until the next command.
+    Shared(Shared),
 }
 
-/// Looks for the answer to a waiter's question, and replies. The last argument says whether its WAIT has expired: then it gets
-/// an answer in any case.
-pub type Answerer = fn(Context, &mut Keyspace, Question<'_>, bool) -> Answer;
+/// An answer for all waiters with equal questions.
+pub enum Shared {
+    /// The item has no row.
+    Absent,
+    /// The value.
+    Hit(Vec<u8>),
+}
+
+/// Looks for the answer to a waiter's question, and replies. The flag says whether its WAIT has expired: then it gets an answer in
+/// any case. The last argument is the answer to an equal question, if there is one: it replies the same without looking.
+pub type Answerer = fn(Context, &mut Keyspace, Question<'_>, bool, Option<&Shared>) -> Answer;
 
 /// The question of a waiter. It outlives the command, so it holds references to the command's words.
 struct Asked {
@@ -339,6 +349,17 @@ impl Asked {
             options: question.options,
             answerer,
         })
+    }
+
+    /// Whether another waiter asks the same. WAIT does not matter, and neither does the length of a lease: an answer that grants one is
+    /// not shared.
+    fn equals(&self, other: &Self) -> bool {
+        self.words() == other.words() && (self.unless_id, self.options.stale) == (other.unless_id, other.options.stale)
+    }
+
+    fn words(&self) -> [Option<&[u8]>; 4] {
+        let words = [Some(&self.filter), Some(&self.item), Some(&self.cache_key), self.while_key.as_ref()];
+        words.map(|word| word.map(|word| word.arg().bytes()))
     }
 
     fn question(&self) -> Question<'_> {
@@ -452,21 +473,34 @@ fn give_back(waiter: WaiterId, answered: *mut c_void) {
     unsafe { api::unblock(handle(waiter), answered) };
 }
 
-/// Answers a waiter. Returns its question if there is no answer yet, and why.
-fn answer(waiter: WaiterId, asked: Asked, is_last: bool) -> Option<(Asked, Pause)> {
-    let Some(reply) = ReplyContext::of(waiter) else { return Some((asked, Pause::Leased(1))) };
+/// A waiter's question, with the answer that each equal one gets.
+type Known = (Asked, Shared);
+
+/// The result of serving a waiter.
+enum Served {
+    /// It is answered. Its question comes back with an answer that can be shared.
+    Answered(Option<Known>),
+    /// There is no answer yet.
+    Paused(Asked, Pause),
+}
+
+/// Answers a waiter.
+fn answer(waiter: WaiterId, asked: Asked, is_last: bool, known: Option<&Known>) -> Served {
+    let Some(reply) = ReplyContext::of(waiter) else { return Served::Paused(asked, Pause::Leased(1)) };
     let context = Context::new(reply.0);
     // SAFETY: the timer opens no key itself, and answers one waiter at a time: no other keyspace is in use.
     let mut keys = unsafe { Keyspace::new(context) };
-    let stamp = match (asked.answerer)(context, &mut keys, asked.question(), is_last) {
-        Answer::NotYet(pause) => return Some((asked, pause)),
-        Answer::Given(stamp) => stamp,
+    let shared = known.filter(|(other, _)| other.equals(&asked)).map(|(_, shared)| shared);
+    let (stamp, shared) = match (asked.answerer)(context, &mut keys, asked.question(), is_last, shared) {
+        Answer::NotYet(pause) => return Served::Paused(asked, pause),
+        Answer::Given(stamp) => (stamp, None),
+        Answer::Shared(shared) => (None, Some(shared)),
     };
     drop(reply);
     if with(|guard| guard.answered(waiter, stamp)) {
         give_back(waiter, handle(waiter).cast());
     }
-    None
+    Served::Answered(shared.map(|shared| (asked, shared)))
 }
 
 /// How long the timer serves waiters before commands of other clients run. A waiter takes 10 to 30 microseconds.
@@ -491,23 +525,29 @@ impl Turn {
 
 /// Answers the waiters of a cache key in their order, up to the first that has to wait for a lease: those behind it ask the
 /// same, or wait for the same lease. A held waiter stops no other, since not all need name the same hash. Those that name the
-/// same hash as the last held one are held, too, and are not looked at again. If the turn is over before, the others come in a later
-/// one. Returns the hash that holds every cache key, if the last held waiter names one.
+/// same hash as the last held one are held, too, and are not looked at again; equal questions get equal answers. If the turn is over
+/// before, the others come in a later one. Returns the hash that holds every cache key, if the last held waiter names one.
 fn serve(key: KeyId, turn: &Turn) -> Option<DependencyId> {
     let mut from = with(|guard| guard.serve_from(key));
     let mut held_by: Option<(DependencyId, Pause)> = None;
+    let mut answered: Option<Known> = None;
     while let Some((waiter, ticket, asked)) = with(|guard| guard.next(key, from)) {
         from = ticket + 1;
         let unless = asked.unless_id;
-        let known = held_by.filter(|(hash, _)| Some(*hash) == unless).map(|(_, pause)| pause);
-        let paused = if let Some(pause) = known { Some((asked, pause)) } else { answer(waiter, asked, false) };
-        if let Some((asked, pause)) = paused {
-            let gone = with(|guard| guard.put_back(waiter, asked, pause.is_held()));
-            drop(gone);
-            if !pause.is_held() {
-                break;
+        let served = match held_by.filter(|(hash, _)| Some(*hash) == unless) {
+            Some((_, pause)) => Served::Paused(asked, pause),
+            None => answer(waiter, asked, false, answered.as_ref()),
+        };
+        match served {
+            Served::Answered(known) => answered = known.or(answered),
+            Served::Paused(asked, pause) => {
+                let gone = with(|guard| guard.put_back(waiter, asked, pause.is_held()));
+                drop(gone);
+                if !pause.is_held() {
+                    break;
+                }
+                held_by = unless.map(|hash| (hash, pause));
             }
-            held_by = unless.map(|hash| (hash, pause));
         }
         if turn.is_over() {
             with(|guard| guard.serve_on(key, from, turn.now));
@@ -536,7 +576,7 @@ unsafe extern "C" fn went_off(context: *mut raw::RedisModuleCtx, _: *mut c_void)
             Due::Release => with(Guard::take_released).into_iter().for_each(|hash| release(hash, &turn)),
             Due::Deadline(waiter, ticket) => {
                 if let Some(asked) = with(|guard| guard.take(waiter, ticket)) {
-                    answer(waiter, asked, true);
+                    _ = answer(waiter, asked, true, None);
                 }
             }
             Due::Sweep => {}

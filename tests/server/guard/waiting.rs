@@ -5,8 +5,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::{
-    FETCH, INVENTED, LONG, UNLESS, absent, fill, hears_everything, hit, load, token, wait_of, wait_with, waiters,
-    waiting, with_filter, word,
+    FETCH, INVENTED, LONG, UNLESS, WHILE, absent, fill, hears_everything, hit, load, token, wait_of, wait_with,
+    waiters, waiting, with_filter, word,
 };
 use testing::{
     Connection, Server, array, bulk, error, eventually, integer, load_records, nil, ok, on_every_server, records,
@@ -216,6 +216,30 @@ fn the_value_of_a_waiter_is_left_as_it_is() {
         let reply = stale.receive().unwrap();
         assert_eq!((word(&reply).as_str(), reply.elements()[1].text().as_str()), ("stale", "17"));
         assert_eq!(fill(client, &token(&reply), "VALUE 18"), ok());
+    });
+}
+
+/// Answers are shared by those that ask the same, and by no others.
+#[test]
+fn waiters_of_a_row_with_other_options_get_their_own_answers() {
+    with_client(|server, client| {
+        with_filter(client);
+        let stale = format!("{FETCH} STALE 1000000");
+        let lines = [FETCH, FETCH, &stale, FETCH, &stale, FETCH];
+        let lease = load(client, FETCH);
+        let mut clients = lines.map(|line| wait_with(server, line));
+        assert_eq!(fill(client, &lease, "VALUE row PX 500000"), ok());
+        let words = clients.each_mut().map(|client| word(&client.receive().unwrap()));
+        assert_eq!(words, ["hit", "hit", "stale", "hit", "hit", "hit"]);
+
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        load(client, FETCH);
+        let mut clients = [FETCH, FETCH, WHILE, FETCH].map(|line| wait_with(server, line));
+        // Without the key of WHILE nothing is absent.
+        assert_eq!(client.run("BF.CLEAR {f}"), ok());
+        let words = clients.each_mut().map(|client| word(&client.receive().unwrap()));
+        assert_eq!(words, ["absent", "absent", "load", "absent"]);
+        assert_eq!(client.info_number("bf_bloom_fetches_absent"), 3);
     });
 }
 
