@@ -503,23 +503,27 @@ fn answer(waiter: WaiterId, asked: Asked, is_last: bool, known: Option<&Known>) 
     Served::Answered(shared.map(|shared| (asked, shared)))
 }
 
-/// How long the timer serves waiters before commands of other clients run. A waiter takes 10 to 30 microseconds.
+/// How long the timer serves waiters before commands of other clients run.
 const TURN: Duration = Duration::from_millis(1);
+/// How many it answers at most: the server then unblocks each and writes its reply, which takes 10 to 60 microseconds.
+const TURN_ANSWERS: u32 = 32;
 
 /// A turn of the timer.
 struct Turn {
     begin: std::time::Instant,
     /// The guard's time at its begin.
     now: Instant,
+    /// How many waiters were answered.
+    answers: u32,
 }
 
 impl Turn {
     fn begin() -> Self {
-        Self { begin: std::time::Instant::now(), now: now() }
+        Self { begin: std::time::Instant::now(), now: now(), answers: 0 }
     }
 
     fn is_over(&self) -> bool {
-        self.begin.elapsed() >= TURN
+        self.answers >= TURN_ANSWERS || self.begin.elapsed() >= TURN
     }
 }
 
@@ -527,7 +531,7 @@ impl Turn {
 /// same, or wait for the same lease. A held waiter stops no other, since not all need name the same hash. Those that name the
 /// same hash as the last held one are held, too, and are not looked at again; equal questions get equal answers. If the turn is over
 /// before, the others come in a later one. Returns the hash that holds every cache key, if the last held waiter names one.
-fn serve(key: KeyId, turn: &Turn) -> Option<DependencyId> {
+fn serve(key: KeyId, turn: &mut Turn) -> Option<DependencyId> {
     let mut from = with(|guard| guard.serve_from(key));
     let mut held_by: Option<(DependencyId, Pause)> = None;
     let mut answered: Option<Known> = None;
@@ -539,7 +543,10 @@ fn serve(key: KeyId, turn: &Turn) -> Option<DependencyId> {
             None => answer(waiter, asked, false, answered.as_ref()),
         };
         match served {
-            Served::Answered(known) => answered = known.or(answered),
+            Served::Answered(known) => {
+                answered = known.or(answered);
+                turn.answers += 1;
+            }
             Served::Paused(asked, pause) => {
                 let gone = with(|guard| guard.put_back(waiter, asked, pause.is_held()));
                 drop(gone);
@@ -558,7 +565,7 @@ fn serve(key: KeyId, turn: &Turn) -> Option<DependencyId> {
 }
 
 /// Looks at one cache key that a hash of UNLESS has held, and then at the others, unless the hash holds every cache key.
-fn release(hash: DependencyId, turn: &Turn) {
+fn release(hash: DependencyId, turn: &mut Turn) {
     if let Some(key) = with(|guard| guard.held_by(hash))
         && serve(key, turn) != Some(hash)
     {
@@ -569,14 +576,15 @@ fn release(hash: DependencyId, turn: &Turn) {
 /// Does what is due, until the turn is over, and sets the timer for the next entry.
 unsafe extern "C" fn went_off(context: *mut raw::RedisModuleCtx, _: *mut c_void) {
     TIMER.has_fired();
-    let turn = Turn::begin();
+    let mut turn = Turn::begin();
     while let Some(due) = with(|guard| guard.take_due(turn.now)) {
         match due {
-            Due::Serve(key) => _ = serve(key, &turn),
-            Due::Release => with(Guard::take_released).into_iter().for_each(|hash| release(hash, &turn)),
+            Due::Serve(key) => _ = serve(key, &mut turn),
+            Due::Release => with(Guard::take_released).into_iter().for_each(|hash| release(hash, &mut turn)),
             Due::Deadline(waiter, ticket) => {
                 if let Some(asked) = with(|guard| guard.take(waiter, ticket)) {
                     _ = answer(waiter, asked, true, None);
+                    turn.answers += 1;
                 }
             }
             Due::Sweep => {}
