@@ -59,6 +59,7 @@ fn waiters_are_served_after_the_clock_was_set_back() {
 fn waiters_wait_on_after_the_clock_was_set_forward() {
     on_every_server(|program| {
         let (server, mut client) = start(program);
+        client.run("BF.ADD f item");
         let token = lease(&mut client, 1_000_000);
         let mut waiter = wait(&server, &mut client, 1_000_000);
         server.shift_clock(HOUR);

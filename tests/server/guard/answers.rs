@@ -409,7 +409,7 @@ fn clients_are_held_by_the_hash_that_they_name() {
         let mut clients: Vec<_> = (0..6).map(|number| wait_with(server, lines[number % 2])).collect();
         client.run("BF.CHANGED {f} 42 {f}:42");
         assert_eq!(waiters(client), 6);
-        client.run("DEL {f}:other");
+        client.run("HDEL {f}:other *");
         let lease = token(&clients[1].receive().unwrap());
         assert_eq!(waiters(client), 5);
         assert_eq!(fill(client, &lease, "VALUE row"), ok());
@@ -441,6 +441,9 @@ fn held_callers_are_served_when_the_hash_loses_the_field() {
                 "FLUSHALL",
                 "SWAPDB 0 1",
             ] {
+                if !hears_everything(client) && !line.starts_with('H') {
+                    continue;
+                }
                 client.run("FLUSHALL");
                 with_filter(client);
                 client.run(&format!("HSET {{f}}:open {field} x other x"));
@@ -463,6 +466,9 @@ fn held_callers_are_served_when_the_hash_loses_the_field() {
 #[test]
 fn a_hash_that_is_evicted_holds_no_caller() {
     with_client(|server, client| {
+        if !hears_everything(client) {
+            return; // The caller waits for BF.CHANGED.
+        }
         client.run("HSET {f}:open * x");
         let mut held = wait_with(server, UNLESS);
         client.run("CONFIG SET maxmemory-policy allkeys-random");
