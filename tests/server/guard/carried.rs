@@ -1,5 +1,8 @@
 //! What is propagated to replicas and the AOF: the effects of the commands, as commands that every server knows.
 
+use std::thread::sleep;
+use std::time::Duration;
+
 use super::{FETCH, LONG, absent, fill, hears_everything, lasting, load, ok_if, token, with_filter, word};
 use testing::{
     Connection, Reply, Server, Stop, catch_up, eventually, follow, lines, nil, ok, on_every_server,
@@ -461,7 +464,7 @@ fn commands_for_two_databases_reach_replicas_and_the_aof() {
             let mut other = primary.connect();
             other.run("SELECT 7");
             other.run(&format!("SET {name}:c old PX 1"));
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            sleep(Duration::from_millis(5));
             match name {
                 "multi" => {
                     client.run("MULTI");
@@ -549,5 +552,22 @@ fn a_cache_key_of_another_type_voids_its_token_when_it_is_deleted() {
         client.run("DEL {f}:42");
         let is_heard = hears_everything(client);
         assert_eq!(fill(client, &token(&stale), "VALUE row"), ok_if(!is_heard));
+    });
+}
+
+/// A server that can unsubscribe does so a second after the last record is gone. The next lease has to listen again.
+#[test]
+fn a_lease_after_a_pause_without_any_hears_of_changes() {
+    with_client(|_, client| {
+        with_filter(client);
+        for _ in 0..2 {
+            let lease = load(client, FETCH);
+            assert_eq!(fill(client, &lease, "VALUE row PX 1000000"), ok());
+            sleep(Duration::from_millis(1500));
+            let stale = token(&client.run(&lasting(&format!("{FETCH} STALE 2000000"))));
+            client.run("SET {f}:42 other");
+            assert_eq!(fill(client, &stale, "VALUE row"), nil(2), "the client has changed the value");
+            client.run("BF.CHANGED {f} 42 {f}:42");
+        }
     });
 }
