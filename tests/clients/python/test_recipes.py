@@ -40,12 +40,15 @@ def test_the_code_of_a_recipe_prints_the_shown_output_and_runs_again(recipe, ser
     assert second.getvalue().count("\n") == said.count("\n")
 
 
-# Runs one worker of the crawler on a site of 400 pages, and prints each page as it is fetched.
+# Runs one worker of the crawler on a site of 400 pages, and prints each page as it is fetched. A fetch takes as long as no line comes from
+# the standard input, or until its end: a worker that is killed is in the middle of a crawl.
 CRAWLER = """
+import sys
 {recipe}
 class Site:
     def __getitem__(self, page):
         print(page, flush=True)
+        sys.stdin.readline()
         number = int(page[1:] or 0)
         return [f"/{{link}}" for link in (2 * number + 1, 2 * number + 2, number // 2) if link < 400]
 
@@ -61,13 +64,21 @@ def test_a_killed_crawler_loses_no_link(server):
     code = code.partition("\nprint(")[0].replace("redis.Redis()", patient(server))
     workers, fetched, kills, rng = ["worker-1", "worker-2"], [], 0, random.Random(1)
     for run in itertools.count():
+        # Six times 38 pages are fewer than the site has.
+        counts = [rng.randrange(1, 20) if run < 6 else None for _ in workers]
         crawlers = [
-            subprocess.Popen([sys.executable, "-c", CRAWLER.format(recipe=code, worker=worker)], stdout=subprocess.PIPE, text=True)
-            for worker in workers
+            subprocess.Popen(
+                [sys.executable, "-c", CRAWLER.format(recipe=code, worker=worker)],
+                stdin=subprocess.PIPE if count else subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+            )
+            for worker, count in zip(workers, counts)
         ]
-        for crawler in crawlers:
-            if run < 6:
-                fetched += itertools.islice(crawler.stdout, rng.randrange(1, 20))
+        for crawler, count in zip(crawlers, counts):
+            if count:
+                with contextlib.suppress(BrokenPipeError):  # It has ended: the other one has the only link.
+                    crawler.stdin.write("\n" * count)
+                    crawler.stdin.flush()
+                fetched += itertools.islice(crawler.stdout, count)
                 kills += crawler.poll() is None
                 crawler.kill()
             fetched += crawler.stdout
