@@ -82,7 +82,7 @@ impl Dependencies {
         }
     }
 
-    /// Whether neither the filter nor the item of a row has changed since a stamp. The row must be that of a record.
+    /// Whether neither the filter nor the item of a row has changed since a stamp. A record must have this row.
     pub fn are_unchanged(&self, row: &Row, stamp: Stamp) -> bool {
         let is_unchanged = |id: &DependencyId| self.known.get(id).is_some_and(|found| found.changed <= stamp);
         row.dependencies().iter().all(is_unchanged)

@@ -356,7 +356,7 @@ impl World {
                         };
                         self.answers[usize::from(stamp.is_some())] += 1;
                         self.answered(client, stamp);
-                        // The turn is over.
+                        // The turn ends.
                         if self.rng.u64(..4) == 0 {
                             self.guard.serve_on(key, from, self.now);
                             break;

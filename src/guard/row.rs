@@ -25,7 +25,7 @@ impl KeyId {
         self.0[1]
     }
 
-    /// The key as that of a filter, whichever filter it holds. Two filters with one id are harmless: a change of either voids the tokens
+    /// The id of the filter at this key, whichever filter it is. Two filters with one id are harmless: a change of either voids the tokens
     /// of both.
     pub const fn filter(self) -> DependencyId {
         self.0[0]

@@ -124,8 +124,8 @@ impl<Q> Guard<Q> {
         self.lease_end(key, now).map_or(1, |end| end - now)
     }
 
-    /// Grants the lease of a row from `now` until `end`, and returns the stamp of its token. Earlier tokens of the same row stay safe;
-    /// those of the cache key with another item or filter do not. Of more than `max` records, some that are near their ends are evicted.
+    /// Grants the lease of a row from `now` until `end`, and returns the stamp of its token. Earlier tokens of the same row stay safe; if
+    /// the cache key had another item or filter, its earlier tokens are void. Of more than `max` records, some that are near their ends are evicted.
     /// If memory is refused, the token is void.
     pub fn grant(&mut self, row: Row, (now, end): (Instant, Instant), max: usize) -> Stamp {
         let stamp = self.next_stamp();
@@ -204,8 +204,8 @@ impl<Q> Guard<Q> {
         self.records.void_tokens(key);
     }
 
-    /// Whether a change of a key with this hash may matter: as that of a cache key or of a filter. A cache key without a record has only
-    /// waiters that are held, or scheduled already.
+    /// Whether a change of a key with this hash may matter, because the key is a cache key or a filter. A cache key without a record has
+    /// only waiters that are held, or scheduled already.
     #[inline]
     pub fn concerns(&self, table_hash: u64) -> bool {
         self.records.may_have(table_hash) || self.is_guarded(table_hash)
