@@ -13,7 +13,7 @@ pub struct Answers {
     pub all: u64,
 }
 
-/// Parses a reply of integers: one, or an array of them.
+/// Parses a reply of integers: one, or an array of them. The OK of SET is an answer, too.
 pub fn count_reply(reader: &mut dyn BufRead, line: &mut Vec<u8>, answers: &mut Answers) -> Result<()> {
     let mut left: u64 = 1;
     while left > 0 {
@@ -23,6 +23,7 @@ pub fn count_reply(reader: &mut dyn BufRead, line: &mut Vec<u8>, answers: &mut A
                 answers.all += 1;
                 answers.ones += u64::from(number == "1");
             }
+            (b'+', "OK") => answers.all += 1,
             (b'*', count) => left += count.parse::<u64>()?,
             (b'-', text) => bail!("{text}"),
             (kind, rest) => bail!("a reply that is no number: {}{rest}", char::from(kind)),
