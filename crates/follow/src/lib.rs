@@ -1,9 +1,6 @@
 //! `bloomgate follow`: keeps filters and cached values up to date from a database's log, so that no writer of the database needs to
 //! know about the guard. `follower` has the loop and what a source provides: `postgres` is the one, and `mysql` the other, for MariaDB and
 //! MySQL. `json` has a loop of its own for the changes that other tools write, `store` the writes.
-//!
-//! The public modules are what it shares with the other subcommands of the tool: connections to a server, a cluster and PostgreSQL, and a
-//! small HTTP server with metrics.
 
 mod config;
 mod fill;
@@ -20,12 +17,6 @@ mod store;
 mod table;
 mod template;
 
-pub mod database;
-pub mod http;
-pub mod names;
-pub mod prometheus;
-pub mod server;
-
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,6 +26,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use bloomgate_connect::{database, names, prometheus, server};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::config::{Config, Log, Mode};

@@ -1,6 +1,6 @@
 //! `bloomgate`, the command-line tool: a Redis client. It uses the module only through its commands and does not link it; `plan`
-//! and `build` use the filter crate. `follow`, and the connections that it shares with the other subcommands, are the crate
-//! `bloomgate-follow`. This file defines the command line; each subcommand has its own file.
+//! and `build` use the filter crate. The connections are the crate `bloomgate-connect`, and `follow` is the crate `bloomgate-follow`.
+//! This file defines the command line; each other subcommand has its own file.
 
 mod archive;
 mod backup;
@@ -28,9 +28,9 @@ mod web;
 use std::process::ExitCode;
 use std::thread;
 
+use bloomgate_connect::{database, http, names, prometheus, server};
 use bloomgate_follow as follow;
 use clap::{CommandFactory, Parser, Subcommand};
-use follow::{database, http, names, prometheus, server};
 
 /// Works with Bloom filters in a Redis or Valkey server that has loaded the bloomgate module.
 #[derive(Parser)]

@@ -1,0 +1,103 @@
+//! The nodes of a cluster: which one holds a key, and what to do with a command that the asked one does not execute.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use bloomgate_client::slots::{Slots, slot};
+use redis::{Cmd, Value, cmd, from_redis_value};
+
+use super::{Address, Lost, SETTLE_INTERVAL, Server};
+
+/// How long a command is retried while a cluster moves slots or fails over.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Server {
+    /// Whether the server says that it is a node of a cluster. HELLO needs no permission; a proxy may not know it.
+    pub(super) fn says_cluster(&mut self) -> Result<bool> {
+        let first = self.first.clone();
+        let hello = match self.ask_node(&first, &cmd("HELLO")) {
+            Err(error) if error.is::<Lost>() => return Err(error),
+            hello => hello.ok(),
+        };
+        let fields: Option<BTreeMap<String, Value>> = hello.and_then(|hello| from_redis_value(hello).ok());
+        let mode = fields.and_then(|mut fields| fields.remove("mode"));
+        Ok(mode.and_then(|mode| from_redis_value::<String>(mode).ok()).as_deref() == Some("cluster"))
+    }
+
+    /// Reads the slots from the first node.
+    pub(super) fn read_slots(&mut self) -> Result<()> {
+        let first = self.first.clone();
+        let host = self.host().to_owned();
+        let reply = self.ask_node(&first, cmd("CLUSTER").arg("SLOTS"))?;
+        self.slots = Some(Slots::read(&reply, &host)?);
+        Ok(())
+    }
+
+    pub(super) fn host(&self) -> &str {
+        self.first.rsplit_once(':').map_or(&*self.first, |(host, _)| host)
+    }
+
+    /// Returns the node that holds a key.
+    pub fn node_of_key(&mut self, key: impl AsRef<[u8]>) -> Result<Address> {
+        let until = Instant::now() + SETTLE_TIMEOUT;
+        loop {
+            let Some(slots) = &self.slots else { return Ok(self.first.clone()) };
+            if let Some((host, port)) = slots.node(key.as_ref()) {
+                return Ok(format!("{host}:{port}"));
+            }
+            if Instant::now() >= until {
+                bail!("no node of the cluster at {} holds slot {}", self.first, slot(key.as_ref()));
+            }
+            thread::sleep(SETTLE_INTERVAL);
+            self.read_slots()?;
+        }
+    }
+
+    /// Resends a command whose reply was [elsewhere](Self::is_elsewhere) until it is executed. No node may owe a reply.
+    pub fn settle(&mut self, command: &Cmd, mut reply: Value, key: &[u8]) -> Result<Value> {
+        let until = Instant::now() + SETTLE_TIMEOUT;
+        while is_moving(&reply) && Instant::now() < until {
+            let Value::ServerError(error) = &reply else { return Ok(reply) };
+            let details = error.details().unwrap_or_default();
+            reply = match (error.code(), details.split_once(' ')) {
+                (code @ ("ASK" | "MOVED"), Some((_, node))) => {
+                    let (node, is_asking) = (self.full_address(node), code == "ASK");
+                    let reply = self.exchange_one(&node, command, is_asking)?;
+                    if !is_asking {
+                        self.read_slots()?;
+                    }
+                    reply
+                }
+                _ => {
+                    thread::sleep(SETTLE_INTERVAL);
+                    self.read_slots()?;
+                    let node = self.node_of_key(key)?;
+                    self.exchange_one(&node, command, false)?
+                }
+            };
+        }
+        Ok(reply)
+    }
+
+    /// A redirection without a host refers to the node that sent it.
+    fn full_address(&self, node: &str) -> Address {
+        if node.starts_with(':') { format!("{}{node}", self.host()) } else { node.to_owned() }
+    }
+
+    /// Whether another node can execute the refused command, or the same one a little later.
+    pub fn is_elsewhere(&self, reply: &Value) -> bool {
+        self.slots.is_some() && is_moving(reply)
+    }
+}
+
+/// Returns the address of each primary.
+pub(super) fn addresses(slots: &Slots) -> Vec<Address> {
+    slots.nodes().map(|(host, port)| format!("{host}:{port}")).collect()
+}
+
+/// Whether another node can execute the command, or the same one a little later.
+pub(super) fn is_moving(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if matches!(error.code(), "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING"))
+}

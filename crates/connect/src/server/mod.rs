@@ -1,0 +1,407 @@
+//! The server, or the nodes of a cluster. Commands are sent to the node of their key, and every failure becomes one line that
+//! says what to do about it. `options` has the ways to name a server, `connection` opens one connection, and `cluster` finds the node
+//! of a key.
+
+mod cluster;
+mod connection;
+mod options;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use bloomgate_client::slots::Slots;
+pub use bloomgate_client::slots::slot;
+use redis::{Cmd, Connection, Pipeline, RedisError, ServerError, Value, cmd, from_redis_value};
+
+use self::cluster::{addresses, is_moving};
+pub use self::connection::Lost;
+use self::connection::{line, open};
+pub use self::options::{Options, Usage, usage};
+pub use crate::names::shown;
+
+/// The address of a node, `HOST:PORT`.
+pub type Address = String;
+
+/// How long a command that can continue waits for a lost server.
+pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a reply may take. A server that hangs accepts commands and answers none of them.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The pause between two attempts.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
+/// A server or a cluster.
+pub struct Server {
+    options: Options,
+    name: String,
+    /// The node that the options name.
+    first: Address,
+    connections: BTreeMap<Address, Connection>,
+    slots: Option<Slots>,
+    /// The database that the options name, if they name one.
+    named_database: Option<u32>,
+    /// The database that every connection has selected.
+    database: u32,
+    patience: Duration,
+}
+
+impl Server {
+    /// Connects to the server, or to a cluster through the node in the options.
+    /// The error never contains a password.
+    pub fn connect(options: &Options) -> Result<Self> {
+        let client = options.client()?;
+        let first = client.get_connection_info().addr().to_string();
+        let connection = open(&client, &first, PATIENCE)?;
+        let named_database = options.database()?;
+        let mut server = Self {
+            named_database,
+            database: named_database.unwrap_or(0),
+            name: options.name()?,
+            options: options.clone(),
+            connections: BTreeMap::from([(first.clone(), connection)]),
+            first,
+            slots: None,
+            patience: PATIENCE,
+        };
+        if options.is_cluster() || server.says_cluster()? {
+            server.read_slots()?;
+        }
+        Ok(server)
+    }
+
+    /// Sets how long a reply may take before the connection counts as lost.
+    pub fn set_patience(&mut self, patience: Duration) -> Result<()> {
+        self.patience = patience;
+        for connection in self.connections.values() {
+            connection.set_read_timeout(Some(patience))?;
+            connection.set_write_timeout(Some(patience))?;
+        }
+        Ok(())
+    }
+
+    /// Reconnects after a [`Lost`], until a server responds or the time is over.
+    pub fn reconnect(&mut self, for_at_most: Duration) -> Result<()> {
+        let until = Instant::now() + for_at_most;
+        loop {
+            let result = self.connect_again();
+            if result.is_ok() || Instant::now() >= until {
+                return result;
+            }
+            thread::sleep(SETTLE_INTERVAL);
+        }
+    }
+
+    fn connect_again(&mut self) -> Result<()> {
+        // Any known node of a cluster can list the current nodes.
+        let mut known = self.slots.as_ref().map(addresses).unwrap_or_default();
+        self.connections.clear();
+        if !self.is_cluster() {
+            let client = self.options.client()?;
+            let mut connection = open(&client, &self.first, self.patience)?;
+            // A server that is loading its data replies to commands with an error. A user may have no permission for this one, or for the key.
+            match cmd("EXISTS").arg("").query::<Value>(&mut connection) {
+                Err(error) if error.code() != Some("NOPERM") => return Err(self.lost(&error)),
+                _ => {}
+            }
+            self.connections.insert(self.first.clone(), connection);
+            return Ok(());
+        }
+        known.push(self.first.clone());
+        let mut result = Err(anyhow!("no node of the cluster responds"));
+        for node in known {
+            self.first = node;
+            result = self.read_slots();
+            if result.is_ok() {
+                // A failed node keeps its slots until a replica takes over.
+                return self.nodes().iter().try_for_each(|node| self.connection(node).map(drop));
+            }
+        }
+        result
+    }
+
+    /// Returns [the name](Options::name) in the options.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The selected database.
+    pub const fn database(&self) -> u32 {
+        self.database
+    }
+
+    /// Selects another database, on every node of a cluster, for all later commands.
+    pub fn select(&mut self, database: u32) -> Result<()> {
+        if database == self.database {
+            return Ok(());
+        }
+        self.options.database = Some(database);
+        let nodes: Vec<Address> = self.connections.keys().cloned().collect();
+        for node in nodes {
+            self.ask_node(&node, cmd("SELECT").arg(database))
+                .with_context(|| format!("cannot use database {database}"))?;
+        }
+        self.database = database;
+        Ok(())
+    }
+
+    /// Returns the database of the options or, if they name none, every database that has keys.
+    pub fn databases(&mut self) -> Result<Vec<u32>> {
+        if let Some(database) = self.named_database {
+            return Ok(vec![database]);
+        }
+        let mut databases = BTreeSet::new();
+        for node in self.all_nodes()? {
+            let keyspace = self
+                .ask_node(&node, cmd("INFO").arg("keyspace"))
+                .context("cannot list the databases (-n NUMBER names one)")?;
+            let keyspace: String = from_redis_value(keyspace)?;
+            let database = |line: &str| line.strip_prefix("db")?.split_once(':')?.0.parse::<u32>().ok();
+            databases.extend(keyspace.lines().filter_map(database));
+        }
+        // An empty server has no such line.
+        Ok(if databases.is_empty() { vec![0] } else { databases.into_iter().collect() })
+    }
+
+    /// Whether it is a cluster.
+    pub const fn is_cluster(&self) -> bool {
+        self.slots.is_some()
+    }
+
+    /// Returns the nodes that hold keys, which together have all keys.
+    /// Fails if some slots of the cluster have no node.
+    pub fn all_nodes(&self) -> Result<Vec<Address>> {
+        let missing = self.slots.as_ref().map_or(0, Slots::unassigned);
+        ensure!(missing == 0, "the cluster at {} has no node for {missing} of its slots", self.first);
+        Ok(self.nodes())
+    }
+
+    /// Returns the nodes that hold keys: each primary of a cluster, or the one server.
+    pub fn nodes(&self) -> Vec<Address> {
+        self.slots.as_ref().map_or_else(|| vec![self.first.clone()], addresses)
+    }
+
+    /// Sends one command about `key` and returns its reply. Fails with the server's error in one line, or with [`Lost`]. An error
+    /// inside an array reply stays where it is.
+    pub fn ask(&mut self, command: &Cmd, key: impl AsRef<[u8]>) -> Result<Value> {
+        let mut pipeline = Pipeline::new();
+        pipeline.add_command(command.clone());
+        Ok(self.ask_all(&mut pipeline, key)?.pop().unwrap_or(Value::Nil))
+    }
+
+    /// Sends commands about `key` in one go and returns their replies in order, or the first error among them. An error
+    /// inside an array reply stays where it is.
+    pub fn ask_all(&mut self, commands: &mut Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
+        self.replies(commands, &key)?.into_iter().map(|reply| self.checked(reply, &key)).collect()
+    }
+
+    /// Sends commands with their keys to all nodes in parallel. Returns the replies in the order of the commands, or the first error
+    /// among them.
+    pub fn ask_many(&mut self, commands: &[(Vec<u8>, Cmd)]) -> Result<Vec<Value>> {
+        let replies = self.replies_of_many(commands)?.into_iter().zip(commands);
+        replies.map(|(reply, (key, _))| self.checked(reply, key)).collect()
+    }
+
+    /// Returns a reply, or the line for an error.
+    pub fn checked(&self, reply: Value, key: impl AsRef<[u8]>) -> Result<Value> {
+        if let Value::ServerError(error) = &reply { Err(self.describe(error, key)) } else { Ok(reply) }
+    }
+
+    /// As [`Self::ask_all`], but an error reply is a reply.
+    pub fn replies(&mut self, commands: &mut Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
+        commands.ignore_errors();
+        let node = self.node_of_key(&key)?;
+        let replies = self.exchange(&node, commands)?;
+        if !self.is_cluster() || !replies.iter().any(is_moving) {
+            return Ok(replies);
+        }
+        // One at a time, in order. Those before the first redirected one are done.
+        let commands: Vec<Cmd> = commands.cmd_iter().cloned().collect();
+        let mut settled = Vec::with_capacity(replies.len());
+        for (command, reply) in commands.iter().zip(replies) {
+            settled.push(self.settle(command, reply, key.as_ref())?);
+        }
+        Ok(settled)
+    }
+
+    /// Sends commands to the node of `key`, and never again: a transaction must not be executed in part or twice. An error reply is a
+    /// reply.
+    /// Fails with [`Lost`], also if the slot has moved: nothing was executed then.
+    pub fn exchange_at(&mut self, commands: &Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
+        let node = self.node_of_key(&key)?;
+        let mut commands = commands.clone();
+        commands.ignore_errors();
+        let replies = self.exchange(&node, &commands)?;
+        if self.is_cluster() && replies.iter().any(is_moving) {
+            self.read_slots()?;
+            return Err(Lost(format!("the slot of `{}` has moved", shown(key))).into());
+        }
+        Ok(replies)
+    }
+
+    /// As [`Self::ask_many`], but an error reply is a reply.
+    pub fn replies_of_many(&mut self, commands: &[(Vec<u8>, Cmd)]) -> Result<Vec<Value>> {
+        let mut by_node: BTreeMap<Address, (Vec<usize>, Pipeline)> = BTreeMap::new();
+        for (index, (key, command)) in commands.iter().enumerate() {
+            let node = self.node_of_key(key)?;
+            let (indexes, pipeline) = by_node.entry(node).or_default();
+            indexes.push(index);
+            pipeline.add_command(command.clone()).ignore_errors();
+        }
+        for node in by_node.keys() {
+            self.connection(node)?;
+        }
+        let mut replies = vec![Value::Nil; commands.len()];
+        let results: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> = self
+                .connections
+                .iter_mut()
+                .filter_map(|(node, connection)| {
+                    by_node.get(node).map(|(indexes, pipeline)| (indexes, pipeline, connection))
+                })
+                .map(|(indexes, pipeline, connection)| {
+                    (indexes, scope.spawn(move || pipeline.query::<Vec<Value>>(connection)))
+                })
+                .collect();
+            threads.into_iter().map(|(indexes, thread)| (indexes, thread.join())).collect()
+        });
+        for (indexes, result) in results {
+            let answers = result
+                .map_err(|_| anyhow!("a thread that queried a node panicked"))?
+                .map_err(|error| self.lost(&error))?;
+            for (index, answer) in indexes.iter().zip(answers) {
+                if let Some(reply) = replies.get_mut(*index) {
+                    *reply = answer;
+                }
+            }
+        }
+        for (reply, (key, command)) in replies.iter_mut().zip(commands) {
+            if self.is_elsewhere(reply) {
+                *reply = self.settle(command, reply.clone(), key)?;
+            }
+        }
+        Ok(replies)
+    }
+
+    /// Sends a command to a node, whatever its key.
+    pub fn ask_node(&mut self, node: &Address, command: &Cmd) -> Result<Value> {
+        let reply = self.exchange_one(node, command, false)?;
+        self.checked(reply, "")
+    }
+
+    /// Returns the line for an error reply of the server.
+    pub fn describe(&self, error: &ServerError, key: impl AsRef<[u8]>) -> anyhow::Error {
+        let (address, key, details) = (&self.first, shown(key), error.details().unwrap_or_default());
+        match error.code() {
+            "ERR" if details.starts_with("unknown command") => no_module(address),
+            "ERR" if details == "non scaling filter is full" => anyhow!(
+                "the filter `{key}` is full and does not grow (NONSCALING): choose another --key, or delete \
+                 it and reserve a larger one"
+            ),
+            "WRONGTYPE" => {
+                anyhow!("the key `{key}` at {address} holds a value that is not a filter: choose another --key")
+            }
+            "NOAUTH" => {
+                anyhow!(
+                    "the server at {address} requires a password: --pass, or --url redis://[USER]:PASSWORD@HOST:PORT"
+                )
+            }
+            "NOPERM" => anyhow!("the server at {address} denies this user: {details}"),
+            "MOVED" => anyhow!(
+                "{address} belongs to a cluster and does not hold the key `{key}`: use --cluster (MOVED {details})"
+            ),
+            code => anyhow!("the server at {address} replied: {code} {details}"),
+        }
+    }
+
+    fn lost(&self, error: &RedisError) -> anyhow::Error {
+        let (first, patience) = (&self.first, self.patience.as_secs());
+        let reason = if error.is_timeout() { format!("no answer for {patience} s") } else { line(error) };
+        Lost(format!("lost the server at {first}: {reason}")).into()
+    }
+
+    fn exchange(&mut self, node: &Address, commands: &Pipeline) -> Result<Vec<Value>> {
+        let connection = self.connection(node)?;
+        // `Pipeline::query` goes on after a reply that has not come in time, and waits as long for each other one.
+        let sent = connection.send_packed_command(&commands.get_packed_pipeline());
+        let replies = sent.and_then(|()| commands.cmd_iter().map(|_| connection.recv_response()).collect());
+        replies.map_err(|error| self.lost(&error))
+    }
+
+    fn exchange_one(&mut self, node: &Address, command: &Cmd, is_asking: bool) -> Result<Value> {
+        let mut commands = Pipeline::new();
+        if is_asking {
+            commands.cmd("ASKING");
+        }
+        commands.add_command(command.clone()).ignore_errors();
+        Ok(self.exchange(node, &commands)?.pop().unwrap_or(Value::Nil))
+    }
+
+    /// Returns the connection to a node, opening it if necessary.
+    fn connection(&mut self, node: &Address) -> Result<&mut Connection> {
+        if !self.connections.contains_key(node) {
+            let client = if *node == self.first && !self.is_cluster() {
+                self.options.client()?
+            } else {
+                let address = node.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+                let (host, port) = address.ok_or_else(|| anyhow!("`{node}` is not the address of a node"))?;
+                self.options.client_at(host, port)?
+            };
+            // Nothing was sent, but a caller that waits for the cluster to settle waits for this, too.
+            let connection = open(&client, node, self.patience).map_err(|error| Lost(format!("{error:#}")))?;
+            self.connections.insert(node.clone(), connection);
+        }
+        self.connections.get_mut(node).ok_or_else(|| anyhow!("no connection to {node}"))
+    }
+}
+
+// Checks that the server has loaded the module. Without it, commands that only read would report a server without filters.
+
+impl Server {
+    /// Fails unless every node knows `command`. If the ACL user may not run COMMAND INFO, the check is skipped.
+    pub fn require_command(&mut self, command: &str) -> Result<()> {
+        for node in self.nodes() {
+            let reply = match self.ask_node(&node, cmd("COMMAND").arg("INFO").arg(command)) {
+                Err(error) if error.is::<Lost>() => return Err(error),
+                Err(_) => continue,
+                Ok(reply) => reply,
+            };
+            let is_known =
+                matches!(&reply, Value::Array(commands) if !matches!(commands.first(), None | Some(Value::Nil)));
+            if !is_known {
+                bail!(no_module(&node));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error for a server that has not loaded the module.
+pub fn no_module(address: &Address) -> anyhow::Error {
+    anyhow!(
+        "the server at {address} has not loaded the module: start it with redis-server --loadmodule \
+         /path/to/libbloomgate.so"
+    )
+}
+// Pipelined commands: they are sent before earlier replies are read, so that reading, the network and the server work in
+// parallel. The replies of a node arrive in the order of its commands.
+
+impl Server {
+    /// Sends one encoded command about `key` without waiting. Returns the node that owes the reply. Until that reply is read,
+    /// only [`Self::send`] and [`Self::receive`] may use the node.
+    pub fn send(&mut self, packed: &[u8], key: &[u8]) -> Result<Address> {
+        let node = self.node_of_key(key)?;
+        let connection = self.connection(&node)?;
+        connection.send_packed_command(packed).map_err(|error| self.lost(&error))?;
+        Ok(node)
+    }
+
+    /// Waits for the next reply of a node. An error reply counts as a reply.
+    pub fn receive(&mut self, node: &Address) -> Result<Value> {
+        loop {
+            let reply = self.connection(node)?.recv_response().map_err(|error| self.lost(&error))?;
+            if !matches!(reply, Value::Push { .. }) {
+                return Ok(reply);
+            }
+        }
+    }
+}

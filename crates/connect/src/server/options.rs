@@ -1,0 +1,242 @@
+//! How to reach the server: the options of redis-cli, or a URL. All subcommands share them.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fmt, fs};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+/// When the system asks the server's machine whether it still has a silent connection, and how often again.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+
+const FORM: &str = "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, or unix:///PATH";
+
+/// The server, with the options of redis-cli
+#[derive(clap::Args, Clone, Default, PartialEq, Eq)]
+#[command(next_help_heading = "The server")]
+pub struct Options {
+    /// The server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]; rediss:// for TLS; unix:///PATH
+    #[arg(short, long, global = true, value_name = "URL", conflicts_with_all = ["host", "port", "socket"])]
+    url: Option<String>,
+    /// The server's host [default: 127.0.0.1]
+    #[arg(short = 'h', long, global = true)]
+    host: Option<String>,
+    /// The server's port [default: 6379]
+    #[arg(short, long, global = true)]
+    port: Option<u16>,
+    /// The server's Unix socket, instead of host and port
+    #[arg(short, long, global = true, value_name = "PATH", conflicts_with_all = ["host", "port", "tls"])]
+    socket: Option<PathBuf>,
+    /// The ACL user
+    #[arg(long, global = true, value_name = "NAME")]
+    user: Option<String>,
+    /// The password. Other users of this machine cannot see it if it is in the environment
+    #[arg(
+        short = 'a',
+        long = "pass",
+        global = true,
+        value_name = "PASSWORD",
+        env = "REDISCLI_AUTH",
+        hide_env_values = true
+    )]
+    password: Option<String>,
+    /// The database number [default: 0; for survey, `backup --all` and restore: every database]
+    #[arg(short = 'n', long, global = true, value_name = "NUMBER")]
+    pub(super) database: Option<u32>,
+    /// The server is a node of a cluster, even if HELLO does not say so. A node that says so needs no option
+    #[arg(short, long, global = true)]
+    cluster: bool,
+    /// Use TLS
+    #[arg(long, global = true)]
+    tls: bool,
+    /// Accept any certificate without verifying it
+    #[arg(long, global = true)]
+    insecure: bool,
+    /// The certificates to trust, in PEM form [default: the system's]
+    #[arg(long, global = true, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    /// The client's certificate, in PEM form
+    #[arg(long, global = true, value_name = "FILE", requires = "tls_key")]
+    cert: Option<PathBuf>,
+    /// The client's private key, in PEM form
+    #[arg(long, global = true, value_name = "FILE", requires = "cert")]
+    tls_key: Option<PathBuf>,
+}
+
+impl Options {
+    /// Creates options from a URL only.
+    pub fn of_url(url: &str) -> Self {
+        Self { url: Some(url.to_owned()), ..Self::default() }
+    }
+
+    /// Returns the same options with or without --cluster.
+    pub const fn with_cluster(mut self, is_cluster: bool) -> Self {
+        self.cluster = is_cluster;
+        self
+    }
+
+    /// Returns the database that they name, by number or in the URL.
+    pub fn database(&self) -> Result<Option<u32>> {
+        let database = self.info()?.redis_settings().db();
+        let database = u32::try_from(database).map_err(|_| usage(format!("there is no database {database}")))?;
+        let url = self.url.as_deref().and_then(redis::parse_redis_url);
+        // The URL of a socket has it in its query, because its path is the socket's.
+        let is_in_url = url.is_some_and(|url| match url.has_host() {
+            true => !url.path().trim_matches('/').is_empty(),
+            false => url.query_pairs().any(|(name, _)| name == "db"),
+        });
+        Ok((is_in_url || self.database.is_some()).then_some(database))
+    }
+
+    /// Returns the address and, if they name one, the database, as in `localhost:6379/3`, for titles and messages.
+    pub fn name(&self) -> Result<String> {
+        let address = self.info()?.addr().to_string();
+        Ok(self.database()?.map_or(address.clone(), |database| format!("{address}/{database}")))
+    }
+
+    /// Whether they name a server instead of using the default one.
+    pub const fn is_named(&self) -> bool {
+        self.url.is_some() || self.host.is_some() || self.port.is_some() || self.socket.is_some()
+    }
+
+    /// Whether there is an option beside the password, which may be in the environment for other subcommands.
+    pub fn has_any(&self) -> bool {
+        let others = Self { password: None, ..self.clone() };
+        others != Self::default() || self.password != std::env::var("REDISCLI_AUTH").ok()
+    }
+
+    /// Whether the server is a node of a cluster.
+    pub const fn is_cluster(&self) -> bool {
+        self.cluster
+    }
+
+    /// Creates a client of the server.
+    /// The error never contains a password.
+    pub fn client(&self) -> Result<Client> {
+        let info = self.info()?;
+        self.client_of(info)
+    }
+
+    /// Creates a client of another node of the same cluster, with the same user and certificates.
+    pub fn client_at(&self, host: &str, port: u16) -> Result<Client> {
+        let info = self.info()?;
+        let addr = match info.addr() {
+            ConnectionAddr::TcpTls { insecure, .. } => {
+                ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure: *insecure, tls_params: None }
+            }
+            _ => ConnectionAddr::Tcp(host.to_owned(), port),
+        };
+        self.client_of(info.set_addr(addr))
+    }
+
+    fn client_of(&self, info: ConnectionInfo) -> Result<Client> {
+        let client = match info.addr() {
+            ConnectionAddr::TcpTls { .. } => {
+                // Fails if it is already installed.
+                _ = rustls::crypto::ring::default_provider().install_default();
+                Client::build_with_tls(info, self.certificates()?)
+            }
+            _ => Client::open(info),
+        };
+        client.map_err(|error| anyhow!("cannot use these options: {error}"))
+    }
+
+    fn info(&self) -> Result<ConnectionInfo> {
+        let info = match &self.url {
+            Some(url) => url
+                .as_str()
+                .into_connection_info()
+                .map_err(|_| usage(format!("a server's URL must have the form {FORM}")))?,
+            None => self.addr().into_connection_info()?,
+        };
+        let info = match info.addr() {
+            ConnectionAddr::Tcp(host, port) if self.tls => {
+                let addr = ConnectionAddr::TcpTls {
+                    host: host.clone(),
+                    port: *port,
+                    insecure: self.insecure,
+                    tls_params: None,
+                };
+                info.set_addr(addr)
+            }
+            ConnectionAddr::TcpTls { host, port, .. } if self.insecure => {
+                let addr = ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: true, tls_params: None };
+                info.set_addr(addr)
+            }
+            _ => info,
+        };
+        if self.insecure && !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+            return Err(usage("--insecure needs --tls or a rediss:// URL"));
+        }
+        let redis = self.settings(info.redis_settings());
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
+        // Commands must not be delayed until earlier replies arrive.
+        Ok(info
+            .set_redis_settings(redis)
+            .set_tcp_settings(TcpSettings::default().set_nodelay(true).set_keepalive(keepalive)))
+    }
+
+    fn addr(&self) -> ConnectionAddr {
+        match &self.socket {
+            Some(path) => ConnectionAddr::Unix(path.clone()),
+            None => {
+                let host = self.host.clone().unwrap_or_else(|| "127.0.0.1".to_owned());
+                ConnectionAddr::Tcp(host, self.port.unwrap_or(6379))
+            }
+        }
+    }
+
+    fn settings(&self, from_url: &RedisConnectionInfo) -> RedisConnectionInfo {
+        let mut settings = from_url.clone().set_lib_name("bloomgate", env!("CARGO_PKG_VERSION"));
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        // A password in the URL is for this server, one in the environment for any server.
+        if let (Some(password), None) = (&self.password, from_url.password()) {
+            settings = settings.set_password(password);
+        }
+        self.database.map_or(settings.clone(), |database| settings.set_db(database.into()))
+    }
+
+    fn certificates(&self) -> Result<TlsCertificates> {
+        let read = |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+        let client_tls = match (&self.cert, &self.tls_key) {
+            (Some(cert), Some(key)) => {
+                Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })
+            }
+            _ => None,
+        };
+        let root_cert = self.cacert.as_deref().map(read).transpose()?;
+        // Without certificates no server would be trusted, and the error would blame the server.
+        if let (Some(path), Some(bytes)) = (&self.cacert, &root_cert) {
+            let first = CertificateDer::pem_slice_iter(bytes).next();
+            ensure!(matches!(first, Some(Ok(_))), "{} does not contain a PEM certificate", path.display());
+        }
+        Ok(TlsCertificates { client_tls, root_cert })
+    }
+}
+// Command lines that are invalid.
+
+/// Why a command line is invalid.
+#[derive(Debug)]
+pub struct Usage(String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl Error for Usage {}
+
+/// Creates an error that exits with status 2.
+pub fn usage(text: impl Into<String>) -> anyhow::Error {
+    Usage(text.into()).into()
+}
