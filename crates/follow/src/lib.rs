@@ -1,19 +1,14 @@
 //! `bloomgate follow`: keeps filters and cached values up to date from a database's log, so that no writer of the database needs to
-//! know about the guard. `follower` has the loop and what a source provides: `postgres` is the one, and `mysql` the other, for MariaDB and
-//! MySQL. `json` has a loop of its own for the changes that other tools write, `store` the writes.
+//! know about the guard. `engine` applies what a source tells: `postgres`, `mysql` for MariaDB and MySQL, or `json` for the changes that other
+//! tools write.
 
 mod config;
-mod fill;
-mod follower;
-mod heartbeat;
-mod journal;
+mod engine;
 mod json;
-mod log;
 mod metrics;
 mod mysql;
 mod postgres;
 mod sql;
-mod store;
 mod table;
 mod template;
 
@@ -30,13 +25,14 @@ use bloomgate_connect::{database, names, prometheus, server};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::config::{Config, Log, Mode};
-use crate::follower::{Follower, Source};
+use crate::engine::store::{ALIVE, Stopped, Store, Unlogged};
+use crate::engine::{Follower, Source, StoodBy};
+use crate::json::Json;
 use crate::metrics::{Metrics, State};
 use crate::mysql::Binlog;
 use crate::names::counted;
 use crate::postgres::Postgres;
 use crate::server::Options;
-use crate::store::{ALIVE, Stopped, Store, Unlogged};
 
 /// The pause before another attempt after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -84,8 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let is_connected = match config.log() {
             Log::Postgres => Postgres::print_status(&config)?,
             Log::Binlog => Binlog::print_status(&config)?,
-            // Nothing shows a follower of JSON changes but its heartbeat.
-            Log::Json(_) => true,
+            Log::Json(_) => Json::print_status(&config)?,
         };
         print_status(&config)?;
         ensure!(is_connected, "no follower is connected");
@@ -100,7 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     match config.log() {
         Log::Postgres => follow::<Postgres>(&config, &stopping, &metrics),
         Log::Binlog => follow::<Binlog>(&config, &stopping, &metrics),
-        Log::Json(source) => json::run(&config, source, &stopping, &metrics),
+        Log::Json(_) => follow::<Json>(&config, &stopping, &metrics),
     }
 }
 
@@ -120,13 +115,16 @@ fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<
     let mut is_owner = false;
     loop {
         metrics.enter(State::Connecting);
-        let result = Follower::<S>::start(config, &mut memory, stopping, metrics).and_then(|mut follower| {
+        let result = Follower::<S>::start(config, has_run, &mut memory, stopping, metrics).and_then(|mut follower| {
             (has_run, is_owner) = (true, true);
             follower.run()
         });
         match result {
             Err(error) if !error.is::<Stopped>() => {
-                has_run |= S::may_recover(&mut memory, &error);
+                if S::is_final(&error) {
+                    return Err(error);
+                }
+                has_run |= S::may_recover(&mut memory, &error) || error.is::<StoodBy>();
                 if error.is::<Unlogged>() {
                     while let Err(fault) = forget_positions(config, is_owner) {
                         if !has_run || stopping.load(Relaxed) {

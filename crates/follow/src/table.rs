@@ -1,11 +1,10 @@
 //! A followed table: what the catalogue says about it, and what a change of a row means for its filter and cache keys.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::config::{self, EVERY_KEY, Keys};
-use crate::log::{Lsn, Mark};
 use crate::template::{Column, Field, Template};
 
 /// A followed table.
@@ -25,9 +24,7 @@ pub struct Table {
     item: Template,
     cache_keys: Vec<Template>,
     /// Whether the replica identity has lost a column of the templates, or a row could have a cache key that the follower needs. In the first
-    /// case an update or a delete does not tell which cached values it concerns. Any change counts as [`Step::Altered`].
-    ///
-    /// [`Step::Altered`]: crate::table::Step::Altered
+    /// case an update or a delete does not tell which cached values it concerns. Any change then counts as an alteration.
     pub is_weak: bool,
     /// The columns of the templates whose equal values may have different texts, with their types.
     pub inexact: Vec<String>,
@@ -93,8 +90,7 @@ impl Table {
         })
     }
 
-    /// Takes over other columns, which the stream has from now on. Until the filter is filled again, any change counts as
-    /// [`Step::Altered`].
+    /// Takes over other columns, which the stream has from now on. Until the filter is filled again, any change may count as an alteration.
     pub fn redefine(&mut self, columns: Vec<Column>) {
         if columns == self.columns {
             return;
@@ -152,6 +148,12 @@ impl Table {
         Ok(Some(item))
     }
 
+    /// Returns a line for each template of the cache keys, for the module: see `is_followed` there. Empty if a template has a line break.
+    pub fn rules(&self) -> String {
+        let rules: Vec<_> = self.cache_keys.iter().map(|template| template.rule(&self.item)).collect();
+        if rules.iter().any(|rule| rule.contains('\n')) { String::new() } else { format!("\n{}", rules.join("\n")) }
+    }
+
     /// Returns patterns for SCAN that match all cache keys of the table, and others.
     pub fn patterns(&self) -> impl Iterator<Item = String> {
         self.cache_keys.iter().map(Template::pattern)
@@ -194,96 +196,4 @@ fn check_reserved(config: &config::Table, cache_keys: &[Template]) -> Result<()>
         }
     }
     Ok(())
-}
-
-// Collects the stream's messages into transactions of followed tables.
-
-/// What a transaction did to one table.
-#[derive(Debug)]
-pub enum Step {
-    Change(Change),
-    Truncate,
-    /// Any row may have changed: the filter is lost.
-    Altered,
-}
-
-/// A committed transaction.
-#[derive(Debug)]
-pub struct Transaction {
-    pub xid: u32,
-    /// The time of its commit.
-    pub time: u64,
-    /// The position after its commit record.
-    pub end: Lsn,
-    /// Indexes of tables, with what happened to them, in order.
-    pub steps: Vec<(usize, Step)>,
-}
-
-impl Transaction {
-    /// Returns what tells it from the transactions of other logs.
-    pub const fn mark(&self) -> Mark {
-        Mark { end: self.end, xid: self.xid, time: self.time }
-    }
-}
-
-/// The transactions that have arrived and are not applied yet.
-#[derive(Default)]
-pub struct Arrived {
-    /// Complete transactions in the order of their commits.
-    pub waiting: VecDeque<Transaction>,
-    pub steps: usize,
-    current: Option<Transaction>,
-    /// The end of the log that the last keepalive told, once everything before it had arrived.
-    told: Lsn,
-}
-
-impl Arrived {
-    /// Returns the end of the log, as far as the source has told it.
-    pub fn end(&self) -> Lsn {
-        self.waiting.back().map_or(self.told, |last| last.end.max(self.told))
-    }
-
-    /// Begins a transaction.
-    pub fn begin(&mut self, xid: u32, time: u64) {
-        self.current = Some(Transaction { xid, time, end: Lsn(0), steps: Vec::new() });
-    }
-
-    /// Adds a step to the transaction that has begun.
-    pub fn push(&mut self, table: usize, step: Step) {
-        if let Some(current) = &mut self.current {
-            current.steps.push((table, step));
-        }
-    }
-
-    /// Ends the transaction that has begun.
-    pub fn commit(&mut self, end: Lsn) -> Result<()> {
-        let transaction = self.current.take().context("the stream has a commit without a beginning")?;
-        self.add(Transaction { end, ..transaction });
-        Ok(())
-    }
-
-    /// Adds a complete transaction.
-    pub fn add(&mut self, transaction: Transaction) {
-        self.steps += transaction.steps.len();
-        self.waiting.push_back(transaction);
-    }
-
-    /// Takes a keepalive: everything before `end` has arrived. One in the middle of a transaction tells nothing.
-    pub fn keepalive(&mut self, end: Lsn) {
-        if self.current.is_none() {
-            self.told = self.told.max(end);
-        }
-    }
-
-    /// Removes the first transaction.
-    pub fn pop(&mut self) -> Option<Transaction> {
-        let transaction = self.waiting.pop_front()?;
-        self.steps -= transaction.steps.len();
-        Some(transaction)
-    }
-
-    /// Returns the position before which everything is applied, if that is known: `applied` or what a keepalive told since.
-    pub fn idle_position(&self, applied: Lsn) -> Lsn {
-        if self.waiting.is_empty() { applied.max(self.told) } else { applied }
-    }
 }

@@ -34,7 +34,7 @@ pub struct Template {
     parts: Vec<Part>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum Part {
     Text(String),
     /// The index of a column.
@@ -133,6 +133,26 @@ impl Template {
         let template = Self { parts };
         ensure!(template.columns().next().is_some(), "`{text}` contains no column");
         Ok(template)
+    }
+
+    /// Returns what tells the cache keys of this template from others: `=` and the text before the item if that follows, or `^` and the text at
+    /// the beginning.
+    pub fn rule(&self, item: &Self) -> String {
+        let prefix = match self.parts.first() {
+            Some(Part::Text(plain)) => plain.as_str(),
+            _ => "",
+        };
+        let item_text = match item.parts.first() {
+            Some(Part::Text(plain)) => plain.as_str(),
+            _ => "",
+        };
+        let columns = |template: &Self| {
+            template.parts.iter().skip_while(|part| matches!(part, Part::Text(_))).cloned().collect::<Vec<_>>()
+        };
+        match prefix.strip_suffix(item_text) {
+            Some(before) if columns(self) == columns(item) => format!("={before}"),
+            _ => format!("^{prefix}"),
+        }
     }
 
     /// Returns the indexes of the columns.
@@ -368,5 +388,15 @@ mod tests {
         ] {
             assert_eq!(injective(template), expected, "{template}");
         }
+    }
+
+    #[test]
+    fn a_rule_tells_the_cache_keys_of_a_template() {
+        let rule = |item: &str, key: &str| parse(key).unwrap().rule(&parse(item).unwrap());
+        assert_eq!(rule("{id}", "{users}:{id}"), "={users}:");
+        assert_eq!(rule("u{id}-{sort}", "{users}:u{id}-{sort}"), "={users}:");
+        assert_eq!(rule("u{id}", "{users}:{id}"), "^{users}:");
+        assert_eq!(rule("{id}", "{users}:{id}:name"), "^{users}:");
+        assert_eq!(rule("{id}", "{users}:mail:{sort}"), "^{users}:mail:");
     }
 }

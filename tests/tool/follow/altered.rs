@@ -176,3 +176,33 @@ fn a_table_that_leaves_its_publication_has_no_heartbeat_until_it_is_filled_again
         world.refused("remove its WHERE clause");
     });
 }
+
+#[test]
+fn a_dropped_table_is_left_out_until_it_is_there_again() {
+    let orders = "CREATE TABLE orders (id bigint PRIMARY KEY, version int NOT NULL);
+        ALTER PUBLICATION bloomgate ADD TABLE orders";
+    let schema = format!("{USERS}; {orders}");
+    let tables = format!("{USERS_TABLE}{}", USERS_TABLE.replace("users", "orders"));
+    followed(&MODES, &schema, &tables, |world, follower, client, session| {
+        let orders_beat = |client: &mut Connection| client.run("EXISTS {orders}:feed") == integer(1);
+        soon(|| orders_beat(client));
+        session.batch_execute("INSERT INTO orders VALUES (1, 1); DROP TABLE orders").unwrap();
+        follower.says("public.orders is not followed: there is no table public.orders");
+        catch_up(world, client, 1);
+        assert!(!orders_beat(client));
+
+        // A new follower goes on, too.
+        world.demand("");
+        follower.end();
+        *follower = world.following();
+        follower.says("public.orders is not followed: there is no table public.orders");
+        catch_up(world, client, 2);
+        assert!(!orders_beat(client));
+
+        session.batch_execute(&format!("{orders}; INSERT INTO orders VALUES (7, 1)")).unwrap();
+        soon(|| orders_beat(client));
+        assert_eq!(client.run("BF.EXISTS {orders} 7"), integer(1));
+        assert_eq!(client.run("BF.EXISTS {orders} 1"), integer(0));
+        catch_up(world, client, 3);
+    });
+}

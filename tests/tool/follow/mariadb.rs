@@ -119,6 +119,40 @@ fn refused_items_are_not_skipped_if_the_reply_is_lost() {
 }
 
 #[test]
+fn a_dropped_table_is_left_out_until_it_is_there_again() {
+    on_every_server(|program| {
+        let orders = USERS.replace("users", "orders");
+        let tables = format!("{USERS_TABLE}{}", USERS_TABLE.replace("users", "orders"));
+        let world = World::on_mariadb(Server::with(program), &[], &format!("{USERS}; {orders}"), &tables);
+        let (mut client, mut session) = (world.server.connect(), world.database.session());
+        let orders_beat = |client: &mut Connection| client.run("EXISTS {orders}:feed") == integer(1);
+        let mut follower = world.following();
+        soon(|| orders_beat(&mut client));
+        session.run("INSERT INTO orders VALUES (1, 1); DROP TABLE orders");
+        follower.says("orders is not followed: there is no table orders");
+        session.run("INSERT INTO users VALUES (1, 1)");
+        agrees(&mut client, &mut session);
+        assert!(!orders_beat(&mut client));
+
+        // A new follower goes on, too.
+        follower.end();
+        follower = world.following();
+        follower.says("orders is not followed: there is no table orders");
+        session.run("INSERT INTO users VALUES (2, 1)");
+        agrees(&mut client, &mut session);
+        assert!(!orders_beat(&mut client));
+
+        // The same definition, and other rows.
+        session.run(&format!("{orders}; INSERT INTO orders VALUES (7, 1)"));
+        soon(|| orders_beat(&mut client));
+        assert_eq!(client.run("BF.EXISTS {orders} 7"), integer(1));
+        assert_eq!(client.run("BF.EXISTS {orders} 1"), integer(0));
+        agrees(&mut client, &mut session);
+        follower.end();
+    });
+}
+
+#[test]
 fn a_table_with_two_filters_changes_both() {
     let versions = USERS_TABLE
         .replace("\"users\"", "\"shop.users\"")

@@ -74,6 +74,16 @@ pub fn decode(format: Format, text: &[u8], tables: &[Wanted]) -> Result<Event> {
 
 type Object = Map<String, Value>;
 
+/// Returns the name of the table that an object is about, as far as it tells.
+pub fn table_name(text: &[u8]) -> Option<String> {
+    let value: Value = serde_json::from_slice(text).ok()?;
+    let object = value.get("payload").unwrap_or(&value);
+    let source = object.get("source").unwrap_or(object);
+    let text = |names: &[&str]| names.iter().find_map(|name| source.get(name)?.as_str());
+    let schema = text(&["schema", "__schema", "db", "__db", "database"])?;
+    Some(format!("{schema}.{}", text(&["table", "__table"])?))
+}
+
 // Debezium, with or without `schema` and `payload`, as it is or flattened by ExtractNewRecordState.
 
 fn debezium(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Result<Event> {

@@ -1,15 +1,17 @@
 //! Where the JSON objects come from: the lines of standard input, or the entries of a Redis stream.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
 use std::io::BufRead;
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
-use std::{fmt, io, mem, thread};
+use std::{fmt, io, thread};
 
 use anyhow::{Context, Result, bail};
-use redis::{Pipeline, Value, from_redis_value};
+use redis::{Pipeline, Value, cmd, from_redis_value};
 
-use super::NOWHERE;
+use crate::engine::position::Place;
 use crate::server::{Options, Server, shown};
 
 /// The most objects that are read at once.
@@ -19,67 +21,35 @@ const MOST: usize = 1000;
 pub struct Entry {
     pub json: Vec<u8>,
     /// Lines have no place.
-    pub place: Option<Place>,
-}
-
-/// A place in a stream: the id of an entry, and how many entries had been added until then.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    id: (u64, u64),
-    added: u64,
+    pub place: Option<StreamPlace>,
 }
 
 /// What has been read.
 pub struct Batch {
     pub entries: Vec<Entry>,
-    /// Whether there was nothing else at that time.
-    pub is_last: bool,
     /// Whether nothing else will come.
     pub is_end: bool,
     /// The end of the stream, if entries were removed before they were read.
-    pub gap: Option<Place>,
+    pub gap: Option<StreamPlace>,
 }
 
 pub enum Input {
-    Lines(Lines),
+    Lines(Rc<RefCell<Lines>>),
     Stream(Box<Stream>),
 }
 
 impl Input {
-    /// Opens standard input, or the stream of this key on the server of the URL.
-    pub fn open(stream: Option<&str>, url: &str, is_cluster: bool) -> Result<Self> {
-        let Some(key) = stream else { return Ok(Self::Lines(Lines::default())) };
+    /// Opens the stream of this key on the server of the URL.
+    pub fn stream(key: &str, url: &str, is_cluster: bool) -> Result<Self> {
         let server = Server::connect(&Options::of_url(url).with_cluster(is_cluster))?;
-        Ok(Self::Stream(Box::new(Stream { server, key: key.to_owned(), after: None })))
+        Ok(Self::Stream(Box::new(Stream { server, key: key.to_owned(), replid: String::new(), after: None })))
     }
 
-    /// Reads what has come, or waits for it.
-    pub fn receive(&mut self, timeout: Duration) -> Result<Batch> {
+    /// Reads what has come after the last entry, or waits for it.
+    pub fn receive(&mut self, last: Place, timeout: Duration) -> Result<Batch> {
         match self {
-            Self::Lines(lines) => lines.receive(timeout),
+            Self::Lines(lines) => lines.borrow_mut().receive(last, timeout),
             Self::Stream(stream) => stream.receive(timeout),
-        }
-    }
-
-    /// Keeps what could not be applied. A stream has it still.
-    pub fn keep(&mut self, batch: Batch) {
-        if let Self::Lines(lines) = self {
-            lines.kept = batch.entries;
-        }
-    }
-
-    /// Notes the last change of standard input that has been applied.
-    pub fn note_applied(&mut self, place: Option<String>) {
-        if let Self::Lines(lines) = self {
-            lines.applied = place;
-        }
-    }
-
-    /// Returns the last change of standard input that this process has applied.
-    pub const fn applied(&self) -> Option<&String> {
-        match self {
-            Self::Lines(lines) => lines.applied.as_ref(),
-            Self::Stream(_) => None,
         }
     }
 }
@@ -89,8 +59,12 @@ impl Input {
 pub struct Lines {
     /// None until the first look: nothing may be read before a position is stored.
     input: Option<Receiver<io::Result<Vec<u8>>>>,
-    kept: Vec<Entry>,
-    applied: Option<String>,
+    /// The lines that are not confirmed. A follower that connects to its server again begins with them.
+    kept: VecDeque<Vec<u8>>,
+    /// The number of the last line that is confirmed.
+    pub confirmed: Place,
+    /// The last change that this process has applied.
+    pub applied: Option<String>,
 }
 
 impl Lines {
@@ -100,26 +74,39 @@ impl Lines {
         input
     }
 
-    fn receive(&mut self, timeout: Duration) -> Result<Batch> {
+    /// Forgets the lines up to a number. `applied`: the last change among them, if no change may be missing before it.
+    pub fn confirm(&mut self, last: Place, applied: Option<String>) {
+        let count = usize::try_from(last.0 - self.confirmed.0).unwrap_or(usize::MAX).min(self.kept.len());
+        self.kept.drain(..count);
+        (self.confirmed, self.applied) = (last, applied);
+    }
+
+    fn receive(&mut self, last: Place, timeout: Duration) -> Result<Batch> {
         let input = self.input.get_or_insert_with(Self::open);
-        let mut batch = Batch { entries: mem::take(&mut self.kept), is_last: true, is_end: false, gap: None };
-        while batch.entries.len() < MOST {
-            let wait = if batch.entries.is_empty() { timeout } else { Duration::ZERO };
+        let entry = |json: &Vec<u8>| Entry { json: json.clone(), place: None };
+        let known = usize::try_from(last.0 - self.confirmed.0)?;
+        let mut entries: Vec<_> = self.kept.iter().skip(known).map(entry).collect();
+        // The first change is applied alone: a follower that is killed before its position is stored cannot tell what it has applied.
+        let most = if last == Place(0) { 1 } else { MOST };
+        let mut is_end = false;
+        while entries.len() < most {
+            let wait = if entries.is_empty() { timeout } else { Duration::ZERO };
             match input.recv_timeout(wait) {
                 Ok(line) => {
                     let json = line.context("cannot read standard input")?.trim_ascii().to_vec();
                     if !json.is_empty() {
-                        batch.entries.push(Entry { json, place: None });
+                        entries.push(entry(&json));
+                        self.kept.push_back(json);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => {
-                    batch.is_end = true;
+                    is_end = true;
                     break;
                 }
             }
         }
-        Ok(batch)
+        Ok(Batch { entries, is_end, gap: None })
     }
 }
 
@@ -128,22 +115,38 @@ impl Lines {
 pub struct Stream {
     server: Server,
     key: String,
+    /// The replication id of the server. Another one after a failover, or if the server was restarted without its data.
+    replid: String,
     /// What was read last; at first the beginning of the stream.
-    after: Option<Place>,
+    after: Option<StreamPlace>,
+}
+
+/// A place in a stream: the id of an entry, how many entries had been added until then, and the replication id of the server that had it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StreamPlace {
+    id: (u64, u64),
+    pub added: u64,
+    replid: String,
 }
 
 impl Stream {
-    /// Continues after the earliest of the stored places of all tables, on a new connection.
-    pub fn resume<'p>(&mut self, stored: impl Iterator<Item = &'p str>) -> Result<()> {
+    /// Continues after a place, on a new connection.
+    pub fn resume(&mut self, after: Option<StreamPlace>) -> Result<()> {
         self.server.reconnect(Duration::ZERO)?;
-        let places = stored.map(|place| if place == NOWHERE { Ok(None) } else { Place::parse(place).map(Some) });
-        // None is before all others.
-        self.after = places.collect::<Result<Vec<_>>>()?.into_iter().min().flatten();
+        let info: String = from_redis_value(self.server.ask(cmd("INFO").arg("replication"), &self.key)?)?;
+        let replid = info.lines().find_map(|line| line.strip_prefix("master_replid:"));
+        replid.context("INFO does not tell master_replid")?.trim().clone_into(&mut self.replid);
+        self.after = after;
         Ok(())
     }
 
+    /// Whether the server may have lost entries that were not read: it was restarted, or another one became the primary.
+    fn has_lost(&self) -> bool {
+        self.after.as_ref().is_some_and(|after| !after.replid.is_empty() && after.replid != self.replid)
+    }
+
     fn receive(&mut self, timeout: Duration) -> Result<Batch> {
-        let after = self.after.as_ref().map_or("0".to_owned(), Place::id);
+        let after = self.after.as_ref().map_or("0".to_owned(), StreamPlace::id);
         let mut commands = Pipeline::new();
         commands.cmd("XINFO").arg("STREAM").arg(&self.key);
         commands.cmd("XREAD").arg("COUNT").arg(MOST).arg("BLOCK").arg(timeout.as_millis().max(1).to_string());
@@ -151,35 +154,39 @@ impl Stream {
         let mut replies = self.server.replies(&mut commands, &self.key)?.into_iter();
         let (Some(info), Some(read)) = (replies.next(), replies.next()) else { bail!("the server sent no reply") };
         let (end, length) = self.end(info)?;
-        let begin = self.after.clone().unwrap_or(Place { id: (0, 0), added: end.added.saturating_sub(length) });
+        let begin = self.after.clone().unwrap_or_else(|| self.place((0, 0), end.added.saturating_sub(length)));
         let read: Option<Streams> = from_redis_value(self.server.checked(read, &self.key)?)?;
         let (mut entries, mut last) = (Vec::new(), begin.clone());
         for (id, fields) in read.into_iter().flatten().flat_map(|(_, entries)| entries) {
-            last = Place { id: parse_id(&id)?, added: last.added + 1 };
+            last = self.place(parse_id(&id)?, last.added + 1);
             let json = json_of(fields).with_context(|| format!("the entry {id} of the stream {}", self.key))?;
             entries.push(Entry { json, place: Some(last.clone()) });
         }
         let is_last = entries.len() < MOST;
         // If an entry was trimmed before it was read, fewer have come than were added. Or it is another stream.
-        let has_gap = end.added < begin.added || (is_last && last.added < end.added);
+        let has_gap = self.has_lost() || end.added < begin.added || (is_last && last.added < end.added);
         if has_gap {
             (entries, last) = (Vec::new(), end);
         }
         self.after = Some(last.clone());
-        Ok(Batch { entries, is_last, is_end: false, gap: has_gap.then_some(last) })
+        Ok(Batch { entries, is_end: false, gap: has_gap.then_some(last) })
+    }
+
+    fn place(&self, id: (u64, u64), added: u64) -> StreamPlace {
+        StreamPlace { id, added, replid: self.replid.clone() }
     }
 
     /// Returns the end of the stream, and its length.
-    fn end(&self, info: Value) -> Result<(Place, u64)> {
+    fn end(&self, info: Value) -> Result<(StreamPlace, u64)> {
         if let Value::ServerError(error) = &info
             && error.details() == Some("no such key")
         {
-            return Ok((Place { id: (0, 0), added: 0 }, 0));
+            return Ok((self.place((0, 0), 0), 0));
         }
         let info: HashMap<String, Value> = from_redis_value(self.server.checked(info, &self.key)?)?;
         let field = |name: &str| info.get(name).cloned().with_context(|| format!("XINFO STREAM does not tell {name}"));
         let id: String = from_redis_value(field("last-generated-id")?)?;
-        let place = Place { id: parse_id(&id)?, added: from_redis_value(field("entries-added")?)? };
+        let place = self.place(parse_id(&id)?, from_redis_value(field("entries-added")?)?);
         Ok((place, from_redis_value(field("length")?)?))
     }
 }
@@ -203,11 +210,13 @@ fn parse_id(id: &str) -> Result<(u64, u64)> {
     parts.with_context(|| format!("`{id}` is not the id of an entry of a stream"))
 }
 
-impl Place {
+impl StreamPlace {
     /// Parses a stored place.
     pub fn parse(text: &str) -> Result<Self> {
-        let (id, added) = text.split_once('/').with_context(|| format!("`{text}` is not a place in a stream"))?;
-        Ok(Self { id: parse_id(id)?, added: added.parse()? })
+        // Version 0.3.0 did not store the replication id.
+        let (replid, rest) = text.split_once('@').unwrap_or(("", text));
+        let (id, added) = rest.split_once('/').with_context(|| format!("`{text}` is not a place in a stream"))?;
+        Ok(Self { id: parse_id(id)?, added: added.parse()?, replid: replid.to_owned() })
     }
 
     fn id(&self) -> String {
@@ -215,9 +224,9 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for StreamPlace {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        write!(formatter, "{}/{}", self.id(), self.added)
+        write!(formatter, "{}@{}/{}", self.replid, self.id(), self.added)
     }
 }
 
@@ -227,11 +236,12 @@ mod tests {
 
     #[test]
     fn places_are_ordered_and_can_be_stored() {
-        let place = |text: &str| Place::parse(text).unwrap();
-        assert_eq!(place("1764230000000-7/42").to_string(), "1764230000000-7/42");
+        let place = |text: &str| StreamPlace::parse(text).unwrap();
+        assert_eq!(place("1764230000000-7/42").to_string(), "@1764230000000-7/42");
+        assert_eq!(place("75cd@1764230000000-7/42").to_string(), "75cd@1764230000000-7/42");
         assert!(place("9-1/1") < place("10-0/2") && place("10-2/3") < place("10-10/4"));
         for text in ["", "-", "1-1", "1/1", "1-x/1", "a5b6c7d8"] {
-            assert!(Place::parse(text).is_err(), "{text}");
+            assert!(StreamPlace::parse(text).is_err(), "{text}");
         }
     }
 

@@ -1,67 +1,297 @@
-//! Follows the JSON changes that Debezium, Canal or Maxwell write.
+//! The JSON changes that Debezium, Canal or Maxwell write, as a source.
 //!
-//! Such a stream has neither the rows of a table nor the end of the database's log, so this follower does less than the one of a
-//! database. `bloomgate load` fills the filter, from rows that are newer than the beginning of the stream. What is applied twice does no
-//! harm, because the stream has the order of the log. A time of the database in an event tells how far the stream is: whatever was
-//! committed before it has been applied. The heartbeat lives until `max-lag` after the newest time, and ends as soon as a tool repeats
-//! itself: a repeated delete may remove the item of a row that was inserted again since.
+//! Such a stream has neither the rows of a table nor the end of the database's log. `bloomgate load` fills the filter, from rows that are
+//! newer than the beginning of the stream. What is applied twice does no harm, because the stream has the order of the log. A time of the
+//! database in an event tells how far the stream is: whatever was committed before it has been applied. The heartbeat lives until
+//! `max-lag` after the newest time, and ends as soon as a tool repeats itself: a repeated delete may remove the item of a row that was
+//! inserted again since.
 
 mod decode;
 mod input;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
-use std::time::Duration;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail, ensure};
-use redis::{Cmd, Value, cmd};
+use anyhow::{Context, Error, Result, ensure};
 
-use self::decode::{Event, Happened, Wanted, decode};
-use self::input::{Batch, Input};
-use crate::config::{Config, Format, JsonSource, KeyType, Keys, Table as TableConfig};
-use crate::journal::{Work, chunked};
-use crate::log::{Lsn, Mark};
-use crate::metrics::{Metrics, State};
+use self::decode::{Event, Happened, Wanted, decode, table_name};
+use self::input::{Batch, Entry, Input, Lines, StreamPlace};
+use crate::config::{self, Config, Format, KeyType, Log, Mode, Table as TableConfig};
+use crate::engine::events::{Sink, Step, Transaction};
+use crate::engine::position::{Place, Position};
+use crate::engine::{Look, NoRows, Source, Time};
 use crate::names::shown;
 use crate::server::Lost;
-use crate::store::{Position, Refused, Store, has_filter};
-use crate::table::{Facts, Step, Table, Transaction};
+use crate::table::{Facts, Table};
 use crate::template::{Column, Texts};
 
-/// The longest wait for the next change, so that a signal is noticed.
-const WAIT: Duration = Duration::from_millis(100);
-/// The pause before another attempt after a failure.
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// The place before the first entry.
+/// The text of the place before the first entry.
 const NOWHERE: &str = "-";
-/// The most commands in one transaction of the server.
-const COMMANDS: usize = 10;
+/// The most names of tables that are reported as not followed.
+const OTHERS: usize = 20;
 
-/// Follows until a signal, or until standard input ends.
-pub fn run(config: &Config, source: &JsonSource, stopping: &AtomicBool, metrics: &Arc<Metrics>) -> Result<()> {
-    let tables = config.tables.iter().map(describe).collect::<Result<Vec<_>>>()?;
-    let url = source.server.as_deref().unwrap_or(&config.server);
-    let mut input = Input::open(source.stream.as_deref(), url, config.cluster && source.server.is_none())?;
-    let mut has_run = false;
-    while !stopping.load(Relaxed) {
-        metrics.enter(State::Connecting);
-        let result = Follower::start(config, source.format, &tables, &mut input, metrics).and_then(|mut follower| {
-            has_run = true;
-            follower.run(&mut input, stopping)
-        });
-        match result {
-            Err(error) if has_run && error.is::<Lost>() => {
-                metrics.count_failure();
-                eprintln!("bloomgate: {error:#}; trying again");
-            }
-            result => return result,
-        }
-        thread::sleep(RETRY_INTERVAL);
+/// The changes that a tool writes.
+pub struct Json {
+    format: Format,
+    wanted: Vec<Wanted>,
+    input: Input,
+    /// The last entry that has arrived. Entries are numbered as their stream does.
+    last: Place,
+    confirmed: Place,
+    /// The texts of places, from the last one on that is confirmed.
+    texts: VecDeque<(Place, String)>,
+    /// The changes that standard input must repeat before there is a heartbeat. Until then, changes may be missing.
+    awaited: BTreeSet<String>,
+    /// The newest time of the database.
+    newest_ms: u64,
+    /// Whether the last time was older.
+    is_behind: bool,
+    /// The newest time, until the heartbeat has it.
+    reached_ms: Option<u64>,
+    /// The tables without a change until now, and the names of those that are not followed.
+    unseen: BTreeSet<usize>,
+    others: BTreeSet<String>,
+    /// The entry that cannot be followed.
+    fault: Option<Error>,
+    has_ended: bool,
+}
+
+impl Source for Json {
+    /// Standard input.
+    type Memory = Rc<RefCell<Lines>>;
+    type Copier = NoRows;
+    const HAS_ROWS: bool = false;
+
+    fn connect(config: &Config, lines: &Rc<RefCell<Lines>>) -> Result<Self> {
+        let Log::Json(source) = config.log() else { anyhow::bail!("there is no [source]") };
+        let url = source.server.as_deref().unwrap_or(&config.server);
+        let input = match &source.stream {
+            Some(key) => Input::stream(key, url, config.cluster && source.server.is_none())?,
+            None => Input::Lines(Rc::clone(lines)),
+        };
+        Ok(Self {
+            format: source.format,
+            wanted: Vec::new(),
+            input,
+            last: Place(0),
+            confirmed: Place(0),
+            texts: VecDeque::new(),
+            awaited: BTreeSet::new(),
+            newest_ms: 0,
+            is_behind: false,
+            reached_ms: None,
+            unseen: (0..config.tables.len()).collect(),
+            others: BTreeSet::new(),
+            fault: None,
+            has_ended: false,
+        })
     }
-    Ok(())
+
+    fn describe(&mut self, tables: &[config::Table]) -> Result<Vec<Table>> {
+        let described = tables.iter().map(describe).collect::<Result<Vec<_>>>()?;
+        self.wanted = described.iter().map(wanted).collect();
+        Ok(described)
+    }
+
+    fn is_final(error: &Error) -> bool {
+        !error.is::<Lost>()
+    }
+
+    fn print_status(_: &Config) -> Result<bool> {
+        // Nothing shows a follower of JSON changes but its heartbeat.
+        Ok(true)
+    }
+
+    fn system(&self) -> &'static str {
+        "json"
+    }
+
+    fn text_of(&self, place: Place) -> String {
+        let text = self.texts.iter().rev().find(|(at, _)| *at <= place);
+        text.map_or_else(|| NOWHERE.to_owned(), |(_, text)| text.clone())
+    }
+
+    fn confirmed(&self) -> Place {
+        self.confirmed
+    }
+
+    fn confirm(&mut self, place: Place) -> Result<()> {
+        self.confirmed = self.confirmed.max(place);
+        while self.texts.get(1).is_some_and(|(at, _)| *at <= self.confirmed) {
+            self.texts.pop_front();
+        }
+        let applied = self.awaited.is_empty().then(|| self.text_of(self.confirmed));
+        if let Input::Lines(lines) = &self.input {
+            lines.borrow_mut().confirm(self.confirmed, applied);
+        }
+        Ok(())
+    }
+
+    fn locate(
+        &mut self,
+        stored: &[Option<Position>],
+        _: &mut Sink,
+        _: &mut dyn FnMut() -> Result<bool>,
+    ) -> Result<Vec<Result<Place, &'static str>>> {
+        let texts = || stored.iter().flatten().map(|stored| stored.place.as_str()).filter(|text| *text != NOWHERE);
+        self.newest_ms = stored.iter().flatten().map(|stored| stored.last.time).max().unwrap_or_default();
+        match &mut self.input {
+            Input::Lines(lines) => {
+                let lines = lines.borrow();
+                (self.last, self.confirmed) = (lines.confirmed, lines.confirmed);
+                self.awaited =
+                    texts().filter(|text| lines.applied.as_deref() != Some(text)).map(str::to_owned).collect();
+                self.texts = texts().map(|text| (lines.confirmed, text.to_owned())).take(1).collect();
+                let is_sure = |stored: &Option<Position>| match stored {
+                    // A follower that was killed, or whose server has lost data, may have missed lines.
+                    Some(stored) => stored.place != NOWHERE || lines.applied.is_some(),
+                    None => lines.applied.is_none(),
+                };
+                let place = |stored| if is_sure(stored) { Ok(lines.confirmed) } else { Err(UNKNOWN) };
+                Ok(stored.iter().map(place).collect())
+            }
+            Input::Stream(stream) => {
+                let mut places = stored
+                    .iter()
+                    .map(|stored| match stored {
+                        Some(stored) if stored.place != NOWHERE => StreamPlace::parse(&stored.place).map(Some),
+                        _ => Ok(None),
+                    })
+                    .collect::<Result<Vec<_>>>()?;
+                let numbers =
+                    places.iter().map(|place| Ok(Place(place.as_ref().map_or(0, |place| place.added)))).collect();
+                places.sort();
+                places.dedup();
+                self.texts = places.iter().flatten().map(|place| (Place(place.added), place.to_string())).collect();
+                // None is before all others.
+                let first = places.into_iter().next().flatten();
+                self.last = Place(first.as_ref().map_or(0, |place| place.added));
+                self.confirmed = self.last;
+                stream.resume(first)?;
+                Ok(numbers)
+            }
+        }
+    }
+
+    fn next(&mut self, sink: &mut Sink, timeout: Duration) -> Result<bool> {
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        let Batch { entries, is_end, gap } = self.input.receive(self.last, timeout)?;
+        self.has_ended = is_end;
+        if let Some(end) = gap {
+            eprintln!(
+                "bloomgate: entries of the stream were removed before they were read, or its server was restarted or failed over and may have \
+                 lost some"
+            );
+            self.last = Place(end.added.max(self.last.0 + 1));
+            self.texts.push_back((self.last, end.to_string()));
+            let steps = (0..self.wanted.len()).map(|table| (table, Step::Altered)).collect();
+            sink.arrived.add(Transaction { id: 0, time: self.newest_ms, end: self.last, steps });
+            return Ok(true);
+        }
+        let has_some = !entries.is_empty();
+        for entry in entries {
+            if let Err(error) = self.take(&entry, sink) {
+                self.fault = Some(error.context(format!("cannot follow {}", shown(&entry.json))));
+                break;
+            }
+        }
+        Ok(has_some)
+    }
+
+    fn has_event(&self) -> bool {
+        false
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended && self.fault.is_none()
+    }
+
+    fn doubt(&self) -> Option<String> {
+        if !self.awaited.is_empty() {
+            return Some("the input has not repeated the change that was applied last".to_owned());
+        }
+        self.is_behind.then(|| "the input has times from before the last one: it repeats changes".to_owned())
+    }
+
+    fn count_visible(&mut self, waiting: &mut dyn Iterator<Item = (Place, u64)>) -> Result<usize> {
+        Ok(waiting.count())
+    }
+
+    fn copier(&self) -> Result<NoRows> {
+        Ok(NoRows)
+    }
+
+    fn definitions(&mut self, tables: &mut dyn Iterator<Item = &Table>) -> Result<Vec<Option<String>>> {
+        Ok(tables.map(|table| Some(table.definition.clone())).collect())
+    }
+
+    fn look(&mut self, _: Mode) -> Result<Look> {
+        let time = self.reached_ms.take().map_or(Time::Unknown, Time::At);
+        Ok(Look { end: self.last, time, objection: self.doubt() })
+    }
+}
+
+const UNKNOWN: &str = "it is unknown which changes it has";
+
+impl Json {
+    /// Takes an entry. Its changes are a transaction of their own.
+    fn take(&mut self, entry: &Entry, sink: &mut Sink) -> Result<()> {
+        let event = decode(self.format, &entry.json, &self.wanted)?;
+        let mut steps = Vec::new();
+        for (index, happened) in &event.changes {
+            self.unseen.remove(index);
+            let step = match happened {
+                Happened::Row { old, new } => sink.step(*index, old.as_deref(), new.as_deref())?,
+                Happened::Truncated => Step::Truncate,
+                Happened::Altered(reason) => {
+                    eprintln!("bloomgate: {}: {reason}", sink.table(*index)?.config.name);
+                    Step::Altered
+                }
+            };
+            steps.push((*index, step));
+        }
+        if let Some(time_ms) = event.time_ms {
+            let now_ms = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
+            // The clock of the database may be ahead.
+            let time_ms = time_ms.min(now_ms);
+            self.is_behind = time_ms < self.newest_ms;
+            self.newest_ms = self.newest_ms.max(time_ms);
+            self.reached_ms = (!self.is_behind).then_some(time_ms);
+            if event.changes.is_empty() {
+                self.note_other(&entry.json);
+            }
+        }
+        self.last = Place(entry.place.as_ref().map_or(0, |place| place.added).max(self.last.0 + 1));
+        let text = match &entry.place {
+            Some(place) => Some(place.to_string()),
+            None => has_digest(&event).then(|| digest(&event)),
+        };
+        if let Some(text) = text {
+            self.awaited.remove(&text);
+            if self.awaited.is_empty() {
+                self.texts.push_back((self.last, text));
+            }
+        }
+        sink.arrived.add(Transaction { id: 0, time: self.newest_ms, end: self.last, steps });
+        Ok(())
+    }
+
+    /// Reports a table that is not followed while another one has no change: its name may be misspelt.
+    fn note_other(&mut self, json: &[u8]) {
+        if self.unseen.is_empty() || self.others.len() >= OTHERS {
+            return;
+        }
+        let Some(name) = table_name(json) else { return };
+        if self.others.insert(name.clone()) {
+            let unseen = self.unseen.iter().filter_map(|index| self.wanted.get(*index));
+            let unseen: Vec<_> = unseen.map(|table| table.name.as_str()).collect();
+            eprintln!("bloomgate: {name} is not followed, and no change of {} has arrived yet", unseen.join(", "));
+        }
+    }
 }
 
 /// Describes a table by its configuration. The stream has no description.
@@ -92,7 +322,7 @@ fn describe(config: &TableConfig) -> Result<Table> {
         .unzip();
     let name = (name.0.to_owned(), name.1.to_owned());
     let definition = format!("{:08x}", crc32fast::hash(config.contents().as_bytes()));
-    Table::new(config, ("json".to_owned(), name, String::new(), definition), (columns, &facts), true)
+    Table::new(config, (String::new(), name, String::new(), definition), (columns, &facts), true)
 }
 
 /// Returns what the decoder needs of a table.
@@ -100,293 +330,6 @@ fn wanted(table: &Table) -> Wanted {
     let column =
         |column: &Column| Column { is_identity: table.config.key.contains_key(&column.name), ..column.clone() };
     Wanted { name: table.config.name.clone(), columns: table.columns.iter().map(column).collect() }
-}
-
-struct Follower<'a> {
-    format: Format,
-    wanted: Vec<Wanted>,
-    store: Store,
-    tables: Vec<Followed>,
-    metrics: &'a Metrics,
-}
-
-/// A table, and how far this follower has come with it.
-struct Followed {
-    table: Table,
-    epoch: u64,
-    /// Whether the items of deleted rows leave the filter.
-    deletes: bool,
-    /// The place of the last entry that is applied: that in a stream, or the digest of a change.
-    place: String,
-    /// The change that standard input must repeat before there is a heartbeat. Until then, changes may be missing.
-    awaited: Option<String>,
-    /// The newest time of the database.
-    newest_ms: u64,
-    /// Whether the last time was older.
-    is_behind: bool,
-    /// The newest time, until the heartbeat has it.
-    reached_ms: Option<u64>,
-}
-
-impl Followed {
-    fn stored(&self) -> Position {
-        let origin = format!("{} {}", self.table.id, self.table.definition);
-        let last = Mark { end: Lsn(0), xid: 0, time: self.newest_ms };
-        Position { origin, place: self.place.clone(), last }
-    }
-}
-
-impl<'a> Follower<'a> {
-    /// Connects, and continues where the last follower ended.
-    fn start(
-        config: &Config,
-        format: Format,
-        tables: &[Table],
-        input: &mut Input,
-        metrics: &'a Metrics,
-    ) -> Result<Self> {
-        let mut store = Store::connect(config)?;
-        let followed = tables.iter().map(|table| resume(&mut store, table, input)).collect::<Result<Vec<_>>>()?;
-        if let Input::Stream(stream) = input {
-            stream.resume(followed.iter().map(|table| table.place.as_str()))?;
-        }
-        metrics.enter(State::Following);
-        Ok(Self { format, wanted: tables.iter().map(wanted).collect(), store, tables: followed, metrics })
-    }
-
-    /// Applies what comes until a signal or the end of the input.
-    fn run(&mut self, input: &mut Input, stopping: &AtomicBool) -> Result<()> {
-        input.note_applied(self.place());
-        loop {
-            if stopping.load(Relaxed) {
-                eprintln!("bloomgate: stopped");
-                return Ok(());
-            }
-            let batch = input.receive(WAIT)?;
-            let is_end = batch.is_end;
-            match self.take(&batch) {
-                Ok(()) => input.note_applied(self.place()),
-                Err(error) => {
-                    input.keep(batch);
-                    return Err(error);
-                }
-            }
-            if is_end {
-                eprintln!("bloomgate: the input has ended");
-                return Ok(());
-            }
-        }
-    }
-
-    /// Returns the place of the last entry that is applied, unless changes may be missing before it.
-    fn place(&self) -> Option<String> {
-        self.tables.first().filter(|table| table.awaited.is_none()).map(|table| table.place.clone())
-    }
-
-    /// Applies a batch up to the first entry that cannot be applied, and fails then.
-    fn take(&mut self, batch: &Batch) -> Result<()> {
-        let (mut events, mut place, mut fault) = (Vec::new(), None, None);
-        if let Some(end) = &batch.gap {
-            let altered = || Happened::Altered("entries of the stream were removed before they were read".to_owned());
-            events.push(Event {
-                changes: (0..self.tables.len()).map(|table| (table, altered())).collect(),
-                ..Event::default()
-            });
-            place = Some(end.to_string());
-        }
-        for entry in &batch.entries {
-            let event = match decode(self.format, &entry.json, &self.wanted) {
-                Ok(event) => event,
-                Err(error) => {
-                    fault = Some(error.context(format!("cannot follow {}", shown(&entry.json))));
-                    break;
-                }
-            };
-            match &entry.place {
-                Some(entry) => place = Some(entry.to_string()),
-                None if has_digest(&event) => place = Some(digest(&event)),
-                None => {}
-            }
-            events.push(event);
-            if events.last().and_then(altered).is_some() {
-                break;
-            }
-        }
-        if let Some(first) = events.iter().find(|event| has_digest(event))
-            && batch.entries.first().is_some_and(|entry| entry.place.is_none())
-        {
-            self.begin(&digest(first))?;
-        }
-        for index in 0..self.tables.len() {
-            self.apply(index, &events, place.as_deref(), batch.is_last)?;
-        }
-        self.metrics.count_transactions(events.len(), events.iter().map(|event| event.changes.len()).sum());
-        if let Some((index, reason)) = events.last().and_then(altered) {
-            let table = &self.tables.get(index).context("a table")?.table;
-            bail!(
-                "{}: {reason}: the filter {} is deleted: fill it again with `bloomgate load`, then start the follower",
-                table.config.name,
-                table.keys.filter
-            );
-        }
-        fault.map_or(Ok(()), Err)
-    }
-
-    /// Stores the first change of standard input before it is applied: after a kill, the input has to repeat it.
-    fn begin(&mut self, first: &str) -> Result<()> {
-        for followed in &mut self.tables {
-            if followed.place == NOWHERE && followed.awaited.is_none() {
-                first.clone_into(&mut followed.place);
-                let keys = &followed.table.keys;
-                self.store.transact(keys, followed.epoch, &[followed.stored().store(keys)])?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Applies events to one table, stores the place, and sets or deletes the heartbeat.
-    fn apply(&mut self, index: usize, events: &[Event], place: Option<&str>, is_last: bool) -> Result<()> {
-        let Self { store, tables, metrics, .. } = self;
-        let followed = tables.get_mut(index).context("a table")?;
-        if place.is_none() && followed.reached_ms.is_none() {
-            return Ok(());
-        }
-        let keys = followed.table.keys.clone();
-        let now_ms = store.time_ms(&keys)?;
-        let mut steps = Vec::new();
-        for event in events {
-            if let Some(time_ms) = event.time_ms.map(|time_ms| time_ms.min(now_ms)) {
-                followed.is_behind = time_ms < followed.newest_ms;
-                followed.newest_ms = followed.newest_ms.max(time_ms);
-                followed.reached_ms = (!followed.is_behind).then_some(time_ms);
-            }
-            followed.awaited.take_if(|awaited| digest(event) == *awaited);
-            for (_, happened) in event.changes.iter().filter(|(table, _)| *table == index) {
-                steps.push(match happened {
-                    Happened::Row { old, new } => Step::Change(followed.table.change(old.as_deref(), new.as_deref())?),
-                    Happened::Truncated => Step::Truncate,
-                    Happened::Altered(_) => Step::Altered,
-                });
-            }
-        }
-        let work = Work::of(steps.iter().map(|step| (&UNNAMED, step)), followed.deletes);
-        let is_altered = work.is_altered;
-        let no_heartbeat = (followed.is_behind || is_altered).then(|| cmd("DEL").arg(&keys.feed).to_owned());
-        let changes = work.changes(&keys.filter);
-        let mut commands: Vec<_> = no_heartbeat.into_iter().collect();
-        if work.truncated.is_some() {
-            // As after a TRUNCATE in PostgreSQL's log: BF.CLEAR ends the leases, so that nobody fills an old row in after the scan.
-            commands.push(cmd("BF.CLEAR").arg(&keys.filter).to_owned());
-            commands.extend(changes.iter().cloned());
-            followed.write(store, &commands)?;
-            store.delete_values(&followed.table, |_| Ok(()))?;
-            commands.clear();
-        }
-        commands.extend(changes);
-        for commands in commands.chunks(COMMANDS) {
-            followed.write(store, commands)?;
-        }
-        followed.delete_items(store, &work)?;
-
-        if let Some(place) = place.filter(|_| followed.awaited.is_none()) {
-            place.clone_into(&mut followed.place);
-        }
-        let mut end = vec![followed.stored().store(&keys)];
-        if is_altered {
-            end.push(cmd("DEL").arg(&keys.filter).to_owned());
-        } else if is_last
-            && followed.awaited.is_none()
-            && let Some(time_ms) = followed.reached_ms.take()
-        {
-            let expires_ms = time_ms + u64::try_from(followed.table.config.max_lag.as_millis())?;
-            if expires_ms > now_ms {
-                end.push(cmd("SET").arg(&keys.feed).arg(time_ms).arg("PXAT").arg(expires_ms).to_owned());
-                metrics.applied(time_ms);
-            }
-            end.push(cmd("EXISTS").arg(&keys.filter).to_owned());
-        }
-        let replies = store.transact(&keys, followed.epoch, &end)?;
-        ensure!(is_altered || replies.last() != Some(&Value::Int(0)), missing(&keys));
-        Ok(())
-    }
-}
-
-/// Changes of JSON belong to no transaction that must be told from others.
-static UNNAMED: Transaction = Transaction { xid: 0, time: 0, end: Lsn(0), steps: Vec::new() };
-
-impl Followed {
-    /// Executes commands that change the filter.
-    fn write(&self, store: &mut Store, commands: &[Cmd]) -> Result<()> {
-        let replies = store.transact(&self.table.keys, self.epoch, commands)?;
-        ensure!(has_filter(&replies), missing(&self.table.keys));
-        Ok(())
-    }
-
-    /// Removes the items of deleted rows from the filter. Once that has no room for more, they stay.
-    fn delete_items(&mut self, store: &mut Store, work: &Work) -> Result<()> {
-        for command in chunked("BF.MDEL", &self.table.keys.filter, work.gone()) {
-            match store.transact(&self.table.keys, self.epoch, &[command]) {
-                Err(error) if error.is::<Refused>() => {
-                    self.deletes = false;
-                    let filter = &self.table.keys.filter;
-                    eprintln!("bloomgate: {error:#}: items of deleted rows stay in {filter} until it is filled again");
-                    break;
-                }
-                result => drop(result?),
-            }
-        }
-        Ok(())
-    }
-}
-
-fn missing(keys: &Keys) -> String {
-    format!("there is no filter {}: fill it with `bloomgate load`", keys.filter)
-}
-
-/// Reads how far a table is, and begins an epoch.
-fn resume(store: &mut Store, table: &Table, input: &Input) -> Result<Followed> {
-    let (config, keys) = (&table.config, &table.keys);
-    let epoch = store.begin_epoch(keys)?;
-    let (stored, exists) = store.state(keys)?;
-    ensure!(exists, missing(keys));
-    let deletes = store.can_delete(&keys.filter)?;
-    if !deletes {
-        eprintln!("bloomgate: items of deleted rows stay in {}: only HASH siphash can delete", keys.filter);
-    }
-    let (table, place, awaited) = (table.clone(), NOWHERE.to_owned(), None);
-    let deletes = deletes && table.has_unique_items;
-    let mut followed =
-        Followed { table, epoch, deletes, place, awaited, newest_ms: 0, is_behind: false, reached_ms: None };
-    let is_known = stored.is_some();
-    let Some(stored) = stored.filter(|stored| stored.place != NOWHERE) else {
-        // A follower of standard input that was killed, or whose server has lost data, may have missed lines.
-        let is_sure = matches!(input, Input::Stream(_)) || is_known == input.applied().is_some();
-        ensure!(
-            is_sure,
-            "it is unknown which changes {} has: fill it again with `bloomgate load`, and delete {}",
-            keys.filter,
-            keys.position
-        );
-        // Cached values may be older than the beginning of the stream.
-        store.delete_values(&followed.table, |_| Ok(()))?;
-        store.transact(keys, epoch, &[followed.stored().store(keys)])?;
-        eprintln!("bloomgate: {} begins with the first change that comes", config.name);
-        return Ok(followed);
-    };
-    ensure!(
-        stored.origin == followed.stored().origin,
-        "{} has the position of another source or of other templates: fill {} again with `bloomgate load`, and delete {}",
-        config.name,
-        keys.filter,
-        keys.position
-    );
-    (followed.place, followed.newest_ms) = (stored.place, stored.last.time);
-    let is_repeated = matches!(input, Input::Lines(_)) && input.applied() != Some(&followed.place);
-    followed.awaited = is_repeated.then(|| followed.place.clone());
-    let note =
-        if is_repeated { "; no heartbeat before the input repeats the change that was applied last" } else { "" };
-    eprintln!("bloomgate: {} continues at {}{note}", config.name, followed.place);
-    Ok(followed)
 }
 
 /// Whether [`digest`] tells an event from most others.
@@ -397,12 +340,4 @@ const fn has_digest(event: &Event) -> bool {
 /// Returns what tells an event from others, whenever the tool writes it.
 fn digest(event: &Event) -> String {
     format!("{:08x}", crc32fast::hash(format!("{event:?}").as_bytes()))
-}
-
-/// Returns the first table that an event has altered, and why.
-fn altered(event: &Event) -> Option<(usize, &str)> {
-    event.changes.iter().find_map(|(table, happened)| match happened {
-        Happened::Altered(reason) => Some((*table, reason.as_str())),
-        _ => None,
-    })
 }

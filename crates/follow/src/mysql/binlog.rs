@@ -12,25 +12,25 @@ use mysql_async::binlog::events::{Event, GtidEvent};
 use super::gtid::Gtid;
 use super::rows::{Action, Input, Kind, Map, uuid};
 use super::statements::{Statement, parse, skip_comments};
-use crate::log::Lsn;
+use crate::engine::events::Step;
+use crate::engine::position::Place;
+use crate::engine::store::Unlogged;
 use crate::sql;
-use crate::store::Unlogged;
-use crate::table::Step;
 use crate::template::Field;
 
-/// The bits of an [`Lsn`] below the number of the file. A file is as large as its last transaction makes it.
+/// The bits of an [`Place`] below the number of the file. A file is as large as its last transaction makes it.
 const OFFSET_BITS: u32 = 34;
 
 /// Returns the place of an offset in a file of the log, whose name ends in its number.
-pub fn place(file: &str, offset: u64) -> Result<Lsn> {
+pub fn place(file: &str, offset: u64) -> Result<Place> {
     let digits = file.rsplit('.').next().unwrap_or_default();
     let number: u64 = digits.parse().with_context(|| format!("`{file}` is not a file of the log"))?;
     ensure!(offset < 1 << OFFSET_BITS, "the file {file} of the log is larger than 16 GiB");
-    Ok(Lsn(number << OFFSET_BITS | offset))
+    Ok(Place(number << OFFSET_BITS | offset))
 }
 
 /// Returns the bytes between two places of the log, at least: of another file, only the end's is counted.
-pub fn bytes_between(begin: Lsn, end: Lsn) -> u64 {
+pub fn bytes_between(begin: Place, end: Place) -> u64 {
     let [first, last] = [begin, end].map(|place| place.0 >> OFFSET_BITS);
     if first == last { end.0.saturating_sub(begin.0) } else { end.0 & ((1 << OFFSET_BITS) - 1) }
 }
@@ -55,7 +55,7 @@ pub struct Transaction {
     pub time: u64,
     pub checksum: u32,
     /// The place after its last event.
-    pub end: Lsn,
+    pub end: Place,
     /// Tables by their indexes, with what happened to them, in order.
     pub steps: Vec<(usize, Step)>,
 }
@@ -65,7 +65,7 @@ pub struct Transaction {
 pub enum Arrival {
     Transaction(Transaction),
     /// Everything up to a place has arrived. Inside a transaction this is not told.
-    Place(Lsn),
+    Place(Place),
     Nothing,
 }
 
@@ -74,7 +74,7 @@ pub enum Arrival {
 pub struct Reader {
     pub tables: Vec<Columns>,
     /// The place after the last event, and the file's number.
-    last: Lsn,
+    last: Place,
     /// The tables in the rows' events, by their numbers: one that is followed, with its index, or several if it has several filters.
     maps: HashMap<u64, Option<(Vec<usize>, Map)>>,
     current: Option<Current>,
@@ -126,7 +126,7 @@ impl Reader {
             return self.rotate(input);
         }
         // Until the next file is there, the server tells its place in the one that a ROTATE has ended.
-        let file_of = |place: Lsn| place.0 >> OFFSET_BITS;
+        let file_of = |place: Place| place.0 >> OFFSET_BITS;
         if kind == HEARTBEAT && file_of(place(&String::from_utf8_lossy(event.data()), 0)?) != file_of(self.last) {
             return Ok(Arrival::Nothing);
         }
@@ -136,7 +136,7 @@ impl Reader {
             let offset = last & !0xffff_ffff | u64::from(header.log_pos());
             // The event has only the low 32 bits.
             let offset = if offset + (1 << 31) < last { offset + (1 << 32) } else { offset };
-            self.last = self.last.max(Lsn(file << OFFSET_BITS | offset));
+            self.last = self.last.max(Place(file << OFFSET_BITS | offset));
         }
         let time = header.timestamp();
         match kind {

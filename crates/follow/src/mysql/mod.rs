@@ -3,6 +3,7 @@
 
 mod binlog;
 mod catalogue;
+mod copy;
 mod gtid;
 mod rows;
 mod session;
@@ -11,31 +12,21 @@ mod statements;
 use std::collections::VecDeque;
 use std::fmt::{self, Display};
 use std::str::FromStr;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Error, Result, bail, ensure};
-use bytes::Bytes;
-use mysql_async::{Opts, Value};
+use mysql_async::Opts;
 
 use self::binlog::{Arrival, Reader, bytes_between, place};
 use self::gtid::{Gtid, Gtids};
 use self::session::{LogStream, Session, TIMEOUT, UNANSWERED, naming_privilege, number};
 use crate::config::{self, Config, Mode};
-use crate::fill::BATCH;
-use crate::follower::{Followed, Follower, Source, WAIT};
-use crate::log::Lsn;
-use crate::metrics::{Metrics, State};
-use crate::store::{Position, Store, Unlogged};
-use crate::table::{Arrived, Step, Table, Transaction, templates};
-use crate::template::Field;
+use crate::engine::events::{Arrived, Sink, Transaction};
+use crate::engine::position::{Place, Position};
+use crate::engine::store::Unlogged;
+use crate::engine::{Look, Source, Time, WAIT};
+use crate::table::Table;
 
-/// How often a standby tries to take the lock.
-const STANDBY_INTERVAL: Duration = Duration::from_millis(500);
-/// A standby ends the other follower's session after it has shown no sign of life for this long.
-const TAKEOVER: Duration = Duration::from_secs(10);
 /// The most events that are read before the loop goes on: those of other tables may never end.
 const BURST: u32 = 10_000;
 /// The numbers of errors: a table is locked, its definition has changed since the snapshot, and the log cannot be read from there on.
@@ -71,8 +62,8 @@ pub struct Binlog {
     gtids: Gtids,
     /// What the log was read from, and the transactions since that are not confirmed, with the last one that is.
     begin: String,
-    stops: VecDeque<(Lsn, Stop)>,
-    confirmed: Lsn,
+    stops: VecDeque<(Place, Stop)>,
+    confirmed: Place,
     /// How many RESETs the server had counted when this began.
     resets: Option<String>,
     /// How long the log has been silent.
@@ -108,10 +99,10 @@ impl FromStr for Stop {
 }
 
 impl Source for Binlog {
-    /// Whether the process has stood by.
-    type Memory = bool;
+    type Memory = ();
+    type Copier = Session;
 
-    fn connect(config: &Config) -> Result<Self> {
+    fn connect(config: &Config, (): &()) -> Result<Self> {
         ensure!(
             config.mode == Mode::Eventual,
             "COMMIT of MariaDB and MySQL cannot wait for a follower: set mode = \"eventual\""
@@ -130,12 +121,12 @@ impl Source for Binlog {
             gtids: Gtids::default(),
             begin: String::new(),
             stops: VecDeque::new(),
-            confirmed: Lsn(0),
+            confirmed: Place(0),
             resets: None,
             silence: Duration::ZERO,
             burst: 0,
         };
-        let (_, objection) = source.look(config.mode)?;
+        let Look { objection, .. } = source.look(config.mode)?;
         objection.map_or(Ok(source), |objection| bail!(objection))
     }
 
@@ -153,54 +144,23 @@ impl Source for Binlog {
             }
             described.push(table);
         }
-        let (_, objection) = self.look(Mode::Eventual)?;
+        let Look { objection, .. } = self.look(Mode::Eventual)?;
         objection.map_or(Ok(described), |objection| bail!(objection))
     }
 
-    fn take(
-        &mut self,
-        _: &Config,
-        store: &mut Store,
-        tables: &[Table],
-        has_stood_by: &mut bool,
-        stopping: &AtomicBool,
-        metrics: &Metrics,
-    ) -> Result<bool> {
-        let first = tables.first().context("a table")?;
-        let mut last_sign = Instant::now();
-        while !self.take_lock()? {
-            if !*has_stood_by {
-                metrics.enter(State::Standby);
-                eprintln!("bloomgate: another follower has the slot {}: standing by", self.slot);
-                *has_stood_by = true;
-            }
-            thread::sleep(STANDBY_INTERVAL);
-            if stopping.load(Relaxed) {
-                return Ok(false);
-            }
-            if store.is_alive(&first.keys)? {
-                last_sign = Instant::now();
-            }
-            if last_sign.elapsed() >= TAKEOVER {
-                eprintln!(
-                    "bloomgate: the other follower has shown no sign of life for {} s: taking over",
-                    TAKEOVER.as_secs()
-                );
-                if let Some(connection) = self.holder()? {
-                    self.session.query(&format!("KILL {connection}"))?;
-                }
-                last_sign = Instant::now();
-            }
-        }
-        Ok(true)
+    fn take(&mut self) -> Result<bool> {
+        // One follower of this name can have the lock, which ends with its session.
+        let reply = self.session.texts(&format!("SELECT GET_LOCK('{}', 0)", self.lock()))?;
+        Ok(reply.into_iter().flatten().next().flatten().as_deref() == Some("1"))
     }
 
-    fn may_recover(has_stood_by: &mut bool, error: &Error) -> bool {
-        *has_stood_by || Self::is_locked(error)
+    fn end_other(&mut self) -> Result<()> {
+        let Some(connection) = self.holder()? else { return Ok(()) };
+        self.session.query(&format!("KILL {connection}")).map(drop)
     }
 
     fn print_status(config: &Config) -> Result<bool> {
-        let holder = Self::connect(config)?.holder()?;
+        let holder = Self::connect(config, &())?.holder()?;
         let connected = holder.as_ref().map_or("no follower is connected".to_owned(), |connection| {
             format!("a follower is connected (connection {connection})")
         });
@@ -216,20 +176,20 @@ impl Source for Binlog {
         }
     }
 
-    fn text_of(&self, place: Lsn) -> String {
+    fn text_of(&self, place: Place) -> String {
         let stop = self.stops.iter().rev().find(|(end, _)| *end <= place);
         stop.map_or_else(|| self.begin.clone(), |(_, stop)| stop.to_string())
     }
 
-    fn confirmed(&self) -> Lsn {
+    fn confirmed(&self) -> Place {
         self.confirmed
     }
 
-    fn bytes_between(begin: Lsn, end: Lsn) -> u64 {
+    fn bytes_between(begin: Place, end: Place) -> u64 {
         bytes_between(begin, end)
     }
 
-    fn confirm(&mut self, place: Lsn) -> Result<()> {
+    fn confirm(&mut self, place: Place) -> Result<()> {
         self.confirmed = self.confirmed.max(place);
         while self.stops.get(1).is_some_and(|(end, _)| *end <= self.confirmed) {
             self.stops.pop_front();
@@ -242,7 +202,7 @@ impl Source for Binlog {
         self.session.query("DO 0").map(drop)
     }
 
-    fn receive(&mut self, arrived: &mut Arrived, tables: &mut [Followed], timeout: Duration) -> Result<bool> {
+    fn next(&mut self, sink: &mut Sink, timeout: Duration) -> Result<bool> {
         let log = self.log.as_mut().context("the log has not begun")?;
         let next = log.next(timeout).map_err(|error| match number(&error) {
             Some(SAME_ID) => error.context("another follower or replica has the same server id: name another `slot`"),
@@ -256,15 +216,12 @@ impl Source for Binlog {
             return Ok(false);
         };
         (self.silence, self.burst) = (Duration::ZERO, (self.burst + 1) % BURST);
-        let render = |index: usize, old: Option<&[Field]>, new: Option<&[Field]>| {
-            Ok(Step::Change(tables.get(index).context("a table")?.change(old, new)?))
-        };
-        match self.reader.take(&event, &render)? {
+        match self.reader.take(&event, &|index, old, new| sink.step(index, old, new))? {
             Arrival::Nothing => {}
-            Arrival::Place(place) => arrived.keepalive(place),
+            Arrival::Place(place) => sink.arrived.reach(place),
             Arrival::Transaction(transaction) => {
                 let binlog::Transaction { gtid, time, checksum, end, steps } = transaction;
-                arrived.add(Transaction { xid: checksum, time, end, steps });
+                sink.arrived.add(Transaction { id: checksum.into(), time, end, steps });
                 let before = self.gtids.clone();
                 self.gtids.add(&gtid);
                 self.stops.push_back((end, Stop { before, gtid, time, checksum }));
@@ -277,56 +234,41 @@ impl Source for Binlog {
         self.burst != 0
     }
 
-    fn count_visible(&mut self, waiting: &VecDeque<Transaction>) -> Result<usize> {
+    fn count_visible(&mut self, waiting: &mut dyn Iterator<Item = (Place, u64)>) -> Result<usize> {
         if self.brand == Brand::MariaDb {
-            let (visible, _) = self.snapshot()?;
-            return Ok(waiting.iter().take_while(|transaction| transaction.end <= visible).count());
+            let (visible, _) = self.visible()?;
+            return Ok(waiting.take_while(|(end, _)| *end <= visible).count());
         }
         let visible = self.executed()?;
-        let first = waiting.front().map(|transaction| transaction.end).unwrap_or_default();
+        let first = waiting.next().map(|(end, _)| end).unwrap_or_default();
         let arrived = self.stops.iter().skip_while(|(end, _)| *end < first);
         Ok(arrived.take_while(|(_, stop)| visible.contains(&stop.gtid)).count())
     }
 
-    fn copy(&mut self, table: &Table, pass: &mut dyn FnMut(&[Vec<u8>]) -> Result<()>) -> Result<u64> {
-        let (item, _) = templates(&table.config, &table.columns)?;
-        let places: Vec<usize> = item.columns().collect();
-        let names =
-            places.iter().filter_map(|index| table.columns.get(*index)).map(|column| format!("`{}`", column.name));
-        let query = format!("SELECT {} FROM {}", names.collect::<Vec<_>>().join(", "), table.from);
-        let (mut rows, mut items) = (0, Vec::with_capacity(BATCH));
-        let mut row = vec![Field::Null; table.columns.len()];
-        self.session.each_row(&query, |values| {
-            let Some(values) = values else { return pass(&[]) };
-            for (place, value) in places.iter().zip(values) {
-                let field = row.get_mut(*place).context("a column")?;
-                *field = match value {
-                    Value::Bytes(text) => Field::Text(Bytes::from(text)),
-                    _ => Field::Null,
-                };
-            }
-            items.extend(table.item(&row)?);
-            rows += 1;
-            if items.len() == BATCH {
-                pass(&items)?;
-                items.clear();
-            }
-            Ok(())
-        })?;
-        pass(&items)?;
-        Ok(rows)
+    fn snapshot(&mut self) -> Result<Option<Place>> {
+        Ok(match self.brand {
+            Brand::MariaDb => Some(self.visible()?.0),
+            // It does not tell the place of a snapshot. What the fill has seen already is applied again.
+            Brand::MySql => None,
+        })
+    }
+
+    fn copier(&self) -> Result<Session> {
+        let mut session = Session::connect(&self.options)?;
+        brand(&mut session)?;
+        Ok(session)
     }
 
     fn is_locked(error: &Error) -> bool {
         number(error).is_some_and(|number| LOCKED.contains(&number))
     }
 
-    fn definitions(&mut self, tables: &[Followed]) -> Result<Vec<Option<String>>> {
+    fn definitions(&mut self, tables: &mut dyn Iterator<Item = &Table>) -> Result<Vec<Option<String>>> {
         let default = self.database();
-        tables.iter().map(|table| catalogue::definition(&mut self.session, &table.config, &default)).collect()
+        tables.map(|table| catalogue::definition(&mut self.session, &table.config, &default)).collect()
     }
 
-    fn look(&mut self, _: Mode) -> Result<(Lsn, Option<String>)> {
+    fn look(&mut self, _: Mode) -> Result<Look> {
         let (status, privilege) = match self.brand {
             Brand::MariaDb => ("SHOW MASTER STATUS", "BINLOG MONITOR ON *.*"),
             Brand::MySql => ("SHOW BINARY LOG STATUS", "REPLICATION CLIENT ON *.*"),
@@ -373,17 +315,22 @@ impl Source for Binlog {
         // A server that cannot write its log may go on without it, and log_bin stays ON.
         let end =
             end.ok_or_else(|| Unlogged("the database has closed its binary log: its error log says why".to_owned()))?;
-        Ok((end, objection))
+        Ok(Look { end, time: Time::Asked, objection })
     }
 
     fn is_closed(&self) -> bool {
         self.session.is_closed()
     }
 
-    fn locate(follower: &mut Follower<Self>, stored: &[Option<Position>]) -> Result<Vec<Result<Lsn, &'static str>>> {
+    fn locate(
+        &mut self,
+        stored: &[Option<Position>],
+        sink: &mut Sink,
+        meanwhile: &mut dyn FnMut() -> Result<bool>,
+    ) -> Result<Vec<Result<Place, &'static str>>> {
         let stops: Vec<Option<Stop>> =
             stored.iter().map(|stored| stored.as_ref().and_then(|stored| stored.place.parse().ok())).collect();
-        let found = match find(follower, &stops) {
+        let found = match self.find(&stops, sink, meanwhile) {
             Err(error) if number(&error) == Some(LOG_UNREADABLE) => {
                 eprintln!("bloomgate: {error:#}");
                 stops.iter().map(|_| None).collect()
@@ -391,28 +338,17 @@ impl Source for Binlog {
             found => found?,
         };
         if found.iter().all(Option::is_none) {
-            follower.arrived = Arrived::default();
-            follower.source.begin_anew()?;
+            *sink.arrived = Arrived::default();
+            self.begin_anew()?;
         } else {
-            let source = &mut follower.source;
-            source.confirmed = found.iter().flatten().min().copied().unwrap_or(source.confirmed);
+            self.confirmed = found.iter().flatten().min().copied().unwrap_or(self.confirmed);
         }
-        let why = |(stop, found): (&Option<Stop>, Option<Lsn>)| match stop {
-            Some(_) => {
-                found.ok_or("the log does not have its last transaction: it is another log, or a part was removed")
-            }
-            None => Err("no transaction has followed since it was filled"),
+        let why = |((stored, stop), found): ((&Option<Position>, &Option<Stop>), Option<Place>)| match (stored, stop) {
+            (None, _) => Err("it has no position"),
+            (_, None) => Err("no transaction has followed since it was filled"),
+            _ => found.ok_or("the log does not have its last transaction: it is another log, or a part was removed"),
         };
-        Ok(stops.iter().zip(found).map(why).collect())
-    }
-
-    fn settle(follower: &mut Follower<Self>, fills: bool) -> Result<Lsn> {
-        let source = &mut follower.source;
-        // MySQL does not tell the place of a snapshot. What the fill has seen already is applied again.
-        Ok(match source.brand {
-            Brand::MariaDb if fills => source.snapshot()?.0.max(source.confirmed),
-            _ => source.confirmed,
-        })
+        Ok(stored.iter().zip(&stops).zip(found).map(why).collect())
     }
 }
 
@@ -420,12 +356,6 @@ impl Binlog {
     /// Returns the database of the names that have none.
     fn database(&self) -> String {
         self.options.db_name().unwrap_or_default().to_owned()
-    }
-
-    /// Takes the lock that one follower of this name can have, and that ends with its session.
-    fn take_lock(&mut self) -> Result<bool> {
-        let reply = self.session.texts(&format!("SELECT GET_LOCK('{}', 0)", self.lock()))?;
-        Ok(reply.into_iter().flatten().next().flatten().as_deref() == Some("1"))
     }
 
     /// Returns the connection that has the lock.
@@ -446,7 +376,7 @@ impl Binlog {
     }
 
     /// Returns the place up to which every new reader of MariaDB sees all transactions, and its file and offset for SQL.
-    fn snapshot(&mut self) -> Result<(Lsn, String)> {
+    fn visible(&mut self) -> Result<(Place, String)> {
         let rows = self
             .session
             .texts("START TRANSACTION WITH CONSISTENT SNAPSHOT; SHOW STATUS LIKE 'binlog_snapshot_%'; COMMIT")?;
@@ -462,11 +392,11 @@ impl Binlog {
     /// Reads the log from what is visible now.
     fn begin_anew(&mut self) -> Result<()> {
         if self.brand == Brand::MySql {
-            self.confirmed = Lsn(0);
+            self.confirmed = Place(0);
             let gtids = self.executed()?;
             return self.read_from(&gtids);
         }
-        let (visible, position) = self.snapshot()?;
+        let (visible, position) = self.visible()?;
         let reply = self.session.texts(&format!("SELECT BINLOG_GTID_POS({position})"))?;
         let gtids = reply.into_iter().flatten().next().flatten().context("MariaDB has removed its log")?;
         self.confirmed = visible;
@@ -498,34 +428,40 @@ impl Binlog {
         self.stops.clear();
         Ok(())
     }
-}
 
-/// Reads the log from the first of the stored transactions on, and returns for each the place where this log has it.
-fn find(follower: &mut Follower<Binlog>, stops: &[Option<Stop>]) -> Result<Vec<Option<Lsn>>> {
-    let mut found: Vec<Option<Lsn>> = stops.iter().map(|_| None).collect();
-    let mut wanted: Vec<(usize, &Stop)> =
-        stops.iter().enumerate().filter_map(|(index, stop)| Some((index, stop.as_ref()?))).collect();
-    // A domain that one of them lacks is read from its beginning.
-    let first = wanted.iter().map(|(_, stop)| stop.before.clone()).reduce(|one, other| one.common(&other));
-    let Some(first) = first else { return Ok(found) };
-    let (end, _) = follower.source.look(Mode::Eventual)?;
-    follower.source.read_from(&first)?;
-    let mut checked = 0;
-    while !wanted.is_empty() && (follower.arrived.end() < end || checked < follower.source.stops.len()) {
-        follower.pulse.ensure_running()?;
-        follower.pulse()?;
-        follower.receive_event(WAIT)?;
-        for (place, stop) in follower.source.stops.iter().skip(checked) {
-            wanted.retain(|(index, wanted)| {
-                if let Some(found) = found.get_mut(*index).filter(|_| stop.gtid == wanted.gtid) {
-                    *found = Some(*place).filter(|_| (stop.time, stop.checksum) == (wanted.time, wanted.checksum));
-                }
-                !stop.gtid.reaches(&wanted.gtid)
-            });
+    /// Reads the log from the first of the stored transactions on, and returns for each the place where this log has it.
+    fn find(
+        &mut self,
+        stops: &[Option<Stop>],
+        sink: &mut Sink,
+        meanwhile: &mut dyn FnMut() -> Result<bool>,
+    ) -> Result<Vec<Option<Place>>> {
+        let mut found: Vec<Option<Place>> = stops.iter().map(|_| None).collect();
+        let mut wanted: Vec<(usize, &Stop)> =
+            stops.iter().enumerate().filter_map(|(index, stop)| Some((index, stop.as_ref()?))).collect();
+        // A domain that one of them lacks is read from its beginning.
+        let first = wanted.iter().map(|(_, stop)| stop.before.clone()).reduce(|one, other| one.common(&other));
+        let Some(first) = first else { return Ok(found) };
+        let Look { end, .. } = self.look(Mode::Eventual)?;
+        self.read_from(&first)?;
+        let mut checked = 0;
+        while !wanted.is_empty() && (sink.arrived.end() < end || checked < self.stops.len()) {
+            if meanwhile()? {
+                self.sign()?;
+            }
+            self.next(sink, WAIT)?;
+            for (place, stop) in self.stops.iter().skip(checked) {
+                wanted.retain(|(index, wanted)| {
+                    if let Some(found) = found.get_mut(*index).filter(|_| stop.gtid == wanted.gtid) {
+                        *found = Some(*place).filter(|_| (stop.time, stop.checksum) == (wanted.time, wanted.checksum));
+                    }
+                    !stop.gtid.reaches(&wanted.gtid)
+                });
+            }
+            checked = self.stops.len();
         }
-        checked = follower.source.stops.len();
+        Ok(found)
     }
-    Ok(found)
 }
 
 /// Returns whose server it is.

@@ -6,28 +6,27 @@ mod pgoutput;
 mod rows;
 mod session;
 mod slot;
-mod synchronous;
 mod wire;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Error, Result, bail, ensure};
+use anyhow::{Error, Result, bail, ensure};
 
 use self::catalogue::{check_publication, column, describe, texts};
 use self::pgoutput::{Message, Relation};
-use self::rows::{copy, flush, is_locked};
-use self::session::{Client, Publication, Snapshot};
-use self::slot::{Known, StoodBy, Unreadable, abandon, ensure_slot, is_busy, mark_unreadable, take_slot};
+use self::rows::is_locked;
+use self::session::{Client, Publication, Snapshot, unfinished};
+use self::slot::{Known, Unreadable, abandon, ensure_slot, is_busy, is_in_use, mark_unreadable};
 use self::wire::{Event, TEXT_SETTINGS, Wire, unanswered};
 use crate::config::{self, Config, Mode};
-use crate::follower::{Followed, Follower, PULSE, Source};
-use crate::log::Lsn;
-use crate::metrics::Metrics;
+use crate::engine::events::{Sink, Step};
+use crate::engine::position::{Place, Position};
+use crate::engine::{Look, Source, Time};
 use crate::names::counted;
-use crate::store::{Position, Store};
-use crate::table::{Arrived, Change, Step, Table, Transaction};
+use crate::table::Table;
+use crate::template::Field;
 
 /// How long an answer may be on its way that PostgreSQL has sent.
 const LAST_WAIT: Duration = Duration::from_secs(1);
@@ -48,22 +47,18 @@ pub struct Postgres {
     /// The followed tables by their object ids. One may have several filters.
     tables: HashMap<u32, Vec<usize>>,
     /// What is confirmed to PostgreSQL. In synchronous mode it is announced as well.
-    confirmed: Lsn,
+    confirmed: Place,
     /// The end of the log when it was last read.
-    log_end: Lsn,
-    /// Announced transactions that are not released: their ends and 64-bit ids.
-    announced: BTreeMap<Lsn, u64>,
-    /// The last one, and when it was taken.
+    log_end: Place,
+    /// The last one that was taken.
     snapshot: Snapshot,
-    last_look: Instant,
-    /// When the server last refused the memory for a filter that would replace a worn one.
-    refused: Option<Instant>,
 }
 
 impl Source for Postgres {
     type Memory = Known;
+    type Copier = Client;
 
-    fn connect(config: &Config) -> Result<Self> {
+    fn connect(config: &Config, _: &Known) -> Result<Self> {
         let settings = config.settings()?;
         let mut database = connect(&settings)?;
         check_settings(config, &mut database)?;
@@ -77,16 +72,13 @@ impl Source for Postgres {
             slot: config.slot.clone(),
             publication,
             snapshot: Snapshot::take(&mut database)?,
-            last_look: Instant::now(),
             system: format!("{system_id} {timeline}"),
             settings,
             database,
             wire,
             tables: HashMap::new(),
-            confirmed: Lsn(0),
-            log_end: Lsn(0),
-            announced: BTreeMap::new(),
-            refused: None,
+            confirmed: Place(0),
+            log_end: Place(0),
         })
     }
 
@@ -97,33 +89,38 @@ impl Source for Postgres {
         Ok(described.into_iter().map(|described| described.table).collect())
     }
 
-    fn take(
+    fn prepare(
         &mut self,
-        config: &Config,
-        store: &mut Store,
         tables: &[Table],
         known: &mut Known,
+        begins_anew: &mut dyn FnMut() -> Result<()>,
         stopping: &AtomicBool,
-        metrics: &Metrics,
-    ) -> Result<bool> {
-        let Self { database, wire, slot, .. } = self;
-        ensure_slot(database, wire, store, tables, slot, known, stopping)?;
-        if !take_slot(config, database, wire, store, tables, stopping, metrics)? {
-            return Ok(false);
-        }
-        let query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1";
-        self.confirmed = self.database.query_one(query, &[&self.slot])?.try_get::<_, &str>(0)?.parse()?;
-        self.tables.clear();
+    ) -> Result<()> {
         for (index, table) in tables.iter().enumerate() {
             self.tables.entry(table.id.parse()?).or_default().push(index);
         }
+        ensure_slot(&mut self.database, &mut self.wire, tables, &self.slot, known, begins_anew, stopping)
+    }
+
+    fn take(&mut self) -> Result<bool> {
+        match self.wire.start_stream(&self.slot, Place(0), &self.publication.name) {
+            Err(error) if is_in_use(&error) => return Ok(false),
+            result => result?,
+        }
+        let query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1";
+        self.confirmed = self.database.query_one(query, &[&self.slot])?.try_get::<_, &str>(0)?.parse()?;
         self.snapshot = Snapshot::take(&mut self.database)?;
         Ok(true)
     }
 
+    fn end_other(&mut self) -> Result<()> {
+        let text = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1";
+        self.database.execute(text, &[&self.slot]).map(drop)
+    }
+
     fn may_recover(known: &mut Known, error: &Error) -> bool {
         known.is_unreadable |= error.is::<Unreadable>();
-        known.is_unreadable || error.is::<StoodBy>()
+        known.is_unreadable
     }
 
     fn abandon(config: &Config, known: &Known) {
@@ -165,11 +162,11 @@ impl Source for Postgres {
         &self.system
     }
 
-    fn confirmed(&self) -> Lsn {
+    fn confirmed(&self) -> Place {
         self.confirmed
     }
 
-    fn confirm(&mut self, place: Lsn) -> Result<()> {
+    fn confirm(&mut self, place: Place) -> Result<()> {
         self.confirmed = self.confirmed.max(place);
         self.sign()
     }
@@ -178,7 +175,7 @@ impl Source for Postgres {
         self.wire.confirm(self.confirmed, false)
     }
 
-    fn receive(&mut self, arrived: &mut Arrived, tables: &mut [Followed], timeout: Duration) -> Result<bool> {
+    fn next(&mut self, sink: &mut Sink, timeout: Duration) -> Result<bool> {
         let mut next = self.wire.next(timeout).map_err(mark_unreadable)?;
         // A large transaction of other tables keeps PostgreSQL busy without a word.
         if next.is_none() && self.wire.was_silent() && !is_busy(&mut self.database, &self.slot)? {
@@ -189,9 +186,9 @@ impl Source for Postgres {
         }
         let Some(event) = next else { return Ok(false) };
         match event {
-            Event::Data(bytes) => self.take_message(pgoutput::parse(bytes)?, arrived, tables)?,
+            Event::Data(bytes) => self.take_message(pgoutput::parse(bytes)?, sink)?,
             Event::Keepalive { end, must_reply } => {
-                arrived.keepalive(end);
+                sink.arrived.reach(end);
                 if must_reply {
                     self.sign()?;
                 }
@@ -204,43 +201,43 @@ impl Source for Postgres {
         self.wire.has_event()
     }
 
-    fn count_visible(&mut self, waiting: &VecDeque<Transaction>) -> Result<usize> {
-        let snapshot = Snapshot::take(&mut self.database)?;
-        Ok(waiting.iter().take_while(|transaction| snapshot.shows(transaction.xid)).count())
+    fn count_visible(&mut self, waiting: &mut dyn Iterator<Item = (Place, u64)>) -> Result<usize> {
+        self.snapshot = Snapshot::take(&mut self.database)?;
+        Ok(waiting.take_while(|(_, id)| self.snapshot.shows(*id)).count())
     }
 
-    fn copy(&mut self, table: &Table, pass: &mut dyn FnMut(&[Vec<u8>]) -> Result<()>) -> Result<u64> {
-        let mut signed = Instant::now();
-        let rows = copy(&mut self.database, table, |items| {
-            if signed.elapsed() >= PULSE {
-                signed = Instant::now();
-                self.wire.confirm(self.confirmed, false)?;
-            }
-            pass(items)
-        })?;
-        flush(&mut self.database)?;
-        Ok(rows)
+    fn unfinished(&mut self) -> Result<HashSet<String>> {
+        unfinished(&mut self.database)
+    }
+
+    fn snapshot(&mut self) -> Result<Option<Place>> {
+        let row = self.database.query_one("SELECT pg_current_wal_insert_lsn()::text", &[])?;
+        Ok(Some(row.try_get::<_, &str>(0)?.parse()?))
+    }
+
+    fn copier(&self) -> Result<Client> {
+        connect(&self.settings)
     }
 
     fn is_locked(error: &Error) -> bool {
         is_locked(error)
     }
 
-    fn definitions(&mut self, tables: &[Followed]) -> Result<Vec<Option<String>>> {
-        let read = |table: &Followed| self.publication.definition(&mut self.database, &table.config);
-        let definitions: Result<_> = tables.iter().map(read).collect();
+    fn definitions(&mut self, tables: &mut dyn Iterator<Item = &Table>) -> Result<Vec<Option<String>>> {
+        let read = |table: &Table| self.publication.definition(&mut self.database, &table.config);
+        let definitions: Result<_> = tables.map(read).collect();
         definitions.map_err(|error| if is_locked(&error) { error.context(CATALOGUE_LOCKED) } else { error })
     }
 
-    fn look(&mut self, mode: Mode) -> Result<(Lsn, Option<String>)> {
+    fn look(&mut self, mode: Mode) -> Result<Look> {
         let row = self.database.query_one(
             "SELECT pg_current_wal_insert_lsn()::text, pg_current_snapshot()::text,
              current_setting('synchronous_standby_names'), current_setting('wal_sender_timeout'),
              pg_current_wal_flush_lsn()::text",
             &[],
         )?;
-        let end: Lsn = row.try_get::<_, &str>(0)?.parse()?;
-        let flushed: Lsn = row.try_get::<_, &str>(4)?.parse()?;
+        let end: Place = row.try_get::<_, &str>(0)?.parse()?;
+        let flushed: Place = row.try_get::<_, &str>(4)?.parse()?;
         if flushed < std::mem::replace(&mut self.log_end, end) {
             // PostgreSQL sends only what is flushed, and flushes what an open transaction has written after up to 15 s, if nobody
             // commits. Without the permission for this the heartbeat waits for that.
@@ -253,7 +250,7 @@ impl Source for Postgres {
             Mode::Eventual => None,
             Mode::Synchronous => self.demand_objection(row.try_get(2)?, row.try_get(3)?)?,
         };
-        Ok((end, objection))
+        Ok(Look { end, time: Time::Asked, objection })
     }
 
     fn is_closed(&self) -> bool {
@@ -264,63 +261,13 @@ impl Source for Postgres {
         session::unsynchronous(&mut self.database)
     }
 
-    fn locate(follower: &mut Follower<Self>, stored: &[Option<Position>]) -> Result<Vec<Result<Lsn, &'static str>>> {
-        follower.places(stored)
-    }
-
-    fn settle(follower: &mut Follower<Self>, fills: bool) -> Result<Lsn> {
-        let confirmed = follower.source.confirmed;
-        // A transaction that is confirmed and not visible yet would be missing in a filter that is filled now.
-        follower.release_up_to(confirmed)?;
-        if follower.mode == Mode::Synchronous || !fills {
-            return Ok(confirmed);
-        }
-        // The rows may have been rewritten since the confirmed position. What the log has until here is in the rows that are copied, and is
-        // skipped.
-        let text = "SELECT pg_current_wal_insert_lsn()::text";
-        let end: Lsn = follower.source.database.query_one(text, &[])?.try_get::<_, &str>(0)?.parse()?;
-        follower.await_running(|_| Ok(()))?;
-        Ok(end.max(confirmed))
-    }
-
-    fn resumed(follower: &mut Follower<Self>) -> Result<()> {
-        match follower.mode {
-            Mode::Eventual => follower.release_up_to(Lsn(u64::MAX)),
-            Mode::Synchronous => Ok(()),
-        }
-    }
-
-    fn advance(follower: &mut Follower<Self>, is_stopping: bool) -> Result<()> {
-        match follower.mode {
-            Mode::Eventual => follower.apply_visible(),
-            Mode::Synchronous => {
-                follower.announce()?;
-                follower.release()?;
-                if is_stopping { Ok(()) } else { follower.fill_due() }
-            }
-        }
-    }
-
-    fn settled(follower: &Follower<Self>) -> Lsn {
-        let Self { confirmed, announced, .. } = &follower.source;
-        match follower.mode {
-            Mode::Eventual => follower.arrived.idle_position(*confirmed),
-            Mode::Synchronous => {
-                announced.first_key_value().map_or(*confirmed, |(first, _)| (*confirmed).min(Lsn(first.0 - 1)))
-            }
-        }
-    }
-
-    fn fill_again(follower: &mut Follower<Self>, index: usize, settled: Lsn) -> Result<()> {
-        match follower.mode {
-            Mode::Eventual => follower.refill(index, settled),
-            // COMMITs go on, and it is filled later.
-            Mode::Synchronous => follower.lose_filter(index),
-        }
-    }
-
-    fn finish(follower: &mut Follower<Self>) -> Result<()> {
-        follower.release_at_end()
+    fn locate(
+        &mut self,
+        stored: &[Option<Position>],
+        sink: &mut Sink,
+        meanwhile: &mut dyn FnMut() -> Result<bool>,
+    ) -> Result<Vec<Result<Place, &'static str>>> {
+        self.find(stored, sink, meanwhile)
     }
 }
 
@@ -334,59 +281,53 @@ impl Postgres {
         if objection.is_some() { Ok(objection) } else { session::duplicate(&mut self.database, &self.slot) }
     }
 
-    fn take_message(&self, message: Message, arrived: &mut Arrived, tables: &mut [Followed]) -> Result<()> {
+    fn take_message(&self, message: Message, sink: &mut Sink) -> Result<()> {
         match message {
-            Message::Begin { xid, time } => arrived.begin(xid, time),
-            Message::Commit { end } => arrived.commit(end)?,
-            Message::Relation(relation) => self.define(&relation, tables)?,
-            Message::Insert { relation, new } => {
-                self.step(arrived, relation, tables, |table| table.change(None, Some(&new)))?;
-            }
-            Message::Update { relation, old, new } => {
-                self.step(arrived, relation, tables, |table| table.change(old.as_deref(), Some(&new)))?;
-            }
-            Message::Delete { relation, old } => {
-                self.step(arrived, relation, tables, |table| table.change(Some(&old), None))?;
-            }
+            Message::Begin { xid, time } => sink.arrived.begin(self.snapshot.full(xid), time),
+            Message::Commit { end } => sink.arrived.commit(end)?,
+            Message::Relation(relation) => self.define(&relation, sink)?,
+            Message::Insert { relation, new } => self.step(sink, relation, None, Some(&new))?,
+            Message::Update { relation, old, new } => self.step(sink, relation, old.as_deref(), Some(&new))?,
+            Message::Delete { relation, old } => self.step(sink, relation, Some(&old), None)?,
             Message::Truncate { relations } => {
-                let indexes = relations.iter().filter_map(|relation| self.tables.get(relation)).flatten();
-                indexes.for_each(|index| arrived.push(*index, Step::Truncate));
+                let indexes = relations.iter().flat_map(|relation| self.indexes(*relation));
+                indexes.for_each(|index| sink.arrived.push(*index, Step::Truncate));
             }
             Message::Other => {}
         }
         Ok(())
     }
 
-    /// Takes over the description of a table.
-    fn define(&self, relation: &Relation, tables: &mut [Followed]) -> Result<()> {
-        if let Some(indexes) = self.tables.get(&relation.oid) {
-            for index in indexes {
-                let table = tables.get_mut(*index).context("a table")?;
-                let columns = relation.columns.iter().map(|new| {
-                    // A domain has the texts of the type below it.
-                    let old = table.columns.iter().find(|old| old.type_id == new.type_oid);
-                    let texts = old.map_or(texts(new.type_oid), |old| old.texts);
-                    column(new.name.clone(), new.type_oid, new.is_identity, texts)
-                });
-                let columns = columns.collect();
-                table.redefine(columns);
-            }
-            return Ok(());
-        }
-        let again = tables.iter().find(|table| table.name.0 == relation.schema && table.name.1 == relation.name);
-        again.map_or(Ok(()), |table| bail!("the table {} was dropped and created again", table.config.name))
+    fn indexes(&self, relation: u32) -> &[usize] {
+        self.tables.get(&relation).map(Vec::as_slice).unwrap_or_default()
     }
 
-    fn step(
-        &self,
-        arrived: &mut Arrived,
-        relation: u32,
-        tables: &[Followed],
-        change: impl Fn(&Table) -> Result<Change>,
-    ) -> Result<()> {
-        for index in self.tables.get(&relation).into_iter().flatten() {
-            let table = tables.get(*index).context("a table")?;
-            arrived.push(*index, if table.is_weak { Step::Altered } else { Step::Change(change(table)?) });
+    /// Takes over the description of a table.
+    fn define(&self, relation: &Relation, sink: &mut Sink) -> Result<()> {
+        for index in self.indexes(relation.oid) {
+            let table = sink.table(*index)?;
+            let columns = relation.columns.iter().map(|new| {
+                // A domain has the texts of the type below it.
+                let old = table.columns.iter().find(|old| old.type_id == new.type_oid);
+                let texts = old.map_or(texts(new.type_oid), |old| old.texts);
+                column(new.name.clone(), new.type_oid, new.is_identity, texts)
+            });
+            let columns = columns.collect();
+            sink.redefine(*index, columns)?;
+        }
+        let has_name = |table: &Table| table.name.0 == relation.schema && table.name.1 == relation.name;
+        match sink.find(has_name) {
+            Some(table) if !self.tables.contains_key(&relation.oid) => {
+                bail!("the table {} was dropped and created again", table.config.name)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn step(&self, sink: &mut Sink, relation: u32, old: Option<&[Field]>, new: Option<&[Field]>) -> Result<()> {
+        for index in self.indexes(relation) {
+            let step = sink.step(*index, old, new)?;
+            sink.arrived.push(*index, step);
         }
         Ok(())
     }

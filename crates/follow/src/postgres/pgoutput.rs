@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Buf, Bytes};
 
-use crate::log::Lsn;
+use crate::engine::position::Place;
 use crate::template::Field;
 
 /// A message of the stream.
@@ -16,7 +16,7 @@ pub enum Message {
         time: u64,
     },
     Commit {
-        end: Lsn,
+        end: Place,
     },
     Relation(Relation),
     Insert {
@@ -67,7 +67,7 @@ pub fn parse(mut bytes: Bytes) -> Result<Message> {
         }
         b'C' => {
             _ = (byte(input)?, long(input)?);
-            Message::Commit { end: Lsn(long(input)?) }
+            Message::Commit { end: Place(long(input)?) }
         }
         b'R' => Message::Relation(relation(input)?),
         b'I' => {

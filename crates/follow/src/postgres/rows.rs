@@ -7,13 +7,19 @@ use bytes::Bytes;
 use postgres::error::SqlState;
 
 use super::session::Client;
-use crate::fill::BATCH;
+use crate::engine::{BATCH, Copier};
 use crate::table::Table;
 use crate::template::Field;
 
-/// Copies the items of all rows that are visible, and passes them on in batches, and none while PostgreSQL
-/// is silent. Returns the number of rows.
-pub fn copy(client: &mut Client, table: &Table, mut pass: impl FnMut(&[Vec<u8>]) -> Result<()>) -> Result<u64> {
+impl Copier for Client {
+    fn copy(&mut self, table: &Table, pass: &mut dyn FnMut(&[Vec<u8>]) -> Result<()>) -> Result<u64> {
+        let rows = copy(self, table, pass)?;
+        flush(self)?;
+        Ok(rows)
+    }
+}
+
+fn copy(client: &mut Client, table: &Table, pass: &mut dyn FnMut(&[Vec<u8>]) -> Result<()>) -> Result<u64> {
     let identity: Vec<_> =
         table.columns.iter().enumerate().filter(|(_, column)| column.is_identity).map(|(index, _)| index).collect();
     let query = format!("COPY ({}) TO STDOUT", select(table));
@@ -71,7 +77,7 @@ pub fn check_readable(client: &mut Client, table: &Table) -> Result<()> {
 
 /// Waits until everything that was visible until now is on PostgreSQL's disk. A writer with `synchronous_commit = off` does not wait, so a
 /// crash of PostgreSQL could bring back rows that were deleted when they were copied, and reuse positions of the log.
-pub fn flush(client: &mut Client) -> Result<()> {
+fn flush(client: &mut Client) -> Result<()> {
     // The COMMIT of a transaction with a record in the log writes the log up to there to the disk.
     client
         .batch_execute("SELECT pg_logical_emit_message(true, 'bloomgate', '')")

@@ -1,4 +1,4 @@
-//! The replication slot: creates it, and takes it once no other follower has it.
+//! The replication slot: creates it, and drops it after a failed first start.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,32 +10,15 @@ use anyhow::{Context, Error, Result, ensure};
 use super::rows::check_readable;
 use super::session::{self, Client};
 use super::wire::{Refused, Wire};
-use crate::config::Config;
-use crate::log::Lsn;
-use crate::metrics::{Metrics, State};
-use crate::store::{Stopped, Store};
+use crate::engine::store::Stopped;
 use crate::table::Table;
 
 /// SQLSTATE of a slot that another process uses.
 const OBJECT_IN_USE: &str = "55006";
 /// SQLSTATE of a publication that does not exist.
 const UNDEFINED_OBJECT: &str = "42704";
-/// How often a standby tries to take the slot.
-const STANDBY_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a slot may still be in use that is dropped.
 const ABANDON: Duration = Duration::from_secs(5);
-/// A standby terminates the other follower's connection after it has shown no sign of life for this long.
-const TAKEOVER: Duration = Duration::from_secs(10);
-
-/// The follower stood by when something failed. Its configuration is right, so it tries again.
-#[derive(Debug)]
-pub struct StoodBy;
-
-impl std::fmt::Display for StoodBy {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
-        formatter.write_str("while standing by")
-    }
-}
 
 /// What this process knows about its slot.
 #[derive(Default)]
@@ -67,10 +50,10 @@ pub fn mark_unreadable(error: Error) -> Error {
 pub fn ensure_slot(
     database: &mut Client,
     wire: &mut Wire,
-    store: &mut Store,
     tables: &[Table],
     name: &str,
     known: &mut Known,
+    begins_anew: &mut dyn FnMut() -> Result<()>,
     stopping: &AtomicBool,
 ) -> Result<()> {
     // Whatever happens now, the slot is another one afterwards.
@@ -103,7 +86,7 @@ pub fn ensure_slot(
     );
     tables.iter().try_for_each(|table| check_readable(database, table))?;
     // The log from a stored position to the new slot would be missing.
-    tables.iter().try_for_each(|table| store.forget_position(&table.keys))?;
+    begins_anew()?;
     eprintln!("bloomgate: creating the replication slot {name}; this waits for running transactions");
     wire.query(&format!("CREATE_REPLICATION_SLOT {name} LOGICAL pgoutput NOEXPORT_SNAPSHOT"), || {
         if stopping.load(Relaxed) {
@@ -123,65 +106,10 @@ pub fn abandon(database: &mut Client, name: &str) -> Result<()> {
         "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active";
     while database.execute(query, &[&name])? == 0 {
         ensure!(begin.elapsed() < ABANDON, "it is in use");
-        thread::sleep(STANDBY_INTERVAL / 10);
+        thread::sleep(ABANDON / 100);
     }
     eprintln!("bloomgate: dropped the replication slot {name}, because the first start failed");
     Ok(())
-}
-
-/// Starts the stream. While another follower has the slot, waits for that one to end or to fail. Returns false after a signal.
-/// Fails with the context [`StoodBy`] where another follower had the slot.
-pub fn take_slot(
-    config: &Config,
-    database: &mut Client,
-    wire: &mut Wire,
-    store: &mut Store,
-    tables: &[Table],
-    stopping: &AtomicBool,
-    metrics: &Metrics,
-) -> Result<bool> {
-    match wire.start_stream(&config.slot, Lsn(0), config.publication()) {
-        Ok(()) => return Ok(true),
-        Err(error) if is_in_use(&error) => {}
-        Err(error) => return Err(error),
-    }
-    metrics.enter(State::Standby);
-    eprintln!("bloomgate: another follower has the slot {}: standing by", config.slot);
-    stand_by(config, database, wire, store, tables, stopping).context(StoodBy)
-}
-
-fn stand_by(
-    config: &Config,
-    database: &mut Client,
-    wire: &mut Wire,
-    store: &mut Store,
-    tables: &[Table],
-    stopping: &AtomicBool,
-) -> Result<bool> {
-    let mut last_sign = Instant::now();
-    while !stopping.load(Relaxed) {
-        thread::sleep(STANDBY_INTERVAL);
-        match wire.start_stream(&config.slot, Lsn(0), config.publication()) {
-            Ok(()) => return Ok(true),
-            Err(error) if is_in_use(&error) => {}
-            Err(error) => return Err(error),
-        }
-        if let Some(table) = tables.first()
-            && store.is_alive(&table.keys)?
-        {
-            last_sign = Instant::now();
-        }
-        if last_sign.elapsed() >= TAKEOVER {
-            eprintln!(
-                "bloomgate: the other follower has shown no sign of life for {} s: taking over",
-                TAKEOVER.as_secs()
-            );
-            let text = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1";
-            database.execute(text, &[&config.slot])?;
-            last_sign = Instant::now();
-        }
-    }
-    Ok(false)
 }
 
 /// Whether the process that sends the slot's log reads it, instead of waiting for more or for its client.
@@ -191,6 +119,7 @@ pub fn is_busy(database: &mut Client, name: &str) -> Result<bool> {
     Ok(database.query_one(query, &[&name])?.try_get(0)?)
 }
 
-fn is_in_use(error: &Error) -> bool {
+/// Whether another process has the slot.
+pub fn is_in_use(error: &Error) -> bool {
     error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == OBJECT_IN_USE)
 }

@@ -23,7 +23,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
 use crate::database;
-use crate::log::Lsn;
+use crate::engine::position::Place;
 
 /// How long PostgreSQL has to accept a connection, and to answer.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -140,7 +140,7 @@ pub enum Event {
     /// A message of the output plugin.
     Data(Bytes),
     /// The server has sent everything before this position. `must_reply`: it wants a status update at once.
-    Keepalive { end: Lsn, must_reply: bool },
+    Keepalive { end: Place, must_reply: bool },
 }
 
 /// A connection in replication mode.
@@ -235,7 +235,7 @@ impl Wire {
     }
 
     /// Starts the stream of a logical slot from the position that the server has confirmed, or from `from` if that is later.
-    pub fn start_stream(&mut self, slot: &str, from: Lsn, publication: &str) -> Result<()> {
+    pub fn start_stream(&mut self, slot: &str, from: Place, publication: &str) -> Result<()> {
         let text = format!(
             "START_REPLICATION SLOT {slot} LOGICAL {from} (proto_version '1', publication_names '{}')",
             publication.replace('\'', "''")
@@ -294,7 +294,7 @@ impl Wire {
 
     /// Confirms a position: the server may forget what is before it, and a synchronous COMMIT before it returns.
     /// `asks`: requests a keepalive, which tells how far the stream is.
-    pub fn confirm(&mut self, position: Lsn, asks: bool) -> Result<()> {
+    pub fn confirm(&mut self, position: Place, asks: bool) -> Result<()> {
         let mut status = Vec::with_capacity(34);
         status.push(b'r');
         for _ in 0..3 {
@@ -380,7 +380,7 @@ fn event(mut bytes: Bytes) -> Result<Event> {
         Some(b'w') if bytes.len() >= 25 => Ok(Event::Data(bytes.split_off(25))),
         Some(b'k') => {
             let must_reply = bytes.get(17).context(UNEXPECTED)? != &0;
-            Ok(Event::Keepalive { end: Lsn(number(1)?), must_reply })
+            Ok(Event::Keepalive { end: Place(number(1)?), must_reply })
         }
         _ => bail!(UNEXPECTED),
     }

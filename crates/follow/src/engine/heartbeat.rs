@@ -2,34 +2,59 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use redis::{Value, cmd};
 
+use super::position::Place;
+use super::source::{Look, Source, Time};
+use super::start::is_of_all;
+use super::{Altered, Follower};
 use crate::config::Mode;
-use crate::follower::{Altered, Follower, Source};
-use crate::log::Lsn;
-use crate::store::Unlogged;
 
 /// How long `synchronous_standby_names` must have been right before the heartbeat begins: PostgreSQL's processes read the setting one
 /// after another.
 const SETTLED: Duration = Duration::from_secs(1);
 
+/// The heartbeat.
+pub struct Beat {
+    pub(super) interval: Duration,
+    pub(super) next: Instant,
+    /// A place in the log, and for each table a time (in milliseconds since 1970) at which the log had no more.
+    pub(super) pending: Option<(Place, Vec<u64>)>,
+    /// Why there is no heartbeat.
+    objection: Option<String>,
+    /// Since when there has been no objection.
+    fine_since: Option<Instant>,
+}
+
+impl Beat {
+    pub fn new(interval: Duration) -> Self {
+        Self { interval, next: Instant::now(), pending: None, objection: None, fine_since: None }
+    }
+}
+
 impl<S: Source> Follower<S> {
-    /// Extends the heartbeat once readers see every change up to a position that was read after the server's time. A filter that someone has
+    /// Extends the heartbeat once readers see every change up to a place that was read after the server's time. A filter that someone has
     /// deleted is filled again: no change of a row may come to notice it.
     pub(super) fn beat(&mut self) -> Result<()> {
-        let settled = S::settled(self);
-        if let Some((wanted, times)) = self.beat.pending.take_if(|(wanted, _)| *wanted <= settled) {
+        let settled = self.settled();
+        if let Some((_, times)) = self.beat.pending.take_if(|(wanted, _)| *wanted <= settled) {
             self.metrics.applied(times.iter().min().copied().unwrap_or(0));
             let mut missing = Vec::new();
-            for (index, (table, time_ms)) in self.tables.iter_mut().zip(times).enumerate() {
+            for (index, time_ms) in self.followed().into_iter().zip(times) {
+                let Self { source, store, tables, .. } = self;
+                let Some(table) = tables.get_mut(index) else { continue };
                 table.position = table.position.max(settled);
-                let stored = table.stored(&self.source).store(&table.keys);
+                let stored = table.stored(source).store(&table.keys);
                 let expires_ms = time_ms + u64::try_from(table.config.max_lag.as_millis())?;
-                let beat =
-                    cmd("SET").arg(&table.keys.feed).arg(wanted.to_string()).arg("PXAT").arg(expires_ms).to_owned();
+                let beat = cmd("SET")
+                    .arg(&table.keys.feed)
+                    .arg(table.heartbeat(time_ms))
+                    .arg("PXAT")
+                    .arg(expires_ms)
+                    .to_owned();
                 let exists = cmd("EXISTS").arg(&table.keys.filter).to_owned();
-                let replies = self.store.transact(&table.keys, table.epoch, &[stored, beat, exists])?;
+                let replies = store.transact(&table.keys, table.epoch, &[stored, beat, exists])?;
                 if replies.last() == Some(&Value::Int(0)) {
                     missing.push(index);
                 }
@@ -37,34 +62,61 @@ impl<S: Source> Follower<S> {
             self.confirm(settled)?;
             for index in missing {
                 eprintln!("bloomgate: the filter {} is missing", self.table(index)?.keys.filter);
-                S::fill_again(self, index, settled)?;
+                self.fill_again(index, settled)?;
             }
         }
         self.pulse()?;
         if Instant::now() >= self.beat.next {
             self.beat.next = Instant::now() + self.beat.interval;
             self.begin_beat()?;
+            self.await_absent()?;
         }
         Ok(())
     }
 
     /// Reads the servers' times and then the end of the log, unless a heartbeat is pending or would be untrue.
-    fn begin_beat(&mut self) -> Result<()> {
-        let times = self.tables.iter().map(|table| self.store.time_ms(&table.keys)).collect::<Result<_>>()?;
-        let definitions = self.source.definitions(&self.tables)?;
-        let (end, objection) = self.source.look(self.mode)?;
+    pub(super) fn begin_beat(&mut self) -> Result<()> {
+        let followed = self.followed();
+        let Self { source, store, tables, .. } = self;
+        let now = followed.iter().filter_map(|index| tables.get(*index)).map(|table| store.time_ms(&table.keys));
+        let now = now.collect::<Result<Vec<_>>>()?;
+        let definitions = source.definitions(&mut tables.iter().map(|table| &table.table))?;
+        let Look { end, time, objection } = source.look(self.mode)?;
         self.note_altered(definitions, end)?;
         let objection = self.refill_altered()?.or(objection);
-        let is_complete = self.tables.iter().all(|table| table.filter.is_complete() && !table.definition.is_empty());
-        if self.is_fine(objection)? && is_complete {
+        let is_complete = self.followed().iter().all(|index| {
+            self.tables.get(*index).is_some_and(|table| table.filter.is_complete() && !table.definition.is_empty())
+        });
+        let times = match time {
+            Time::Asked => Some(now),
+            // The clock of the database may be ahead.
+            Time::At(time_ms) => Some(now.iter().map(|now| time_ms.min(*now)).collect()),
+            Time::Unknown => None,
+        };
+        if self.is_fine(objection)?
+            && is_complete
+            && let Some(times) = times
+        {
             self.beat.pending.get_or_insert((end, times));
+        }
+        Ok(())
+    }
+
+    /// Fails once a table can be followed again: another start takes it in.
+    fn await_absent(&mut self) -> Result<()> {
+        for table in &self.absent {
+            match self.source.describe(std::slice::from_ref(table)) {
+                Ok(_) => bail!("{} can be followed again", table.name),
+                Err(error) if self.source.is_closed() => return Err(error),
+                Err(_) => {}
+            }
         }
         Ok(())
     }
 
     /// Whether there is no objection to a heartbeat and, in synchronous mode, has been none for some time. Otherwise deletes the
     /// heartbeats, and says why once.
-    fn is_fine(&mut self, objection: Option<String>) -> Result<bool> {
+    pub(super) fn is_fine(&mut self, objection: Option<String>) -> Result<bool> {
         let is_synchronous = self.mode == Mode::Synchronous;
         if objection.is_none() {
             if is_synchronous
@@ -83,9 +135,7 @@ impl<S: Source> Follower<S> {
         }
         (self.beat.fine_since, self.beat.pending) = (None, None);
         if objection != self.beat.objection {
-            for table in &self.tables {
-                self.store.transact(&table.keys, table.epoch, &[cmd("DEL").arg(&table.keys.feed).to_owned()])?;
-            }
+            self.tables.iter().try_for_each(|table| table.delete_heartbeat(&mut self.store))?;
             eprintln!("bloomgate: no heartbeat: {}", objection.as_deref().unwrap_or_default());
             self.beat.objection = objection;
         }
@@ -106,7 +156,7 @@ impl<S: Source> Follower<S> {
     }
 
     /// Deletes the heartbeats of tables whose definitions have changed. `end`: the end of the log after they were read.
-    pub(super) fn note_altered(&mut self, definitions: Vec<Option<String>>, end: Lsn) -> Result<()> {
+    pub(super) fn note_altered(&mut self, definitions: Vec<Option<String>>, end: Place) -> Result<()> {
         for (table, definition) in self.tables.iter_mut().zip(definitions) {
             let is_known = match &table.altered {
                 Some(altered) => altered.definition == definition,
@@ -116,23 +166,25 @@ impl<S: Source> Follower<S> {
                 continue;
             }
             table.altered = Some(Altered { end, definition });
-            self.store.transact(&table.keys, table.epoch, &[cmd("DEL").arg(&table.keys.feed).to_owned()])?;
+            table.delete_heartbeat(&mut self.store)?;
             table.forget_definition("was");
             self.beat.pending = None;
         }
         Ok(())
     }
 
-    /// Fills the filters of tables that were altered, once everything before the change is applied. Returns why one of them can no longer be
-    /// followed, or `None`.
-    pub(super) fn refill_altered(&mut self) -> Result<Option<String>> {
-        let settled = S::settled(self);
+    /// Fills the filters of tables that were altered, once everything before the change is applied. Returns why the last table can no longer
+    /// be followed, or `None`. Fails if one of several cannot be: another start goes on without it.
+    fn refill_altered(&mut self) -> Result<Option<String>> {
+        let settled = self.settled();
         for index in 0..self.tables.len() {
-            let table = self.tables.get_mut(index).context("a table")?;
+            let has_others = self.tables.iter().any(|table| table.altered.is_none());
+            let Self { source, tables, .. } = self;
+            let Some(table) = tables.get_mut(index) else { continue };
             let Some(altered) = table.altered.as_ref().filter(|altered| altered.end <= settled) else { continue };
-            let fresh = match self.source.describe(std::slice::from_ref(&table.config)) {
+            let fresh = match source.describe(std::slice::from_ref(&table.config)) {
                 Ok(fresh) => fresh.into_iter().next().context("a table")?,
-                Err(error) if self.source.is_closed() || error.is::<Unlogged>() => return Err(error),
+                Err(error) if has_others || is_of_all(source, &error) => return Err(error),
                 Err(error) => return Ok(Some(format!("{error:#}"))),
             };
             ensure!(fresh.id == table.id, "the table {} was dropped and created again", table.config.name);
@@ -141,7 +193,7 @@ impl<S: Source> Follower<S> {
                 continue;
             }
             (table.table, table.altered) = (fresh, None);
-            S::fill_again(self, index, settled)?;
+            self.fill_again(index, settled)?;
         }
         Ok(None)
     }

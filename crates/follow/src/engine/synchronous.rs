@@ -11,41 +11,36 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use redis::{Cmd, cmd};
 
-use super::rows::{copy, flush, is_locked};
-use super::session::{Snapshot, unfinished};
-use super::{Postgres, connect};
+use super::events::Transaction;
+use super::fill::add;
+use super::journal::{CHUNK, EVERY_KEY, Entry, Work, changes, chunked, steps};
+use super::position::Place;
+use super::source::{Copier, Source};
+use super::store::{Refused, Stopped, Store, end_leases_without_filter, reserve};
+use super::{FilterState, Followed, Follower, PULSE, Pulse, VISIBILITY_INTERVAL};
 use crate::config::Keys;
-use crate::fill::add;
-use crate::follower::{
-    FilterState, Followed, Follower, PULSE, Pulse, VISIBILITY_INTERVAL, report_fill, report_refusal,
-};
-use crate::journal::{CHUNK, EVERY_KEY, Entry, Work, changes, chunked, steps};
-use crate::log::Lsn;
 use crate::metrics::State;
 use crate::names::counted;
-use crate::store::{Refused, Stopped, end_leases_without_filter, reserve};
-use crate::table::{Table, Transaction};
+use crate::table::Table;
 
 /// How long SIGTERM waits for announced transactions to become visible.
 const LAST_RELEASE: Duration = Duration::from_secs(10);
 
-impl Follower<Postgres> {
+impl<S: Source> Follower<S> {
     /// Announces all transactions that have arrived, and confirms them. A position that a keepalive told is stored and confirmed as
     /// well, because COMMITs of other tables wait for it.
     pub(super) fn announce(&mut self) -> Result<()> {
         let group: Vec<_> = std::iter::from_fn(|| self.arrived.pop()).collect();
-        let last = group.last().map_or(self.source.confirmed, |transaction| transaction.end);
+        let last = group.last().map_or(self.source.confirmed(), |transaction| transaction.end);
         let end = self.arrived.idle_position(last);
-        if end <= self.source.confirmed {
+        if end <= self.source.confirmed() {
             return Ok(());
         }
         for index in 0..self.tables.len() {
             self.with_or_without_filter(index, |follower| follower.announce_to(index, &group, end))?;
         }
         let announced = group.iter().filter(|transaction| !transaction.steps.is_empty());
-        self.source
-            .announced
-            .extend(announced.map(|transaction| (transaction.end, self.source.snapshot.full(transaction.xid))));
+        self.announced.extend(announced.map(|transaction| (transaction.end, transaction.id)));
         self.metrics.count_transactions(group.len(), group.iter().map(|transaction| transaction.steps.len()).sum());
         self.confirm(end)
     }
@@ -56,13 +51,13 @@ impl Follower<Postgres> {
         if !matches!(self.table(index)?.filter, FilterState::Complete | FilterState::Worn) {
             return Err(error);
         }
-        report_refusal(error)?;
+        eprintln!("bloomgate: {}", error.downcast::<Refused>()?);
         self.lose_filter(index)?;
         step(self)
     }
 
     /// Announces a group to the readers of one table.
-    fn announce_to(&mut self, index: usize, group: &[Transaction], end: Lsn) -> Result<()> {
+    fn announce_to(&mut self, index: usize, group: &[Transaction], end: Place) -> Result<()> {
         let position = self.table(index)?.position;
         if end <= position {
             return Ok(());
@@ -74,11 +69,11 @@ impl Follower<Postgres> {
         let table = self.tables.get(index).context("a table")?;
         let Keys { filter, filling, .. } = &table.keys;
         let filters = match table.filter {
-            FilterState::Complete | FilterState::Worn | FilterState::Missing => vec![filter],
             FilterState::Renewing => vec![filter, filling],
             FilterState::Filling => vec![filling],
+            _ => vec![filter],
         };
-        let entries = table.journal.entries(&work, |xid| self.source.snapshot.full(xid));
+        let entries = table.journal.entries(&work);
         let mut commands = Vec::new();
         for chunk in entries.chunks(CHUNK) {
             let mut command = cmd("HSET");
@@ -111,20 +106,14 @@ impl Follower<Postgres> {
         Ok(())
     }
 
-    /// Releases the cache keys of transactions that other sessions can see. Asks PostgreSQL at most once a millisecond.
+    /// Releases the cache keys of transactions that other sessions can see. Asks the database at most once a millisecond.
     pub(super) fn release(&mut self) -> Result<()> {
-        if self.source.announced.is_empty() || self.source.last_look.elapsed() < VISIBILITY_INTERVAL {
+        if self.announced.is_empty() || self.last_look.elapsed() < VISIBILITY_INTERVAL {
             return Ok(());
         }
-        self.source.snapshot = Snapshot::take(&mut self.source.database)?;
-        self.source.last_look = Instant::now();
-        let mut visible = None;
-        while let Some(first) =
-            self.source.announced.first_entry().filter(|first| self.source.snapshot.shows_full(*first.get()))
-        {
-            visible = Some(*first.key());
-            first.remove();
-        }
+        let count = self.source.count_visible(&mut self.announced.iter().map(|(end, id)| (*end, *id)))?;
+        self.last_look = Instant::now();
+        let visible = (0..count).map_while(|_| self.announced.pop_first()).last().map(|(end, _)| end);
         let Some(end) = visible else { return Ok(()) };
         for index in 0..self.tables.len() {
             self.with_or_without_filter(index, |follower| follower.release_from(index, end))?;
@@ -133,14 +122,13 @@ impl Follower<Postgres> {
     }
 
     /// Releases the cache keys of one table that no transaction after `end` holds.
-    fn release_from(&mut self, index: usize, end: Lsn) -> Result<()> {
+    fn release_from(&mut self, index: usize, end: Place) -> Result<()> {
         let table = self.tables.get_mut(index).context("a table")?;
         let due = table.journal.due(end);
         let mut fields: Vec<&Vec<u8>> = due.keys.iter().map(|(key, _)| key).collect();
         let every = EVERY_KEY.to_vec();
         if due.is_every {
-            let meanwhile = |store: &mut _| self.pulse.beat(store, &mut self.source);
-            self.store.delete_values(table, meanwhile)?;
+            self.store.delete_values(table, |store| self.pulse.beat(store, &mut self.source))?;
             fields.push(&every);
         }
         let (keys, epoch) = (&table.table.keys, table.epoch);
@@ -167,25 +155,25 @@ impl Follower<Postgres> {
     }
 
     /// Waits until all announced transactions up to `end` are visible and released.
-    pub(super) fn release_up_to(&mut self, end: Lsn) -> Result<()> {
+    pub(super) fn release_up_to(&mut self, end: Place) -> Result<()> {
         self.release_while(end, |pulse| pulse.ensure_running().map(|()| true))
     }
 
     /// Releases everything before the follower ends. Gives up after some seconds: another synchronous standby may be away.
     pub(super) fn release_at_end(&mut self) -> Result<()> {
         let until = Instant::now() + LAST_RELEASE;
-        self.release_while(self.source.confirmed, |_| Ok(Instant::now() < until))?;
-        if !self.source.announced.is_empty() {
-            let count = counted(self.source.announced.len() as u64, "transaction");
+        self.release_while(self.source.confirmed(), |_| Ok(Instant::now() < until))?;
+        if !self.announced.is_empty() {
+            let count = counted(self.announced.len() as u64, "transaction");
             eprintln!("bloomgate: not visible yet: {count}, which the next follower will release");
         }
         Ok(())
     }
 
-    fn release_while(&mut self, end: Lsn, goes_on: impl Fn(&Pulse) -> Result<bool>) -> Result<()> {
+    fn release_while(&mut self, end: Place, goes_on: impl Fn(&Pulse) -> Result<bool>) -> Result<()> {
         loop {
             self.release()?;
-            if self.source.announced.first_key_value().is_none_or(|(first, _)| *first > end) || !goes_on(&self.pulse)? {
+            if self.announced.first_key_value().is_none_or(|(first, _)| *first > end) || !goes_on(&self.pulse)? {
                 return Ok(());
             }
             self.pulse()?;
@@ -197,24 +185,7 @@ impl Follower<Postgres> {
     pub(super) fn adopt(&mut self, index: usize) -> Result<()> {
         let table = self.tables.get_mut(index).context("a table")?;
         table.journal = self.store.journal(&table.keys)?;
-        self.source.announced.extend(table.journal.transactions());
-        Ok(())
-    }
-
-    /// Waits until every transaction that is running now is visible or rolled back. One whose COMMIT waits for another standby may be
-    /// before the slot's position.
-    pub(super) fn await_running(&mut self, mut meanwhile: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
-        let (first, begin, mut is_told) = (unfinished(&mut self.source.database)?, Instant::now(), false);
-        while !unfinished(&mut self.source.database)?.is_disjoint(&first) {
-            if !is_told && begin.elapsed() >= Duration::from_secs(1) {
-                eprintln!("bloomgate: waiting for running transactions");
-                is_told = true;
-            }
-            self.pulse.ensure_running()?;
-            self.pulse()?;
-            meanwhile(self)?;
-            thread::sleep(10 * VISIBILITY_INTERVAL);
-        }
+        self.announced.extend(table.journal.transactions());
         Ok(())
     }
 
@@ -227,7 +198,7 @@ impl Follower<Postgres> {
             cmd("HSET").arg(&keys.open).arg(EVERY_KEY).arg("0/0 0 ~").to_owned(),
         ];
         self.store.transact(keys, epoch, &begin)?;
-        let meanwhile = |store: &mut _| {
+        let meanwhile = |store: &mut Store| {
             self.pulse.ensure_running()?;
             self.pulse.beat(store, &mut self.source)
         };
@@ -240,18 +211,7 @@ impl Follower<Postgres> {
 // Fills a filter in synchronous mode while COMMITs go on. The announcements add their items to the filter under construction, so it has
 // every row: the older ones by COPY, which begins when all confirmed transactions are visible, and the later ones by their announcements.
 
-impl Follower<Postgres> {
-    /// Deletes the heartbeat and the filter of a table, which is filled later.
-    pub(super) fn lose_filter(&mut self, index: usize) -> Result<()> {
-        let table = self.tables.get_mut(index).context("a table")?;
-        let keys = &table.keys;
-        let delete = cmd("DEL").arg(&keys.feed).arg(&keys.filter).arg(&keys.filling).to_owned();
-        self.store.transact(keys, table.epoch, &[delete])?;
-        table.filter = FilterState::Missing;
-        self.beat.pending = None;
-        Ok(())
-    }
-
+impl<S: Source> Follower<S> {
     /// Fills a filter that is missing, or replaces one that is worn, once all announced transactions are visible.
     pub(super) fn fill_due(&mut self) -> Result<()> {
         let find = |state| {
@@ -259,9 +219,9 @@ impl Follower<Postgres> {
             self.tables.iter().position(is_due)
         };
         // Readers can do without a fresh filter, and not without any.
-        let worn = || find(FilterState::Worn).filter(|_| self.source.refused.is_none_or(|at| at.elapsed() >= PULSE));
+        let worn = || find(FilterState::Worn).filter(|_| self.refused.is_none_or(|at| at.elapsed() >= PULSE));
         let Some(index) = find(FilterState::Missing).or_else(worn) else { return Ok(()) };
-        if !self.source.announced.is_empty() || !self.arrived.waiting.is_empty() {
+        if !self.announced.is_empty() || !self.arrived.waiting.is_empty() {
             return Ok(());
         }
         let begin = Instant::now();
@@ -272,14 +232,14 @@ impl Follower<Postgres> {
         let create = [delete.clone(), reserve(&table.config, &table.keys.filling)];
         match self.store.transact(&table.keys, epoch, &create) {
             Err(error) if renews && error.is::<Refused>() => {
-                if self.source.refused.replace(Instant::now()).is_none() {
+                if self.refused.replace(Instant::now()).is_none() {
                     eprintln!("bloomgate: {error:#}: deleted rows stay in {} until there is", table.keys.filter);
                 }
                 return Ok(());
             }
             created => created.with_context(|| format!("cannot create the filter of {}", table.config.name))?,
         };
-        self.source.refused = None;
+        self.refused = None;
         let during = if renews { FilterState::Renewing } else { FilterState::Filling };
         let followed = self.tables.get_mut(index).context("a table")?;
         followed.filter = during;
@@ -307,10 +267,10 @@ impl Follower<Postgres> {
                 let position = followed.stored(&self.source).store(&table.keys);
                 self.store.transact(&table.keys, epoch, &[position])?;
                 followed.journal.announce(vec![(EVERY_KEY.to_vec(), every)], &Work::default());
-                self.source.announced.entry(lsn).or_insert(0);
+                self.announced.entry(lsn).or_insert(0);
                 self.end_fill(index, rows, begin)
             }
-            Err(error) if error.is::<Stopped>() || is_locked(&error) => {
+            Err(error) if error.is::<Stopped>() || S::is_locked(&error) => {
                 self.store.transact(&table.keys, epoch, &[delete])?;
                 self.table(index)?.filter = before;
                 Ok(())
@@ -320,11 +280,8 @@ impl Follower<Postgres> {
     }
 
     fn end_fill(&mut self, index: usize, rows: u64, begin: Instant) -> Result<()> {
-        report_fill(self.table(index)?, rows, begin);
-        self.metrics.count_fill();
-        self.metrics.enter(State::Following);
         self.table(index)?.filter = FilterState::Complete;
-        Ok(())
+        self.note_fill(index, rows, begin)
     }
 
     /// Copies the rows of a table, and announces what arrives meanwhile. The heartbeat goes on if the old filter is complete.
@@ -340,15 +297,11 @@ impl Follower<Postgres> {
             Ok(())
         };
         self.await_running(go_on)?;
-        // The follower's own session looks for visible transactions meanwhile.
-        let mut database = connect(&self.source.settings)?;
-        let rows = copy(&mut database, table, |items| {
+        self.source.copier()?.copy(table, &mut |items| {
             add(&mut self.store, &table.keys.filling, items)?;
             self.pulse.ensure_running()?;
             self.pulse()?;
             go_on(self)
-        })?;
-        flush(&mut database)?;
-        Ok(rows)
+        })
     }
 }

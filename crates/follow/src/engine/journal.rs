@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, btree_map};
 use anyhow::{Context, Result};
 use redis::{Cmd, cmd};
 
+use super::events::{Step, Transaction};
+use super::position::Place;
 pub use crate::config::EVERY_KEY;
-use crate::log::Lsn;
-use crate::table::{Change, Step, Transaction};
+use crate::table::Change;
 
 /// With more cache keys than this, a group is announced as [`EVERY_KEY`].
 pub const MANY: usize = 10_000;
@@ -16,9 +17,9 @@ pub const MANY: usize = 10_000;
 /// The value of a field.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entry {
-    /// The position after the transaction's commit record, and its 64-bit id.
-    pub end: Lsn,
-    pub xid: u64,
+    /// The place after the transaction's commit record, and its 64-bit id.
+    pub end: Place,
+    pub id: u64,
     /// Items, each with whether its row was deleted.
     items: Vec<(Vec<u8>, bool)>,
     /// Whether `items` has every item that was announced with this key since its last release.
@@ -30,9 +31,9 @@ pub struct Entry {
 pub struct Journal {
     entries: BTreeMap<Vec<u8>, Entry>,
     /// Cache keys by the end of a transaction. Some have a later entry by now.
-    by_end: BTreeMap<Lsn, Vec<Vec<u8>>>,
+    by_end: BTreeMap<Place, Vec<Vec<u8>>>,
     /// Items whose row is gone, by the end of the transaction that deleted it. A later row with the same item takes it out.
-    gone: BTreeMap<Vec<u8>, Lsn>,
+    gone: BTreeMap<Vec<u8>, Place>,
 }
 
 /// What a release removes.
@@ -47,14 +48,14 @@ pub struct Due {
 
 impl Entry {
     /// An entry of [`EVERY_KEY`].
-    pub fn without_items(end: Lsn, xid: u64) -> Self {
-        Self { end, xid, ..Self::default() }
+    pub fn without_items(end: Place, id: u64) -> Self {
+        Self { end, id, ..Self::default() }
     }
 
     /// Returns the value of the field: `16/B374D848 1234 =` or, if items are missing, `16/B374D848 1234 ~`, and for each item `+2:42` or, if its
     /// row was deleted, `-2:42`.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = format!("{} {} {}", self.end, self.xid, if self.is_complete { '=' } else { '~' }).into_bytes();
+        let mut bytes = format!("{} {} {}", self.end, self.id, if self.is_complete { '=' } else { '~' }).into_bytes();
         for (item, is_gone) in &self.items {
             bytes.extend(format!("{}{}:", if *is_gone { '-' } else { '+' }, item.len()).as_bytes());
             bytes.extend(item);
@@ -65,7 +66,7 @@ impl Entry {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let mut parts = bytes.splitn(3, |byte| *byte == b' ');
         let mut text = || std::str::from_utf8(parts.next()?).ok();
-        let (end, xid) = (text()?.parse().ok()?, text()?.parse().ok()?);
+        let (end, id) = (text()?.parse().ok()?, text()?.parse().ok()?);
         let (mark, mut rest) = parts.next()?.split_first()?;
         let mut items = Vec::new();
         while let Some((sign, tail)) = rest.split_first() {
@@ -76,7 +77,7 @@ impl Entry {
             items.push((tail.get(start..stop)?.to_vec(), *sign == b'-'));
             rest = tail.get(stop..)?;
         }
-        Some(Self { end, xid, items, is_complete: *mark == b'=' })
+        Some(Self { end, id, items, is_complete: *mark == b'=' })
     }
 }
 
@@ -93,7 +94,7 @@ impl Journal {
         let mut journal = Self::default();
         // If items are missing, a deleted item might have a row again. It stays in the filter as a false positive.
         if entries.iter().all(|(_, entry)| entry.is_complete) {
-            let mut last: BTreeMap<&[u8], (Lsn, bool)> = BTreeMap::new();
+            let mut last: BTreeMap<&[u8], (Place, bool)> = BTreeMap::new();
             for (_, entry) in &entries {
                 for (item, is_gone) in &entry.items {
                     let latest = last.entry(item).or_default();
@@ -113,18 +114,18 @@ impl Journal {
     }
 
     /// Returns the transactions that have entries: the ends and the 64-bit ids.
-    pub fn transactions(&self) -> impl Iterator<Item = (Lsn, u64)> {
-        self.entries.values().map(|entry| (entry.end, entry.xid))
+    pub fn transactions(&self) -> impl Iterator<Item = (Place, u64)> {
+        self.entries.values().map(|entry| (entry.end, entry.id))
     }
 
-    /// Returns the entries that announce a group. `full` extends an id to 64 bits.
-    pub fn entries(&self, work: &Work, full: impl Fn(u32) -> u64) -> Vec<(Vec<u8>, Entry)> {
-        let last = work.keys.values().map(|touched| (touched.end, touched.xid)).max();
+    /// Returns the entries that announce a group.
+    pub fn entries(&self, work: &Work) -> Vec<(Vec<u8>, Entry)> {
+        let last = work.keys.values().map(|touched| (touched.end, touched.id)).max();
         let is_many = work.keys.len() > MANY;
         let every = if is_many { work.truncated.max(last) } else { work.truncated };
         let mut entries = Vec::new();
-        if let Some((end, xid)) = every {
-            entries.push((EVERY_KEY.to_vec(), Entry::without_items(end, full(xid))));
+        if let Some((end, id)) = every {
+            entries.push((EVERY_KEY.to_vec(), Entry::without_items(end, id)));
         }
         if is_many {
             return entries;
@@ -136,7 +137,7 @@ impl Journal {
                 .entries
                 .get(*key)
                 .is_none_or(|old| old.is_complete && old.items.iter().all(|(item, _)| touched.has(item)));
-            entries.push((key.to_vec(), Entry { end: touched.end, xid: full(touched.xid), items, is_complete }));
+            entries.push((key.to_vec(), Entry { end: touched.end, id: touched.id, items, is_complete }));
         }
         entries
     }
@@ -161,7 +162,7 @@ impl Journal {
     }
 
     /// Returns what can be released once all transactions up to `end` are visible: the cache keys without a later entry.
-    pub fn due(&self, end: Lsn) -> Due {
+    pub fn due(&self, end: Place) -> Due {
         let mut due = Due::default();
         for key in self.by_end.range(..=end).flat_map(|(_, keys)| keys) {
             let Some(entry) = self.entries.get(key).filter(|entry| entry.end <= end) else { continue };
@@ -178,8 +179,8 @@ impl Journal {
     }
 
     /// Notes a release.
-    pub fn release(&mut self, end: Lsn) {
-        let later = self.by_end.split_off(&Lsn(end.0 + 1));
+    pub fn release(&mut self, end: Place) {
+        let later = self.by_end.split_off(&Place(end.0 + 1));
         for key in std::mem::replace(&mut self.by_end, later).into_values().flatten() {
             if self.entries.get(&key).is_some_and(|entry| entry.end <= end) {
                 self.entries.remove(&key);
@@ -199,9 +200,9 @@ pub const CHUNK: usize = 1000;
 pub struct Work<'a> {
     pub keys: BTreeMap<&'a Vec<u8>, Touched<'a>>,
     /// For each item, whether it has a row at the end, and the end of the transaction that decided.
-    pub items: BTreeMap<&'a Vec<u8>, (bool, Lsn)>,
+    pub items: BTreeMap<&'a Vec<u8>, (bool, Place)>,
     /// The last transaction after which no earlier row counts: the table was truncated, or any row may have changed.
-    pub truncated: Option<(Lsn, u32)>,
+    pub truncated: Option<(Place, u64)>,
     /// Whether any row may have changed.
     pub is_altered: bool,
 }
@@ -212,8 +213,8 @@ pub struct Touched<'a> {
     first: &'a Vec<u8>,
     others: BTreeSet<&'a Vec<u8>>,
     /// The last transaction that named it.
-    pub end: Lsn,
-    pub xid: u32,
+    pub end: Place,
+    pub id: u64,
 }
 
 impl<'a> Touched<'a> {
@@ -237,7 +238,7 @@ impl<'a> Work<'a> {
                 work.add(change, transaction, deletes);
             } else {
                 let is_altered = work.is_altered || matches!(step, Step::Altered);
-                work = Self { truncated: Some((transaction.end, transaction.xid)), is_altered, ..Self::default() };
+                work = Self { truncated: Some((transaction.end, transaction.id)), is_altered, ..Self::default() };
             }
         }
         work
@@ -245,17 +246,17 @@ impl<'a> Work<'a> {
 
     fn add(&mut self, change: &'a Change, transaction: &Transaction, deletes: bool) {
         for (item, key) in &change.pairs {
-            let Transaction { end, xid, .. } = *transaction;
+            let Transaction { end, id, .. } = *transaction;
             match self.keys.entry(key) {
                 btree_map::Entry::Vacant(place) => {
-                    place.insert(Touched { first: item, others: BTreeSet::new(), end, xid });
+                    place.insert(Touched { first: item, others: BTreeSet::new(), end, id });
                 }
                 btree_map::Entry::Occupied(mut place) => {
                     let touched = place.get_mut();
                     if touched.first != item {
                         touched.others.insert(item);
                     }
-                    (touched.end, touched.xid) = (end, xid);
+                    (touched.end, touched.id) = (end, id);
                 }
             }
         }
@@ -277,7 +278,7 @@ impl<'a> Work<'a> {
 }
 
 /// Returns the steps of a group after a position in one table.
-pub fn steps(group: &[Transaction], position: Lsn, table: usize) -> impl Iterator<Item = (&Transaction, &Step)> {
+pub fn steps(group: &[Transaction], position: Place, table: usize) -> impl Iterator<Item = (&Transaction, &Step)> {
     group
         .iter()
         .filter(move |transaction| transaction.end > position)
@@ -308,8 +309,6 @@ pub fn chunked<'a>(name: &str, key: &str, arguments: impl Iterator<Item = &'a Ve
 
 #[cfg(test)]
 mod tests {
-    use crate::table::{Change, Transaction};
-
     use super::*;
 
     fn group(changes: &[(u64, &str, &str, bool)]) -> Vec<Transaction> {
@@ -317,15 +316,15 @@ mod tests {
             let [item, key] = [item, key].map(|text| text.as_bytes().to_vec());
             let (put, gone) = if *is_gone { (None, Some(item.clone())) } else { (Some(item.clone()), None) };
             let steps = vec![(0, Step::Change(Change { pairs: vec![(item, key)], put, gone }))];
-            Transaction { xid: u32::try_from(*end).unwrap(), time: 0, end: Lsn(*end), steps }
+            Transaction { id: *end, time: 0, end: Place(*end), steps }
         };
         changes.iter().map(transaction).collect()
     }
 
     fn announce(journal: &mut Journal, changes: &[(u64, &str, &str, bool)]) {
         let group = group(changes);
-        let work = Work::of(steps(&group, Lsn(0), 0), true);
-        let entries = journal.entries(&work, u64::from);
+        let work = Work::of(steps(&group, Place(0), 0), true);
+        let entries = journal.entries(&work);
         journal.announce(entries, &work);
     }
 
@@ -343,7 +342,7 @@ mod tests {
     #[test]
     fn values_keep_every_item() {
         let items = vec![(b"a b:1".to_vec(), false), (Vec::new(), true), (vec![0, 255, b'\n'], true)];
-        let entry = Entry { end: Lsn(1 << 40), xid: u64::MAX, items, is_complete: true };
+        let entry = Entry { end: Place(1 << 40), id: u64::MAX, items, is_complete: true };
         let bytes = entry.to_bytes();
         assert_eq!(Entry::parse(&bytes), Some(entry));
         for length in 1..3 {
@@ -358,12 +357,12 @@ mod tests {
         announce(&mut journal, &[(1, "1", "k1", false), (1, "2", "k2", true)]);
         announce(&mut journal, &[(2, "1", "k1", true), (3, "3", "k3", false)]);
         for journal in [&journal, &read(&journal)] {
-            assert_eq!(names(&journal.due(Lsn(1))), (vec!["k2"], vec!["2"]));
-            assert_eq!(names(&journal.due(Lsn(2))), (vec!["k1", "k2"], vec!["1", "2"]));
+            assert_eq!(names(&journal.due(Place(1))), (vec!["k2"], vec!["2"]));
+            assert_eq!(names(&journal.due(Place(2))), (vec!["k1", "k2"], vec!["1", "2"]));
         }
-        journal.release(Lsn(2));
-        assert_eq!(names(&journal.due(Lsn(9))), (vec!["k3"], vec![]));
-        assert_eq!(journal.transactions().collect::<Vec<_>>(), [(Lsn(3), 3)]);
+        journal.release(Place(2));
+        assert_eq!(names(&journal.due(Place(9))), (vec!["k3"], vec![]));
+        assert_eq!(journal.transactions().collect::<Vec<_>>(), [(Place(3), 3)]);
     }
 
     #[test]
@@ -372,11 +371,11 @@ mod tests {
         announce(&mut journal, &[(1, "1", "old", true)]);
         announce(&mut journal, &[(2, "1", "new", false)]);
         for journal in [&journal, &read(&journal)] {
-            assert_eq!(names(&journal.due(Lsn(1))), (vec!["old"], vec![]));
+            assert_eq!(names(&journal.due(Place(1))), (vec!["old"], vec![]));
         }
         // Another row takes over the cache key of that row, so the journal no longer tells that item 1 has a row.
         announce(&mut journal, &[(3, "2", "new", false)]);
-        assert_eq!(names(&read(&journal).due(Lsn(9))), (vec!["new", "old"], vec![]));
+        assert_eq!(names(&read(&journal).due(Place(9))), (vec!["new", "old"], vec![]));
     }
 
     #[test]
@@ -386,16 +385,16 @@ mod tests {
         let changes: Vec<_> = rows.iter().map(|(end, key)| (*end, key.as_str(), key.as_str(), true)).collect();
         announce(&mut journal, &changes);
         assert_eq!(journal.entries.len(), 1);
-        assert!(!journal.due(Lsn(MANY as u64)).is_every);
-        let due = journal.due(Lsn(MANY as u64 + 1));
+        assert!(!journal.due(Place(MANY as u64)).is_every);
+        let due = journal.due(Place(MANY as u64 + 1));
         assert_eq!((due.is_every, due.keys.len(), due.gone.len()), (true, 0, MANY + 1));
         // A follower that reads the journal does not know the items.
-        assert_eq!(read(&journal).due(Lsn(u64::MAX)).gone.len(), 0);
+        assert_eq!(read(&journal).due(Place(u64::MAX)).gone.len(), 0);
         let mut group = group(&[(6, "2", "k2", false), (7, "", "", false), (8, "1", "k1", false)]);
         group[1].steps = vec![(0, Step::Truncate)];
-        let entries = journal.entries(&Work::of(steps(&group, Lsn(0), 0), true), u64::from);
+        let entries = journal.entries(&Work::of(steps(&group, Place(0), 0), true));
         assert_eq!(
-            entries.iter().map(|(key, entry)| (&key[..], entry.xid)).collect::<Vec<_>>(),
+            entries.iter().map(|(key, entry)| (&key[..], entry.id)).collect::<Vec<_>>(),
             [(EVERY_KEY, 7), (b"k1", 8)]
         );
     }

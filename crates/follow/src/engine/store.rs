@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
 
+use super::journal::Journal;
+use super::position::Position;
 use crate::config::{Config, Keys, Table as TableConfig};
-use crate::journal::Journal;
-use crate::log::Mark;
 use crate::server::{Lost, Options, Server, no_module};
 use crate::table::Table;
 
@@ -18,17 +18,6 @@ pub const ALIVE: Duration = Duration::from_secs(5);
 
 /// How long the server has to answer. After that, the connection counts as lost.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How far the log is applied to a filter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Position {
-    /// What identifies the database and the table, and the table's definition.
-    pub origin: String,
-    /// The source's text for the place in the log.
-    pub place: String,
-    /// The last transaction that is applied.
-    pub last: Mark,
-}
 
 /// Another follower has begun an epoch.
 #[derive(Debug)]
@@ -184,6 +173,17 @@ impl Store {
         self.send(&forget, &keys.epoch).map(drop)
     }
 
+    /// Deletes the heartbeat of a table that cannot be followed now, and what its stored position says of its definition, so that its
+    /// filter is filled again later. Returns whether it was followed before.
+    pub fn distrust(&mut self, keys: &Keys) -> Result<bool> {
+        let (Some(mut position), _) = self.state(keys)? else { return Ok(false) };
+        let epoch = self.begin_epoch(keys)?;
+        position.forget_definition();
+        self.transact(keys, epoch, &[cmd("DEL").arg(&keys.feed).to_owned()])?;
+        self.transact(keys, epoch, &[position.store(keys)])?;
+        Ok(true)
+    }
+
     /// Whether a follower is at work.
     pub fn is_alive(&mut self, keys: &Keys) -> Result<bool> {
         Ok(self.server.ask(cmd("EXISTS").arg(&keys.alive), &keys.alive)? == Value::Int(1))
@@ -306,41 +306,6 @@ fn new_epoch() -> Result<u64> {
 
 const NO_REPLY: &str = "the server sent no reply";
 
-impl Position {
-    /// Parses a stored position.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (rest, place) = text.rsplit_once(' ')?;
-        let with_last = rest.rsplit_once(' ').and_then(|(origin, last)| Some((origin, last.parse().ok()?)));
-        let (origin, last) = match with_last {
-            Some(parts) => parts,
-            // Version 0.2.0 did not store the last transaction.
-            None => (rest, Mark::nameless(place.parse().ok()?)),
-        };
-        Some(Self { origin: origin.to_owned(), place: place.to_owned(), last })
-    }
-
-    /// Returns the place for people: of MariaDB and MySQL, the last transaction's GTID.
-    pub fn shown(&self) -> &str {
-        let parts: Vec<_> = self.place.split(';').collect();
-        match parts.as_slice() {
-            [_, gtid, _, _] => gtid,
-            _ if self.place.is_empty() => "the beginning",
-            _ => &self.place,
-        }
-    }
-
-    /// Returns the command that stores it.
-    pub fn store(&self, keys: &Keys) -> Cmd {
-        cmd("SET").arg(&keys.position).arg(self.to_string()).to_owned()
-    }
-}
-
-impl std::fmt::Display for Position {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
-        write!(formatter, "{} {} {}", self.origin, self.last, self.place)
-    }
-}
-
 /// Returns the commands that create a filter.
 pub fn reserve(table: &TableConfig, key: &str) -> Cmd {
     let mut command = cmd("BF.RESERVE");
@@ -380,27 +345,5 @@ fn ensure_no_error(reply: &Value) -> Result<()> {
         }
         Value::Array(replies) => replies.iter().try_for_each(ensure_no_error),
         _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::log::Lsn;
-
-    use super::*;
-
-    #[test]
-    fn positions_keep_the_last_transaction() {
-        let last = Mark { end: Lsn(1 << 40), xid: u32::MAX, time: u64::MAX };
-        let position = Position { origin: "7 1 16384 md5".to_owned(), place: "200/0".to_owned(), last };
-        assert_eq!(Position::parse(&position.to_string()), Some(position.clone()));
-        // Version 0.2.0 stored none, and no definition for a table that was altered.
-        for origin in ["7 1 16384 md5", "7 1 16384 "] {
-            let parsed = Position::parse(&format!("{origin} 200/0")).unwrap();
-            assert_eq!(
-                parsed,
-                Position { origin: origin.to_owned(), place: "200/0".to_owned(), last: Mark::nameless(Lsn(2 << 40)) }
-            );
-        }
     }
 }

@@ -1,0 +1,364 @@
+//! The engine behind `bloomgate follow`: it takes the events of a source and applies them to filters and cached values on the server.
+//!
+//! `events` has what has arrived, `position` what is stored of it, `store` the writes. `eventual` and `synchronous` are the two modes,
+//! `heartbeat` says when readers may trust the filter, `fill` builds one.
+
+pub mod events;
+mod eventual;
+mod fill;
+mod heartbeat;
+mod journal;
+pub mod position;
+mod source;
+mod start;
+pub mod store;
+mod synchronous;
+
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use redis::{Cmd, cmd};
+
+use self::events::{Arrived, Sink, Transaction};
+pub use self::fill::BATCH;
+use self::heartbeat::Beat;
+use self::journal::Journal;
+use self::position::{Mark, Place, Position};
+pub use self::source::{Copier, Look, NoRows, Source, Time};
+pub use self::start::StoodBy;
+use self::store::{Refused, Stopped, Store, has_filter};
+use crate::config::{self, Keys, Mode};
+use crate::metrics::{Metrics, State};
+use crate::table::Table;
+
+/// How often the list of running transactions is read while transactions wait.
+const VISIBILITY_INTERVAL: Duration = Duration::from_millis(1);
+/// The longest wait for the stream, so that a signal is noticed.
+pub const WAIT: Duration = Duration::from_millis(100);
+/// The most commands in one transaction of the server for a group with many rows.
+const COMMANDS: usize = 10;
+/// The most steps that wait in memory before the stream is read on.
+const STEPS: usize = 50_000;
+/// How often the follower gives a sign of life. It continues while there is no heartbeat: during a fill, for example.
+const PULSE: Duration = Duration::from_secs(1);
+
+const NO_FILTER: &str = "there is no filter";
+
+/// A follower that holds the stream.
+pub struct Follower<S> {
+    mode: Mode,
+    source: S,
+    store: Store,
+    tables: Vec<Followed>,
+    /// Tables that were followed before and cannot be followed now.
+    absent: Vec<config::Table>,
+    arrived: Arrived,
+    /// Transactions that are announced and not released: their ends and ids.
+    announced: BTreeMap<Place, u64>,
+    /// When the source was last asked which of them are visible.
+    last_look: Instant,
+    /// When the server last refused the memory for a filter that would replace a worn one.
+    refused: Option<Instant>,
+    pulse: Pulse,
+    beat: Beat,
+    metrics: Arc<Metrics>,
+}
+
+/// A table, and how far this follower has come with it.
+pub struct Followed {
+    table: Table,
+    epoch: u64,
+    position: Place,
+    mark: Mark,
+    journal: Journal,
+    filter: FilterState,
+    /// Whether the items of deleted rows leave the filter.
+    deletes: bool,
+    altered: Option<Altered>,
+}
+
+/// A change of a table's definition.
+struct Altered {
+    /// The end of the log when the definition was read. The DDL is before it.
+    end: Place,
+    /// The new definition, or `None` if no table has the name.
+    definition: Option<String>,
+}
+
+impl Deref for Followed {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.table
+    }
+}
+
+impl DerefMut for Followed {
+    fn deref_mut(&mut self) -> &mut Table {
+        &mut self.table
+    }
+}
+
+impl Followed {
+    /// Returns the position that is stored on the server.
+    fn stored(&self, source: &impl Source) -> Position {
+        self.stored_at(source, self.position, self.mark)
+    }
+
+    fn stored_at(&self, source: &impl Source, place: Place, last: Mark) -> Position {
+        Position { origin: origin(source.system(), self), place: source.text_of(place), last }
+    }
+
+    /// Forgets the definition for which the filter was filled, and says that the table was altered, or may have been.
+    fn forget_definition(&mut self, verb: &str) {
+        if !self.definition.is_empty() {
+            eprintln!("bloomgate: {} {verb} altered: filling {} again", self.config.name, self.config.filter);
+            self.definition.clear();
+        }
+    }
+
+    /// Executes commands that change the filter. Fails if it is missing, unless that is known.
+    fn write(&self, store: &mut Store, commands: &[Cmd]) -> Result<()> {
+        if commands.is_empty() {
+            return Ok(());
+        }
+        let replies = store.transact(&self.keys, self.epoch, commands)?;
+        let is_missing = self.filter == FilterState::Missing;
+        ensure!(is_missing || has_filter(&replies), Refused(format!("the filter {} is missing", self.keys.filter)));
+        Ok(())
+    }
+
+    /// Executes the commands of a large group a few at a time, because the server serves no other client meanwhile.
+    fn write_in_parts(&self, store: &mut Store, commands: &[Cmd]) -> Result<()> {
+        commands.chunks(COMMANDS).try_for_each(|commands| self.write(store, commands))
+    }
+
+    /// Returns the value of the heartbeat: the time up to which readers see every change, and which cache keys the follower deletes. The
+    /// module grants no lease for others.
+    fn heartbeat(&self, time_ms: u64) -> String {
+        format!("{time_ms}{}", self.rules())
+    }
+
+    /// Deletes the heartbeat.
+    fn delete_heartbeat(&self, store: &mut Store) -> Result<()> {
+        store.transact(&self.keys, self.epoch, &[cmd("DEL").arg(&self.keys.feed).to_owned()]).map(drop)
+    }
+}
+
+/// Whether a table has its filter. In eventual mode it has, because the stream is held during a fill.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FilterState {
+    Complete,
+    /// It is complete, has no room for more deleted items, and will be replaced.
+    Worn,
+    /// As `Worn`, and the one that replaces it is being filled, under another key.
+    Renewing,
+    /// It is missing, and will be filled.
+    Missing,
+    /// It is missing, and is being filled, under another key.
+    Filling,
+    /// It is missing, and only `bloomgate load` can fill it: the table is not followed.
+    Lost,
+}
+
+impl FilterState {
+    /// Whether readers have a filter with every row.
+    const fn is_complete(self) -> bool {
+        matches!(self, Self::Complete | Self::Worn | Self::Renewing)
+    }
+}
+
+/// The sign of life, for the database and for other followers.
+struct Pulse {
+    next: Instant,
+    keys: Keys,
+    epoch: u64,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Pulse {
+    /// Gives a sign of life if the last one is a second old.
+    fn beat(&mut self, store: &mut Store, source: &mut impl Source) -> Result<()> {
+        if self.show_alive(store)? { source.sign() } else { Ok(()) }
+    }
+
+    /// Gives one to other followers alone. Returns whether it was due.
+    fn show_alive(&mut self, store: &mut Store) -> Result<bool> {
+        if Instant::now() < self.next {
+            return Ok(false);
+        }
+        self.next = Instant::now() + PULSE;
+        store.show_alive(&self.keys, self.epoch)?;
+        Ok(true)
+    }
+
+    /// Fails after a signal.
+    fn ensure_running(&self) -> Result<()> {
+        if self.stopping.load(Relaxed) { Err(Stopped.into()) } else { Ok(()) }
+    }
+}
+
+impl<S: Source> Follower<S> {
+    /// Gives a sign of life if the last one is a second old.
+    fn pulse(&mut self) -> Result<()> {
+        self.pulse.beat(&mut self.store, &mut self.source)
+    }
+
+    fn table(&mut self, index: usize) -> Result<&mut Followed> {
+        self.tables.get_mut(index).context("a table")
+    }
+
+    /// Returns the indexes of the tables that are followed.
+    fn followed(&self) -> Vec<usize> {
+        let is_followed =
+            |index: &usize| self.tables.get(*index).is_some_and(|table| table.filter != FilterState::Lost);
+        (0..self.tables.len()).filter(is_followed).collect()
+    }
+
+    /// Follows the log until a signal, or until the source has ended.
+    pub fn run(&mut self) -> Result<()> {
+        self.metrics.enter(State::Following);
+        loop {
+            let is_stopping = self.pulse.ensure_running().is_err();
+            if is_stopping {
+                thread::sleep(VISIBILITY_INTERVAL);
+            } else {
+                self.receive()?;
+            }
+            match self.mode {
+                Mode::Eventual => self.apply_visible()?,
+                Mode::Synchronous => {
+                    self.announce()?;
+                    self.release()?;
+                    if !is_stopping {
+                        self.fill_due()?;
+                    }
+                }
+            }
+            self.beat()?;
+            let open = self.tables.iter().map(|table| table.journal.len()).sum();
+            let end = Some(self.arrived.end()).filter(|end| *end > Place(0));
+            let lag_bytes = end.map(|end| S::bytes_between(self.source.confirmed(), end));
+            self.metrics.progress(lag_bytes, self.arrived.waiting.len(), open);
+            let has_ended = self.source.has_ended();
+            if (is_stopping || has_ended) && self.arrived.waiting.is_empty() {
+                if has_ended {
+                    self.begin_beat()?;
+                    self.beat()?;
+                    eprintln!("bloomgate: the input has ended");
+                }
+                if self.mode == Mode::Synchronous {
+                    self.release_at_end()?;
+                }
+                return self.source.sign();
+            }
+        }
+    }
+
+    /// Reads what has arrived, or waits for it.
+    fn receive(&mut self) -> Result<()> {
+        // What is announced is confirmed, and not settled before it is visible.
+        let is_open = self.settled() < self.source.confirmed();
+        let timeout = if is_open || !self.arrived.waiting.is_empty() {
+            VISIBILITY_INTERVAL
+        } else {
+            self.beat.next.saturating_duration_since(Instant::now()).min(WAIT)
+        };
+        self.receive_within(timeout)
+    }
+
+    fn receive_within(&mut self, mut timeout: Duration) -> Result<()> {
+        let Self { source, arrived, tables, .. } = self;
+        let mut sink = Sink { arrived, tables };
+        while sink.arrived.steps < STEPS && source.next(&mut sink, timeout)? && source.has_event() {
+            timeout = Duration::ZERO;
+        }
+        Ok(())
+    }
+
+    /// Returns the place up to which readers see every change.
+    fn settled(&self) -> Place {
+        let confirmed = self.source.confirmed();
+        match (self.mode, self.announced.first_key_value()) {
+            (Mode::Eventual, _) => self.arrived.idle_position(confirmed),
+            (Mode::Synchronous, Some((first, _))) => confirmed.min(Place(first.0 - 1)),
+            (Mode::Synchronous, None) => confirmed,
+        }
+    }
+
+    /// Confirms a place to the source once the server keeps what was written up to there.
+    fn confirm(&mut self, place: Place) -> Result<()> {
+        let begin = Instant::now();
+        let mut is_told = false;
+        for table in &self.tables {
+            while !self.store.is_durable(&table.keys)? {
+                if !is_told && begin.elapsed() >= Duration::from_secs(1) {
+                    eprintln!("bloomgate: waiting for the server's replicas or its append-only file");
+                    is_told = true;
+                }
+                self.pulse.ensure_running()?;
+                self.pulse.beat(&mut self.store, &mut self.source)?;
+            }
+        }
+        self.source.confirm(place)
+    }
+
+    /// Stores the position of a table after a group. The commands of the group were executed before, in transactions of their own, and the
+    /// server refused none of them.
+    fn store_position(&mut self, index: usize, place: Place, group: &[Transaction]) -> Result<()> {
+        let table = self.tables.get_mut(index).context("a table")?;
+        let last = group.last().map_or(table.mark, |newest| table.mark.max(newest.mark()));
+        let position = table.stored_at(&self.source, place, last).store(&table.keys);
+        self.store.transact(&table.keys, table.epoch, &[position])?;
+        (table.position, table.mark) = (place, last);
+        Ok(())
+    }
+
+    /// Fills the filter of a table whose rows show everything up to a place, at once or later. If the source has no rows, the table is not
+    /// followed any longer.
+    fn fill_again(&mut self, index: usize, settled: Place) -> Result<()> {
+        match self.mode {
+            _ if !S::HAS_ROWS => self.exclude(index, NO_FILTER),
+            Mode::Eventual => self.refill(index, settled),
+            // COMMITs go on, and it is filled later.
+            Mode::Synchronous => self.lose_filter(index),
+        }
+    }
+
+    /// Deletes the heartbeat and the filter of a table.
+    fn lose_filter(&mut self, index: usize) -> Result<()> {
+        let Self { store, tables, beat, .. } = self;
+        let table = tables.get_mut(index).context("a table")?;
+        let keys = &table.keys;
+        let delete = cmd("DEL").arg(&keys.feed).arg(&keys.filter).arg(&keys.filling).to_owned();
+        store.transact(keys, table.epoch, &[delete])?;
+        table.filter = FilterState::Missing;
+        beat.pending = None;
+        Ok(())
+    }
+
+    /// Ends the work on a table whose filter only `bloomgate load` can fill. Fails if no other table is followed.
+    fn exclude(&mut self, index: usize, reason: &str) -> Result<()> {
+        let Self { store, tables, .. } = self;
+        let table = tables.get_mut(index).context("a table")?;
+        table.delete_heartbeat(store)?;
+        table.filter = FilterState::Lost;
+        let (name, filter) = (&table.config.name, &table.keys.filter);
+        let what = format!("{name}: {reason}: fill {filter} with `bloomgate load`, then start the follower");
+        ensure!(!self.followed().is_empty(), what);
+        eprintln!("bloomgate: {what}");
+        Ok(())
+    }
+}
+
+/// Returns what a position belongs to: a database, a table (one that was dropped and created again is another), and its definition.
+fn origin(system: &str, table: &Table) -> String {
+    let id = if table.id.is_empty() { String::new() } else { format!("{} ", table.id) };
+    format!("{system} {id}{}", table.definition)
+}
