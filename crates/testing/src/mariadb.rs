@@ -40,7 +40,7 @@ impl MariaDb {
         let child = launch(folder.path(), port, &settings);
         let mut server = Self { folder, port, settings, child };
         server.wait_until_it_answers();
-        let (account, right) = ("gate@'127.0.0.1'", in_sql("BINLOG MONITOR", "REPLICATION CLIENT"));
+        let (account, right) = ("gate@'127.0.0.1'", in_sql("BINLOG MONITOR, REPLICA MONITOR", "REPLICATION CLIENT"));
         Session::open(&server.socket(), "mysql").expect("a session").run(&format!(
             "CREATE DATABASE shop; CREATE USER {account} IDENTIFIED BY 'secret';
              GRANT REPLICATION SLAVE, {right} ON *.* TO {account}; GRANT SELECT ON shop.* TO {account}"

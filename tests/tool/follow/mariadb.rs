@@ -153,6 +153,57 @@ fn a_dropped_table_is_left_out_until_it_is_there_again() {
 }
 
 #[test]
+fn columns_that_the_catalogue_does_not_show_are_no_alteration() {
+    let schema = in_sql(
+        "CREATE TABLE users (id bigint PRIMARY KEY, version int, name text, long_name varchar(2000), UNIQUE (name), UNIQUE (long_name), \
+         UNIQUE (version) USING HASH)",
+        "SET GLOBAL show_gipk_in_create_table_and_information_schema = OFF; SET sql_generate_invisible_primary_key = ON; \
+         CREATE TABLE users (id bigint NOT NULL, version int, name varchar(10), UNIQUE (version) USING HASH)",
+    );
+    on_every_server(|program| {
+        let world = World::on_mariadb(Server::with(program), &[], schema, USERS_TABLE);
+        let (mut client, mut session) = (world.server.connect(), world.database.session());
+        let mut follower = world.following();
+        for id in 1..10 {
+            session.run(&format!("INSERT INTO users (id, version, name) VALUES ({id}, {id}, 'n{id}')"));
+            client.run(&format!("SET {{users}}:{id} old"));
+            session.run(&format!("UPDATE users SET name = 'm{id}' WHERE id = {id}"));
+            soon(|| has(&mut client, id) && client.run(&format!("EXISTS {{users}}:{id}")) == integer(0));
+        }
+        follower.end();
+        assert!(!follower.log().contains("altered"), "{}", follower.log());
+    });
+}
+
+#[test]
+fn a_replica_is_followed_only_if_its_primary_replicates_from_it() {
+    on_every_server(|program| {
+        let mut world = World::on_mariadb(Server::with(program), &["--log-slave-updates=ON"], USERS, USERS_TABLE);
+        let replica = world.database.replica();
+        world.configure_for(&replica, USERS_TABLE);
+        world.refused("replicates from 127.0.0.1: follow the primary");
+        replica.session().run(in_sql("STOP SLAVE", "STOP REPLICA"));
+        world.refused("replicates from 127.0.0.1: follow the primary");
+        replica.session().run(in_sql("START SLAVE", "START REPLICA"));
+        // Each replicates from the other.
+        let source = replica.port();
+        world.database.session().run(&in_sql(
+            "SET GLOBAL gtid_slave_pos = @@gtid_binlog_pos; CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, \
+             MASTER_USER = 'gate', MASTER_PASSWORD = 'secret', MASTER_USE_GTID = slave_pos; START SLAVE",
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = {port}, SOURCE_USER = 'gate', \
+             SOURCE_PASSWORD = 'secret', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1; START REPLICA",
+        ).replace("{port}", &source.to_string()));
+        if !is_mysql() {
+            world.refused("the account needs GRANT REPLICATION MASTER ADMIN ON *.*");
+            world.database.session().run("GRANT REPLICATION MASTER ADMIN ON *.* TO gate@'127.0.0.1'");
+            soon(|| replica.session().run("SHOW GRANTS FOR gate@'127.0.0.1'").concat().contains("MASTER ADMIN"));
+        }
+        soon(|| !replica.session().run(in_sql("SHOW SLAVE HOSTS", "SHOW REPLICAS")).is_empty());
+        world.following().end();
+    });
+}
+
+#[test]
 fn a_table_with_two_filters_changes_both() {
     let versions = USERS_TABLE
         .replace("\"users\"", "\"shop.users\"")
@@ -320,6 +371,14 @@ fn the_log_has_the_texts_that_select_shows() {
                 "'1:0:0:2::'",
                 "'1::2:0:0:3:4'",
                 "'::1:2'",
+                "'2001:db8:85a3:0:8a2e:370:7334:1'",
+                "'0:1:0:1:0:1:0:1'",
+                "'0:2:3:4:5:6:7:8'",
+                "'1:2:3:4:5:6:7:0'",
+                "'1:0:0:2:0:0:3:4'",
+                "'::ffff:0:1'",
+                "'::fffe:1.2.3.4'",
+                "'64:ff9b::1.2.3.4'",
             ],
         ),
         ("inet4", &["'1.2.3.0'", "'0.0.0.0'", "'255.255.255.255'"]),

@@ -6,6 +6,7 @@ use super::binlog::Columns;
 use super::rows::Kind;
 use super::session::{Session, naming_privilege};
 use crate::config;
+use crate::sql;
 use crate::table::{Facts, Table, templates};
 use crate::template::{Column, Texts};
 
@@ -42,6 +43,8 @@ struct Entry {
     columns: Vec<Described>,
     /// The foreign keys, as SHOW CREATE TABLE has them.
     references: Vec<String>,
+    /// The number of columns behind the others that the log has and the catalogue does not show.
+    hidden: usize,
 }
 
 /// Returns what decides which items the rows have; `None` if no table has the name.
@@ -57,6 +60,9 @@ impl Entry {
             text += &format!("{name} {column_type} {charset} {collation} {is_key} {extra}\n");
         }
         text += &self.references.join("\n");
+        if self.hidden > 0 {
+            text += &format!("\n{} hidden\n", self.hidden);
+        }
         text += &config.contents();
         format!("{:08x}", crc32fast::hash(text.as_bytes()))
     }
@@ -84,14 +90,21 @@ fn entry(session: &mut Session, config: &config::Table, default: &str) -> Result
     };
     let columns = rows.into_iter().map(describe).collect();
     if kind != "BASE TABLE" {
-        return Ok(Some(Entry { schema, name, kind, engine, columns, references: Vec::new() }));
+        return Ok(Some(Entry { schema, name, kind, engine, columns, references: Vec::new(), hidden: 0 }));
     }
     let created = session.texts(&format!("SHOW CREATE TABLE `{schema}`.`{name}`"));
     let created = created.map_err(|error| naming_privilege(error, &format!("SELECT ON {schema}.{name}")))?;
     let text = created.into_iter().next().and_then(|row| row.into_iter().nth(1).flatten()).unwrap_or_default();
     let is_reference = |line: &&str| line.trim_start().starts_with("CONSTRAINT") && line.contains(" FOREIGN KEY ");
     let references = text.lines().filter(is_reference).map(|line| line.trim().to_owned()).collect();
-    Ok(Some(Entry { schema, name, kind, engine, columns, references }))
+    // MariaDB keeps the hash of such a key in a column of its own.
+    let has_hash = |line: &&str| {
+        let tokens = sql::tokens(line);
+        tokens.first().is_some_and(|first| first.is("UNIQUE"))
+            && tokens.windows(2).any(|pair| matches!(pair, [using, hash] if using.is("USING") && hash.is("HASH")))
+    };
+    let hidden = text.lines().filter(has_hash).count();
+    Ok(Some(Entry { schema, name, kind, engine, columns, references, hidden }))
 }
 
 /// Describes a table for the follower and for the log.
@@ -119,7 +132,7 @@ pub fn describe(session: &mut Session, config: &config::Table, default: &str) ->
             reference.trim_end_matches(',')
         );
     }
-    let kinds: Vec<_> = entry.columns.iter().map(kind_of).collect();
+    let mut kinds: Vec<_> = entry.columns.iter().map(kind_of).collect();
     let columns: Vec<_> = entry.columns.iter().zip(&kinds).map(|(column, kind)| column.of_kind(kind)).collect();
     let facts: Vec<_> = entry.columns.iter().map(facts).collect();
     // The log does not tell how long its values are.
@@ -131,7 +144,7 @@ pub fn describe(session: &mut Session, config: &config::Table, default: &str) ->
     }
     let (item, cache_keys) = templates(config, &columns)?;
     let used = |index: usize| cache_keys.iter().chain([&item]).any(|template| template.columns().any(|at| at == index));
-    let needed: Vec<_> = (0..columns.len()).map(used).collect();
+    let mut needed: Vec<_> = (0..columns.len()).map(used).collect();
     for ((column, kind), _) in entry.columns.iter().zip(&kinds).zip(&needed).filter(|(_, needed)| **needed) {
         ensure!(
             *kind != Kind::Other,
@@ -141,6 +154,8 @@ pub fn describe(session: &mut Session, config: &config::Table, default: &str) ->
             if column.charset.is_empty() { String::new() } else { format!(" in {}", column.charset) }
         );
     }
+    kinds.resize(kinds.len() + entry.hidden, Kind::Other);
+    needed.resize(kinds.len(), false);
     // Without the permission to read all columns, the catalogue does not show them.
     let from = format!("`{schema}`.`{table_name}`");
     let read = session.query(&format!("SELECT * FROM {from} LIMIT 0"));

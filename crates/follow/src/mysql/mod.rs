@@ -37,7 +37,7 @@ const SAME_ID: u16 = 4052;
 
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', 'binlog_row_image', \
     'binlog_row_value_options', 'read_only', 'log_slave_updates', 'log_replica_updates', 'lower_case_table_names', 'gtid_mode', 'wsrep_on', \
-    'innodb_flush_log_at_trx_commit'); SHOW GLOBAL STATUS WHERE Variable_name IN ('Slaves_running', 'Com_reset')";
+    'innodb_flush_log_at_trx_commit', 'group_replication_single_primary_mode'); SHOW GLOBAL STATUS WHERE Variable_name IN ('Slaves_running', 'Com_reset')";
 
 /// Whose log it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -312,6 +312,9 @@ impl Source for Binlog {
                 _ => {}
             }
         }
+        if objection.is_none() {
+            objection = self.upstream()?;
+        }
         // A server that cannot write its log may go on without it, and log_bin stays ON.
         let end =
             end.ok_or_else(|| Unlogged("the database has closed its binary log: its error log says why".to_owned()))?;
@@ -356,6 +359,34 @@ impl Binlog {
     /// Returns the database of the names that have none.
     fn database(&self) -> String {
         self.options.db_name().unwrap_or_default().to_owned()
+    }
+
+    /// Returns an objection if the server replicates from another one: it has that one's changes late, or not at all. Two servers that
+    /// replicate from each other are none.
+    fn upstream(&mut self) -> Result<Option<String>> {
+        let (sources, id, host, right) = match self.brand {
+            Brand::MariaDb => ("SHOW ALL SLAVES STATUS", "Master_Server_Id", "Master_Host", "REPLICA MONITOR ON *.*"),
+            Brand::MySql => ("SHOW REPLICA STATUS", "Source_Server_Id", "Source_Host", "REPLICATION CLIENT ON *.*"),
+        };
+        let sources = self.session.fields(sources, &[id, host]).map_err(|error| naming_privilege(error, right))?;
+        if sources.is_empty() {
+            return Ok(None);
+        }
+        let replicas = match self.brand {
+            Brand::MariaDb => "SHOW SLAVE HOSTS",
+            Brand::MySql => "SHOW REPLICAS",
+        };
+        // Without the privilege for it the server counts as a replica.
+        let replicas = self.session.fields(replicas, &["Server_id"]).unwrap_or_default();
+        let one_way = sources.iter().find(|source| !replicas.iter().flatten().any(|id| Some(id) == source.first()));
+        Ok(one_way.map(|source| {
+            let host = source.get(1).map(String::as_str).unwrap_or_default();
+            let remedy = match self.brand {
+                Brand::MariaDb => " (of two servers that replicate from each other, the account needs GRANT REPLICATION MASTER ADMIN ON *.*)",
+                Brand::MySql => "",
+            };
+            format!("the database replicates from {host}: follow the primary instead of its replica{remedy}")
+        }))
     }
 
     /// Returns the connection that has the lock.
@@ -497,6 +528,11 @@ fn object(name: &str, value: &str) -> Option<String> {
         "log_replica_updates" => (value == "ON", "set it to ON and restart MySQL"),
         "read_only" => (value == "OFF", "follow the primary instead of its replica"),
         "lower_case_table_names" => (value != "2", "the log has other names of tables than the catalogue"),
+        "group_replication_single_primary_mode" => (
+            value == "ON",
+            "COMMIT returns on one primary before the others have the transaction: \
+             SELECT group_replication_switch_to_single_primary_mode()",
+        ),
         "innodb_flush_log_at_trx_commit" => (value != "0", "a crash loses commits that the log has: set it to 1"),
         _ => (true, ""),
     };

@@ -418,12 +418,24 @@ fn latin1(byte: u8) -> char {
     byte.checked_sub(0x80).and_then(|at| HIGH.get(usize::from(at)).copied()).unwrap_or(char::from(byte))
 }
 
-/// MariaDB writes the last four bytes as those of IPv4 if only they are not zero.
+/// Returns MariaDB's text of an address. It replaces the first of the longest runs of zeros by `::`, also a single zero, and writes the last
+/// four bytes as those of IPv4 after six groups of zeros, or after five and `ffff`.
 fn inet6(bytes: [u8; 16]) -> String {
-    let address = Ipv6Addr::from(bytes);
-    match (address.segments(), address.to_ipv4()) {
-        ([0, 0, 0, 0, 0, 0, seventh, _], Some(last)) if seventh != 0 => format!("::{last}"),
-        _ => address.to_string(),
+    let groups = Ipv6Addr::from(bytes).segments();
+    let zeros = |start: usize| groups.iter().skip(start).take_while(|group| **group == 0).count();
+    let (start, length) =
+        (0..8).map(|start| (start, zeros(start))).rev().max_by_key(|(_, length)| *length).unwrap_or_default();
+    let [.., a, b, c, d] = bytes;
+    match (start, length, groups) {
+        (0, 6, _) => format!("::{}", Ipv4Addr::new(a, b, c, d)),
+        (0, 5, [.., 0xffff, _, _]) => format!("::ffff:{}", Ipv4Addr::new(a, b, c, d)),
+        _ => {
+            let text = |groups: &mut dyn Iterator<Item = &u16>| {
+                groups.map(|group| format!("{group:x}")).collect::<Vec<_>>().join(":")
+            };
+            let (before, after) = (text(&mut groups.iter().take(start)), text(&mut groups.iter().skip(start + length)));
+            if length == 0 { after } else { format!("{before}::{after}") }
+        }
     }
 }
 

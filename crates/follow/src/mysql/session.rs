@@ -26,11 +26,11 @@ pub const UNANSWERED: &str = "the database does not answer";
 
 /// Everything that a session relies on, because the server's defaults are those of applications. The values are the texts that the log has:
 /// times in UTC, CHAR without its padding, UTF-8. Rows that others have not committed are invisible, a SELECT has all rows and may take as
-/// long as it takes, no transaction stays open, a lock ends a statement soon, and the log waits while a filter is filled. MariaDB ignores the
+/// long as it takes, no transaction stays open, the catalogue shows generated keys, a lock ends a statement soon, and the log waits while a filter is filled. MariaDB ignores the
 /// comment for MySQL.
 const SETTINGS: &str = "SET SESSION sql_mode = '', time_zone = '+00:00', lock_wait_timeout = 1, net_write_timeout = 86400, \
     sql_select_limit = 18446744073709551615, sql_big_selects = ON, autocommit = ON, completion_type = NO_CHAIN \
-    /*M!, max_statement_time = 0 */ /*!80400 , max_execution_time = 0 */; \
+    /*M!, max_statement_time = 0 */ /*!80400 , max_execution_time = 0, show_gipk_in_create_table_and_information_schema = ON */; \
     SET NAMES utf8mb4; SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE";
 
 /// Parses the URL of a server. The environment's `MYSQL_PWD` is the password if the URL has none. The error never contains a password.
@@ -109,6 +109,17 @@ impl Session {
     pub fn texts(&mut self, text: &str) -> Result<Vec<Vec<Option<String>>>> {
         let rows = self.query(text)?;
         Ok(rows.into_iter().map(|row| row.iter().map(to_text).collect()).collect())
+    }
+
+    /// Returns the values of these columns of a query, and nothing for a column that it does not have.
+    pub fn fields(&mut self, text: &str, names: &[&str]) -> Result<Vec<Vec<String>>> {
+        let rows = self.answer(async |connection| connection.query::<Row, _>(text).await)?;
+        let field = |row: &Row, name: &str| {
+            let at = row.columns_ref().iter().position(|column| column.name_str().eq_ignore_ascii_case(name))?;
+            to_text(row.as_ref(at)?)
+        };
+        let fields = |row: &Row| names.iter().map(|name| field(row, name).unwrap_or_default()).collect();
+        Ok(rows.iter().map(fields).collect())
     }
 
     /// Passes each row of a query on, and `None` while the server is silent.
