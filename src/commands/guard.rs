@@ -128,33 +128,43 @@ fn ask_cache(
         return Ok(reply_value(context, value));
     }
     let row = Guarded::new(context, filter, instance, [item, cache_key]);
-    match (row.row_state(asker, denies), value) {
-        (RowState::NoRow, _) => Ok(reply_absent(context)),
-        (RowState::Free, None) => {
-            let (token, stamp) = row.grant(options.lease);
-            reply::array(context, 2);
-            reply::bytes(context, b"load");
-            reply_token(context, token);
-            metrics::FETCHES_LOAD.count(1);
-            Ok(Answer::Given(Some(stamp)))
-        }
-        (RowState::Free, Some(value)) => {
-            reply::array(context, 3);
-            reply::bytes(context, b"stale");
-            reply::bytes(context, value.bytes());
-            drop(value);
-            let (token, stamp) = row.grant(options.lease);
-            reply_token(context, token);
-            metrics::FETCHES_STALE.count(1);
-            Ok(Answer::Given(Some(stamp)))
-        }
-        (RowState::Leased(_) | RowState::BackedOff(_), Some(value)) => Ok(reply_value(context, &value)),
-        (RowState::Leased(left), None) => Ok(Answer::NotYet(Pause::Leased(left))),
-        (RowState::BackedOff(left), None) => {
-            reply_wait(context, Pause::Leased(left));
-            Ok(Answer::Given(None))
-        }
+    let state = row.row_state(asker, denies);
+    if state == RowState::NoRow {
+        return Ok(reply_absent(context));
     }
+    let Some(cached) = value else {
+        drop(value);
+        return match state {
+            RowState::Leased(left) => Ok(Answer::NotYet(Pause::Leased(left))),
+            RowState::BackedOff(left) => {
+                reply_wait(context, Pause::Leased(left));
+                Ok(Answer::Given(None))
+            }
+            RowState::NoRow | RowState::Free => {
+                let is_followed = |while_key| cache_key::is_followed(keys, while_key, item.bytes(), cache_key.bytes());
+                if !question.while_key.is_none_or(is_followed) {
+                    return Err(Refusal::NotFollowed);
+                }
+                let (token, stamp) = row.grant(options.lease);
+                reply::array(context, 2);
+                reply::bytes(context, b"load");
+                reply_token(context, token);
+                metrics::FETCHES_LOAD.count(1);
+                Ok(Answer::Given(Some(stamp)))
+            }
+        };
+    };
+    if state != RowState::Free {
+        return Ok(reply_value(context, &cached));
+    }
+    reply::array(context, 3);
+    reply::bytes(context, b"stale");
+    reply::bytes(context, cached.bytes());
+    drop(cached);
+    let (token, stamp) = row.grant(options.lease);
+    reply_token(context, token);
+    metrics::FETCHES_STALE.count(1);
+    Ok(Answer::Given(Some(stamp)))
 }
 
 /// Asks the filter for an item. INFO counts one lookup for each command, however often a waiter is served.

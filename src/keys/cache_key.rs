@@ -123,6 +123,24 @@ pub fn held(keys: &mut Keyspace, name: Arg<'_>) -> Held {
     OpenKey::open(keys, name).held()
 }
 
+/// Whether the follower that keeps the key of WHILE alive deletes a cache key when the row of an item changes. The value of its heartbeat has
+/// a line with a time, and one for each of its templates: `=` and the text before the item, or `^` and the text at the beginning. Another
+/// value does not tell.
+pub fn is_followed(keys: &mut Keyspace, while_key: Arg<'_>, item: &[u8], cache_key: &[u8]) -> bool {
+    let key = OpenKey::open(keys, while_key);
+    if key.held() != Held::String {
+        return true;
+    }
+    let mut lines = key.string_bytes().split(|byte| *byte == b'\n').skip(1).peekable();
+    let is_silent = lines.peek().is_none();
+    is_silent
+        || lines.any(|line| match line {
+            [b'=', prefix @ ..] => cache_key.strip_prefix(prefix) == Some(item),
+            [b'^', prefix @ ..] => cache_key.starts_with(prefix),
+            _ => true,
+        })
+}
+
 /// The cache keys that have a write in flight: an open hash with a field for each. It is closed when it is dropped.
 pub struct WritesInFlight<'a> {
     hash: OpenKey<'a>,

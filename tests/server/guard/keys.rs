@@ -124,3 +124,36 @@ fn in_a_cluster_the_keys_of_a_command_lie_in_one_slot() {
         }
     });
 }
+
+/// The value of a follower's heartbeat names the cache keys that it deletes. No other one gets a lease.
+#[test]
+fn a_cache_key_that_the_follower_does_not_delete_gets_no_lease() {
+    with_client(|_, client| {
+        with_filter(client);
+        for (heartbeat, allowed, refused) in [
+            ("1", &["{f}:42", "{f}:x"] as &[&str], &[] as &[&str]),
+            ("1\n={f}:", &["{f}:42"], &["{f}:x42", "{f}:421", "{f}:", "{f}:4", "42"]),
+            ("1\n={f}:a:\n^{f}:b:", &["{f}:a:42", "{f}:b:x"], &["{f}:42", "{f}:a:x", "{f}:c:42"]),
+            ("1\nother", &["{f}:42", "{f}:x"], &[]),
+        ] {
+            client.call(&["SET", "{f}:feed", heartbeat]);
+            let mut ask = |key: &str| {
+                let single = client.call(&["BF.FETCH", "{f}", "42", key, "LEASE", "1", "WHILE", "{f}:feed"]);
+                eventually("the lease to end", || client.info_number("bf_bloom_leases") == 0);
+                let batch = client.call(&["BF.MFETCH", "{f}", "LEASE", "1", "WHILE", "{f}:feed", "ITEMS", "42", key]);
+                eventually("the lease to end", || client.info_number("bf_bloom_leases") == 0);
+                [single, batch.elements()[0].clone()]
+            };
+            for key in allowed {
+                assert!(ask(key).iter().all(|reply| reply.elements()[0].text() == "load"), "{heartbeat}: {key}");
+            }
+            for key in refused {
+                let text = "ERR the follower of WHILE does not delete this cache key";
+                assert!(ask(key).iter().all(|reply| reply.error_text().starts_with(text)), "{heartbeat}: {key}");
+            }
+        }
+        // Without the heartbeat nothing is known of it.
+        client.run("DEL {f}:feed");
+        load(client, WHILE);
+    });
+}

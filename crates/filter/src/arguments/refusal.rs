@@ -77,6 +77,8 @@ pub enum Refusal {
     Chunk(format::Error),
     /// The server did not store a value, for an unknown reason.
     NotStored,
+    /// BF.FETCH and BF.MFETCH: the follower that keeps the key of WHILE would not delete this cache key.
+    NotFollowed,
     /// The server did not open the key for writing.
     NotWritable,
     /// Only the primary can answer.
@@ -122,6 +124,9 @@ impl fmt::Display for Refusal {
             Self::InfoFieldMissing => "ERR invalid information value",
             Self::BadDumpIterator => "Second argument must be numeric",
             Self::NotStored => "ERR the value was not stored",
+            Self::NotFollowed => {
+                "ERR the follower of WHILE does not delete this cache key: compare `cache-key` and `item` of its configuration"
+            }
             Self::NotWritable => "ERR the server cannot open the key for writing: try again",
             Self::Replica => "READONLY You can't guard with a replica: its filter may not have every item",
             Self::Dump(format::Error::WrongGeneration) => "ERR the filter was replaced since the dump began",
