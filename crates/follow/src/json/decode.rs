@@ -31,6 +31,8 @@ pub struct Event {
     pub time_ms: Option<u64>,
     /// What the tool says of the place in the database's log.
     pub place: String,
+    /// What events of one transaction have in common: its id, as far as the tool tells that, or its time.
+    pub transaction: String,
 }
 
 /// What happened to a table.
@@ -104,6 +106,8 @@ fn debezium(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Resul
     let is_snapshot = !matches!(source.get("snapshot"), None | Some(Value::Null | Value::Bool(false)))
         && source.get("snapshot").and_then(Value::as_str) != Some("false");
     let mut event = Event { place: place(source, &PLACES), ..Event::default() };
+    let id = object.get("transaction").and_then(|transaction| transaction.get("id")).map(Value::to_string);
+    event.transaction = id.unwrap_or_else(|| first(source, &TRANSACTIONS));
     if object.contains_key("ddl") {
         if !is_snapshot {
             event.changes = altered(string(object, "ddl")?, source.get("db").and_then(Value::as_str), tables);
@@ -148,10 +152,15 @@ fn debezium(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Resul
 const PLACES: [&str; 9] =
     ["file", "pos", "row", "lsn", "txId", "commit_lsn", "change_lsn", "event_serial_no", "commit_scn"];
 
+/// What tells transactions apart, the best first.
+const TRANSACTIONS: [&str; 5] = ["gtid", "txId", "commit_lsn", "commit_scn", "ts_ms"];
+
 /// The new row, or the deleted one, with metadata beside its columns.
 fn flattened(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Result<Event> {
     let operation = string(object, "__op")?;
-    let mut event = Event { place: place(object, &PLACES.map(|name| format!("__{name}"))), ..Event::default() };
+    let names = |names: &[&str], prefix: &str| names.iter().map(|name| format!("{prefix}{name}")).collect::<Vec<_>>();
+    let mut event = Event { place: place(object, &names(&PLACES, "__")), ..Event::default() };
+    event.transaction = first(object, &[names(&TRANSACTIONS, "__"), names(&TRANSACTIONS, "__source_")].concat());
     if operation != "r" {
         let time =
             object.get("__source_ts_ms").context("it has no `__source_ts_ms`: add source.ts_ms to add.fields")?;
@@ -220,6 +229,7 @@ fn by_schema(schema: Option<&Value>, column: &str) -> Option<String> {
 fn canal(object: &Object, tables: &[Wanted]) -> Result<Event> {
     let kind = string(object, "type")?;
     let mut event = Event { place: place(object, &["es", "gtid"]), ..Event::default() };
+    event.transaction = first(object, &["gtid", "es"]);
     match kind {
         "INSERT" | "UPDATE" | "DELETE" => {}
         // The text of a statement whose rows follow, which MariaDB logs by default.
@@ -281,6 +291,7 @@ fn canal(object: &Object, tables: &[Wanted]) -> Result<Event> {
 fn maxwell(object: &Object, tables: &[Wanted]) -> Result<Event> {
     let kind = string(object, "type")?;
     let mut event = Event { place: place(object, &["position", "xid", "xoffset", "ts"]), ..Event::default() };
+    event.transaction = first(object, &["xid", "ts"]);
     match kind {
         "insert" | "update" | "delete" => event.time_ms = Some(number(object, "ts")?.saturating_mul(1000)),
         "bootstrap-insert" => {}
@@ -443,6 +454,13 @@ fn number(object: &Object, name: &str) -> Result<u64> {
 fn names(object: &Object) -> String {
     let names: Vec<_> = object.keys().map(String::as_str).collect();
     format!("it has {}", names.join(", "))
+}
+
+/// Returns the value of the first of the names that has one.
+fn first(object: &Object, names: &[impl AsRef<str>]) -> String {
+    let mut values = names.iter().filter_map(|name| object.get(name.as_ref()));
+    let value = values.find(|value| !value.is_null() && value.as_str() != Some(""));
+    value.map(Value::to_string).unwrap_or_default()
 }
 
 /// Returns the values of those of the names that the object has.

@@ -12,7 +12,7 @@ mod input;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Error, Result, ensure};
 
@@ -24,11 +24,13 @@ use crate::engine::position::{Place, Position};
 use crate::engine::{Look, NoRows, Source, Time};
 use crate::names::shown;
 use crate::server::Lost;
-use crate::table::{Facts, Table};
+use crate::table::{Change, Facts, Table};
 use crate::template::{Column, Texts};
 
 /// The text of the place before the first entry.
 const NOWHERE: &str = "-";
+/// How long no entry has come after the last one of a transaction. The log has its entries without a pause.
+const PAUSE: Duration = Duration::from_secs(1);
 /// The most names of tables that are reported as not followed.
 const OTHERS: usize = 20;
 
@@ -40,8 +42,9 @@ pub struct Json {
     /// The last entry that has arrived. Entries are numbered as their stream does.
     last: Place,
     confirmed: Place,
-    /// The texts of places, from the last one on that is confirmed.
+    /// The texts of places, from the last one on that is confirmed, and that of the last entry.
     texts: VecDeque<(Place, String)>,
+    text: Option<String>,
     /// The changes that standard input must repeat before there is a heartbeat. Until then, changes may be missing.
     awaited: BTreeSet<String>,
     /// The newest time of the database.
@@ -50,6 +53,11 @@ pub struct Json {
     is_behind: bool,
     /// The newest time, until the heartbeat has it.
     reached_ms: Option<u64>,
+    /// The transaction of the last entry, when that came, and the items that the transaction has deleted so far, by their tables. They leave
+    /// the filter after its last entry: until then, it may insert them again.
+    transaction: String,
+    arrived_at: Instant,
+    held: BTreeSet<(usize, Vec<u8>)>,
     /// The tables without a change until now, and the names of those that are not followed.
     unseen: BTreeSet<usize>,
     others: BTreeSet<String>,
@@ -78,10 +86,14 @@ impl Source for Json {
             last: Place(0),
             confirmed: Place(0),
             texts: VecDeque::new(),
+            text: None,
             awaited: BTreeSet::new(),
             newest_ms: 0,
             is_behind: false,
             reached_ms: None,
+            transaction: String::new(),
+            arrived_at: Instant::now(),
+            held: BTreeSet::new(),
             unseen: (0..config.tables.len()).collect(),
             others: BTreeSet::new(),
             fault: None,
@@ -193,6 +205,13 @@ impl Source for Json {
             return Ok(true);
         }
         let has_some = !entries.is_empty();
+        if !has_some && !self.held.is_empty() && (is_end || self.arrived_at.elapsed() >= PAUSE) {
+            let steps = self.release();
+            self.last.0 += 1;
+            self.texts.extend(self.text.clone().filter(|_| self.awaited.is_empty()).map(|text| (self.last, text)));
+            sink.arrived.add(Transaction { id: 0, time: self.newest_ms, end: self.last, steps });
+            return Ok(true);
+        }
         for entry in entries {
             if let Err(error) = self.take(&entry, sink) {
                 self.fault = Some(error.context(format!("cannot follow {}", shown(&entry.json))));
@@ -207,7 +226,7 @@ impl Source for Json {
     }
 
     fn has_ended(&self) -> bool {
-        self.has_ended && self.fault.is_none()
+        self.has_ended && self.fault.is_none() && self.held.is_empty()
     }
 
     fn doubt(&self) -> Option<String> {
@@ -241,7 +260,9 @@ impl Json {
     /// Takes an entry. Its changes are a transaction of their own.
     fn take(&mut self, entry: &Entry, sink: &mut Sink) -> Result<()> {
         let event = decode(self.format, &entry.json, &self.wanted)?;
-        let mut steps = Vec::new();
+        let is_next = event.transaction != self.transaction;
+        let mut steps = if is_next { self.release() } else { Vec::new() };
+        (self.transaction, self.arrived_at) = (event.transaction.clone(), Instant::now());
         for (index, happened) in &event.changes {
             self.unseen.remove(index);
             let step = match happened {
@@ -252,7 +273,7 @@ impl Json {
                     Step::Altered
                 }
             };
-            steps.push((*index, step));
+            steps.push((*index, self.hold(*index, step)));
         }
         if let Some(time_ms) = event.time_ms {
             let now_ms = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
@@ -270,14 +291,39 @@ impl Json {
             Some(place) => Some(place.to_string()),
             None => has_digest(&event).then(|| digest(&event)),
         };
+        let before = self.text.clone();
         if let Some(text) = text {
             self.awaited.remove(&text);
-            if self.awaited.is_empty() {
-                self.texts.push_back((self.last, text));
-            }
+            self.text = Some(text);
         }
+        // A follower that goes on in the middle of a transaction would not know what was kept back.
+        let text = if self.held.is_empty() { self.text.clone() } else { before.filter(|_| is_next) };
+        self.texts.extend(text.filter(|_| self.awaited.is_empty()).map(|text| (self.last, text)));
         sink.arrived.add(Transaction { id: 0, time: self.newest_ms, end: self.last, steps });
         Ok(())
+    }
+
+    /// Keeps back the item that a step deletes.
+    fn hold(&mut self, table: usize, step: Step) -> Step {
+        match step {
+            Step::Change(mut change) => {
+                if let Some(item) = &change.put {
+                    self.held.remove(&(table, item.clone()));
+                }
+                self.held.extend(change.gone.take().map(|item| (table, item)));
+                Step::Change(change)
+            }
+            other => {
+                self.held.retain(|(of, _)| *of != table);
+                other
+            }
+        }
+    }
+
+    /// Returns steps that delete what was kept back.
+    fn release(&mut self) -> Vec<(usize, Step)> {
+        let held = std::mem::take(&mut self.held).into_iter();
+        held.map(|(table, item)| (table, Step::Change(Change { gone: Some(item), ..Change::default() }))).collect()
     }
 
     /// Reports a table that is not followed while another one has no change: its name may be misspelt.
@@ -339,5 +385,7 @@ const fn has_digest(event: &Event) -> bool {
 
 /// Returns what tells an event from others, whenever the tool writes it.
 fn digest(event: &Event) -> String {
-    format!("{:08x}", crc32fast::hash(format!("{event:?}").as_bytes()))
+    let Event { changes, time_ms, place, .. } = event;
+    let text = format!("Event {{ changes: {changes:?}, time_ms: {time_ms:?}, place: {place:?} }}");
+    format!("{:08x}", crc32fast::hash(text.as_bytes()))
 }
