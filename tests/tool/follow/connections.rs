@@ -1,6 +1,6 @@
 //! Connections that go dark: nothing arrives any more, and nobody says so. A firewall forgets a connection like that.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -44,7 +44,7 @@ fn unix(stream: UnixStream) -> Ends {
 }
 
 impl Proxy {
-    fn to(connect: impl Fn() -> Ends + Send + 'static) -> Self {
+    fn to(connect: impl Fn() -> io::Result<Ends> + Send + 'static) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let (port, connections) = (listener.local_addr().unwrap().port(), Arc::new(Mutex::new(Vec::new())));
         let lost_reply = Arc::default();
@@ -52,7 +52,9 @@ impl Proxy {
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (begin, is_dark) = (Arc::default(), Arc::new(Mutex::new(false)));
-                let (client, server) = (tcp(client.unwrap()), connect());
+                // Without a server, the client's connection ends.
+                let Ok(server) = connect() else { continue };
+                let client = tcp(client.unwrap());
                 let until = (Arc::clone(&is_dark), Arc::clone(&lost));
                 pass(client.0, server.1, server.2, until.clone(), Some(Arc::clone(&begin)));
                 pass(server.0, client.1, client.2, until, None);
@@ -65,11 +67,16 @@ impl Proxy {
     /// Begins between a follower that starts later and the server of a world.
     pub fn before_server<D>(world: &World<D>) -> Self {
         let port = world.server.port;
-        let proxy = Self::to(move || tcp(TcpStream::connect(("127.0.0.1", port)).unwrap()));
-        let text = std::fs::read_to_string(world.folder.path().join("follow.toml")).unwrap();
-        let text = text.replace(&format!(":{port}\""), &format!(":{}\"", proxy.port));
-        std::fs::write(world.folder.path().join("follow.toml"), text).unwrap();
+        let proxy = Self::to(move || Ok(tcp(TcpStream::connect(("127.0.0.1", port))?)));
+        proxy.configure(world);
         proxy
+    }
+
+    /// Replaces the server of a world by the proxy in the configuration.
+    pub fn configure<D>(&self, world: &World<D>) {
+        let text = std::fs::read_to_string(world.path()).unwrap();
+        let text = text.replace(&format!(":{}\"", world.server.port), &format!(":{}\"", self.port));
+        std::fs::write(world.path(), text).unwrap();
     }
 
     /// Ends a connection instead of passing on the next reply that contains a text.
@@ -132,7 +139,7 @@ fn the_follower_connects_again_when_a_connection_goes_dark() {
         // So that PostgreSQL, too, notices the dark connections soon, and the slot is free.
         world.session().batch_execute("ALTER SYSTEM SET wal_sender_timeout = '5s'").unwrap();
         let socket = world.database.socket();
-        let database = Proxy::to(move || unix(UnixStream::connect(&socket).unwrap()));
+        let database = Proxy::to(move || Ok(unix(UnixStream::connect(&socket)?)));
         let server = Proxy::before_server(&world);
         let text = std::fs::read_to_string(world.path()).unwrap();
         let text =

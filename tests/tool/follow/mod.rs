@@ -111,6 +111,21 @@ impl World {
     }
 }
 
+impl<D> World<D> {
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("follow.toml")
+    }
+
+    fn follow(&self) -> Follower {
+        Follower::start(&self.path(), Stdio::null(), self.mode)
+    }
+
+    fn wait_for_heartbeat(&self) {
+        let mut client = self.server.connect();
+        soon(|| beats(&mut client));
+    }
+}
+
 impl<D: Followed> World<D> {
     fn between(mode: &'static str, database: D, server: Builder, tables: &str) -> Self {
         // In the configuration, the user survives a restart of the server.
@@ -134,23 +149,10 @@ impl<D: Followed> World<D> {
         fs::write(self.path(), text).unwrap();
     }
 
-    fn path(&self) -> PathBuf {
-        self.folder.path().join("follow.toml")
-    }
-
-    fn follow(&self) -> Follower {
-        Follower::start(&self.path(), Stdio::null(), self.mode)
-    }
-
     /// Asserts that a follower refuses to start.
     #[track_caller]
     fn refused(&self, part: &str) {
         run([OsStr::new("follow"), self.path().as_os_str()]).refused(part);
-    }
-
-    fn wait_for_heartbeat(&self) {
-        let mut client = self.server.connect();
-        soon(|| beats(&mut client));
     }
 }
 

@@ -1,9 +1,11 @@
 //! MariaDB in a run. With `BLOOMGATE_MYSQL`, MySQL.
 
+use std::path::Path;
+
 use testing::mariadb::{self, MariaDb, in_sql};
 use testing::{Builder, integer};
 
-use crate::follow::chaos::{Base, Chaos, Failure, Fault, MAX_LAG, Mode, Session};
+use crate::follow::chaos::{Base, Chaos, Failure, Fault, MAX_LAG, Mode, Session, growing};
 use crate::follow::mariadb::{USERS, USERS_TABLE, purge, reset, semi_sync};
 use crate::follow::{Follower, World, has, soon};
 
@@ -34,8 +36,8 @@ impl Base for MariaDb {
         in_sql("MariaDB", "MySQL")
     }
 
-    fn start(_: Mode, server: Builder) -> (World<Self>, Follower) {
-        let world = World::on_mariadb(server, &settings(), USERS, USERS_TABLE);
+    fn start(_: Mode, _: &Path, server: Builder) -> (World<Self>, Follower) {
+        let world = World::on_mariadb(server, &settings(), USERS, &growing(USERS_TABLE));
         let follower = world.following();
         (world, follower)
     }

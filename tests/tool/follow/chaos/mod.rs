@@ -1,4 +1,4 @@
-//! The followers of PostgreSQL, MariaDB and MySQL under disturbances: writers that know nothing of the guard, readers that check every
+//! The followers of PostgreSQL, MariaDB, MySQL and JSON changes under disturbances: writers that know nothing of the guard, readers that check every
 //! answer, and followers, servers and connections that fail.
 //!
 //! A run takes 8 s times `BLOOMGATE_EFFORT` (default 1): 450 is an hour. `BLOOMGATE_SEED` (default 1) determines the statements and the
@@ -8,6 +8,7 @@
 //! show every COMMIT that had returned `max-lag` before, and any answer those that had returned before the time that the heartbeat
 //! stands for. Where the database stops during a COMMIT, that COMMIT has not returned.
 
+mod json;
 mod mariadb;
 mod postgresql;
 mod reader;
@@ -29,13 +30,16 @@ use testing::{Builder, Reply, Server, Stop, figures, integer, on_every_server, p
 
 use crate::follow::chaos::reader::{Answer, READERS, Reader, Rows};
 use crate::follow::chaos::writer::{ROWS, WRITERS, Writer};
-use crate::follow::{Followed, Follower, World, beats, has, soon};
+use crate::follow::connections::Proxy;
+use crate::follow::{Follower, World, beats, has, soon};
 use crate::running::send;
 
 /// The duration of a run at effort 1.
 const SECONDS: f64 = 8.0;
 /// `max-lag` of the table.
 const MAX_LAG: Duration = Duration::from_secs(2);
+/// The words that create the table's filter. It grows with a large transaction, and has no room for all its deleted rows.
+const CREATE: &str = "0.000001 1000 HASH siphash";
 /// The last faults that are printed.
 const NOTES: usize = 60;
 
@@ -46,15 +50,18 @@ enum Mode {
 }
 
 /// A database that a run disturbs.
-trait Base: Followed + Sized {
-    /// The faults of a round besides those of [`ROUND`].
+trait Base: Sized {
+    /// The faults of a round besides those of [`ROUND`], and those that it has none of.
     const MORE: &'static [Fault];
+    const WITHOUT: &'static [Fault] = &[];
+    /// The number of followers that run side by side.
+    const FOLLOWERS: usize = 2;
     type Session: Session;
 
     fn name() -> &'static str;
 
-    /// Returns a database with a follower whose heartbeat has begun.
-    fn start(mode: Mode, server: Builder) -> (World<Self>, Follower);
+    /// Returns a database with a follower whose heartbeat has begun. `program`: that of the server.
+    fn start(mode: Mode, program: &Path, server: Builder) -> (World<Self>, Follower);
 
     /// Returns what sessions need to find it.
     fn address(&self) -> String;
@@ -104,6 +111,11 @@ enum Failure {
     /// The database has stopped, or has ended the transaction. Whether it is committed is not known.
     Unknown,
     Refused(String),
+}
+
+/// Returns the configuration of a table with a filter that meets its limits.
+fn growing(table: &str) -> String {
+    table.replace("0.000001 100000 HASH siphash", CREATE)
 }
 
 /// What all threads of a run share.
@@ -214,7 +226,8 @@ fn connect<S: Session>(run: &Run) -> S {
 }
 
 fn chaos<D: Base>(mode: Mode, program: &Path) {
-    let (world, first) = D::start(mode, Server::with(program).line("appendonly yes").line("appendfsync always"));
+    let server = Server::with(program).line("appendonly yes").line("appendfsync always");
+    let (world, first) = D::start(mode, program, server);
     let run = Run::new(mode, &world);
     let mut chaos = Chaos::new(&run, world, first);
     let factor = std::env::var("BLOOMGATE_EFFORT").map_or(1.0, |text| text.parse::<f64>().expect("a factor"));
@@ -286,6 +299,11 @@ fn answers_on_mariadb_are_late_by_at_most_the_lag_despite_faults() {
     on_every_server(|program| chaos::<MariaDb>(Mode::Eventual, program));
 }
 
+#[test]
+fn answers_on_json_changes_are_late_by_at_most_the_lag_despite_faults() {
+    on_every_server(|program| chaos::<json::Relayed>(Mode::Eventual, program));
+}
+
 // The disturbances: followers are killed, stopped and replaced, servers are restarted, connections are cut.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -299,6 +317,12 @@ enum Fault {
     CutServer,
     RestartServer,
     StopServer,
+    /// Filters may not grow.
+    RefuseGrowth,
+    /// The server has no memory for writes.
+    RefuseWrites,
+    /// The server executes a transaction of the follower, which gets no reply.
+    LoseReply,
     CrashDatabase,
     ShutdownDatabase,
     StopDatabase,
@@ -315,7 +339,7 @@ enum Fault {
 }
 
 /// The faults of each round, in random order. A takeover takes longer than a short run.
-const ROUND: [Fault; 11] = [
+const ROUND: [Fault; 14] = [
     Fault::Kill,
     Fault::Kill,
     Fault::Kill,
@@ -325,17 +349,22 @@ const ROUND: [Fault; 11] = [
     Fault::CutServer,
     Fault::RestartServer,
     Fault::StopServer,
+    Fault::RefuseGrowth,
+    Fault::RefuseWrites,
+    Fault::LoseReply,
     Fault::CrashDatabase,
     Fault::ShutdownDatabase,
 ];
 /// A round with a takeover, every this many rounds.
 const TAKEOVERS: usize = 4;
 
-/// Two followers, one of which has the slot, and what they run between.
+/// Followers, one of which has the slot, and what they run between.
 struct Chaos<'a, D> {
     run: &'a Run,
     world: World<D>,
-    followers: [Follower; 2],
+    /// Between the server and the followers, except the first one.
+    proxy: Proxy,
+    followers: Vec<Follower>,
     random: fastrand::Rng,
     reported: Instant,
     /// The number of COMMITs when it last grew, and when.
@@ -344,9 +373,11 @@ struct Chaos<'a, D> {
 
 impl<'a, D: Base> Chaos<'a, D> {
     fn new(run: &'a Run, world: World<D>, first: Follower) -> Self {
-        let now = Instant::now();
-        let followers = [first, world.follow()];
-        Self { run, world, followers, random: fastrand::Rng::with_seed(run.seed), reported: now, progress: (0, now) }
+        let (now, proxy) = (Instant::now(), Proxy::before_server(&world));
+        let others = (1..D::FOLLOWERS).map(|_| world.follow());
+        let followers = std::iter::once(first).chain(others).collect();
+        let random = fastrand::Rng::with_seed(run.seed);
+        Self { run, world, proxy, followers, random, reported: now, progress: (0, now) }
     }
 
     /// Injects faults until the time is up or a promise is broken.
@@ -354,7 +385,8 @@ impl<'a, D: Base> Chaos<'a, D> {
         let begin = Instant::now();
         for round in 0.. {
             let mut faults = [&ROUND, D::MORE].concat();
-            if round % TAKEOVERS == TAKEOVERS - 1 {
+            faults.retain(|fault| !D::WITHOUT.contains(fault));
+            if D::FOLLOWERS > 1 && round % TAKEOVERS == TAKEOVERS - 1 {
                 faults.push(Fault::TakeOver);
             }
             self.random.shuffle(&mut faults);
@@ -389,6 +421,7 @@ impl<'a, D: Base> Chaos<'a, D> {
     }
 
     fn replace(&mut self, index: usize) {
+        self.proxy.configure(&self.world);
         let old = std::mem::replace(&mut self.followers[index], self.world.follow());
         self.run.note(&format!("the follower {index} ends; its log:\n{}", old.log()));
     }
@@ -447,7 +480,24 @@ impl<'a, D: Base> Chaos<'a, D> {
                 let time = self.some_time(50..1500);
                 self.stop(self.world.server.process_id(), time);
             }
+            Fault::RefuseGrowth => self.configure_for_some_time("bf.max-filter-bytes", "1"),
+            Fault::RefuseWrites => self.configure_for_some_time("maxmemory", "1"),
+            Fault::LoseReply => {
+                self.proxy.lose_reply("QUEUED");
+                let time = self.some_time(50..1500);
+                self.pause(time);
+            }
             _ => D::inflict(self, fault),
+        }
+    }
+
+    /// Gives the server a limit for some time.
+    fn configure_for_some_time(&mut self, setting: &str, limit: &str) {
+        for value in [limit, "0"] {
+            let reply = self.world.server.connect().run(&format!("CONFIG SET {setting} {value}"));
+            assert_eq!(reply.text(), "OK");
+            let time = self.some_time(50..1500);
+            self.pause(time);
         }
     }
 

@@ -1,13 +1,14 @@
 //! PostgreSQL in a run, in both modes.
 
 use std::io::Write as _;
+use std::path::Path;
 
 use postgres::error::SqlState;
 use postgres::{Client, Error, NoTls};
 use testing::Builder;
 use testing::database::Database;
 
-use crate::follow::chaos::{Base, Chaos, Failure, Fault, Mode, Session};
+use crate::follow::chaos::{Base, Chaos, Failure, Fault, Mode, Session, growing};
 use crate::follow::synchronous::{Cleanup, FOLLOWER, WITH_GHOST};
 use crate::follow::{Follower, USERS, USERS_TABLE, World};
 
@@ -19,9 +20,9 @@ impl Base for Database {
         "PostgreSQL"
     }
 
-    fn start(mode: Mode, server: Builder) -> (World, Follower) {
+    fn start(mode: Mode, _: &Path, server: Builder) -> (World, Follower) {
         let mode = if mode == Mode::Synchronous { "synchronous" } else { "eventual" };
-        let world = World::with_server(mode, server, USERS, USERS_TABLE);
+        let world = World::with_server(mode, server, USERS, &growing(USERS_TABLE));
         let follower = world.following();
         (world, follower)
     }

@@ -111,11 +111,11 @@ impl<'a, S: Session> Reader<'a, S> {
         })
     }
 
-    /// Sends a command. An error of a server that is starting is like a lost connection.
+    /// Sends a command. An error of a server that is starting or has no memory is like a lost connection.
     fn call(&mut self, words: &[&str]) -> io::Result<Reply> {
         let reply = self.client.try_call(words)?;
         if let Reply::Error(text) = &reply {
-            if !text.starts_with("LOADING") {
+            if !["LOADING", "OOM"].iter().any(|code| text.starts_with(code)) {
                 self.run.fail(&format!("{words:?}: {text}"));
             }
             return Err(io::Error::other(text.clone()));
