@@ -103,7 +103,7 @@ pub fn part(server: &mut Server, head: &Head, iterator: u64) -> Result<Attempt<P
 pub fn replies_about(server: &mut Server, key: &[u8], commands: impl FnOnce(&mut Pipeline)) -> Result<Vec<Value>> {
     let mut pipeline = Pipeline::new();
     commands(&mut pipeline);
-    server.replies(&mut pipeline, key)
+    server.replies(&pipeline, key)
 }
 
 /// A reply about a filter that other clients may change meanwhile.

@@ -471,7 +471,7 @@ impl<'a> Loading<'a> {
             commands.cmd("PEXPIRE").arg(&self.temporary).arg(ABANDONED_AFTER_MS);
             self.renewed = Some(Instant::now());
         }
-        server.ask_all(&mut commands, &self.temporary).map(|_| ())
+        server.ask_all(&commands, &self.temporary).map(|_| ())
     }
 
     /// Compares the loaded filter with the file. A filter that changed during its dump is not compared, because its contents may

@@ -63,38 +63,30 @@ impl Server {
             let details = error.details().unwrap_or_default();
             reply = match (error.code(), details.split_once(' ')) {
                 (code @ ("ASK" | "MOVED"), Some((_, node))) => {
-                    let (node, is_asking) = (self.full_address(node), code == "ASK");
-                    let reply = self.exchange_one(&node, command, is_asking)?;
-                    if !is_asking {
-                        self.read_slots()?;
+                    // A redirection without a host refers to the node that sent it.
+                    let host = if node.starts_with(':') { self.host() } else { "" };
+                    let node = format!("{host}{node}");
+                    match code {
+                        "ASK" => _ = self.exchange_one(&node, &cmd("ASKING"))?,
+                        _ => self.read_slots()?,
                     }
-                    reply
+                    self.exchange_one(&node, command)?
                 }
                 _ => {
                     thread::sleep(SETTLE_INTERVAL);
                     self.read_slots()?;
                     let node = self.node_of_key(key)?;
-                    self.exchange_one(&node, command, false)?
+                    self.exchange_one(&node, command)?
                 }
             };
         }
         Ok(reply)
     }
 
-    /// A redirection without a host refers to the node that sent it.
-    fn full_address(&self, node: &str) -> Address {
-        if node.starts_with(':') { format!("{}{node}", self.host()) } else { node.to_owned() }
-    }
-
     /// Whether another node can execute the refused command, or the same one a little later.
     pub fn is_elsewhere(&self, reply: &Value) -> bool {
         self.slots.is_some() && is_moving(reply)
     }
-}
-
-/// Returns the address of each primary.
-pub(super) fn addresses(slots: &Slots) -> Vec<Address> {
-    slots.nodes().map(|(host, port)| format!("{host}:{port}")).collect()
 }
 
 /// Whether another node can execute the command, or the same one a little later.

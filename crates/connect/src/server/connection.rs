@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use redis::{Client, Connection, ErrorKind, RedisError};
 use rustls::{AlertDescription, CertificateError};
 
@@ -23,24 +23,20 @@ impl Error for Lost {}
 /// How long to wait for a connection and its first replies.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connects to a server. A later reply that takes longer than `patience` is a lost connection.
+/// Connects to a server, or fails with [`Lost`]. A later reply that takes longer than `patience` is a lost connection.
 pub(super) fn open(client: &Client, address: &str, patience: Duration) -> Result<Connection> {
     let connection = client.get_connection_with_timeout(CONNECT_TIMEOUT).map_err(|error| {
-        if let Some(reason) = tls_reason(&error) {
-            return anyhow!("cannot establish TLS with the server at {address}: {reason}");
-        }
-        match error.kind() {
-            _ if error.is_timeout() => {
-                anyhow!(
-                    "no answer from {address} for {} s: is it a Redis server, and does the use of TLS match?",
-                    CONNECT_TIMEOUT.as_secs()
-                )
-            }
-            ErrorKind::Io => anyhow!("cannot reach a Redis server at {address}: {}", line(&error)),
-            ErrorKind::AuthenticationFailed => anyhow!("the server at {address} rejects the user or password"),
-            ErrorKind::Parse => anyhow!("{address} is not a Redis server: it speaks another protocol"),
-            _ => anyhow!("cannot connect to {address}: {}", line(&error)),
-        }
+        Lost(match (tls_reason(&error), error.kind()) {
+            (Some(reason), _) => format!("cannot establish TLS with the server at {address}: {reason}"),
+            _ if error.is_timeout() => format!(
+                "no answer from {address} for {} s: is it a Redis server, and does the use of TLS match?",
+                CONNECT_TIMEOUT.as_secs()
+            ),
+            (_, ErrorKind::Io) => format!("cannot reach a Redis server at {address}: {}", line(&error)),
+            (_, ErrorKind::AuthenticationFailed) => format!("the server at {address} rejects the user or password"),
+            (_, ErrorKind::Parse) => format!("{address} is not a Redis server: it speaks another protocol"),
+            _ => format!("cannot connect to {address}: {}", line(&error)),
+        })
     })?;
     connection.set_read_timeout(Some(patience))?;
     connection.set_write_timeout(Some(patience))?;

@@ -6,6 +6,7 @@ mod cluster;
 mod connection;
 mod options;
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use bloomgate_client::slots::Slots;
 pub use bloomgate_client::slots::slot;
 use redis::{Cmd, Connection, Pipeline, RedisError, ServerError, Value, cmd, from_redis_value};
 
-use self::cluster::{addresses, is_moving};
+use self::cluster::is_moving;
 pub use self::connection::Lost;
 use self::connection::{line, open};
 pub use self::options::{Options, Usage, usage};
@@ -49,20 +50,18 @@ impl Server {
     /// Connects to the server, or to a cluster through the node in the options.
     /// The error never contains a password.
     pub fn connect(options: &Options) -> Result<Self> {
-        let client = options.client()?;
-        let first = client.get_connection_info().addr().to_string();
-        let connection = open(&client, &first, PATIENCE)?;
         let named_database = options.database()?;
         let mut server = Self {
-            named_database,
-            database: named_database.unwrap_or(0),
+            first: options.address()?,
             name: options.name()?,
             options: options.clone(),
-            connections: BTreeMap::from([(first.clone(), connection)]),
-            first,
+            connections: BTreeMap::new(),
             slots: None,
+            named_database,
+            database: named_database.unwrap_or(0),
             patience: PATIENCE,
         };
+        server.connection(&server.first.clone())?;
         if options.is_cluster() || server.says_cluster()? {
             server.read_slots()?;
         }
@@ -92,23 +91,19 @@ impl Server {
     }
 
     fn connect_again(&mut self) -> Result<()> {
-        // Any known node of a cluster can list the current nodes.
-        let mut known = self.slots.as_ref().map(addresses).unwrap_or_default();
         self.connections.clear();
+        let first = self.first.clone();
         if !self.is_cluster() {
-            let client = self.options.client()?;
-            let mut connection = open(&client, &self.first, self.patience)?;
-            // A server that is loading its data replies to commands with an error. A user may have no permission for this one, or for the key.
-            match cmd("EXISTS").arg("").query::<Value>(&mut connection) {
-                Err(error) if error.code() != Some("NOPERM") => return Err(self.lost(&error)),
-                _ => {}
-            }
-            self.connections.insert(self.first.clone(), connection);
-            return Ok(());
+            // A server that is loading its data replies to commands with an error. A user may have no permission for this one, or
+            // for the key.
+            return match self.exchange_one(&first, cmd("EXISTS").arg(""))? {
+                Value::ServerError(error) if error.code() != "NOPERM" => Err(self.lost(&error.into())),
+                _ => Ok(()),
+            };
         }
-        known.push(self.first.clone());
-        let mut result = Err(anyhow!("no node of the cluster responds"));
-        for node in known {
+        // Any known node of a cluster can list the current nodes.
+        let mut result = Ok(());
+        for node in self.nodes().into_iter().chain([first]) {
             self.first = node;
             result = self.read_slots();
             if result.is_ok() {
@@ -177,26 +172,26 @@ impl Server {
 
     /// Returns the nodes that hold keys: each primary of a cluster, or the one server.
     pub fn nodes(&self) -> Vec<Address> {
-        self.slots.as_ref().map_or_else(|| vec![self.first.clone()], addresses)
+        let Some(slots) = &self.slots else { return vec![self.first.clone()] };
+        slots.nodes().map(|(host, port)| format!("{host}:{port}")).collect()
     }
 
     /// Sends one command about `key` and returns its reply. Fails with the server's error in one line, or with [`Lost`]. An error
     /// inside an array reply stays where it is.
     pub fn ask(&mut self, command: &Cmd, key: impl AsRef<[u8]>) -> Result<Value> {
-        let mut pipeline = Pipeline::new();
-        pipeline.add_command(command.clone());
-        Ok(self.ask_all(&mut pipeline, key)?.pop().unwrap_or(Value::Nil))
+        let reply = self.replies_of_many(&[(&key, command)])?.pop().unwrap_or(Value::Nil);
+        self.checked(reply, key)
     }
 
     /// Sends commands about `key` in one go and returns their replies in order, or the first error among them. An error
     /// inside an array reply stays where it is.
-    pub fn ask_all(&mut self, commands: &mut Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
+    pub fn ask_all(&mut self, commands: &Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
         self.replies(commands, &key)?.into_iter().map(|reply| self.checked(reply, &key)).collect()
     }
 
     /// Sends commands with their keys to all nodes in parallel. Returns the replies in the order of the commands, or the first error
     /// among them.
-    pub fn ask_many(&mut self, commands: &[(Vec<u8>, Cmd)]) -> Result<Vec<Value>> {
+    pub fn ask_many(&mut self, commands: &[(impl AsRef<[u8]>, impl Borrow<Cmd>)]) -> Result<Vec<Value>> {
         let replies = self.replies_of_many(commands)?.into_iter().zip(commands);
         replies.map(|(reply, (key, _))| self.checked(reply, key)).collect()
     }
@@ -207,20 +202,8 @@ impl Server {
     }
 
     /// As [`Self::ask_all`], but an error reply is a reply.
-    pub fn replies(&mut self, commands: &mut Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
-        commands.ignore_errors();
-        let node = self.node_of_key(&key)?;
-        let replies = self.exchange(&node, commands)?;
-        if !self.is_cluster() || !replies.iter().any(is_moving) {
-            return Ok(replies);
-        }
-        // One at a time, in order. Those before the first redirected one are done.
-        let commands: Vec<Cmd> = commands.cmd_iter().cloned().collect();
-        let mut settled = Vec::with_capacity(replies.len());
-        for (command, reply) in commands.iter().zip(replies) {
-            settled.push(self.settle(command, reply, key.as_ref())?);
-        }
-        Ok(settled)
+    pub fn replies(&mut self, commands: &Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
+        self.replies_of_many(&commands.cmd_iter().map(|command| (&key, command)).collect::<Vec<_>>())
     }
 
     /// Sends commands to the node of `key`, and never again: a transaction must not be executed in part or twice. An error reply is a
@@ -228,9 +211,7 @@ impl Server {
     /// Fails with [`Lost`], also if the slot has moved: nothing was executed then.
     pub fn exchange_at(&mut self, commands: &Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
         let node = self.node_of_key(&key)?;
-        let mut commands = commands.clone();
-        commands.ignore_errors();
-        let replies = self.exchange(&node, &commands)?;
+        let replies = self.exchange(&node, commands)?;
         if self.is_cluster() && replies.iter().any(is_moving) {
             self.read_slots()?;
             return Err(Lost(format!("the slot of `{}` has moved", shown(key))).into());
@@ -239,44 +220,25 @@ impl Server {
     }
 
     /// As [`Self::ask_many`], but an error reply is a reply.
-    pub fn replies_of_many(&mut self, commands: &[(Vec<u8>, Cmd)]) -> Result<Vec<Value>> {
-        let mut by_node: BTreeMap<Address, (Vec<usize>, Pipeline)> = BTreeMap::new();
-        for (index, (key, command)) in commands.iter().enumerate() {
+    pub fn replies_of_many(&mut self, commands: &[(impl AsRef<[u8]>, impl Borrow<Cmd>)]) -> Result<Vec<Value>> {
+        let (mut nodes, mut packed) = (Vec::with_capacity(commands.len()), BTreeMap::<Address, Vec<u8>>::new());
+        for (key, command) in commands {
             let node = self.node_of_key(key)?;
-            let (indexes, pipeline) = by_node.entry(node).or_default();
-            indexes.push(index);
-            pipeline.add_command(command.clone()).ignore_errors();
+            packed.entry(node.clone()).or_default().extend(command.borrow().get_packed_command());
+            nodes.push(node);
         }
-        for node in by_node.keys() {
+        for node in packed.keys() {
             self.connection(node)?;
         }
-        let mut replies = vec![Value::Nil; commands.len()];
-        let results: Vec<_> = thread::scope(|scope| {
-            let threads: Vec<_> = self
-                .connections
-                .iter_mut()
-                .filter_map(|(node, connection)| {
-                    by_node.get(node).map(|(indexes, pipeline)| (indexes, pipeline, connection))
-                })
-                .map(|(indexes, pipeline, connection)| {
-                    (indexes, scope.spawn(move || pipeline.query::<Vec<Value>>(connection)))
-                })
-                .collect();
-            threads.into_iter().map(|(indexes, thread)| (indexes, thread.join())).collect()
-        });
-        for (indexes, result) in results {
-            let answers = result
-                .map_err(|_| anyhow!("a thread that queried a node panicked"))?
-                .map_err(|error| self.lost(&error))?;
-            for (index, answer) in indexes.iter().zip(answers) {
-                if let Some(reply) = replies.get_mut(*index) {
-                    *reply = answer;
-                }
-            }
+        // The nodes work in parallel, because each has its commands before the first reply is read.
+        for (node, packed) in &packed {
+            self.send_to(node, packed)?;
         }
+        let mut replies = nodes.iter().map(|node| self.receive(node)).collect::<Result<Vec<_>>>()?;
+        // One at a time, in order.
         for (reply, (key, command)) in replies.iter_mut().zip(commands) {
             if self.is_elsewhere(reply) {
-                *reply = self.settle(command, reply.clone(), key)?;
+                *reply = self.settle(command.borrow(), reply.clone(), key.as_ref())?;
             }
         }
         Ok(replies)
@@ -284,7 +246,7 @@ impl Server {
 
     /// Sends a command to a node, whatever its key.
     pub fn ask_node(&mut self, node: &Address, command: &Cmd) -> Result<Value> {
-        let reply = self.exchange_one(node, command, false)?;
+        let reply = self.exchange_one(node, command)?;
         self.checked(reply, "")
     }
 
@@ -320,34 +282,19 @@ impl Server {
     }
 
     fn exchange(&mut self, node: &Address, commands: &Pipeline) -> Result<Vec<Value>> {
-        let connection = self.connection(node)?;
-        // `Pipeline::query` goes on after a reply that has not come in time, and waits as long for each other one.
-        let sent = connection.send_packed_command(&commands.get_packed_pipeline());
-        let replies = sent.and_then(|()| commands.cmd_iter().map(|_| connection.recv_response()).collect());
-        replies.map_err(|error| self.lost(&error))
+        self.send_to(node, &commands.get_packed_pipeline())?;
+        commands.cmd_iter().map(|_| self.receive(node)).collect()
     }
 
-    fn exchange_one(&mut self, node: &Address, command: &Cmd, is_asking: bool) -> Result<Value> {
-        let mut commands = Pipeline::new();
-        if is_asking {
-            commands.cmd("ASKING");
-        }
-        commands.add_command(command.clone()).ignore_errors();
-        Ok(self.exchange(node, &commands)?.pop().unwrap_or(Value::Nil))
+    fn exchange_one(&mut self, node: &Address, command: &Cmd) -> Result<Value> {
+        self.send_to(node, &command.get_packed_command())?;
+        self.receive(node)
     }
 
     /// Returns the connection to a node, opening it if necessary.
     fn connection(&mut self, node: &Address) -> Result<&mut Connection> {
         if !self.connections.contains_key(node) {
-            let client = if *node == self.first && !self.is_cluster() {
-                self.options.client()?
-            } else {
-                let address = node.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-                let (host, port) = address.ok_or_else(|| anyhow!("`{node}` is not the address of a node"))?;
-                self.options.client_at(host, port)?
-            };
-            // Nothing was sent, but a caller that waits for the cluster to settle waits for this, too.
-            let connection = open(&client, node, self.patience).map_err(|error| Lost(format!("{error:#}")))?;
+            let connection = open(&self.options.client(node)?, node, self.patience)?;
             self.connections.insert(node.clone(), connection);
         }
         self.connections.get_mut(node).ok_or_else(|| anyhow!("no connection to {node}"))
@@ -390,9 +337,12 @@ impl Server {
     /// only [`Self::send`] and [`Self::receive`] may use the node.
     pub fn send(&mut self, packed: &[u8], key: &[u8]) -> Result<Address> {
         let node = self.node_of_key(key)?;
-        let connection = self.connection(&node)?;
-        connection.send_packed_command(packed).map_err(|error| self.lost(&error))?;
+        self.send_to(&node, packed)?;
         Ok(node)
+    }
+
+    fn send_to(&mut self, node: &Address, packed: &[u8]) -> Result<()> {
+        self.connection(node)?.send_packed_command(packed).map_err(|error| self.lost(&error))
     }
 
     /// Waits for the next reply of a node. An error reply counts as a reply.

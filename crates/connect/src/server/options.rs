@@ -12,6 +12,8 @@ use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisCon
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
+use super::Address;
+
 /// When the system asks the server's machine whether it still has a silent connection, and how often again.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -117,26 +119,31 @@ impl Options {
         self.cluster
     }
 
-    /// Creates a client of the server.
+    /// Fails if they cannot be used, before anything is connected.
     /// The error never contains a password.
-    pub fn client(&self) -> Result<Client> {
-        let info = self.info()?;
-        self.client_of(info)
+    pub fn check(&self) -> Result<()> {
+        self.client(&self.address()?).map(drop)
     }
 
-    /// Creates a client of another node of the same cluster, with the same user and certificates.
-    pub fn client_at(&self, host: &str, port: u16) -> Result<Client> {
-        let info = self.info()?;
-        let addr = match info.addr() {
-            ConnectionAddr::TcpTls { insecure, .. } => {
-                ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure: *insecure, tls_params: None }
-            }
-            _ => ConnectionAddr::Tcp(host.to_owned(), port),
-        };
-        self.client_of(info.set_addr(addr))
+    /// Returns the address of the server.
+    pub(super) fn address(&self) -> Result<Address> {
+        Ok(self.info()?.addr().to_string())
     }
 
-    fn client_of(&self, info: ConnectionInfo) -> Result<Client> {
+    /// Creates a client of the server, or of another node of the same cluster, with the same user and certificates.
+    pub(super) fn client(&self, address: &Address) -> Result<Client> {
+        let mut info = self.info()?;
+        if info.addr().to_string() != *address {
+            let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
+            let (host, port) = parts.with_context(|| format!("`{address}` is not the address of a node"))?;
+            let addr = match info.addr() {
+                ConnectionAddr::TcpTls { insecure, .. } => {
+                    ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: None }
+                }
+                _ => ConnectionAddr::Tcp(host, port),
+            };
+            info = info.set_addr(addr);
+        }
         let client = match info.addr() {
             ConnectionAddr::TcpTls { .. } => {
                 // Fails if it is already installed.
@@ -156,22 +163,16 @@ impl Options {
                 .map_err(|_| usage(format!("a server's URL must have the form {FORM}")))?,
             None => self.addr().into_connection_info()?,
         };
-        let info = match info.addr() {
+        let addr = match info.addr().clone() {
             ConnectionAddr::Tcp(host, port) if self.tls => {
-                let addr = ConnectionAddr::TcpTls {
-                    host: host.clone(),
-                    port: *port,
-                    insecure: self.insecure,
-                    tls_params: None,
-                };
-                info.set_addr(addr)
+                ConnectionAddr::TcpTls { host, port, insecure: self.insecure, tls_params: None }
             }
-            ConnectionAddr::TcpTls { host, port, .. } if self.insecure => {
-                let addr = ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: true, tls_params: None };
-                info.set_addr(addr)
+            ConnectionAddr::TcpTls { host, port, insecure, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure: insecure || self.insecure, tls_params: None }
             }
-            _ => info,
+            addr => addr,
         };
+        let info = info.set_addr(addr);
         if self.insecure && !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
             return Err(usage("--insecure needs --tls or a rediss:// URL"));
         }

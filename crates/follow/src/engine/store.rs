@@ -144,7 +144,7 @@ impl Store {
     pub fn can_delete(&mut self, key: &str) -> Result<bool> {
         let mut stats = Pipeline::new();
         stats.cmd("BF.STATS").arg(key);
-        let stats = self.server.replies(&mut stats, key)?.pop().context(NO_REPLY)?;
+        let stats = self.server.replies(&stats, key)?.pop().context(NO_REPLY)?;
         if matches!(&stats, Value::ServerError(error) if error.code() == "NOPERM") {
             eprintln!(
                 "bloomgate: the follower needs the permission +bf.stats to find out whether {key} can delete items"

@@ -151,7 +151,7 @@ impl Stream {
         commands.cmd("XINFO").arg("STREAM").arg(&self.key);
         commands.cmd("XREAD").arg("COUNT").arg(MOST).arg("BLOCK").arg(timeout.as_millis().max(1).to_string());
         commands.arg("STREAMS").arg(&self.key).arg(after);
-        let mut replies = self.server.replies(&mut commands, &self.key)?.into_iter();
+        let mut replies = self.server.replies(&commands, &self.key)?.into_iter();
         let (Some(info), Some(read)) = (replies.next(), replies.next()) else { bail!("the server sent no reply") };
         let (end, length) = self.end(info)?;
         let begin = self.after.clone().unwrap_or_else(|| self.place((0, 0), end.added.saturating_sub(length)));

@@ -162,7 +162,7 @@ impl Checkpoint {
         pipeline.cmd("MULTI");
         commands.iter().for_each(|command| _ = pipeline.add_command(command.clone()));
         pipeline.cmd("EXEC");
-        match server.ask_all(&mut pipeline, &self.keys.checkpoint)?.pop() {
+        match server.ask_all(&pipeline, &self.keys.checkpoint)?.pop() {
             Some(Value::Array(replies)) => {
                 replies.into_iter().try_for_each(|reply| server.checked(reply, &self.keys.key).map(drop))?;
                 Ok(true)

@@ -97,7 +97,7 @@ struct Survey {
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let beside = arguments.beside.as_deref().map(Options::of_url);
     // An invalid URL is refused before the first server is contacted.
-    beside.as_ref().map(Options::client).transpose()?;
+    beside.as_ref().map(Options::check).transpose()?;
     let database = options.database()?;
     if let Some(beside) = &beside
         && beside.database()?.is_some() != database.is_some()

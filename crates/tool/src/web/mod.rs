@@ -67,7 +67,7 @@ pub struct Arguments {
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     // Wrong options are an error at once. A server that is away is waited for.
     let server = options.name()?;
-    options.client()?;
+    options.check()?;
     let listener = TcpListener::bind(arguments.listen)
         .with_context(|| format!("cannot listen on {}: choose another port with --listen", arguments.listen))?;
     let address = listener.local_addr()?;
