@@ -16,6 +16,7 @@ mod names;
 mod permissions;
 mod plan;
 mod running;
+mod sentinels;
 mod shards;
 mod survey;
 mod watch;

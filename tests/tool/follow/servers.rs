@@ -1,12 +1,16 @@
 //! Several tables in synchronous mode, on one server and in a cluster that has their filters on different nodes.
 
+use std::ffi::OsStr;
+use std::fs;
+
 use testing::database::Database;
 use testing::nodes::slot;
 use testing::{Reply, Server, Stop, follow, integer, on_every_server};
 
 use crate::follow::synchronous::{FOLLOWER, WITH_GHOST, open_keys};
-use crate::follow::{USERS, USERS_TABLE, World, has, permissions, soon};
+use crate::follow::{USERS, USERS_TABLE, World, has, in_both_modes, permissions, soon};
 use crate::running::{run, send, three_nodes};
+use crate::sentinels::{Sentinels, ask};
 
 const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
     CREATE TABLE members (team int, name int, PRIMARY KEY (team, name));
@@ -93,6 +97,43 @@ fn the_filters_of_two_tables_are_on_different_nodes_of_a_cluster() {
         let world = World { mode: "synchronous", database, server, folder: tempfile::tempdir().unwrap() };
         world.configure(&format!("cluster = true\n{USERS_TABLE}{MEMBERS_TABLE}"));
         follow_both(&world, |key, line| clients[node_of(key)].run(line));
+    });
+}
+
+/// The follower does not know the address of the new primary before the failover.
+#[test]
+fn the_follower_finds_the_primary_that_sentinels_name() {
+    in_both_modes(|mode, program| {
+        let mut world = World::with_mode(mode, program, USERS, USERS_TABLE);
+        let user = format!("user follower on >secret ~{{* -@all {}", permissions());
+        let replica = Server::with(program).line(&user).start();
+        follow(&mut replica.connect(), &world.server);
+        let sentinels = Sentinels::start(program, &world.server);
+        sentinels.agree();
+        let text = fs::read_to_string(world.path()).unwrap();
+        let address = format!("redis://follower:secret@127.0.0.1:{}", world.server.port);
+        fs::write(world.path(), text.replace(&address, &sentinels.url("follower:secret@"))).unwrap();
+        let mut follower = world.following();
+        let mut session = world.session();
+        let mut insert = |server: &Server, id: u64| {
+            session.batch_execute(&format!("INSERT INTO users VALUES ({id}, 1)")).unwrap();
+            let is_yes = |line: &str| ask(server, line) == Some(integer(1));
+            soon(|| is_yes(&format!("BF.EXISTS {{users}} {id}")) && is_yes("EXISTS {users}:feed"));
+        };
+        insert(&replica, 1);
+
+        world.server.stop(Stop::Kill);
+        insert(&replica, 2);
+        sentinels.name(&replica);
+        run([OsStr::new("follow"), OsStr::new("--status"), world.path().as_os_str()]).success();
+
+        // Without a loss of the primary: the Sentinels demote it.
+        world.server.start_again();
+        sentinels.agree();
+        sentinels.fail_over();
+        sentinels.name(&world.server);
+        insert(&world.server, 3);
+        follower.end();
     });
 }
 

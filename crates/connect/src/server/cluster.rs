@@ -1,31 +1,18 @@
 //! The nodes of a cluster: which one holds a key, and what to do with a command that the asked one does not execute.
 
-use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use bloomgate_client::slots::{Slots, slot};
-use redis::{Cmd, Value, cmd, from_redis_value};
+use redis::{Cmd, Value, cmd};
 
-use super::{Address, Lost, SETTLE_INTERVAL, Server};
+use super::{Address, SETTLE_INTERVAL, Server};
 
 /// How long a command is retried while a cluster moves slots or fails over.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Server {
-    /// Whether the server says that it is a node of a cluster. HELLO needs no permission; a proxy may not know it.
-    pub(super) fn says_cluster(&mut self) -> Result<bool> {
-        let first = self.first.clone();
-        let hello = match self.ask_node(&first, &cmd("HELLO")) {
-            Err(error) if error.is::<Lost>() => return Err(error),
-            hello => hello.ok(),
-        };
-        let fields: Option<BTreeMap<String, Value>> = hello.and_then(|hello| from_redis_value(hello).ok());
-        let mode = fields.and_then(|mut fields| fields.remove("mode"));
-        Ok(mode.and_then(|mode| from_redis_value::<String>(mode).ok()).as_deref() == Some("cluster"))
-    }
-
     /// Reads the slots from the first node.
     pub(super) fn read_slots(&mut self) -> Result<()> {
         let first = self.first.clone();

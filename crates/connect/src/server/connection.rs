@@ -20,8 +20,9 @@ impl fmt::Display for Lost {
 }
 
 impl Error for Lost {}
+
 /// How long to wait for a connection and its first replies.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects to a server, or fails with [`Lost`]. A later reply that takes longer than `patience` is a lost connection.
 pub(super) fn open(client: &Client, address: &str, patience: Duration) -> Result<Connection> {

@@ -1,10 +1,11 @@
 //! The server, or the nodes of a cluster. Commands are sent to the node of their key, and every failure becomes one line that
-//! says what to do about it. `options` has the ways to name a server, `connection` opens one connection, and `cluster` finds the node
-//! of a key.
+//! says what to do about it. `options` has the ways to name a server, `connection` opens one connection, `sentinel` finds a primary, and
+//! `cluster` the node of a key.
 
 mod cluster;
 mod connection;
 mod options;
+mod sentinel;
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,11 +32,12 @@ pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The pause between two attempts.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
+
 /// A server or a cluster.
 pub struct Server {
     options: Options,
     name: String,
-    /// The node that the options name.
+    /// The node that the options or their Sentinels name.
     first: Address,
     connections: BTreeMap<Address, Connection>,
     slots: Option<Slots>,
@@ -47,7 +49,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Connects to the server, or to a cluster through the node in the options.
+    /// Connects to the server, to the primary of the options' Sentinels, or to a cluster through the node in the options.
     /// The error never contains a password.
     pub fn connect(options: &Options) -> Result<Self> {
         let named_database = options.database()?;
@@ -61,11 +63,23 @@ impl Server {
             database: named_database.unwrap_or(0),
             patience: PATIENCE,
         };
-        server.connection(&server.first.clone())?;
-        if options.is_cluster() || server.says_cluster()? {
+        server.open_first()?;
+        if options.is_cluster() || server.hello("mode")?.as_deref() == Some("cluster") {
             server.read_slots()?;
         }
         Ok(server)
+    }
+
+    /// Returns a field of HELLO, which needs no permission. A proxy may not know it.
+    fn hello(&mut self, field: &str) -> Result<Option<String>> {
+        let first = self.first.clone();
+        let hello = match self.ask_node(&first, &cmd("HELLO")) {
+            Err(error) if error.is::<Lost>() => return Err(error),
+            hello => hello.ok(),
+        };
+        let fields: Option<BTreeMap<String, Value>> = hello.and_then(|hello| from_redis_value(hello).ok());
+        let value = fields.and_then(|mut fields| fields.remove(field));
+        Ok(value.and_then(|value| from_redis_value(value).ok()))
     }
 
     /// Sets how long a reply may take before the connection counts as lost.
@@ -80,7 +94,8 @@ impl Server {
 
     /// Reconnects after a [`Lost`], until a server responds or the time is over.
     pub fn reconnect(&mut self, for_at_most: Duration) -> Result<()> {
-        let until = Instant::now() + for_at_most;
+        // By default, Sentinels wait for a lost primary for 30 s before they begin a failover.
+        let until = Instant::now() + for_at_most * if self.options.has_sentinels() { 3 } else { 1 };
         loop {
             let result = self.connect_again();
             if result.is_ok() || Instant::now() >= until {
@@ -92,18 +107,18 @@ impl Server {
 
     fn connect_again(&mut self) -> Result<()> {
         self.connections.clear();
-        let first = self.first.clone();
         if !self.is_cluster() {
+            self.open_first()?;
             // A server that is loading its data replies to commands with an error. A user may have no permission for this one, or
             // for the key.
-            return match self.exchange_one(&first, cmd("EXISTS").arg(""))? {
+            return match self.exchange_one(&self.first.clone(), cmd("EXISTS").arg(""))? {
                 Value::ServerError(error) if error.code() != "NOPERM" => Err(self.lost(&error.into())),
                 _ => Ok(()),
             };
         }
         // Any known node of a cluster can list the current nodes.
         let mut result = Ok(());
-        for node in self.nodes().into_iter().chain([first]) {
+        for node in self.nodes().into_iter().chain([self.first.clone()]) {
             self.first = node;
             result = self.read_slots();
             if result.is_ok() {
@@ -329,6 +344,7 @@ pub fn no_module(address: &Address) -> anyhow::Error {
          /path/to/libbloomgate.so"
     )
 }
+
 // Pipelined commands: they are sent before earlier replies are read, so that reading, the network and the server work in
 // parallel. The replies of a node arrive in the order of its commands.
 

@@ -1,5 +1,6 @@
 //! How to reach the server: the options of redis-cli, or a URL. All subcommands share them.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,13 +19,15 @@ use super::Address;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
-const FORM: &str = "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, or unix:///PATH";
+const FORM: &str = "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, unix:///PATH, or \
+    redis-sentinel://[[USER]:PASSWORD@]HOST[:PORT][,HOST[:PORT]...][/DATABASE]#NAME";
 
 /// The server, with the options of redis-cli
 #[derive(clap::Args, Clone, Default, PartialEq, Eq)]
 #[command(next_help_heading = "The server")]
 pub struct Options {
-    /// The server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]; rediss:// for TLS; unix:///PATH
+    /// The server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]; rediss:// for TLS; unix:///PATH;
+    /// redis-sentinel://HOST[:PORT],...#NAME for the primary NAME of these Sentinels
     #[arg(short, long, global = true, value_name = "URL", conflicts_with_all = ["host", "port", "socket"])]
     url: Option<String>,
     /// The server's host [default: 127.0.0.1]
@@ -88,7 +91,7 @@ impl Options {
     pub fn database(&self) -> Result<Option<u32>> {
         let database = self.info()?.redis_settings().db();
         let database = u32::try_from(database).map_err(|_| usage(format!("there is no database {database}")))?;
-        let url = self.url.as_deref().and_then(redis::parse_redis_url);
+        let url = self.first_url().as_deref().and_then(redis::parse_redis_url);
         // The URL of a socket has it in its query, because its path is the socket's.
         let is_in_url = url.is_some_and(|url| match url.has_host() {
             true => !url.path().trim_matches('/').is_empty(),
@@ -97,9 +100,16 @@ impl Options {
         Ok((is_in_url || self.database.is_some()).then_some(database))
     }
 
-    /// Returns the address and, if they name one, the database, as in `localhost:6379/3`, for titles and messages.
+    /// Returns the address and, if they name one, the database, as in `localhost:6379/3`, for titles and messages. With Sentinels, it is
+    /// `NAME@HOST:PORT,HOST:PORT/3`.
     pub fn name(&self) -> Result<String> {
-        let address = self.info()?.addr().to_string();
+        let address = match self.sentinels()? {
+            Some((infos, primary)) => {
+                let addresses: Vec<_> = infos.iter().map(|info| info.addr().to_string()).collect();
+                format!("{primary}@{}", addresses.join(","))
+            }
+            None => self.address()?,
+        };
         Ok(self.database()?.map_or(address.clone(), |database| format!("{address}/{database}")))
     }
 
@@ -144,6 +154,10 @@ impl Options {
             };
             info = info.set_addr(addr);
         }
+        self.client_of(info)
+    }
+
+    pub(super) fn client_of(&self, info: ConnectionInfo) -> Result<Client> {
         let client = match info.addr() {
             ConnectionAddr::TcpTls { .. } => {
                 // Fails if it is already installed.
@@ -155,12 +169,34 @@ impl Options {
         client.map_err(|error| anyhow!("cannot use these options: {error}"))
     }
 
+    /// Whether they name Sentinels, which know the address of the server.
+    pub(super) fn has_sentinels(&self) -> bool {
+        self.url.as_deref().and_then(split).is_some()
+    }
+
+    /// Returns how to connect to each Sentinel, with the user and the database of the server, and the name of the primary.
+    pub(super) fn sentinels(&self) -> Result<Option<(Vec<ConnectionInfo>, String)>> {
+        let Some((urls, primary)) = self.url.as_deref().and_then(split) else { return Ok(None) };
+        let infos = urls.iter().map(|url| self.info_of(Some(url))).collect::<Result<_>>()?;
+        Ok(Some((infos, primary.to_owned())))
+    }
+
+    /// Returns the URL. With Sentinels, it has the first one's address.
+    fn first_url(&self) -> Option<Cow<'_, str>> {
+        let url = self.url.as_deref()?;
+        let of_sentinel = split(url).and_then(|(urls, _)| urls.into_iter().next());
+        Some(of_sentinel.map_or(Cow::Borrowed(url), Cow::Owned))
+    }
+
     fn info(&self) -> Result<ConnectionInfo> {
-        let info = match &self.url {
-            Some(url) => url
-                .as_str()
-                .into_connection_info()
-                .map_err(|_| usage(format!("a server's URL must have the form {FORM}")))?,
+        self.info_of(self.first_url().as_deref())
+    }
+
+    fn info_of(&self, url: Option<&str>) -> Result<ConnectionInfo> {
+        let info = match url {
+            Some(url) => {
+                url.into_connection_info().map_err(|_| usage(format!("a server's URL must have the form {FORM}")))?
+            }
             None => self.addr().into_connection_info()?,
         };
         let addr = match info.addr().clone() {
@@ -223,6 +259,21 @@ impl Options {
         Ok(TlsCertificates { client_tls, root_cert })
     }
 }
+
+/// Splits a URL of Sentinels into a server's URL for each of them and the name of the primary. Another URL has none.
+fn split(url: &str) -> Option<(Vec<String>, &str)> {
+    let (scheme, rest) = url.split_once("-sentinel://")?;
+    let (rest, primary) = rest.split_once('#').filter(|(_, primary)| !primary.is_empty())?;
+    let (rest, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (user, hosts) = rest.split_at(rest.rfind('@').map_or(0, |at| at + 1));
+    let urls = hosts.split(',').map(|host| {
+        let is_port = |(_, port): (&str, &str)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = if host.rsplit_once(':').is_some_and(is_port) { "" } else { ":26379" };
+        format!("{scheme}://{user}{host}{port}{path}")
+    });
+    Some((urls.collect(), primary))
+}
+
 // Command lines that are invalid.
 
 /// Why a command line is invalid.
@@ -240,4 +291,30 @@ impl Error for Usage {}
 /// Creates an error that exits with status 2.
 pub fn usage(text: impl Into<String>) -> anyhow::Error {
     Usage(text.into()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_of_sentinels_names_each_of_them() {
+        for (url, expected, primary) in [
+            ("redis-sentinel://one#main", &["redis://one:26379"][..], "main"),
+            (
+                "rediss-sentinel://gate:p%40s@10.0.0.1:5000,[::1],[::2]:7/3#a.b-c",
+                &[
+                    "rediss://gate:p%40s@10.0.0.1:5000/3",
+                    "rediss://gate:p%40s@[::1]:26379/3",
+                    "rediss://gate:p%40s@[::2]:7/3",
+                ],
+                "a.b-c",
+            ),
+        ] {
+            assert_eq!(split(url), Some((expected.iter().map(|&url| url.to_owned()).collect(), primary)));
+        }
+        for url in ["redis://one:26379#main", "redis-sentinel://one", "redis-sentinel://one#"] {
+            assert_eq!(split(url), None, "{url}");
+        }
+    }
 }

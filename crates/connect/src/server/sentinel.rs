@@ -1,0 +1,61 @@
+//! Sentinels, which say which of a primary and its replicas is the primary now. The Sentinel client of redis-rs is not used: it waits for
+//! a hung Sentinel for ever.
+
+use anyhow::{Result, bail};
+use redis::{ConnectionInfo, RedisConnectionInfo, RedisResult, cmd};
+
+use super::connection::{CONNECT_TIMEOUT, Lost, line, open};
+use super::{Address, Server};
+
+impl Server {
+    /// Connects to the server, or to the primary that the Sentinels name now.
+    pub(super) fn open_first(&mut self) -> Result<()> {
+        let Some((sentinels, primary)) = self.options.sentinels()? else {
+            return self.connection(&self.first.clone()).map(drop);
+        };
+        let (mut tried, mut failures) = (Vec::new(), Vec::new());
+        for sentinel in &sentinels {
+            let result = self.ask_sentinel(sentinel, &primary).and_then(|address| {
+                if tried.contains(&address) {
+                    return Ok(false);
+                }
+                tried.push(address.clone());
+                self.first = address;
+                self.ensure_primary().map(|()| true)
+            });
+            match result {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => failures.push(error.to_string()),
+            }
+        }
+        Err(Lost(failures.join("; ")).into())
+    }
+
+    /// Fails if a failover is under way, or if the Sentinel has not heard of one.
+    fn ensure_primary(&mut self) -> Result<()> {
+        match self.hello("role")?.as_deref() {
+            None | Some("master") => Ok(()),
+            Some(role) => bail!("the Sentinels name {} as the primary, and it is a {role}", self.first),
+        }
+    }
+
+    fn ask_sentinel(&self, sentinel: &ConnectionInfo, primary: &str) -> Result<Address> {
+        let address = sentinel.addr().to_string();
+        let ask = |settings: RedisConnectionInfo| -> Result<RedisResult<Option<(String, u16)>>> {
+            let client = self.options.client_of(sentinel.clone().set_redis_settings(settings))?;
+            let mut connection = open(&client, &address, CONNECT_TIMEOUT)?;
+            Ok(cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(primary).query(&mut connection))
+        };
+        // The user and the password are the primary's. A Sentinel that demands some has the same.
+        let mut reply = ask(RedisConnectionInfo::default())?;
+        if reply.as_ref().is_err_and(|error| error.code() == Some("NOAUTH")) {
+            reply = ask(sentinel.redis_settings().clone().set_db(0))?;
+        }
+        match reply {
+            Ok(Some((host, port))) => Ok(format!("{host}:{port}")),
+            Ok(None) => bail!("the Sentinel at {address} knows no primary named {primary}"),
+            Err(error) => bail!("the Sentinel at {address} replied: {}", line(&error)),
+        }
+    }
+}
