@@ -171,15 +171,14 @@ impl<S: Source> Follower<S> {
                 report_inexact(table);
                 table.deletes = table.has_unique_items && store.can_delete(&table.keys.filter)?;
                 table.position = place;
-                let name = &table.config.name;
                 if let Some(stored) = stored {
-                    eprintln!("bloomgate: {name} continues at {}", stored.shown());
+                    eprintln!("bloomgate: {} continues at {}", table.config.name, stored.shown());
                     table.mark = stored.last;
                 } else {
-                    eprintln!("bloomgate: {name} begins with the first change that comes");
-                    // Cached values may be older than that.
+                    // Cached values may be older than the first change.
                     store.delete_values(table, |_| Ok(()))?;
                     store.transact(&table.keys, table.epoch, &[table.stored(source).store(&table.keys)])?;
+                    eprintln!("bloomgate: {} begins with the first change that comes", table.config.name);
                 }
                 if !S::HAS_ROWS {
                     report_deletes(table);
