@@ -117,6 +117,27 @@ fn every_subcommand_has_a_manual_page() {
 }
 
 #[test]
+fn the_help_and_the_page_of_follow_have_every_key_of_the_configuration() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/feed.md")).unwrap();
+    let (_, table) = page.split_once("<!-- configuration -->").unwrap();
+    let (table, _) = table.split_once("<!-- end of configuration -->").unwrap();
+    let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| `")).collect();
+    assert!(rows.len() > 15, "{table}");
+    let help = run(["follow", "--help"]).success().text();
+    let manual = run(["man", "follow"]).success().text().replace("\\*(Aq", "'").replace('\\', "");
+    for row in rows {
+        let cells: Vec<_> = row.split('|').map(|cell| cell.trim().replace('`', "")).collect();
+        let entry = format!("\n  {} ({}; ", cells[1], cells[2]);
+        for text in [&help, &manual] {
+            let (_, rest) = text.split_once(&entry).unwrap_or_else(|| panic!("{entry} is not in {text}"));
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+            let (_, meaning) = rest.split_once(")\n").unwrap();
+            assert!(words(meaning).starts_with(&words(&cells[5])), "{meaning}");
+        }
+    }
+}
+
+#[test]
 fn without_a_folder_the_manual_page_is_printed_and_no_file_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let ended = Ended::from(command(["man"]).current_dir(folder.path()).output().unwrap()).success();

@@ -21,6 +21,9 @@ const MAX_LAG_RANGE: (Duration, Duration) = (Duration::from_millis(100), Duratio
 /// The field of the journal that stands for every cache key.
 pub const EVERY_KEY: &[u8] = b"*";
 
+/// Every key of the file: the table in docs/feed.md, from which the help and the manual page are made.
+pub const SETTINGS: &str = include_str!("../settings.md");
+
 /// The whole file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -163,6 +166,9 @@ impl Config {
                 !has_other && !waits,
                 "`database`, `slot`, `publication`, `mode`, `wait` and `waitaof` are not for JSON changes"
             );
+            if let Some(table) = config.tables.iter().find(|table| table.key.is_empty()) {
+                bail!("the table {} has no `key`: the columns of its primary key", table.name);
+            }
             config.slot = source.stream.clone().unwrap_or_else(|| "stdin".to_owned());
         } else {
             ensure!(!config.database.is_empty(), "there is no `database`");
@@ -355,6 +361,8 @@ fn duration<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::E
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const FILE: &str = r#"
@@ -431,6 +439,99 @@ max-lag = "1s"
             let second = FILE[FILE.find("[[").unwrap()..].replace("\"{users}\"", &format!("\"{filter}\""));
             let error = Config::parse(&format!("{FILE}{second}")).unwrap_err().to_string();
             assert!(error.contains(&format!("two tables need the key `{key}`")), "{error}");
+        }
+    }
+
+    // The table of the keys.
+
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/feed.md");
+
+    const JSON: &str = r#"
+server = "redis://cache:6379"
+[source]
+kind = "json"
+format = "maxwell"
+[[table]]
+name = "shop.users"
+key = { id = "integer" }
+filter = "{users}"
+create = "0.001 10000000 HASH siphash"
+item = "{id}"
+cache-key = "{users}:{id}"
+max-lag = "1s"
+"#;
+
+    /// Returns the rows: a section, a key, its default, and whether it is required.
+    fn rows() -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
+        let cells = SETTINGS.lines().skip(2).map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
+        cells
+            .map(|cells| {
+                let (section, name) = cells[1].split_once(' ').unwrap_or(("", cells[1]));
+                (section.trim_matches('`'), name.trim_matches('`'), cells[3].trim_matches('`'), cells[4])
+            })
+            .collect()
+    }
+
+    /// Returns a file with another line at the beginning of a section.
+    fn with_line(file: &str, section: &str, line: &str) -> String {
+        match section {
+            "" => format!("{line}\n{file}"),
+            _ => file.replacen(section, &format!("{section}\n{line}"), 1),
+        }
+    }
+
+    /// `BLOOMGATE_UPDATE=1 cargo test -p bloomgate-follow config::` rewrites the table of the page.
+    #[test]
+    fn the_page_has_the_table_of_keys() {
+        let page = fs::read_to_string(PAGE).unwrap();
+        let (begin, end) = ("<!-- configuration -->\n\n", "\n<!-- end of configuration -->");
+        let (before, rest) = page.split_once(begin).unwrap();
+        let (_, after) = rest.split_once(end).unwrap();
+        let generated = format!("{before}{begin}{SETTINGS}{end}{after}");
+        if std::env::var_os("BLOOMGATE_UPDATE").is_some() {
+            fs::write(PAGE, &generated).unwrap();
+        } else {
+            assert!(page == generated, "docs/feed.md differs: BLOOMGATE_UPDATE=1 rewrites its table of keys");
+        }
+    }
+
+    #[test]
+    fn the_table_has_exactly_the_keys_that_a_file_may_have() {
+        for (section, file) in [("", FILE), ("[source]", JSON), ("[[table]]", FILE)] {
+            let error = Config::parse(&with_line(file, section, "zzz = 1")).unwrap_err().to_string();
+            let (_, names) = error.split_once("unknown field `zzz`, expected one of ").unwrap();
+            let accepted: Vec<_> = names.split(", ").map(|name| name.trim_matches('`')).collect();
+            let mut listed: Vec<_> = rows().into_iter().filter(|row| row.0 == section).map(|row| row.1).collect();
+            if section.is_empty() {
+                listed.extend(["source", "table"]);
+            }
+            assert_eq!(listed.iter().collect::<BTreeSet<_>>(), accepted.iter().collect(), "{section}");
+        }
+    }
+
+    #[test]
+    fn keys_are_required_and_have_defaults_as_the_table_says() {
+        for (section, name, default, required) in rows() {
+            for file in [FILE, JSON].into_iter().filter(|file| file.contains(section)) {
+                let is_required = match required {
+                    "yes" => true,
+                    "without `[source]`" => file == FILE,
+                    "with `[source]`" => file == JSON,
+                    _ => false,
+                };
+                let mut lines = file[file.find(section).unwrap()..].lines();
+                let line = lines.find(|line| line.split_once(" = ").is_some_and(|(key, _)| key.trim() == name));
+                assert!(line.is_some() || !is_required, "{section} {name} is not in the example");
+                let without = line.map_or_else(|| file.to_owned(), |line| file.replacen(&format!("{line}\n"), "", 1));
+                let config = Config::parse(&without);
+                assert_eq!(config.is_err(), is_required, "{section} {name}: {config:?}");
+                let value = format!("{name} = {default}");
+                // Other defaults are in words, or are not for JSON changes.
+                if file == FILE && toml::from_str::<toml::Table>(&value).is_ok() {
+                    let explicit = Config::parse(&with_line(&without, section, &value));
+                    assert_eq!(format!("{config:?}"), format!("{explicit:?}"), "{value}");
+                }
+            }
         }
     }
 }

@@ -24,7 +24,7 @@ use anyhow::{Context, Result, ensure};
 use bloomgate_connect::{database, names, prometheus, server};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::config::{Config, Log, Mode};
+use crate::config::{Config, Log, Mode, SETTINGS};
 use crate::engine::store::{ALIVE, Stopped, Store, Unlogged};
 use crate::engine::{Follower, Source, StoodBy};
 use crate::json::Json;
@@ -36,6 +36,9 @@ use crate::server::Options;
 
 /// The pause before another attempt after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The width of the list of keys: a manual page on a terminal of 80 columns has room for 71.
+const WIDTH: usize = 70;
 
 const EXAMPLE: &str = "\
 Example: users.toml
@@ -64,13 +67,36 @@ the tables; MariaDB needs log_bin and binlog_format = ROW, MySQL gtid_mode = ON.
 
 /// Keep filters and cached values up to date from the log of PostgreSQL, MariaDB or MySQL, or from JSON changes
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLE)]
+#[command(after_help = help())]
 pub struct Arguments {
     /// Print how far the follower is behind, and exit. Exits with status 1 without a heartbeat or a connected follower
     #[arg(long)]
     status: bool,
     /// The configuration file
     config: PathBuf,
+}
+
+/// Returns the text after the options: the example, and the table of the configuration as a list.
+fn help() -> String {
+    let mut text = format!("{EXAMPLE}\n\nThe configuration:");
+    for row in SETTINGS.lines().skip(2) {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect();
+        let [key, kind, default, required, meaning] = cells.as_slice() else { continue };
+        let need = match required.as_str() {
+            "no" => format!("default: {default}"),
+            "yes" => "required".to_owned(),
+            condition => format!("required {condition}"),
+        };
+        text += &format!("\n  {key} ({kind}; {need})");
+        let mut width = WIDTH;
+        for word in meaning.split(' ') {
+            let separator = if width + 1 + word.len() > WIDTH { "\n      " } else { " " };
+            width = if separator == " " { width + 1 } else { separator.len() - 1 } + word.len();
+            text += separator;
+            text += word;
+        }
+    }
+    text
 }
 
 /// Runs the subcommand until SIGTERM or SIGINT.
