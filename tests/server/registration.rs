@@ -397,6 +397,36 @@ fn other_types_commands_refuse_a_filter() {
 }
 
 #[test]
+fn the_users_of_the_page_may_look_and_not_write() {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/commands.md")).unwrap();
+    let lines: Vec<_> = page
+        .match_indices("ACL SETUSER ")
+        .map(|(start, _)| page[start..].split(['\n', '`']).next().unwrap())
+        .filter(|line| line.contains(" on >"))
+        .collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let names = client.run("COMMAND LIST FILTERBY MODULE bf");
+        for line in &lines {
+            let user = line.split(' ').nth(2).unwrap();
+            client.run(&format!("ACL DELUSER {user}"));
+            assert_eq!(client.run(line), ok(), "{line}");
+            for name in names.elements().iter().map(Reply::text) {
+                let details = client.run(&format!("COMMAND INFO {name}")).elements()[0].clone();
+                let arity = details.elements()[1].number().unsigned_abs() as usize;
+                let writes = details.elements()[2].elements().iter().any(|flag| flag.text() == "write");
+                let mut words = vec!["ACL", "DRYRUN", user, &name];
+                words.extend(std::iter::repeat_n("orders", arity - 1));
+                let is_wanted = if user == "guard" { name == "bf.exists" || name == "bf.mexists" } else { !writes };
+                assert_eq!(client.call(&words) == ok(), is_wanted, "{user}: {name}");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_reader_may_look_and_not_write() {
     on_every_server(|program| {
         let server = Server::start(program);

@@ -1,11 +1,16 @@
-//! The tool's README lists the ACL permissions of each subcommand. A user with exactly these can run it, and all are needed.
+//! The tool's README lists the ACL permissions of each subcommand, and docs/monitoring.md those of `web`. A user with exactly these can run it, and
+//! all are needed. `follow/permissions.rs` tests those of `follow`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::running::{Files, run, url};
-use testing::{Connection, Server, on_every_server};
+use crate::web::asking::Web;
+use testing::{Connection, Server, ok, on_every_server};
 
-const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/tool/README.md");
+pub const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/tool/README.md");
+
+/// Permissions that Redis 7.0 does not know.
+const NEWER: [&str; 2] = ["client|no-touch", "client|setinfo"];
 
 /// Command lines. FILE is a backup, LINES a file of lines, NEW a file that the run creates, URL the server.
 const RUNS: [&str; 25] = [
@@ -54,6 +59,8 @@ fn fill(client: &mut Connection) {
 fn table() -> BTreeMap<String, BTreeSet<String>> {
     let readme = std::fs::read_to_string(README).unwrap();
     let section = readme.split("\n## Permissions\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    // In a cell of Markdown a bar is escaped.
+    let section = section.replace("\\|", "|");
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | `"));
     rows.map(|(name, words)| {
         let words = words.trim_end_matches(['|', ' ', '`']).split(' ');
@@ -62,8 +69,17 @@ fn table() -> BTreeMap<String, BTreeSet<String>> {
     .collect()
 }
 
+/// Returns the command that creates a user, from a page.
+fn created_by(page: &str, user: &str) -> String {
+    let begin = format!("ACL SETUSER {user} ");
+    let page = std::fs::read_to_string(format!("{}/{page}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let (_, rest) = page.split_once(&begin).unwrap();
+    let end = rest.find(['\n', '`']).unwrap();
+    format!("{begin}{}", &rest[..end])
+}
+
 /// Returns the commands that the server has executed since its statistics were reset.
-fn used(client: &mut Connection) -> BTreeSet<String> {
+pub fn used(client: &mut Connection) -> BTreeSet<String> {
     let text = client.run("INFO commandstats").text();
     let lines = text.lines().filter(|line| !line.contains(":calls=0,"));
     lines.filter_map(|line| Some(line.strip_prefix("cmdstat_")?.split_once(':')?.0.to_owned())).collect()
@@ -119,5 +135,59 @@ fn each_subcommand_runs_with_exactly_the_permissions_of_the_readme() {
             used.extend(AFTER_A_LOSS.iter().filter(|(other, _)| *other == name).map(|(_, word)| (*word).to_owned()));
             assert_eq!(used, table[name], "{name}: what it runs, and what the README lists");
         }
+    });
+}
+
+#[test]
+fn the_example_of_the_readme_runs_dedup() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let mut client = server.connect();
+        assert_eq!(client.run(&created_by("crates/tool/README.md", "dedup")), ok());
+        let lines = files.name("lines");
+        std::fs::write(&lines, "a\nb\na\n").unwrap();
+        let url = url(&server).replace("redis://", "redis://dedup:secret@");
+        let ended = run(["dedup", &lines, "--key", "seen", "--create", "0.01", "100", "--url", &url]).success();
+        assert_eq!(ended.text(), "a\nb\n");
+        run(["dedup", &lines, "--key", "other", "--create", "0.01", "100", "--url", &url]).refused("denies this user");
+    });
+}
+
+#[test]
+fn web_runs_with_exactly_the_permissions_of_the_page() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        fill(&mut client);
+        let created = created_by("docs/monitoring.md", "page");
+        // As the page says, this server may not know some of them.
+        let known = client.run(&created);
+        let created = if known == ok() {
+            created
+        } else {
+            NEWER.iter().fold(created, |line, name| line.replace(&format!(" +{name}"), ""))
+        };
+        assert_eq!(client.run(&created), ok());
+        let listed: BTreeSet<String> =
+            created.split(' ').filter_map(|word| word.strip_prefix('+')).map(str::to_owned).collect();
+        client.run("CONFIG RESETSTAT");
+        client.run("ACL LOG RESET");
+        let web = Web::of(&url(&server).replace("redis://", "redis://page:secret@"), &[]);
+        web.state_when("a sample of each filter", |state| {
+            let filters = state["filters"].as_array().unwrap();
+            filters.len() == 4 && filters.iter().all(|filter| filter["kind"].is_string())
+        });
+        for path in ["/metrics", "/api/filter?key=706c61696e", "/api/exists?key=706c61696e&item=61"] {
+            web.ask(path).success();
+        }
+        testing::eventually("a command of each permission", || {
+            let own = ["acl|log", "auth", "config|resetstat", "hello", "info"];
+            let mut used: BTreeSet<_> = used(&mut client).into_iter().filter(|name| !own.contains(&&**name)).collect();
+            used.insert("info".to_owned());
+            used.is_superset(&listed) && listed.is_superset(&used)
+        });
+        let refused = client.run("ACL LOG");
+        let refused: Vec<_> = refused.elements().iter().map(|entry| entry.field("object").text()).collect();
+        assert!(refused.iter().all(|object| object == "command|info"), "{refused:?}");
     });
 }

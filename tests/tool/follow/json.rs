@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 use testing::{Builder, Connection, Server, Stop, integer, nil, on_every_server};
 
-use super::{Follower, beats, has, permissions, soon};
+use super::{Follower, beats, has, permissions, permissions_for, soon};
 use crate::running::{run, run_with, url};
 
 const FORMATS: [&str; 3] = ["debezium", "canal", "maxwell"];
@@ -41,7 +41,8 @@ struct World {
 
 impl World {
     fn new(server: Builder, format: &'static str, has_stream: bool) -> Self {
-        let user = format!("user follower on >secret ~{{* ~changes -@all {} +xinfo|stream +xread", permissions());
+        let stream = permissions_for("stream").replace("~shop", "~changes");
+        let user = format!("user follower on >secret {} {stream}", permissions());
         let (server, folder) = (server.line(&user).start(), tempfile::tempdir().unwrap());
         let world = Self { format, has_stream, server, folder };
         world.configure(TABLE);
@@ -105,7 +106,7 @@ fn with_formats(has_stream: bool, test: impl Fn(&mut World, &mut Connection)) {
     });
 }
 
-fn now_seconds() -> u64 {
+pub fn now_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
@@ -230,7 +231,7 @@ fn ids(client: &mut Connection) -> String {
 }
 
 /// Returns an insert or a delete of a row without a mail address, or an update of another table, at a time in seconds.
-fn change(format: &str, operation: &str, id: u64, seconds: u64) -> String {
+pub fn change(format: &str, operation: &str, id: u64, seconds: u64) -> String {
     let table = if operation == "update" { "heartbeat" } else { "users" };
     match format {
         "debezium" => {

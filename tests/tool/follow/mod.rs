@@ -7,6 +7,7 @@ mod eventual;
 mod fills;
 mod json;
 mod mariadb;
+mod permissions;
 mod postgresql;
 mod servers;
 mod soak;
@@ -65,11 +66,23 @@ cache-key = "{users}:{id}"
 max-lag = "2s"
 "#;
 
-/// Returns the permissions that the documentation asks for.
+/// Returns the page of the feed.
+fn page() -> String {
+    fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/feed.md")).unwrap()
+}
+
+/// Returns the rules of the page for the follower's ACL user, with the keys of every filter of these tests.
 fn permissions() -> String {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/feed.md")).unwrap();
-    let words = page.split("```\n+").nth(1).unwrap().split("\n```").next().unwrap();
-    format!("+{}", words.replace('\n', " "))
+    let page = page();
+    let rules = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER gate on >secret ~{users}* ")).unwrap();
+    format!("~{{* {rules}")
+}
+
+/// Returns the rules of the page that a setting adds.
+fn permissions_for(setting: &str) -> String {
+    let (page, begin) = (page(), format!("- `{setting}`"));
+    let line = page.lines().find(|line| line.starts_with(&begin) && line.ends_with('`')).unwrap();
+    line.split(": `").nth(1).unwrap().trim_end_matches('`').to_owned()
 }
 
 /// A database that can be followed.
@@ -129,7 +142,7 @@ impl<D> World<D> {
 impl<D: Followed> World<D> {
     fn between(mode: &'static str, database: D, server: Builder, tables: &str) -> Self {
         // In the configuration, the user survives a restart of the server.
-        let user = format!("user follower on >secret ~{{* -@all {}", permissions());
+        let user = format!("user follower on >secret {}", permissions());
         let world = Self { mode, database, server: server.line(&user).start(), folder: tempfile::tempdir().unwrap() };
         world.configure(tables);
         world

@@ -8,7 +8,7 @@ use testing::nodes::slot;
 use testing::{Reply, Server, Stop, follow, integer, on_every_server};
 
 use crate::follow::synchronous::{FOLLOWER, WITH_GHOST, open_keys};
-use crate::follow::{USERS, USERS_TABLE, World, has, in_both_modes, permissions, soon};
+use crate::follow::{USERS, USERS_TABLE, World, has, in_both_modes, permissions, permissions_for, soon};
 use crate::running::{run, send, three_nodes};
 use crate::sentinels::{Sentinels, ask};
 
@@ -85,8 +85,11 @@ fn the_filters_of_two_tables_are_on_different_nodes_of_a_cluster() {
     on_every_server(|program| {
         let nodes = three_nodes(program);
         for node in &nodes {
-            node.connect()
-                .run(&format!("ACL SETUSER follower on >secret ~* -@all {} +asking +cluster|slots", permissions()));
+            node.connect().run(&format!(
+                "ACL SETUSER follower on >secret {} {}",
+                permissions(),
+                permissions_for("cluster")
+            ));
         }
         let mut clients = nodes.each_ref().map(Server::connect);
         let node_of = |key: &str| [5461, 10_923].iter().filter(|first| slot(key) >= **first).count();
@@ -145,7 +148,7 @@ fn a_commit_waits_for_the_replicas() {
         let tables = format!("wait = 1\n{USERS_TABLE}");
         let mut world = World::with_server("synchronous", Server::with(program), USERS, &tables);
         let mut client = world.server.connect();
-        client.run("ACL SETUSER follower +wait");
+        client.run(&format!("ACL SETUSER follower {}", permissions_for("wait")));
         let first = world.follow();
         first.says("waiting for the server's replicas");
         let replica = Server::start(program);
@@ -180,7 +183,7 @@ fn the_append_only_file_is_required() {
         let tables = format!("waitaof = true\n{USERS_TABLE}");
         let world = World::new(program, USERS, &tables);
         let mut client = world.server.connect();
-        let has_waitaof = !client.run("ACL SETUSER follower +waitaof").is_error();
+        let has_waitaof = !client.run(&format!("ACL SETUSER follower {}", permissions_for("waitaof"))).is_error();
         let path = world.path();
         let words = ["follow", path.to_str().unwrap()];
         if !has_waitaof {

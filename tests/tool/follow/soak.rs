@@ -21,7 +21,7 @@ use testing::nodes::{Client, SLOTS, add_replica, node};
 use testing::{Connection, Reply, Server, eventually, figures, integer, ok, on_every_server};
 
 use crate::follow::soak::judge::Samples;
-use crate::follow::{Follower, USERS, USERS_TABLE, World, permissions, soon};
+use crate::follow::{Follower, USERS, USERS_TABLE, World, permissions, permissions_for, soon};
 
 /// The duration of a run at effort 1.
 const SECONDS: f64 = 8.0;
@@ -311,7 +311,7 @@ fn soak(program: &Path, effort: f64, leaks: bool) -> Vec<String> {
     let replica = add_replica(program, &primary);
     assert_eq!(replica.connect().run("CONFIG SET appendonly yes"), ok());
     for mut client in [&primary, &replica].map(Server::connect) {
-        let rights = format!("ACL SETUSER follower on >secret ~* -@all {} +asking +cluster|slots", permissions());
+        let rights = format!("ACL SETUSER follower on >secret {} {}", permissions(), permissions_for("cluster"));
         assert_eq!(client.run(&rights), ok());
     }
     let database = Database::logical();

@@ -47,8 +47,12 @@ impl Response {
 impl Web {
     /// Starts it for a server, with a sample every tenth of a second.
     pub fn start(server: &Server, words: &[&str]) -> Self {
-        let url = url(server);
-        let fixed = ["web", "--url", &url, "--listen", "127.0.0.1:0", "--interval", "0.1"];
+        Self::of(&url(server), words)
+    }
+
+    /// As [`Self::start`], with the URL of the server.
+    pub fn of(url: &str, words: &[&str]) -> Self {
+        let fixed = ["web", "--url", url, "--listen", "127.0.0.1:0", "--interval", "0.1"];
         let mut running = Running(command(fixed.iter().chain(words)).stdout(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
         BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
