@@ -7,6 +7,7 @@ mod eventual;
 mod fills;
 mod json;
 mod mariadb;
+mod page;
 mod permissions;
 mod postgresql;
 mod servers;
@@ -25,6 +26,7 @@ use tempfile::{NamedTempFile, TempDir};
 use testing::database::Database;
 use testing::{Builder, Connection, Server, eventually, integer, on_every_server};
 
+use crate::follow::page::page;
 use crate::running::{Running, command, run, send};
 
 const MODES: [&str; 2] = ["eventual", "synchronous"];
@@ -65,11 +67,6 @@ item = "{id}"
 cache-key = "{users}:{id}"
 max-lag = "2s"
 "#;
-
-/// Returns the page of the feed.
-fn page() -> String {
-    fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/feed.md")).unwrap()
-}
 
 /// Returns the rules of the page for the follower's ACL user, with the keys of every filter of these tests.
 fn permissions() -> String {

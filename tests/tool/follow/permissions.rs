@@ -13,27 +13,11 @@ use testing::mariadb::{MariaDb, in_sql};
 use testing::{Connection, Server, on_every_server};
 
 use crate::follow::json::{change, now_seconds};
+use crate::follow::page::{account, block, page};
 use crate::follow::synchronous::{FOLLOWER, answer};
-use crate::follow::{Follower, page, permissions_for, soon};
+use crate::follow::{Follower, permissions_for, soon};
 use crate::permissions::used;
 use crate::running::{run, run_with, send, url};
-
-/// Returns the first block of a language after a heading of the page.
-fn block(heading: &str, language: &str) -> String {
-    let page = page();
-    let (_, section) = page.split_once(&format!("\n{heading}\n")).unwrap();
-    let (_, rest) = section.split_once(&format!("```{language}\n")).unwrap();
-    rest.lines().take_while(|line| line.trim() != "```").map(|line| format!("{}\n", line.trim_start())).collect()
-}
-
-/// Returns the statements after a heading that create the follower's account.
-fn account(heading: &str) -> String {
-    let block = block(heading, "sql");
-    let begins = ["CREATE ROLE gate ", "CREATE USER gate@", "GRANT "];
-    let statements: Vec<_> = block.lines().filter(|line| begins.iter().any(|begin| line.starts_with(begin))).collect();
-    assert!(statements.len() > 1, "{block}");
-    statements.join("\n")
-}
 
 /// What the follower reads.
 enum Source {
