@@ -178,6 +178,10 @@ fn the_session_of_the_page_can_be_typed() {
         let mut follower = desk.follow("eventual");
         let mut client = desk.server.connect();
         soon(|| beats(&mut client));
+        desk.types(&match desk.shop {
+            Shop::Postgres(_) => block("## Watch it", ""),
+            Shop::Binlog(_) => blocks("## MariaDB", "").swap_remove(1),
+        });
         // The follower needs some milliseconds, and the token is another one.
         let session = block("## Read", "").replace("$ redis-cli BF.FETCH", "$ sleep 2; redis-cli BF.FETCH");
         let (_, fill) = session.split_once("BF.FILL {users} 1000001 {users}:1000001 ").unwrap();
