@@ -1,5 +1,9 @@
 //! The keys of the guard's commands: where the server finds them, which rights a user needs, and that they lie in one slot.
 
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
 use super::{FETCH, INVENTED, UNLESS, WHILE, absent, fill, load, with_filter};
 use testing::{Connection, Reply, Server, array, eventually, integer, ok, on_every_server, with_client};
 
@@ -155,5 +159,79 @@ fn a_cache_key_that_the_follower_does_not_delete_gets_no_lease() {
         // Without the heartbeat nothing is known of it.
         client.run("DEL {f}:feed");
         load(client, WHILE);
+    });
+}
+
+/// The clients in every language send the commands of the specification's cases.
+#[test]
+fn the_users_of_the_page_may_send_what_the_clients_send() {
+    let read = |path: &str| std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let page = read("docs/guard.md");
+    let users: Vec<_> = page.lines().filter(|line| line.starts_with("ACL SETUSER ")).collect();
+    assert_eq!(users.len(), 2, "{users:?}");
+    // The page says that `replicas` and `aof` need these.
+    let durability = ["WAIT", "WAITAOF"];
+    let mut sent = BTreeSet::new();
+    for part in ["cancel", "fail", "feed", "many", "read", "wait", "write"] {
+        let cases: Value = serde_json::from_str(&read(&format!("clients/specification/guard-{part}.json"))).unwrap();
+        for case in cases["cases"].as_array().unwrap() {
+            let filter = case["guard"]["filter"].as_str().unwrap_or("rows");
+            let steps = case["steps"].as_array().unwrap();
+            let calls: Vec<_> = steps.iter().filter_map(|step| step["call"].as_str()).collect();
+            let is_reader = calls.iter().all(|call| call.starts_with("guard.get"));
+            for step in steps.iter().filter(|step| step["expect"].is_array()) {
+                // A token or a number between two bounds; other words stand for many items.
+                let word = |word: &Value| {
+                    let number = word.get("from").map(Value::to_string);
+                    let token = word.get("token").map(|_| INVENTED.to_owned());
+                    word.as_str().map(str::to_owned).or(number).or(token)
+                };
+                let Some(words) = step["expect"].as_array().unwrap().iter().map(word).collect::<Option<Vec<_>>>()
+                else {
+                    continue;
+                };
+                let fills_filter = calls.contains(&"fill_filter");
+                if !durability.contains(&&*words[0]) && !fills_filter && case["guard"]["prefix"].is_null() {
+                    let user = if is_reader { "reader" } else { "writer" };
+                    sent.insert((user, filter.to_owned(), words));
+                }
+            }
+        }
+    }
+    let used: BTreeSet<_> =
+        sent.iter().map(|(user, _, words)| (*user, format!("+{}", words[0].to_lowercase()))).collect();
+    let listed = users.iter().flat_map(|line| {
+        let name = line.split(' ').nth(2).unwrap();
+        line.split(' ').filter(|word| word.starts_with('+')).map(move |word| (name, word.to_owned()))
+    });
+    assert_eq!(used, listed.collect(), "what the clients send, and what the page lists");
+    let (_, near) = page.split_once("A near cache needs `+client|tracking` in Python, and\n`").unwrap();
+    let near = near.split('`').next().unwrap();
+    with_client(|server, client| {
+        client.run("ACL SETUSER near reset on nopass resetchannels -@all +client|tracking");
+        for (rules, lines) in [
+            ("", &["HELLO 3 AUTH near x", "CLIENT TRACKING ON BCAST PREFIX {rows}:"] as &[_]),
+            (
+                near,
+                &[
+                    "AUTH near x",
+                    "CLIENT ID",
+                    "CLIENT TRACKING ON BCAST PREFIX {rows}:",
+                    "SUBSCRIBE __redis__:invalidate",
+                ],
+            ),
+        ] {
+            client.run(&format!("ACL SETUSER near {rules}"));
+            let mut user = server.connect();
+            lines.iter().for_each(|line| assert!(!user.run(line).is_error(), "{line}"));
+        }
+        for (user, filter, words) in &sent {
+            let base = if filter.contains('{') { filter.clone() } else { format!("{{{filter}}}") };
+            let line = users.iter().find(|line| line.contains(&format!(" {user} "))).unwrap();
+            let line = line.replace("{rows}", "BASE").replace("rows", filter).replace("BASE", &base);
+            assert_eq!(client.run(&line.replace(" on ", " reset on ")), ok());
+            let dry: Vec<_> = ["ACL", "DRYRUN", user].into_iter().chain(words.iter().map(String::as_str)).collect();
+            assert_eq!(client.call(&dry), ok(), "{user}: {words:?}");
+        }
     });
 }
