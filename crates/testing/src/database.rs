@@ -170,6 +170,11 @@ impl Database {
         format!("postgres://guard@{}/postgres", self.folder.path().display().to_string().replace('/', "%2F"))
     }
 
+    /// Returns the folder with this version's programs.
+    pub fn programs(&self) -> &Path {
+        &self.programs
+    }
+
     /// Returns the path of the socket.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join(format!(".s.PGSQL.{}", self.port))

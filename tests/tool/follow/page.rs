@@ -72,7 +72,10 @@ impl Desk {
             Shop::Postgres(database) => {
                 let socket = database.socket();
                 let (folder, name) = (socket.parent().unwrap().display(), socket.extension().unwrap().display());
-                let client = format!("psql -v ON_ERROR_STOP=1 -h {folder} -p {name} -U guard");
+                // Homebrew does not link it into a folder of the PATH.
+                let psql = database.programs().join("psql");
+                let psql = if psql.exists() { psql } else { "psql".into() };
+                let client = format!("{} -v ON_ERROR_STOP=1 -h {folder} -p {name} -U guard", psql.display());
                 let url = database.url().replace("//guard@", "//gate@").replace("/postgres", "/shop");
                 desk.write("psql", &client);
                 ("psql postgres", block("### Set it up", "sql"), usual.replace("postgres://gate@127.0.0.1/shop", &url))
@@ -146,12 +149,12 @@ impl Desk {
     }
 }
 
-/// Returns a text without the numbers that another run has not: tokens, times, positions and ports.
+/// Returns a text with `#` for numbers that differ from run to run: tokens, times, positions and ports.
 fn comparable(text: &str) -> String {
     let word = |word: &str| {
         let is_number =
             word.trim_start_matches('(').starts_with(|first: char| first.is_ascii_digit()) && word.len() > 1;
-        if is_number || word.len() == 32 { "#".to_owned() } else { word.to_owned() }
+        if is_number || word.len() >= 32 { "#".to_owned() } else { word.to_owned() }
     };
     text.lines().map(|line| line.split(' ').map(word).collect::<Vec<_>>().join(" ") + "\n").collect()
 }
