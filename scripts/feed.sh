@@ -25,7 +25,7 @@ if $mysql; then
   quiet=(--batch --skip-column-names)
   rows="SELECT seq, concat('user ', seq) FROM seq_1_to_100000"
   account="CREATE USER gate@'127.0.0.1' IDENTIFIED BY 'secret';
-GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO gate@'127.0.0.1';
+GRANT REPLICATION SLAVE, BINLOG MONITOR, REPLICA MONITOR ON *.* TO gate@'127.0.0.1';
 GRANT SELECT ON shop.users TO gate@'127.0.0.1';"
   settings="SELECT concat('MariaDB ', substring_index(@@version, '-', 1), ', binlog_format ', @@binlog_format)"
 

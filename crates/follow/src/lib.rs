@@ -62,7 +62,7 @@ UNLESS {users}:feed:open. The role needs REPLICATION, and SELECT on
 the tables; the database needs wal_level = logical and
   CREATE PUBLICATION bloomgate FOR TABLE public.users
 With database = \"mysql://gate@db/shop\" and MYSQL_PWD, the log of MariaDB or MySQL is followed.
-The account needs REPLICATION SLAVE, BINLOG MONITOR (in MySQL REPLICATION CLIENT), and SELECT on
+The account needs REPLICATION SLAVE, BINLOG MONITOR, REPLICA MONITOR (in MySQL REPLICATION CLIENT), and SELECT on
 the tables; MariaDB needs log_bin and binlog_format = ROW, MySQL gtid_mode = ON.";
 
 /// Keep filters and cached values up to date from the log of PostgreSQL, MariaDB or MySQL, or from JSON changes
