@@ -8,6 +8,7 @@ use postgres::{Client, NoTls};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::server::usage;
@@ -23,6 +24,20 @@ pub fn parse(url: &str) -> Result<Config> {
     Ok(config)
 }
 
+/// Returns the line for a server that cannot be reached.
+pub fn unreachable(config: &Config) -> String {
+    let ports = config.get_ports();
+    let address = |(index, host): (usize, &Host)| {
+        let port = ports.get(index).or(ports.first()).unwrap_or(&5432);
+        match host {
+            Host::Tcp(name) => format!("{name}:{port}"),
+            Host::Unix(folder) => format!("{}/.s.PGSQL.{port}", folder.display()),
+        }
+    };
+    let addresses: Vec<_> = config.get_hosts().iter().enumerate().map(address).collect();
+    format!("cannot reach the PostgreSQL server at {}", addresses.join(", "))
+}
+
 /// Opens a session.
 pub fn connect(config: &Config) -> Result<Client> {
     let postgres = postgres::Config::from(config.clone());
@@ -30,7 +45,7 @@ pub fn connect(config: &Config) -> Result<Client> {
         Some(tls) => postgres.connect(MakeRustlsConnect::new(tls)),
         None => postgres.connect(NoTls),
     }
-    .context("cannot reach the PostgreSQL server")
+    .with_context(|| unreachable(config))
 }
 
 /// Returns how to encrypt a connection, or `None` if it is not encrypted. The certificates of the authorities are the system's, or those

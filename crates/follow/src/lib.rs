@@ -4,6 +4,7 @@
 
 mod config;
 mod engine;
+mod failures;
 mod json;
 mod metrics;
 mod mysql;
@@ -27,6 +28,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::config::{Config, Log, Mode, SETTINGS};
 use crate::engine::store::{ALIVE, Stopped, Store, Unlogged};
 use crate::engine::{Follower, Source, StoodBy};
+use crate::failures::FailureLog;
 use crate::json::Json;
 use crate::metrics::{Metrics, State};
 use crate::mysql::Binlog;
@@ -138,11 +140,12 @@ fn announce(arguments: &Arguments, config: &Config) -> Result<()> {
 fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<Metrics>) -> Result<()> {
     let (mut has_run, mut memory) = (false, S::Memory::default());
     // Whether the stored positions may be those of this process.
-    let mut is_owner = false;
+    let (mut is_owner, mut failures) = (false, FailureLog::default());
     loop {
         metrics.enter(State::Connecting);
         let result = Follower::<S>::start(config, has_run, &mut memory, stopping, metrics).and_then(|mut follower| {
             (has_run, is_owner) = (true, true);
+            failures.clear();
             follower.run()
         });
         match result {
@@ -156,7 +159,7 @@ fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<
                         if !has_run || stopping.load(Relaxed) {
                             return Err(fault.context(error.to_string()));
                         }
-                        eprintln!("bloomgate: {error:#}; {fault:#}; trying again");
+                        failures.print(format!("{error:#}; {fault:#}"));
                         thread::sleep(RETRY_INTERVAL);
                     }
                     is_owner = false;
@@ -167,7 +170,7 @@ fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<
                     return Err(error);
                 }
                 metrics.count_failure();
-                eprintln!("bloomgate: {error:#}; trying again");
+                failures.print(format!("{error:#}"));
             }
             _ => {
                 let note = match config.mode {

@@ -9,12 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use testing::database::Database;
-use testing::{Server, free_port, integer, on_every_server};
+use testing::{Server, Stop, free_port, integer, on_every_server};
 
 use crate::connecting::certificates;
 use crate::follow::synchronous::{Cleanup, answer};
 use crate::follow::{USERS, USERS_TABLE, World, beats, has, soon};
-use crate::running::{Ended, Running, command};
+use crate::running::{Ended, Running, command, run};
 
 /// Passes connections on until they go dark.
 pub struct Proxy {
@@ -169,6 +169,55 @@ fn the_follower_connects_again_when_a_connection_goes_dark() {
         }
         follower.end();
     });
+}
+
+#[test]
+fn a_server_that_is_away_is_reported_once_for_each_reason() {
+    on_every_server(|program| {
+        let mut world = World::new(program, USERS, USERS_TABLE);
+        let mut follower = world.following();
+        let address = format!("127.0.0.1:{}", world.server.port);
+        world.server.stop(Stop::Kill);
+        let listener = TcpListener::bind(&address).unwrap();
+        for _ in 0..4 {
+            let (mut stream, _) = listener.accept().unwrap();
+            // What has arrived and is not read would end the connection for another reason.
+            assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+        }
+        drop(listener);
+        let unreachable = format!("cannot reach a Redis server at {address}: ");
+        follower.says(&format!("{unreachable}Connection refused"));
+        let log = follower.log();
+        let failures: Vec<_> = log.lines().filter(|line| line.ends_with("; trying again")).collect();
+        assert!(failures.windows(2).all(|pair| pair[0] != pair[1]), "{log}");
+        assert!(failures.iter().filter(|line| line.contains(&unreachable)).count() < 4, "{log}");
+
+        world.server.start_again();
+        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        soon(|| has(&mut world.server.connect(), 1));
+        // The same loss again.
+        world.server.stop(Stop::Kill);
+        soon(|| follower.log().matches(&unreachable).count() > log.matches(&unreachable).count());
+        world.server.start_again();
+        soon(|| beats(&mut world.server.connect()));
+        follower.end();
+    });
+}
+
+#[test]
+fn a_database_that_is_away_is_named_with_its_port() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("follow.toml");
+    for (url, address) in [
+        ("postgres://guard@127.0.0.1:1/shop", "the PostgreSQL server at 127.0.0.1:1: "),
+        ("postgres://guard@/shop?host=/nowhere&port=7", "the PostgreSQL server at /nowhere/.s.PGSQL.7: "),
+        ("mysql://guard@127.0.0.1:1/shop", "the database at 127.0.0.1:1: "),
+    ] {
+        let text =
+            format!("database = \"{url}\"\nserver = \"redis://127.0.0.1:2\"\nslot = \"bloomgate\"\n{USERS_TABLE}");
+        std::fs::write(&path, text).unwrap();
+        run(["follow".as_ref(), path.as_os_str()]).refused(&format!("cannot reach {address}"));
+    }
 }
 
 #[test]

@@ -82,11 +82,15 @@ impl Session {
     pub fn connect(options: &Opts) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let connection = runtime.block_on(async { timeout(TIMEOUT, Conn::new(options.clone())).await });
-        let connection = connection.context(UNANSWERED)?.map_err(plain).map_err(|error| match number(&error) {
-            Some(ACCESS_DENIED) => error.context(DENIED),
-            _ => naming_privilege(error, "SELECT on the tables"),
-        });
-        let connection = connection.context("cannot reach the database")?;
+        let connection = connection
+            .map_err(|_| Error::msg(UNANSWERED))
+            .and_then(|connection| connection.map_err(plain))
+            .map_err(|error| match number(&error) {
+                Some(ACCESS_DENIED) => error.context(DENIED),
+                _ => naming_privilege(error, "SELECT on the tables"),
+            });
+        let (host, port) = (options.ip_or_hostname(), options.tcp_port());
+        let connection = connection.with_context(|| format!("cannot reach the database at {host}:{port}"))?;
         Ok(Self { runtime, connection: Some(connection), is_dark: false })
     }
 

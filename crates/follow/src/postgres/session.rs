@@ -58,7 +58,7 @@ impl Client {
         let client = runtime
             .block_on(async { timeout(TIMEOUT, connect).await })
             .unwrap_or_else(|_| bail!(UNANSWERED))
-            .context("cannot reach the PostgreSQL server")?;
+            .with_context(|| database::unreachable(&config))?;
         Ok(Self { runtime, client, is_dark: false })
     }
 

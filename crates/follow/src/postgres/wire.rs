@@ -157,7 +157,7 @@ impl Wire {
     pub fn connect(config: &Config) -> Result<Self> {
         let host = config.get_hosts().first().context("the database's URL names no host")?;
         let port = config.get_ports().first().copied().unwrap_or(5432);
-        let socket = Socket::open(host, port, database::tls(config)?).context("cannot reach the PostgreSQL server")?;
+        let socket = Socket::open(host, port, database::tls(config)?).with_context(|| database::unreachable(config))?;
         let mut wire = Self { socket, input: BytesMut::new(), asked: None };
         wire.start(config)?;
         Ok(wire)
