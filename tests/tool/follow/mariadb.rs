@@ -805,7 +805,7 @@ fn what_cannot_be_followed_is_refused() {
             ));
             soon(|| session.run("SHOW GLOBAL STATUS LIKE 'Slaves_running'") == ["Slaves_running\t1"]);
             world.refused("set log_slave_updates = ON");
-            session.run("STOP SLAVE");
+            session.run("STOP SLAVE; RESET SLAVE ALL");
         }
         other.session().run(USERS);
         world.configure_for(&other, USERS_TABLE);
