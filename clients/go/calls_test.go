@@ -190,7 +190,7 @@ func (r *run) perform(p *process, c *call) (any, error) {
 		if replicas, isGiven := c.arguments["replicas"]; isGiven {
 			options.Replicas = whole(replicas)
 		}
-		ids := slices.Values(itemList(c.arguments["ids"]))
+		ids := bloomgate.IDs(slices.Values(itemList(c.arguments["ids"])))
 		number, err := bloomgate.FillFilter(c.ctx, p.client, c.arguments["key"].(string), ids, rate, capacity, options)
 		return r.plain(number), err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"os"
 	"regexp"
@@ -385,7 +386,7 @@ func TestManyCallersShareCommandsAndGetTheirOwnRows(t *testing.T) {
 		for id := 0; id < rows && yield(bloomgate.Int(id)); id++ {
 		}
 	}
-	if _, err := bloomgate.FillFilter(t.Context(), client, "users", ids, 1e-9, rows, bloomgate.FillOptions{}); err != nil {
+	if _, err := bloomgate.FillFilter(t.Context(), client, "users", bloomgate.IDs(ids), 1e-9, rows, bloomgate.FillOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	users := bloomgate.NewGuard(client, "users", bloomgate.JSON[int]())
@@ -406,6 +407,37 @@ func TestManyCallersShareCommandsAndGetTheirOwnRows(t *testing.T) {
 	if !regexp.MustCompile(`(?i)cmdstat_bf\.mfetch:calls=\d`).MatchString(stats) {
 		t.Errorf("each call has sent a command of its own:\n%s", stats)
 	}
+}
+
+// A filter without the ids that the source did not yield would deny their rows.
+func TestScriptedFilterIsNotRenamedAfterAnErrorOfItsSource(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	down := loadError("the database is down")
+	fill := func(ids iter.Seq2[string, error]) <-chan error {
+		return start(func() error {
+			_, err := bloomgate.FillFilter(t.Context(), s.client, "users", ids, 0.01, 1000, bloomgate.FillOptions{})
+			return err
+		})
+	}
+	// One that fails in the middle of a command, and one that fails after all of them.
+	for _, before := range []int{1, 17 * 500} {
+		failed := fill(func(yield func(string, error) bool) {
+			for id := range before {
+				if !yield(bloomgate.Int(id), nil) {
+					return
+				}
+			}
+			yield("", down)
+		})
+		s.expect("BF.RESERVE {users}~filling 0.01 1000", object{"ok": "OK"})
+		for range before / 500 / 16 * 16 {
+			s.answer(s.nextCommand(), slices.Repeat(list{true}, 500))
+		}
+		if err := await(t, failed); !errors.Is(err, down) {
+			t.Fatal(err)
+		}
+	}
+	s.nothingArrives()
 }
 
 func TestScriptedNothingIsSentTwice(t *testing.T) {

@@ -49,7 +49,7 @@ func ExampleGuard() {
 	type User struct{ Name string }
 	table := map[string]User{"17": {"Ann"}} // stands for the database
 	siphash := bloomgate.FillOptions{FilterOptions: bloomgate.FilterOptions{Hash: "siphash"}}
-	fmt.Println(bloomgate.FillFilter(ctx, client, "users", maps.Keys(table), 0.001, 100_000, siphash))
+	fmt.Println(bloomgate.FillFilter(ctx, client, "users", bloomgate.IDs(maps.Keys(table)), 0.001, 100_000, siphash))
 	users := bloomgate.NewGuard(client, "users", bloomgate.JSON[User](), bloomgate.TTL(time.Minute), bloomgate.FailSafe(time.Hour))
 
 	find := func(id string) func(context.Context) (*User, error) {

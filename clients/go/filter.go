@@ -138,7 +138,7 @@ func (f *Filter) AddMany(ctx context.Context, items []string) ([]bool, error) {
 	if f.withoutCreate {
 		words = []any{"BF.INSERT", f.key, "NOCREATE", "ITEMS"}
 	}
-	return f.batch(ctx, words, slices.Values(items), durability{})
+	return f.batch(ctx, words, IDs(slices.Values(items)), durability{})
 }
 
 // Exists returns whether an item may be in the filter.
@@ -148,7 +148,7 @@ func (f *Filter) Exists(ctx context.Context, item string) (bool, error) {
 
 // ExistsMany returns which items may be in the filter (BF.MEXISTS).
 func (f *Filter) ExistsMany(ctx context.Context, items []string) ([]bool, error) {
-	return f.batch(ctx, []any{"BF.MEXISTS", f.key}, slices.Values(items), durability{})
+	return f.batch(ctx, []any{"BF.MEXISTS", f.key}, IDs(slices.Values(items)), durability{})
 }
 
 // Delete deletes an item, and returns whether it was there. The filter needs the hash siphash, or counters.
@@ -158,7 +158,7 @@ func (f *Filter) Delete(ctx context.Context, item string) (bool, error) {
 
 // DeleteMany deletes items (BF.MDEL), and returns which were there.
 func (f *Filter) DeleteMany(ctx context.Context, items []string) ([]bool, error) {
-	return f.batch(ctx, []any{"BF.MDEL", f.key}, slices.Values(items), durability{})
+	return f.batch(ctx, []any{"BF.MDEL", f.key}, IDs(slices.Values(items)), durability{})
 }
 
 // Count returns how often an item is in a filter with counters; in others, 1 or 0.
@@ -210,12 +210,16 @@ func withItems(words []any, items []string) []any {
 	return words
 }
 
-// windows groups items into the commands that are sent together, by their items.
-func windows(items iter.Seq[string]) iter.Seq[[][]string] {
-	return func(yield func([][]string) bool) {
+// windows groups items into the commands that are sent together, by their items. It ends with the first error of the source.
+func windows(items iter.Seq2[string, error]) iter.Seq2[[][]string, error] {
+	return func(yield func([][]string, error) bool) {
 		var window [][]string
 		bytes := 0
-		for item := range items {
+		for item, err := range items {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
 			last := len(window) - 1
 			if last >= 0 && len(window[last]) < batch && bytes+len(item) <= commandBytes {
 				window[last] = append(window[last], item)
@@ -223,7 +227,7 @@ func windows(items iter.Seq[string]) iter.Seq[[][]string] {
 				continue
 			}
 			if len(window) == windowCommands {
-				if !yield(window) {
+				if !yield(window, nil) {
 					return
 				}
 				window = nil
@@ -231,15 +235,18 @@ func windows(items iter.Seq[string]) iter.Seq[[][]string] {
 			window, bytes = append(window, []string{item}), len(item)
 		}
 		if len(window) > 0 {
-			yield(window)
+			yield(window, nil)
 		}
 	}
 }
 
 // batch sends a command with the items of a batch after its other arguments: up to 16 commands together.
-func (f *Filter) batch(ctx context.Context, words []any, items iter.Seq[string], safe durability) ([]bool, error) {
+func (f *Filter) batch(ctx context.Context, words []any, items iter.Seq2[string, error], safe durability) ([]bool, error) {
 	all := []bool{}
-	for window := range windows(items) {
+	for window, err := range windows(items) {
+		if err != nil {
+			return nil, &Error{Key: f.key, Err: err}
+		}
 		var commands [][]any
 		for _, part := range window {
 			commands = append(commands, withItems(words, part))

@@ -2,12 +2,24 @@ package bloomgate
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 )
 
 // Int returns an integer in decimal, as an item or an id. So 17 and "17" are the same item.
 func Int[T ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64](number T) string {
 	return fmt.Sprint(number)
+}
+
+// IDs returns the ids of a source that cannot fail, for [FillFilter]: IDs(slices.Values(ids)), for instance.
+func IDs(source iter.Seq[string]) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for id := range source {
+			if !yield(id, nil) {
+				return
+			}
+		}
+	}
 }
 
 // inSlotOf returns a beginning of key names in the cluster slot of a filter. Its hash tag is what stands between the first { and

@@ -198,10 +198,13 @@ type FillOptions struct {
 // FillFilter fills the filter of a guard as [FillingName], and renames it to key once every id is in it. It returns how many ids
 // were new. Writers that are active meanwhile have to announce to both names. A filter that lost ids denies their rows.
 //
+// The source yields an error if it cannot read all ids, such as that of [database/sql.Rows] after the last row. FillFilter then fails with
+// it, and key keeps the filter that it had. [IDs] makes a source of ids that are in memory.
+//
 // It fails with [ErrFilterExists] if another client may be filling the filter, and with [ErrNotDurable] if a batch, or the new
 // name, did not reach the replicas in time. After any other error the filling name may be left: delete it and begin again.
 func FillFilter(
-	ctx context.Context, client *Client, key string, ids iter.Seq[string], rate float64, capacity int64, options FillOptions,
+	ctx context.Context, client *Client, key string, ids iter.Seq2[string, error], rate float64, capacity int64, options FillOptions,
 ) (int, error) {
 	safe := durability{options.Replicas, options.AOF, options.ReplicasTimeout}
 	if safe.timeout == 0 {

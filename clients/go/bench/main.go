@@ -98,7 +98,7 @@ func prepare(rdb *redis.Client, client *bloomgate.Client, options ...bloomgate.O
 		for id := 0; id < rows && yield(bloomgate.Int(id)); id++ {
 		}
 	}
-	_, err := bloomgate.FillFilter(ctx, client, "bench", ids, 0.001, rows, bloomgate.FillOptions{})
+	_, err := bloomgate.FillFilter(ctx, client, "bench", bloomgate.IDs(ids), 0.001, rows, bloomgate.FillOptions{})
 	return bloomgate.NewGuard(client, "bench", bloomgate.Bytes(), options...), err
 }
 
