@@ -506,6 +506,8 @@ func TestOptionsThatHaveNoMeaningAreRefusedByEveryCall(t *testing.T) {
 		"no slot of the feed": {of: server, filter: "users}", options: []bloomgate.Option{bloomgate.Prefix("{u}"), bloomgate.Feed()}},
 		"ttl":                 {of: server, filter: "users", options: []bloomgate.Option{bloomgate.TTL(0)}},
 		"lease":               {of: server, filter: "users", options: []bloomgate.Option{bloomgate.Lease(-1)}},
+		"a long lease":        {of: server, filter: "users", options: []bloomgate.Option{bloomgate.Lease(time.Hour + time.Millisecond)}},
+		"a short ttl":         {of: server, filter: "users", options: []bloomgate.Option{bloomgate.TTL(time.Millisecond - 1)}},
 		"wait":                {of: server, filter: "users", options: []bloomgate.Option{bloomgate.Wait(-1)}},
 		"attempts":            {of: server, filter: "users", options: []bloomgate.Option{bloomgate.Attempts(0)}},
 		"beta":                {of: server, filter: "users", options: []bloomgate.Option{bloomgate.Beta(math.NaN())}},
@@ -528,6 +530,44 @@ func TestOptionsThatHaveNoMeaningAreRefusedByEveryCall(t *testing.T) {
 	}
 	if _, err := bloomgate.NewFilter(bloomgate.New(ring), "seen").Card(t.Context()); !errors.Is(err, bloomgate.ErrRefused) {
 		t.Error(err)
+	}
+}
+
+// The range is in the message, and of several options the same one is refused every time.
+func TestARefusedOptionNamesItsRange(t *testing.T) {
+	client := bloomgate.New(redis.NewClient(&redis.Options{}))
+	for range 20 {
+		users := bloomgate.NewGuard(client, "users", bloomgate.Bytes(), bloomgate.Lease(2*time.Hour), bloomgate.TTL(0), bloomgate.Wait(-1))
+		if err := users.Announce(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "TTL is from 1 to 1000000000000 ms, not 0 ms") {
+			t.Fatal(err)
+		}
+	}
+	users := bloomgate.NewGuard(client, "users", bloomgate.Bytes(), bloomgate.Lease(2*time.Hour))
+	if err := users.Announce(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "Lease is from 1 to 3600000 ms, not 7200000 ms") {
+		t.Error(err)
+	}
+	if _, _, err := bloomgate.NewGuard(client, "users", bloomgate.Bytes()).GetWithTTL(t.Context(), "17", time.Microsecond, nil); !errors.Is(err, bloomgate.ErrRefused) {
+		t.Error(err)
+	}
+	options := bloomgate.FillOptions{FilterOptions: bloomgate.FilterOptions{ExistOK: true}}
+	if _, err := bloomgate.FillFilter(t.Context(), client, "users", nil, 0.01, 1, options); !errors.Is(err, bloomgate.ErrRefused) {
+		t.Error(err)
+	}
+}
+
+// Observe and Logger are called in goroutines of the package, where a panic ends the program.
+func TestScriptedNilObserveAndLoggerAreTheUsualOnes(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	users := s.users(bloomgate.Observe(nil), bloomgate.Logger(nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	got := start(func() error {
+		_, _, err := users.Get(ctx, "17", func(context.Context) (*string, error) { return nil, nil })
+		return err
+	})
+	s.expect(fetch17, object{"error": "ERR no"})
+	if err := await(t, got); err != nil {
+		t.Fatal(err)
 	}
 }
 

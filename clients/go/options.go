@@ -1,7 +1,9 @@
 package bloomgate
 
 import (
+	"cmp"
 	"log/slog"
+	"strconv"
 	"time"
 )
 
@@ -32,16 +34,16 @@ func defaults() options {
 
 // TTL sets the time to live of a cached row, shortened by up to a tenth at random: 60 s. It bounds how long readers get an old row
 // after a writer has died.
-func TTL(time time.Duration) Option { return func(o *options) { o.ttl = time } }
+func TTL(duration time.Duration) Option { return func(o *options) { o.ttl = duration } }
 
 // AbsentTTL sets the time to live of the knowledge that there is no row: 10 s.
-func AbsentTTL(time time.Duration) Option { return func(o *options) { o.absentTTL = time } }
+func AbsentTTL(duration time.Duration) Option { return func(o *options) { o.absentTTL = duration } }
 
-// Lease sets how long one caller may take to load a row while the others wait: 3 s.
-func Lease(time time.Duration) Option { return func(o *options) { o.lease = time } }
+// Lease sets how long one caller may take to load a row while the others wait: 3 s, up to an hour.
+func Lease(duration time.Duration) Option { return func(o *options) { o.lease = duration } }
 
 // Wait sets how long the others wait for it at a time: 3 s. With 0 they query the database at once.
-func Wait(time time.Duration) Option { return func(o *options) { o.wait = time } }
+func Wait(duration time.Duration) Option { return func(o *options) { o.wait = duration } }
 
 // Attempts sets how often a caller waits that long before it queries the database itself: 3 times.
 func Attempts(number int) Option { return func(o *options) { o.attempts = number } }
@@ -49,17 +51,17 @@ func Attempts(number int) Option { return func(o *options) { o.attempts = number
 // FailSafe sets how long a value stays in the cache after its time to live. One caller refreshes such a value, the others get it
 // meanwhile, and every caller gets it if the load fails. Then nobody queries the database for the row before a back-off has passed;
 // callers without an old value get [ErrLoadFailed].
-func FailSafe(time time.Duration) Option { return func(o *options) { o.failSafe = time } }
+func FailSafe(duration time.Duration) Option { return func(o *options) { o.failSafe = duration } }
 
 // SoftTimeout sets after which time a caller gets the old value, if there is one, while the load goes on in the background. Its
 // context then no longer ends with the caller's.
-func SoftTimeout(time time.Duration) Option { return func(o *options) { o.softTimeout = time } }
+func SoftTimeout(duration time.Duration) Option { return func(o *options) { o.softTimeout = duration } }
 
 // Beta multiplies how long before its end a value is renewed; 1 suits most, 0 turns early renewal off.
 func Beta(factor float64) Option { return func(o *options) { o.beta = factor } }
 
 // Patience sets how long a confirmation is repeated: 30 s.
-func Patience(time time.Duration) Option { return func(o *options) { o.patience = time } }
+func Patience(duration time.Duration) Option { return func(o *options) { o.patience = duration } }
 
 // Prefix sets what precedes an id in the name of its cache key, by default [CachePrefix].
 func Prefix(prefix string) Option { return func(o *options) { o.prefix = &prefix } }
@@ -74,48 +76,94 @@ func Replicas(number int) Option { return func(o *options) { o.durability.replic
 func AOF() Option { return func(o *options) { o.durability.aof = true } }
 
 // ReplicasTimeout sets how long to wait for the replicas and the append-only file: 1 s.
-func ReplicasTimeout(time time.Duration) Option {
-	return func(o *options) { o.durability.timeout = time }
+func ReplicasTimeout(duration time.Duration) Option {
+	return func(o *options) { o.durability.timeout = duration }
 }
 
 // Feed is for a table that bloomgate follow follows (docs/feed.md): writers call nothing, and the calls for writers do nothing.
 // AnnounceTo, Replicas and AOF are refused.
 func Feed() Option { return func(o *options) { o.feed = true } }
 
-// Logger sets where the guard warns of trouble that it goes on after, at most once a minute for each kind: [slog.Default].
-func Logger(logger *slog.Logger) Option { return func(o *options) { o.logger = logger } }
+// Logger sets where the guard warns of trouble that it goes on after, at most once a minute for each kind. With nil, as without this
+// option, it is [slog.Default].
+func Logger(logger *slog.Logger) Option {
+	return func(o *options) { o.logger = cmp.Or(logger, slog.Default()) }
+}
 
-// Observe sets a function that is called for every event that [Guard.Counts] counts, for metrics. It must not block.
+// Observe sets a function that is called for every event that [Guard.Counts] counts, for metrics. It must not block. With nil no function
+// is called.
 func Observe(observe func(event string, number int)) Option {
-	return func(o *options) { o.observe = observe }
+	return func(o *options) {
+		if o.observe = observe; observe == nil {
+			o.observe = func(string, int) {}
+		}
+	}
 }
 
-// check refuses options that have no meaning.
+// option is an option with a range, as in clients/specification/options.json.
+type option struct {
+	name string
+	// of returns the option's value, in milliseconds if it is a time.
+	of          func(*options) float64
+	least, most float64
+	isTime      bool
+}
+
+const (
+	dayMS     = 24 * 3_600_000
+	longestMS = 1e12
+)
+
+var ranges = []option{
+	{"TTL", func(o *options) float64 { return inMS(o.ttl) }, 1, longestMS, true},
+	{"AbsentTTL", func(o *options) float64 { return inMS(o.absentTTL) }, 1, longestMS, true},
+	{"Lease", func(o *options) float64 { return inMS(o.lease) }, 1, 3_600_000, true},
+	{"Wait", func(o *options) float64 { return inMS(o.wait) }, 0, dayMS, true},
+	{"Attempts", func(o *options) float64 { return float64(o.attempts) }, 1, 1000, false},
+	{"FailSafe", func(o *options) float64 { return inMS(o.failSafe) }, 0, longestMS, true},
+	{"SoftTimeout", func(o *options) float64 { return inMS(o.softTimeout) }, 0, dayMS, true},
+	{"Beta", func(o *options) float64 { return o.beta }, 0, 1e10, false},
+	{"Patience", func(o *options) float64 { return inMS(o.patience) }, 0, dayMS, true},
+	{"Replicas", func(o *options) float64 { return float64(o.durability.replicas) }, 0, 1000, false},
+	{"ReplicasTimeout", func(o *options) float64 { return inMS(o.durability.timeout) }, 1, dayMS, true},
+}
+
+func inMS(duration time.Duration) float64 { return float64(duration) / float64(time.Millisecond) }
+
+// check refuses an option that is out of its range.
+func (r option) check(o *options) error {
+	value := r.of(o)
+	if value >= r.least && value <= r.most {
+		return nil
+	}
+	unit := ""
+	if r.isTime {
+		unit = " ms"
+	}
+	text := strconv.FormatFloat(value, 'f', -1, 64)
+	return refused("%s is from %.0f to %.0f%s, not %s%s", r.name, r.least, r.most, unit, text, unit)
+}
+
+// check refuses options that are out of their ranges, or that exclude each other.
 func (o *options) check(isCluster bool) error {
-	for name, value := range map[string]time.Duration{"TTL": o.ttl, "AbsentTTL": o.absentTTL, "Lease": o.lease} {
-		if value <= 0 {
-			return refused("%s is more than 0, not %v", name, value)
+	for _, one := range ranges {
+		if err := one.check(o); err != nil {
+			return err
 		}
 	}
-	least := map[string]time.Duration{"Wait": o.wait, "FailSafe": o.failSafe, "SoftTimeout": o.softTimeout, "Patience": o.patience}
-	for name, value := range least {
-		if value < 0 {
-			return refused("%s is at least 0, not %v", name, value)
-		}
-	}
-	if o.attempts < 1 || !(o.beta >= 0) {
-		return refused("Attempts is at least 1, and Beta at least 0")
-	}
-	if o.feed && (len(o.announceTo) > 0 || o.durability.isAsked()) {
+	switch {
+	case o.feed && (len(o.announceTo) > 0 || o.durability.isAsked()):
 		return refused("with a feed the follower announces changes: AnnounceTo, Replicas and AOF have no effect")
+	case o.durability.isAsked() && isCluster:
+		return refused("Replicas and AOF need the client of a single server")
 	}
-	return o.durability.check(isCluster)
+	return nil
 }
 
-// milliseconds returns whole milliseconds, at least 1 of a time that is more than 0.
-func milliseconds(time time.Duration) int64 {
-	if time > 0 {
-		return max(1, time.Milliseconds())
+// milliseconds returns whole milliseconds, at least 1 of a duration that is more than 0.
+func milliseconds(duration time.Duration) int64 {
+	if duration > 0 {
+		return max(1, duration.Milliseconds())
 	}
 	return 0
 }

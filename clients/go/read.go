@@ -35,8 +35,8 @@ func (g *Guard[T]) checkCall(ctx context.Context, ttl time.Duration) error {
 	if g.err != nil {
 		return g.err
 	}
-	if ttl <= 0 {
-		return refused("a time to live is more than 0, not %v", ttl)
+	if err := ranges[0].check(&options{ttl: ttl}); err != nil {
+		return err
 	}
 	return ctx.Err()
 }
@@ -451,8 +451,8 @@ func (g *commands) fillPart(ctx context.Context, leases []lease, values [][]byte
 }
 
 // jittered returns milliseconds that are shortened by up to a tenth, at random.
-func jittered(time time.Duration) int64 {
-	ms := milliseconds(time)
+func jittered(duration time.Duration) int64 {
+	ms := milliseconds(duration)
 	return max(1, ms-int64(float64(ms)*jitter*rand.Float64()))
 }
 

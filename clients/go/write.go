@@ -17,18 +17,6 @@ type durability struct {
 
 func (d durability) isAsked() bool { return d.aof || d.replicas != 0 }
 
-func (d durability) check(isCluster bool) error {
-	switch {
-	case d.replicas < 0:
-		return refused("Replicas is at least 0, not %d", d.replicas)
-	case d.isAsked() && isCluster:
-		return refused("Replicas and AOF need the client of a single server")
-	case d.isAsked() && d.timeout < time.Millisecond:
-		return refused("ReplicasTimeout is at least 1 ms, not %v", d.timeout)
-	}
-	return nil
-}
-
 // ask sends writes about a key, and waits until they are as safe as they have to be. WAIT and WAITAOF are sent on the same
 // connection: they wait for the writes of the connection that they arrive on, and on another one answer at once.
 func (d durability) ask(ctx context.Context, c *Client, key string, words ...[]any) ([]reply, error) {
@@ -186,6 +174,7 @@ func (g *commands) forget(ctx context.Context, ids []string) error {
 
 // FillOptions are the options of [FillFilter].
 type FillOptions struct {
+	// FilterOptions are those of the filter, without ExistOK.
 	FilterOptions
 	// Replicas is the number of replicas that must have the filter: all that may be promoted, for a filter that survives a failover.
 	Replicas int
@@ -212,14 +201,17 @@ func FillFilter(
 	}
 	name, err := FillingName(key)
 	if err == nil {
-		err = safe.check(client.cluster != nil)
+		checked := defaults()
+		checked.durability = safe
+		err = checked.check(client.cluster != nil)
+	}
+	if err == nil && options.ExistOK {
+		err = refused("a filter that is there already is being filled by another client: ExistOK is not for FillFilter")
 	}
 	if err != nil {
 		return 0, err
 	}
 	filling := NewFilter(client, name).WithoutCreating()
-	// A filter that is there already is being filled by another client.
-	options.ExistOK = false
 	if _, err := filling.Reserve(ctx, rate, capacity, options.FilterOptions); err != nil {
 		return 0, err
 	}
