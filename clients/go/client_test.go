@@ -162,6 +162,49 @@ func TestScriptedLoadThatFailsAfterItsContextHasBothErrors(t *testing.T) {
 	}
 }
 
+// pastDeadline is a context whose deadline has passed, but whose timer has not fired yet.
+type pastDeadline struct {
+	context.Context
+	left time.Duration
+}
+
+func (c pastDeadline) Deadline() (time.Time, bool) { return time.Now().Add(c.left), true }
+
+// A driver gives the deadline to its connection, and fails before the context has ended. Others have later deadlines.
+func TestScriptedDeadlineOfOneCallerIsNotSharedByOthers(t *testing.T) {
+	for name, one := range map[string]struct {
+		left time.Duration
+		err  error
+	}{"at the deadline": {0, loadError("i/o timeout")}, "a moment before": {50 * time.Millisecond, os.ErrDeadlineExceeded}} {
+		t.Run(name, func(t *testing.T) {
+			s := startScript(t, redis.Options{})
+			users := s.users(bloomgate.FailSafe(time.Hour))
+			fetch, end := fetch17+" STALE 3600000", make(chan error)
+			first := start(func() error {
+				_, _, err := users.Get(pastDeadline{t.Context(), one.left}, "17", func(context.Context) (*string, error) { return nil, <-end })
+				return err
+			})
+			s.expect(fetch, list{"load", "token"})
+			second := start(func() error {
+				_, _, err := users.Get(t.Context(), "17", never)
+				return err
+			})
+			s.expect(fetch, list{"wait", number(2900)})
+			s.nothingArrives()
+			end <- one.err
+			// No back-off: the row's load has not failed.
+			s.expect("BF.FILL users 17 {users}:17 token GIVEUP", object{"ok": "OK"})
+			if err := await(t, first); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, one.err) {
+				t.Error(err)
+			}
+			s.expect(fetch, list{"absent"})
+			if err := await(t, second); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestScriptedLoadThatPanicsGivesItsLeaseUp(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	users := s.users()

@@ -64,7 +64,8 @@ func NewGuard[T any](client *Client, filter string, codec Codec[T], options ...O
 // the server has not answered in time, it is queried at once. If load fails, the lease is given up; if an old value is cached, that
 // is returned instead of the error. Callers of this process that waited for the row share the error.
 //
-// If ctx ends, Get returns its error. A load that fails after that is taken for cancelled, and its error is not shared.
+// If ctx ends, Get returns its error. A load that fails after that, or after the deadline of ctx, is taken for cancelled, and its error is
+// not shared.
 func (g *Guard[T]) Get(ctx context.Context, id string, load func(ctx context.Context) (*T, error)) (value T, found bool, err error) {
 	return g.GetWithTTL(ctx, id, g.options.ttl, load)
 }

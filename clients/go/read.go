@@ -13,6 +13,8 @@ import (
 const (
 	// repeat is the pause before a confirmation is repeated, and before a row is fetched again that nobody can wait for.
 	repeat = 100 * time.Millisecond
+	// early is how long before a caller's deadline a timeout of its load is taken for that deadline.
+	early = 100 * time.Millisecond
 	// smoothing is the weight of the newest load in the average duration of loads.
 	smoothing = 0.2
 	// backgroundLoads is the most loads of a guard that continue in the background after its soft timeout.
@@ -278,7 +280,7 @@ func (g *Guard[T]) loadLeased(
 	ctx context.Context, leases []lease, flights []*flight, load loader[T], ttl time.Duration, hasValues bool,
 ) (rows []*T, err error) {
 	defer func() {
-		if err != nil && ctx.Err() == nil {
+		if err != nil && cancelled(ctx, err) == nil {
 			for _, flight := range flights {
 				flight.shares = outcome{err: err}
 			}
@@ -355,10 +357,10 @@ func (g *Guard[T]) loadAndFill(ctx context.Context, leases []lease, load loader[
 	if err == nil {
 		return rows, g.fillAll(ctx, leases, encoded, ttl)
 	}
-	if ctx.Err() != nil {
+	if ended := cancelled(ctx, err); ended != nil {
 		g.giveUp(ctx, leases)
-		if !errors.Is(err, ctx.Err()) {
-			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		if !errors.Is(err, ended) {
+			err = fmt.Errorf("%w: %w", ended, err)
 		}
 		return nil, err
 	}
@@ -371,6 +373,20 @@ func (g *Guard[T]) loadAndFill(ctx context.Context, leases []lease, load loader[
 		}
 	}
 	return nil, err
+}
+
+// cancelled returns the error of a context that has ended a load, or nil if the load failed by itself. A driver that gives the context's
+// deadline to its connection, or to the database, fails at that time: often a moment before the context ends.
+func cancelled(ctx context.Context, failed error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if deadline, isSet := ctx.Deadline(); isSet {
+		if left := time.Until(deadline); left <= 0 || left < early && isLate(failed) {
+			return context.DeadlineExceeded
+		}
+	}
+	return nil
 }
 
 func idsOf(leases []lease) []string {
