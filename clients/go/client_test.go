@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -231,6 +232,85 @@ func TestScriptedLoadThatPanicsGivesItsLeaseUp(t *testing.T) {
 	}
 }
 
+// One load for a crowd, also if it has no end.
+func TestScriptedLoadThatPanicsOrExitsIsSharedAsAnError(t *testing.T) {
+	down := loadError("down")
+	for name, fatal := range map[string]func(){"panics": func() { panic(down) }, "exits": runtime.Goexit} {
+		for _, isMany := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, isMany), func(t *testing.T) {
+				s := startScript(t, redis.Options{})
+				users := s.users(bloomgate.FailSafe(time.Hour))
+				fetch := fetch17 + " STALE 3600000"
+				end, ended := make(chan struct{}), make(chan any, 1)
+				go func() {
+					// An exit has no cause, and a call that returns has another one.
+					var cause any = "it has returned"
+					defer func() { ended <- cause }()
+					defer func() { cause = recover() }()
+					if isMany {
+						_, _ = users.GetMany(t.Context(), []string{"17"}, func(context.Context, []string) (map[string]string, error) {
+							<-end
+							fatal()
+							return nil, nil
+						})
+					} else {
+						_, _, _ = users.Get(t.Context(), "17", func(context.Context) (*string, error) {
+							<-end
+							fatal()
+							return nil, nil
+						})
+					}
+					panic("it has returned")
+				}()
+				s.expect(fetch, list{"load", "token"})
+				other := start(func() error {
+					_, _, err := users.Get(t.Context(), "17", never)
+					return err
+				})
+				s.expect(fetch, list{"wait", number(2900)})
+				s.nothingArrives()
+				close(end)
+				s.expect("BF.FILL users 17 {users}:17 token GIVEUP BACKOFF 100", object{"ok": "OK"})
+				err := await(t, other)
+				var known *bloomgate.Error
+				if !errors.Is(err, bloomgate.ErrLoadFailed) || !errors.As(err, &known) || !slices.Equal(known.IDs, []string{"17"}) {
+					t.Fatal(err)
+				}
+				if cause := <-ended; name == "panics" && (cause != any(down) || !errors.Is(err, down)) || name == "exits" && cause != nil {
+					t.Fatal(cause, err)
+				}
+				if users.Counts()["load_failed"] != 1 {
+					t.Error(users.Counts())
+				}
+			})
+		}
+	}
+}
+
+type panicking struct{ bloomgate.Codec[string] }
+
+func (panicking) Decode([]byte) (string, error) { panic("no") }
+
+func TestScriptedCodecThatPanicsGivesItsLeaseUp(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	users := bloomgate.NewGuard(s.client, "users", panicking{bloomgate.JSON[string]()}, bloomgate.Beta(0))
+	for _, call := range []func(){
+		func() { _, _, _ = users.Get(t.Context(), "17", never) },
+		func() { _, _ = users.GetMany(t.Context(), []string{"17"}, nil) },
+	} {
+		got := start(func() (err error) {
+			defer func() { err = fmt.Errorf("%v", recover()) }()
+			call()
+			return nil
+		})
+		s.expect(fetch17, list{"stale", "old", "token"})
+		s.expect("BF.FILL users 17 {users}:17 token GIVEUP", object{"ok": "OK"})
+		if err := await(t, got); err.Error() != "no" {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestScriptedChangeWhoseBodyPanicsIsConfirmed(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	users := s.users()
@@ -347,7 +427,7 @@ func TestScriptedPanicOfALoadInTheBackgroundIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	loading <- errors.New("panic")
-	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", object{"ok": "OK"})
+	s.expect("BF.FILL users 17 {users}:17 token GIVEUP BACKOFF 100", object{"ok": "OK"})
 }
 
 func TestScriptedAllGuardsOfAClientWaitOnHalfOfItsConnections(t *testing.T) {

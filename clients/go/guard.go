@@ -62,7 +62,8 @@ func NewGuard[T any](client *Client, filter string, codec Codec[T], options ...O
 //
 // No error of the server is returned. If the server fails, the database is queried and nothing is filled; for two seconds after
 // the server has not answered in time, it is queried at once. If load fails, the lease is given up; if an old value is cached, that
-// is returned instead of the error. Callers of this process that waited for the row share the error.
+// is returned instead of the error. Callers of this process that waited for the row share the error. If load panics or ends its goroutine,
+// so does this call, and the others get [ErrLoadFailed] with the cause.
 //
 // If ctx ends, Get returns its error. A load that fails after that, or after the deadline of ctx, is taken for cancelled, and its error is
 // not shared.

@@ -118,7 +118,9 @@ func (m *many[T]) fetchPart(
 	if err != nil {
 		return nil, err
 	}
-	var unneeded []lease
+	unneeded := leasesIn(ids, answers)
+	defer func() { m.guard.giveUp(ctx, unneeded) }() // All of them if the codec panics.
+	var known []lease
 	for i, one := range answers {
 		id := ids[i]
 		if one.err != nil {
@@ -136,7 +138,7 @@ func (m *many[T]) fetchPart(
 			// With replace, another caller has replaced the value meanwhile. The new one is not due for a refresh.
 			m.rows[id] = row
 			begun[id].shares = one.shared()
-			unneeded = append(unneeded, leasesIn(ids[i:i+1], answers[i:i+1])...)
+			known = append(known, leasesIn(ids[i:i+1], answers[i:i+1])...)
 		case one.token != "":
 			sorted.leases = append(sorted.leases, lease{id, one.token})
 			sorted.hasValues = sorted.hasValues && isReadable
@@ -146,7 +148,7 @@ func (m *many[T]) fetchPart(
 			unreadable = append(unreadable, id)
 		}
 	}
-	m.guard.giveUp(ctx, unneeded)
+	unneeded = known
 	return unreadable, nil
 }
 

@@ -89,6 +89,19 @@ func (g *Guard[T]) read(found fetched, undecodable *string) (row *T, isReadable 
 	return &decoded, true
 }
 
+// readLeased reads a reply. A lease in it is given up if the codec panics.
+func (g *Guard[T]) readLeased(ctx context.Context, id string, found answer, undecodable *string) (row *T, isReadable bool) {
+	hasEnded := false
+	defer func() {
+		if !hasEnded {
+			g.giveUp(ctx, leasesIn([]string{id}, []answer{found}))
+		}
+	}()
+	row, isReadable = g.read(found.fetched, undecodable)
+	hasEnded = true
+	return row, isReadable
+}
+
 // fetchRow fetches a row until the answer is final. It returns nothing if the server fails, or nobody brings the row in time.
 func (g *Guard[T]) fetchRow(ctx context.Context, flight *flight, deadline time.Time) (*known[T], error) {
 	var undecodable *string
@@ -108,7 +121,7 @@ func (g *Guard[T]) fetchRow(ctx context.Context, flight *flight, deadline time.T
 			return nil, nil
 		}
 		if found.word != "wait" {
-			row, isReadable := g.read(found.fetched, undecodable)
+			row, isReadable := g.readLeased(ctx, flight.id, found, undecodable)
 			if isReadable && (replace || found.token == "") {
 				// With replace, another caller has replaced the value meanwhile. The new one is not due for a refresh.
 				g.giveUp(ctx, leasesIn([]string{flight.id}, []answer{found}))
@@ -279,15 +292,20 @@ func (g *Guard[T]) unguarded(ctx context.Context, ids []string, load loader[T]) 
 func (g *Guard[T]) loadLeased(
 	ctx context.Context, leases []lease, flights []*flight, load loader[T], ttl time.Duration, hasValues bool,
 ) (rows []*T, err error) {
-	defer func() {
-		if err != nil && cancelled(ctx, err) == nil {
-			for _, flight := range flights {
+	share := func(err error) {
+		for _, flight := range flights {
+			if cancelled(ctx, err) == nil {
 				flight.shares = outcome{err: err}
 			}
 		}
+	}
+	defer func() {
+		if err != nil {
+			share(err)
+		}
 	}()
 	if g.options.softTimeout == 0 || !hasValues {
-		return g.loadAndFill(ctx, leases, load, ttl, hasValues)
+		return g.loadAndFill(ctx, leases, load, ttl, hasValues, share)
 	}
 	select {
 	case g.background <- struct{}{}:
@@ -304,15 +322,13 @@ func (g *Guard[T]) loadLeased(
 	loading, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	withCaller, withClient := context.AfterFunc(ctx, cancel), context.AfterFunc(g.client.closing, cancel)
 	var loaded []*T
-	// Unless the load panics or returns.
-	failed := errors.New("bloomgate: the load has ended its goroutine")
+	var failed error
 	done := make(chan struct{})
 	g.client.tasks.start(func() {
 		defer func() {
-			if cause := recover(); cause != nil {
-				// The caller may have gone on, so there is nobody who could recover from it.
-				failed = fmt.Errorf("bloomgate: the load panicked: %v\n%s", cause, debug.Stack())
-				g.warn("a load in the background panicked", failed)
+			if recover() != nil {
+				// The caller may have gone on, so it gets an error.
+				g.warn("a load in the background panicked", fmt.Errorf("%w\n%s", failed, debug.Stack()))
 			}
 			withCaller()
 			withClient()
@@ -320,7 +336,7 @@ func (g *Guard[T]) loadLeased(
 			<-g.background
 			close(done)
 		}()
-		loaded, failed = g.loadAndFill(loading, leases, load, ttl, true)
+		loaded, failed = g.loadAndFill(loading, leases, load, ttl, true, func(err error) { failed = err })
 	})
 	err = sleep(ctx, g.options.softTimeout, done)
 	if err == nil && !isClosed(done) {
@@ -340,14 +356,16 @@ func (g *Guard[T]) loadLeased(
 	return loaded, failed
 }
 
-func (g *Guard[T]) loadAndFill(ctx context.Context, leases []lease, load loader[T], ttl time.Duration, hasValues bool) ([]*T, error) {
+// loadAndFill loads rows under leases, and fills them or ends the leases. If the load panics or ends its goroutine, fatal gets an error.
+func (g *Guard[T]) loadAndFill(
+	ctx context.Context, leases []lease, load loader[T], ttl time.Duration, hasValues bool, fatal func(error),
+) ([]*T, error) {
 	hasEnded := false
-	defer func() {
-		if !hasEnded {
-			// The load panicked.
-			g.giveUp(ctx, leases)
-		}
-	}()
+	defer onFatal(&hasEnded, idsOf(leases), func(failed error) {
+		g.count("load_failed", len(leases))
+		g.endFailed(ctx, leases, failed)
+		fatal(failed)
+	})
 	rows, err := g.timed(ctx, idsOf(leases), load)
 	var encoded [][]byte
 	if err == nil {
@@ -357,14 +375,12 @@ func (g *Guard[T]) loadAndFill(ctx context.Context, leases []lease, load loader[
 	if err == nil {
 		return rows, g.fillAll(ctx, leases, encoded, ttl)
 	}
-	if ended := cancelled(ctx, err); ended != nil {
-		g.giveUp(ctx, leases)
+	if ended := g.endFailed(ctx, leases, err); ended != nil {
 		if !errors.Is(err, ended) {
 			err = fmt.Errorf("%w: %w", ended, err)
 		}
 		return nil, err
 	}
-	g.backOff(ctx, leases)
 	if hasValues {
 		if old, _ := g.oldValues(ctx, leases); old != nil {
 			g.count("stale_served", len(old))
@@ -373,6 +389,36 @@ func (g *Guard[T]) loadAndFill(ctx context.Context, leases []lease, load loader[
 		}
 	}
 	return nil, err
+}
+
+// endFailed ends the leases of a load that has failed. It returns the error of the context if that has ended the load.
+func (g *commands) endFailed(ctx context.Context, leases []lease, failed error) error {
+	ended := cancelled(ctx, failed)
+	if ended != nil {
+		g.giveUp(ctx, leases)
+	} else {
+		g.backOff(ctx, leases)
+	}
+	return ended
+}
+
+// onFatal is deferred around the caller's functions. If one of them panics or ends its goroutine, share gets an error for other callers,
+// and the panic goes on.
+func onFatal(hasEnded *bool, ids []string, share func(error)) {
+	if *hasEnded {
+		return
+	}
+	failed := &Error{Kind: ErrLoadFailed, IDs: ids, Err: errors.New("the load has ended its goroutine")}
+	cause := recover()
+	if err, isError := cause.(error); isError {
+		failed.Err = fmt.Errorf("the load panicked: %w", err)
+	} else if cause != nil {
+		failed.Err = fmt.Errorf("the load panicked: %v", cause)
+	}
+	share(failed)
+	if cause != nil {
+		panic(cause)
+	}
 }
 
 // cancelled returns the error of a context that has ended a load, or nil if the load failed by itself. A driver that gives the context's
