@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -496,6 +497,53 @@ func TestScriptedCancelledCallOfATurnGivesItsLeaseUp(t *testing.T) {
 		if err := await(t, calls[i]); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A row whose lease is held for longer than anybody waits is loaded by one caller at a time.
+func TestARowThatNobodyBringsIsLoadedByOneAtATime(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: emptyServer(t), ReadTimeout: patience})
+	defer func() { _ = rdb.Close() }()
+	client := bloomgate.New(rdb)
+	defer client.Close()
+	users := bloomgate.NewGuard(client, "users", bloomgate.JSON[int](), bloomgate.Wait(100*time.Millisecond), bloomgate.Attempts(2))
+	if err := rdb.Do(t.Context(), "BF.FETCH", "users", "17", "{users}:17", "LEASE", 3_600_000).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var loads, running, highest atomic.Int64
+	row := 17
+	load := func() {
+		loads.Add(1)
+		highest.Store(max(highest.Load(), running.Add(1)))
+		defer running.Add(-1)
+		time.Sleep(300 * time.Millisecond)
+	}
+	var group sync.WaitGroup
+	for caller := range 200 {
+		group.Go(func() {
+			var found int
+			var err error
+			if caller%2 == 0 {
+				found, _, err = users.Get(t.Context(), "17", func(context.Context) (*int, error) { load(); return &row, nil })
+			} else {
+				var rows map[string]int
+				rows, err = users.GetMany(t.Context(), []string{"17"}, func(context.Context, []string) (map[string]int, error) {
+					load()
+					return map[string]int{"17": row}, nil
+				})
+				found = rows["17"]
+			}
+			if err != nil || found != row {
+				t.Error(found, err)
+			}
+		})
+	}
+	group.Wait()
+	if highest.Load() != 1 {
+		t.Errorf("%d of %d loads ran at a time", highest.Load(), loads.Load())
+	}
+	if counts := users.Counts(); counts["unguarded"] != uint64(loads.Load()) || counts["shared"] == 0 {
+		t.Error(counts)
 	}
 }
 

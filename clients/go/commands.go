@@ -120,7 +120,9 @@ type commands struct {
 	prefix     string
 	options    options
 	feed       *feedKeys
+	clock      atomic.Uint64
 	flights    flights
+	loads      flights
 	alone      chan struct{}
 	turn       turn
 	counts     map[string]*atomic.Uint64
@@ -148,6 +150,7 @@ func newCommands(client *Client, filter string, chosen []Option) (*commands, err
 		client: client, filter: filter, options: defaults(), counts: map[string]*atomic.Uint64{}, failing: map[string]failures{},
 		warned: map[string]time.Time{}, background: make(chan struct{}, backgroundLoads), alone: make(chan struct{}, mostAlone),
 	}
+	g.flights.clock, g.loads.clock, g.loads.areLoads = &g.clock, &g.clock, true
 	for _, choose := range chosen {
 		choose(&g.options)
 	}

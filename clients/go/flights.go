@@ -5,10 +5,14 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // A caller that waits inside the server occupies its connection, and gets the lease if the loading caller gives up. So at most one
 // caller per row waits there. The others wait in the process until that caller is done, and share the answer to the next fetch.
+//
+// Loads without a lease, while there is no server, have flights of their own: callers of a row do not wait behind one that tries a server
+// that hangs. At most one load of a row runs, and all who came during it share the next one.
 
 // outcome is what a flight that ends shares with those that wait for it. By default nothing: it has filled the row, or was
 // cancelled.
@@ -16,18 +20,20 @@ type outcome struct {
 	// found is the answer that ended its call, for those that began before that was asked for. One that began later may know of a
 	// change that the answer does not have.
 	found *fetched
-	// err is the error of its load.
+	// err is the error of its load. It is shared with all, so that a crowd sees one failed load.
 	err error
 	// noServer says that the server failed: nobody waits any longer.
 	noServer bool
 }
 
-// flights are the rows that callers of this process fetch and load now. While flights of a row wait, another one is active.
+// flights are the rows that callers of this process fetch now, or load now. While flights of a row wait, another one is active.
 type flights struct {
 	mutex sync.Mutex
 	rows  map[string]*row
-	// next numbers flights and fetches in the order in which they begin.
-	next uint64
+	// clock numbers calls, fetches and loads in the order in which they begin.
+	clock *atomic.Uint64
+	// areLoads says that these flights load their rows: one that gets a row or an error from another flight has ended.
+	areLoads bool
 }
 
 // row has the flights of one row: how many are active, and those that wait in the process, by their numbers.
@@ -46,8 +52,8 @@ type flight struct {
 	asked   uint64
 	ended   bool
 	waits   bool
-	// resumed is closed when another flight ends the wait of this one, which then has given.
-	resumed chan struct{}
+	// resumed gets something when another flight ends the wait of this one, which then has given.
+	resumed chan<- struct{}
 	given   outcome
 	// shares is what it shares when it ends.
 	shares outcome
@@ -66,33 +72,37 @@ func (f *flights) begin(id string) *flight {
 		f.rows[id] = of
 	}
 	of.active++
-	f.next++
-	return &flight{flights: f, row: of, id: id, number: f.next, asked: f.next}
+	now := f.clock.Add(1)
+	return &flight{flights: f, row: of, id: id, number: now, asked: now}
 }
 
-// ask is called right before a fetch is sent: its answer may be shared with the flights that began earlier.
+// ask is called right before a fetch is sent, or a load begins: what it brings may be shared with the flights that began earlier.
 func (f *flight) ask() {
-	f.flights.mutex.Lock()
-	defer f.flights.mutex.Unlock()
-	f.flights.next++
-	f.asked = f.flights.next
+	f.asked = f.flights.clock.Add(1)
 }
 
-// beginWait makes an active flight wait for the channel that it returns. If it is the only active one of its row, it stays active,
-// and nothing is returned.
-func (f *flight) beginWait() <-chan struct{} {
+// beginWait makes an active flight wait for the channel, which has room for one. If it is the only active one of its row, it stays
+// active, and false is returned.
+func (f *flight) beginWait(resumed chan<- struct{}) bool {
 	f.flights.mutex.Lock()
 	defer f.flights.mutex.Unlock()
 	if f.row.active == 1 {
-		return nil
+		return false
 	}
 	f.row.active--
-	f.resumed, f.given = make(chan struct{}), outcome{}
+	f.resumed, f.given = resumed, outcome{}
 	at, _ := slices.BinarySearchFunc(f.row.waiting, f.number, func(other *flight, number uint64) int {
 		return cmp.Compare(other.number, number)
 	})
 	f.row.waiting, f.waits = slices.Insert(f.row.waiting, at, f), true
-	return f.resumed
+	return true
+}
+
+// state returns whether a flight still waits, and otherwise what another one shares with it.
+func (f *flight) state() (waits bool, given outcome) {
+	f.flights.mutex.Lock()
+	defer f.flights.mutex.Unlock()
+	return f.waits, f.given
 }
 
 // endWait makes a flight active again that was resumed or has waited for long enough. It returns what another flight shares, which
@@ -117,9 +127,17 @@ func (f *flight) activate() {
 func (r *row) resumeFirst(given outcome, asked uint64) {
 	first := r.waiting[0]
 	r.waiting = r.waiting[1:]
-	r.active++
 	first.waits, first.given, first.asked = false, given, asked
-	close(first.resumed)
+	if first.flights.areLoads && given != (outcome{}) {
+		first.ended = true
+	} else {
+		r.active++
+	}
+	select {
+	case first.resumed <- struct{}{}:
+	default:
+		// Another row of the same call has told it.
+	}
 }
 
 // end ends a flight. Those that share its outcome go on. If others still wait and none is active, the first of them goes on, and

@@ -2,8 +2,11 @@ package bloomgate
 
 import (
 	"context"
+	"errors"
 	"math"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,12 +15,13 @@ import (
 
 // A caller that began after the answer was asked for may know of a change that the answer does not have.
 func TestAnAnswerThatIsHandedOnStaysAsOldAsItWas(t *testing.T) {
-	var all flights
+	all := flights{clock: &atomic.Uint64{}}
 	first, second := all.begin("row"), all.begin("row")
 	first.ask()
 	third := all.begin("row")
 	second.ask()
-	if second.beginWait() == nil || third.beginWait() == nil {
+	resumed := make(chan struct{}, 1)
+	if !second.beginWait(resumed) || !third.beginWait(resumed) {
 		t.Fatal("another one is active")
 	}
 	first.shares = fetched{word: "absent"}.shared()
@@ -38,9 +42,12 @@ func TestAnAnswerThatIsHandedOnStaysAsOldAsItWas(t *testing.T) {
 
 // The caller that began first goes on first, also if it began to wait later.
 func TestTheOneThatHasWaitedLongestGoesOn(t *testing.T) {
-	var all flights
+	all := flights{clock: &atomic.Uint64{}}
 	loads, early, late := all.begin("row"), all.begin("row"), all.begin("row")
-	second, first := late.beginWait(), early.beginWait()
+	first, second := make(chan struct{}, 1), make(chan struct{}, 1)
+	if !late.beginWait(second) || !early.beginWait(first) {
+		t.Fatal("another one is active")
+	}
 	loads.end()
 	select {
 	case <-first:
@@ -57,6 +64,156 @@ func TestTheOneThatHasWaitedLongestGoesOn(t *testing.T) {
 		t.Fatal("nobody goes on")
 	}
 	late.end()
+}
+
+// crowd is many callers of a guard whose server is away. Each load waits for its turn to end.
+type crowd struct {
+	guard *Guard[int64]
+	// version is the row in the database.
+	version                 atomic.Int64
+	loads, running, highest atomic.Int64
+	end                     chan struct{}
+	group                   sync.WaitGroup
+}
+
+func startCrowd(t *testing.T) *crowd {
+	server := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: time.Minute, DialerRetries: 1})
+	client := New(server)
+	c := &crowd{guard: NewGuard(client, "users", JSON[int64]()), end: make(chan struct{})}
+	t.Cleanup(func() {
+		c.group.Wait()
+		if len(c.guard.loads.rows) > 0 || len(c.guard.flights.rows) > 0 {
+			t.Error("flights are left")
+		}
+		client.Close()
+		_ = server.Close()
+	})
+	return c
+}
+
+// load returns the row as it was when the load began.
+func (c *crowd) load(context.Context) (*int64, error) {
+	row := c.version.Load()
+	c.loads.Add(1)
+	running := c.running.Add(1)
+	defer c.running.Add(-1)
+	for highest := c.highest.Load(); running > highest && !c.highest.CompareAndSwap(highest, running); highest = c.highest.Load() {
+	}
+	<-c.end
+	return &row, nil
+}
+
+func (c *crowd) loadMany(ctx context.Context, ids []string) (map[string]int64, error) {
+	row, err := c.load(ctx)
+	rows := map[string]int64{}
+	for _, id := range ids {
+		rows[id] = *row
+	}
+	return rows, err
+}
+
+// get starts callers of a row or of rows, none of which may get an older one than that of now.
+func (c *crowd) get(t *testing.T, callers int, ids ...string) {
+	least := c.version.Add(1)
+	for range callers {
+		c.group.Go(func() {
+			rows := map[string]int64{}
+			var err error
+			if len(ids) == 1 {
+				rows[ids[0]], _, err = c.guard.Get(t.Context(), ids[0], c.load)
+			} else {
+				rows, err = c.guard.GetMany(t.Context(), ids, c.loadMany)
+			}
+			for _, id := range ids {
+				if row, isThere := rows[id]; err != nil || !isThere || row < least {
+					t.Errorf("row %s is %d, older than %d: %v", id, row, least, err)
+				}
+			}
+		})
+	}
+}
+
+// await waits until a number of loads have begun, and a number of callers wait for the row.
+func (c *crowd) await(t *testing.T, loads, waiting int, id string) {
+	t.Helper()
+	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+		c.guard.loads.mutex.Lock()
+		found := 0
+		if row := c.guard.loads.rows[id]; row != nil {
+			found = len(row.waiting)
+		}
+		c.guard.loads.mutex.Unlock()
+		if c.loads.Load() == int64(loads) && found == waiting {
+			return
+		}
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("%d loads and %d callers that wait", c.loads.Load(), found)
+		}
+	}
+}
+
+// Without a server, one load of a row runs, and all who come meanwhile share the next one.
+func TestACrowdWithoutAServerSharesLoads(t *testing.T) {
+	c := startCrowd(t)
+	c.get(t, 1, "row")
+	c.await(t, 1, 0, "row")
+	c.get(t, 999, "row")
+	c.await(t, 1, 999, "row")
+	c.end <- struct{}{}
+	c.await(t, 2, 998, "row")
+	// These came after the second load began.
+	c.get(t, 10, "row")
+	c.await(t, 2, 1008, "row")
+	c.end <- struct{}{}
+	c.await(t, 3, 9, "row")
+	close(c.end)
+	c.group.Wait()
+	if c.loads.Load() != 3 || c.highest.Load() != 1 {
+		t.Errorf("%d loads, %d at a time", c.loads.Load(), c.highest.Load())
+	}
+}
+
+// The same for callers of many rows, in different orders, and of one of them.
+func TestACrowdWithoutAServerSharesLoadsOfManyRows(t *testing.T) {
+	c := startCrowd(t)
+	c.get(t, 1, "1", "2")
+	c.await(t, 1, 0, "1")
+	c.get(t, 50, "3", "2", "1")
+	// One of them loads the third row, which no other caller loads.
+	c.await(t, 2, 50, "1")
+	c.get(t, 50, "1")
+	c.get(t, 50, "2", "3")
+	c.await(t, 2, 100, "1")
+	c.await(t, 2, 100, "2")
+	close(c.end)
+	c.group.Wait()
+	if found := c.loads.Load(); found > 6 {
+		t.Errorf("%d loads", found)
+	}
+}
+
+func TestACallerThatEndsDoesNotDisturbTheCrowd(t *testing.T) {
+	c := startCrowd(t)
+	c.get(t, 1, "row")
+	c.await(t, 1, 0, "row")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, _, err := c.guard.Get(ctx, "row", c.load)
+		ended <- err
+	}()
+	c.await(t, 1, 1, "row")
+	c.get(t, 5, "row")
+	c.await(t, 1, 6, "row")
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	close(c.end)
+	c.group.Wait()
+	if c.loads.Load() != 2 {
+		t.Errorf("%d loads", c.loads.Load())
+	}
 }
 
 func someCommands(t *testing.T, options ...Option) *commands {

@@ -20,6 +20,7 @@ func (g *Guard[T]) getMany(ctx context.Context, ids []string, ttl time.Duration,
 	if err := g.checkCall(ctx, ttl); err != nil {
 		return nil, err
 	}
+	since := g.clock.Add(1)
 	call := &many[T]{guard: g, load: load, ttl: ttl, rows: map[string]*T{}}
 	var left []string
 	seen := map[string]bool{}
@@ -41,7 +42,7 @@ func (g *Guard[T]) getMany(ctx context.Context, ids []string, ttl time.Duration,
 		return nil, err
 	}
 	if call.unguarded = append(call.unguarded, left...); len(call.unguarded) > 0 {
-		rows, err := g.unguarded(ctx, call.unguarded, load)
+		rows, err := g.unguarded(ctx, call.unguarded, since, load)
 		if err != nil {
 			return nil, err
 		}

@@ -57,7 +57,7 @@ func (g *Guard[T]) get(ctx context.Context, id string, ttl time.Duration, load l
 	case found == nil:
 		// The server does not answer, or another caller loads the row and takes too long: query the database, fill nothing.
 		mine.end()
-		rows, err := g.unguarded(ctx, []string{id}, load)
+		rows, err := g.unguarded(ctx, []string{id}, mine.number, load)
 		if err != nil {
 			return nil, err
 		}
@@ -173,7 +173,7 @@ func (g *commands) await(ctx context.Context, flight *flight, left time.Duration
 	if left <= 0 {
 		return nil, nil
 	}
-	if resumed := flight.beginWait(); resumed != nil {
+	if resumed := make(chan struct{}, 1); flight.beginWait(resumed) {
 		err := sleep(ctx, left, resumed)
 		given := flight.endWait()
 		switch {
@@ -234,15 +234,8 @@ func sleep(ctx context.Context, most time.Duration, ready <-chan struct{}) error
 	return nil
 }
 
-// timed loads rows, and takes the duration into the average.
-func (g *Guard[T]) timed(ctx context.Context, ids []string, load loader[T]) ([]*T, error) {
-	begun := time.Now()
-	rows, err := load(ctx, ids)
-	if err != nil {
-		g.count("load_failed", len(ids))
-		return nil, err
-	}
-	took := time.Since(begun)
+// learn takes the duration of a load into the average.
+func (g *commands) learn(took time.Duration) {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
 	if g.loadTime == 0 {
@@ -250,7 +243,6 @@ func (g *Guard[T]) timed(ctx context.Context, ids []string, load loader[T]) ([]*
 	} else {
 		g.loadTime += time.Duration(smoothing * float64(took-g.loadTime))
 	}
-	return rows, nil
 }
 
 // convert returns loaded rows as they are cached, and as callers get them: as everybody gets them who finds them in the cache.
@@ -275,15 +267,112 @@ func (g *Guard[T]) convert(rows []*T) (encoded [][]byte, decoded []*T, err error
 	return encoded, decoded, nil
 }
 
-// unguarded loads rows without leases.
-func (g *Guard[T]) unguarded(ctx context.Context, ids []string, load loader[T]) ([]*T, error) {
-	g.count("unguarded", len(ids))
-	rows, err := g.timed(ctx, ids, load)
+// load calls a loader, and returns the rows as they are cached and as callers get them. If the load panics or ends its goroutine, fatal
+// gets an error.
+func (g *Guard[T]) load(ctx context.Context, ids []string, load loader[T], fatal func(error)) (encoded [][]byte, rows []*T, err error) {
+	hasEnded := false
+	defer onFatal(&hasEnded, ids, func(failed error) {
+		g.count("load_failed", len(ids))
+		fatal(failed)
+	})
+	begun := time.Now()
+	if rows, err = load(ctx, ids); err == nil {
+		g.learn(time.Since(begun))
+		encoded, rows, err = g.convert(rows)
+	}
+	if hasEnded = true; err != nil {
+		g.count("load_failed", len(ids))
+	}
+	return encoded, rows, err
+}
+
+// loadShared loads the rows of flights and ends these: callers that wait for the load share the rows or the error.
+func (g *Guard[T]) loadShared(ctx context.Context, loads []*flight, load loader[T]) ([]*T, error) {
+	ids := make([]string, len(loads))
+	for i, one := range loads {
+		ids[i] = one.id
+		one.ask()
+	}
+	fail := func(failed error) {
+		for _, one := range loads {
+			if cancelled(ctx, failed) == nil {
+				one.shares = outcome{err: failed}
+			}
+		}
+	}
+	defer func() {
+		for _, one := range loads {
+			one.end()
+		}
+	}()
+	encoded, rows, err := g.load(ctx, ids, load, fail)
 	if err != nil {
+		fail(err)
 		return nil, err
 	}
-	_, rows, err = g.convert(rows)
-	return rows, err
+	for i, one := range loads {
+		found := fetched{word: "absent"}
+		if encoded[i] != nil {
+			found = fetched{word: "hit", value: string(encoded[i])}
+		}
+		one.shares = outcome{found: &found}
+	}
+	return rows, nil
+}
+
+// unguarded loads rows without leases. While another caller of this process loads one of them, this one waits, and shares a load that began
+// after since, the beginning of its call.
+func (g *Guard[T]) unguarded(ctx context.Context, ids []string, since uint64, load loader[T]) ([]*T, error) {
+	rows := make([]*T, len(ids))
+	loads := make([]*flight, len(ids))
+	resumed := make(chan struct{}, 1)
+	defer func() {
+		for _, one := range loads {
+			one.end()
+		}
+	}()
+	left := make([]int, len(ids))
+	for i, id := range ids {
+		loads[i] = g.loads.begin(id)
+		loads[i].number = since
+		loads[i].beginWait(resumed)
+		left[i] = i
+	}
+	for {
+		var waiting, places []int
+		var mine []*flight
+		for _, place := range left {
+			waits, given := loads[place].state()
+			switch {
+			case waits:
+				waiting = append(waiting, place)
+			case given.err != nil:
+				g.count("shared", 1)
+				return nil, given.err
+			case given.found != nil:
+				g.count("shared", 1)
+				rows[place], _ = g.read(*given.found, nil) // The caller that loaded it has decoded it, too.
+			default:
+				places, mine = append(places, place), append(mine, loads[place])
+			}
+		}
+		if len(mine) > 0 {
+			g.count("unguarded", len(mine))
+			loaded, err := g.loadShared(ctx, mine, load)
+			if err != nil {
+				return nil, err
+			}
+			for i, place := range places {
+				rows[place] = loaded[i]
+			}
+		}
+		if left = waiting; len(left) == 0 {
+			return rows, nil
+		}
+		if err := sleep(ctx, math.MaxInt64, resumed); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // loadLeased loads rows under leases, and fills them or gives the leases up. If all of them have old values in the cache
@@ -316,7 +405,7 @@ func (g *Guard[T]) loadLeased(
 			g.count("soft_timeout", len(old))
 			return old, err
 		}
-		return g.unguarded(ctx, idsOf(leases), load)
+		return g.unguarded(ctx, idsOf(leases), g.clock.Add(1), load)
 	}
 	// The load is cancelled with its caller until that has gone on with an old value, and at last with the client.
 	loading, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -360,18 +449,10 @@ func (g *Guard[T]) loadLeased(
 func (g *Guard[T]) loadAndFill(
 	ctx context.Context, leases []lease, load loader[T], ttl time.Duration, hasValues bool, fatal func(error),
 ) ([]*T, error) {
-	hasEnded := false
-	defer onFatal(&hasEnded, idsOf(leases), func(failed error) {
-		g.count("load_failed", len(leases))
+	encoded, rows, err := g.load(ctx, idsOf(leases), load, func(failed error) {
 		g.endFailed(ctx, leases, failed)
 		fatal(failed)
 	})
-	rows, err := g.timed(ctx, idsOf(leases), load)
-	var encoded [][]byte
-	if err == nil {
-		encoded, rows, err = g.convert(rows)
-	}
-	hasEnded = true
 	if err == nil {
 		return rows, g.fillAll(ctx, leases, encoded, ttl)
 	}
