@@ -148,6 +148,9 @@ func (c *call) function(ctx context.Context, ids []string) (any, error) {
 	c.called <- one
 	select {
 	case end := <-one.outcome:
+		if end.fatal {
+			panic(end.err)
+		}
 		return end.value, end.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -331,10 +334,19 @@ func (r *run) guardCall(p *process, c *call, method string) (any, error) {
 		}
 		return rows, err
 	}
-	if method == "get" {
+	if method == "get" || method == "get_nested" {
 		id, err := item(c.arguments["id"])
 		if err != nil {
 			return nil, err
+		}
+		if inner := load; method == "get_nested" {
+			load = func(ctx context.Context) (*any, error) {
+				row, found, err := p.guard.Get(ctx, id, inner)
+				if err != nil || !found {
+					return nil, err
+				}
+				return &row, nil
+			}
 		}
 		var row any
 		if ttl, isGiven := c.arguments["ttl"]; isGiven {

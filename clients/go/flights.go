@@ -140,11 +140,23 @@ func (r *row) resumeFirst(given outcome, asked uint64) {
 	}
 }
 
-// end ends a flight. Those that share its outcome go on. If others still wait and none is active, the first of them goes on, and
-// fetches for the others.
-func (f *flight) end() {
-	f.flights.mutex.Lock()
-	defer f.flights.mutex.Unlock()
+// end ends a flight.
+func (f *flight) end() { endAll([]*flight{f}) }
+
+// endAll ends flights of one kind, all at once. Those that share their outcomes go on. If others still wait for a row and none is active, the
+// first of them goes on, and fetches or loads for the others.
+func endAll(all []*flight) {
+	if len(all) == 0 {
+		return
+	}
+	all[0].flights.mutex.Lock()
+	defer all[0].flights.mutex.Unlock()
+	for _, one := range all {
+		one.endLocked()
+	}
+}
+
+func (f *flight) endLocked() {
 	if f.ended {
 		return
 	}

@@ -2,8 +2,11 @@ package bloomgate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"math"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -251,6 +254,48 @@ func TestRenewalsAreDrawnAsTheyShould(t *testing.T) {
 		t.Error("nothing was loaded yet")
 	} else if g.loadTime = math.MaxInt64; g.staleMS() != anyAgeMS {
 		t.Error("a longer STALE than the server accepts")
+	}
+}
+
+// clients/specification/options.json has the ranges and the defaults of all languages.
+func TestOptionsHaveTheRangesOfTheSpecification(t *testing.T) {
+	text, err := os.ReadFile("../specification/options.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var specified struct {
+		Options []struct {
+			Name, Unit  string
+			Least, Most *float64
+			Default     any
+		}
+	}
+	if err := json.Unmarshal(text, &specified); err != nil {
+		t.Fatal(err)
+	}
+	usual := defaults()
+	compared := 0
+	for _, one := range specified.Options {
+		if one.Least == nil {
+			continue
+		}
+		plain := strings.ReplaceAll(one.Name, "_", "")
+		at := slices.IndexFunc(ranges, func(other option) bool { return strings.EqualFold(other.name, plain) })
+		if at < 0 {
+			t.Errorf("there is no option %s", one.Name)
+			continue
+		}
+		compared++
+		found := ranges[at]
+		if found.least != *one.Least || found.most != *one.Most || found.isTime != (one.Unit == "ms") {
+			t.Errorf("%s is from %v to %v, not %v", one.Name, *one.Least, *one.Most, found)
+		}
+		if expected, _ := one.Default.(float64); found.of(&usual) != expected {
+			t.Errorf("the default of %s is %v, not %v", one.Name, expected, found.of(&usual))
+		}
+	}
+	if compared != len(ranges) {
+		t.Errorf("%d of %d ranges are specified", compared, len(ranges))
 	}
 }
 

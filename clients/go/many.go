@@ -179,11 +179,7 @@ func (m *many[T]) loadLeased(ctx context.Context, sorted *sorted, leased []*flig
 	}
 	// From here on, the guard ends them.
 	sorted.leases = nil
-	defer func() {
-		for _, one := range leased {
-			one.end()
-		}
-	}()
+	defer endAll(leased)
 	rows, err := m.guard.loadLeased(ctx, leases, leased, m.load, m.ttl, sorted.hasValues)
 	if err == nil {
 		m.add(idsOf(leases), rows)

@@ -300,11 +300,7 @@ func (g *Guard[T]) loadShared(ctx context.Context, loads []*flight, load loader[
 			}
 		}
 	}
-	defer func() {
-		for _, one := range loads {
-			one.end()
-		}
-	}()
+	defer endAll(loads)
 	encoded, rows, err := g.load(ctx, ids, load, fail)
 	if err != nil {
 		fail(err)
@@ -326,11 +322,7 @@ func (g *Guard[T]) unguarded(ctx context.Context, ids []string, since uint64, lo
 	rows := make([]*T, len(ids))
 	loads := make([]*flight, len(ids))
 	resumed := make(chan struct{}, 1)
-	defer func() {
-		for _, one := range loads {
-			one.end()
-		}
-	}()
+	defer func() { endAll(loads) }()
 	left := make([]int, len(ids))
 	for i, id := range ids {
 		loads[i] = g.loads.begin(id)

@@ -32,7 +32,7 @@ type (
 )
 
 // abilities are the needs of cases that this client has. It has no turns: there is no event loop.
-var abilities = []string{"cancel", "timeout", "pool", "share", "pause", "resp2", "resp3"}
+var abilities = []string{"cancel", "timeout", "pool", "share", "pause", "fatal", "resp2", "resp3"}
 
 // members are the members that the parts of a case may have.
 var members = map[string][]string{
@@ -47,7 +47,7 @@ var members = map[string][]string{
 	"answer":         {"answer", "reply"},
 	"called":         {"called", "ids"},
 	"return":         {"return", "value"},
-	"raise":          {"raise", "message"},
+	"raise":          {"raise", "message", "fatal"},
 	"cancel":         {"cancel"},
 	"end":            {"end", "result", "error", "message", "answers", "ids"},
 	"quiet":          {"quiet"},
@@ -77,6 +77,9 @@ func readCases(t testing.TB) []object {
 	}
 	var cases []object
 	for _, path := range paths {
+		if filepath.Base(path) == "options.json" {
+			continue
+		}
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -197,7 +200,7 @@ type call struct {
 	ended   chan struct{}
 	result  any
 	err     error
-	// panicked is what the runner does not know of the call.
+	// panicked is what the call has panicked with: a fatal error of the case, or what the runner does not know.
 	panicked any
 }
 
@@ -209,6 +212,7 @@ type invocation struct {
 type outcome struct {
 	value any
 	err   error
+	fatal bool
 }
 
 // loadError is what a function of an actor returns if the case says so.
@@ -326,7 +330,7 @@ func (r *run) step(step object) {
 	case "return":
 		r.take(r.calls[actor]).outcome <- outcome{value: step["value"]}
 	case "raise":
-		r.take(r.calls[actor]).outcome <- outcome{err: loadError(step["message"].(string))}
+		r.take(r.calls[actor]).outcome <- outcome{err: loadError(step["message"].(string)), fatal: step["fatal"] == true}
 	case "cancel":
 		r.calls[actor].cancel()
 	case "end":
@@ -434,10 +438,13 @@ func (r *run) checkOutcome(one *call, step object) {
 	case <-time.After(patience):
 		r.fail("%s has not ended", one.name)
 	}
+	name, isError := step["error"].(string)
 	if one.panicked != nil {
+		if name == "fatal" && one.panicked == any(loadError(step["message"].(string))) {
+			return
+		}
 		panic(one.panicked)
 	}
-	name, isError := step["error"].(string)
 	if !isError {
 		if one.err != nil {
 			r.fail("%s failed: %v", one.name, one.err)
