@@ -58,7 +58,8 @@ func NewGuard[T any](client *Client, filter string, codec Codec[T], options ...O
 }
 
 // Get returns a row, and whether there is one. load reads the row from the database that has every commit, in a transaction that
-// begins when load is called; it returns nil if there is no row.
+// begins when load is called; it returns nil if there is no row. If load asks this guard for the same row with the context that it gets, that
+// call loads the row, and sends nothing.
 //
 // No error of the server is returned. If the server fails, the database is queried and nothing is filled; for two seconds after
 // the server has not answered in time, it is queried at once. Meanwhile one caller of this process loads a row at a time, and all who come

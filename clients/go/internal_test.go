@@ -219,6 +219,32 @@ func TestACallerThatEndsDoesNotDisturbTheCrowd(t *testing.T) {
 	}
 }
 
+// Two loads that need each other's rows do not wait for each other for ever, nor does a load for its own row among others.
+func TestLoadsWithoutAServerThatNeedEachOthersRows(t *testing.T) {
+	c := startCrowd(t)
+	c.guard.options.wait = 50 * time.Millisecond
+	close(c.end)
+	var both sync.WaitGroup
+	both.Add(2)
+	for id, other := range map[string]string{"a": "b", "b": "a"} {
+		c.group.Go(func() {
+			_, _, err := c.guard.Get(t.Context(), id, func(ctx context.Context) (*int64, error) {
+				both.Done()
+				both.Wait()
+				rows, err := c.guard.GetMany(ctx, []string{id, other}, c.loadMany)
+				if len(rows) != 2 {
+					t.Error(rows)
+				}
+				return new(int64), err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	c.group.Wait()
+}
+
 func someCommands(t *testing.T, options ...Option) *commands {
 	client := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { _ = client.Close() })

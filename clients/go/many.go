@@ -25,8 +25,12 @@ func (g *Guard[T]) getMany(ctx context.Context, ids []string, ttl time.Duration,
 	var left []string
 	seen := map[string]bool{}
 	for _, id := range ids {
-		if !seen[id] {
-			seen[id] = true
+		if seen[id] {
+			continue
+		}
+		if seen[id] = true; g.isLoading(ctx, id) {
+			call.unguarded = append(call.unguarded, id)
+		} else {
 			left = append(left, id)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"time"
 )
 
@@ -48,6 +49,10 @@ func (g *Guard[T]) get(ctx context.Context, id string, ttl time.Duration, load l
 	if err := g.checkCall(ctx, ttl); err != nil {
 		return nil, err
 	}
+	if g.isLoading(ctx, id) {
+		row, err := g.unguarded(ctx, []string{id}, g.clock.Add(1), load)
+		return first(row), err
+	}
 	mine := g.flights.begin(id)
 	defer mine.end()
 	found, err := g.fetchRow(ctx, mine, time.Now().Add(time.Duration(g.options.attempts)*g.options.wait))
@@ -58,18 +63,20 @@ func (g *Guard[T]) get(ctx context.Context, id string, ttl time.Duration, load l
 		// The server does not answer, or another caller loads the row and takes too long: query the database, fill nothing.
 		mine.end()
 		rows, err := g.unguarded(ctx, []string{id}, mine.number, load)
-		if err != nil {
-			return nil, err
-		}
-		return rows[0], nil
+		return first(rows), err
 	case found.lease == nil:
 		return found.row, nil
 	}
 	rows, err := g.loadLeased(ctx, []lease{*found.lease}, []*flight{mine}, load, ttl, found.isReadable)
-	if err != nil {
-		return nil, err
+	return first(rows), err
+}
+
+// first returns the row of a load of one row, which has none if it failed.
+func first[T any](rows []*T) *T {
+	if len(rows) == 0 {
+		return nil
 	}
-	return rows[0], nil
+	return rows[0]
 }
 
 // read decodes the value of a reply other than wait. undecodable is a value that the codec has failed on already.
@@ -267,6 +274,30 @@ func (g *Guard[T]) convert(rows []*T) (encoded [][]byte, decoded []*T, err error
 	return encoded, decoded, nil
 }
 
+// loading is in the context of a load: the rows that it loads, and the load that it is part of, if any.
+type loading struct {
+	guard *commands
+	ids   []string
+	outer *loading
+}
+
+type loadingKey struct{}
+
+func loadingIn(ctx context.Context) *loading {
+	found, _ := ctx.Value(loadingKey{}).(*loading)
+	return found
+}
+
+// isLoading says whether a row is read inside of a load of that row. The lease that it would wait for is its own.
+func (g *commands) isLoading(ctx context.Context, id string) bool {
+	for one := loadingIn(ctx); one != nil; one = one.outer {
+		if one.guard == g && slices.Contains(one.ids, id) {
+			return true
+		}
+	}
+	return false
+}
+
 // load calls a loader, and returns the rows as they are cached and as callers get them. If the load panics or ends its goroutine, fatal
 // gets an error.
 func (g *Guard[T]) load(ctx context.Context, ids []string, load loader[T], fatal func(error)) (encoded [][]byte, rows []*T, err error) {
@@ -276,7 +307,8 @@ func (g *Guard[T]) load(ctx context.Context, ids []string, load loader[T], fatal
 		fatal(failed)
 	})
 	begun := time.Now()
-	if rows, err = load(ctx, ids); err == nil {
+	inside := context.WithValue(ctx, loadingKey{}, &loading{g.commands, ids, loadingIn(ctx)})
+	if rows, err = load(inside, ids); err == nil {
 		g.learn(time.Since(begun))
 		encoded, rows, err = g.convert(rows)
 	}
@@ -317,20 +349,27 @@ func (g *Guard[T]) loadShared(ctx context.Context, loads []*flight, load loader[
 }
 
 // unguarded loads rows without leases. While another caller of this process loads one of them, this one waits, and shares a load that began
-// after since, the beginning of its call.
+// after since, the beginning of its call. Inside of a load it does not wait for its own row, and for others for no longer than others wait for
+// it at a time: two loads may need each other's rows.
 func (g *Guard[T]) unguarded(ctx context.Context, ids []string, since uint64, load loader[T]) ([]*T, error) {
 	rows := make([]*T, len(ids))
 	loads := make([]*flight, len(ids))
 	resumed := make(chan struct{}, 1)
 	defer func() { endAll(loads) }()
 	left := make([]int, len(ids))
+	most := time.Duration(math.MaxInt64)
+	if loadingIn(ctx) != nil {
+		most = g.options.wait
+	}
 	for i, id := range ids {
 		loads[i] = g.loads.begin(id)
 		loads[i].number = since
-		loads[i].beginWait(resumed)
+		if !g.isLoading(ctx, id) {
+			loads[i].beginWait(resumed)
+		}
 		left[i] = i
 	}
-	for {
+	for begun := time.Now(); ; {
 		var waiting, places []int
 		var mine []*flight
 		for _, place := range left {
@@ -361,8 +400,13 @@ func (g *Guard[T]) unguarded(ctx context.Context, ids []string, since uint64, lo
 		if left = waiting; len(left) == 0 {
 			return rows, nil
 		}
-		if err := sleep(ctx, math.MaxInt64, resumed); err != nil {
+		if err := sleep(ctx, most-time.Since(begun), resumed); err != nil {
 			return nil, err
+		}
+		if time.Since(begun) >= most {
+			for _, place := range left {
+				loads[place].endWait()
+			}
 		}
 	}
 }
