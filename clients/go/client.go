@@ -30,6 +30,7 @@ type Client struct {
 	// filling and announcing. A caller that finds no connection to fill a row delays every caller that waits for the row.
 	slots chan struct{}
 	tasks tasks
+	ends  ends
 	// closing ends when the client is closed.
 	closing context.Context
 	stop    context.CancelFunc
@@ -61,6 +62,7 @@ func New(c redis.UniversalClient) *Client {
 func (c *Client) Close() {
 	c.stop()
 	c.tasks.wait()
+	c.ends.stop()
 }
 
 // tasks counts goroutines.
@@ -113,6 +115,44 @@ func finish[T any](ctx context.Context, c *Client, work func(context.Context) T,
 	}
 }
 
+// ends are the contexts that bound how long commands wait for a connection. A timer for each of them would take a third of the CPU time of a
+// command, so those that begin within a tenth of their time limit share one.
+type ends struct {
+	mutex sync.Mutex
+	last  context.Context
+	// cancel ends the last one early; earlier ones end by themselves.
+	cancel context.CancelFunc
+	until  time.Time
+}
+
+// after returns a context with the values of ctx, which ends after the time limit, or up to a tenth of that later.
+func (e *ends) after(ctx context.Context, limit time.Duration) context.Context {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	if now := time.Now(); !now.Before(e.until) {
+		e.last, e.cancel = context.WithTimeout(context.Background(), limit+limit/10)
+		e.until = now.Add(limit / 10)
+	}
+	return ending{e.last, ctx}
+}
+
+func (e *ends) stop() {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	if e.cancel != nil {
+		e.cancel()
+		e.until = time.Time{}
+	}
+}
+
+// ending is a context with the values of another one.
+type ending struct {
+	context.Context
+	values context.Context
+}
+
+func (e ending) Value(key any) any { return e.values.Value(key) }
+
 // reply is the reply to one command.
 type reply struct {
 	value any
@@ -157,11 +197,12 @@ func (c *Client) ask(ctx context.Context, key string, wait time.Duration, comman
 	if c.err != nil {
 		return fail(c.err)
 	}
-	if c.limit > 0 {
-		// Also bounds how long a caller waits for a connection.
+	if c.limit > 0 && (wait > 0 || ctx.Done() != nil) {
 		limited, cancel := context.WithTimeout(ctx, c.limit+wait)
 		defer cancel()
 		ctx = limited
+	} else if c.limit > 0 {
+		ctx = c.ends.after(ctx, c.limit)
 	}
 	to, err := c.sender(ctx, key, wait)
 	if err != nil {
@@ -169,9 +210,11 @@ func (c *Client) ask(ctx context.Context, key string, wait time.Duration, comman
 	}
 	// Commands of this type are never repeated by go-redis.
 	sent := make([]redis.Cmder, len(commands))
-	buffers := make([]replyBuffer, len(commands))
+	buffers := make([]*replyBuffer, len(commands))
 	for i, words := range commands {
-		sent[i] = redis.NewRawWriteToCmd(ctx, &buffers[i], words...)
+		buffers[i] = takeBuffer()
+		defer buffers[i].free()
+		sent[i] = redis.NewRawWriteToCmd(ctx, buffers[i], words...)
 	}
 	if len(sent) == 1 {
 		_ = to.Process(ctx, sent[0]) // The command has its error.
@@ -209,14 +252,20 @@ func (c *Client) one(ctx context.Context, key string, words ...any) (any, error)
 
 // isLate says whether a command took longer than its time limit.
 func isLate(err error) bool {
+	if err == nil {
+		return false
+	}
 	var timeout net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, redis.ErrPoolTimeout) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
 // isAnswer says whether the server has answered, if only with an error.
 func isAnswer(err error) bool {
+	if err == nil {
+		return true
+	}
 	var answer redis.Error
-	return err == nil || errors.As(err, &answer)
+	return errors.As(err, &answer)
 }
 
 func unexpected(value any) error {

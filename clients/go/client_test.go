@@ -51,7 +51,7 @@ func newScript(t *testing.T, server *scriptedServer, client redis.UniversalClien
 		_ = client.Close()
 		// A goroutine that has done its work needs a moment to end.
 		eventually(t, "no goroutine is left after Close", func() bool { return goroutines() == "" })
-		if server.violations != nil {
+		if server != nil && server.violations != nil {
 			t.Error(server.violations)
 		}
 	})
@@ -107,7 +107,8 @@ func (s *script) users(options ...bloomgate.Option) *bloomgate.Guard[string] {
 	return bloomgate.NewGuard(s.client, "users", bloomgate.JSON[string](), append(options, bloomgate.Beta(0))...)
 }
 
-func TestScriptedCancelledCallReturnsAtOnceAndCloseWaitsForItsReply(t *testing.T) {
+// A fetch runs in its caller's goroutine, so a call whose context ends returns when the reply has arrived.
+func TestScriptedCancelledCallGivesItsLeaseUpAndCloseWaitsForThat(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	got := start(func() error {
@@ -115,6 +116,34 @@ func TestScriptedCancelledCallReturnsAtOnceAndCloseWaitsForItsReply(t *testing.T
 		return err
 	})
 	fetch := s.take(fetch17)
+	cancel()
+	s.answer(fetch, list{"load", "token"})
+	if err := await(t, got); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	giveUp := s.take("BF.FILL users 17 {users}:17 token GIVEUP")
+	closed := start(func() error { s.client.Close(); return nil })
+	s.nothingArrives()
+	if len(closed) > 0 {
+		t.Fatal("Close has not waited")
+	}
+	s.answer(giveUp, object{"ok": "OK"})
+	_ = await(t, closed)
+}
+
+// The server may keep a caller waiting for long: such a call returns at once, and the reply is read later.
+func TestScriptedCancelledCallThatWaitsReturnsAtOnceAndCloseWaitsForItsReply(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	got := start(func() error {
+		_, _, err := s.users(bloomgate.Wait(20*time.Second)).Get(ctx, "17", never)
+		return err
+	})
+	s.expect(fetch17, list{"wait", number(2900)})
+	waiting := s.nextCommand()
+	if !waiting.waits {
+		t.Fatal(waiting)
+	}
 	cancel()
 	if err := await(t, got); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
@@ -124,9 +153,43 @@ func TestScriptedCancelledCallReturnsAtOnceAndCloseWaitsForItsReply(t *testing.T
 	if len(closed) > 0 {
 		t.Fatal("Close has not waited")
 	}
-	s.answer(fetch, list{"load", "token"})
+	s.answer(waiting, list{"load", "token"})
 	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", object{"ok": "OK"})
 	_ = await(t, closed)
+}
+
+// A server that hangs delays a cancelled call for no longer than the time limit.
+func TestScriptedCancelledCallEndsWithTheTimeLimit(t *testing.T) {
+	server := startScripted(t)
+	s := newScript(t, server, redis.NewClient(&redis.Options{Addr: server.listener.Addr().String(), ReadTimeout: 300 * time.Millisecond}))
+	ctx, cancel := context.WithCancel(t.Context())
+	got := start(func() error {
+		_, _, err := s.users().Get(ctx, "17", never)
+		return err
+	})
+	s.take(fetch17)
+	cancel()
+	if err := await(t, got); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
+
+// Callers wait for a connection for no longer than for a reply, though they share timers.
+func TestScriptedCallsWaitForAConnectionForNoLongerThanTheTimeLimit(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{
+		Addr: startScripted(t).listener.Addr().String(), ReadTimeout: 100 * time.Millisecond, PoolSize: 1, PoolTimeout: time.Hour,
+	})
+	s := newScript(t, nil, rdb)
+	taken := rdb.Conn()
+	defer func() { _ = taken.Close() }()
+	if err := taken.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := bloomgate.NewFilter(s.client, "seen").Card(background); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	}
 }
 
 func TestScriptedEveryCallOfACancelledContextReturnsItsError(t *testing.T) {

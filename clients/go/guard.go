@@ -67,7 +67,8 @@ func NewGuard[T any](client *Client, filter string, codec Codec[T], options ...O
 // is returned instead of the error. Callers of this process that waited for the row share the error. If load panics or ends its goroutine,
 // so does this call, and the others get [ErrLoadFailed] with the cause.
 //
-// If ctx ends, Get returns its error. A load that fails after that, or after the deadline of ctx, is taken for cancelled, and its error is
+// If ctx ends, Get returns its error: at once if it waits for another caller, and otherwise when the reply that is under way has arrived, which
+// takes the ReadTimeout of the go-redis client at most. A load that fails after that, or after the deadline of ctx, is taken for cancelled, and its error is
 // not shared.
 func (g *Guard[T]) Get(ctx context.Context, id string, load func(ctx context.Context) (*T, error)) (value T, found bool, err error) {
 	return g.GetWithTTL(ctx, id, g.options.ttl, load)

@@ -114,8 +114,10 @@ const (
 	longestMS = 1e12
 )
 
+var ttlRange = option{"TTL", func(o *options) float64 { return inMS(o.ttl) }, 1, longestMS, true}
+
 var ranges = []option{
-	{"TTL", func(o *options) float64 { return inMS(o.ttl) }, 1, longestMS, true},
+	ttlRange,
 	{"AbsentTTL", func(o *options) float64 { return inMS(o.absentTTL) }, 1, longestMS, true},
 	{"Lease", func(o *options) float64 { return inMS(o.lease) }, 1, 3_600_000, true},
 	{"Wait", func(o *options) float64 { return inMS(o.wait) }, 0, dayMS, true},
@@ -130,9 +132,8 @@ var ranges = []option{
 
 func inMS(duration time.Duration) float64 { return float64(duration) / float64(time.Millisecond) }
 
-// check refuses an option that is out of its range.
-func (r option) check(o *options) error {
-	value := r.of(o)
+// check refuses a value that is out of the option's range.
+func (r option) check(value float64) error {
 	if value >= r.least && value <= r.most {
 		return nil
 	}
@@ -147,7 +148,7 @@ func (r option) check(o *options) error {
 // check refuses options that are out of their ranges, or that exclude each other.
 func (o *options) check(isCluster bool) error {
 	for _, one := range ranges {
-		if err := one.check(o); err != nil {
+		if err := one.check(one.of(o)); err != nil {
 			return err
 		}
 	}

@@ -38,7 +38,7 @@ func (g *Guard[T]) checkCall(ctx context.Context, ttl time.Duration) error {
 	if g.err != nil {
 		return g.err
 	}
-	if err := ranges[0].check(&options{ttl: ttl}); err != nil {
+	if err := ttlRange.check(inMS(ttl)); err != nil {
 		return err
 	}
 	return ctx.Err()

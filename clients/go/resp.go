@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
+	"sync"
 )
 
 // go-redis gives up a list at an error in it such as OOM, and leaves the rest of it on the connection. Some commands of the module
@@ -25,6 +26,21 @@ func (b *replyBuffer) Write(data []byte) (int, error) {
 		return 0, serverError(data[1:])
 	}
 	return b.Buffer.Write(data)
+}
+
+// spareBytes is the most bytes of a buffer that is used again.
+const spareBytes = 1 << 14
+
+var spareBuffers = sync.Pool{New: func() any { return &replyBuffer{} }}
+
+func takeBuffer() *replyBuffer { return spareBuffers.Get().(*replyBuffer) }
+
+// free gives a buffer back, of which nothing is used any more.
+func (b *replyBuffer) free() {
+	if b.Cap() <= spareBytes {
+		b.Reset()
+		spareBuffers.Put(b)
+	}
 }
 
 // parseReply reads one reply: a string, an int64, a float64, a bool, nil, a list, or an error. Maps become lists of names and values,
