@@ -225,15 +225,22 @@ func (c *Client) ask(ctx context.Context, key string, wait time.Duration, comman
 		}
 		_, _ = pipeline.Exec(ctx) // Each command has its error.
 	}
+	isRefused := false
 	for i, one := range sent {
 		// A reply that is complete counts, though go-redis gives its command the error of a later one.
 		value, rest, err := parseReply(buffers[i].Bytes())
 		if failed := one.Err(); failed != nil && (err != nil || len(rest) > 0) {
 			err = failed
 		}
+		if err != nil {
+			var refused refusal
+			if errors.As(err, &refused) {
+				err, isRefused = refused.answer, true
+			}
+		}
 		replies[i] = reply{value, err}
 	}
-	if wait > 0 && c.cluster != nil && slices.ContainsFunc(replies, isMoved) {
+	if c.cluster != nil && (isRefused || wait > 0 && slices.ContainsFunc(replies, isMoved)) {
 		c.cluster.ReloadState(ctx)
 	}
 	return replies

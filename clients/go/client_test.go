@@ -674,6 +674,77 @@ func TestScriptedFilterIsNotRenamedAfterAnErrorOfItsSource(t *testing.T) {
 	s.nothingArrives()
 }
 
+// A primary that was demoted refuses every command, and the name may lead to the new one.
+func TestScriptedServerThatRefusesIsLeft(t *testing.T) {
+	for name, s := range map[string]*script{"server": startScript(t, redis.Options{}), "cluster": startScriptOfCluster(t)} {
+		t.Run(name, func(t *testing.T) {
+			s.run.t = t
+			seen := bloomgate.NewFilter(s.client, "seen")
+			long := strings.Repeat("b", 1<<20)
+			left := map[*connection]bool{}
+			for _, refusal := range []string{"MASTERDOWN no", "LOADING no", "CLUSTERDOWN no", "READONLY no"} {
+				for _, items := range [][]string{{"a"}, {"a", long}} {
+					if name == "cluster" && refusal == "READONLY no" {
+						continue // The client of a cluster looks for the new primary itself.
+					}
+					added := start(func() error { _, err := seen.AddMany(t.Context(), items); return err })
+					var one *arrival
+					for range items {
+						one = s.nextCommand()
+						if left[one.connection] {
+							t.Errorf("%v arrived on the connection of the server that had refused", one)
+						}
+						s.answer(one, object{"error": refusal})
+					}
+					left[one.connection] = true
+					var ofServer redis.Error
+					if err := await(t, added); !errors.As(err, &ofServer) || ofServer.Error() != refusal {
+						t.Error(err)
+					}
+					s.nothingArrives()
+				}
+			}
+		})
+	}
+}
+
+// CLIENT UNBLOCK ends a wait, not the call.
+func TestACallThatIsUnblockedWaitsAgain(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: emptyServer(t), ReadTimeout: patience})
+	defer func() { _ = rdb.Close() }()
+	client := bloomgate.New(rdb)
+	defer client.Close()
+	lease, err := rdb.Do(t.Context(), "BF.FETCH", "users", "17", "{users}:17", "LEASE", 3_600_000).StringSlice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := bloomgate.NewGuard(client, "users", bloomgate.JSON[string](), bloomgate.Wait(patience))
+	got := start(func() error {
+		row, _, err := users.Get(t.Context(), "17", never)
+		if err == nil && row != "Ann" {
+			err = fmt.Errorf("the row is %q", row)
+		}
+		return err
+	})
+	for _, how := range []string{"TIMEOUT", "ERROR"} {
+		eventually(t, "a call waits in the server", func() bool {
+			for _, line := range strings.Split(rdb.ClientList(t.Context()).Val(), "\n") {
+				id, _, _ := strings.Cut(strings.TrimPrefix(line, "id="), " ")
+				if strings.Contains(line, "cmd=bf.fetch") && rdb.Do(t.Context(), "CLIENT", "UNBLOCK", id, how).Val() == int64(1) {
+					return true
+				}
+			}
+			return false
+		})
+	}
+	if err := rdb.Do(t.Context(), "BF.FILL", "users", "17", "{users}:17", lease[1], "VALUE", `"Ann"`, "EX", 60).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := await(t, got); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestScriptedNothingIsSentTwice(t *testing.T) {
 	for name, s := range map[string]*script{
 		"server": startScript(t, redis.Options{MaxRetries: 3}), "cluster": startScriptOfCluster(t),

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +23,7 @@ const (
 	anyAgeMS = 1 << 61
 	// slowLoad is the time of loads whose renewals should not come together. Faster ones are over soon.
 	slowLoad = 50 * time.Millisecond
-	// pause is how long callers query the database at once after the server has not answered in time.
+	// pause is how long callers query the database at once after the server has not answered in time, or has refused to end a lease.
 	pause = 2 * time.Second
 	// warnEvery is how often a guard warns of each kind of trouble at most.
 	warnEvery = time.Minute
@@ -41,6 +42,10 @@ var errPaused = errors.New("bloomgate: the server did not answer in time a momen
 type fetched struct{ word, value, token string }
 
 func parseFetched(one reply) (fetched, error) {
+	if one.err != nil && strings.HasPrefix(one.err.Error(), "UNBLOCKED ") {
+		// CLIENT UNBLOCK has ended the wait.
+		return fetched{word: "wait"}, nil
+	}
 	if one.err != nil {
 		return fetched{}, withoutModule(one.err)
 	}
@@ -126,7 +131,6 @@ type commands struct {
 	alone      chan struct{}
 	turn       turn
 	counts     map[string]*atomic.Uint64
-	noBatches  atomic.Bool
 	background chan struct{}
 
 	mutex sync.Mutex
@@ -134,7 +138,7 @@ type commands struct {
 	loadTime time.Duration
 	// failing has how often in succession the load of each row has failed, and when it failed last.
 	failing map[string]failures
-	// pausedUntil is until when no fetch is sent, if the server did not answer in time.
+	// pausedUntil is until when no fetch is sent.
 	pausedUntil time.Time
 	// warned has when each kind of trouble was logged last.
 	warned map[string]time.Time
@@ -304,10 +308,10 @@ func (g *commands) find(ctx context.Context, ids []string, how fetching) []answe
 		return answers
 	}
 	var found []answer
-	if len(sent) > 1 && !how.replace && !g.noBatches.Load() {
+	switch {
+	case len(sent) > 1 && !how.replace:
 		found = g.findTogether(ctx, sent, how.staleMS)
-	}
-	if found == nil && len(sent) > 0 {
+	case len(sent) > 0:
 		found = g.findEach(ctx, sent, how)
 	}
 	for i, one := range found {
@@ -323,7 +327,7 @@ func (g *commands) find(ctx context.Context, ids []string, how fetching) []answe
 	return answers
 }
 
-// findTogether sends BF.MFETCH. It returns nothing if the server does not know it.
+// findTogether sends BF.MFETCH.
 func (g *commands) findTogether(ctx context.Context, ids []string, staleMS *int64) []answer {
 	groups := g.staleGroups(len(ids), staleMS)
 	var words [][]any
@@ -336,10 +340,6 @@ func (g *commands) findTogether(ctx context.Context, ids []string, staleMS *int6
 	}
 	answers := make([]answer, len(ids))
 	for i, one := range g.send(ctx, 0, words...) {
-		if isUnavailable(one.err) {
-			g.noBatches.Store(true)
-			return nil
-		}
 		for j, row := range spread(one, len(groups[i].places)) {
 			found := &answers[groups[i].places[j]]
 			found.fetched, found.err = parseFetched(row)
@@ -421,14 +421,21 @@ func (g *commands) giveUp(ctx context.Context, leases []lease) {
 	for _, one := range leases {
 		words = append(words, g.fill(one, "GIVEUP"))
 	}
-	if len(words) > 0 {
-		g.send(context.WithoutCancel(ctx), 0, words...)
+	if len(words) == 0 {
+		return
+	}
+	replies := g.send(context.WithoutCancel(ctx), 0, words...)
+	if slices.ContainsFunc(replies, func(one reply) bool { return one.err != nil && strings.HasPrefix(one.err.Error(), "NOPERM") }) {
+		// The user may not fill, so others would wait until the leases end: they ask the database for a while.
+		g.beginPause()
 	}
 }
 
-// isUnavailable says whether a command is new to an older module, or to the permissions of this client's user.
-func isUnavailable(err error) bool {
-	return isAnswer(err) && err != nil && (isUnknownCommand(err) || strings.HasPrefix(err.Error(), "NOPERM"))
+// beginPause begins a pause, in which no fetch is sent.
+func (g *commands) beginPause() {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	g.pausedUntil = time.Now().Add(pause)
 }
 
 // spread returns an answer for each row of a command, which itself may have failed.

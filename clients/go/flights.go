@@ -55,6 +55,8 @@ type flight struct {
 	// resumed gets something when another flight ends the wait of this one, which then has given.
 	resumed chan<- struct{}
 	given   outcome
+	// unblocked says that its last wait inside the server has ended early.
+	unblocked bool
 	// shares is what it shares when it ends.
 	shares outcome
 }

@@ -201,12 +201,18 @@ func (g *commands) await(ctx context.Context, flight *flight, left time.Duration
 	wait := max(time.Millisecond, min(g.options.wait, left))
 	begun := time.Now()
 	found, err := g.fetchOne(ctx, flight, fetching{wait: wait, place: g.client.slots})
-	if err == nil && found.err == nil && found.word == "wait" && time.Since(begun) < wait/2 {
-		// A caller that waits for a lease waits for all of that. Only a back-off is answered earlier.
+	took := time.Since(begun)
+	if err != nil || found.err != nil || found.word != "wait" || took >= wait/2 {
+		flight.unblocked = false
+		return found, err
+	}
+	// A caller that waits for a lease waits for all of that. A back-off is answered at once, every time; CLIENT UNBLOCK may come once.
+	if flight.unblocked && g.options.failSafe > 0 {
 		flight.shares.err = &Error{Kind: ErrLoadFailed, IDs: []string{flight.id}}
 		return nil, flight.shares.err
 	}
-	return found, err
+	flight.unblocked = true
+	return found, sleep(ctx, min(left, repeat)-took, nil)
 }
 
 // take takes a place in a channel, if one is free.

@@ -3,7 +3,9 @@ package bloomgate
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -18,12 +20,24 @@ func (e serverError) Error() string { return string(e) }
 // RedisError makes it a [redis.Error].
 func (serverError) RedisError() {}
 
+// refusal is the error of a server that is not the primary, or not ready. go-redis does not take it for an answer, and closes the connection: the
+// next command may find the new primary behind the same name.
+type refusal struct{ answer serverError }
+
+func (r refusal) Error() string { return string(r.answer) }
+
+var refusals = []string{"READONLY ", "MASTERDOWN ", "LOADING ", "CLUSTERDOWN "}
+
 // replyBuffer gets the bytes of a reply from go-redis. It fails with an error reply, which thus becomes the error of the command.
 type replyBuffer struct{ bytes.Buffer }
 
 func (b *replyBuffer) Write(data []byte) (int, error) {
 	if b.Len() == 0 && len(data) > 0 && data[0] == '-' {
-		return 0, serverError(data[1:])
+		answer := serverError(data[1:])
+		if slices.ContainsFunc(refusals, func(beginning string) bool { return strings.HasPrefix(string(answer), beginning) }) {
+			return 0, refusal{answer}
+		}
+		return 0, answer
 	}
 	return b.Buffer.Write(data)
 }

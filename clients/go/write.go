@@ -99,31 +99,18 @@ func (g *commands) confirm(ctx context.Context, ids []string) error {
 func (g *commands) change(ctx context.Context, ids []string) []error {
 	var errs []error
 	for part := range slices.Chunk(ids, batch) {
-		together := len(part) > 1 && !g.noBatches.Load()
-		replies, lost := g.options.durability.ask(ctx, g.client, g.filter, g.changes(part, together)...)
-		if together && slices.ContainsFunc(replies, func(one reply) bool { return isUnavailable(one.err) }) {
-			g.noBatches.Store(true)
-			together = false
-			replies, lost = g.options.durability.ask(ctx, g.client, g.filter, g.changes(part, false)...)
-		}
+		replies, lost := g.options.durability.ask(ctx, g.client, g.filter, g.changes(part)...)
 		g.record(replies)
-		each := 1
-		if together {
-			each = len(part)
-		}
-		// The answers of each filter, in the order of the ids.
 		of := make([]error, len(part))
-		place := 0
 		for _, one := range replies {
 			answers := []reply{one}
-			if together {
-				answers = spread(one, each)
+			if len(part) > 1 {
+				answers = spread(one, len(part))
 			}
-			for _, answer := range answers {
-				if id := place % len(part); of[id] == nil {
+			for id, answer := range answers {
+				if of[id] == nil {
 					of[id] = withoutModule(answer.err)
 				}
-				place++
 			}
 		}
 		for _, err := range of {
@@ -136,22 +123,18 @@ func (g *commands) change(ctx context.Context, ids []string) []error {
 	return errs
 }
 
-// changes returns the commands that announce changes: one for each filter, or from a server without BF.MCHANGED one for each filter
-// and id.
-func (g *commands) changes(ids []string, together bool) [][]any {
+// changes returns the commands that announce changes, one for each filter.
+func (g *commands) changes(ids []string) [][]any {
 	var words [][]any
 	for _, filter := range append(slices.Clone(g.options.announceTo), g.filter) {
 		all := []any{"BF.MCHANGED", filter, "ITEMS"}
+		if len(ids) == 1 {
+			all = []any{"BF.CHANGED", filter}
+		}
 		for _, id := range ids {
-			if together {
-				all = append(all, id, g.prefix+id)
-			} else {
-				words = append(words, []any{"BF.CHANGED", filter, id, g.prefix + id})
-			}
+			all = append(all, id, g.prefix+id)
 		}
-		if together {
-			words = append(words, all)
-		}
+		words = append(words, all)
 	}
 	return words
 }
