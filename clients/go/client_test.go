@@ -708,6 +708,44 @@ func TestScriptedServerThatRefusesIsLeft(t *testing.T) {
 	}
 }
 
+// Each command has its time limit, in which it may also wait for a connection: a burst does not use them all up.
+func TestABurstOfDifferentRowsIsCached(t *testing.T) {
+	// At 10 ms for each, commands of their own on 10 connections would take 10 s and 4 s.
+	for name, callers := range map[string]int{"of one row each": 10_000, "of two rows each": 4000} {
+		t.Run(name, func(t *testing.T) {
+			address := farAway(t, emptyServer(t), 10*time.Millisecond)
+			rdb := redis.NewClient(&redis.Options{Addr: address, ReadTimeout: 3 * time.Second, PoolSize: 10})
+			defer func() { _ = rdb.Close() }()
+			client := bloomgate.New(rdb)
+			defer client.Close()
+			users := bloomgate.NewGuard(client, "users", bloomgate.JSON[string]())
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var group sync.WaitGroup
+			for caller := range callers {
+				row := bloomgate.Int(caller)
+				group.Go(func() {
+					var err error
+					if name == "of one row each" {
+						_, _, err = users.Get(ctx, row, func(context.Context) (*string, error) { return &row, nil })
+					} else {
+						_, err = users.GetMany(ctx, []string{row, "no " + row}, func(context.Context, []string) (map[string]string, error) {
+							return map[string]string{row: row}, nil
+						})
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			group.Wait()
+			if cached := rdb.DBSize(t.Context()).Val(); cached != int64(callers) {
+				t.Errorf("%d rows are cached: %v", cached, users.Counts())
+			}
+		})
+	}
+}
+
 // CLIENT UNBLOCK ends a wait, not the call.
 func TestACallThatIsUnblockedWaitsAgain(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: emptyServer(t), ReadTimeout: patience})

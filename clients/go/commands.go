@@ -108,7 +108,7 @@ type fetching struct {
 	wait time.Duration
 	// staleMS replaces the guard's STALE.
 	staleMS *int64
-	// place is the channel in which the caller has taken a place, if any, until the replies have arrived.
+	// place is the channel in which the caller has taken a place until the replies have arrived, by default that of fetches of many rows.
 	place chan struct{}
 }
 
@@ -129,7 +129,9 @@ type commands struct {
 	flights    flights
 	loads      flights
 	alone      chan struct{}
-	turn       turn
+	together   chan struct{}
+	fetches    turns[waitingRow]
+	fills      turns[waitingFill]
 	counts     map[string]*atomic.Uint64
 	background chan struct{}
 
@@ -153,7 +155,10 @@ func newCommands(client *Client, filter string, chosen []Option) (*commands, err
 	g := &commands{
 		client: client, filter: filter, options: defaults(), counts: map[string]*atomic.Uint64{}, failing: map[string]failures{},
 		warned: map[string]time.Time{}, background: make(chan struct{}, backgroundLoads), alone: make(chan struct{}, mostAlone),
+		together: make(chan struct{}, mostTogether),
 	}
+	g.fetches.take, g.fetches.send = func(waiting []waitingRow) int { return min(turnRows, len(waiting)) }, g.fetchPart
+	g.fills.take, g.fills.send = takeFills, g.fillPart
 	g.flights.clock, g.loads.clock, g.loads.areLoads = &g.clock, &g.clock, true
 	for _, choose := range chosen {
 		choose(&g.options)
@@ -269,10 +274,16 @@ func (g *commands) fetchOptions(words []any, staleMS int64) []any {
 // is a hit, runs in the caller's own goroutine, for half of the CPU time: then fetch returns when the replies have arrived. Others run in
 // goroutines of their own, and it returns at once.
 func (g *commands) fetch(ctx context.Context, ids []string, how fetching) ([]answer, error) {
-	find := func(ctx context.Context) []answer {
-		if how.place != nil {
-			defer func() { <-how.place }()
+	if how.place == nil {
+		select {
+		case g.together <- struct{}{}:
+			how.place = g.together
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
+	}
+	find := func(ctx context.Context) []answer {
+		defer func() { <-how.place }()
 		return g.find(ctx, ids, how)
 	}
 	abandon := func(ctx context.Context, answers []answer) { g.giveUp(ctx, leasesIn(ids, answers)) }
@@ -424,7 +435,7 @@ func (g *commands) giveUp(ctx context.Context, leases []lease) {
 	if len(words) == 0 {
 		return
 	}
-	replies := g.send(context.WithoutCancel(ctx), 0, words...)
+	replies := g.fillInTurn(ctx, words...)
 	if slices.ContainsFunc(replies, func(one reply) bool { return one.err != nil && strings.HasPrefix(one.err.Error(), "NOPERM") }) {
 		// The user may not fill, so others would wait until the leases end: they ask the database for a while.
 		g.beginPause()

@@ -592,29 +592,26 @@ func (g *Guard[T]) oldValues(ctx context.Context, leases []lease) ([]*T, error) 
 // fillAll fills rows, nil where there is none. If ctx ends meanwhile, it returns its error at once, and the fills go on.
 func (g *commands) fillAll(ctx context.Context, leases []lease, values [][]byte, ttl time.Duration) error {
 	fill := func(ctx context.Context) struct{} {
-		for start := 0; start < len(leases); start += batch {
-			end := min(start+batch, len(leases))
-			g.fillPart(ctx, leases[start:end], values[start:end], ttl)
-		}
+		g.fillEach(ctx, leases, values, ttl)
 		return struct{}{}
 	}
 	_, err := finish(ctx, g.client, fill, func(context.Context, struct{}) {})
 	return err
 }
 
-// fillPart sends some fills together. A lease whose fill the server refuses, because it is out of memory for instance, is given up:
-// nobody should wait until it ends. A server that did not answer in time would not answer GIVEUP either.
-func (g *commands) fillPart(ctx context.Context, leases []lease, values [][]byte, ttl time.Duration) {
-	var words [][]any
+// fillEach fills rows. A lease whose fill the server refuses, because it is out of memory for instance, is given up: nobody should wait until it
+// ends. A server that did not answer in time would not answer GIVEUP either. A token outlives its lease, so a fill that had to wait still counts.
+func (g *commands) fillEach(ctx context.Context, leases []lease, values [][]byte, ttl time.Duration) {
+	words := make([][]any, len(leases))
 	for i, one := range leases {
 		if values[i] == nil {
-			words = append(words, g.fill(one, "NONE", "PX", jittered(g.options.absentTTL)))
+			words[i] = g.fill(one, "NONE", "PX", jittered(g.options.absentTTL))
 		} else {
-			words = append(words, g.fill(one, "VALUE", values[i], "PX", jittered(ttl)+milliseconds(g.options.failSafe)))
+			words[i] = g.fill(one, "VALUE", values[i], "PX", jittered(ttl)+milliseconds(g.options.failSafe))
 		}
 	}
 	var refused []lease
-	for i, one := range g.send(ctx, 0, words...) {
+	for i, one := range g.fillInTurn(ctx, words...) {
 		switch {
 		case one.err != nil:
 			g.count("errors", 1)
@@ -653,7 +650,7 @@ func (g *commands) backOff(ctx context.Context, leases []lease) {
 		words = append(words, g.fill(one, "GIVEUP", "BACKOFF", g.nextBackOffMS(one.id)))
 	}
 	var refused []lease
-	for i, one := range g.send(context.WithoutCancel(ctx), 0, words...) {
+	for i, one := range g.fillInTurn(ctx, words...) {
 		if one.err != nil && !isLate(one.err) {
 			refused = append(refused, leases[i])
 		}

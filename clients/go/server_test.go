@@ -254,3 +254,42 @@ func eventually(t testing.TB, what string, isSo func() bool) {
 }
 
 var background = context.Background()
+
+// farAway returns the address of a proxy, through which every command takes longer.
+func farAway(t *testing.T, address string, longer time.Duration) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	forward := func(from, to net.Conn, longer time.Duration) {
+		defer func() { _ = to.Close() }()
+		data := make([]byte, 1<<20)
+		for {
+			count, err := from.Read(data)
+			time.Sleep(longer)
+			if err == nil {
+				_, err = to.Write(data[:count])
+			}
+			if err != nil {
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", address)
+			if err != nil {
+				_ = client.Close()
+				return
+			}
+			go forward(client, server, longer)
+			go forward(server, client, 0)
+		}
+	}()
+	return listener.Addr().String()
+}
