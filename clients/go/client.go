@@ -246,6 +246,19 @@ func (c *Client) ask(ctx context.Context, key string, wait time.Duration, comman
 	return replies
 }
 
+// askAtOnce is ask for a caller that needs nothing of a late reply: if ctx ends, all commands have its error at once.
+func (c *Client) askAtOnce(ctx context.Context, key string, wait time.Duration, commands ...[]any) []reply {
+	err := ctx.Err()
+	if err == nil {
+		var replies []reply
+		ask := func(ctx context.Context) []reply { return c.ask(ctx, key, wait, commands...) }
+		if replies, err = finish(ctx, c, ask, func(context.Context, []reply) {}); err == nil {
+			return replies
+		}
+	}
+	return slices.Repeat([]reply{{err: err}}, len(commands))
+}
+
 // isMoved says whether the command has to go to another node.
 func isMoved(one reply) bool {
 	return one.err != nil && strings.HasPrefix(one.err.Error(), "MOVED ")
@@ -253,7 +266,7 @@ func isMoved(one reply) bool {
 
 // one sends one command.
 func (c *Client) one(ctx context.Context, key string, words ...any) (any, error) {
-	replies := c.ask(ctx, key, 0, words)
+	replies := c.askAtOnce(ctx, key, 0, words)
 	return replies[0].value, replies[0].err
 }
 

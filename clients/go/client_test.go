@@ -209,6 +209,53 @@ func TestScriptedEveryCallOfACancelledContextReturnsItsError(t *testing.T) {
 	s.nothingArrives()
 }
 
+func TestScriptedFilterCallReturnsAtOnceWhenItsContextEnds(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	seen := bloomgate.NewFilter(s.client, "seen")
+	users := s.users()
+	for name, call := range map[string]func(context.Context) error{
+		"Add":    func(ctx context.Context) error { _, err := seen.Add(ctx, "a"); return err },
+		"Exists": func(ctx context.Context) error { _, err := seen.Exists(ctx, "a"); return err },
+		"Reserve": func(ctx context.Context) error {
+			_, err := seen.Reserve(ctx, 0.01, 1, bloomgate.FilterOptions{})
+			return err
+		},
+		"Stats":  func(ctx context.Context) error { _, err := seen.Stats(ctx); return err },
+		"Forget": func(ctx context.Context) error { return users.Forget(ctx, "a") },
+		"PlanFilter": func(ctx context.Context) error {
+			_, err := bloomgate.PlanFilter(ctx, s.client, 0.01, 1, 0, bloomgate.FilterOptions{})
+			return err
+		},
+		"FillFilter": func(ctx context.Context) error {
+			_, err := bloomgate.FillFilter(ctx, s.client, "users", nil, 0.01, 1, bloomgate.FillOptions{})
+			return err
+		},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		called := start(func() error { return call(ctx) })
+		one := s.nextCommand()
+		cancel()
+		if err := await(t, called); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+		// The reply to the call that has ended is not taken for that of another one.
+		other := start(func() error {
+			found, err := seen.Count(t.Context(), "b")
+			if err == nil && found != 7 {
+				err = fmt.Errorf("the count is %d", found)
+			}
+			return err
+		})
+		counting := s.nextCommand()
+		s.answer(one, object{"ok": "OK"})
+		s.answer(counting, number(7))
+		if err := await(t, other); err != nil {
+			t.Errorf("after %s: %v", name, err)
+		}
+	}
+	s.nothingArrives()
+}
+
 func TestScriptedLoadThatFailsAfterItsContextHasBothErrors(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	ctx, cancel := context.WithCancel(t.Context())

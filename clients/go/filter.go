@@ -16,7 +16,8 @@ const (
 	windowCommands = 16
 )
 
-// Filter is a filter at a key. Items are strings, whose bytes count.
+// Filter is a filter at a key. Items are strings, whose bytes count. If the context of a call ends, the call returns its error at once; a command
+// that is under way may still have its effect.
 type Filter struct {
 	client        *Client
 	key           string

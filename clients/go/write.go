@@ -21,13 +21,13 @@ func (d durability) isAsked() bool { return d.aof || d.replicas != 0 }
 // connection: they wait for the writes of the connection that they arrive on, and on another one answer at once.
 func (d durability) ask(ctx context.Context, c *Client, key string, words ...[]any) ([]reply, error) {
 	if !d.isAsked() {
-		return c.ask(ctx, key, 0, words...), nil
+		return c.askAtOnce(ctx, key, 0, words...), nil
 	}
 	wait := []any{"WAIT", d.replicas, milliseconds(d.timeout)}
 	if d.aof {
 		wait = []any{"WAITAOF", 1, d.replicas, milliseconds(d.timeout)}
 	}
-	replies := c.ask(ctx, key, d.timeout, append(words, wait)...)
+	replies := c.askAtOnce(ctx, key, d.timeout, append(words, wait)...)
 	last := len(replies) - 1
 	return replies[:last], d.lost(replies[last])
 }
@@ -145,7 +145,7 @@ func (g *commands) forget(ctx context.Context, ids []string) error {
 		return nil
 	}
 	for part := range slices.Chunk(ids, batch) {
-		reply := g.client.ask(ctx, g.filter, 0, withItems([]any{"BF.MDEL", g.filter}, part))[0]
+		reply := g.client.askAtOnce(ctx, g.filter, 0, withItems([]any{"BF.MDEL", g.filter}, part))[0]
 		for _, answer := range spread(reply, len(part)) {
 			if answer.err != nil {
 				return withoutModule(answer.err)
