@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -80,7 +81,11 @@ type crowd struct {
 }
 
 func startCrowd(t *testing.T) *crowd {
-	server := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: time.Minute, DialerRetries: 1})
+	return startCrowdAt(t, &redis.Options{Addr: "127.0.0.1:1", ReadTimeout: time.Minute, DialerRetries: 1})
+}
+
+func startCrowdAt(t *testing.T, options *redis.Options) *crowd {
+	server := redis.NewClient(options)
 	client := New(server)
 	c := &crowd{guard: NewGuard(client, "users", JSON[int64]()), end: make(chan struct{})}
 	t.Cleanup(func() {
@@ -173,6 +178,24 @@ func TestACrowdWithoutAServerSharesLoads(t *testing.T) {
 	c.group.Wait()
 	if c.loads.Load() != 3 || c.highest.Load() != 1 {
 		t.Errorf("%d loads, %d at a time", c.loads.Load(), c.highest.Load())
+	}
+}
+
+// The same beside a server that takes connections and never answers.
+func TestACrowdBesideAHungServerLoadsOneAtATime(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	c := startCrowdAt(t, &redis.Options{Addr: listener.Addr().String(), ReadTimeout: 200 * time.Millisecond, DialerRetries: 1})
+	close(c.end)
+	c.get(t, 500, "row")
+	c.get(t, 500, "row", "other")
+	c.group.Wait()
+	// The other row may be loaded beside it.
+	if c.highest.Load() > 2 {
+		t.Errorf("%d of %d loads at a time", c.highest.Load(), c.loads.Load())
 	}
 }
 
