@@ -21,7 +21,7 @@ export interface Connection {
   /** Opens another connection with the same settings, which does not reconnect and never sends a command twice. */
   duplicate(): Promise<Connection>;
   /** Opens a connection on which the server reports the changes of all keys with a prefix. Rejects with Disconnected if this client
-   * is closed. Without this method, a near cache is bounded by time only. */
+   * is closed. A near cache needs this method. */
   reportChanges?(prefix: Word, changed: Changed): Promise<ChangeReports>;
   /** Closes the connection at once. Commands without a reply reject. */
   close(): void;

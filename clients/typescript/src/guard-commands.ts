@@ -193,7 +193,7 @@ export class GuardCommands<V> {
   /** Stores the hits of a fetch in the near cache, and counts its answers. Not what is filled: others may change that. */
   async #keepNear(rows: readonly Row[], fetch: () => Promise<Outcome<Fetched>[]>): Promise<Outcome<Fetched>[]> {
     this.tracking?.start();
-    const marks = this.near?.begin(rows.map((row) => row.cacheKey));
+    const marks = this.tracking?.isActive ? this.near?.begin(rows.map((row) => row.cacheKey)) : undefined;
     let answers: Outcome<Fetched>[] = [];
     try {
       answers = await fetch();
@@ -218,9 +218,9 @@ export class GuardCommands<V> {
     return answers;
   }
 
-  /** Returns what the near cache has of a row. */
+  /** Returns what the near cache has of a row, if the server reports changes. */
   nearAnswer(row: Row): Answer<V> | undefined {
-    const value = this.near?.get(row.cacheKey);
+    const value = this.tracking?.isActive ? this.near?.get(row.cacheKey) : undefined;
     if (value === undefined) return undefined;
     const answer = this.read({ word: "hit", value });
     if (!answer.isReadable) return undefined;

@@ -3,9 +3,9 @@
 import { binary } from "./rows.js";
 import type { Word } from "./words.js";
 
-/** Keeps up to `items` values in this process, for `seconds` each. What it serves may be that much older than what the server
- * would answer. Values that others change are dropped as soon as the server reports the change (`CLIENT TRACKING`). Several guards
- * may share one.
+/** Keeps up to `items` values in this process, for `seconds` each. Values that others change are dropped as soon as the server
+ * reports the change (`CLIENT TRACKING`). Without a connection for these reports it keeps and serves nothing. If such a connection
+ * hangs, what it serves may be `seconds` older than what the server would answer. Several guards may share one.
  *
  * A value is stored only if it was not dropped since it was fetched: `begin` marks the keys that are fetched, `drop` removes the
  * marks, and `end` stores those values whose marks are left. */

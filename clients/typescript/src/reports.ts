@@ -23,24 +23,26 @@ interface Emitter {
   on(event: string, listener: (...args: any[]) => void): unknown;
 }
 
-/** What closes the connections that report changes for a client: they end with it. Each client has one listener, because Node
- * would warn of a leak from the eleventh on. */
+/** What closes the connections that report changes for a client: they end with its connection, because its next one may lead to
+ * another server. Each client has one listener, because Node would warn of a leak from the eleventh on. */
 const closings = new WeakMap<Emitter, Set<() => void>>();
 
 function closingsOf(main: Emitter): Set<() => void> {
   let closing = closings.get(main);
   if (closing === undefined) {
     const created = new Set<() => void>();
-    main.on("end", () => {
-      for (const close of created) close();
-    });
+    for (const event of ["end", "reconnecting"]) {
+      main.on(event, () => {
+        for (const close of created) close();
+      });
+    }
     closings.set(main, created);
     closing = created;
   }
   return closing;
 }
 
-/** Begins reports of the keys with a prefix on `connection`, a duplicate of the client `main`. They end with either of them.
+/** Begins reports of the keys with a prefix on `connection`, a duplicate of the client `main`. They end with either connection.
  * `losses` are the events of the duplicate that mean that its connection is lost. */
 export async function beginReports(
   connection: Connection,

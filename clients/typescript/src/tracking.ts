@@ -1,29 +1,37 @@
 /** Drops values from a near cache as others change them. */
 
 import type { Connection } from "./connection.js";
-import { asError, Disconnected, isReply } from "./errors.js";
+import { asError, Disconnected } from "./errors.js";
 import type { NearCache } from "./near.js";
 import type { ChangeReports } from "./reports.js";
 import type { Warnings } from "./warnings.js";
 import type { Word } from "./words.js";
 
-/** The pause before a lost connection is made again. */
+/** The pause before a lost connection is made again. It doubles with each attempt that fails. */
 const RETRY_MS = 1000;
+
+/** The longest of these pauses. */
+const MOST_RETRY_MS = 30_000;
 
 /** Closes the connections of near caches that are no longer in use. */
 const unused = new FinalizationRegistry<ChangeReports>((reports) => reports.close());
 
-/** Follows the changes of the keys with a prefix. Without a connection, values are bounded by their time only: changes are not
- * reported meanwhile, so everything is dropped when the connection is lost, and again when there is another. */
+/** Follows the changes of the keys with a prefix. The near cache stores and serves only while this is active: without a
+ * connection, changes are reported to nobody. Everything is dropped when the connection is lost, and again when it is made. */
 export class Tracking {
-  readonly #connection: Connection;
+  /** Whether the server reports changes. */
+  isActive = false;
+  readonly #reportChanges: NonNullable<Connection["reportChanges"]>;
   readonly #near: WeakRef<NearCache>;
   readonly #prefix: Word;
   readonly #warnings: Warnings;
   #isFollowing = false;
 
   constructor(connection: Connection, near: NearCache, prefix: Word, warnings: Warnings) {
-    this.#connection = connection;
+    if (connection.reportChanges === undefined) {
+      throw new RangeError("a near cache needs a client of one server: the nodes of a cluster report changes separately");
+    }
+    this.#reportChanges = connection.reportChanges.bind(connection);
     this.#near = new WeakRef(near);
     this.#prefix = prefix;
     this.#warnings = warnings;
@@ -31,15 +39,16 @@ export class Tracking {
 
   /** Follows changes from now on, unless it does so already. */
   start(): void {
-    if (this.#isFollowing || this.#connection.reportChanges === undefined) return;
+    if (this.#isFollowing) return;
     this.#isFollowing = true;
     void this.#follow();
   }
 
   async #follow(): Promise<void> {
-    while (this.#near.deref() !== undefined) {
+    for (let pauseMs = RETRY_MS; this.#near.deref() !== undefined; pauseMs = Math.min(2 * pauseMs, MOST_RETRY_MS)) {
       try {
         await this.#untilLost();
+        pauseMs = RETRY_MS;
       } catch (thrown) {
         const error = asError(thrown);
         if (error instanceof Disconnected) {
@@ -47,20 +56,18 @@ export class Tracking {
           this.#isFollowing = false;
           return;
         }
-        if (isReply(error) && !error.message.startsWith("LOADING")) {
-          this.#warnings.about("the near cache is bounded by its time only", error);
-          return;
-        }
+        // Any error may pass: a server may become a primary, a permission may be granted.
+        this.#warnings.about("the near cache serves nothing until the server reports changes again", error);
       } finally {
+        this.isActive = false;
         this.#near.deref()?.clear();
       }
-      await new Promise((resolve) => setTimeout(resolve, RETRY_MS).unref());
+      await new Promise((resolve) => setTimeout(resolve, pauseMs).unref());
     }
   }
 
   async #untilLost(): Promise<void> {
-    const reports = await this.#connection.reportChanges?.(this.#prefix, (keys) => this.#drop(keys));
-    if (reports === undefined) return;
+    const reports = await this.#reportChanges(this.#prefix, (keys) => this.#drop(keys));
     this.#begin(reports);
     await reports.ended;
     unused.unregister(reports);
@@ -75,6 +82,7 @@ export class Tracking {
     }
     // What was fetched before is not tracked.
     near.clear();
+    this.isActive = true;
     unused.register(near, reports, reports);
   }
 

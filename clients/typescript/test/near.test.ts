@@ -26,9 +26,14 @@ function altered(client: Client, methods: Partial<Connection>): Connection {
   };
 }
 
-/** A client that cannot report changes. */
+/** A client that reports no change, though its connection for reports seems to be up. */
 function untracked(client: Client): Connection {
-  return altered(client, {});
+  return altered(client, { reportChanges: async () => ({ ended: new Promise(() => {}), close: () => {} }) });
+}
+
+/** Waits until the first connection for reports is up: the first fetch asks for it. */
+async function started(guard: Guard<unknown>): Promise<void> {
+  await guard.get(100, fails);
 }
 
 async function fill(server: Server): Promise<void> {
@@ -40,14 +45,15 @@ async function reporting({ probe }: Server): Promise<number> {
   return ((await probe.sendCommand(["CLIENT", "LIST"])) as unknown as string).match(/ redir=\d/g)?.length ?? 0;
 }
 
-/** Waits until changes of the rows are dropped from the near cache. */
+/** Waits until the near cache serves, and has dropped what it served. */
 async function tracked(server: Server, guard: Guard<unknown>, near: NearCache): Promise<void> {
+  const before = guard.counts.near_hit;
   await eventually("the tracking", async () => {
     await guard.get(9, fails);
-    await server.probe.set("{rows}:9", "one");
-    await sleep(1);
-    return (await reporting(server)) === 1 && near.size === 0;
+    return guard.counts.near_hit > before;
   });
+  await server.probe.set("{rows}:9", "one");
+  await eventually("the report", () => near.size === 0);
 }
 
 for (const library of LIBRARIES) {
@@ -79,13 +85,14 @@ for (const library of LIBRARIES) {
 
     test("values are served from memory", async () => {
       const guard = guarded(new NearCache(100, HOUR), untracked(client));
+      await started(guard);
       for (let round = 0; round < 3; round++) {
         assert.equal(await value(guard, 1), "one");
         assert.equal(await guard.get(100, fails), null);
         assert.deepEqual([...(await guard.getMany([1, 2, 3], fails)).values()].map(String), ["one", "one", "one"]);
       }
       const { hit, absent, near_hit: nearHit } = guard.counts;
-      assert.deepEqual({ hit, absent, nearHit }, { hit: 3, absent: 3, nearHit: 9 });
+      assert.deepEqual({ hit, absent, nearHit }, { hit: 3, absent: 4, nearHit: 9 });
       await server.probe.set("{rows}:1", "two");
       assert.equal(await value(guard, 1), "one", "it is as old as that");
     });
@@ -106,6 +113,7 @@ for (const library of LIBRARIES) {
     test("absences and loads are not kept", async () => {
       const near = new NearCache(100, HOUR);
       const guard = guarded(near, untracked(client));
+      await started(guard);
       await server.probe.del(["{rows}:1", "{rows}:2"]);
       assert.equal(await guard.get(1, () => null), null);
       assert.equal(await guard.get(100, fails), null);
@@ -118,11 +126,13 @@ for (const library of LIBRARIES) {
     test("it is bounded in number and time", async () => {
       const near = new NearCache(2, HOUR);
       const guard = guarded(near, untracked(client));
+      await started(guard);
       for (const id of [1, 2, 1, 3]) await value(guard, id);
       assert.equal(near.size, 2);
       assert.equal(await value(guard, 1), "one");
       assert.equal(guard.counts.near_hit, 2, "row 2 was used less recently than row 1");
       const short = guarded(new NearCache(10, 0.001), untracked(client));
+      await started(short);
       await value(short, 3);
       await sleep(2);
       await value(short, 3);
@@ -141,6 +151,7 @@ for (const library of LIBRARIES) {
     test("callers do not share values", async () => {
       await server.probe.set("{rows}:1", "[1]");
       const guard = new Guard(untracked(client), "rows", { near: new NearCache(100, HOUR), codec: new Json<number[]>() });
+      await started(guard);
       for (let round = 0; round < 3; round++) {
         const row = await guard.get(1, fails);
         assert.deepEqual(row, [1]);
@@ -151,6 +162,7 @@ for (const library of LIBRARIES) {
 
     test("own changes are dropped at once, even if the server refuses them", async () => {
       const guard = guarded(new NearCache(100, HOUR), untracked(client));
+      await started(guard);
       assert.equal(await value(guard, 1), "one");
       await guard.changed(1, async () => {
         assert.equal(String(await guard.get(1, () => Buffer.from("early"))), "early");
@@ -241,6 +253,7 @@ for (const library of LIBRARIES) {
         },
       });
       const guard = guarded(near, from);
+      await started(guard);
       await value(guard, 1);
       await value(guard, 1);
       assert.equal(near.size, 1);
@@ -254,7 +267,7 @@ for (const library of LIBRARIES) {
       assert.equal(near.size, 1);
     });
 
-    test("values from before the tracking are dropped", async () => {
+    test("nothing is kept or served before the server reports changes", async () => {
       let begin = () => {};
       const begun = new Promise<void>((resolve) => {
         begin = resolve;
@@ -267,12 +280,13 @@ for (const library of LIBRARIES) {
       };
       const guard = guarded(new NearCache(100, HOUR), altered(client, { reportChanges }));
       await value(guard, 1);
-      await value(guard, 1);
-      assert.equal(guard.counts.near_hit, 1);
       await server.probe.set("{rows}:1", "two");
-      assert.equal(await value(guard, 1), "one");
+      assert.equal(await value(guard, 1), "two");
       begin();
-      await eventually("the new value", async () => (await value(guard, 1)) === "two");
+      await eventually("the value to be kept", async () => {
+        assert.equal(await value(guard, 1), "two");
+        return guard.counts.near_hit > 0;
+      });
     });
 
     test("a lost connection drops everything, and another is made", async () => {
@@ -291,6 +305,24 @@ for (const library of LIBRARIES) {
       await eventually("the new value", async () => (await value(guard, 1)) === "two");
     });
 
+    test("a client that connects anew drops everything: it may be connected to another server", async (context) => {
+      const own = await openClient(context, library, server.port);
+      const near = new NearCache(100, HOUR);
+      const guard = guarded(near, own);
+      await tracked(server, guard, near);
+      await value(guard, 1);
+      assert.equal(near.size, 1);
+      const id = await connectionOf(own).command(["CLIENT", "ID"], undefined);
+      await server.probe.sendCommand(["CLIENT", "KILL", "ID", String(id)]);
+      await eventually("everything to be dropped", () => near.size === 0);
+      await tracked(server, guard, near);
+    });
+
+    test("a client that cannot report changes is refused", () => {
+      const from = { ...altered(client, {}), isCluster: true };
+      assert.throws(() => guarded(new NearCache(100, HOUR), from), RangeError);
+    });
+
     test("a server that dies", async (context) => {
       const other = await startServer(context);
       const own = await openClient(context, library, other.port);
@@ -306,17 +338,84 @@ for (const library of LIBRARIES) {
       await other.start();
     });
 
-    test("a user that may not track", async (context) => {
+    test("a user that may not track, until it may", async (context) => {
       await server.probe.sendCommand(["ACL", "SETUSER", "limited", "on", "nopass", "~*", "&*", "+@all", "-client|tracking"]);
       const limited = await openClient(context, library, server.port, 3, "limited:any@");
       const warnings: string[] = [];
       const guard = guarded(new NearCache(100, HOUR), limited, { warn: (message) => warnings.push(message) });
       await value(guard, 1);
-      await eventually("the warning", () => warnings.find((message) => message.includes("bounded by its time only")));
+      await eventually("the warning", () => warnings.find((message) => message.includes("the near cache serves nothing")));
+      await value(guard, 1);
+      assert.equal(guard.counts.near_hit, 0);
+      await server.probe.sendCommand(["ACL", "SETUSER", "limited", "+client|tracking"]);
       await eventually("the value to be kept", async () => {
         await value(guard, 1);
         return guard.counts.near_hit > 0;
       });
+    });
+
+    test("no read is old while reports are lost, refused and begun again", async (context) => {
+      const user = ["ACL", "SETUSER", "reader"];
+      await server.probe.sendCommand([...user, "on", "nopass", "~*", "&*", "+@all"]);
+      const table = new Map<number, string>();
+      for (let id = 0; id < 10; id++) table.set(id, "0");
+      await server.probe.del([...table.keys()].map((id) => `{rows}:${id}`));
+      const reader = await openClient(context, library, server.port, 3, "reader:any@");
+      let reports = { isUp: false, seen: new Set<string>() };
+      const from = altered(reader, {
+        async reportChanges(prefix, changed) {
+          const these = { isUp: true, seen: new Set<string>() };
+          const begun = await connectionOf(reader).reportChanges?.(prefix, (keys) => {
+            changed(keys);
+            for (const key of keys ?? []) these.seen.add(String(key));
+          });
+          assert.ok(begun);
+          reports = these;
+          return {
+            ended: begun.ended.then(() => {
+              these.isUp = false;
+            }),
+            close: () => begun.close(),
+          };
+        },
+      });
+      const guard = guarded(new NearCache(100, HOUR), from);
+      const writer = new Guard(client, "rows", { warn: () => {} });
+      const load = (id: number) => Buffer.from(String(table.get(id)));
+      const loadMany = (ids: number[]) => new Map(ids.map((id) => [id, load(id)]));
+      let old = 0;
+      let near = 0;
+      for (let round = 0; round < 600; round++) {
+        // Up; killed; up again, because the server is asked once a second; killed while tracking is refused.
+        const phase = Math.floor(round / 50) % 4;
+        if (round % 50 === 0 && phase % 2 === 0) {
+          await server.probe.sendCommand([...user, "+client|tracking"]);
+          near = guard.counts.near_hit;
+          await eventually("the near cache to serve", async () => {
+            await guard.get(9, load);
+            return reports.isUp && guard.counts.near_hit > near;
+          });
+        } else if (round % 50 === 0) {
+          if (phase === 3) await server.probe.sendCommand([...user, "-client|tracking"]);
+          const list = String(await server.probe.sendCommand(["CLIENT", "LIST"]));
+          const id = /^id=(\d+) .* user=reader redir=\d/m.exec(list)?.[1];
+          await server.probe.sendCommand(["CLIENT", "KILL", "ID", String(id)]);
+          await eventually("the loss", () => !reports.isUp);
+        }
+        const these = reports;
+        const changed = round % 10;
+        await writer.changed(changed, () => table.set(changed, String(round)));
+        // What is reported before this key was reported before it.
+        await server.probe.set(`{rows}:after-${round}`, "");
+        await eventually("the report", () => !these.isUp || these.seen.has(`{rows}:after-${round}`));
+        for (const id of [changed, (changed + 3) % 10, changed]) {
+          if (String(await guard.get(id, load)) !== table.get(id)) old++;
+        }
+        for (const [id, row] of await guard.getMany([...table.keys()], loadMany)) {
+          if (String(row) !== table.get(id)) old++;
+        }
+      }
+      assert.equal(old, 0);
     });
 
     test("the connection is closed with the client", async (context) => {
