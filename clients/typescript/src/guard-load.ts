@@ -1,5 +1,6 @@
 /** Loading rows under leases: filling them, and what happens when the database fails or is slow. */
 
+import { DirectLoads } from "./direct.js";
 import { asError } from "./errors.js";
 import { Failure, type Flight } from "./flights.js";
 import { BATCH, GuardCommands, type Lease } from "./guard-commands.js";
@@ -21,14 +22,16 @@ const MOST_FAILING = 10_000;
 /** The most loads of a guard that continue in the background after their `softTimeout`. */
 const BACKGROUND_LOADS = 64;
 
-/** Loads rows by their ids. Rows that it leaves out do not exist. */
-export type LoadRows<V> = (signal: AbortSignal | undefined) => Promise<Map<string, V | null>>;
+/** Loads rows. Those that it leaves out do not exist. */
+export type LoadRows<V> = (rows: readonly Row[], signal: AbortSignal | undefined) => Promise<Map<string, V | null>>;
 
 /** Rows to load under leases. */
 export interface Loading<V> {
   readonly leases: readonly Lease[];
   readonly flights: ReadonlyMap<string, Flight>;
   readonly load: LoadRows<V>;
+  /** When the call began, by the clock of `direct`. */
+  readonly begun: number;
   readonly ttlMs: number;
   /** Whether all of the rows have old values in the cache. They are served when the load fails or takes too long. */
   readonly hasValues: boolean;
@@ -38,6 +41,7 @@ export interface Loading<V> {
 export class GuardLoads<V> extends GuardCommands<V> {
   /** The failed loads of each row, in the order of the last failure. */
   readonly failing = new Map<string, number>();
+  readonly direct = new DirectLoads<Buffer | null>();
   #background = 0;
 
   /** Calls a function that loads rows, and takes its duration into the average. If the signal aborts, does not wait for it. */
@@ -53,6 +57,27 @@ export class GuardLoads<V> extends GuardCommands<V> {
     }
     this.loadMs += (performance.now() - begun - this.loadMs) * (this.loadMs ? SMOOTHING : 1);
     return loaded;
+  }
+
+  /** Loads rows without leases, and fills nothing. Callers that ask for the same row share the load. */
+  async loadDirectly(
+    rows: readonly Row[],
+    begun: number,
+    load: LoadRows<V>,
+    signal: AbortSignal | undefined,
+  ): Promise<Map<string, V | null>> {
+    const byId = new Map(rows.map((row) => [row.id, row]));
+    let shared = byId.size;
+    const loadFree = async (ids: readonly string[]) => {
+      this.count("unguarded", ids.length);
+      shared -= ids.length;
+      const free = ids.map((id) => byId.get(id) as Row);
+      const encoded = this.encodeRows(await load(free, signal));
+      return new Map(ids.map((id) => [id, encoded.get(id) ?? null]));
+    };
+    const found = await this.direct.load([...byId.keys()], begun, loadFree, signal);
+    if (shared > 0) this.count("shared", shared);
+    return this.decodeRows(found);
   }
 
   /** Loads rows under leases, and fills them or gives the leases up. If the load takes longer than `softTimeout`, serves the old
@@ -79,8 +104,7 @@ export class GuardLoads<V> extends GuardCommands<V> {
         return old;
       }
       if (running !== undefined) return await running;
-      this.count("unguarded", rows.length);
-      return this.decodeRows(this.encodeRows(await loading.load(signal)));
+      return await this.loadDirectly(rows, loading.begun, loading.load, signal);
     } finally {
       // From here on nobody waits for the load, so nobody can abort it.
       signal?.removeEventListener("abort", abort);
@@ -101,8 +125,9 @@ export class GuardLoads<V> extends GuardCommands<V> {
     let left = leases;
     try {
       signal?.throwIfAborted();
-      const encoded = this.encodeRows(await loading.load(signal));
-      const rows = this.decodeRows(encoded);
+      const rows = leases.map((lease) => lease.row);
+      const encoded = this.encodeRows(await loading.load(rows, signal));
+      const decoded = this.decodeRows(encoded);
       const fills = leases.map((lease) => this.fillWith(lease, encoded.get(lease.row.id) ?? null, loading.ttlMs));
       for (let start = 0; start < leases.length; start += BATCH) {
         const part = left.slice(0, BATCH);
@@ -111,7 +136,7 @@ export class GuardLoads<V> extends GuardCommands<V> {
         await settledBy(this.sendFills(part, fills.slice(start, start + BATCH)), undefined, signal);
       }
       for (const { row } of leases) this.failing.delete(row.id);
-      return rows;
+      return decoded;
     } catch (error) {
       if (signal?.aborted) {
         void this.giveUp(left);

@@ -21,6 +21,7 @@ export class ManyRows<Id extends Item, V> {
   readonly #loadMany: LoadMany<Id, V>;
   readonly #ttlMs: number;
   readonly #signal: AbortSignal | undefined;
+  readonly #begun: number;
   readonly #asked = new Map<Id, Row>();
   /** The first id of each row. */
   readonly #first = new Map<string, Id>();
@@ -41,6 +42,7 @@ export class ManyRows<Id extends Item, V> {
     this.#loadMany = loadMany;
     this.#ttlMs = ttlMs;
     this.#signal = signal;
+    this.#begun = guard.direct.now();
     for (const id of ids) {
       const row = guard.row(id);
       this.#asked.set(id, row);
@@ -64,11 +66,7 @@ export class ManyRows<Id extends Item, V> {
       left = await this.#fetchAll(left.slice(1));
     }
     const unguarded = [...this.#unguarded, ...left];
-    if (unguarded.length > 0) {
-      this.#guard.count("unguarded", unguarded.length);
-      const encoded = this.#guard.encodeRows(await this.#load(unguarded, this.#signal));
-      this.#keep(this.#guard.decodeRows(encoded));
-    }
+    this.#keep(await this.#guard.loadDirectly(unguarded, this.#begun, this.#load, this.#signal));
     return new Map([...this.#asked].map(([id, row]) => [id, this.#rows.get(row.id) ?? null]));
   }
 
@@ -164,22 +162,19 @@ export class ManyRows<Id extends Item, V> {
     const loading = {
       leases,
       flights,
-      load: (signal: AbortSignal | undefined) =>
-        this.#load(
-          leases.map((lease) => lease.row),
-          signal,
-        ),
+      load: this.#load,
+      begun: this.#begun,
       ttlMs: this.#ttlMs,
       hasValues: leases.every((lease) => this.#old.has(lease.row.id)),
     };
     this.#keep(await this.#guard.loadRows(loading, this.#signal));
   }
 
-  async #load(rows: readonly Row[], signal: AbortSignal | undefined): Promise<Map<string, V | null>> {
+  readonly #load = async (rows: readonly Row[], signal: AbortSignal | undefined): Promise<Map<string, V | null>> => {
     const ids = rows.map((row) => this.#first.get(row.id) as Id);
     const loaded = await this.#guard.timed(() => this.#loadMany([...ids], signal), rows.length, signal);
     return new Map(rows.map((row, index) => [row.id, loaded.get(ids[index] as Id) ?? null]));
-  }
+  };
 
   #keep(rows: ReadonlyMap<string, V | null>): void {
     for (const [id, value] of rows) this.#rows.set(id, value);

@@ -37,16 +37,17 @@ export class GuardSteps<V> extends GuardLoads<V> {
     return new Row(item, this.prefix);
   }
 
-  /** Reads a row. `found` is what a fetch has answered already. */
+  /** Reads a row for a call that began at a time, by the clock of `direct`. `found` is what a fetch has answered already. */
   async get(
     row: Row,
+    begun: number,
     load: Load<V>,
     ttlMs: number,
     signal: AbortSignal | undefined,
     found: Outcome<Fetched>,
   ): Promise<V | null> {
     const deadline = performance.now() + this.options.attempts * this.options.waitMs;
-    const loadRow = async (signal: AbortSignal | undefined) =>
+    const loadRow = async (_: readonly Row[], signal: AbortSignal | undefined) =>
       new Map([[row.id, (await this.timed(() => load(signal), 1, signal)) ?? null]]);
     const flight = this.flights.begin(row.id);
     try {
@@ -56,6 +57,7 @@ export class GuardSteps<V> extends GuardLoads<V> {
           leases: [{ row, token: answer.token }],
           flights: new Map([[row.id, flight]]),
           load: loadRow,
+          begun,
           ttlMs,
           hasValues: answer.isReadable,
         };
@@ -66,8 +68,7 @@ export class GuardSteps<V> extends GuardLoads<V> {
       this.flights.end(flight);
     }
     // The server does not answer, or another caller loads the row and takes too long: ask the database, fill nothing.
-    this.count("unguarded");
-    return this.decodeRows(this.encodeRows(await loadRow(signal))).get(row.id) ?? null;
+    return (await this.loadDirectly([row], begun, loadRow, signal)).get(row.id) ?? null;
   }
 
   /** Fetches a row until the answer is final. Resolves with undefined if the server fails, or nobody brings the row in time. */

@@ -88,12 +88,13 @@ export class Guard<V = Uint8Array> {
     const steps = this.#steps;
     const row = steps.row(id);
     const ttlMs = milliseconds("ttl", options.ttl ?? steps.options.ttl);
+    const begun = steps.direct.now();
     const near = steps.nearAnswer(row);
     if (near !== undefined) return near.value;
     const found = await this.#batches.fetch(row, signal);
     this.#check();
     if (!(found instanceof Error) && found.word === "absent") return null;
-    return steps.get(row, (aborted) => load(id, aborted), ttlMs, signal, found);
+    return steps.get(row, begun, (aborted) => load(id, aborted), ttlMs, signal, found);
   }
 
   /** Returns rows by id, fetched together: each id as it was passed, with its row or null. `loadMany`, by default the guard's, gets

@@ -47,7 +47,11 @@ export function settledBy<T>(promise: Promise<T>, ms: number | undefined, signal
 
 /** Waits until the promise has settled, or some milliseconds have passed. Returns whether it has settled. Rejects only if the
  * signal aborts. */
-export async function settles(promise: Promise<unknown>, ms: number, signal: AbortSignal | undefined): Promise<boolean> {
+export async function settles(
+  promise: Promise<unknown>,
+  ms: number | undefined,
+  signal: AbortSignal | undefined,
+): Promise<boolean> {
   const settled = promise.then(
     () => true,
     () => true,

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { connectionOf } from "../src/connection.js";
+import type { Connection } from "../src/connection.js";
 import { Flights } from "../src/flights.js";
 import {
   type Client,
@@ -54,6 +54,57 @@ test("an answer is shared with the flights that began before it was asked for", 
   early.outcome = early.given;
   flights.end(early);
   assert.deepEqual([late.given, late.isActive], [undefined, true]);
+});
+
+/** A client whose server is down. */
+const down: Connection = {
+  isCluster: false,
+  command: () => Promise.reject(new Error("down")),
+  duplicate: () => Promise.reject(new Error("down")),
+  close: () => {},
+};
+
+describe("without a server", () => {
+  test("1,000 reads of a row are one load, and those that come during it one more", async () => {
+    const guard = new Guard(down, "rows", { warn: () => {} });
+    const loads: ReturnType<typeof deferred<Buffer>>[] = [];
+    const load = () => {
+      const loading = deferred<Buffer>();
+      loads.push(loading);
+      return loading.promise;
+    };
+    const first = Array.from({ length: 1000 }, () => guard.get(1, load));
+    await eventually("the load", () => loads.length === 1);
+    const others: Promise<Uint8Array | null>[] = [];
+    for (let turn = 0; turn < 100; turn++) {
+      for (let each = 0; each < 10; each++) others.push(guard.get(1, load));
+      others.push(guard.getMany([1], async () => new Map([[1, await load()]])).then((rows) => rows.get(1) ?? null));
+      await sleep(0);
+    }
+    assert.equal(loads.length, 1);
+    loads[0]?.resolve(Buffer.from("old"));
+    assert.deepEqual(new Set((await Promise.all(first)).map(String)), new Set(["old"]));
+    await eventually("the next load", () => loads.length === 2);
+    loads[1]?.resolve(Buffer.from("new"));
+    assert.deepEqual(new Set((await Promise.all(others)).map(String)), new Set(["new"]));
+    assert.equal(loads.length, 2);
+  });
+
+  test("a load that never ends does not block its row for ever", async (context) => {
+    const guard = new Guard(down, "rows", { warn: () => {} });
+    const begun = deferred();
+    void guard.get(1, () => {
+      begun.resolve();
+      return new Promise<Buffer>(() => {});
+    });
+    await begun.promise;
+    context.mock.timers.enable({ apis: ["setTimeout"] });
+    const calls = [1, 2, 3].map(() => guard.get(1, () => row));
+    for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
+    context.mock.timers.tick(60_000);
+    assert.deepEqual(await Promise.all(calls), [row, row, row]);
+    assert.equal(guard.counts.unguarded, 2);
+  });
 });
 
 for (const library of LIBRARIES) {
@@ -279,8 +330,6 @@ for (const library of LIBRARIES) {
       const many = (ids: number[]) => new Map(ids.map((id) => [id, row]));
       assert.deepEqual(await guard.get(1), decoded);
       assert.deepEqual([...(await guard.getMany([1, 2], many)).values()], [decoded, decoded]);
-      const { isCluster, duplicate, close } = connectionOf(client);
-      const down = { isCluster, duplicate, close, command: () => Promise.reject(new Error("down")) };
       const unguarded = new Guard(down, "rows", { codec, load: () => row, warn: () => {} });
       assert.deepEqual(await unguarded.get(1), decoded);
       assert.deepEqual([...(await unguarded.getMany([1, 2], many)).values()], [decoded, decoded]);

@@ -48,6 +48,8 @@ const on = (server: string) => cases.filter((one) => one.servers.includes(server
 const lacks = (one: Case) => {
   // A client has one connection for commands that do not wait. The test of `Flights` shows what these cases do.
   if (one.needs?.includes("pool")) return { skip: "needs a connection for each command" };
+  // All that a function throws is shared alike. A test of the guard shows it.
+  if (one.needs?.includes("fatal")) return { skip: "needs failures that are no errors" };
   return { skip: false };
 };
 

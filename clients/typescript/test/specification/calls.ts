@@ -236,16 +236,19 @@ export class Process {
     const { id, ids, ...options } = call.given;
     const { signal } = call.abort;
     const all = ids === undefined ? [] : (itemList(ids) as Item[]);
+    const load = async () => this.#value(await call.begin([]));
     switch (method) {
       case "get":
-        return guard.get(oneItem(id) as Item, async () => this.#value(await call.begin([])), { ...options, signal });
+        return guard.get(oneItem(id) as Item, load, { ...options, signal });
+      case "getNested":
+        return guard.get(oneItem(id) as Item, (own) => guard.get(own, load), { ...options, signal });
       case "getMany": {
-        const load = async (wanted: Item[]) => {
+        const loadMany = async (wanted: Item[]) => {
           const rows = await call.begin(wanted);
           const found = wanted.filter((one) => String(one) in rows);
           return new Map(found.map((one) => [one, this.#value(rows[String(one)])]));
         };
-        return [...(await guard.getMany(all, load, { ...options, signal }))];
+        return [...(await guard.getMany(all, loadMany, { ...options, signal }))];
       }
       case "announce":
       case "confirm":

@@ -34,7 +34,7 @@ const STEPS: { [name: string]: string[] } = {
   answer: ["reply"],
   called: ["ids"],
   return: ["value"],
-  raise: ["message"],
+  raise: ["message", "fatal"],
   cancel: [],
   end: ["result", "error", "message", "answers", "ids"],
   quiet: [],

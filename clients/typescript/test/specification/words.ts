@@ -28,7 +28,7 @@ export interface Case {
 }
 
 const MEMBERS = ["name", "servers", "needs", "client", "filter", "guard", "sharded", "setup", "steps"];
-const NEEDS = ["cancel", "turns", "timeout", "pool", "share", "pause", "resp2", "resp3"];
+const NEEDS = ["cancel", "turns", "timeout", "pool", "share", "pause", "fatal", "resp2", "resp3"];
 const SERVERS = ["scripted", "real", "cluster"];
 
 export function known(what: string, names: Iterable<string>, allowed: readonly string[]): void {
@@ -36,10 +36,13 @@ export function known(what: string, names: Iterable<string>, allowed: readonly s
   if (unknown.length > 0) throw new SpecificationError(`${what}: unknown: ${unknown.join(", ")}`);
 }
 
+/** The file that has options in place of cases. */
+export const OPTIONS = "options.json";
+
 /** Reads the cases of all files. */
 export function readCases(folder: string): Case[] {
   const cases: Case[] = [];
-  for (const file of readdirSync(folder).filter((name) => name.endsWith(".json"))) {
+  for (const file of readdirSync(folder).filter((name) => name.endsWith(".json") && name !== OPTIONS)) {
     const content = JSON.parse(readFileSync(join(folder, file), "utf8")) as { about: string; cases: Case[] };
     known(file, Object.keys(content), ["about", "cases"]);
     for (const one of content.cases) {
