@@ -1,5 +1,6 @@
 /** Loading rows under leases: filling them, and what happens when the database fails or is slow. */
 
+import { AsyncLocalStorage } from "node:async_hooks";
 import { DirectLoads } from "./direct.js";
 import { asError } from "./errors.js";
 import { Failure, type Flight } from "./flights.js";
@@ -25,6 +26,18 @@ const BACKGROUND_LOADS = 64;
 /** Loads rows. Those that it leaves out do not exist. */
 export type LoadRows<V> = (rows: readonly Row[], signal: AbortSignal | undefined) => Promise<Map<string, V | null>>;
 
+/** A call of a function that loads rows. */
+interface LoadCall {
+  readonly guard: object;
+  readonly ids: ReadonlySet<string>;
+  /** The call inside of which this one runs. */
+  readonly outer: LoadCall | undefined;
+  hasEnded: boolean;
+}
+
+/** The call inside of which the program runs. */
+const loadCalls = new AsyncLocalStorage<LoadCall>();
+
 /** Rows to load under leases. */
 export interface Loading<V> {
   readonly leases: readonly Lease[];
@@ -44,19 +57,38 @@ export class GuardLoads<V> extends GuardCommands<V> {
   readonly direct = new DirectLoads<Buffer | null>();
   #background = 0;
 
+  /** Whether the caller is inside a load of this row: then it would wait for itself. */
+  isInsideLoad(row: Row): boolean {
+    for (let call = loadCalls.getStore(); call !== undefined; call = call.outer) {
+      if (call.guard === this && !call.hasEnded && call.ids.has(row.id)) return true;
+    }
+    return false;
+  }
+
   /** Calls a function that loads rows, and takes its duration into the average. If the signal aborts, does not wait for it. */
-  async timed<T>(load: () => T | PromiseLike<T>, rows: number, signal: AbortSignal | undefined): Promise<T> {
+  async timed<T>(load: () => T | PromiseLike<T>, rows: readonly Row[], signal: AbortSignal | undefined): Promise<T> {
     const begun = performance.now();
+    const ids = new Set(rows.map((row) => row.id));
+    const call: LoadCall = { guard: this, ids, outer: loadCalls.getStore(), hasEnded: false };
+    const begin = () => loadCalls.run(call, async () => load());
     let loaded: T;
     try {
-      const begin = async () => load();
-      loaded = await settledBy(this.events?.load(rows, begin) ?? begin(), undefined, signal);
+      loaded = await settledBy(this.events?.load(rows.length, begin) ?? begin(), undefined, signal);
     } catch (error) {
-      if (!signal?.aborted) this.count("load_failed", rows);
+      if (!signal?.aborted) this.count("load_failed", rows.length);
       throw error;
+    } finally {
+      // What the load has started may run on.
+      call.hasEnded = true;
     }
     this.loadMs += (performance.now() - begun - this.loadMs) * (this.loadMs ? SMOOTHING : 1);
     return loaded;
+  }
+
+  /** Loads rows for a caller inside a load of these rows. */
+  async loadInside(rows: readonly Row[], load: LoadRows<V>, signal: AbortSignal | undefined): Promise<Map<string, V | null>> {
+    this.count("unguarded", rows.length);
+    return this.decodeRows(this.encodeRows(await load(rows, signal)));
   }
 
   /** Loads rows without leases, and fills nothing. Callers that ask for the same row share the load. */

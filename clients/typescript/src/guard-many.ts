@@ -53,10 +53,11 @@ export class ManyRows<Id extends Item, V> {
   async get(): Promise<Map<Id, V | null>> {
     const deadline = performance.now() + this.#guard.options.waitMs;
     const wanted: Row[] = [];
+    const inside: Row[] = [];
     for (const id of this.#first.values()) {
       const row = this.#asked.get(id) as Row;
       const near = this.#guard.nearAnswer(row);
-      if (near === undefined) wanted.push(row);
+      if (near === undefined) (this.#guard.isInsideLoad(row) ? inside : wanted).push(row);
       else this.#rows.set(row.id, near.value);
     }
     let left = await this.#fetchAll(wanted);
@@ -66,6 +67,7 @@ export class ManyRows<Id extends Item, V> {
       left = await this.#fetchAll(left.slice(1));
     }
     const unguarded = [...this.#unguarded, ...left];
+    if (inside.length > 0) this.#keep(await this.#guard.loadInside(inside, this.#load, this.#signal));
     this.#keep(await this.#guard.loadDirectly(unguarded, this.#begun, this.#load, this.#signal));
     return new Map([...this.#asked].map(([id, row]) => [id, this.#rows.get(row.id) ?? null]));
   }
@@ -172,7 +174,7 @@ export class ManyRows<Id extends Item, V> {
 
   readonly #load = async (rows: readonly Row[], signal: AbortSignal | undefined): Promise<Map<string, V | null>> => {
     const ids = rows.map((row) => this.#first.get(row.id) as Id);
-    const loaded = await this.#guard.timed(() => this.#loadMany([...ids], signal), rows.length, signal);
+    const loaded = await this.#guard.timed(() => this.#loadMany([...ids], signal), rows, signal);
     return new Map(rows.map((row, index) => [row.id, loaded.get(ids[index] as Id) ?? null]));
   };
 

@@ -8,7 +8,7 @@ import { isUnavailable, LoadFailed, Unconfirmed } from "./errors.js";
 import { type Fetched, withoutToken } from "./fetched.js";
 import { Failure, type Flight, Flights } from "./flights.js";
 import { type Answer, BATCH, spread } from "./guard-commands.js";
-import { GuardLoads } from "./guard-load.js";
+import { GuardLoads, type LoadRows } from "./guard-load.js";
 import type { CheckedOptions } from "./guard-options.js";
 import type { Key } from "./items.js";
 import { pause, settles } from "./promises.js";
@@ -37,18 +37,21 @@ export class GuardSteps<V> extends GuardLoads<V> {
     return new Row(item, this.prefix);
   }
 
+  /** Returns a function that loads one row as many are loaded. */
+  loader(row: Row, load: Load<V>): LoadRows<V> {
+    return async (rows, signal) => new Map([[row.id, (await this.timed(() => load(signal), rows, signal)) ?? null]]);
+  }
+
   /** Reads a row for a call that began at a time, by the clock of `direct`. `found` is what a fetch has answered already. */
   async get(
     row: Row,
     begun: number,
-    load: Load<V>,
+    load: LoadRows<V>,
     ttlMs: number,
     signal: AbortSignal | undefined,
     found: Outcome<Fetched>,
   ): Promise<V | null> {
     const deadline = performance.now() + this.options.attempts * this.options.waitMs;
-    const loadRow = async (_: readonly Row[], signal: AbortSignal | undefined) =>
-      new Map([[row.id, (await this.timed(() => load(signal), 1, signal)) ?? null]]);
     const flight = this.flights.begin(row.id);
     try {
       const answer = await this.fetchRow(row, flight, deadline, signal, found);
@@ -56,7 +59,7 @@ export class GuardSteps<V> extends GuardLoads<V> {
         const loading = {
           leases: [{ row, token: answer.token }],
           flights: new Map([[row.id, flight]]),
-          load: loadRow,
+          load,
           begun,
           ttlMs,
           hasValues: answer.isReadable,
@@ -68,7 +71,7 @@ export class GuardSteps<V> extends GuardLoads<V> {
       this.flights.end(flight);
     }
     // The server does not answer, or another caller loads the row and takes too long: ask the database, fill nothing.
-    return (await this.loadDirectly([row], begun, loadRow, signal)).get(row.id) ?? null;
+    return (await this.loadDirectly([row], begun, load, signal)).get(row.id) ?? null;
   }
 
   /** Fetches a row until the answer is final. Resolves with undefined if the server fails, or nobody brings the row in time. */

@@ -79,7 +79,7 @@ export class Guard<V = Uint8Array> {
    *
    * If the server fails, the database is asked and nothing is filled: errors of the server are reported as warnings, not thrown.
    * What `load` throws is thrown, after the lease was given up, in all callers of this process that waited for it; but if an old
-   * value is cached, that is served instead. */
+   * value is cached, that is served instead. A `load` that asks this guard for the same row calls the function that it passes. */
   async get<Id extends Item>(id: Id, ...call: ReadArguments<Load<Id, V>>): Promise<V | null> {
     const [load, options] = chosen(call, this.#loaders.load);
     const { signal } = options;
@@ -91,10 +91,12 @@ export class Guard<V = Uint8Array> {
     const begun = steps.direct.now();
     const near = steps.nearAnswer(row);
     if (near !== undefined) return near.value;
+    const loader = steps.loader(row, (aborted) => load(id, aborted));
+    if (steps.isInsideLoad(row)) return (await steps.loadInside([row], loader, signal)).get(row.id) ?? null;
     const found = await this.#batches.fetch(row, signal);
     this.#check();
     if (!(found instanceof Error) && found.word === "absent") return null;
-    return steps.get(row, begun, (aborted) => load(id, aborted), ttlMs, signal, found);
+    return steps.get(row, begun, loader, ttlMs, signal, found);
   }
 
   /** Returns rows by id, fetched together: each id as it was passed, with its row or null. `loadMany`, by default the guard's, gets

@@ -165,6 +165,54 @@ for (const library of LIBRARIES) {
       assert.deepEqual(await guard.get(2, () => row), row, "the next call loads again");
     });
 
+    test("whatever a load throws is shared with those that wait for it", async () => {
+      const faults: { [name: string]: () => Buffer } = {
+        undefined: () => {
+          throw undefined;
+        },
+        text: () => {
+          throw "text";
+        },
+        "a row that cannot be encoded": () => "text" as unknown as Buffer,
+      };
+      for (const [name, fault] of Object.entries(faults)) {
+        const guard = guarded();
+        const begun = deferred();
+        const first = guard.get(1, async () => {
+          await begun.promise;
+          return fault();
+        });
+        await eventually("the load", () => guard.counts.load === 1);
+        const others = Array.from({ length: 10 }, () => guard.get(1, () => assert.fail("one load is enough")));
+        await eventually("the others to wait", () => guard.counts.wait === 10);
+        begun.resolve();
+        const outcomes = await Promise.allSettled([first, ...others]);
+        const reasons = outcomes.map((one) => (one.status === "rejected" ? one.reason : assert.fail(`${name} was not thrown`)));
+        assert.equal(new Set(reasons).size, 1);
+        await settled();
+      }
+    });
+
+    test("a load that asks for its own row loads it", async () => {
+      const guard = guarded({ waitMs: PATIENCE_MS });
+      const inner = async (id: number) => {
+        const rows = await guard.getMany([id, 2], (ids) => new Map(ids.map((one) => [one, Buffer.from(`many ${one}`)])));
+        return Buffer.from([...rows.values()].join(", "));
+      };
+      let later = Promise.resolve<Uint8Array | null>(null);
+      const outer = (id: number) => {
+        later = sleep(0)
+          .then(() => eventually("the fill", () => guard.counts.filled === 2))
+          .then(() => guard.get(id, inner));
+        return guard.get(id, inner);
+      };
+      assert.equal(String(await guard.get(1, outer)), "many 1, many 2");
+      assert.equal(await server.probe.get("{rows}:2"), "many 2");
+      assert.equal(guard.counts.unguarded, 2);
+      assert.equal(String(await later), "many 1, many 2");
+      assert.equal(guard.counts.hit, 1, "what a load has started is not inside of it once it has ended");
+    });
+
     test("a loader of the call or of the guard gets the id", async () => {
       const guard = guarded({
         load: (id: number | string) => Buffer.from(`${typeof id} ${id}`),
