@@ -1,7 +1,7 @@
 /** Sends commands and reads their replies: what all parts of the package have in common. */
 
 import { type Client, type Connection, connectionOf, type Replaceable, type Reply, replaceables } from "./connection.js";
-import { asError, isReply, ModuleMissing, TimeoutError } from "./errors.js";
+import { asError, isNoPrimary, isReply, ModuleMissing, TimeoutError } from "./errors.js";
 import { Pause } from "./pause.js";
 import type { Word } from "./words.js";
 
@@ -108,6 +108,7 @@ export class Link {
       signal?.addEventListener("abort", abort);
       void sent.then((outcomes) => {
         finished?.(outcomes);
+        if (outcomes.some((one) => one instanceof Error && isNoPrimary(one))) replaceable?.replace(replaced);
         if (isLate) {
           const undoing = undo?.(outcomes) ?? [];
           if (undoing.length > 0) void this.ask(undoing);

@@ -80,11 +80,6 @@ export function named(error: Error, key: Key): Error {
   return error;
 }
 
-/** Whether an older module lacks a command, or the permissions of this client's user do. */
-export function isUnavailable(outcome: unknown): boolean {
-  return outcome instanceof ModuleMissing || (outcome instanceof Error && outcome.message.startsWith("NOPERM"));
-}
-
 /** Whether the server has sent this error, rather than the client library. */
 export function isReply(error: Error): boolean {
   for (let kind: unknown = error.constructor; typeof kind === "function"; kind = Object.getPrototypeOf(kind)) {
@@ -92,6 +87,11 @@ export function isReply(error: Error): boolean {
     if (kind.name === "ReplyError" || kind.name === "ErrorReply") return true;
   }
   return false;
+}
+
+/** Whether the server is no primary that serves now. Its address may lead to another server meanwhile. */
+export function isNoPrimary(error: Error): boolean {
+  return isReply(error) && /^(READONLY|MASTERDOWN|LOADING) /.test(error.message);
 }
 
 /** Returns a thrown value as an Error. */

@@ -33,6 +33,8 @@ export class Flight {
   /** What another caller has shared. */
   given: Fetched | Failure | undefined;
   isActive = true;
+  /** Whether its last wait inside the server ended early. */
+  wasEarly = false;
   wake: (() => void) | undefined;
 
   constructor(id: string, number: number) {

@@ -3,7 +3,7 @@
 import { type Call, call, Link, type Outcome } from "./ask.js";
 import type { Codec } from "./codec.js";
 import type { Client } from "./connection.js";
-import { asError, isUnavailable, TimeoutError } from "./errors.js";
+import { asError, TimeoutError } from "./errors.js";
 import { type Fetched, parseFetch, parseFill, parseMfetch } from "./fetched.js";
 import { type CheckedOptions, milliseconds } from "./guard-options.js";
 import { type Key, keyBytes } from "./items.js";
@@ -27,8 +27,8 @@ const JITTER = 0.1;
 /** Renewals of faster loads may come together: they are over soon. */
 const SLOW_LOAD_MS = 50;
 
-/** The answer to a fetch that is not sent, because the server has not answered in time a moment ago. */
-const PAUSED = new Error("the server has not answered in time a moment ago");
+/** The answer to a fetch that is not sent during a pause. */
+const PAUSED = new Error("the server has not answered in time a moment ago, or has refused BF.FILL");
 
 /** What a guard has done, by event. The names are the same in every language, and a metric may have them. */
 export interface Counts {
@@ -99,7 +99,6 @@ export class GuardCommands<V> {
   readonly feed: FeedKeys | undefined;
   readonly warnings: Warnings;
   hasAnswered = false;
-  hasBatches = true;
   /** The average duration of loads. */
   loadMs = 0;
 
@@ -168,13 +167,8 @@ export class GuardCommands<V> {
       return rows.map((row) => byId.get(row.id) ?? refused);
     }
     if (this.link.pause.holds()) return rows.map(() => PAUSED);
-    return this.#keepNear(rows, async () => {
-      if (this.hasBatches && rows.length > 1 && !how.replace) {
-        const together = await this.#fetchTogether(rows, how);
-        if (together !== undefined) return together;
-      }
-      return this.#fetchEach(rows, how);
-    });
+    const isBatch = rows.length > 1 && !how.replace;
+    return this.#keepNear(rows, () => (isBatch ? this.#fetchTogether(rows, how) : this.#fetchEach(rows, how)));
   }
 
   /** Fetches a row on a reserved connection, where the caller waits inside the server. */
@@ -228,8 +222,8 @@ export class GuardCommands<V> {
     return answer;
   }
 
-  /** Sends one BF.MFETCH, or a few. Resolves with undefined if this client cannot use the command. */
-  async #fetchTogether(rows: readonly Row[], how: FetchOptions): Promise<Outcome<Fetched>[] | undefined> {
+  /** Sends one BF.MFETCH, or a few. */
+  async #fetchTogether(rows: readonly Row[], how: FetchOptions): Promise<Outcome<Fetched>[]> {
     const groups: [number, readonly Row[]][] = how.staleMs === undefined ? this.#staleGroups(rows) : [[how.staleMs, rows]];
     const calls = groups.map(([staleMs, group]) => {
       const words = ["BF.MFETCH", this.filter, ...this.#fetchWords(staleMs), "ITEMS"];
@@ -241,10 +235,6 @@ export class GuardCommands<V> {
       found.flatMap((one, index) => spread(one, groups[index]?.[1].length ?? 0));
     const undo = (found: Outcome<Outcome<Fetched>[]>[]) => this.#unneeded(order, answers(found));
     const found = await this.link.ask(calls, { undo, signal: how.signal });
-    if (found.some(isUnavailable)) {
-      this.hasBatches = false;
-      return undefined;
-    }
     if (groups.length === 1) return answers(found);
     const byRow = new Map(answers(found).map((answer, index) => [order[index], answer]));
     return rows.map((row) => byRow.get(row) ?? new Error("no answer"));
@@ -323,9 +313,12 @@ export class GuardCommands<V> {
     return this.fill(lease, "VALUE", data, "PX", String(ms(ttlMs) + this.options.failSafeMs));
   }
 
-  /** Ends leases, so that other callers may load. */
+  /** Ends leases, so that other callers may load. A user who may not do that would wait for the end of a lease with each fetch, so
+   * a pause begins. */
   async giveUp(leases: readonly Lease[]): Promise<void> {
-    if (leases.length > 0) await this.link.ask(leases.map((lease) => this.fill(lease, "GIVEUP")));
+    if (leases.length === 0) return;
+    const outcomes = await this.link.ask(leases.map((lease) => this.fill(lease, "GIVEUP")));
+    if (outcomes.some((one) => one instanceof Error && one.message.startsWith("NOPERM"))) this.link.pause.refuse();
   }
 
   /** Sends the fills of some leases together. Gives up what the server refuses, because it is out of memory for instance: nobody

@@ -4,8 +4,8 @@ import { type Call, call, type Outcome, same } from "./ask.js";
 import type { Codec } from "./codec.js";
 import type { Client, Reply } from "./connection.js";
 import { Durability } from "./durability.js";
-import { isUnavailable, LoadFailed, Unconfirmed } from "./errors.js";
-import { type Fetched, withoutToken } from "./fetched.js";
+import { isReply, LoadFailed, Unconfirmed } from "./errors.js";
+import { type Fetched, WAIT, withoutToken } from "./fetched.js";
 import { Failure, type Flight, Flights } from "./flights.js";
 import { type Answer, BATCH, spread } from "./guard-commands.js";
 import { GuardLoads, type LoadRows } from "./guard-load.js";
@@ -145,17 +145,34 @@ export class GuardSteps<V> extends GuardLoads<V> {
       await pause(Math.min(REPEAT_MS, leftMs), signal);
       return undefined;
     }
-    const waitMs = Math.min(this.options.waitMs, leftMs);
+    return this.#waitInServer(row, flight, Math.min(this.options.waitMs, leftMs), signal);
+  }
+
+  /** Waits inside the server, on a reserved connection. CLIENT UNBLOCK may end that early, and then the row is fetched again. A
+   * back-off ends it early each time. */
+  async #waitInServer(
+    row: Row,
+    flight: Flight,
+    waitMs: number,
+    signal: AbortSignal | undefined,
+  ): Promise<Outcome<Fetched> | undefined> {
     const begun = performance.now();
     this.flights.ask(flight);
     const found = await this.fetchWaiting(row, waitMs, signal);
-    if (!(found instanceof Error) && found.word === "wait" && performance.now() - begun < waitMs / 2) {
-      // A caller that waits for a lease waits for all of waitMs. Only a back-off is answered earlier.
+    const elapsedMs = performance.now() - begun;
+    const refusal = found instanceof Error && isReply(found) ? found.message.split(" ", 1)[0] : undefined;
+    const isEarly = !(found instanceof Error) && found.word === "wait" && elapsedMs < waitMs / 2;
+    if (isEarly && flight.wasEarly && this.options.failSafeMs > 0) {
       const error = new LoadFailed(Buffer.from(row.id, "latin1"));
       flight.outcome = new Failure(error);
       throw error;
     }
-    return found;
+    flight.wasEarly = isEarly;
+    // A node that the slot has left is not the one to wait in: the cluster's client finds the other.
+    const isMoved = refusal === "MOVED" || refusal === "ASK";
+    if (!isEarly && !isMoved && refusal !== "UNBLOCKED") return found;
+    await pause(Math.max(0, Math.min(REPEAT_MS, waitMs) - elapsedMs), signal);
+    return isMoved ? undefined : WAIT;
   }
 
   /** A writer's first call: throws the first error. With a feed, the follower makes the writers' calls. */
@@ -191,14 +208,10 @@ export class GuardSteps<V> extends GuardLoads<V> {
     const filters = [...this.options.announceTo.map(keyWord), this.filter];
     for (let start = 0; start < rows.length; start += BATCH) {
       const part = rows.slice(start, start + BATCH);
-      let found = await this.#sendChanges(part, filters);
-      if (this.hasBatches && part.length > 1 && found.some(isUnavailable)) {
-        this.hasBatches = false;
-        found = await this.#sendChanges(part, filters);
-      }
+      const found = await this.#sendChanges(part, filters);
       const error = this.durability.takeError(found);
       // The answers of each filter, in the order of the rows.
-      const each = found.flatMap((one) => spreadReply(one, (part.length * filters.length) / found.length));
+      const each = found.flatMap((one) => spreadReply(one, part.length));
       for (const index of part.keys()) {
         const errors = each.filter((answer, at) => at % part.length === index && answer instanceof Error) as Error[];
         outcomes.push(error ?? errors[0]);
@@ -220,14 +233,11 @@ export class GuardSteps<V> extends GuardLoads<V> {
     }
   }
 
-  /** Returns the commands that announce changes: one for each filter, or from a server without BF.MCHANGED one for each filter and
-   * row. */
+  /** Returns the commands that announce changes: one for each filter. */
   #changeCalls(rows: readonly Row[], filters: readonly Word[]): Call<Reply>[] {
-    if (this.hasBatches && rows.length > 1) {
-      const pairs = rows.flatMap((row) => [row.item, row.cacheKey]);
-      return filters.map((name) => call(["BF.MCHANGED", name, "ITEMS", ...pairs], same));
-    }
-    return filters.flatMap((name) => rows.map((row) => call(["BF.CHANGED", name, row.item, row.cacheKey], same)));
+    const pairs = rows.flatMap((row) => [row.item, row.cacheKey]);
+    const words = (name: Word) => (rows.length > 1 ? ["BF.MCHANGED", name, "ITEMS", ...pairs] : ["BF.CHANGED", name, ...pairs]);
+    return filters.map((name) => call(words(name), same));
   }
 
   /** Deletes rows' ids from the filter: throws the first error. */

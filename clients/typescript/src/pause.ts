@@ -1,17 +1,25 @@
-/** Keeps callers from a server that has not answered in time. */
+/** Keeps callers from a server that has not answered in time, or refuses what a guard needs. */
 
 /** How long a pause lasts. */
 const PAUSE_MS = 2000;
 
 export class Pause {
   #endMs: number | undefined;
+  #isRefused = false;
 
+  /** Begins a pause, which the next answer ends. */
   begin(): void {
     this.#endMs = performance.now() + PAUSE_MS;
   }
 
+  /** Begins a pause that no answer ends: the server answers, and refuses. */
+  refuse(): void {
+    this.begin();
+    this.#isRefused = true;
+  }
+
   end(): void {
-    this.#endMs = undefined;
+    if (!this.#isRefused) this.#endMs = undefined;
   }
 
   /** Whether a caller has to leave the server alone. After a pause this lets one caller through, while it goes on for the
@@ -19,6 +27,7 @@ export class Pause {
   holds(): boolean {
     if (this.#endMs === undefined) return false;
     if (performance.now() < this.#endMs) return true;
+    this.#isRefused = false;
     this.begin();
     return false;
   }

@@ -3,7 +3,7 @@
 
 import { type AskOptions, type Call, Link, type Outcome } from "./ask.js";
 import { Replaceable } from "./connection.js";
-import { asError, isReply, TimeoutError } from "./errors.js";
+import { asError, TimeoutError } from "./errors.js";
 import { settledBy } from "./promises.js";
 
 /** How long a connection that nobody uses stays open. */
@@ -50,10 +50,9 @@ export class WaitingConnections {
       return calls.map(() => trouble);
     }
     const finished = (outcomes: Outcome<unknown>[]) => {
-      this.#giveBack(
-        link,
-        outcomes.every((one) => !(one instanceof Error) || isReply(one)),
-      );
+      // A server that refuses a command may not be the right one any longer.
+      const isSound = !outcomes.some((one) => one instanceof Error);
+      this.#giveBack(link, isSound);
     };
     return link.ask(calls, { ...options, finished });
   }

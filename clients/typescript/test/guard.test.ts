@@ -2,6 +2,7 @@
  * servers that die. */
 
 import assert from "node:assert/strict";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Connection } from "../src/connection.js";
@@ -477,6 +478,71 @@ for (const library of LIBRARIES) {
       assert.equal(await patient.changed(1, () => "committed"), "committed");
       assert.equal(await replica.probe.bf.exists("rows", "1"), true);
       await eventually("the warning", () => warnings.some((message) => message.includes("min-replicas-to-write")));
+    });
+
+    test("a user that may not fill waits for no lease", async (context) => {
+      const server = await startServer(context);
+      await server.probe.sendCommand(["ACL", "SETUSER", "reader", "on", "nopass", "~*", "&*", "+@all", "-bf.fill"]);
+      await new Filter(await openClient(context, library, server.port), "rows").insert([1, 2], { capacity: 100 });
+      const client = await openClient(context, library, server.port, 3, "reader:any@");
+      const guard = new Guard(client, "rows", { leaseMs: LEASE_MS, waitMs: PATIENCE_MS, warn: () => {} });
+      for (let round = 0; round < 5; round++) {
+        assert.deepEqual(await guard.get(1, () => row), row);
+        const rows = await guard.getMany([1, 2], (ids) => new Map(ids.map((id) => [id, row])));
+        assert.deepEqual([...rows.values()], [row, row]);
+      }
+    });
+
+    test("CLIENT UNBLOCK fails no call", async (context) => {
+      const server = await startServer(context);
+      const client = await openClient(context, library, server.port);
+      await new Filter(client, "rows").insert([1], { capacity: 100 });
+      const words = ["rows", "1", "{rows}:1"];
+      const [, token] = (await server.probe.sendCommand([
+        "BF.FETCH",
+        ...words,
+        "LEASE",
+        String(LEASE_MS),
+      ])) as unknown as string[];
+      const guard = new Guard(client, "rows", { waitMs: PATIENCE_MS, failSafe: 60, warn: () => {} });
+      const got = guard.get(1, () => assert.fail("another caller loads"));
+      for (const how of ["TIMEOUT", "ERROR"]) {
+        await eventually("the wait to be ended", async () => {
+          const id = /^id=(\d+) .* cmd=bf.fetch /im.exec(String(await server.probe.sendCommand(["CLIENT", "LIST"])))?.[1];
+          return id !== undefined && Number(await server.probe.sendCommand(["CLIENT", "UNBLOCK", id, how]));
+        });
+      }
+      await server.probe.sendCommand(["BF.FILL", ...words, String(token), "VALUE", "row", "EX", "60"]);
+      assert.deepEqual(await got, row);
+    });
+
+    test("a failover whose old primary lives on", async (context) => {
+      const primary = await startServer(context);
+      const replica = await startServer(context, `replicaof 127.0.0.1 ${primary.port}`);
+      let target = primary.port;
+      const sockets = new Set<Socket>();
+      const proxy = createServer((socket) => {
+        const other = connect(target, "127.0.0.1");
+        for (const one of [socket, other]) sockets.add(one.on("error", () => {}));
+        socket.pipe(other).pipe(socket);
+      });
+      await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+      context.after(() => {
+        proxy.close();
+        for (const socket of sockets) socket.destroy();
+      });
+      const client = await openClient(context, library, (proxy.address() as AddressInfo).port);
+      await new Filter(client, "rows").insert([1], { capacity: 100 });
+      const guard = new Guard(client, "rows", { patience: PATIENCE_MS / 1000, warn: () => {} });
+      assert.deepEqual(await guard.get(1, () => row), row);
+      await eventually("the replica", async () => (await replica.probe.info("replication")).includes("master_link_status:up"));
+      await guard.changed(1, async () => {
+        target = replica.port;
+        await replica.probe.sendCommand(["REPLICAOF", "NO", "ONE"]);
+        await primary.probe.sendCommand(["REPLICAOF", "127.0.0.1", String(replica.port)]);
+      });
+      assert.deepEqual(await guard.get(1, () => row), row);
+      assert.equal(await replica.probe.get("{rows}:1"), "row");
     });
 
     test("no server at all", async () => {
