@@ -5,10 +5,7 @@ import type { NearCache } from "./near.js";
 import type { Telemetry } from "./telemetry.js";
 import { defined } from "./words.js";
 
-/** The longest time that the guard accepts, some 317 years. */
-const MOST_SECONDS = 10_000_000_000;
-
-/** How a guard reads, waits and writes. Times are seconds, except those whose names end in Ms. */
+/** How a guard reads, waits and writes. Times are seconds, except those whose names end in Ms. `RANGES` has what is accepted. */
 export interface GuardOptions {
   /** The time to live of a cached row: 60. */
   ttl?: number | undefined;
@@ -74,7 +71,7 @@ export interface CheckedOptions
 }
 
 /** Every option with its default. */
-const DEFAULTS = {
+export const DEFAULTS = {
   ttl: 60,
   absentTtl: 10,
   leaseMs: 3000,
@@ -97,28 +94,34 @@ const DEFAULTS = {
   warn: undefined,
 } satisfies Required<GuardOptions>;
 
+/** The least and the most of every option that is a number, as in clients/specification/options.json. */
+export const RANGES = {
+  ttl: [0.001, 1e9],
+  absentTtl: [0.001, 1e9],
+  leaseMs: [1, 3_600_000],
+  waitMs: [0, 86_400_000],
+  attempts: [1, 1000],
+  failSafe: [0, 1e9],
+  softTimeout: [0, 86_400],
+  beta: [0, 1e10],
+  patience: [0, 86_400],
+  replicas: [0, 1000],
+  replicasTimeoutMs: [1, 86_400_000],
+  waitingConnections: [1, 10_000],
+} as const satisfies { [Name in keyof GuardOptions]: readonly [number, number] };
+
+/** The options that are no times in seconds, and no factors. */
+const WHOLE: readonly string[] = ["leaseMs", "waitMs", "attempts", "replicas", "replicasTimeoutMs", "waitingConnections"];
+
 export function checkOptions(options: GuardOptions): CheckedOptions {
   for (const name of Object.keys(options)) {
     if (!Object.hasOwn(DEFAULTS, name))
       throw new TypeError(`there is no option "${name}": ${Object.keys(DEFAULTS).join(", ")}`);
   }
   const chosen = { ...DEFAULTS, ...(defined(options) as Defined) };
-  milliseconds("ttl", chosen.ttl);
-  milliseconds("absentTtl", chosen.absentTtl);
-  for (const [name, least] of [
-    ["leaseMs", 1],
-    ["waitMs", 0],
-    ["attempts", 1],
-    ["replicas", 0],
-    ["replicasTimeoutMs", 1],
-    ["waitingConnections", 1],
-  ] as const) {
-    checkWhole(name, chosen[name], least);
-  }
-  if (!(chosen.patience >= 0)) throw new RangeError(`patience is 0 seconds or more, not ${chosen.patience}`);
-  for (const name of ["failSafe", "softTimeout", "beta"] as const) {
-    const value = chosen[name] ?? 0;
-    if (!(value >= 0 && value <= MOST_SECONDS)) throw new RangeError(`${name} is from 0 to ${MOST_SECONDS}, not ${value}`);
+  for (const name of Object.keys(RANGES) as (keyof typeof RANGES)[]) {
+    const value = chosen[name];
+    if (value !== undefined) checkRange(name, value);
   }
   if (chosen.feed && (chosen.announceTo.length > 0 || chosen.replicas || chosen.aof)) {
     throw new RangeError("with feed the follower announces changes: announceTo, replicas and aof have no effect");
@@ -126,17 +129,15 @@ export function checkOptions(options: GuardOptions): CheckedOptions {
   return { ...chosen, failSafeMs: Math.round(chosen.failSafe * 1000) };
 }
 
-function checkWhole(name: string, value: number, least: number): void {
-  const most = MOST_SECONDS * 1000;
-  if (!Number.isInteger(value) || value < least || value > most) {
-    throw new RangeError(`${name} is a whole number from ${least} to ${most}, not ${value}`);
-  }
+function checkRange(name: keyof typeof RANGES, value: number): void {
+  const [least, most] = RANGES[name];
+  const isWhole = WHOLE.includes(name);
+  if (value >= least && value <= most && (!isWhole || Number.isInteger(value))) return;
+  throw new RangeError(`${name} is ${isWhole ? "a whole number " : ""}from ${least} to ${most}, not ${value}`);
 }
 
 /** Converts a time to live. It has to end: it bounds how long readers get an old row after a writer has died. */
-export function milliseconds(name: string, seconds: number): number {
-  if (!(seconds > 0 && seconds <= MOST_SECONDS)) {
-    throw new RangeError(`${name} is more than 0 and at most ${MOST_SECONDS} seconds, not ${seconds}`);
-  }
+export function milliseconds(name: "ttl" | "absentTtl", seconds: number): number {
+  checkRange(name, seconds);
   return Math.max(1, Math.round(seconds * 1000));
 }
