@@ -46,8 +46,9 @@ export interface Loading<V> {
   /** When the call began, by the clock of `direct`. */
   readonly begun: number;
   readonly ttlMs: number;
-  /** Whether all of the rows have old values in the cache. They are served when the load fails or takes too long. */
-  readonly hasValues: boolean;
+  /** Whether all of the rows have old values in the cache. They are served when the load fails or takes too long. Once it has
+   * taken too long, its caller serves them. */
+  hasValues: boolean;
 }
 
 /** The loads of one guard. */
@@ -126,6 +127,7 @@ export class GuardLoads<V> extends GuardCommands<V> {
       if (this.#background < BACKGROUND_LOADS) {
         running = this.#inBackground(loading, background.signal);
         if (await settles(running, softTimeout * 1000, signal)) return await running;
+        loading.hasValues = false;
       } else {
         await this.backOff(loading.leases);
       }
@@ -133,6 +135,7 @@ export class GuardLoads<V> extends GuardCommands<V> {
       const old = await this.#oldValues(rows);
       if (old.size === rows.length) {
         this.count("soft_timeout", old.size);
+        running?.catch((error) => this.#warnOfOld(error));
         return old;
       }
       if (running !== undefined) return await running;
@@ -141,6 +144,10 @@ export class GuardLoads<V> extends GuardCommands<V> {
       // From here on nobody waits for the load, so nobody can abort it.
       signal?.removeEventListener("abort", abort);
     }
+  }
+
+  #warnOfOld(error: unknown): void {
+    this.warnings.about("rows could not be loaded, and their old values were served", asError(error));
   }
 
   async #inBackground(loading: Loading<V>, signal: AbortSignal): Promise<Map<string, V | null>> {
@@ -153,7 +160,7 @@ export class GuardLoads<V> extends GuardCommands<V> {
   }
 
   async #loadAndFill(loading: Loading<V>, signal: AbortSignal | undefined): Promise<Map<string, V | null>> {
-    const { leases, flights, hasValues } = loading;
+    const { leases, flights } = loading;
     let left = leases;
     try {
       signal?.throwIfAborted();
@@ -175,10 +182,10 @@ export class GuardLoads<V> extends GuardCommands<V> {
         throw error;
       }
       await this.backOff(left);
-      const old = hasValues ? await this.#oldValues(leases.map((lease) => lease.row)) : new Map();
-      if (old.size === leases.length) {
+      const old = loading.hasValues ? await this.#oldValues(leases.map((lease) => lease.row)) : new Map();
+      if (loading.hasValues && old.size === leases.length) {
         this.count("stale_served", old.size);
-        this.warnings.about("rows could not be loaded, and their old values were served", asError(error));
+        this.#warnOfOld(error);
         return old;
       }
       for (const flight of flights.values()) flight.outcome = new Failure(error);

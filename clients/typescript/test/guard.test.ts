@@ -351,6 +351,18 @@ for (const library of LIBRARIES) {
       assert.equal(await server.probe.get("{rows}:1"), "new");
     });
 
+    test("an old value is counted once if a slow load fails", async () => {
+      const guard = guarded({ ttl: 0.001, failSafe: 3600, softTimeout: 0.01, beta: 0 });
+      await server.probe.set("{rows}:1", "old", { expiration: { type: "EX", value: 3000 } });
+      const loading = deferred<Buffer>();
+      assert.equal(String(await guard.get(1, () => loading.promise)), "old");
+      loading.reject(new Error("the database is down"));
+      await eventually("the back-off", async () => (await calls("bf.fill")) > 0 && (await leases()) === 0);
+      assert.equal(String(await guard.get(1, () => assert.fail("nobody loads during a back-off"))), "old");
+      const { soft_timeout: slow, stale_served: failed } = guard.counts;
+      assert.deepEqual({ slow, failed }, { slow: 1, failed: 0 });
+    });
+
     test("a slow load is waited for if the row was changed", async () => {
       const guard = guarded({ ttl: 0.001, failSafe: 3600, softTimeout: 0.01, beta: 0 });
       await server.probe.set("{rows}:1", "old", { expiration: { type: "EX", value: 3000 } });
