@@ -1,10 +1,9 @@
 /** What this package needs of a client, and the adapters of node-redis and ioredis. Clients are recognised by their methods, so
  * that neither library has to be installed for the other. */
 
-import { TimeoutError } from "./errors.js";
 import { type IoredisClient, ioredisConnection, isIoredis } from "./ioredis.js";
 import { isNodeRedis, type NodeRedisClient, nodeRedisConnection } from "./node-redis.js";
-import { settledBy } from "./promises.js";
+import { connectedBy } from "./promises.js";
 import type { Changed, ChangeReports } from "./reports.js";
 import type { Word } from "./words.js";
 
@@ -18,8 +17,9 @@ export interface Connection {
   /** Sends a command. A cluster's client sends it to the node that holds `key`, or to any node without one. Rejects with the
    * error of the server or of the client library. */
   command(words: readonly Word[], key: Word | undefined): Promise<Reply>;
-  /** Opens another connection with the same settings, which does not reconnect and never sends a command twice. */
-  duplicate(): Promise<Connection>;
+  /** Opens another connection with the same settings, which does not reconnect and never sends a command twice: that of a cluster's
+   * client leads to the node of `key`. */
+  duplicate(key: Word): Promise<Connection>;
   /** Opens a connection on which the server reports the changes of all keys with a prefix. Rejects with Disconnected if this client
    * is closed. A near cache needs this method. */
   reportChanges?(prefix: Word, changed: Changed): Promise<ChangeReports>;
@@ -67,13 +67,7 @@ export async function openReplaceable(
   { replace, close }: { replace(): void; close(): void },
 ): Promise<void> {
   replaceables.set(client, new Replaceable(timeoutMs, replace));
-  try {
-    await settledBy(connecting, timeoutMs, undefined);
-  } catch (error) {
-    if (error !== undefined) throw error;
-    close();
-    throw new TimeoutError("the server has accepted no connection in time");
-  }
+  await connectedBy(connecting, timeoutMs, close);
 }
 
 const connections = new WeakMap<object, Connection>();

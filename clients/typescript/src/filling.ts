@@ -43,7 +43,7 @@ export async function fillFilter(
   const name = fillingName(keyWord(key));
   await new Filter(client, name).reserve(rate, capacity, creation);
   // WAIT would block the client's own connection, and waits for the writes of the connection that it arrives on.
-  const link = durability.isAsked ? new Link(await main.connection.duplicate(), main.timeoutMs) : main;
+  const link = durability.isAsked ? new Link(await main.connection.duplicate(name), main.timeoutMs) : main;
   try {
     const filling = new Filling(link, name, durability);
     let added = 0;

@@ -104,8 +104,8 @@ export class GuardCommands<V> {
 
   constructor(client: Client, filter: Key, codec: Codec<V>, options: CheckedOptions) {
     this.link = new Link(client, options.timeoutMs);
-    this.waiting = new WaitingConnections(this.link, options.waitingConnections);
     this.filter = keyWord(filter);
+    this.waiting = new WaitingConnections(this.link, this.filter, options.waitingConnections);
     this.prefix = options.prefix === undefined ? cachePrefix(this.filter) : keyWord(options.prefix);
     this.codec = codec;
     this.options = options;

@@ -2,6 +2,7 @@
 
 import type { Connection, Reply } from "./connection.js";
 import { Disconnected } from "./errors.js";
+import { connectedBy } from "./promises.js";
 import { Readiness } from "./readiness.js";
 import { beginReports, CHANNEL, type Changed, type ChangeReports } from "./reports.js";
 import { slotOf } from "./slots.js";
@@ -21,8 +22,19 @@ export interface IoredisClient {
 }
 
 interface Duplicated extends IoredisClient {
+  readonly options?: { readonly connectTimeout?: number };
   connect(): Promise<unknown>;
   subscribe(channel: string): Promise<unknown>;
+}
+
+/** How long connecting may take if the client does not say: the default of ioredis. */
+const CONNECT_MS = 10_000;
+
+/** The part of a cluster's client that knows the nodes. */
+interface Nodes {
+  /** The addresses of the nodes of each slot, the primary first. */
+  readonly slots: readonly (readonly string[] | undefined)[];
+  nodes(role: "master"): readonly (IoredisClient & { readonly options: { readonly host?: string; readonly port?: number } })[];
 }
 
 /** The settings of a connection that never sends a command twice, ends when it is lost, and allows commands to wait inside the
@@ -67,13 +79,12 @@ class ClientConnection implements Connection {
   }
 
   async duplicate(): Promise<Connection> {
-    return opened(this.#client.duplicate({ ...ONCE, lazyConnect: true }) as Duplicated);
+    return opened(duplicated(this.#client));
   }
 
   async reportChanges(prefix: Word, changed: Changed): Promise<ChangeReports> {
     if (this.#client.status === "end") throw new Disconnected("the client is closed");
-    const options = { ...ONCE, lazyConnect: true, protocol: 2, replyMapping: "legacy" };
-    const duplicate = this.#client.duplicate(options) as Duplicated;
+    const duplicate = duplicated(this.#client, { protocol: 2, replyMapping: "legacy" });
     duplicate.on("messageBuffer", (_channel: Buffer, keys: Buffer[] | null) => changed(keys));
     const connection = await opened(duplicate);
     const subscribe = () => duplicate.subscribe(CHANNEL);
@@ -98,9 +109,13 @@ class ClusterConnection implements Connection {
     return (await routed(this.#client, slotOf(key)).callBuffer(...words)) as Reply;
   }
 
-  async duplicate(): Promise<Connection> {
-    const options = { lazyConnect: true, clusterRetryStrategy: () => null, redisOptions: ONCE };
-    return opened(this.#client.duplicate([], options) as Duplicated);
+  /** A duplicate of the cluster's client would open connections to all nodes. */
+  async duplicate(key: Word): Promise<Connection> {
+    const { slots, nodes } = this.#client as IoredisClient & Partial<Nodes>;
+    const address = slots?.[slotOf(key)]?.[0];
+    const node = nodes?.call(this.#client, "master").find(({ options }) => `${options.host}:${options.port}` === address);
+    if (node === undefined) throw new Disconnected("no node of the cluster is known to have this key");
+    return opened(duplicated(node));
   }
 
   close(): void {
@@ -122,9 +137,14 @@ function routed(client: IoredisClient, slot: number): IoredisClient {
   return Object.create(client, { sendCommand: { value: sendCommand } }) as IoredisClient;
 }
 
+/** Returns a client with the settings of another, which does not reconnect. */
+function duplicated(client: IoredisClient, options = {}): Duplicated {
+  return client.duplicate({ ...ONCE, lazyConnect: true, ...options }) as Duplicated;
+}
+
 async function opened(client: Duplicated): Promise<Connection> {
   // Each command reports the loss of its connection.
   client.on("error", () => {});
-  await client.connect();
+  await connectedBy(client.connect(), client.options?.connectTimeout ?? CONNECT_MS, () => client.disconnect());
   return ioredisConnection(client);
 }

@@ -2,8 +2,10 @@
 
 import type { Connection, Reply } from "./connection.js";
 import { Disconnected } from "./errors.js";
+import { connectedBy } from "./promises.js";
 import { Readiness } from "./readiness.js";
 import { beginReports, CHANNEL, type Changed, type ChangeReports } from "./reports.js";
+import { slotOf } from "./slots.js";
 import type { Word } from "./words.js";
 
 /** The methods that this package needs of node-redis: those of `createClient` and `createCluster`. */
@@ -21,8 +23,17 @@ export interface NodeRedisClient {
 }
 
 interface Duplicated extends NodeRedisClient {
+  readonly options?: { readonly socket?: { readonly connectTimeout?: number } };
   connect(): Promise<unknown>;
   subscribe(channel: string, listener: (message: unknown) => void, areBuffers: true): Promise<void>;
+}
+
+/** How long connecting may take if the client does not say: the default of node-redis. */
+const CONNECT_MS = 5000;
+
+/** The part of a cluster's client that knows the nodes. */
+interface Nodes {
+  readonly slots: readonly ({ readonly master?: { readonly client?: NodeRedisClient } } | undefined)[];
 }
 
 /** Settings that need RESP3. */
@@ -63,22 +74,15 @@ class ClientConnection implements Connection {
   }
 
   async duplicate(): Promise<Connection> {
-    return opened(this.#duplicated());
+    return opened(duplicated(this.#client));
   }
 
   async reportChanges(prefix: Word, changed: Changed): Promise<ChangeReports> {
     if (!this.#client.isOpen) throw new Disconnected("the client is closed");
-    const duplicate = this.#duplicated(WITHOUT_RESP3);
+    const duplicate = duplicated(this.#client, WITHOUT_RESP3);
     const connection = await opened(duplicate);
     const subscribe = () => duplicate.subscribe(CHANNEL, (keys) => changed(keys as Buffer[] | null), true);
     return beginReports(connection, prefix, subscribe, [this.#client, duplicate], ["error", "end"]);
-  }
-
-  #duplicated(options = {}): Duplicated {
-    const settings = (this.#client as { options?: { socket?: object } }).options;
-    // A command that waits inside the server is silent for longer than the socket may be, and so is a connection with reports.
-    const socket = { ...settings?.socket, reconnectStrategy: false, socketTimeout: undefined };
-    return this.#client.duplicate({ socket, disableOfflineQueue: true, ...options }) as Duplicated;
   }
 
   close(): void {
@@ -88,7 +92,7 @@ class ClientConnection implements Connection {
 
 class ClusterConnection implements Connection {
   readonly isCluster = true;
-  readonly #client: NodeRedisClient;
+  readonly #client: NodeRedisClient & Partial<Nodes>;
 
   constructor(client: NodeRedisClient) {
     this.#client = client;
@@ -98,8 +102,11 @@ class ClusterConnection implements Connection {
     return (await this.#client.sendCommand(key, false, words, OPTIONS)) as Reply;
   }
 
-  async duplicate(): Promise<Connection> {
-    return opened(this.#client.duplicate({ minimizeConnections: true }) as Duplicated);
+  /** A duplicate of the cluster's client would keep connections to several nodes, and reconnect to those that hang. */
+  async duplicate(key: Word): Promise<Connection> {
+    const node = this.#client.slots?.[slotOf(key)]?.master?.client;
+    if (node === undefined) throw new Disconnected("no node of the cluster is known to have this key");
+    return opened(duplicated(node));
   }
 
   close(): void {
@@ -107,9 +114,17 @@ class ClusterConnection implements Connection {
   }
 }
 
+/** Returns a client with the settings of another, which does not reconnect. */
+function duplicated(client: NodeRedisClient & { readonly options?: { socket?: object } }, options = {}): Duplicated {
+  // A command that waits inside the server is silent for longer than the socket may be, and so is a connection with reports.
+  const socket = { ...client.options?.socket, reconnectStrategy: false, socketTimeout: undefined };
+  return client.duplicate({ socket, disableOfflineQueue: true, ...options }) as Duplicated;
+}
+
 async function opened(client: Duplicated): Promise<Connection> {
   // Each command reports the loss of its connection. Without a listener the event would end the process.
   client.on("error", () => {});
-  await client.connect();
+  const { connectTimeout = CONNECT_MS } = client.options?.socket ?? {};
+  await connectedBy(client.connect(), connectTimeout, () => client.destroy());
   return nodeRedisConnection(client);
 }

@@ -1,6 +1,7 @@
 /** Waiting for promises with a limit, and with a signal that ends the wait. */
 
 import { setMaxListeners } from "node:events";
+import { TimeoutError } from "./errors.js";
 
 /** Lets any number of calls wait with one signal, such as that of a request. Node would warn of a leak from the eleventh on. */
 export function allowListeners(signal: AbortSignal | undefined): void {
@@ -61,6 +62,17 @@ export async function settles(
   } catch (error) {
     if (signal?.aborted) throw error;
     return false;
+  }
+}
+
+/** Waits until a new client is connected. Closes it and throws TimeoutError if that takes too long. */
+export async function connectedBy(connecting: Promise<unknown>, ms: number, close: () => void): Promise<void> {
+  try {
+    await settledBy(connecting, ms, undefined);
+  } catch (error) {
+    if (error !== undefined) throw error;
+    close();
+    throw new TimeoutError("the server has accepted no connection in time");
   }
 }
 

@@ -5,19 +5,23 @@ import { type AskOptions, type Call, Link, type Outcome } from "./ask.js";
 import { Replaceable } from "./connection.js";
 import { asError, TimeoutError } from "./errors.js";
 import { settledBy } from "./promises.js";
+import type { Word } from "./words.js";
 
 /** How long a connection that nobody uses stays open. */
 const IDLE_MS = 1000;
 
 export class WaitingConnections {
   readonly #main: Link;
+  readonly #key: Word;
   readonly #idle: { link: Link; timer: NodeJS.Timeout }[] = [];
   readonly #queue: (() => void)[] = [];
   #free: number;
 
-  /** `most` is how many connections wait inside the server at a time. Other callers wait in the process, or ask again. */
-  constructor(main: Link, most: number) {
+  /** `most` is how many connections wait inside the server at a time. Other callers wait in the process, or ask again. In a cluster
+   * they lead to the node of `key`. */
+  constructor(main: Link, key: Word, most: number) {
     this.#main = main;
+    this.#key = key;
     this.#free = most;
   }
 
@@ -64,7 +68,7 @@ export class WaitingConnections {
       return idle.link;
     }
     const { connection, timeoutMs, pause } = this.#main;
-    const other = await connection.duplicate();
+    const other = await connection.duplicate(this.#key);
     return new Link(other, timeoutMs, pause, new Replaceable(timeoutMs, () => other.close()));
   }
 

@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Connection } from "../src/connection.js";
+import { type Connection, connectionOf } from "../src/connection.js";
 import { Flights } from "../src/flights.js";
 import { DEFAULTS, RANGES } from "../src/guard-options.js";
 import {
@@ -20,8 +20,8 @@ import {
   TimeoutError,
   Unconfirmed,
 } from "../src/index.js";
-import { connectIoredis, connectRedis, LIBRARIES, openClient } from "./clients.js";
-import { Cleanup, eventually, freePort, PATIENCE_MS, type Server, startServer } from "./server.js";
+import { connectIoredis, connectRedis, LIBRARIES, openClient, openCluster } from "./clients.js";
+import { Cleanup, eventually, freePort, PATIENCE_MS, type Server, startCluster, startServer } from "./server.js";
 import { ScriptedServer } from "./specification/scripted.js";
 
 /** Longer than any test waits: a lease that is not given up is noticed. */
@@ -632,3 +632,58 @@ for (const library of LIBRARIES) {
     });
   });
 }
+
+describe("a cluster", () => {
+  const cleanup = new Cleanup();
+  let servers: Server[];
+  before(async () => {
+    servers = await startCluster(cleanup);
+  });
+  after(() => cleanup.run());
+
+  for (const library of LIBRARIES) {
+    test(`${library}: a call waits on one connection to its node, and leaves none behind`, async (context) => {
+      const ports = servers.map((server) => server.port);
+      const client = await openCluster(context, library, ports);
+      const filter = `{${library}}rows`;
+      await new Filter(client, filter).insert([1], { capacity: 100 });
+      const words = [filter, "1", `{${library}}:1`];
+      let node: Server | undefined;
+      for (const server of servers) {
+        const isHere = await server.probe.sendCommand(["BF.FETCH", ...words, "LEASE", String(LEASE_MS)]).catch(() => undefined);
+        if (isHere !== undefined) node = server;
+      }
+      assert.ok(node);
+      const connections = async () => {
+        const lists = await Promise.all(servers.map(({ probe }) => probe.sendCommand(["CLIENT", "LIST", "TYPE", "NORMAL"])));
+        return lists.join("").split("\n").filter(Boolean).length;
+      };
+      // The client of node-redis is connected to all nodes, that of ioredis from the first command to a node on.
+      const get = (waitMs: number, timeoutMs: number) =>
+        new Guard(client, filter, { prefix: `{${library}}:`, waitMs, timeoutMs, attempts: 1, warn: () => {} }).get(
+          1,
+          () => row,
+        );
+      await get(1, PATIENCE_MS);
+      await eventually(
+        "the idle connection to be closed",
+        async () => !(await node.probe.sendCommand(["CLIENT", "LIST"])).toString().includes("cmd=bf.fetch"),
+      );
+      const before = await connections();
+      const waiting = get(PATIENCE_MS, PATIENCE_MS);
+      await eventually("the wait", async () => (await node.number("clients", "blocked_clients")) === 1);
+      assert.equal(await connections(), before + 1);
+      await node.probe.sendCommand(["DEL", `{${library}}:1`]);
+      const stalled = get(200, 500);
+      await eventually("another wait", async () => (await node.number("clients", "blocked_clients")) === 2);
+      process.kill(node.pid, "SIGSTOP");
+      assert.deepEqual(await stalled, row);
+      assert.deepEqual(await get(200, 500), row);
+      process.kill(node.pid, "SIGCONT");
+      await new Guard(client, filter, { prefix: `{${library}}:`, warn: () => {} }).announce(1);
+      assert.deepEqual(await waiting, row);
+      connectionOf(client).close();
+      await eventually("all connections to be closed", async () => (await connections()) === servers.length);
+    });
+  }
+});

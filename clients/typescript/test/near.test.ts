@@ -20,7 +20,7 @@ function altered(client: Client, methods: Partial<Connection>): Connection {
   return {
     isCluster: connection.isCluster,
     command: (...words) => connection.command(...words),
-    duplicate: () => connection.duplicate(),
+    duplicate: (key) => connection.duplicate(key),
     close: () => connection.close(),
     ...methods,
   };
