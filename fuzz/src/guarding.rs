@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::guard_arguments::{Fetch, Fill, LEASE_MAX};
+use super::guard_arguments::{Fetch, Fill, LEASE};
 
 /// Each time and key of BF.FETCH is the argument after its option, and a time without an option has its default.
 pub fn of_fetch(fetch: Fetch, words: &[&[u8]], options: Range<usize>) {
@@ -17,7 +17,7 @@ pub fn of_fetch(fetch: Fetch, words: &[&[u8]], options: Range<usize>) {
         let given = value_of(name).map_or(default.to_string().into_bytes(), |index| words[index].to_vec());
         assert_eq!(time.to_string().into_bytes(), given, "{words:?}");
     }
-    assert!((1..=LEASE_MAX).contains(&fetch.lease), "{words:?}");
+    assert!((LEASE.least..=LEASE.most).contains(&fetch.lease), "{words:?}");
 }
 
 /// One or more pairs follow ITEMS.

@@ -13,6 +13,7 @@
 use std::cell::Cell;
 
 use bloomgate_filter::arguments::insert::Insert;
+use bloomgate_filter::arguments::options::{EX, PX};
 use bloomgate_filter::arguments::{
     Command, Creation, Refusal, info, insert, iterators, key_position, load_time, plan, reserve, rotate,
 };
@@ -27,7 +28,7 @@ use bloomgate_filter::kinds::{
 };
 use bloomgate_filter::{Scaling, Spec};
 
-use super::guard_arguments::{self, Fetch, Fill};
+use super::guard_arguments::{self, BACKOFF, Fetch, Fill, LEASE, STALE, WAIT};
 use super::guarding;
 
 /// The name of the target.
@@ -284,9 +285,12 @@ fn is_beyond_clients(spec: Spec) -> bool {
 #[must_use]
 pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
     use Refusal::{
-        Bad, BadData, BadDumpIterator, BadLoadIterator, CapacityRange, ExpansionRange, ExpireTime, FixedExpansion,
-        FixedScaleTo, InfoField, InsertBad, InsertUnknown, LayoutMismatch, No, RateRange, Syntax,
+        Bad, BadData, BadDumpIterator, BadLoadIterator, CapacityRange, ExpansionRange, FixedExpansion, FixedScaleTo,
+        InfoField, InsertBad, InsertUnknown, LayoutMismatch, No, Range, RateRange, Syntax,
     };
+    const FETCH: &[Refusal] = &[Range(&LEASE), Range(&STALE), Range(&WAIT), No("key"), Syntax];
+    const MFETCH: &[Refusal] = &[Range(&LEASE), Range(&STALE), No("key"), Syntax];
+    const FILL: &[Refusal] = &[No("expire time"), Range(&EX), Range(&PX), Range(&BACKOFF), Syntax];
     match command.to_ascii_uppercase().as_slice() {
         b"BF.RESERVE" | b"BF.PLAN" => &[
             Bad("error rate"),
@@ -317,12 +321,10 @@ pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
             LayoutMismatch,
         ],
         b"BF.ROTATE" => &[BadData],
-        b"BF.FETCH" => {
-            &[No("lease"), Bad("lease"), No("stale"), Bad("stale"), No("wait"), Bad("wait"), No("key"), Syntax]
-        }
-        b"BF.MFETCH" => &[Bad("lease"), Bad("stale"), No("lease"), No("stale"), No("key"), Syntax],
+        b"BF.FETCH" => FETCH,
+        b"BF.MFETCH" => MFETCH,
         b"BF.MCHANGED" => &[Syntax],
-        b"BF.FILL" => &[No("expire time"), ExpireTime, No("backoff"), Bad("backoff"), Syntax],
+        b"BF.FILL" => FILL,
         b"BF.INFO" => &[InfoField],
         b"BF.SCANDUMP" => &[BadDumpIterator],
         b"BF.LOADCHUNK" => &[BadLoadIterator, BadData],
@@ -336,12 +338,18 @@ fn of_refusal(words: &[&[u8]], refusal: Refusal) {
     let is_known = match refusal {
         Refusal::Arity => true,
         Refusal::Exclude(..) | Refusal::Needs(..) => is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN"]),
-        Refusal::ExpireTime => is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN", "BF.FILL"]),
+        Refusal::Range(range) if ["EX", "PX"].contains(&range.option) => {
+            is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN", "BF.FILL"])
+        }
+        Refusal::Range(range) if ["WINDOW", "BUCKETS"].contains(&range.option) => {
+            is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN"])
+        }
+        Refusal::Range(range) if range.option == "POLICY" => is_of(&["BF.INSERT"]),
+        Refusal::Range(range) if range.option == "ITEMS" => is_of(&["BF.PLAN"]),
         // BF.INSERT reports a missing value as a wrong number of arguments.
         Refusal::No("hash" | "window" | "buckets") => is_of(&["BF.RESERVE", "BF.PLAN"]),
-        Refusal::Bad("hash" | "window" | "buckets") => is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN"]),
-        Refusal::No("tightening ratio" | "items") | Refusal::Bad("tightening ratio" | "items") => is_of(&["BF.PLAN"]),
-        Refusal::Bad("policy") => is_of(&["BF.INSERT"]),
+        Refusal::Bad("hash") => is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN"]),
+        Refusal::No("tightening ratio" | "items") | Refusal::Bad("tightening ratio") => is_of(&["BF.PLAN"]),
         Refusal::No("expire time") => is_of(&["BF.RESERVE", "BF.PLAN", "BF.FILL"]),
         _ => refusals_of(words[0]).contains(&refusal),
     };

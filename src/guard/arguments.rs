@@ -1,18 +1,24 @@
 //! Parsers of the guard's commands. They are pure functions, as those of the filter crate are: this file uses nothing else of the
 //! module, so `fuzz` includes it too. Its tests are the inputs in `crates/filter/tests/corpus/words.rs`.
 
-use bloomgate_filter::arguments::options::{EXPIRES_MAX, time_to_live};
-use bloomgate_filter::arguments::{Refusal, is, numbers, word};
+use bloomgate_filter::arguments::numbers::Range;
+use bloomgate_filter::arguments::options::{EX, EXPIRES_MAX, PX};
+use bloomgate_filter::arguments::{Refusal, is, word};
 
 /// The default lease, in milliseconds.
 const LEASE_DEFAULT: u64 = 3000;
-/// The longest lease, in milliseconds: an hour. A caller that dies keeps all others from loading for that long.
-pub const LEASE_MAX: u64 = 60 * 60 * 1000;
+// The ranges of times, in milliseconds.
+
+/// At most an hour: a caller that dies keeps all others from loading for that long.
+pub static LEASE: Range = Range::new("LEASE", 1, 60 * 60 * 1000);
+pub static STALE: Range = Range::new("STALE", 0, EXPIRES_MAX);
+pub static WAIT: Range = Range::new("WAIT", 0, EXPIRES_MAX);
+pub static BACKOFF: Range = Range::new("BACKOFF", 0, EXPIRES_MAX);
 
 /// The options of BF.FETCH. Times are in milliseconds; a key is given by the index of its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// For how long the caller is the only one that loads the value: 1 to [`LEASE_MAX`].
+    /// For how long the caller is the only one that loads the value: in [`LEASE`].
     pub lease: u64,
     /// A value that expires in less than this is refreshed; 0 for none.
     pub stale: u64,
@@ -78,17 +84,15 @@ impl Options {
     /// Reads the option at `index` and its value.
     fn read<W: AsRef<[u8]>>(&mut self, words: &[W], index: usize) -> Result<(), Refusal> {
         let option = word(words, index)?;
-        let (time, name, range) = match () {
-            () if is(option, "LEASE") => (&mut self.lease, "lease", 1..=LEASE_MAX),
-            () if is(option, "STALE") => (&mut self.stale, "stale", 0..=EXPIRES_MAX),
-            () if is(option, "WAIT") => (&mut self.wait, "wait", 0..=EXPIRES_MAX),
+        let (time, range) = match () {
+            () if is(option, "LEASE") => (&mut self.lease, &LEASE),
+            () if is(option, "STALE") => (&mut self.stale, &STALE),
+            () if is(option, "WAIT") => (&mut self.wait, &WAIT),
             () if is(option, "WHILE") => return set_key(&mut self.while_key, words, index + 1),
             () if is(option, "UNLESS") => return set_key(&mut self.unless_key, words, index + 1),
             () => return Err(Refusal::Syntax),
         };
-        let value = word(words, index + 1).map_err(|_| Refusal::No(name))?;
-        let value = numbers::unsigned(value).filter(|value| range.contains(value));
-        set(time, value.ok_or(Refusal::Bad(name))?)
+        set(time, range.parse_word(words, index + 1)?)
     }
 
     fn fetch(self) -> Fetch {
@@ -150,21 +154,19 @@ fn back_off<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<u64, Refusal> {
     if !is(option, "BACKOFF") || words.len() > index + 2 {
         return Err(Refusal::Syntax);
     }
-    let time = word(words, index + 1).map_err(|_| Refusal::No("backoff"))?;
-    numbers::unsigned(time).filter(|time| *time <= EXPIRES_MAX).ok_or(Refusal::Bad("backoff"))
+    BACKOFF.parse_word(words, index + 1)
 }
 
 /// Parses the time to live, the words from `index` to the last, and returns it in milliseconds.
 fn expires<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<Option<u64>, Refusal> {
     let Ok(option) = word(words, index) else { return Ok(None) };
-    let unit = match () {
-        () if is(option, "EX") => 1000,
-        () if is(option, "PX") => 1,
+    let (range, unit) = match () {
+        () if is(option, "EX") => (&EX, 1000),
+        () if is(option, "PX") => (&PX, 1),
         () => return Err(Refusal::Syntax),
     };
-    let time = word(words, index + 1).map_err(|_| Refusal::No("expire time"))?;
     if words.len() > index + 2 {
         return Err(Refusal::Syntax);
     }
-    time_to_live(time, unit).map(Some)
+    Ok(Some(range.parse_word(words, index + 1)? * unit))
 }

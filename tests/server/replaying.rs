@@ -330,7 +330,10 @@ fn a_policy_is_a_clients_to_name() {
         for words in
             ["POLICY 0", "POLICY 3", "POLICY -1", "POLICY x", "POLICY 4294967297", "POLICY 18446744073709551615"]
         {
-            assert_eq!(client.run(&format!("BF.INSERT k SEED 7 {words} ITEMS a")).error_text(), "ERR bad policy");
+            assert_eq!(
+                client.run(&format!("BF.INSERT k SEED 7 {words} ITEMS a")).error_text(),
+                "ERR POLICY is a whole number from 1 to 2"
+            );
         }
         let mismatch = "ERR a filter of this layout has no such seed, tightening ratio or policy";
         for words in [

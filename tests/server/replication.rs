@@ -498,7 +498,11 @@ const LINES: [(&str, &str, &str); 33] = [
     ("", "BF.INSERT k CAPACITY x ITEMS a", "BF.INSERT k: Bad capacity"),
     // A filter that is created without items, by a version to come: later adds would make another one.
     ("", "BF.INSERT k CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 7 HASH md5", "BF.INSERT k: ERR bad hash"),
-    ("", "BF.INSERT k CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 7 POLICY 99", "BF.INSERT k: ERR bad policy"),
+    (
+        "",
+        "BF.INSERT k CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 7 POLICY 99",
+        "BF.INSERT k: ERR POLICY is a whole number from 1 to 2",
+    ),
     ("", "BF.INSERT k WHATEVER 5 SEED 7", "BF.INSERT k: Unknown argument received"),
     ("BF.INSERT k CAPACITY 1 ERROR 0.01 COUNTING SEED 7", "BF.MADD k a b", "ERR non scaling filter is full"),
     ("", "BF.DEL k a", "BF.DEL k: ERR not found"),

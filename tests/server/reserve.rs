@@ -661,7 +661,7 @@ fn what_is_no_filter_is_no_plan() {
             ("0.01 x", "ERR bad capacity"),
             ("0.01 0", "ERR capacity must be in the range [1, 1073741824]"),
             ("0.01 100 ITEMS", "ERR no items"),
-            ("0.01 100 ITEMS -1", "ERR bad items"),
+            ("0.01 100 ITEMS -1", "ERR ITEMS is a whole number from 0 to 9223372036854775807"),
             ("0.01 100 ITEMS 5 ITEMS 7", "ERR syntax error"),
             ("0.01 100 FROBNICATE", "ERR syntax error"),
             ("0.01 100 NONSCALING ITEMS 101", "ERR non scaling filter is full"),

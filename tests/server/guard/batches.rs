@@ -221,7 +221,7 @@ fn a_batch_of_fetches_is_refused_before_anything_changes() {
             ("BF.MFETCH {f} ITEMS 42 {f}:42 43", arity),
             ("BF.MFETCH {f} LEASE 5 STALE 5", arity),
             ("BF.MFETCH {f} WAIT 5 ITEMS 42 {f}:42", "ERR syntax error"),
-            ("BF.MFETCH {f} LEASE 0 ITEMS 42 {f}:42", "ERR bad lease"),
+            ("BF.MFETCH {f} LEASE 0 ITEMS 42 {f}:42", "ERR LEASE is a whole number from 1 to 3600000"),
             ("BF.MFETCH {f} 42 {f}:42 43", "ERR syntax error"),
             ("BF.MFETCH {f}counting ITEMS 42 {f}:42", "ERR a COUNTING filter cannot guard"),
             ("BF.MFETCH {f}:list ITEMS 42 {f}:42", WRONG_TYPE),

@@ -531,11 +531,12 @@ fn the_words_of_a_back_off_are_checked_before_anything_changes() {
     with_client(|_, client| {
         with_filter(client);
         let lease = load(client, FETCH);
+        let range = "ERR BACKOFF is a whole number from 0 to 2305843009213693952";
         for (rest, text) in [
-            ("GIVEUP BACKOFF", "ERR no backoff"),
-            ("GIVEUP BACKOFF x", "ERR bad backoff"),
-            ("GIVEUP BACKOFF -1", "ERR bad backoff"),
-            ("GIVEUP BACKOFF 9223372036854775807", "ERR bad backoff"),
+            ("GIVEUP BACKOFF", range),
+            ("GIVEUP BACKOFF x", range),
+            ("GIVEUP BACKOFF -1", range),
+            ("GIVEUP BACKOFF 9223372036854775807", range),
             ("GIVEUP BACKOFF 1 2", "ERR syntax error"),
             ("GIVEUP PX 1", "ERR syntax error"),
         ] {

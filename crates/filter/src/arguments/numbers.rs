@@ -1,5 +1,6 @@
 //! Parsers of numbers.
 
+use super::{Refusal, word};
 use crate::geometry::sizing::to_f64;
 
 /// The largest factor from one layer's capacity to the next that a client may give.
@@ -15,6 +16,37 @@ pub fn integer(word: &[u8]) -> Option<i64> {
 /// Parses a whole number of at least 0.
 pub fn unsigned(word: &[u8]) -> Option<u64> {
     integer(word).and_then(|number| u64::try_from(number).ok())
+}
+
+/// The whole numbers that an option accepts.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The option's name, in capitals.
+    pub option: &'static str,
+    /// The smallest number.
+    pub least: u64,
+    /// The largest number.
+    pub most: u64,
+}
+
+impl Range {
+    /// Defines a range.
+    pub const fn new(option: &'static str, least: u64, most: u64) -> Self {
+        Self { option, least, most }
+    }
+
+    /// Parses the option's value. The refusal names the range.
+    #[inline]
+    pub fn parse(&'static self, word: &[u8]) -> Result<u64, Refusal> {
+        let number = unsigned(word).filter(|number| (self.least..=self.most).contains(number));
+        number.ok_or(Refusal::Range(self))
+    }
+
+    /// Parses word `index`, the option's value. A missing value is refused like a wrong one.
+    #[inline]
+    pub fn parse_word<W: AsRef<[u8]>>(&'static self, words: &[W], index: usize) -> Result<u64, Refusal> {
+        self.parse(word(words, index).unwrap_or_default())
+    }
 }
 
 /// Parses a number with a fraction; NaN is refused. A primary and the AOF may also carry hexadecimal numbers, because

@@ -7,6 +7,7 @@ use std::ffi::CStr;
 
 use Value::{Double, Flag, Integer, Rest, Text};
 
+use super::numbers::Range;
 use super::{Refusal, is, numbers, word};
 use crate::geometry::sizing::{Policy, Scaling};
 use crate::kinds::windowed::{BUCKETS_MAX, BUCKETS_MIN, SECONDS_MAX};
@@ -199,6 +200,19 @@ const fn raise(flag: &mut bool) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// The length of a window in seconds.
+pub static WINDOW: Range = Range::new("WINDOW", 1, SECONDS_MAX);
+/// The most buckets of a filter that forgets.
+pub static BUCKETS: Range = Range::new("BUCKETS", BUCKETS_MIN as u64, BUCKETS_MAX as u64);
+/// The sizing rules of a native filter.
+pub static POLICY: Range = Range::new("POLICY", Policy::One as u64, Policy::Two as u64);
+/// The items that a planned filter holds.
+pub static PLANNED_ITEMS: Range = Range::new("ITEMS", 0, i64::MAX as u64);
+/// A time to live in seconds. As milliseconds it is in the range of [`PX`].
+pub static EX: Range = Range::new("EX", 1, EXPIRES_MAX / 1000);
+/// A time to live in milliseconds.
+pub static PX: Range = Range::new("PX", 1, EXPIRES_MAX);
+
 const ALL: &[Command] = &Command::ALL;
 const CREATING: &[Command] = &[Command::Reserve, Command::Insert];
 const INSERT: &[Command] = &[Command::Insert];
@@ -264,8 +278,7 @@ pub static OPTIONS: [CommandOption; 23] = [
          contain it. Default: `bf.hash`.",
     ),
     extension(c"WINDOW", c"window", Integer, ALL, |given, word, bad| {
-        let seconds = numbers::unsigned(word).filter(|seconds| (1..=SECONDS_MAX).contains(seconds));
-        store(&mut given.window, seconds, bad)
+        store(&mut given.window, Some(WINDOW.parse(word)?), bad)
     })
     .means(
         "Forgets each item after this many seconds, 1 to 10^10. With `n` buckets, an item is found for at most `n \
@@ -274,8 +287,7 @@ pub static OPTIONS: [CommandOption; 23] = [
     extension(c"ROLLING", c"rolling", Flag, ALL, |given, _, _| raise(&mut given.is_rolling))
         .means("Forgets old items as new ones come. At least the last `capacity` new items are found."),
     extension(c"BUCKETS", c"buckets", Integer, ALL, |given, word, bad| {
-        let buckets = numbers::unsigned(word).and_then(|buckets| u32::try_from(buckets).ok());
-        store(&mut given.buckets, buckets.filter(|buckets| (BUCKETS_MIN..=BUCKETS_MAX).contains(buckets)), bad)
+        store(&mut given.buckets, u32::try_from(BUCKETS.parse(word)?).ok(), bad)
     })
     .means("With `WINDOW` or `ROLLING`: the maximum number of buckets, 3 to 64. Default: 8."),
     extension(c"SLIDING", c"sliding", Flag, ALL, |given, _, _| raise(&mut given.is_sliding))
@@ -284,12 +296,12 @@ pub static OPTIONS: [CommandOption; 23] = [
         "Uses counters in place of bits, in four times the memory. Items can be deleted any number of times; the \
          filter does not grow.",
     ),
-    extension(c"EX", c"seconds", Integer, CREATING, |given, word, _| {
-        store(&mut given.ex, Some(time_to_live(word, 1000)?), Refusal::ExpireTime)
+    extension(c"EX", c"seconds", Integer, CREATING, |given, word, bad| {
+        store(&mut given.ex, Some(EX.parse(word)? * 1000), bad)
     })
     .means("The time to live of the key in seconds, set only if this command creates the filter."),
-    extension(c"PX", c"milliseconds", Integer, CREATING, |given, word, _| {
-        store(&mut given.px, Some(time_to_live(word, 1)?), Refusal::ExpireTime)
+    extension(c"PX", c"milliseconds", Integer, CREATING, |given, word, bad| {
+        store(&mut given.px, Some(PX.parse(word)?), bad)
     })
     .means("The same in milliseconds."),
     extension(c"EXIST_OK", c"exist_ok", Flag, &[Command::Reserve], |given, _, _| raise(&mut given.exist_ok)).means(
@@ -297,7 +309,7 @@ pub static OPTIONS: [CommandOption; 23] = [
          other parameters is [an error](#exist_ok).",
     ),
     extension(c"POLICY", c"policy", Integer, INSERT, |given, word, bad| {
-        let number = numbers::unsigned(word).and_then(|number| u32::try_from(number).ok());
+        let number = u32::try_from(POLICY.parse(word)?).ok();
         store(&mut given.policy, number.and_then(Policy::from_number), bad)
     })
     .means(
@@ -317,7 +329,7 @@ pub static OPTIONS: [CommandOption; 23] = [
     ),
     standard(c"ITEMS", c"items", Integer, &[Command::Plan], |given, word, bad| {
         let is_repeated = given.items.is_some();
-        store(&mut given.items, numbers::unsigned(word), bad)?;
+        store(&mut given.items, Some(PLANNED_ITEMS.parse(word)?), bad)?;
         if is_repeated { Err(Refusal::Syntax) } else { Ok(()) }
     })
     .means(
@@ -476,12 +488,6 @@ pub(super) fn rate_and_capacity<W: AsRef<[u8]>>(
     let capacity = numbers::integer(word(words, index + 1)?).ok_or(Refusal::Bad("capacity"))?;
     let capacity = u64::try_from(capacity).ok().filter(|capacity| *capacity > 0).ok_or(Refusal::CapacityRange)?;
     Ok(Request { rate, capacity, ..Request::new(defaults) })
-}
-
-/// Reads a time to live and returns it in milliseconds. One unit of the number is `unit` milliseconds.
-pub fn time_to_live(word: &[u8], unit: u64) -> Result<u64, Refusal> {
-    let time = numbers::unsigned(word).and_then(|time| time.checked_mul(unit));
-    time.filter(|time| (1..=EXPIRES_MAX).contains(time)).ok_or(Refusal::ExpireTime)
 }
 
 /// Reads a key of 32 hexadecimal digits.

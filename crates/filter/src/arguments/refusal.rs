@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::numbers::Range;
 use crate::error::Error;
 use crate::format;
 use crate::kinds::Difference;
@@ -39,8 +40,8 @@ pub enum Refusal {
     Bad(&'static str),
     /// BF.INSERT: the named value of an option that is not an extension is not valid.
     InsertBad(&'static str),
-    /// The time to live is not valid.
-    ExpireTime,
+    /// The value of an option of Bloomgate's own is not a whole number in its range.
+    Range(&'static Range),
     /// Two options exclude each other.
     Exclude(&'static str, &'static str),
     /// The first option requires the second.
@@ -112,7 +113,9 @@ impl fmt::Display for Refusal {
             Self::No(name) => return write!(f, "ERR no {name}"),
             Self::Bad(name) => return write!(f, "ERR bad {name}"),
             Self::InsertBad(name) => return write!(f, "Bad {name}"),
-            Self::ExpireTime => "ERR invalid expire time",
+            Self::Range(Range { option, least, most }) => {
+                return write!(f, "ERR {option} is a whole number from {least} to {most}");
+            }
             Self::Exclude(one, other) => return write!(f, "ERR {one} and {other} exclude each other"),
             Self::Needs(word, other) => return write!(f, "ERR {word} needs {other}"),
             Self::HasNot(word) => return write!(f, "ERR this filter has no {word}"),

@@ -1,6 +1,7 @@
 //! The words of commands: every option, every limit of a number and every refusal, each as a named input with its outcome.
 
 use bloomgate_filter::arguments::load_time::LoadTime;
+use bloomgate_filter::arguments::options::{BUCKETS, EX, PLANNED_ITEMS, POLICY, PX, WINDOW};
 use bloomgate_filter::arguments::plan::Asked;
 use bloomgate_filter::arguments::{Creation, Refusal};
 use bloomgate_filter::geometry::sizing::Policy;
@@ -11,7 +12,7 @@ use bloomgate_filter::kinds::{CountingSpec, NativeSpec, RedisBloomSpec, Turn, Va
 use bloomgate_filter::{Moment, Scaling, Spec};
 
 use super::Inputs;
-use super::targets::guard_arguments::{Fetch, Fill, LEASE_MAX};
+use super::targets::guard_arguments::{BACKOFF, Fetch, Fill, LEASE, STALE, WAIT};
 use super::targets::words::{NAME, NATIVE_SEED, Parsed, check, parse};
 
 const CLIENT: u8 = b'0';
@@ -188,8 +189,8 @@ pub fn policies(all: &Inputs) {
     }
     creates(all, native(0.01, 100, 2), "insert-policy-without-seed", CLIENT, "BF.INSERT k POLICY 2 ITEMS a");
     for (refusal, name, options) in [
-        (Refusal::Bad("policy"), "0", "SEED 7 POLICY 0"),
-        (Refusal::Bad("policy"), "3", "SEED 7 POLICY 3"),
+        (Refusal::Range(&POLICY), "0", "SEED 7 POLICY 0"),
+        (Refusal::Range(&POLICY), "3", "SEED 7 POLICY 3"),
         (Refusal::LayoutMismatch, "fixed", "SEED 7 NONSCALING POLICY 2"),
         (Refusal::LayoutMismatch, "large", "SEED 7 CAPACITY 129 POLICY 2"),
         (Refusal::LayoutMismatch, "window", "SEED 7 WINDOW 60 POLICY 2"),
@@ -268,7 +269,7 @@ pub fn plans(all: &Inputs) {
         (Refusal::CapacityRange, "capacity-0", "0.01 0"),
         (Refusal::CapacityRange, "redisbloom-capacity", "0.01 1073741825 LAYOUT redisbloom"),
         (Refusal::No("items"), "no-items", "0.01 100 ITEMS"),
-        (Refusal::Bad("items"), "items-minus-1", "0.01 100 ITEMS -1"),
+        (Refusal::Range(&PLANNED_ITEMS), "items-minus-1", "0.01 100 ITEMS -1"),
         (Refusal::Syntax, "items-twice", "0.01 100 ITEMS 5 items 5"),
         (Refusal::Bad("tightening ratio"), "tightening-1", "0.01 100 TIGHTENING 1"),
         (Refusal::Needs("SLIDING", "WINDOW"), "sliding", "0.01 100 SLIDING"),
@@ -301,9 +302,9 @@ pub fn words_of_new_kinds(all: &Inputs) {
     with(Refusal::No("hash"), "no-hash", "HASH");
     with(Refusal::Bad("hash"), "bad-hash", "HASH md5");
     with(Refusal::Bad("seed"), "key-31-digits", "HASH siphash SEED 0102030405060708090a0b0c0d0e0f0");
-    with(Refusal::Bad("window"), "window-0", "WINDOW 0");
-    with(Refusal::Bad("buckets"), "buckets-65", "WINDOW 60 BUCKETS 65");
-    with(Refusal::ExpireTime, "expire-time-0", "PX 0");
+    with(Refusal::Range(&WINDOW), "window-0", "WINDOW 0");
+    with(Refusal::Range(&BUCKETS), "buckets-65", "WINDOW 60 BUCKETS 65");
+    with(Refusal::Range(&PX), "expire-time-0", "PX 0");
     with(Refusal::Exclude("COUNTING", "WINDOW"), "counting-window", "WINDOW 5 COUNTING");
     with(Refusal::Exclude("EX", "PX"), "ex-px", "EX 5 PX 5");
     with(Refusal::Needs("BUCKETS", "WINDOW or ROLLING"), "buckets-alone", "BUCKETS 5");
@@ -384,7 +385,7 @@ pub fn guarding(all: &Inputs) {
     assert_eq!(parsed("fetch-plain", "BF.FETCH f i c"), Parsed::Fetch(plain));
     assert_eq!(parsed("fetch-zeros", "BF.FETCH f i c STALE 0 WAIT 0"), Parsed::Fetch(plain));
     let all_options = "UNLESS WHILE STALE 2305843009213693952 while unless LEASE 3600000";
-    let fetch = Fetch { lease: LEASE_MAX, stale: 1 << 61, ..fetch };
+    let fetch = Fetch { lease: LEASE.most, stale: 1 << 61, ..fetch };
     let many = Fetch { wait: 0, while_key: Some(7), unless_key: Some(3), ..fetch };
     let items = "ITEMS ITEMS ITEMS i c";
     assert_eq!(parsed("mfetch", &format!("BF.MFETCH f {all_options} {items}")), Parsed::FetchMany(many, 11));
@@ -395,15 +396,16 @@ pub fn guarding(all: &Inputs) {
 
 pub fn guarding_that_is_refused(all: &Inputs) {
     let client = |refusal, name: &str, words: &str| refused(all, refusal, name, CLIENT, words);
-    let options = [("LEASE", "lease", LEASE_MAX), ("STALE", "stale", 1 << 61), ("WAIT", "wait", 1 << 61)];
-    for (option, name, longest) in options {
-        client(Refusal::No(name), &format!("fetch-no-{name}"), &format!("BF.FETCH f i c {option}"));
-        let bad = format!("BF.FETCH f i c {option} {}", longest + 1);
-        client(Refusal::Bad(name), &format!("fetch-bad-{name}"), &bad);
+    let options = [(&LEASE, "lease"), (&STALE, "stale"), (&WAIT, "wait")];
+    for (range, name) in options {
+        let (refusal, option) = (Refusal::Range(range), range.option);
+        client(refusal, &format!("fetch-no-{name}"), &format!("BF.FETCH f i c {option}"));
+        client(refusal, &format!("fetch-bad-{name}"), &format!("BF.FETCH f i c {option} {}", range.most + 1));
     }
-    for (option, name, _) in options.into_iter().take(2) {
-        client(Refusal::No(name), &format!("mfetch-no-{name}"), &format!("BF.MFETCH f {option}"));
-        client(Refusal::Bad(name), &format!("mfetch-bad-{name}"), &format!("BF.MFETCH f {option} -1 ITEMS i c"));
+    for (range, name) in options.into_iter().take(2) {
+        let (refusal, option) = (Refusal::Range(range), range.option);
+        client(refusal, &format!("mfetch-no-{name}"), &format!("BF.MFETCH f {option}"));
+        client(refusal, &format!("mfetch-bad-{name}"), &format!("BF.MFETCH f {option} -1 ITEMS i c"));
     }
     for option in ["WHILE", "UNLESS"] {
         client(Refusal::No("key"), &format!("fetch-{option}"), &format!("BF.FETCH f i c {option}"));
@@ -418,27 +420,28 @@ pub fn guarding_that_is_refused(all: &Inputs) {
         client(refusal, &format!("mchanged-arity-{number}"), format!("BF.MCHANGED f {words}").trim_end());
     }
     client(Refusal::Syntax, "mfetch-no-items", "BF.MFETCH f 1 a");
-    client(Refusal::Bad("lease"), "mfetch-lease-items", "BF.MFETCH f LEASE ITEMS 1 a");
+    client(Refusal::Range(&LEASE), "mfetch-lease-items", "BF.MFETCH f LEASE ITEMS 1 a");
     client(Refusal::Arity, "fetch-no-cache-key", "BF.FETCH f i");
     client(Refusal::Syntax, "fetch-unknown", "BF.FETCH f i c ITEMS");
-    client(Refusal::Bad("wait"), "fetch-wait-minus-1", "BF.FETCH f i c WAIT -1");
-    client(Refusal::Bad("lease"), "fetch-lease-0", "BF.FETCH f i c LEASE 0");
+    client(Refusal::Range(&WAIT), "fetch-wait-minus-1", "BF.FETCH f i c WAIT -1");
+    client(Refusal::Range(&LEASE), "fetch-lease-0", "BF.FETCH f i c LEASE 0");
     client(Refusal::Syntax, "fetch-twice", "BF.FETCH f i c WAIT 1 WAIT 1");
     client(Refusal::Syntax, "mfetch-wait", "BF.MFETCH f WAIT 1 ITEMS i c");
     client(Refusal::Arity, "mfetch-half-a-pair", "BF.MFETCH f ITEMS i");
     client(Refusal::Arity, "mchanged-no-pair", "BF.MCHANGED f ITEMS");
     client(Refusal::Syntax, "mchanged-lease", "BF.MCHANGED f LEASE 1 ITEMS i c");
     let fill = |refusal, name: &str, rest: &str| client(refusal, name, &format!("BF.FILL f i c 0 {rest}"));
-    fill(Refusal::ExpireTime, "fill-expire-time-0", "NONE EX 0");
+    fill(Refusal::Range(&EX), "fill-expire-time-0", "NONE EX 0");
+    fill(Refusal::Range(&PX), "fill-px-0", "NONE PX 0");
     fill(Refusal::No("expire time"), "fill-none-for-ever", "NONE");
-    fill(Refusal::No("expire time"), "fill-no-expire-time", "NONE EX");
+    fill(Refusal::Range(&EX), "fill-no-expire-time", "NONE EX");
     fill(Refusal::Arity, "fill-no-value", "VALUE");
     for (name, rest) in [("giveup-ex", "GIVEUP EX 1"), ("twice", "VALUE v EX 1 PX 1"), ("keepttl", "VALUE v KEEPTTL")] {
         fill(Refusal::Syntax, &format!("fill-{name}"), rest);
     }
     fill(Refusal::Syntax, "fill-nothing", "NOTHING");
-    fill(Refusal::No("backoff"), "fill-no-backoff", "GIVEUP BACKOFF");
-    fill(Refusal::Bad("backoff"), "fill-bad-backoff", "GIVEUP BACKOFF 2305843009213693953");
+    fill(Refusal::Range(&BACKOFF), "fill-no-backoff", "GIVEUP BACKOFF");
+    fill(Refusal::Range(&BACKOFF), "fill-bad-backoff", "GIVEUP BACKOFF 2305843009213693953");
     fill(Refusal::Syntax, "fill-backoff-twice", "GIVEUP BACKOFF 1 BACKOFF 1");
 }
 
