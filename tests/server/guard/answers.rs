@@ -1,5 +1,7 @@
 //! What the three commands answer, word by word, in both protocols.
 
+use std::fs;
+
 use super::{
     FETCH, INVENTED, LONG, UNLESS, WHILE, absent, fill, hears_everything, hit, lasting, load, ok_if, token, wait_of,
     wait_with, waiters, with_filter, word,
@@ -507,5 +509,36 @@ fn a_hash_serves_the_rows_that_it_no_longer_names() {
         expect("HSET {f}:open {f}:42 x", 1);
         expect("HDEL {f}:open {f}:43", 0);
         token(&held[1].receive().unwrap());
+    });
+}
+
+/// Clients refuse options that are out of the ranges of clients/specification/options.json, so that no fetch or fill is refused later.
+#[test]
+fn what_the_list_of_client_options_allows_is_accepted() {
+    let list = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/specification/options.json");
+    let list: serde_json::Value = serde_json::from_str(&fs::read_to_string(list).unwrap()).unwrap();
+    let range = |name: &str| {
+        let option = list["options"].as_array().unwrap().iter().find(|option| option["name"] == name).unwrap();
+        [&option["least"], &option["most"]].map(|number| number.as_u64().unwrap())
+    };
+    let ([least, most], [_, longest_wait], [_, fail_safe]) = (range("lease"), range("wait"), range("fail_safe"));
+    let ([shortest, longest], [shortest_absent, longest_absent]) = (range("ttl"), range("absent_ttl"));
+    with_client(|_, client| {
+        with_filter(client);
+        for lease in [least - 1, most + 1] {
+            let text = format!("ERR LEASE is a whole number from {least} to {most}");
+            assert_eq!(client.run(&format!("{FETCH} LEASE {lease}")), error(&text), "the list has the server's range");
+        }
+        let mut accepted = |fetch: &str, fill: &str| {
+            let token = load(client, &format!("{FETCH} {fetch}"));
+            assert_eq!(client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {token} {fill}")), ok(), "{fill}");
+            client.run("DEL {f}:42");
+            client.run("BF.CHANGED {f} 42 {f}:42");
+        };
+        accepted(&format!("LEASE {most} WAIT {longest_wait}"), &format!("VALUE v PX {}", longest + fail_safe));
+        accepted(&format!("LEASE {most} STALE {fail_safe}"), &format!("VALUE v PX {shortest}"));
+        accepted("WAIT 0", &format!("NONE PX {longest_absent}"));
+        accepted("STALE 0", &format!("NONE PX {shortest_absent}"));
+        accepted(&format!("LEASE {least}"), "GIVEUP");
     });
 }
