@@ -4,8 +4,34 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// The longest time that the guard accepts, some 317 years.
-const MOST: Duration = Duration::from_secs(10_000_000_000);
+const HOUR_MS: u64 = 3_600_000;
+const DAY_MS: u64 = 24 * HOUR_MS;
+/// Some 32 years.
+const LONGEST_MS: u64 = 1_000_000_000_000;
+
+/// The ranges of times in milliseconds. clients/specification/options.json has the options of all clients.
+const TIMES: [(&str, u64, u64); 8] = [
+    ("ttl", 1, LONGEST_MS),
+    ("absent_ttl", 1, LONGEST_MS),
+    ("lease", 1, HOUR_MS),
+    ("wait", 0, DAY_MS),
+    ("fail_safe", 0, LONGEST_MS),
+    ("soft_timeout", 0, DAY_MS),
+    ("patience", 0, DAY_MS),
+    ("replicas_timeout", 1, DAY_MS),
+];
+const MOST_ATTEMPTS: u32 = 1000;
+const MOST_REPLICAS: u32 = 1000;
+const MOST_BETA: f64 = 1e10;
+
+/// Checks an option that is a time.
+pub(crate) fn in_range(name: &str, time: Duration) -> Result<(), Error> {
+    let (_, least, most) = TIMES.into_iter().find(|(other, ..)| *other == name).unwrap_or((name, 0, LONGEST_MS));
+    if (Duration::from_millis(least)..=Duration::from_millis(most)).contains(&time) {
+        return Ok(());
+    }
+    Err(Error::Refused(format!("{name} is from {least} ms to {most} ms, not {time:?}")))
+}
 
 /// How a guard reads, waits, survives outages and writes. docs/guard.md has the protocol.
 ///
@@ -17,16 +43,16 @@ const MOST: Duration = Duration::from_secs(10_000_000_000);
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct GuardOptions {
-    /// The time to live of a cached row, shortened by up to a tenth at random: 60 s.
+    /// The time to live of a cached row, shortened by up to a tenth at random: 60 s. At most 10^9 s, as `absent_ttl` and `fail_safe`.
     pub ttl: Duration,
     /// The time to live of the knowledge that there is no row: 10 s.
     pub absent_ttl: Duration,
-    /// How long one caller may take to load a row while the others wait: 3 s.
+    /// How long one caller may take to load a row while the others wait: 3 s, from 1 ms to an hour.
     pub lease: Duration,
-    /// How long the others wait for it: 3 s. They wait for that long again until they have waited
+    /// How long the others wait for it: 3 s, at most a day. They wait for that long again until they have waited
     /// `attempts` times; then they query the database themselves. With 0 they query it at once.
     pub wait: Duration,
-    /// How often a caller waits: 3.
+    /// How often a caller waits: 3, at most 1000.
     pub attempts: u32,
     /// How long a value stays in the cache after its `ttl`. One caller refreshes such a value; the others get it meanwhile, and
     /// every caller gets it if the load fails. Then nobody queries the database for the row before a back-off has passed; callers
@@ -34,7 +60,7 @@ pub struct GuardOptions {
     pub fail_safe: Duration,
     /// Multiplies how long before its end a value is renewed; 1 suits most, 0 turns early renewal off.
     pub beta: f64,
-    /// How long a confirmation is repeated: 30 s.
+    /// How long a confirmation is repeated: 30 s, at most a day.
     pub patience: Duration,
     /// What precedes an id in the name of its cache key, by default `{filter}:`.
     pub prefix: Option<Vec<u8>>,
@@ -69,18 +95,17 @@ impl Default for GuardOptions {
 impl GuardOptions {
     /// Checks the options, for a cluster or for one server.
     pub(crate) fn check(&self, is_cluster: bool) -> Result<(), Error> {
-        let ms = Duration::from_millis(1);
-        let at_least = [("ttl", self.ttl, ms), ("absent_ttl", self.absent_ttl, ms), ("lease", self.lease, ms)];
-        let others = [("wait", self.wait), ("fail_safe", self.fail_safe), ("patience", self.patience)];
-        for (name, value, least) in
-            at_least.into_iter().chain(others.map(|(name, value)| (name, value, Duration::ZERO)))
-        {
-            if !(least..=MOST).contains(&value) {
-                return Err(Error::Refused(format!("{name} is from {least:?} to {MOST:?}, not {value:?}")));
-            }
+        in_range("ttl", self.ttl)?;
+        in_range("absent_ttl", self.absent_ttl)?;
+        in_range("lease", self.lease)?;
+        in_range("wait", self.wait)?;
+        in_range("fail_safe", self.fail_safe)?;
+        in_range("patience", self.patience)?;
+        if !(1..=MOST_ATTEMPTS).contains(&self.attempts) {
+            return Err(Error::Refused(format!("attempts is from 1 to {MOST_ATTEMPTS}, not {}", self.attempts)));
         }
-        if self.attempts == 0 || !self.beta.is_finite() || self.beta < 0.0 {
-            return Err(Error::Refused("attempts is at least 1, and beta at least 0".to_owned()));
+        if !(0.0..=MOST_BETA).contains(&self.beta) {
+            return Err(Error::Refused(format!("beta is from 0 to {MOST_BETA}, not {}", self.beta)));
         }
         if self.feed && (!self.announce_to.is_empty() || self.durability.is_asked()) {
             let text = "with a feed the follower announces changes: announce_to and durability have no effect";
@@ -92,10 +117,8 @@ impl GuardOptions {
     /// Checks a time to live. It has to end: it bounds how long readers get an old row after a writer has died.
     pub(crate) fn ttl_ms(&self, of_call: Option<Duration>) -> Result<u64, Error> {
         let ttl = of_call.unwrap_or(self.ttl);
-        if ttl.is_zero() || ttl > MOST {
-            return Err(Error::Refused(format!("ttl is more than 0 and at most {MOST:?}, not {ttl:?}")));
-        }
-        Ok(milliseconds(ttl).max(1))
+        in_range("ttl", ttl)?;
+        Ok(milliseconds(ttl))
     }
 }
 
@@ -124,14 +147,12 @@ impl Durability {
 
     /// Checks the options, for a cluster or for one server.
     pub(crate) fn check(&self, is_cluster: bool) -> Result<(), Error> {
-        if !self.is_asked() {
-            return Ok(());
+        in_range("replicas_timeout", self.timeout)?;
+        if self.replicas > MOST_REPLICAS {
+            return Err(Error::Refused(format!("replicas is from 0 to {MOST_REPLICAS}, not {}", self.replicas)));
         }
-        if is_cluster {
+        if is_cluster && self.is_asked() {
             return Err(Error::Refused("replicas and aof need a client of a single server".to_owned()));
-        }
-        if self.timeout < Duration::from_millis(1) {
-            return Err(Error::Refused("the timeout of durability is at least 1 ms".to_owned()));
         }
         Ok(())
     }

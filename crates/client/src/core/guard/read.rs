@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::flights::{Flight, Outcome};
 use super::{Answer, Fetch, Fetched, FoundOne, GuardCore, Io, Leases, milliseconds};
 use crate::core::Slot;
+use crate::guard_options::in_range;
 use crate::{Codec, Error};
 
 /// The pause before a confirmation is repeated, and before a row is fetched again that nobody can wait for.
@@ -70,6 +71,7 @@ impl<C: Codec> GuardCore<C> {
         L: Future<Output = Result<Option<C::Row>, Error>> + Send + 'static,
     {
         let ttl_ms = self.options().ttl_ms(None)?;
+        in_range("soft_timeout", soft_timeout)?;
         let mut flight = self.flights.begin(id);
         flight.ask();
         let answer = self.fetch_row(io, &mut flight, self.deadline(self.options().attempts), Some(first.await)).await?;
