@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Connection, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError, Value};
 
 use crate::Error;
-use crate::core::{Cluster, Io, Node, Reply, Slot, Waiter, now, now_within, split};
+use crate::core::{Cluster, Io, Node, Reply, Slot, Waiter, is_reusable, now, now_within, split};
 use crate::slots::Address;
 
 /// How long a call to the server may take by default.
@@ -227,9 +227,10 @@ impl Client {
             }
         };
         limited.set_limit(self.left(begun), wait.unwrap_or_default())?;
-        let result = commands.query(&mut limited.connection);
+        let result: Result<Vec<Value>, _> = commands.query(&mut limited.connection);
         match &result {
-            Ok(_) => place.connection = Some(limited),
+            Ok(replies) if is_reusable(replies) => place.connection = Some(limited),
+            Ok(_) => self.pool.close_idle(),
             // The server may have restarted, and the others would fail, too.
             Err(error) if error.is_connection_dropped() => self.pool.close_idle(),
             Err(_) => {}

@@ -16,7 +16,7 @@ use crate::Error;
 #[cfg(feature = "tls")]
 use crate::client::choose_provider;
 use crate::client::{Settings, TIMEOUT, at, client_methods, in_use, pipeline, replies, seeds};
-use crate::core::{Cluster, Io, Node, Reply, Slot, Waiter};
+use crate::core::{Cluster, Io, Node, Reply, Slot, Waiter, is_reusable};
 use crate::slots::Address;
 
 /// A server, and the connections to it that all filters and guards of a process share. Clones share the connections, too.
@@ -142,13 +142,13 @@ impl Client {
     }
 
     /// Sends commands on the shared connection. After an error the next call opens another one: a connection that is lost or
-    /// hangs does not recover.
+    /// hangs does not recover, nor does one to a server that is no longer the primary.
     async fn query(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
         let begun = Instant::now();
         let (number, mut connection) = self.shared(begun).await?;
         connection.set_response_timeout(self.left(begun));
-        let result = commands.query_async(&mut connection).await;
-        if result.is_err() {
+        let result: Result<Vec<Value>, _> = commands.query_async(&mut connection).await;
+        if !result.as_deref().is_ok_and(is_reusable) {
             let mut shared = self.connections.shared.lock().await;
             if shared.opened.as_ref().is_some_and(|(other, _)| *other == number) {
                 shared.opened = None;
@@ -170,10 +170,10 @@ impl Client {
             None => Box::pin(self.connect(begun)).await?,
         };
         connection.set_response_timeout(self.left(begun).saturating_add(wait));
-        let result = commands.query_async(&mut connection).await;
+        let result: Result<Vec<Value>, _> = commands.query_async(&mut connection).await;
         match &result {
-            Ok(_) => self.connections.idle().push(connection),
-            Err(_) => self.connections.idle().clear(),
+            Ok(replies) if is_reusable(replies) => self.connections.idle().push(connection),
+            _ => self.connections.idle().clear(),
         }
         result
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{Arg, Cmd, ErrorKind, RedisError, ServerErrorKind};
 
-use super::Reply;
+use super::{Reply, is_to_be_left};
 use crate::Error;
 use crate::slots::{Address, Slots, known_host};
 
@@ -170,7 +170,8 @@ impl<N: Node> Cluster<N> {
                     self.follow(&error, &host, unanswered.1.clone(), wait, &open).await
                 }
                 Err(error) => {
-                    if !matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) {
+                    let is_answer = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
+                    if !is_answer || is_to_be_left(error.code()) {
                         // Another node may have taken its slots over.
                         self.lock().slots = None;
                     }

@@ -52,6 +52,17 @@ pub fn split(reply: Value) -> Reply {
     }
 }
 
+/// Whether a server that answers with this error has to be left: after a failover an old primary that still runs refuses every command,
+/// and another connection may reach the new one.
+pub fn is_to_be_left(code: Option<&str>) -> bool {
+    matches!(code, Some("READONLY" | "MASTERDOWN" | "LOADING" | "CLUSTERDOWN"))
+}
+
+/// Whether the connection of these replies may serve other calls.
+pub fn is_reusable(replies: &[Value]) -> bool {
+    !replies.iter().any(|reply| matches!(reply, Value::ServerError(error) if is_to_be_left(Some(error.code()))))
+}
+
 /// A batch of items.
 #[derive(Debug, Clone, Copy)]
 pub enum Batch {

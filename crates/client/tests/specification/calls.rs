@@ -10,10 +10,23 @@ use crate::words::{Item, Items};
 
 pub type Outcome = Result<Value, Failure>;
 
-/// A call of the client to the function that an actor passed: the ids of `load_many`, and where the outcome is sent.
+/// What an actor's function returns, if it does not panic.
+pub type Returned = Result<Value, String>;
+
+/// A call of the client to the function that an actor passed: the ids of `load_many`, and where the outcome is sent: what it returns, or
+/// the text with which it panics.
 pub struct Called {
     pub ids: Option<Vec<Value>>,
-    pub outcome: oneshot::Sender<Result<Value, String>>,
+    pub outcome: oneshot::Sender<Result<Returned, String>>,
+}
+
+/// Returns as an actor's function does.
+pub fn return_or_panic(outcome: Result<Result<Returned, String>, oneshot::error::RecvError>) -> Returned {
+    match outcome {
+        Ok(Ok(returned)) => returned,
+        Ok(Err(message)) => panic!("{message}"),
+        Err(_) => Err("the case is over".to_owned()),
+    }
 }
 
 /// A call of a case.

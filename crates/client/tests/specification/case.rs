@@ -61,6 +61,7 @@ pub enum Need {
     Pool,
     Share,
     Pause,
+    Fatal,
     Resp2,
     Resp3,
 }
@@ -168,6 +169,8 @@ pub enum Step {
     Raise {
         raise: String,
         message: String,
+        #[serde(default)]
+        fatal: bool,
     },
     Cancel {
         cancel: String,

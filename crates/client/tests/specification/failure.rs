@@ -1,5 +1,7 @@
 //! The errors of calls, by the names that the cases give them.
 
+use std::any::Any;
+
 use bloomgate_client::Error;
 use serde_json::Value;
 
@@ -25,6 +27,14 @@ impl Failure {
     /// An error with a name only.
     pub fn named(name: &'static str, message: &str) -> Self {
         Self::Call { names: vec![name], message: message.to_owned(), answers: Vec::new(), ids: Vec::new() }
+    }
+
+    /// A call that has panicked with a text.
+    pub fn panicked(panic: &(dyn Any + Send)) -> Self {
+        panic.downcast_ref::<String>().map_or_else(
+            || Self::Unknown("a panic without a text of a case".to_owned()),
+            |message| Self::named("fatal", message),
+        )
     }
 
     /// Arguments that the compiler refuses.
@@ -68,7 +78,7 @@ impl From<Error> for Failure {
 }
 
 /// The errors of the cases.
-pub const ERRORS: [&str; 17] = [
+pub const ERRORS: [&str; 18] = [
     "FilterMissing",
     "FilterExists",
     "FilterFull",
@@ -81,6 +91,7 @@ pub const ERRORS: [&str; 17] = [
     "Unconfirmed",
     "refused",
     "load",
+    "fatal",
     "shared",
     "server",
     "connection",

@@ -80,8 +80,10 @@ impl GuardOf {
 
     pub async fn perform(&self, method: &str, call: &Call, called: &Sender<Called>) -> Outcome {
         let guard = self.guard.as_ref().map_err(|error| Failure::from(error.clone()))?;
-        if method == "get" {
-            return self.get(guard, call, called).await;
+        match method {
+            "get" => return self.get(guard, call, called).await,
+            "get_nested" => return get_nested(guard, call, called).await,
+            _ => (),
         }
         let ids = ids(&call.with(&["ids"])?.ids()?)?;
         Ok(match method {
@@ -110,6 +112,12 @@ impl GuardOf {
         };
         Ok(json!(found?))
     }
+}
+
+async fn get_nested(guard: &Guard<Rows>, call: &Call, called: &Sender<Called>) -> Outcome {
+    let id = call.with(&["id"])?.item()?;
+    let load = |id| work!(wait!(guard.get(id, |_: Vec<u8>| work!(wait!(function(called, None)).map(row)))));
+    Ok(json!(wait!(guard.get(id, load))?))
 }
 
 async fn get_many(guard: &Guard<Rows>, ids: &[Id], called: &Sender<Called>) -> Outcome {

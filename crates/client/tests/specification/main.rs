@@ -34,7 +34,7 @@ impl Half {
     /// Whether it can run the cases that need this.
     fn meets(self, need: Need) -> bool {
         match need {
-            Need::Timeout | Need::Share | Need::Pause | Need::Resp2 | Need::Resp3 => true,
+            Need::Timeout | Need::Share | Need::Pause | Need::Fatal | Need::Resp2 | Need::Resp3 => true,
             Need::Pool => matches!(self, Self::Threads),
             Need::Cancel | Need::Turns => matches!(self, Self::Tasks),
         }

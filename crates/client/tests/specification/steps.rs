@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
-use crate::calls::{Call, Called, Outcome};
+use crate::calls::{Call, Called, Outcome, Returned};
 use crate::case::{Case, End, Expect, Half, Start, Step, Target};
 use crate::failure::{ERRORS, Failure};
 use crate::scripted::{Arrival, Connection, Scripted};
@@ -111,8 +111,9 @@ impl<'a> Run<'a> {
                 let called = self.actor(actor)?.wait_until_called()?;
                 ids.as_ref().map_or(Ok(()), |ids| check_ids(ids, called))
             }
-            Step::Return { actor, value } => self.end_function(actor, Ok(value.clone())),
-            Step::Raise { raise, message } => self.end_function(raise, Err(message.clone())),
+            Step::Return { actor, value } => self.end_function(actor, Ok(Ok(value.clone()))),
+            Step::Raise { raise, message, fatal: false } => self.end_function(raise, Ok(Err(message.clone()))),
+            Step::Raise { raise, message, fatal: true } => self.end_function(raise, Err(message.clone())),
             Step::Cancel { cancel } => {
                 let actor = self.actor(cancel)?;
                 actor.task.as_ref().ok_or("the runner lacks the ability to cancel")?.abort();
@@ -233,7 +234,7 @@ impl<'a> Run<'a> {
         self.actors.get_mut(name).ok_or_else(|| format!("no actor {name}"))
     }
 
-    fn end_function(&mut self, actor: &str, outcome: Result<Value, String>) -> Result<(), String> {
+    fn end_function(&mut self, actor: &str, outcome: Result<Returned, String>) -> Result<(), String> {
         let actor = self.actor(actor)?;
         actor.wait_until_called()?;
         let called = actor.pending.take().ok_or("its function was not called")?;

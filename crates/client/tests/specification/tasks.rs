@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use crate::calls::{Call, Called, Outcome};
+use crate::calls::{Call, Called, Outcome, Returned, return_or_panic};
 use crate::failure::Failure;
 use testing::{Server, servers};
 
@@ -38,10 +38,10 @@ mod process;
 pub use process::{Process, connect};
 
 /// Calls an actor's function, and waits for its outcome.
-async fn function(called: &Sender<Called>, ids: Option<Vec<Value>>) -> Result<Value, String> {
+async fn function(called: &Sender<Called>, ids: Option<Vec<Value>>) -> Returned {
     let (outcome, receiver) = oneshot::channel();
     called.send(Called { ids, outcome }).map_err(|_| "the case is over".to_owned())?;
-    receiver.await.unwrap_or_else(|_| Err("the case is over".to_owned()))
+    return_or_panic(receiver.await)
 }
 
 /// A runtime in a thread of its own, with one thread for all tasks: tasks that are spawned together run in the same turn.
@@ -72,7 +72,7 @@ impl Runtime {
                     let outcome = match task.await {
                         Ok(outcome) => outcome,
                         Err(error) if error.is_cancelled() => Err(Failure::named("cancelled", "")),
-                        Err(error) => Err(Failure::Unknown(error.to_string())),
+                        Err(error) => Err(Failure::panicked(&*error.into_panic())),
                     };
                     _ = ended.send(outcome);
                 });

@@ -1,6 +1,7 @@
 //! The calls of the cases in threads.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -11,7 +12,8 @@ pub use bloomgate_client::{Client, Filter, Guard, ShardedFilter, fill_filter, pl
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::calls::{Call, Called, Outcome};
+use crate::calls::{Call, Called, Outcome, Returned, return_or_panic};
+use crate::failure::Failure;
 use testing::{Server, servers};
 
 /// A call has returned when its arguments are known.
@@ -38,17 +40,20 @@ mod process;
 pub use process::{Process, connect};
 
 /// Calls an actor's function, and waits for its outcome.
-fn function(called: &Sender<Called>, ids: Option<Vec<Value>>) -> Result<Value, String> {
+fn function(called: &Sender<Called>, ids: Option<Vec<Value>>) -> Returned {
     let (outcome, receiver) = oneshot::channel();
     called.send(Called { ids, outcome }).map_err(|_| "the case is over".to_owned())?;
-    receiver.blocking_recv().unwrap_or_else(|_| Err("the case is over".to_owned()))
+    return_or_panic(receiver.blocking_recv())
 }
 
 /// Runs a call in a thread of its own.
 pub fn start(process: &Arc<Process>, call: Call, called: Sender<Called>, ended: Sender<Outcome>) {
     let process = Arc::clone(process);
-    // The test may have ended.
-    thread::spawn(move || _ = ended.send(now(process.perform(&call, &called))));
+    thread::spawn(move || {
+        let outcome = catch_unwind(AssertUnwindSafe(|| now(process.perform(&call, &called))));
+        // The test may have ended.
+        _ = ended.send(outcome.unwrap_or_else(|panic| Err(Failure::panicked(&*panic))));
+    });
 }
 
 /// Runs a future whose calls block the thread, so that it never waits.

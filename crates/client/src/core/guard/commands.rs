@@ -1,7 +1,6 @@
 //! The commands of a guard, and what their replies mean.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,6 @@ use super::flights::{Outcome, lock};
 use super::leases::{Leases, Token};
 use super::{Io, Reply};
 use crate::core::{Slot, command, split};
-use crate::error::is_unknown_command;
 use crate::guard_options::milliseconds;
 use crate::keys::{FeedKeys, cache_prefix};
 use crate::replies::{self, unexpected};
@@ -115,8 +113,6 @@ pub struct Commands {
     prefix: Vec<u8>,
     pub options: GuardOptions,
     pub feed: Option<FeedKeys>,
-    /// Whether the server knows BF.MFETCH and BF.MCHANGED.
-    pub has_batches: AtomicBool,
     /// The average duration of loads.
     pub load_time: Mutex<Duration>,
     /// How often each event has happened.
@@ -139,7 +135,6 @@ impl Commands {
             },
             feed: if options.feed { Some(FeedKeys::of(filter)?) } else { None },
             options,
-            has_batches: AtomicBool::new(true),
             load_time: Mutex::default(),
             counts: Mutex::default(),
             failing: Mutex::default(),
@@ -228,13 +223,18 @@ impl Commands {
         }
     }
 
+    /// Begins a pause.
+    pub fn pause(&self) {
+        *lock(&self.paused_until) = Instant::now().checked_add(PAUSE);
+    }
+
     /// Logs a failed command. Begins a pause if its reply did not arrive in time; any answer ends it.
     pub fn record(&self, replies: &[Reply]) {
         if let Some(error) = replies.iter().find_map(|reply| reply.as_ref().err()) {
             self.warn("a command failed", error);
         }
         if replies.iter().any(is_late) {
-            *lock(&self.paused_until) = Instant::now().checked_add(PAUSE);
+            self.pause();
         } else if replies.iter().any(is_answer) {
             *lock(&self.paused_until) = None;
         }
@@ -261,13 +261,11 @@ impl Commands {
     async fn ask(&self, io: &impl Io, ids: &[Vec<u8>], how: &Fetch) -> Vec<Result<Fetched, Error>> {
         let is_own = |id: &[u8]| self.feed.as_ref().is_some_and(|feed| feed.owns(&self.cache_key(id)));
         let sent: Vec<&[u8]> = ids.iter().map(Vec::as_slice).filter(|id| !is_own(id)).collect();
-        let mut answers = Vec::new();
-        if self.has_batches.load(Ordering::Relaxed) && sent.len() > 1 && !how.replace {
-            answers = self.fetch_together(io, &sent, how.stale_ms).await;
-        }
-        if answers.is_empty() && !sent.is_empty() {
-            answers = self.fetch_each(io, &sent, how).await;
-        }
+        let answers = match sent.len() {
+            0 => Vec::new(),
+            2.. if !how.replace => self.fetch_together(io, &sent, how.stale_ms).await,
+            _ => self.fetch_each(io, &sent, how).await,
+        };
         let mut answers = answers.into_iter();
         let refused = || Err(Error::Refused("the cache key is a key of the follower".to_owned()));
         let missing = || Err(Error::UnexpectedReply("the server answered fewer rows than were fetched".to_owned()));
@@ -275,7 +273,7 @@ impl Commands {
         ids.iter().map(next).collect()
     }
 
-    /// Sends BF.MFETCH. Returns nothing if the server does not know it.
+    /// Sends BF.MFETCH.
     async fn fetch_together(&self, io: &impl Io, ids: &[&[u8]], stale_ms: Option<u64>) -> Vec<Result<Fetched, Error>> {
         let groups = match stale_ms {
             Some(stale_ms) => vec![(stale_ms, (0..ids.len()).collect())],
@@ -291,10 +289,6 @@ impl Commands {
             fetch
         });
         let replies = self.send(io, commands.collect(), None).await;
-        if replies.iter().any(is_unavailable) {
-            self.has_batches.store(false, Ordering::Relaxed);
-            return Vec::new();
-        }
         let mut answers: BTreeMap<usize, Result<Fetched, Error>> = BTreeMap::new();
         for ((_, group), reply) in groups.into_iter().zip(replies) {
             for (position, answer) in group.iter().zip(spread(reply, group.len())) {
@@ -358,11 +352,6 @@ impl Commands {
         give_up.arg("GIVEUP");
         give_up
     }
-}
-
-/// Whether a command is new to an older module, or to the permissions of this client's user.
-pub fn is_unavailable(reply: &Reply) -> bool {
-    reply.as_ref().is_err_and(|error| is_unknown_command(error) || error.code() == Some("NOPERM"))
 }
 
 /// Whether the reply took longer than the client's time limit.

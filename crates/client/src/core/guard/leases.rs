@@ -105,11 +105,15 @@ impl<I: Io> Leases<I> {
         io.finish(work).await;
     }
 
-    /// Sends GIVEUP for some leases.
+    /// Sends GIVEUP for some leases. A user without the permission cannot end a lease: then callers query the database for a while,
+    /// and only the one that fetches after that may have to wait for the end of a lease.
     async fn end(&self, leases: Vec<Lease>) {
         if !leases.is_empty() {
             let give_up = leases.iter().map(|(id, token)| self.commands.give_up(id, token));
-            self.commands.send(&self.io, give_up.collect(), None).await;
+            let replies = self.commands.send(&self.io, give_up.collect(), None).await;
+            if replies.iter().any(|reply| reply.as_ref().is_err_and(|error| error.code() == Some("NOPERM"))) {
+                self.commands.pause();
+            }
         }
     }
 

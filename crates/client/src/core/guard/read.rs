@@ -137,7 +137,7 @@ impl<C: Codec> GuardCore<C> {
     ) -> Result<Option<Answer<C::Row, I>>, Error> {
         let mut undecodable: Option<Arc<[u8]>> = None;
         let mut replace = false;
-        let mut waits = 0;
+        let (mut waits, mut early) = (0, 0);
         let mut known = first;
         loop {
             let (found, lease) = match known.take() {
@@ -179,20 +179,21 @@ impl<C: Codec> GuardCore<C> {
             if left.is_zero() && waits >= self.options().attempts {
                 return Ok(None);
             }
-            known = self.wait(io, flight, left, matches!(found, Fetched::Hit(_))).await?;
+            known = self.wait(io, flight, left, matches!(found, Fetched::Hit(_)), &mut early).await?;
             replace = false;
         }
     }
 
     /// Waits for the caller that holds the lease: in this process, or else inside the server. Returns what another caller shares,
     /// or what the server answers. A server that has a value cached makes nobody wait for another; then, and if half of the
-    /// connections wait in the server already, it pauses.
+    /// connections wait in the server already, it pauses. `early` counts the waits in succession that ended early.
     async fn wait<I: Io>(
         &self,
         io: &I,
         flight: &mut Flight<'_>,
         left: Duration,
         is_cached: bool,
+        early: &mut u32,
     ) -> Result<Option<FoundOne<I>>, Error> {
         if left.is_zero() {
             return Ok(None);
@@ -218,12 +219,20 @@ impl<C: Codec> GuardCore<C> {
         flight.ask();
         let how = Fetch { wait: Some((wait_ms, slot)), ..Fetch::default() };
         let (found, lease) = self.commands.fetch_one(io, &flight.id, how).await;
-        if matches!(found, Ok(Fetched::Wait)) && begun.elapsed() < Duration::from_millis(wait_ms) / 2 {
-            // A caller that waits for a lease waits for all of wait_ms. Only a back-off is answered earlier.
+        let is_unblocked = matches!(&found, Err(Error::Redis { source, .. }) if source.code() == Some("UNBLOCKED"));
+        let waited = begun.elapsed();
+        if !is_unblocked && !(matches!(found, Ok(Fetched::Wait)) && waited < Duration::from_millis(wait_ms) / 2) {
+            *early = 0;
+            return Ok(Some((found, lease)));
+        }
+        // CLIENT UNBLOCK has ended the wait, or nobody may load during a back-off, which is answered at once, again and again.
+        *early = if is_unblocked { 0 } else { *early + 1 };
+        if *early > 1 && !self.options().fail_safe.is_zero() {
             let error = Error::LoadFailed { id: flight.id.clone() };
             flight.outcome = Outcome::Failed(error.clone());
             return Err(error);
         }
-        Ok(Some((found, lease)))
+        io.sleep(REPEAT.saturating_sub(waited).min(left)).await;
+        Ok(Some((Ok(Fetched::Wait), lease)))
     }
 }

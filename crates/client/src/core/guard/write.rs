@@ -1,12 +1,11 @@
 //! Writing through the guard, and filling its filter.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use redis::{Cmd, Value};
 
-use super::commands::{Commands, is_unavailable, spread};
+use super::commands::{Commands, spread};
 use super::read::REPEAT;
 use super::{BATCH, Io, Reply, command, milliseconds};
 use crate::batch::{extend, windows};
@@ -95,18 +94,10 @@ impl Commands {
     async fn change(&self, io: &impl Io, ids: &[Vec<u8>]) -> Vec<Option<Error>> {
         let mut errors = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH) {
-            let has_batches = self.has_batches.load(Ordering::Relaxed) && part.len() > 1;
-            let durability = &self.options.durability;
-            let (mut replies, mut lost) = durability.ask(io, self.changes(part, has_batches)).await;
-            let mut each = if has_batches { part.len() } else { 1 };
-            if has_batches && replies.iter().any(is_unavailable) {
-                self.has_batches.store(false, Ordering::Relaxed);
-                each = 1;
-                (replies, lost) = durability.ask(io, self.changes(part, false)).await;
-            }
+            let (replies, lost) = self.options.durability.ask(io, self.changes(part)).await;
             self.record(&replies);
             // The answers of each filter, in the order of the ids.
-            let answers: Vec<Reply> = replies.into_iter().flat_map(|reply| spread(reply, each)).collect();
+            let answers: Vec<Reply> = replies.into_iter().flat_map(|reply| spread(reply, part.len())).collect();
             for position in 0..part.len() {
                 let mut of_id = answers.iter().skip(position).step_by(part.len());
                 let error = of_id.find_map(|answer| answer.as_ref().err().cloned().map(Error::from));
@@ -116,28 +107,21 @@ impl Commands {
         errors
     }
 
-    /// Returns the commands that announce changes: one for each filter, or from a server without BF.MCHANGED one for each filter
-    /// and id.
-    fn changes(&self, ids: &[Vec<u8>], has_batches: bool) -> Vec<Cmd> {
+    /// Returns the commands that announce changes, one for each filter.
+    fn changes(&self, ids: &[Vec<u8>]) -> Vec<Cmd> {
         let filters = self.options.announce_to.iter().chain([&self.filter]);
-        let mut commands: Vec<Cmd> = Vec::new();
-        for filter in filters {
-            if has_batches {
-                let mut changed = command("BF.MCHANGED", filter);
+        let change = |filter: &Vec<u8>| {
+            let is_one = ids.len() == 1;
+            let mut changed = command(if is_one { "BF.CHANGED" } else { "BF.MCHANGED" }, filter);
+            if !is_one {
                 changed.arg("ITEMS");
-                for id in ids {
-                    changed.arg(id).arg(self.cache_key(id));
-                }
-                commands.push(changed);
-            } else {
-                commands.extend(ids.iter().map(|id| {
-                    let mut changed = command("BF.CHANGED", filter);
-                    changed.arg(id).arg(self.cache_key(id));
-                    changed
-                }));
             }
-        }
-        commands
+            for id in ids {
+                changed.arg(id).arg(self.cache_key(id));
+            }
+            changed
+        };
+        filters.map(change).collect()
     }
 
     /// Deletes ids from the filter: fails with the first error.
