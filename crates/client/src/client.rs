@@ -341,8 +341,8 @@ impl Io for Client {
         Some(work.await)
     }
 
-    async fn wait(&self, waiter: &Waiter, at_most: Duration) {
-        now_within(waiter.resumed(), at_most);
+    async fn wait(&self, waiters: &[Arc<Waiter>], at_most: Duration) {
+        now_within(Waiter::any_resumed(waiters), at_most);
     }
 
     fn take_slot(&self) -> Option<Slot> {

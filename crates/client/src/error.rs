@@ -68,10 +68,13 @@ pub enum Error {
         /// The known answers of the earlier batches.
         answers: Answers,
     },
-    /// A row has no cached value, and its last load failed elsewhere: the database is not queried for it before the back-off ends.
+    /// A row has no cached value, and its last load failed elsewhere: the database is not queried for it before the back-off ends. Or
+    /// the load that this call waited for in the process has panicked.
     LoadFailed {
         /// The row.
         id: Vec<u8>,
+        /// The text of the panic.
+        cause: Option<String>,
     },
     /// A write was committed, but the server did not answer its confirmation in time. Readers may get the old rows for up to
     /// the longest load and one time to live. `confirm` tries again.
@@ -194,8 +197,11 @@ impl fmt::Display for Error {
             Self::ShardsChanged { name, .. } => {
                 write!(formatter, "the number of shards of `{}` has changed: open it again", shown(name))
             }
-            Self::LoadFailed { id } => {
+            Self::LoadFailed { id, cause: None } => {
                 write!(formatter, "the row `{}` has no cached value, and its last load failed", shown(id))
+            }
+            Self::LoadFailed { id, cause: Some(cause) } => {
+                write!(formatter, "the load of the row `{}` has panicked: {cause}", shown(id))
             }
             Self::Unconfirmed { ids } => write!(formatter, "the change of {} rows could not be confirmed", ids.len()),
             Self::BadDump(text)

@@ -254,9 +254,9 @@ impl Io for Client {
         time::sleep(time).await;
     }
 
-    async fn wait(&self, waiter: &Waiter, at_most: Duration) {
-        // It has been resumed or not: the flight knows.
-        _ = time::timeout(at_most, waiter.resumed()).await;
+    async fn wait(&self, waiters: &[Arc<Waiter>], at_most: Duration) {
+        // They have been resumed or not: the flights know.
+        _ = time::timeout(at_most, Waiter::any_resumed(waiters)).await;
     }
 
     fn take_slot(&self) -> Option<Slot> {

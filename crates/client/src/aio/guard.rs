@@ -83,11 +83,13 @@ impl<C: Codec> Guard<C> {
     /// begins when `load` is called; it returns `None` if there is no row.
     ///
     /// If the server fails, the database is queried and nothing is filled; for two seconds after the server has not answered in
-    /// time, it is queried at once. If `load` fails, the lease is given up; if an old
-    /// value is cached, that is returned instead of the error. Callers of this process that waited for the row share the error.
+    /// time, it is queried at once. Callers of this process share such a load if it begins after they did. If `load` fails, the lease
+    /// is given up; if an old value is cached, that is returned instead of the error. Callers of this process that waited for the row
+    /// share the error.
     ///
     /// # Errors
-    /// [`Error::Caller`] with the error of `load`, this call's or another's; [`Error::LoadFailed`] during a back-off; [`Error::Refused`] if the codec
+    /// [`Error::Caller`] with the error of `load`, this call's or another's; [`Error::LoadFailed`] during a back-off, or if the load
+    /// that it waited for has panicked; [`Error::Refused`] if the codec
     /// cannot encode the row. No error of the server.
     pub async fn get<T: Item, E: Into<BoxError>, L: Future<Output = Result<Option<C::Row>, E>>>(
         &self,

@@ -7,6 +7,7 @@
 mod calls;
 mod case;
 mod cluster;
+mod crowds;
 mod failure;
 mod logs;
 mod options;

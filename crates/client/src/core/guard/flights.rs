@@ -18,14 +18,20 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Numbers flights, fetches and loads of this process in the order in which they begin.
+pub fn number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::SeqCst)
+}
+
 /// What a flight that ends shares with those that wait for it.
 #[derive(Debug, Clone, Default)]
 pub enum Outcome {
     /// Nothing: it has filled the row, or was cancelled.
     #[default]
     Nothing,
-    /// The answer that ended its call, for those that began before that was asked for. One that began later may know of a change
-    /// that the answer does not have.
+    /// The answer or the row that ended its call, for those that began before that was asked for. One that began later may know of a
+    /// change that the answer does not have.
     Found(Fetched),
     /// The error of its load.
     Failed(Error),
@@ -44,15 +50,16 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Waits until the caller is resumed.
-    pub async fn resumed(&self) {
-        poll_fn(|context| {
-            let mut state = lock(&self.state);
-            if state.0.is_some() {
-                return Poll::Ready(());
-            }
-            state.1 = Some(context.waker().clone());
-            Poll::Pending
+    /// Waits until one of some callers is resumed.
+    pub async fn any_resumed(waiters: &[Arc<Self>]) {
+        let is_resumed = |waiter: &Self, waker: &Waker| {
+            let mut state = lock(&waiter.state);
+            state.1 = Some(waker.clone());
+            state.0.is_some()
+        };
+        poll_fn(|context| match waiters.iter().any(|waiter| is_resumed(waiter, context.waker())) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         })
         .await;
     }
@@ -86,24 +93,38 @@ impl Row {
     }
 }
 
+type Rows = HashMap<Vec<u8>, Row>;
+
 /// The rows that callers of this process fetch and load now. While flights of a row wait, another one is active.
 #[derive(Debug, Default)]
 pub struct Flights {
-    rows: Mutex<HashMap<Vec<u8>, Row>>,
-    /// Numbers flights and fetches in the order in which they begin.
-    next: AtomicU64,
+    rows: Mutex<Rows>,
 }
 
 impl Flights {
-    /// Begins an active flight, which ends when it is dropped.
-    pub fn begin(&self, id: &[u8]) -> Flight<'_> {
+    /// Begins an active flight, which ends when it is dropped. Its call began at `number`.
+    pub fn begin(&self, id: &[u8], number: u64) -> Flight<'_> {
         lock(&self.rows).entry(id.to_vec()).or_default().active += 1;
-        let number = self.number();
-        Flight { flights: self, id: id.to_vec(), number, asked: number, waiter: None, outcome: Outcome::Nothing }
+        let outcome = Outcome::Nothing;
+        Flight { flights: self, id: id.to_vec(), number, asked: number, waiter: None, outcome, has_ended: false }
     }
 
-    fn number(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::SeqCst)
+    /// Ends flights at once: a call that waits for several of them sees all of their outcomes.
+    pub fn end(&self, flights: Vec<Flight<'_>>) {
+        let mut rows = lock(&self.rows);
+        for mut flight in flights {
+            flight.end(&mut rows);
+        }
+    }
+
+    /// Takes out the flights that were resumed, with what they share.
+    pub fn take_resumed<'a>(&self, waiting: &mut Vec<Flight<'a>>) -> Vec<(Flight<'a>, Outcome)> {
+        let mut rows = lock(&self.rows);
+        let end_wait = |mut flight: Flight<'a>| {
+            let outcome = flight.end_wait_in(&mut rows);
+            (flight, outcome)
+        };
+        waiting.extract_if(.., |flight| flight.is_resumed()).map(end_wait).collect()
     }
 }
 
@@ -112,17 +133,20 @@ impl Flights {
 pub struct Flight<'a> {
     flights: &'a Flights,
     pub id: Vec<u8>,
-    number: u64,
+    /// When its call began.
+    pub number: u64,
     asked: u64,
     waiter: Option<Arc<Waiter>>,
     /// What it shares when it ends.
     pub outcome: Outcome,
+    has_ended: bool,
 }
 
 impl Flight<'_> {
-    /// To call right before a fetch is sent: its answer may be shared with the flights that began earlier.
+    /// To call right before a fetch is sent, or a load without a lease begins: its answer may be shared with the flights that began
+    /// earlier.
     pub fn ask(&mut self) {
-        self.asked = self.flights.number();
+        self.asked = number();
     }
 
     /// Makes an active flight wait. If it is the only active one of its row, it stays active, and nothing is returned.
@@ -139,7 +163,10 @@ impl Flight<'_> {
     /// Makes a flight active again that was resumed or has waited for long enough. Returns what another flight shares, which stays
     /// as old as it is if this one hands it on.
     pub fn end_wait(&mut self) -> Outcome {
-        let mut rows = lock(&self.flights.rows);
+        self.end_wait_in(&mut lock(&self.flights.rows))
+    }
+
+    fn end_wait_in(&mut self, rows: &mut Rows) -> Outcome {
         let (Some(waiter), Some(row)) = (self.waiter.take(), rows.get_mut(&self.id)) else { return Outcome::Nothing };
         if row.waiting.remove(&self.number).is_some() {
             row.active += 1;
@@ -148,15 +175,23 @@ impl Flight<'_> {
         self.asked = asked;
         outcome
     }
-}
 
-impl Drop for Flight<'_> {
+    /// Returns the waiter of a flight that waits.
+    pub fn waiter(&self) -> Option<Arc<Waiter>> {
+        self.waiter.clone()
+    }
+
+    /// Whether a flight that waits was resumed.
+    fn is_resumed(&self) -> bool {
+        self.waiter.as_ref().is_some_and(|waiter| lock(&waiter.state).0.is_some())
+    }
+
     /// Ends a flight. Those that share its outcome go on. If others still wait and none is active, the first of them goes on, and
-    /// fetches for the others.
-    fn drop(&mut self) {
+    /// fetches or loads for the others.
+    fn end(&mut self, rows: &mut Rows) {
+        self.has_ended = true;
         // A flight that was cancelled while it waited becomes active first: it may have been resumed already.
-        self.end_wait();
-        let mut rows = lock(&self.flights.rows);
+        self.end_wait_in(rows);
         let Some(row) = rows.get_mut(&self.id) else { return };
         row.active -= 1;
         let end = match &self.outcome {
@@ -176,6 +211,15 @@ impl Drop for Flight<'_> {
     }
 }
 
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let flights = self.flights;
+            self.end(&mut lock(&flights.rows));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,9 +228,10 @@ mod tests {
     #[test]
     fn an_answer_that_is_handed_on_stays_as_old_as_it_was() {
         let flights = Flights::default();
-        let (mut first, mut second) = (flights.begin(b"row"), flights.begin(b"row"));
+        let begin = || flights.begin(b"row", number());
+        let (mut first, mut second) = (begin(), begin());
         first.ask();
-        let mut third = flights.begin(b"row");
+        let mut third = begin();
         second.ask();
         assert!(second.begin_wait().is_some() && third.begin_wait().is_some());
         first.outcome = Outcome::Found(Fetched::Absent);

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use super::flights::{Flight, Outcome};
+use super::flights::{Flight, Outcome, number};
+use super::load::{caught, settle};
 use super::{BATCH, Fetch, Fetched, Found, GuardCore, Io, Leases};
 use crate::{Codec, Error};
 
@@ -35,10 +36,11 @@ impl<C: Codec> GuardCore<C> {
         mut load: impl FnMut(Vec<Vec<u8>>) -> L,
     ) -> Result<Vec<Option<C::Row>>, Error> {
         let ttl_ms = self.options().ttl_ms(ttl)?;
-        let deadline = self.deadline(1);
-        let mut found = Rows { rows: HashMap::new(), unguarded: Vec::new() };
+        let (deadline, begun) = (self.deadline(1), number());
         let mut seen = HashSet::new();
-        let mut left: Vec<Vec<u8>> = ids.iter().filter(|id| seen.insert(*id)).cloned().collect();
+        let unique = ids.iter().filter(|id| seen.insert(*id)).cloned();
+        let (unguarded, mut left) = unique.partition(|id| self.is_loading(id));
+        let mut found = Rows { rows: HashMap::new(), unguarded };
         left = self.fetch_all(io, left, ttl_ms, &mut found, &mut load).await?;
         while !left.is_empty() && Instant::now() < deadline {
             // By the time the first row is there, most of the others are, too.
@@ -51,8 +53,7 @@ impl<C: Codec> GuardCore<C> {
         found.unguarded.extend(left);
         if !found.unguarded.is_empty() {
             let unguarded = std::mem::take(&mut found.unguarded);
-            let rows = self.unguarded(unguarded.len(), load(unguarded.clone())).await?;
-            found.rows.extend(unguarded.into_iter().zip(rows));
+            found.rows.extend(self.unguarded(io, unguarded, begun, load).await?);
         }
         Ok(ids.iter().map(|id| found.rows.get(id).cloned().flatten()).collect())
     }
@@ -66,7 +67,8 @@ impl<C: Codec> GuardCore<C> {
         found: &mut Rows<C::Row>,
         load: &mut impl FnMut(Vec<Vec<u8>>) -> L,
     ) -> Result<Vec<Vec<u8>>, Error> {
-        let mut flights: HashMap<Vec<u8>, Flight> = ids.iter().map(|id| (id.clone(), self.flights.begin(id))).collect();
+        let mut flights: HashMap<Vec<u8>, Flight> =
+            ids.iter().map(|id| (id.clone(), self.flights.begin(id, number()))).collect();
         let mut sorted = Sorted { has_values: true, ..Sorted::default() };
         let mut leases = Leases::new(&self.commands, io);
         for part in ids.chunks(BATCH) {
@@ -80,7 +82,7 @@ impl<C: Codec> GuardCore<C> {
         let leased: HashSet<&[u8]> = leases.left.iter().map(|(id, _)| id.as_slice()).collect();
         flights.retain(|id, _| leased.contains(id.as_slice()));
         if !leases.left.is_empty() {
-            self.load_leased(leases, sorted.has_values, flights, ttl_ms, found, load).await?;
+            self.load_leased(leases, sorted.has_values, flights.into_values().collect(), ttl_ms, found, load).await?;
         }
         Ok(sorted.waiting)
     }
@@ -151,13 +153,12 @@ impl<C: Codec> GuardCore<C> {
         found: &mut Rows<C::Row>,
         load: &mut impl FnMut(Vec<Vec<u8>>) -> L,
     ) -> Result<(), Error> {
-        let mut flight = self.flights.begin(id);
+        let mut flight = self.flights.begin(id, number());
         match self.fetch_row(io, &mut flight, deadline, None).await? {
             None => found.unguarded.push(id.to_vec()),
             Some(answer) => match answer.lease {
                 Some(leases) => {
-                    let flights = HashMap::from([(id.to_vec(), flight)]);
-                    self.load_leased(leases, answer.is_readable, flights, ttl_ms, found, load).await?;
+                    self.load_leased(leases, answer.is_readable, vec![flight], ttl_ms, found, load).await?;
                 }
                 None => _ = found.rows.insert(id.to_vec(), answer.value),
             },
@@ -170,20 +171,15 @@ impl<C: Codec> GuardCore<C> {
         &self,
         leases: Leases<I>,
         has_values: bool,
-        mut flights: HashMap<Vec<u8>, Flight<'_>>,
+        mut flights: Vec<Flight<'_>>,
         ttl_ms: u64,
         found: &mut Rows<C::Row>,
         load: &mut impl FnMut(Vec<Vec<u8>>) -> L,
     ) -> Result<(), Error> {
         let ids = leases.ids();
         let asked = ids.clone();
-        let loaded = self.load_and_fill(leases, async { load(asked).await }, ttl_ms, has_values).await;
-        let rows = loaded.inspect_err(|error| {
-            for flight in flights.values_mut() {
-                flight.outcome = Outcome::Failed(error.clone());
-            }
-        })?;
-        found.rows.extend(ids.into_iter().zip(rows));
+        let loaded = caught(self.load_and_fill(leases, async { load(asked).await }, ttl_ms, has_values)).await;
+        found.rows.extend(ids.into_iter().zip(settle(&mut flights, loaded)?));
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ mod flights;
 mod leases;
 mod load;
 mod many;
+mod nesting;
 mod read;
 mod write;
 
@@ -44,6 +45,8 @@ pub struct GuardCore<C> {
     pub commands: Arc<Commands>,
     codec: C,
     flights: Flights,
+    /// Loads without leases. They are apart from the other flights: no caller waits behind the one that tries a server that hangs.
+    direct: Flights,
     /// The loads that continue in the background.
     background: Arc<AtomicUsize>,
 }
@@ -52,7 +55,13 @@ impl<C: Codec> GuardCore<C> {
     pub fn new(io: &impl Io, filter: &[u8], codec: C, options: GuardOptions) -> Result<Self, Error> {
         options.check(io.is_cluster())?;
         let commands = Arc::new(Commands::new(filter, options)?);
-        Ok(Self { commands, codec, flights: Flights::default(), background: Arc::default() })
+        Ok(Self {
+            commands,
+            codec,
+            flights: Flights::default(),
+            direct: Flights::default(),
+            background: Arc::default(),
+        })
     }
 
     pub fn options(&self) -> &GuardOptions {

@@ -1,10 +1,12 @@
 //! Reading one row.
 
 use std::future::Future;
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::flights::{Flight, Outcome};
+use super::flights::{Flight, Outcome, number};
+use super::load::{caught, settle};
 use super::{Answer, Fetch, Fetched, FoundOne, GuardCore, Io, Leases, milliseconds};
 use crate::core::Slot;
 use crate::guard_options::in_range;
@@ -32,28 +34,44 @@ impl<C: Codec> GuardCore<C> {
         load: impl FnOnce() -> L,
     ) -> Result<Option<C::Row>, Error> {
         let ttl_ms = self.options().ttl_ms(ttl)?;
-        let mut flight = self.flights.begin(id);
+        if self.is_loading(id) {
+            return self.unguarded_row(io, id, number(), load).await;
+        }
+        let mut flight = self.flights.begin(id, number());
         flight.ask();
         let answer = self.fetch_row(io, &mut flight, self.deadline(self.options().attempts), Some(first.await)).await?;
-        let load = async { Ok(vec![load().await?]) };
         let Some(Answer { value, lease, is_readable }) = answer else {
+            let number = flight.number;
             drop(flight);
-            // The server does not answer, or another caller loads the row and takes too long: query the database, fill nothing.
-            return self.unguarded(1, load).await.map(only);
+            return self.unguarded_row(io, id, number, load).await;
         };
         let Some(lease) = lease else { return Ok(value) };
-        let loaded = self.load_and_fill(lease, load, ttl_ms, is_readable).await;
-        self.finish(&mut flight, loaded)
+        let load = async { Ok(vec![load().await?]) };
+        let loaded = Box::pin(caught(self.load_and_fill(lease, load, ttl_ms, is_readable))).await;
+        settle(slice::from_mut(&mut flight), loaded).map(only)
     }
 
-    /// Returns the row of a load, or its error, which the flight shares.
-    fn finish(
+    /// Reads a row from the database, and fills nothing: the server does not answer, another caller loads the row and takes too long, or
+    /// this call is made inside a load of the row.
+    async fn unguarded_row<L: Future<Output = Result<Option<C::Row>, Error>>>(
         &self,
-        flight: &mut Flight<'_>,
-        loaded: Result<Vec<Option<C::Row>>, Error>,
+        io: &impl Io,
+        id: &[u8],
+        number: u64,
+        load: impl FnOnce() -> L,
     ) -> Result<Option<C::Row>, Error> {
-        let rows = loaded.inspect_err(|error| flight.outcome = Outcome::Failed(error.clone()))?;
-        Ok(only(rows))
+        let mut load = Some(load);
+        let once = |_| {
+            let load = load.take();
+            async move {
+                match load {
+                    Some(load) => Ok(vec![load().await?]),
+                    None => Ok(Vec::new()),
+                }
+            }
+        };
+        let rows = Box::pin(self.unguarded(io, vec![id.to_vec()], number, once)).await?;
+        Ok(only(rows.into_iter().map(|(_, row)| row).collect()))
     }
 
     /// Reads a row. If an old value is cached and the load takes longer than `soft_timeout`, that value is returned, and the load
@@ -72,42 +90,51 @@ impl<C: Codec> GuardCore<C> {
     {
         let ttl_ms = self.options().ttl_ms(None)?;
         in_range("soft_timeout", soft_timeout)?;
-        let mut flight = self.flights.begin(id);
+        if self.is_loading(id) {
+            return self.unguarded_row(io, id, number(), load).await;
+        }
+        let mut flight = self.flights.begin(id, number());
         flight.ask();
         let answer = self.fetch_row(io, &mut flight, self.deadline(self.options().attempts), Some(first.await)).await?;
-        let load = async { Ok(vec![load().await?]) };
         let Some(Answer { value, lease, is_readable }) = answer else {
+            let number = flight.number;
             drop(flight);
-            return self.unguarded(1, load).await.map(only);
+            return self.unguarded_row(io, id, number, load).await;
         };
         let Some(lease) = lease else { return Ok(value) };
         if !is_readable {
-            let loaded = self.load_and_fill(lease, load, ttl_ms, false).await;
-            return self.finish(&mut flight, loaded);
+            let load = async { Ok(vec![load().await?]) };
+            let loaded = caught(self.load_and_fill(lease, load, ttl_ms, false)).await;
+            return settle(slice::from_mut(&mut flight), loaded).map(only);
         }
         let Some(slot) = Slot::take(&self.background, BACKGROUND_LOADS) else {
             // Too many loads are running already.
             lease.back_off().await;
             return match self.old_value(io, id).await {
                 Some(old) => Ok(old),
-                None => self.unguarded(1, load).await.map(only),
+                None => {
+                    let number = flight.number;
+                    drop(flight);
+                    self.unguarded_row(io, id, number, load).await
+                }
             };
         };
         let guard = Arc::clone(self);
         let mut running = io.start(async move {
-            let loaded = guard.load_and_fill(lease, load, ttl_ms, true).await;
+            let load = async { Ok(vec![load().await?]) };
+            let loaded = caught(guard.load_and_fill(lease, load, ttl_ms, true)).await;
             drop(slot);
             loaded
         });
         if let Some(loaded) = io.join(&mut running, soft_timeout).await {
-            return self.finish(&mut flight, loaded);
+            return settle(slice::from_mut(&mut flight), loaded).map(only);
         }
         if let Some(old) = self.old_value(io, id).await {
             return Ok(old);
         }
-        let lost = || Err(Error::LoadFailed { id: id.to_vec() });
+        let lost = || Ok(Err(Error::LoadFailed { id: id.to_vec(), cause: None }));
         let loaded = io.join(&mut running, Duration::MAX).await.unwrap_or_else(lost);
-        self.finish(&mut flight, loaded)
+        settle(slice::from_mut(&mut flight), loaded).map(only)
     }
 
     /// Returns the old value of a row that is being loaded, if one may be served.
@@ -199,7 +226,7 @@ impl<C: Codec> GuardCore<C> {
             return Ok(None);
         }
         if let Some(waiter) = flight.begin_wait() {
-            io.wait(&waiter, left).await;
+            io.wait(&[waiter], left).await;
             let outcome = flight.end_wait();
             let is_shared = matches!(outcome, Outcome::Found(_) | Outcome::Failed(_));
             self.commands.count("shared", usize::from(is_shared));
@@ -221,14 +248,15 @@ impl<C: Codec> GuardCore<C> {
         let (found, lease) = self.commands.fetch_one(io, &flight.id, how).await;
         let is_unblocked = matches!(&found, Err(Error::Redis { source, .. }) if source.code() == Some("UNBLOCKED"));
         let waited = begun.elapsed();
-        if !is_unblocked && !(matches!(found, Ok(Fetched::Wait)) && waited < Duration::from_millis(wait_ms) / 2) {
+        let is_early = matches!(found, Ok(Fetched::Wait)) && waited < Duration::from_millis(wait_ms) / 2;
+        if !is_unblocked && !is_early {
             *early = 0;
             return Ok(Some((found, lease)));
         }
         // CLIENT UNBLOCK has ended the wait, or nobody may load during a back-off, which is answered at once, again and again.
         *early = if is_unblocked { 0 } else { *early + 1 };
         if *early > 1 && !self.options().fail_safe.is_zero() {
-            let error = Error::LoadFailed { id: flight.id.clone() };
+            let error = Error::LoadFailed { id: flight.id.clone(), cause: None };
             flight.outcome = Outcome::Failed(error.clone());
             return Err(error);
         }
