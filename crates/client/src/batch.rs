@@ -2,7 +2,7 @@
 
 use std::iter::Fuse;
 
-use crate::{Error, Item};
+use crate::{BatchItem, Error, Item};
 
 /// The most items of one command. More gain nothing (docs/speed.md), and delay other clients of the server.
 pub const COMMAND_ITEMS: usize = 500;
@@ -21,8 +21,16 @@ pub struct Windows<I: Iterator> {
     next: Option<Vec<u8>>,
 }
 
+impl<T: BatchItem, I: Iterator<Item = T>> Windows<I> {
+    /// Returns the next item of the source.
+    fn read(&mut self) -> Option<Result<Vec<u8>, Error>> {
+        let item = self.items.next()?.item();
+        Some(item.map(|item| item.item_bytes().into_owned()).map_err(Error::caller))
+    }
+}
+
 /// Splits items into windows.
-pub fn windows<T: Item, I: IntoIterator<Item = T>>(items: I) -> Windows<I::IntoIter> {
+pub fn windows<T: BatchItem, I: IntoIterator<Item = T>>(items: I) -> Windows<I::IntoIter> {
     Windows { items: items.into_iter().fuse(), next: None }
 }
 
@@ -35,14 +43,18 @@ pub fn extend(answers: &mut Vec<bool>, window: Result<Vec<bool>, Error>) -> Resu
     Ok(())
 }
 
-impl<T: Item, I: Iterator<Item = T>> Iterator for Windows<I> {
-    type Item = Vec<Chunk>;
+impl<T: BatchItem, I: Iterator<Item = T>> Iterator for Windows<I> {
+    /// An error of the source comes in place of the window in which it is.
+    type Item = Result<Vec<Chunk>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut window: Vec<Chunk> = Vec::new();
         let mut bytes = 0;
-        while let Some(item) = self.next.take().or_else(|| self.items.next().map(|item| item.item_bytes().into_owned()))
-        {
+        while let Some(item) = self.next.take().map(Ok).or_else(|| self.read()) {
+            let item = match item {
+                Ok(item) => item,
+                Err(error) => return Some(Err(error)),
+            };
             let fits = |chunk: &&mut Chunk| chunk.len() < COMMAND_ITEMS && bytes + item.len() <= COMMAND_BYTES;
             if let Some(chunk) = window.last_mut().filter(fits) {
                 bytes += item.len();
@@ -55,6 +67,6 @@ impl<T: Item, I: Iterator<Item = T>> Iterator for Windows<I> {
                 break;
             }
         }
-        (!window.is_empty()).then_some(window)
+        (!window.is_empty()).then_some(Ok(window))
     }
 }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use crate::core::{self, Batch, FilterCore, blocking, now};
 use crate::dump::Blocking;
-use crate::{Client, Error, Info, Insert, Item, Options, Plan, Stats};
+use crate::{BatchItem, Client, Error, Info, Insert, Item, Options, Plan, Stats};
 
 /// A filter in a server.
 ///
@@ -91,8 +91,9 @@ macro_rules! filter_methods {
                 }
 
                 /// Adds any number of items, 500 or 1 MiB per command and 16 commands together. Returns the answers in the
-                /// order of the items. [`Error::answers`] has the answers before a failure.
-                pub async fn add_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
+                /// order of the items. [`Error::answers`] has the answers before a failure. If the source of the items fails, the
+                /// error is [`Error::Caller`], and items before may have been added.
+                pub async fn add_many<T: BatchItem>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
                     self.core.many(&self.client, Batch::Add, items).await
                 }
 
@@ -103,7 +104,7 @@ macro_rules! filter_methods {
                 }
 
                 /// Looks up any number of items.
-                pub async fn exists_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
+                pub async fn exists_many<T: BatchItem>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
                     self.core.many(&self.client, Batch::Exists, items).await
                 }
 
@@ -113,7 +114,7 @@ macro_rules! filter_methods {
                 }
 
                 /// Deletes any number of items.
-                pub async fn delete_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
+                pub async fn delete_many<T: BatchItem>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
                     self.core.many(&self.client, Batch::Delete, items).await
                 }
 
@@ -140,7 +141,7 @@ macro_rules! filter_methods {
 
                 /// Adds items, and creates a missing filter with these options (BF.INSERT). Without items it only creates the
                 /// filter, which needs a seed, `tightening` or `validate_scale_to`.
-                pub async fn insert<T: Item>(
+                pub async fn insert<T: BatchItem>(
                     &self,
                     items: impl IntoIterator<Item = T>,
                     insert: &Insert,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::{self, Fetch, GuardCore, blocking, lock, now};
-use crate::{BoxError, Bytes, Client, Codec, Durability, Error, GuardOptions, Item, Options};
+use crate::{BatchItem, BoxError, Bytes, Client, Codec, Durability, Error, GuardOptions, Item, Options};
 
 /// Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. Clones share the
 /// rows that callers of the process load now, so make one guard per table and process.
@@ -347,13 +347,17 @@ macro_rules! guard_methods {
             /// Fills the filter of a guard as [`filling_name`](crate::keys::filling_name), and renames it to `key` once every
             /// id is in it. Returns how many ids were new. Writers that are active meanwhile have to announce to both names.
             ///
+            /// Pass the `Result`s of a source that can fail, a cursor for instance: an iterator that ends at an error would make a
+            /// filter that denies all rows after it.
+            ///
             /// A filter that lost ids denies their rows. To make it survive a failover, pass as `replicas` the number of all
             /// replicas that may be promoted; to make it survive a restart, pass `aof`.
             ///
             /// # Errors
             /// [`Error::FilterExists`]: another client may be filling it. [`Error::NotDurable`]: a batch, or the new name, did
-            /// not reach the replicas in time. After any other error the filling name may be left: delete it and begin again.
-            pub async fn fill_filter<T: Item>(
+            /// not reach the replicas in time. [`Error::Caller`]: the source of the ids failed, and `key` is as before. After any
+            /// error but the first the filling name may be left: delete it and begin again.
+            pub async fn fill_filter<T: BatchItem>(
                 client: &Client,
                 key: impl AsRef<[u8]>,
                 ids: impl IntoIterator<Item = T>,

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::BoxError;
+
 /// An item of a filter: bytes, a text, which is encoded as UTF-8, or an integer of 16 bits or more, which is written in decimal. So `17` and
 /// `"17"` are the same item.
 ///
@@ -47,6 +49,43 @@ use std::borrow::Cow;
 pub trait Item {
     /// Returns the bytes that the filter hashes.
     fn item_bytes(&self) -> Cow<'_, [u8]>;
+}
+
+/// An item of a batch, or in its place the error of a source that could not read it: batches and
+/// [`fill_filter`](crate::fill_filter) take lists of items and lists of `Result`s. The first error ends the batch.
+///
+/// ```no_run
+/// # use bloomgate_client::{Client, Filter};
+/// # use std::io::BufRead;
+/// # let client = Client::open("redis://127.0.0.1/")?;
+/// let added = Filter::new(&client, "seen").add_many(std::io::stdin().lock().lines())?;
+/// # Ok::<(), bloomgate_client::Error>(())
+/// ```
+pub trait BatchItem {
+    /// The item's type.
+    type Item: Item;
+
+    /// Returns the item.
+    ///
+    /// # Errors
+    /// The error of the source.
+    fn item(self) -> Result<Self::Item, BoxError>;
+}
+
+impl<T: Item> BatchItem for T {
+    type Item = T;
+
+    fn item(self) -> Result<T, BoxError> {
+        Ok(self)
+    }
+}
+
+impl<T: Item, E: Into<BoxError>> BatchItem for Result<T, E> {
+    type Item = T;
+
+    fn item(self) -> Result<T, BoxError> {
+        self.map_err(Into::into)
+    }
 }
 
 macro_rules! as_bytes {

@@ -29,7 +29,7 @@ pub use error::{Answers, BoxError, Error};
 pub use filter::{Filter, plan};
 pub use guard::{Guard, WithLoader, fill_filter};
 pub use guard_options::{Durability, GuardOptions};
-pub use item::Item;
+pub use item::{BatchItem, Item};
 pub use options::{Insert, Options};
 pub use redis;
 pub use replies::{Bucket, Info, Layer, Plan, Stats};

@@ -1,7 +1,7 @@
 //! A filter in many shards, for threads, and the methods that those for threads and for tasks have.
 
 use crate::core::{Batch, ShardedCore, blocking, create_sharded};
-use crate::{Client, Error, Info, Item, Options};
+use crate::{BatchItem, Client, Error, Info, Item, Options};
 
 /// A filter in many shards, each in a slot of its own, so that the nodes of a cluster share its memory and its load. A batch is
 /// sent to all shards together. docs/sharding.md has the contract, which clients in other languages share.
@@ -88,7 +88,7 @@ macro_rules! sharded_methods {
                 }
 
                 /// Adds any number of items. Returns the answers in the order of the items.
-                pub async fn add_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
+                pub async fn add_many<T: BatchItem>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
                     self.core.many(&self.client, Batch::Add, items).await
                 }
 
@@ -98,12 +98,12 @@ macro_rules! sharded_methods {
                 }
 
                 /// Looks up any number of items.
-                pub async fn exists_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
+                pub async fn exists_many<T: BatchItem>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
                     self.core.many(&self.client, Batch::Exists, items).await
                 }
 
                 /// Deletes items; the shards need the hash `siphash` or counters.
-                pub async fn delete_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
+                pub async fn delete_many<T: BatchItem>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
                     self.core.many(&self.client, Batch::Delete, items).await
                 }
 

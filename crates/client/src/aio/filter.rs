@@ -6,7 +6,7 @@ use super::Client;
 use crate::core::{self, Batch, FilterCore, asynchronous};
 use crate::dump::File;
 use crate::filter::filter_methods;
-use crate::{Error, Info, Insert, Item, Options, Plan, Stats};
+use crate::{BatchItem, Error, Info, Insert, Item, Options, Plan, Stats};
 
 /// A filter in a server.
 ///

@@ -10,7 +10,7 @@ use super::client::detach;
 use super::turns::Turns;
 use crate::core::{self, Commands, GuardCore, asynchronous, lock};
 use crate::guard::{Named, bytes_of, guard_methods, in_order};
-use crate::{BoxError, Bytes, Codec, Durability, Error, GuardOptions, Item, Options, WithLoader};
+use crate::{BatchItem, BoxError, Bytes, Codec, Durability, Error, GuardOptions, Item, Options, WithLoader};
 
 /// Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. Clones share the
 /// rows that callers of the process load now, so make one guard per table and process.

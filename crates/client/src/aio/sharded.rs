@@ -3,7 +3,7 @@
 use super::Client;
 use crate::core::{Batch, ShardedCore, asynchronous, create_sharded};
 use crate::sharded::sharded_methods;
-use crate::{Error, Info, Item, Options};
+use crate::{BatchItem, Error, Info, Item, Options};
 
 /// A filter in many shards, each in a slot of its own, so that the nodes of a cluster share its memory and its load. A batch is
 /// sent to all shards together. docs/sharding.md has the contract, which clients in other languages share.

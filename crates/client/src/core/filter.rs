@@ -7,7 +7,7 @@ use crate::batch::{Chunk, extend, windows};
 use crate::dump::{self, Record, Sink, Source};
 use crate::error::Answers;
 use crate::replies::{self, Info, Plan, Reply as _, unexpected};
-use crate::{Error, Insert, Item, Options};
+use crate::{BatchItem, Error, Insert, Options};
 
 /// A filter's operations. `create` is whether an add may create a missing filter.
 #[derive(Debug, Clone)]
@@ -61,7 +61,7 @@ impl FilterCore {
     }
 
     /// Sends a batch of any size, one window after the other.
-    pub async fn many<T: Item>(
+    pub async fn many<T: BatchItem>(
         &self,
         io: &impl Io,
         batch: Batch,
@@ -85,7 +85,7 @@ impl FilterCore {
     }
 
     /// Adds items, and creates a missing filter. Without items it only creates the filter.
-    pub async fn insert<T: Item>(
+    pub async fn insert<T: BatchItem>(
         &self,
         io: &impl Io,
         items: impl IntoIterator<Item = T>,
@@ -115,7 +115,7 @@ impl FilterCore {
     }
 
     /// Sends a command with the items of a batch after its other arguments: up to 16 commands together.
-    async fn batch<T: Item>(
+    async fn batch<T: BatchItem>(
         &self,
         io: &impl Io,
         command: &Cmd,
@@ -123,7 +123,7 @@ impl FilterCore {
     ) -> Result<Vec<bool>, Error> {
         let mut answers = Vec::new();
         for window in windows(items) {
-            extend(&mut answers, self.window(io, command, &window).await)?;
+            extend(&mut answers, self.window(io, command, &window?).await)?;
         }
         Ok(answers)
     }

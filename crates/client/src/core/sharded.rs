@@ -10,7 +10,7 @@ use crate::batch::{Chunk, extend, windows};
 use crate::error::Answers;
 use crate::replies::{self, Reply as _};
 use crate::sharding::{check_shards, count_key, shard_capacity, shard_key, shard_of};
-use crate::{Error, Info, Item, Options};
+use crate::{BatchItem, Error, Info, Options};
 
 /// The most shards that get a small command each together.
 const TOGETHER: usize = 256;
@@ -110,7 +110,7 @@ impl ShardedCore {
     }
 
     /// Sends a batch of any size, one window after the other.
-    pub async fn many<T: Item>(
+    pub async fn many<T: BatchItem>(
         &self,
         io: &impl Io,
         batch: Batch,
@@ -118,7 +118,7 @@ impl ShardedCore {
     ) -> Result<Vec<bool>, Error> {
         let mut answers = Vec::new();
         for window in windows(items) {
-            extend(&mut answers, self.window(io, batch, &window).await)?;
+            extend(&mut answers, self.window(io, batch, &window?).await)?;
         }
         Ok(answers)
     }
@@ -142,7 +142,8 @@ impl ShardedCore {
         for (shard, positions) in &by_shard {
             let head = self.head(batch, *shard);
             let of_shard = positions.iter().filter_map(|position| items.get(*position));
-            for chunk in windows(of_shard).flatten() {
+            // Items in memory have no errors.
+            for chunk in windows(of_shard).flatten().flatten() {
                 commands.push(with_items(&head, &chunk));
                 chunks.push(chunk);
             }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-use bloomgate_client::{BoxError, Codec, Error, GuardOptions, Insert, Options};
+use bloomgate_client::{BoxError, Codec, Durability, Error, GuardOptions, Insert, Options};
 
-use super::{Client, Filter, Guard, ShardedFilter};
+use super::{Client, Filter, Guard, ShardedFilter, fill_filter};
 
 /// Calls all of them.
 pub async fn all(client: &Client) -> Result<(), Error> {
@@ -14,6 +14,7 @@ pub async fn all(client: &Client) -> Result<(), Error> {
     sharded(client).await?;
     counts(client).await?;
     loaders(client).await?;
+    sources_that_fail(client).await?;
     decoded_rows(client).await
 }
 
@@ -44,6 +45,24 @@ async fn filters(client: &Client) -> Result<(), Error> {
         dropped.push(wait!(recent.rotate())?);
     }
     assert_eq!((dropped.iter().sum::<u64>(), wait!(recent.exists("a"))?), (1, false));
+    Ok(())
+}
+
+/// A source that fails ends a batch, and no filter with a part of the ids gets its name.
+async fn sources_that_fail(client: &Client) -> Result<(), Error> {
+    let cursor = |last| (0..1000_u64).map(Ok).chain([last]);
+    let (plain, none) = (Options::default(), Durability::default());
+    let failed = wait!(fill_filter(client, "{ids}", cursor(Err("the cursor is lost")), 0.01, 5000, &plain, &none));
+    assert!(matches!(&failed, Err(Error::Caller(error)) if error.to_string() == "the cursor is lost"), "{failed:?}");
+    let ids = Filter::new(client, "{ids}");
+    assert!(matches!(wait!(ids.info()), Err(Error::FilterMissing { .. })));
+    assert!(wait!(Filter::new(client, "{ids}~filling").drop())?);
+    let added = wait!(fill_filter(client, "{ids}", cursor(Ok::<_, &str>(1000)), 0.01, 5000, &plain, &none))?;
+    assert!(added > 900, "{added}");
+
+    let failed = wait!(ids.add_many(cursor(Err("the cursor is lost"))));
+    assert!(matches!(failed, Err(Error::Caller(_))), "{failed:?}");
+    assert_eq!(wait!(ids.exists_many([Ok(7), Ok::<_, &str>(1000)]))?, [true, true]);
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use crate::core::filter::{FilterCore, collect, with_items};
 use crate::guard_options::Durability;
 use crate::keys::filling_name;
 use crate::replies;
-use crate::{Error, Item, Options};
+use crate::{BatchItem, Error, Options};
 
 impl Durability {
     /// Returns the command to send after writes, **on the same connection**: WAIT and WAITAOF wait for the writes of the
@@ -137,8 +137,9 @@ impl Commands {
     }
 }
 
-/// Fills the filter of a guard under another name, until every id is in it and is safe. Returns how many ids were new.
-pub async fn fill_filter<T: Item>(
+/// Fills the filter of a guard under another name, until every id is in it and is safe. Returns how many ids were new. If the source of
+/// the ids fails, the filter does not get its name.
+pub async fn fill_filter<T: BatchItem>(
     io: &impl Io,
     key: &[u8],
     ids: impl IntoIterator<Item = T>,
@@ -180,11 +181,12 @@ impl Filling {
     ///
     /// With SYNC, a server passes on those that were not new, too: another client may have added them, whose writes the replicas
     /// do not have yet.
-    async fn add<T: Item>(&self, io: &impl Io, ids: impl IntoIterator<Item = T>) -> Result<usize, Error> {
+    async fn add<T: BatchItem>(&self, io: &impl Io, ids: impl IntoIterator<Item = T>) -> Result<usize, Error> {
         let mut insert = command("BF.INSERT", &self.filter.key);
         insert.arg("NOCREATE").arg("SYNC").arg("ITEMS");
         let mut new = Vec::new();
         for window in windows(ids) {
+            let window = window?;
             let commands = window.iter().map(|chunk| with_items(&insert, chunk)).collect();
             let (replies, lost) = self.durability.ask(io, commands).await;
             let (answers, error) = collect(&window, replies)?;
