@@ -2,6 +2,8 @@
 
 use std::iter::Fuse;
 
+use redis::{Arg, Cmd};
+
 use crate::{BatchItem, Error, Item};
 
 /// The most items of one command. More gain nothing (docs/speed.md), and delay other clients of the server.
@@ -13,6 +15,36 @@ const WINDOW_COMMANDS: usize = 16;
 
 /// The items of one command.
 pub type Chunk = Vec<Vec<u8>>;
+
+/// Whether this many items or commands of this many bytes may be sent together.
+pub const fn fits(count: usize, bytes: usize) -> bool {
+    count <= COMMAND_ITEMS && bytes <= COMMAND_BYTES
+}
+
+/// Returns the bytes of a command's arguments.
+pub fn bytes_of(command: &Cmd) -> usize {
+    let length = |argument: Arg<&[u8]>| if let Arg::Simple(bytes) = argument { bytes.len() } else { 0 };
+    command.args_iter().map(length).sum()
+}
+
+/// Splits commands into parts that are sent together. A larger command is a part of its own.
+pub fn parts(commands: Vec<Cmd>) -> Vec<Vec<Cmd>> {
+    let (mut parts, mut bytes): (Vec<Vec<Cmd>>, _) = (Vec::new(), 0);
+    for command in commands {
+        let more = bytes_of(&command);
+        match parts.last_mut().filter(|part| fits(part.len() + 1, bytes + more)) {
+            Some(part) => {
+                bytes += more;
+                part.push(command);
+            }
+            None => {
+                bytes = more;
+                parts.push(vec![command]);
+            }
+        }
+    }
+    parts
+}
 
 /// Groups items into windows of chunks. Reads one item further ahead than the current window.
 pub struct Windows<I: Iterator> {
@@ -55,8 +87,8 @@ impl<T: BatchItem, I: Iterator<Item = T>> Iterator for Windows<I> {
                 Ok(item) => item,
                 Err(error) => return Some(Err(error)),
             };
-            let fits = |chunk: &&mut Chunk| chunk.len() < COMMAND_ITEMS && bytes + item.len() <= COMMAND_BYTES;
-            if let Some(chunk) = window.last_mut().filter(fits) {
+            let has_room = |chunk: &&mut Chunk| fits(chunk.len() + 1, bytes + item.len());
+            if let Some(chunk) = window.last_mut().filter(has_room) {
                 bytes += item.len();
                 chunk.push(item);
             } else if window.len() < WINDOW_COMMANDS {

@@ -329,6 +329,11 @@ impl Io for Client {
         }
     }
 
+    async fn ask_together(&self, commands: Vec<Cmd>) -> Vec<Reply> {
+        // The pool bounds them: each caller has a connection meanwhile.
+        self.ask(commands, None).await
+    }
+
     fn send(&self, commands: Vec<Cmd>) {
         now(self.ask(commands, None));
     }

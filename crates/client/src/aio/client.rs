@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
 use tokio::time;
 
+use super::queue::Queue;
 use crate::Error;
 #[cfg(feature = "tls")]
 use crate::client::choose_provider;
@@ -51,6 +52,8 @@ struct Connections {
     free: Semaphore,
     /// How many of them wait for a row.
     waiting: Arc<AtomicUsize>,
+    /// Commands that are sent together.
+    queue: Arc<Queue>,
 }
 
 #[derive(Default)]
@@ -70,6 +73,7 @@ impl Connections {
             idle: Mutex::default(),
             free: Semaphore::new(most.saturating_sub(1).clamp(1, Semaphore::MAX_PERMITS)),
             waiting: Arc::default(),
+            queue: Arc::default(),
         }
     }
 
@@ -239,6 +243,10 @@ impl Io for Client {
             Some(cluster) => Box::pin(cluster.ask(commands, wait, |address| self.node(address))).await,
             None => self.exchange(commands, wait).await,
         }
+    }
+
+    async fn ask_together(&self, commands: Vec<Cmd>) -> Vec<Reply> {
+        self.connections.queue.ask(self, commands).await
     }
 
     fn send(&self, commands: Vec<Cmd>) {

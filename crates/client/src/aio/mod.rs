@@ -22,6 +22,7 @@
 mod client;
 mod filter;
 mod guard;
+mod queue;
 mod sharded;
 mod turns;
 

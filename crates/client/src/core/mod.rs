@@ -20,7 +20,7 @@ use redis::{Cmd, RedisError, Value};
 pub use cluster::{Cluster, Node};
 pub use filter::{FilterCore, plan};
 #[cfg(feature = "tokio")]
-pub use guard::{BATCH, Commands, Fetched, Found, FoundOne, Leases};
+pub use guard::{BATCH, Commands, Fetched, Found, FoundOne, Leases, is_late};
 pub use guard::{Fetch, GuardCore, Waiter, fill_filter, lock};
 pub use sharded::{ShardedCore, create as create_sharded};
 
@@ -80,6 +80,10 @@ pub trait Io: Clone + Send + Sync + 'static {
     /// commands that wait inside the server for at most that time: they may take that much longer than others, and no other
     /// caller's commands follow on the connection.
     fn ask(&self, commands: Vec<Cmd>, wait: Option<Duration>) -> impl Future<Output = Vec<Reply>> + Send;
+
+    /// Does the same for commands of many callers, of which a bounded number is sent and not answered: a burst of them is not late
+    /// because of its own queue.
+    fn ask_together(&self, commands: Vec<Cmd>) -> impl Future<Output = Vec<Reply>> + Send;
 
     /// Sends commands whose replies nobody needs. Does not block a task.
     fn send(&self, commands: Vec<Cmd>);

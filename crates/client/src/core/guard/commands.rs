@@ -247,6 +247,13 @@ impl Commands {
         replies
     }
 
+    /// Does the same for commands that end leases, as [`Io::ask_together`] sends them.
+    pub async fn send_together(&self, io: &impl Io, commands: Vec<Cmd>) -> Vec<Reply> {
+        let replies = io.ask_together(commands).await;
+        self.record(&replies);
+        replies
+    }
+
     /// Fetches a row.
     pub async fn fetch_one<I: Io>(self: &Arc<Self>, io: &I, id: &[u8], how: Fetch) -> FoundOne<I> {
         let Found { mut answers, leases } = self.fetch(io, vec![id.to_vec()], how).await;

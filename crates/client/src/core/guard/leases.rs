@@ -8,7 +8,8 @@ use redis::{Cmd, Value};
 
 use super::commands::{Commands, is_late};
 use super::flights::lock;
-use super::{BATCH, Io, Reply};
+use super::{Io, Reply};
+use crate::batch::parts;
 
 /// The back-off after the first failed load of a row. It doubles with each further failure.
 const BACKOFF_MS: u64 = 100;
@@ -68,9 +69,10 @@ impl<I: Io> Leases<I> {
         let io = self.io.clone();
         let work = async move {
             let ids = self.ids();
-            for part in fills.chunks(BATCH) {
-                let replies = self.commands.send(&self.io, part.to_vec(), None).await;
-                let filled: Vec<_> = self.left.drain(..part.len().min(self.left.len())).zip(replies).collect();
+            for part in parts(fills) {
+                let count = part.len().min(self.left.len());
+                let replies = self.commands.send_together(&self.io, part).await;
+                let filled: Vec<_> = self.left.drain(..count).zip(replies).collect();
                 for (_, reply) in &filled {
                     let event = match reply {
                         Err(_) => "errors",
@@ -110,7 +112,7 @@ impl<I: Io> Leases<I> {
     async fn end(&self, leases: Vec<Lease>) {
         if !leases.is_empty() {
             let give_up = leases.iter().map(|(id, token)| self.commands.give_up(id, token));
-            let replies = self.commands.send(&self.io, give_up.collect(), None).await;
+            let replies = self.commands.send_together(&self.io, give_up.collect()).await;
             if replies.iter().any(|reply| reply.as_ref().is_err_and(|error| error.code() == Some("NOPERM"))) {
                 self.commands.pause();
             }
@@ -131,7 +133,7 @@ impl<I: Io> Leases<I> {
                 give_up.arg("BACKOFF").arg(self.commands.next_back_off_ms(id));
                 give_up
             };
-            let replies = self.commands.send(&self.io, left.iter().map(back_off).collect(), None).await;
+            let replies = self.commands.send_together(&self.io, left.iter().map(back_off).collect()).await;
             let refused = left
                 .into_iter()
                 .zip(replies)

@@ -18,7 +18,7 @@ use super::{Io, Reply, command};
 use crate::guard_options::milliseconds;
 use crate::{Codec, Error, GuardOptions};
 
-pub use commands::{Commands, Fetch, Fetched, Found, FoundOne};
+pub use commands::{Commands, Fetch, Fetched, Found, FoundOne, is_late};
 use flights::Flights;
 pub use flights::Waiter;
 pub use flights::lock;
