@@ -1,6 +1,7 @@
 //! Many callers at once, which no case has: without a server their loads are shared, and with one all that they load is cached.
 
 use std::collections::HashMap;
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
@@ -74,9 +75,24 @@ fn is_fresh(row: Option<Vec<u8>>, before: usize) {
 /// Nobody listens there.
 const NO_SERVER: &str = "redis://127.0.0.1:1";
 
+/// A server that hangs: connections stay in its queue.
+fn hung() -> (TcpListener, String) {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    (silent, url)
+}
+
 #[test]
 fn without_a_server_threads_share_one_load_at_a_time() {
-    let (table, guard) = (Table::default(), Guard::new(&Client::open(NO_SERVER).unwrap(), "rows", options()).unwrap());
+    let (_silent, hung) = hung();
+    for url in [NO_SERVER, &hung] {
+        threads_share_loads(url);
+    }
+}
+
+fn threads_share_loads(url: &str) {
+    let client = Client::open(url).unwrap().with_timeout(Duration::from_millis(300));
+    let (table, guard) = (Table::default(), Guard::new(&client, "rows", options()).unwrap());
     thread::scope(|scope| {
         for caller in 0..300 {
             let (table, guard) = (&table, &guard);
@@ -99,9 +115,16 @@ fn without_a_server_threads_share_one_load_at_a_time() {
 
 #[test]
 fn without_a_server_tasks_share_one_load_at_a_time() {
+    let (_silent, hung) = hung();
+    for url in [NO_SERVER, &hung] {
+        tasks_share_loads(url);
+    }
+}
+
+fn tasks_share_loads(url: &str) {
     let table = Table::default();
     Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-        let client = aio::Client::open(NO_SERVER).unwrap();
+        let client = aio::Client::open(url).unwrap().with_timeout(Duration::from_millis(300));
         let guard = aio::Guard::new(&client, "rows", options()).unwrap();
         let call = |_| {
             let (table, guard) = (table.clone(), guard.clone());
