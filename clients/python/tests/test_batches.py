@@ -96,7 +96,7 @@ async def test_a_client_that_fails_by_itself(guard: bloomgate.asyncio.Guard[byte
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("a bug")
 
-    guard.client.execute_command = guard.client.pipeline = fail  # type: ignore[method-assign]
+    guard.client.connection_pool.get_connection = fail
     found = await asyncio.gather(*(guard.get(id, rows.aload) for id in (1, 2)), return_exceptions=True)
     assert [str(one) for one in found] == ["a bug"] * 2
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +17,7 @@ import redis.asyncio
 import valkey
 import valkey.asyncio
 from cluster import Start
-from rows import Rows, lease
+from rows import Rows, blocked, lease
 from server import PATIENCE, Server, eventually
 
 import bloomgate.asyncio
@@ -83,6 +85,24 @@ async def test_a_wait_may_take_longer(server: Server, rows: Rows, threads: Any, 
             aguard = bloomgate.asyncio.Guard(aclient, "rows", wait=PATIENCE)
             assert await aguard.get(1, rows.aload) == b"one" and aguard.counts["errors"] == 0
     assert rows.queries == 0
+
+
+@pytest.mark.parametrize("kind", [redis.asyncio.Redis, valkey.asyncio.Valkey], ids=["redis", "valkey"])
+async def test_an_event_loop_that_is_busy_during_a_wait(server: Server, rows: Rows, kind: Any) -> None:
+    """The reply comes after the limit for the loop's clock. No other call reads it, whichever way this one ends."""
+    holder = redis.Redis(port=server.port)
+    async with kind(port=server.port, socket_timeout=0.05, protocol=3) as client:
+        guard = bloomgate.asyncio.Guard(client, "rows", wait=0.05, attempts=1)
+        await guard.get(99, rows.aload)
+        for id in range(1, 4):
+            lease(holder, id)
+            waiting = asyncio.create_task(guard.get(id, rows.aload))
+            await asyncio.to_thread(eventually, "a waiting caller", lambda: blocked(holder) or waiting.done())
+            time.sleep(0.3)
+            assert await waiting == b"%d" % id
+            guard._steps.paused_until = 0.0
+            for other in range(10, 30):
+                assert await guard.get(other, rows.aload) == b"%d" % other
 
 
 def test_a_server_that_hangs_during_a_wait(server: Server, rows: Rows) -> None:

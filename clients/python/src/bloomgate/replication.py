@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .log import logger
+from .replies import text
 from .steps import Ask, Call, Steps, is_cluster
 
 
@@ -57,10 +59,12 @@ def check_replicas(filter: bytes) -> Steps[None]:
     [found] = yield Ask([Call(["INFO", "replication"], keyless=True, node_of=filter)])
     if isinstance(found, Exception):
         logger.info("min-replicas-to-write could not be checked: %s", found)
-    elif isinstance(found, Mapping):
-        replicas = int(found.get("connected_slaves", 0)) if found.get("role") == "master" else 0
+    else:
+        # A cluster's client has parsed the reply.
+        info = found if isinstance(found, Mapping) else dict(re.findall(r"(\w+):(\S*)", text(found)))
+        replicas = int(info.get("connected_slaves", 0)) if info.get("role") == "master" else 0
         # The server reports the number of its good replicas only if it has the setting.
-        if replicas and "min_slaves_good_slaves" not in found:
+        if replicas and "min_slaves_good_slaves" not in info:
             logger.warning(
                 "the server has %s replica(s) and min-replicas-to-write is 0: after a failover the old primary goes on "
                 "serving old rows, and calls new ones absent, until it becomes a replica. Set min-replicas-to-write 1 in "

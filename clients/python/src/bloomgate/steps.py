@@ -190,9 +190,9 @@ def is_cluster(client: object) -> bool:
     return hasattr(client, "get_random_node") or hasattr(client, "nodes_manager")
 
 
-def options(client: object, call: Call[Any]) -> dict[str, Any]:
+def cluster_options(client: object, call: Call[Any]) -> dict[str, Any]:
     chosen: dict[str, Any] = {"NEVER_DECODE": True}
-    if call.keyless and is_cluster(client):
+    if call.keyless:
         cluster = cast(Any, client)
         chosen["target_nodes"] = cluster.get_random_node() if call.node_of is None else cluster.get_node_from_key(call.node_of)
     return chosen
@@ -214,31 +214,33 @@ def read(call: Call[Any], reply: Any) -> Any:
     return reply
 
 
-def can_wait(client: object, step: Ask) -> Any:
-    """Returns the pool whose connections can wait longer than the client for a step. A cluster's client has none: its own
-    time limit has to be long enough."""
-    return getattr(client, "connection_pool", None) if step.wait_s else None
+def pool_of(client: object) -> Any:
+    """Returns the pool of a client, from which this module takes connections itself; nothing for a cluster's client, which sends a
+    command to the node that it belongs to, and whose own time limit has to be long enough for commands that wait."""
+    return getattr(client, "connection_pool", None)
 
 
-def wait_limit(connection: Any, step: Ask) -> float | None:
-    limit: float | None = connection.socket_timeout
-    return None if limit is None else limit + step.wait_s
-
-
-def connection_words(pool: Any) -> list[str]:
+def connection_words(pool: Any) -> tuple[str, ...]:
     """valkey-py's pools want the name of a command, which they do not use. redis-py's do not."""
-    return ["BF.FETCH"] if type(pool).__module__.startswith("valkey") else []
+    return ("BF.FETCH",) if type(pool).__module__.startswith("valkey") else ()
 
 
-def ask_and_wait(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
-    """Sends commands on one connection, and reads their replies with more time than the client has for a reply."""
+LEAVING = ("ReadOnlyError", "MasterDownError")
+"""Errors of a server that is no primary any longer: the next command needs another connection, which may reach the new one.
+The third such error, LOADING, is a lost connection for the client library."""
+
+
+def ask_pool(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
+    """Sends commands on one connection, and reads their replies. No command is sent twice, and a connection whose replies were
+    not all read is closed before it returns to the pool: another call would take them for its own."""
     library = sys.modules[error.__module__]
     connection = pool.get_connection(*connection_words(pool))
 
     def reply() -> Any:
-        limit = wait_limit(connection, step)
-        if limit is not None and not connection.can_read(timeout=limit):
-            raise library.TimeoutError(f"no reply for {limit} s")
+        if step.wait_s and (limit := connection.socket_timeout) is not None:
+            limit += step.wait_s
+            if not connection.can_read(timeout=limit):
+                raise library.TimeoutError(f"no reply for {limit} s")
         try:
             return connection.read_response(disable_decoding=True)
         except library.ResponseError as refused:
@@ -246,7 +248,10 @@ def ask_and_wait(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
 
     try:
         connection.send_packed_command(connection.pack_commands([call.words for call in step.calls]))
-        return [reply() for _ in step.calls]
+        replies = [reply() for _ in step.calls]
+        if any(type(one).__name__ in LEAVING for one in replies):
+            connection.disconnect()
+        return replies
     except BaseException:
         connection.disconnect()
         raise
@@ -254,39 +259,47 @@ def ask_and_wait(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
         pool.release(connection)
 
 
-async def aask_and_wait(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
-    """Does the same under asyncio."""
+async def aask_pool(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
+    """Does the same under asyncio. The `timeout` of read_response is not used: at its end the connection stays open, and the answer
+    is None, as for a reply that is null."""
     library = sys.modules[error.__module__]
     connection = await pool.get_connection(*connection_words(pool))
+    usual: float | None = connection.socket_timeout
+    limit = usual + step.wait_s if step.wait_s and usual is not None else usual
 
     async def reply() -> Any:
         try:
-            return await connection.read_response(disable_decoding=True, timeout=wait_limit(connection, step))
+            return await connection.read_response(disable_decoding=True)
         except library.ResponseError as refused:
             return refused
 
     try:
+        connection.socket_timeout = limit
         await connection.send_packed_command(connection.pack_commands([call.words for call in step.calls]))
-        return [await reply() for _ in step.calls]
+        replies = [await reply() for _ in step.calls]
+        if any(type(one).__name__ in LEAVING for one in replies):
+            await connection.disconnect(nowait=True)
+        return replies
     except BaseException:
         await connection.disconnect(nowait=True)
         raise
     finally:
+        connection.socket_timeout = usual
         await pool.release(connection)
 
 
 def ask(client: Client, error: type[Exception], step: Ask) -> list[Any]:
     calls = step.calls
     try:
-        if (pool := can_wait(client, step)) is not None:
-            replies = ask_and_wait(pool, error, step)
+        if (pool := pool_of(client)) is not None:
+            replies = ask_pool(pool, error, step)
         elif len(calls) == 1:
             [call] = calls
-            replies = [client.execute_command(*call.words, **options(client, call))]
+            replies = [client.execute_command(*call.words, **cluster_options(client, call))]
         else:
             with client.pipeline(transaction=False) as pipe:
                 for call in calls:
-                    pipe.execute_command(*call.words, **options(client, call))
+                    pipe.execute_command(*call.words, **cluster_options(client, call))
                 replies = pipe.execute(raise_on_error=False)
     except error as trouble:
         replies = [trouble] * len(calls)
@@ -299,17 +312,17 @@ def ask(client: Client, error: type[Exception], step: Ask) -> list[Any]:
 async def aask(client: AsyncClient, error: type[Exception], step: Ask) -> list[Any]:
     calls = step.calls
     try:
-        if (pool := can_wait(client, step)) is not None:
-            replies = await aask_and_wait(pool, error, step)
+        if (pool := pool_of(client)) is not None:
+            replies = await aask_pool(pool, error, step)
         elif len(calls) == 1:
             [call] = calls
-            if call.keyless and is_cluster(client):
+            if call.keyless:
                 await cast(Any, client).initialize()
-            replies = [await client.execute_command(*call.words, **options(client, call))]
+            replies = [await client.execute_command(*call.words, **cluster_options(client, call))]
         else:
             async with client.pipeline(transaction=False) as pipe:
                 for call in calls:
-                    pipe.execute_command(*call.words, **options(client, call))
+                    pipe.execute_command(*call.words, **cluster_options(client, call))
                 replies = await pipe.execute(raise_on_error=False)
     except error as trouble:
         replies = [trouble] * len(calls)
