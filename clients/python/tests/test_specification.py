@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from typing import Any
 
@@ -18,6 +19,8 @@ from specification.words import FOLDER, SpecificationError, read_cases
 from bloomgate.guard_words import GuardOptions
 
 CASES = read_cases()
+OPTIONS: list[dict[str, Any]] = json.loads((FOLDER / "options.json").read_text())["options"]
+UNITS = ((10**12, "s"), (86_400_000, "day"), (3_600_000, "h"), (1000, "s"), (1, "ms"))
 FLAVOURS = {"threads": Threads, "tasks": Tasks}
 
 
@@ -126,20 +129,45 @@ def test_a_runner_refuses_what_it_does_not_know(steps: list[Any], actors: type[T
         running.close()
 
 
+def given(option: dict[str, Any], value: Any) -> Any:
+    """Returns a value of options.json as this package takes it: times in seconds."""
+    return value / 1000 if option["unit"] == "ms" and value is not None else value
+
+
+def test_the_options() -> None:
+    """options.json has every option of the guard with its default, and the ranges that it is checked against."""
+    defaults = {option["name"]: given(option, option["default"]) for option in OPTIONS}
+    assert defaults == {
+        field.name: list(field.default) if field.default == () else field.default for field in dataclasses.fields(GuardOptions)
+    }
+    for option in (option for option in OPTIONS if "most" in option):
+        name, step = option["name"], 0.1 if option["unit"] == "factor" else 1
+        for value in (option["least"], option["most"]):
+            GuardOptions(**{name: given(option, value)})
+        for value in (option["least"] - step, option["most"] + step):
+            with pytest.raises(ValueError, match=rf"{name} is .*from [\d.]+ to \d+"):
+                GuardOptions(**{name: given(option, value)})
+
+
 def test_the_table_of_options() -> None:
-    """The page gives every option of the guard with its default, and every event by its name."""
+    """The page gives every option of the guard with its default and its range, and every event by its name."""
     page = (FOLDER / "README.md").read_text()
     section = page.partition("## The guard: options and events")[2].partition("## The guard: reading")[0]
-    said = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.MULTILINE))
+    said = re.findall(r"^\| `(\w+)` \| (.*?) \| (?:(.*?) )?\| (.*) \|$", section, re.MULTILINE)
 
-    def shown(name: str, value: Any) -> str:
-        if name == "prefix":
-            return "the filter's"
-        unit = " s" if name.endswith(("ttl", "lease", "wait", "fail_safe", "patience", "replicas_timeout")) else ""
-        return ("none" if value in (None, ()) else str(value).lower() if isinstance(value, bool) else f"{value:g}") + unit
+    def time(ms: int) -> str:
+        size, unit = next((size, unit) for size, unit in UNITS if ms % size == 0)
+        return f"{ms // size if ms < 10**12 else '10^9'} {unit}"
 
-    options = {field.name: shown(field.name, field.default) for field in dataclasses.fields(GuardOptions)}
-    assert said == options
+    def shown(option: dict[str, Any]) -> tuple[str, ...]:
+        value = option["default"]
+        default = "none" if value in (None, []) else time(value) if option["unit"] == "ms" else str(value).lower()
+        ends = [option[end] for end in ("least", "most") if end in option]
+        ends = [time(end) if option["unit"] == "ms" else "10^10" if end == 10**10 else str(end) for end in ends]
+        sentence = option["sentence"].partition("; by default")[0]
+        return option["name"], "the filter's" if option["name"] == "prefix" else default, " to ".join(ends), sentence
+
+    assert said == [shown(option) for option in OPTIONS]
     package = (FOLDER.parent / "python" / "README.md").read_text()
     events = package.partition("| event | counts |")[2].partition("\n\n")[0]
     names = [

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from .items import Key, refuse_single
 from .near import NearCache
 from .replies import text
 
-MOST_SECONDS = 10_000_000_000
-"""The longest time that the guard accepts, some 317 years."""
+DAY_S = 86_400
+LONG_S = 1_000_000_000
+
+TIMES: dict[str, tuple[float, int]] = {
+    "ttl": (0.001, LONG_S),
+    "absent_ttl": (0.001, LONG_S),
+    "lease": (0.001, 3600),
+    "wait": (0, DAY_S),
+    "fail_safe": (0, LONG_S),
+    "soft_timeout": (0, DAY_S),
+    "patience": (0, DAY_S),
+    "replicas_timeout": (0.001, DAY_S),
+}
+"""The least and the most of each time in seconds, as in clients/specification/options.json."""
+
+NUMBERS = {"attempts": (1, 1000), "replicas": (0, 1000), "beta": (0, 10_000_000_000)}
+"""The same for the other numbers, of which `beta` need not be whole."""
 
 
 class GuardWords(TypedDict, total=False):
@@ -58,13 +73,11 @@ class GuardOptions:
 
     def __post_init__(self) -> None:
         refuse_single(self.announce_to)
-        for name in ("ttl", "absent_ttl", "lease", "replicas_timeout"):
-            milliseconds(name, getattr(self, name))
-        for name in ("wait", "fail_safe", "soft_timeout", "beta", "patience"):
-            if not 0 <= (number := getattr(self, name) or 0) <= MOST_SECONDS:
-                raise ValueError(f"{name} is from 0 to {MOST_SECONDS}, not {number!r}")
-        check_whole("attempts", self.attempts, 1)
-        check_whole("replicas", self.replicas, 0)
+        for name in TIMES:
+            if name != "soft_timeout" or self.soft_timeout is not None:
+                milliseconds(name, getattr(self, name))
+        for name in NUMBERS:
+            check_number(name, getattr(self, name))
         if self.feed and (self.announce_to or self.replicas or self.aof):
             raise ValueError("with feed=True the follower announces changes: announce_to, replicas and aof have no effect")
 
@@ -79,20 +92,23 @@ class GuardOptions:
         return max(self.wait, self.replicas_timeout if self.replicas or self.aof else 0)
 
 
-def check_whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST_SECONDS:
-        raise ValueError(f"{name} is a whole number from {least} to {MOST_SECONDS}, not {value!r}")
+def check_number(name: str, number: object) -> None:
+    """Refuses a number that is out of the range of the option of this name, or not whole."""
+    least, most = NUMBERS[name]
+    kinds = (int, float) if name == "beta" else (int,)
+    if isinstance(number, bool) or not isinstance(number, kinds) or not least <= number <= most:
+        raise ValueError(f"{name} is a {'' if float in kinds else 'whole '}number from {least} to {most}, not {number!r}")
 
 
 def milliseconds(name: str, seconds: float) -> int:
-    """Converts a time that has to end. A time to live bounds how long readers get an old row after a writer has died."""
-    if not 0 < seconds <= MOST_SECONDS:
-        raise ValueError(f"{name} is more than 0 and at most {MOST_SECONDS} seconds, not {seconds!r}")
-    return max(1, round(seconds * 1000))
+    """Converts a time, which has to be in the range of the option of this name."""
+    least, most = TIMES[name]
+    if not least <= seconds <= most:
+        raise ValueError(f"{name} is from {least} to {most} seconds, not {seconds!r}")
+    return round(seconds * 1000)
 
 
-@dataclass(frozen=True)
-class Fetched:
+class Fetched(NamedTuple):
     """A reply of BF.FETCH: `value` comes with hit and stale, `token` with load and stale."""
 
     word: str

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .guard_words import check_number, milliseconds
 from .log import logger
 from .replies import text
 from .steps import Ask, Call, Steps, is_cluster
@@ -21,6 +22,10 @@ class Durability:
     timeout: float = 1.0
     aof: bool = False
 
+    def __post_init__(self) -> None:
+        check_number("replicas", self.replicas)
+        milliseconds("replicas_timeout", self.timeout)
+
     def check_client(self, client: object) -> None:
         if (self.replicas or self.aof) and is_cluster(client):
             raise ValueError("replicas and aof need a plain client: that of a cluster cannot send WAIT to a certain node")
@@ -28,7 +33,7 @@ class Durability:
     def calls(self) -> list[Call[Any]]:
         """Returns the command to send after writes, **on the same connection**: WAIT and WAITAOF wait for the writes of the
         connection that they arrive on, and on another one answer at once."""
-        timeout_ms = max(1, round(self.timeout * 1000))
+        timeout_ms = milliseconds("replicas_timeout", self.timeout)
         if self.aof:
             return [Call(["WAITAOF", 1, self.replicas, timeout_ms])]
         return [Call(["WAIT", self.replicas, timeout_ms])] if self.replicas else []

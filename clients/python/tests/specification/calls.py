@@ -33,6 +33,10 @@ class LoadError(Exception):
     """What a function of an actor raises if the case says so."""
 
 
+class Fatal(BaseException):
+    """What it raises if that is fatal."""
+
+
 def in_seconds(options: dict[str, Any]) -> dict[str, Any]:
     """Returns options of a case by the names of this package, whose times are all in seconds."""
     return {name.removesuffix("_ms"): value / 1000 if name.endswith("_ms") else value for name, value in options.items()}
@@ -110,7 +114,7 @@ class Process:
 class Threads:
     """Calls in threads of their own."""
 
-    abilities = frozenset({"timeout", "pool", "share", "pause", "resp2", "resp3"})
+    abilities = frozenset({"timeout", "pool", "share", "pause", "fatal", "resp2", "resp3"})
     module: Any = bloomgate
 
     def __init__(self, case: dict[str, Any], port: int, is_cluster: bool, options: dict[str, Any]) -> None:
@@ -233,7 +237,7 @@ METHODS = {
     "filter": {"reserve", "card", "info", "stats", "clear", "drop", "add", "exists", "delete", "count"}
     | {"add_many", "exists_many", "delete_many", "dump", "load"},
     "sharded": {"add", "exists", "add_many", "exists_many", "delete_many", "card", "double", "drop"},
-    "guard": {"get", "get_many", "announce", "confirm", "forget"},
+    "guard": {"get", "get_nested", "get_many", "announce", "confirm", "forget"},
 }
 
 
@@ -252,6 +256,9 @@ def perform(process: Process, call: Call, function: Callable[..., Any]) -> Any:
     kind, _, method = call.name.partition(".")
     if method not in METHODS.get(kind, set()):
         raise SpecificationError(f"unknown call {call.name}")
+    if method == "get_nested":
+        id = one_item(given.pop("id"))
+        return process.guard.get(id, lambda _: process.guard.get(id, function), **given)
     run = getattr(getattr(process, kind), method)
     if "items" in given:
         return run(item_list(given.pop("items")), **given)

@@ -14,7 +14,7 @@ from server import PATIENCE
 
 import bloomgate
 
-from .calls import Call, LoadError, Threads
+from .calls import Call, Fatal, LoadError, Threads
 from .scripted import Arrival, Connection, ScriptedServer
 from .words import SpecificationError, command_matches, item_list, known
 
@@ -27,7 +27,7 @@ STEPS = {
     "answer": {"reply"},
     "called": {"ids"},
     "return": {"value"},
-    "raise": {"message"},
+    "raise": {"message", "fatal"},
     "cancel": set(),
     "end": {"result", "error", "message", "answers", "ids"},
     "quiet": set(),
@@ -164,7 +164,7 @@ class Run:
         self.calls[step["return"]].take_pending().set_result(step["value"])
 
     def do_raise(self, step: dict[str, Any]) -> None:
-        self.calls[step["raise"]].take_pending().set_exception(LoadError(step["message"]))
+        self.calls[step["raise"]].take_pending().set_exception((Fatal if step.get("fatal") else LoadError)(step["message"]))
 
     def do_cancel(self, step: dict[str, Any]) -> None:
         self.actors.cancel(self.calls[step["cancel"]])  # type: ignore[attr-defined]
@@ -214,6 +214,8 @@ def check_error(step: dict[str, Any], error: BaseException) -> None:
         is_right = isinstance(error, (TypeError, ValueError))
     elif name in ("load", "shared"):
         is_right = isinstance(error, LoadError) and str(error) == step["message"]
+    elif name == "fatal":
+        is_right = isinstance(error, Fatal) and str(error) == step["message"]
     elif name == "connection":
         is_right = isinstance(error, (redis.ConnectionError, redis.TimeoutError))
     elif name == "server":

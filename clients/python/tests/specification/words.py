@@ -11,7 +11,8 @@ from typing import Any
 FOLDER = Path(__file__).parents[3] / "specification"
 
 MEMBERS = {"name", "servers", "needs", "client", "filter", "guard", "sharded", "setup", "steps"}
-NEEDS = {"cancel", "turns", "timeout", "pool", "share", "pause", "resp2", "resp3"}
+NEEDS = {"cancel", "turns", "timeout", "pool", "share", "pause", "fatal", "resp2", "resp3"}
+OPTIONS = FOLDER / "options.json"
 SERVERS = {"scripted", "real", "cluster"}
 
 
@@ -27,7 +28,7 @@ def known(what: str, names: set[str], allowed: set[str]) -> None:
 def read_cases(folder: Path = FOLDER) -> list[dict[str, Any]]:
     """Reads the cases of all files."""
     cases: list[dict[str, Any]] = []
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(set(folder.glob("*.json")) - {OPTIONS}):
         content = json.loads(path.read_text(encoding="utf-8"))
         known(path.name, set(content), {"about", "cases"})
         for case in content["cases"]:
