@@ -14,7 +14,7 @@ from rows import Rows, waiting_for
 from server import PATIENCE
 
 import bloomgate.asyncio
-from bloomgate import Guard
+from bloomgate import Filter, Guard
 
 LEASE = 3600.0
 """Longer than any test waits: a lease that is not given up is noticed."""
@@ -102,11 +102,47 @@ async def test_a_client_that_fails_by_itself(guard: bloomgate.asyncio.Guard[byte
 
 
 def test_a_user_without_permission_for_batches(probe: redis.Redis, port: int, rows: Rows) -> None:
+    """Each such call is an error, until the permission is given."""
     probe.execute_command("ACL", "SETUSER", "old", "on", "nopass", "~*", "+@all", "-bf.mfetch", "-bf.mchanged")
     guard = Guard(redis.Redis(port=port, username="old", password="any"), "rows")
-    with guard.changed(1, 2):
+    with pytest.raises(redis.exceptions.NoPermissionError), guard.changed(1, 2):
         pass
-    guard._steps.has_batches = True
     assert guard.get_many([1, 2, 5000], rows.load_many) == {1: b"1", 2: b"2", 5000: None}
-    assert guard.counts["filled"] == 2 and guard.counts["errors"] == 0 and not guard._steps.has_batches
+    assert guard.counts["unguarded"] == 3 and guard.counts["filled"] == 0
+    probe.execute_command("ACL", "SETUSER", "old", "+bf.mfetch")
+    assert guard.get_many([1, 2, 5000], rows.load_many) == {1: b"1", 2: b"2", 5000: None}
+    assert guard.counts["unguarded"] == 3 and guard.counts["filled"] == 2
     probe.execute_command("ACL", "DELUSER", "old")
+
+
+async def test_a_burst_of_many_rows(port: int, probe: redis.Redis) -> None:
+    """Its batches do not wait for connections until their time limit, and every row is filled."""
+    burst = 10_000
+    Filter(probe, "many").insert(range(burst), capacity=burst, rate=1e-9)
+
+    async def load(id: int) -> bytes:
+        await asyncio.sleep(0.01)
+        return b"%d" % id
+
+    async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port}", max_connections=8) as client:
+        guard = bloomgate.asyncio.Guard(client, "many")
+        found = await asyncio.gather(*(guard.get(id, load) for id in range(burst)))
+        assert found == [b"%d" % id for id in range(burst)]
+        assert guard.counts["filled"] == burst and guard.counts["errors"] == 0
+
+
+@pytest.mark.parametrize("size", [1 << 10, 1 << 18])
+def test_fills_of_large_rows(probe: redis.Redis, size: int) -> None:
+    """No more than a mebibyte is sent together, and each row is filled."""
+    sent: list[int] = []
+    guard = Guard(probe, "rows")
+    send = guard._steps.send_fills
+
+    def send_fills(tokens: Any, fills: Any) -> Any:
+        sent.append(sum(len(call.words[6]) for call in fills))
+        return send(tokens, fills)
+
+    guard._steps.send_fills = send_fills  # type: ignore[method-assign]
+    guard.get_many(range(20), lambda ids: dict.fromkeys(ids, b"x" * size))
+    assert sum(sent) == 20 * size and max(sent) <= 1 << 20 and guard.counts["filled"] == 20
+    assert len(sent) == (1 if size < 1 << 18 else 5)

@@ -6,14 +6,16 @@ from __future__ import annotations
 import os
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
-from rows import Rows, blocked, lease
-from server import PATIENCE, eventually
+from rows import Rows, blocked, lease, waiting_for
+from server import PATIENCE, eventually, free_port
 
+from bloomgate import Guard
 from bloomgate.guard_words import ABSENT, Fetched
 from bloomgate.waiting import Flights
 
@@ -230,3 +232,64 @@ def test_more_callers_than_connections(bloom: Any, probe: redis.Redis, port: int
             thread.join(PATIENCE)
         assert not failures and rows.queries == 50
         assert guard.counts["errors"] == 0 and guard.counts["unguarded"] == 0
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_loads_without_a_server(bloom: Any, many: bool) -> None:
+    """One load of a row runs and one more is next, whatever the crowd, and each caller gets a row that is not older than its call."""
+    version = loads = running = most = 0
+    lock = threading.Lock()
+
+    def load(ids: Any) -> Any:
+        nonlocal loads, running, most
+        with lock:
+            loads, running = loads + 1, running + 1
+            most, found = max(most, running), b"%d" % version
+        time.sleep(0.2)
+        with lock:
+            running -= 1
+        return dict.fromkeys(ids, found) if many else found
+
+    guard = bloom.Guard(bloom.connect(f"redis://127.0.0.1:{free_port()}"), "rows")
+    late: list[int] = []
+
+    def read() -> None:
+        begun = version
+        found = guard.get_many([1, 2], load)[1] if many else guard.get(1, load)
+        late.append(begun - int(found))
+
+    threads = [threading.Thread(target=read) for _ in range(100)]
+    for thread in threads:
+        version += 1
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(late) == 100 and max(late) <= 0 and most == 1 and loads < 50
+    assert guard.counts["unguarded"] == (200 if many else 100) and guard.counts["shared"] >= 50
+
+
+def test_a_load_that_is_cancelled_by_gevent(probe: redis.Redis) -> None:
+    """It says nothing of the row: another caller loads it."""
+    guard = Guard(probe, "rows")
+    timeout = type("Timeout", (BaseException,), {"__module__": "gevent.timeout"})
+    began, end = threading.Event(), threading.Event()
+
+    def load(_: Any) -> bytes:
+        began.set()
+        assert end.wait(PATIENCE)
+        raise timeout
+
+    def first() -> None:
+        with pytest.raises(timeout):
+            guard.get(5, load)
+
+    thread, found = threading.Thread(target=first), []
+    thread.start()
+    assert began.wait(PATIENCE)
+    other = threading.Thread(target=lambda: found.append(guard.get(5, lambda _: b"row")))
+    other.start()
+    eventually("the other caller to wait", lambda: waiting_for(guard))
+    end.set()
+    other.join()
+    thread.join()
+    assert found == [b"row"] and guard.counts["load_failed"] == 0

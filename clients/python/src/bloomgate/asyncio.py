@@ -15,14 +15,14 @@ from .filter import FilterMethods, plan_steps
 from .flavours import TaskBatches, Tasks
 from .guard import GuardMethods, Id
 from .guard_many import ManyRows
-from .guard_steps import chosen
+from .guard_steps import LOADING, chosen
 from .guard_words import Fetched, GuardOptions, GuardWords, milliseconds
 from .items import Item, Items, Key, item_bytes
 from .replication import Durability
 from .replies import Plan
 from .sharded import ShardedMethods, create_steps
 from .steps import AsyncClient, Signal, adrive, client_error
-from .turns import Turns
+from .turns import Fills, Turns
 from .words import Words
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ class Guard(GuardMethods[V], Tasks):
         Tasks.__init__(self, client)
         GuardMethods.__init__(self, client, filter, codec, load, load_many, GuardOptions(**options), Signal)
         self._turns = Turns(client, self._error, self._steps)
+        self._steps.together = Fills(client, self._error)
 
     async def get(self, id: Id, load: Callable[[Id], Awaitable[V | None]] | None = None, ttl: float | None = None) -> V | None:
         """Returns a row, or None if there is none. `load`, by default the guard's, gets the id. It reads the row from the
@@ -149,6 +150,8 @@ class Guard(GuardMethods[V], Tasks):
             self._tracking.start()
             if (near := self._steps.near_answer(key)) is not None:
                 return near.value
+        if LOADING.get() is not None and self._steps.is_loading(key):
+            return await self._run(self._steps.get(key, partial(load, id), ttl))
         found = await self._turns.fetch(key)
         if isinstance(found, Fetched) and self._steps.is_checked:
             # Nearly all calls end here.

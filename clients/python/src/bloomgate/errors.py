@@ -50,7 +50,8 @@ class ShardsChanged(BloomgateError):
 
 
 class LoadFailed(BloomgateError):
-    """A row has no cached value, and its last load failed: the database is not asked for it again before the back-off ends."""
+    """A row has no cached value, and its last load failed: the database is not asked for it again before the back-off ends. If a load
+    raised more than an Exception, those that waited for it get this, with the cause."""
 
     def __init__(self, id: bytes) -> None:
         super().__init__(f"the row {id!r} has no cached value, and its last load has failed")

@@ -13,7 +13,7 @@ from .codec import Bytes, Codec, V
 from .filling import TIMEOUT_S, fill_steps
 from .flavours import Prepared, Threads, method
 from .guard_many import ManyRows
-from .guard_steps import PAUSED, GuardSteps, chosen
+from .guard_steps import LOADING, PAUSED, GuardSteps, chosen
 from .guard_words import Fetched, GuardOptions, GuardWords, check_socket_timeout, milliseconds
 from .items import Item, Key, item_bytes
 from .near import Tracking
@@ -168,7 +168,7 @@ class Guard(GuardMethods[V], Threads):
         steps = self._steps
         key = item_bytes(id)
         load = chosen(load, self._load)
-        if steps.near is not None or steps.is_own(key):
+        if steps.near is not None or steps.is_own(key) or LOADING.get() is not None:
             return self._run(steps.get(key, partial(load, id), ttl))
         if ttl is not None:
             milliseconds("ttl", ttl)

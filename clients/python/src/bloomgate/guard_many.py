@@ -38,6 +38,10 @@ class ManyRows(Generic[V]):
         for id in self.first:
             if (near := self.guard.near_answer(id)) is not None:
                 self.rows[id] = near.value
+        if own := [id for id in self.first if self.guard.is_loading(id)]:
+            # This call runs inside a load of these rows.
+            self.guard.count("unguarded", len(own))
+            self.rows |= self.guard.decode_rows(self.guard.encode_rows((yield from self.load(own))))
         left = yield from self.fetch_all([id for id in self.first if id not in self.rows])
         while left and time.monotonic() < deadline:
             # By the time the first row is there, most of the others are, too.
@@ -45,9 +49,7 @@ class ManyRows(Generic[V]):
             left = yield from self.fetch_all(left[1:])
         self.unguarded += left
         if self.unguarded:
-            self.guard.count("unguarded", len(self.unguarded))
-            rows = yield from self.load(self.unguarded)
-            self.rows |= self.guard.decode_rows(self.guard.encode_rows(rows))
+            self.rows |= yield from self.guard.load_unguarded(self.unguarded, self.load)
         return {id: self.rows[key] for id, key in self.asked.items()}
 
     def fetch_all(self, ids: list[bytes]) -> Steps[list[bytes]]:
@@ -134,5 +136,5 @@ class ManyRows(Generic[V]):
             )
 
     def load(self, ids: list[bytes]) -> Steps[dict[bytes, V | None]]:
-        loaded: Mapping[Any, V] = yield from self.guard.timed(lambda: self.load_many([self.first[id] for id in ids]), len(ids))
+        loaded: Mapping[Any, V] = yield from self.guard.timed(lambda: self.load_many([self.first[id] for id in ids]), ids)
         return {id: loaded.get(self.first[id]) for id in ids}

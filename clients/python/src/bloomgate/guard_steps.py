@@ -3,21 +3,24 @@ rows under leases, and the commands that these send."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from .codec import Codec, V
-from .errors import LoadFailed, ModuleMissing, Unconfirmed
-from .guard_words import FeedKeys, Fetched, GuardOptions, cache_prefix, milliseconds, parse_fetch, parse_fill, parse_mfetch
+from .errors import LoadFailed, Unconfirmed
+from .guard_words import ABSENT, FeedKeys, Fetched, GuardOptions, cache_prefix, milliseconds, parse_fetch, parse_fill, parse_mfetch
 from .items import Item, Key, item_bytes
 from .log import Grumble
 from .replication import Durability, check_replicas
-from .steps import Ask, Call, Do, Event, Join, Sleep, Start, Steps, Wait
+from .steps import Ask, Call, Do, Event, Finish, Join, Sleep, Start, Steps, Together, Wait
 from .telemetry import Telemetry
 from .waiting import Flight, Flights, Slots
 from .words import Word
@@ -27,6 +30,9 @@ T = TypeVar("T")
 
 BATCH = 500
 """The most ids that are sent together."""
+
+BATCH_BYTES = 1 << 20
+"""The most bytes of rows that are filled together; a larger row goes alone."""
 
 ANY_AGE_MS = 1 << 61
 """The longest STALE that BF.FETCH accepts. Every value with a time to live has less than this left."""
@@ -55,6 +61,9 @@ MOST_BACKOFF_MS = 10_000
 MOST_FAILING = 10_000
 """The most rows whose failed loads are counted. Beyond that, the row that has not failed for the longest time is forgotten."""
 
+LONGEST_WAIT_S = 60.0
+"""After which time those that wait for a load without the server look again."""
+
 BACKGROUND_LOADS = 64
 """The most loads of a guard that continue in the background after their `soft_timeout`."""
 
@@ -71,9 +80,32 @@ def nothing_to_undo(_found: list[Any]) -> Sequence[Call[Any]]:
     return ()
 
 
-def is_unavailable(outcome: Any) -> bool:
-    """Whether a command is new to an older module, or to the permissions of this client's user."""
-    return isinstance(outcome, ModuleMissing) or type(outcome).__name__ == "NoPermissionError"
+def is_lost(error: Exception) -> bool:
+    """Whether an error says that the server was not reached. Other errors of a client are answers."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    # Python's own TimeoutError says that replicas are late.
+    return not isinstance(error, TimeoutError) and bool(names & {"ConnectionError", "TimeoutError"})
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether a load has ended because its caller was cancelled, by asyncio, gevent or eventlet."""
+    library = type(error).__module__.partition(".")[0]
+    return isinstance(error, (asyncio.CancelledError, GeneratorExit)) or library in ("greenlet", "gevent", "eventlet")
+
+
+class Loading:
+    """A load, as the calls inside of it see it: they get rows that it loads without waiting for it."""
+
+    def __init__(self, guard: object, ids: Sequence[bytes]) -> None:
+        self.guard = guard
+        self.ids = ids
+        self.outer = LOADING.get()
+        # A task that the load has begun may outlive it, and still see it.
+        self.is_over = False
+
+
+LOADING: ContextVar[Loading | None] = ContextVar("bloomgate_loading", default=None)
+"""The load inside of which this task, or this thread, runs."""
 
 
 def spread(outcome: Any, count: int) -> list[Any]:
@@ -119,7 +151,6 @@ class GuardSteps(Generic[V]):
         self.feed = FeedKeys(self.filter) if options.feed else None
         self.grumble = Grumble()
         self.has_answered = False
-        self.has_batches = True
         self.is_struck = False
         self.paused_until = 0.0
         self.load_s = 0.0
@@ -128,6 +159,10 @@ class GuardSteps(Generic[V]):
         self.durability = Durability(options.replicas, options.replicas_timeout, options.aof)
         self.slots = slots
         self.flights = Flights(make_event)
+        # Loads without the server: apart from `flights`, because they must not wait for a caller that tries a hung server.
+        self.direct = Flights(make_event)
+        self.make_event = make_event
+        self.together: Together | None = None
         self.is_checked = False
 
     def checked(self, steps: Steps[R]) -> Steps[R]:
@@ -146,6 +181,10 @@ class GuardSteps(Generic[V]):
         ttl_ms = milliseconds("ttl", self.options.ttl if ttl is None else ttl)
         if found is None and (near := self.near_answer(key)) is not None:
             return near.value
+        if self.is_loading(key):
+            # The lease that it would wait for is its own.
+            self.count("unguarded")
+            return self.decode_rows(self.encode_rows((yield from self.one_row(key, load))))[key]
         deadline = time.monotonic() + self.options.attempts * self.options.wait
         with self.flights.flight(key) as flight:
             answer = yield from self.fetch_row(flight, deadline, found)
@@ -156,13 +195,92 @@ class GuardSteps(Generic[V]):
                 return rows[key]
             if answer is not None:
                 return answer.value
-        # The server does not answer, or another caller loads the row and takes too long: ask the database, fill nothing.
-        self.count("unguarded")
-        rows = yield from self.one_row(key, load)
-        return self.decode_rows(self.encode_rows(rows))[key]
+        return (yield from self.load_unguarded([key], lambda _: self.one_row(key, load)))[key]
 
     def one_row(self, id: bytes, load: Callable[[], Any]) -> Steps[dict[bytes, V | None]]:
-        return {id: (yield from self.timed(load, 1))}
+        return {id: (yield from self.timed(load, [id]))}
+
+    def load_unguarded(
+        self, ids: Sequence[bytes], load: Callable[[list[bytes]], Steps[dict[bytes, V | None]]]
+    ) -> Steps[dict[bytes, V | None]]:
+        """Loads rows without the server, because it does not answer, or because another caller loads them and takes too long.
+        Fills nothing. At most one such load of a row runs in this process, and those that come meanwhile share the next one: it
+        begins later than they, so they get no row that is older than their calls."""
+        self.count("unguarded", len(ids))
+        rows: dict[bytes, V | None] = {}
+        left = {id: self.direct.begin(id) for id in ids}
+        try:
+            while left:
+                event = self.make_event()
+                free = self.direct.begin_waits(left.values(), event)
+                if not free:
+                    yield Wait(event, LONGEST_WAIT_S)
+                    continue
+                mine = [flight for flight in free if flight.given is None and flight.given_error is None]
+                for flight in free:
+                    if flight not in mine:
+                        rows |= self.shared_row(flight)
+                if mine:
+                    rows |= yield from self.load_for(mine, load)
+                self.direct.end(*(left.pop(flight.id) for flight in free))
+        finally:
+            self.direct.end(*left.values())
+        return rows
+
+    def shared_row(self, flight: Flight) -> dict[bytes, V | None]:
+        """Returns the row that another caller of this process has loaded without the server."""
+        found = self.given(flight)
+        return self.decode_rows({flight.id: None if found is None or found.word == "absent" else found.value})
+
+    def load_for(
+        self, flights: Sequence[Flight], load: Callable[[list[bytes]], Steps[dict[bytes, V | None]]]
+    ) -> Steps[dict[bytes, V | None]]:
+        """Loads rows, and shares them with those that wait for them, or the error."""
+        for flight in flights:
+            self.direct.ask(flight)
+        try:
+            encoded = self.encode_rows((yield from load([flight.id for flight in flights])))
+            rows = self.decode_rows(encoded)
+        except BaseException as error:
+            if not is_cancelled(error):
+                for flight in flights:
+                    flight.error = error
+            raise
+        for flight in flights:
+            data = encoded[flight.id]
+            flight.found = ABSENT if data is None else Fetched("hit", value=data)
+        return rows
+
+    @contextmanager
+    def loading(self, ids: Sequence[bytes]) -> Iterator[None]:
+        """Marks the calls inside of a load."""
+        inside = Loading(self, ids)
+        entered = LOADING.set(inside)
+        try:
+            yield
+        finally:
+            inside.is_over = True
+            LOADING.reset(entered)
+
+    def is_loading(self, id: bytes) -> bool:
+        """Whether the caller runs inside a load of this row."""
+        inside = LOADING.get()
+        while inside is not None:
+            if inside.guard is self and id in inside.ids and not inside.is_over:
+                return True
+            inside = inside.outer
+        return False
+
+    def given(self, flight: Flight) -> Fetched | None:
+        """Returns what another caller of this process shares, or raises its error."""
+        if flight.given_error is not None:
+            self.count("shared")
+            error, traceback = flight.given_error
+            # Each caller would add its own frames to the shared error.
+            raise error.with_traceback(traceback)
+        if flight.given is not None:
+            self.count("shared")
+        return flight.given
 
     def fetch_row(self, flight: Flight, deadline: float, found: Any = None) -> Steps[Answer[V] | None]:
         """Fetches a row until the answer is final. Returns nothing if the server fails, or nobody brings the row in time."""
@@ -207,28 +325,26 @@ class GuardSteps(Generic[V]):
         if event is not None:
             yield Wait(event, left_s)
             self.flights.end_wait(flight)
-            if flight.given_error is not None:
-                self.count("shared")
-                error, traceback = flight.given_error
-                # Each caller would add its own frames to the shared error.
-                raise error.with_traceback(traceback)
-            if flight.given is not None:
-                self.count("shared")
-                return flight.given
-        elif is_cached or not self.slots.take():
+            return self.given(flight)
+        if is_cached or not self.slots.take():
             yield Sleep(min(REPEAT_S, left_s))
-        else:
-            wait_ms = max(1, int(1000 * min(self.options.wait, left_s)))
-            begun = time.monotonic()
-            self.flights.ask(flight)
-            [found] = yield from self.fetch([flight.id], wait_ms=wait_ms, finished=self.slots.give_back)
-            result: Fetched | Exception = found
-            if isinstance(result, Fetched) and result.word == "wait" and time.monotonic() - begun < wait_ms / 2000:
-                # A caller that waits for a lease waits for all of that. Only a back-off is answered earlier.
-                flight.error = LoadFailed(flight.id)
-                raise flight.error
-            return result
-        return None
+            return None
+        wait_ms = max(1, int(1000 * min(self.options.wait, left_s)))
+        begun = time.monotonic()
+        self.flights.ask(flight)
+        [found] = yield from self.fetch([flight.id], wait_ms=wait_ms, finished=self.slots.give_back)
+        result: Fetched | Exception = found
+        took_s = time.monotonic() - begun
+        is_early = isinstance(result, Fetched) and result.word == "wait" and took_s < wait_ms / 2000
+        if is_early:
+            # A caller that waits for a lease waits for all of that, unless CLIENT UNBLOCK or a back-off ends the wait.
+            if flight.was_early and self.options.fail_safe_ms:
+                failed = LoadFailed(flight.id)
+                flight.error = failed
+                raise failed
+            yield Sleep(max(0.0, min(REPEAT_S, left_s) - took_s))
+        flight.was_early = is_early
+        return result
 
     def announce(self, ids: Sequence[Item]) -> Steps[None]:
         """A writer's first call: raises the first error. With a feed, the follower makes the writers' calls."""
@@ -239,11 +355,13 @@ class GuardSteps(Generic[V]):
                 raise outcome
 
     def confirm(self, ids: Sequence[Item]) -> Steps[None]:
-        """A writer's second call: repeated until the server has answered for every id, for up to `patience` seconds."""
-        if self.feed is not None:
-            return
+        """A writer's second call, which outlives a cancelled caller: readers would get the old row for a whole time to live."""
+        if self.feed is None:
+            yield Finish(self.confirm_each([item_bytes(id) for id in ids]))
+
+    def confirm_each(self, left: list[bytes]) -> Steps[None]:
+        """Announces changes until the server has answered for every id, for up to `patience` seconds."""
         deadline = time.monotonic() + self.options.patience
-        left = [item_bytes(id) for id in ids]
         while left:
             outcomes = yield from self.changed(left)
             troubles = [(id, outcome) for id, outcome in zip(left, outcomes, strict=True) if isinstance(outcome, Exception)]
@@ -267,13 +385,9 @@ class GuardSteps(Generic[V]):
             finally:
                 if self.near is not None:
                     self.near.drop(self.prefix + id for id in part)
-            if self.has_batches and len(part) > 1 and any(is_unavailable(one) for one in found):
-                self.has_batches = False
-                calls = self.change_calls(part, filters)
-                found = yield Ask([*calls, *self.durability.calls()], nothing_to_undo, wait_s=self.durability.wait_s)
             error = self.durability.take_error(found)
             # The answers of each filter, in the order of the ids.
-            each = [answer for one in found for answer in spread(one, len(part) * len(filters) // len(calls))]
+            each = [answer for one in found for answer in spread(one, len(part))]
             for index in range(len(part)):
                 errors = [answer for answer in each[index :: len(part)] if isinstance(answer, Exception)]
                 outcomes.append(error or next(iter(errors), None))
@@ -281,12 +395,11 @@ class GuardSteps(Generic[V]):
         return outcomes
 
     def change_calls(self, ids: list[bytes], filters: list[bytes]) -> list[Call[Any]]:
-        """Returns the commands that announce changes: one for each filter, or from a server without BF.MCHANGED one for each
-        filter and id."""
-        if self.has_batches and len(ids) > 1:
-            pairs = [word for id in ids for word in (id, self.prefix + id)]
+        """Returns the commands that announce changes: one for each filter."""
+        pairs = [word for id in ids for word in (id, self.prefix + id)]
+        if len(ids) > 1:
             return [Call(["BF.MCHANGED", name, "ITEMS", *pairs]) for name in filters]
-        return [Call(["BF.CHANGED", name, id, self.prefix + id]) for name in filters for id in ids]
+        return [Call(["BF.CHANGED", name, *pairs]) for name in filters]
 
     def forget(self, ids: Sequence[Item]) -> Steps[None]:
         """Deletes ids from the filter: raises the first error."""
@@ -300,14 +413,15 @@ class GuardSteps(Generic[V]):
                 if isinstance(answer, Exception):
                     raise answer
 
-    def timed(self, load: Callable[[], Any], rows: int) -> Steps[Any]:
+    def timed(self, load: Callable[[], Any], ids: Sequence[bytes]) -> Steps[Any]:
         """Calls a function that loads rows, and takes its duration into the average."""
         begun = time.monotonic()
         try:
-            with self.telemetry.load(rows):
+            with self.telemetry.load(len(ids)), self.loading(ids):
                 loaded = yield Do(load)
-        except Exception:
-            self.count("load_failed", rows)
+        except BaseException as error:
+            if not is_cancelled(error):
+                self.count("load_failed", len(ids))
             raise
         self.load_s += (time.monotonic() - begun - self.load_s) * (SMOOTHING if self.load_s else 1)
         return loaded
@@ -366,25 +480,37 @@ class GuardSteps(Generic[V]):
             rows = self.decode_rows(encoded)
             fills = {id: self.fill_with(id, token, encoded[id], ttl_ms) for id, token in tokens.items()}
             while left:
-                part = {id: left.pop(id) for id in list(left)[:BATCH]}
+                part = {id: left.pop(id) for id in self.next_fills(left, encoded)}
                 yield from self.send_fills(part, [fills[id] for id in part])
-        except Exception as error:
+        except BaseException as error:
+            if is_cancelled(error):
+                if left:
+                    yield self.give_up(left)
+                raise
             yield from self.back_off(left)
-            old = (yield from self.old_values(tokens)) if has_values else {}
-            if len(old) == len(tokens):
+            old = (yield from self.old_values(tokens)) if has_values and isinstance(error, Exception) else {}
+            if old and len(old) == len(tokens):
                 self.count("stale_served", len(old))
                 self.grumble.about("rows could not be loaded, and their old values were served", error)
                 return old
             for flight in flights.values():
                 flight.error = error
             raise
-        except BaseException:
-            if left:
-                yield self.give_up(left)
-            raise
         for id in tokens:
             self.failing.pop(id, None)
         return rows
+
+    @staticmethod
+    def next_fills(ids: Mapping[bytes, bytes], encoded: Mapping[bytes, bytes | None]) -> list[bytes]:
+        """Returns those of some rows that are filled together: the first, and as many more as a batch has room for."""
+        part: list[bytes] = []
+        size = 0
+        for id in ids:
+            size += len(encoded[id] or b"")
+            if part and (len(part) == BATCH or size > BATCH_BYTES):
+                break
+            part.append(id)
+        return part
 
     def old_values(self, ids: Mapping[bytes, bytes]) -> Steps[dict[bytes, V | None]]:
         """Fetches values that may be served though they are old. The values that were fetched before a load do not qualify: a
@@ -400,7 +526,7 @@ class GuardSteps(Generic[V]):
         """Ends the leases of rows whose load has failed. With `fail_safe`, nobody gets another lease for them before a
         back-off has passed. It doubles with each failure. A server that does not know BACKOFF ends the leases only."""
         if not self.options.fail_safe_ms:
-            yield self.give_up(tokens)
+            yield from self.end_leases(tokens)
             return
         calls = [self.fill(id, token, "GIVEUP", "BACKOFF", self.next_backoff_ms(id)) for id, token in tokens.items()]
         outcomes = yield Ask(calls, nothing_to_undo)
@@ -408,7 +534,7 @@ class GuardSteps(Generic[V]):
         refused = [(lease, outcome) for lease, outcome in pairs if isinstance(outcome, Exception)]
         if refused:
             self.grumble.about("the server has refused a back-off", refused[0][1])
-            yield self.give_up(dict(lease for lease, _ in refused))
+            yield from self.end_leases(dict(lease for lease, _ in refused))
 
     def next_backoff_ms(self, id: bytes) -> int:
         """Counts a failed load of a row, and returns how long nobody may try again."""
@@ -472,9 +598,9 @@ class GuardSteps(Generic[V]):
             return [PAUSED] * len(ids)
         marks = self.near.begin(self.prefix + id for id in ids) if self.near is not None else {}
         try:
-            if self.has_batches and len(ids) > 1 and not replace:
+            if len(ids) > 1 and not replace:
                 answers = yield from self.fetch_together(ids, stale_ms)
-            if not answers:
+            else:
                 each_ms = ANY_AGE_MS if replace else stale_ms
                 answers = yield from self.fetch_each(ids, replace, wait_ms, finished, each_ms)
         finally:
@@ -528,7 +654,7 @@ class GuardSteps(Generic[V]):
         self.telemetry.event(event, number)
 
     def fetch_together(self, ids: Sequence[bytes], stale_ms: int | None) -> Generator[Ask, Any, list[Any]]:
-        """Sends one BF.MFETCH, or a few. Returns nothing if this client cannot use the command."""
+        """Sends one BF.MFETCH, or a few."""
         groups = [(stale_ms, ids)] if stale_ms is not None else self.stale_groups(ids)
         order = [id for _, group in groups for id in group]
         calls = []
@@ -542,9 +668,6 @@ class GuardSteps(Generic[V]):
             return [answer for (_, group), one in pairs for answer in spread(one, len(group))]
 
         found = yield Ask(calls, lambda found: self.unneeded(order, answers(found)))
-        if any(is_unavailable(one) for one in found):
-            self.has_batches = False
-            return []
         by_id = dict(zip(order, answers(found), strict=True))
         return [by_id[id] for id in ids]
 
@@ -581,8 +704,11 @@ class GuardSteps(Generic[V]):
         def fetched(found: list[Any]) -> list[Any]:
             return [one for call, one in zip(calls, found, strict=True) if call.parse is parse_fetch]
 
-        ask = Ask(calls, lambda found: self.unneeded(ids, fetched(found)), finished, wait_ms / 1000)
-        return fetched((yield ask))
+        together = None if wait_ms else self.together
+        ask = Ask(calls, lambda found: self.unneeded(ids, fetched(found)), finished, wait_ms / 1000, together)
+        answers = fetched((yield ask))
+        # The error of CLIENT UNBLOCK ... ERROR.
+        return [Fetched("wait") if wait_ms and str(one).startswith("UNBLOCKED") else one for one in answers]
 
     def unneeded(self, ids: Sequence[bytes], answers: list[Any]) -> Sequence[Call[Any]]:
         """Returns the commands that give up the leases in some answers."""
@@ -610,7 +736,14 @@ class GuardSteps(Generic[V]):
 
     def give_up(self, tokens: Mapping[bytes, bytes]) -> Ask:
         """Ends leases, so that other callers may load."""
-        return Ask([self.fill(id, token, "GIVEUP") for id, token in tokens.items()], nothing_to_undo)
+        calls = [self.fill(id, token, "GIVEUP") for id, token in tokens.items()]
+        return Ask(calls, nothing_to_undo, together=self.together)
+
+    def end_leases(self, tokens: Mapping[bytes, bytes]) -> Generator[Ask, Any, None]:
+        """Ends leases. A user who may not even do that begins the pause: every caller would wait for the end of such a lease."""
+        outcomes = yield self.give_up(tokens)
+        if any(type(one).__name__ == "NoPermissionError" for one in outcomes):
+            self.pause()
 
     def send_fills(self, tokens: Mapping[bytes, bytes], fills: Sequence[Call[bool]]) -> Generator[Ask, Any, None]:
         """Sends the fills of some leases together. Gives up what the server refuses, because it is out of memory for instance:
@@ -620,14 +753,14 @@ class GuardSteps(Generic[V]):
             pairs = zip(tokens.items(), outcomes, strict=True)
             return dict(lease for lease, outcome in pairs if isinstance(outcome, Exception))
 
-        outcomes = yield Ask(fills, lambda outcomes: self.give_up(refused(outcomes)).calls)
+        outcomes = yield Ask(fills, lambda outcomes: self.give_up(refused(outcomes)).calls, together=self.together)
         for outcome in outcomes:
             if isinstance(outcome, Exception):
                 self.failed(outcome)
             else:
                 self.count("filled" if outcome else "lease_lost")
         if (given_up := refused(outcomes)) and not self.is_struck:
-            yield self.give_up(given_up)
+            yield from self.end_leases(given_up)
 
     def read(self, found: Fetched, undecodable: bytes | None = None) -> Answer[V]:
         """Decodes the value of a reply other than `wait`. `undecodable` is a value that the codec has failed on already."""
@@ -643,10 +776,15 @@ class GuardSteps(Generic[V]):
                 self.grumble.about("a cached value could not be decoded, and is replaced", error)
         return Answer(None, found.token, is_readable=False)
 
+    def pause(self) -> None:
+        """Makes callers go to the database at once for a while."""
+        self.is_struck = True
+        self.paused_until = time.monotonic() + PAUSE_S
+
     def failed(self, error: Exception) -> None:
         self.count("errors")
-        # Python's own TimeoutError says that replicas are late: the server has answered.
-        self.is_struck = type(error).__name__ == "TimeoutError" and not isinstance(error, TimeoutError)
-        if self.is_struck:
-            self.paused_until = time.monotonic() + PAUSE_S
+        if not is_lost(error):
+            self.is_struck = False
+        elif type(error).__name__ == "TimeoutError":
+            self.pause()
         self.grumble.about("the server could not be asked", error)

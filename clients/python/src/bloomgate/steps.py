@@ -1,5 +1,5 @@
 """Runs one implementation in threads and under asyncio. An operation is a generator that yields what has to be done (`Ask`,
-`Sleep`, `Wait`, `Do`, `Start`, `Join`) and receives the outcome. `drive` does these things in the calling thread, `adrive`
+`Sleep`, `Wait`, `Do`, `Start`, `Join`, `Finish`) and receives the outcome. `drive` does these things in the calling thread, `adrive`
 awaits them."""
 
 from __future__ import annotations
@@ -73,12 +73,20 @@ class Ask:
     inside the server. Commands that do have a `finished`, which is called when their replies have arrived or can no longer
     arrive.
 
-    For `wait_s` seconds the server may withhold replies, beyond the client's time limit for a command."""
+    For `wait_s` seconds the server may withhold replies, beyond the client's time limit for a command. With `together`, tasks send
+    these commands in batches with those of other tasks."""
 
     calls: Sequence[Call[Any]]
     undo: Callable[[list[Any]], Sequence[Call[Any]]] | None = None
     finished: Callable[[], None] | None = None
     wait_s: float = 0.0
+    together: Together | None = None
+
+
+class Together(Protocol):
+    """What sends the commands of many tasks in batches."""
+
+    async def send(self, step: Ask) -> list[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -145,7 +153,14 @@ class Join:
     running: Running
 
 
-Step = Ask | Sleep | Wait | Do | Start | Join
+@dataclass(frozen=True)
+class Finish:
+    """Runs an operation to its end, also if the task is cancelled meanwhile. The outcome is its result."""
+
+    steps: Generator[Any, Any, Any]
+
+
+Step = Ask | Sleep | Wait | Do | Start | Join | Finish
 Steps = Generator[Step, Any, R]
 
 
@@ -356,13 +371,23 @@ async def ask_to_the_end(client: AsyncClient, error: type[Exception], step: Ask)
         if calls:
             await aask(client, error, Ask(calls))
 
-    asking = asyncio.create_task(aask(client, error, step))
+    asking = asyncio.create_task(aask(client, error, step) if step.together is None else step.together.send(step))
     try:
         return await asyncio.shield(asking)
     except asyncio.CancelledError:
         undoing = asyncio.create_task(undo())
         keep(undoing)
         await asyncio.wait([undoing], timeout=SETTLE_S if step.finished is None else 0)
+        raise
+
+
+async def finish(task: asyncio.Task[R]) -> R:
+    """Waits for a task, which goes on if the caller is cancelled."""
+    keep(task)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=SETTLE_S)
         raise
 
 
@@ -385,6 +410,8 @@ def drive(client: Client, error: type[Exception], steps: Steps[R]) -> R:
             return future
         if isinstance(step, Join):
             return step.running.result()
+        if isinstance(step, Finish):
+            return drive(client, error, step.steps)
         if isinstance(step, Sleep):
             return time.sleep(step.seconds)
         if isinstance(step, Wait):
@@ -423,6 +450,8 @@ async def adrive(client: AsyncClient, error: type[Exception], steps: Steps[R]) -
             return task
         if isinstance(step, Join):
             return await cast("asyncio.Task[Any]", step.running)
+        if isinstance(step, Finish):
+            return await finish(asyncio.create_task(adrive(client, error, step.steps)))
         if isinstance(step, Sleep):
             return await asyncio.sleep(step.seconds)
         if isinstance(step, Wait):

@@ -11,12 +11,13 @@ import itertools
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from .errors import LoadFailed
 from .guard_words import Fetched
 from .steps import Event
 
@@ -48,16 +49,30 @@ class Slots:
 _slots: WeakKeyDictionary[Any, Slots] = WeakKeyDictionary()
 
 
+def connections_of(client: object) -> int:
+    """Returns the most connections of a client, or of each node of a cluster's client."""
+    pool = getattr(client, "connection_pool", None)
+    if pool is not None:
+        return int(getattr(pool, "max_connections", DEFAULT_CONNECTIONS))
+    nodes = getattr(client, "nodes_manager", client)
+    return int(getattr(nodes, "connection_kwargs", {}).get("max_connections") or DEFAULT_CONNECTIONS)
+
+
 def slots_of(client: object) -> Slots:
     """Returns the slots that all guards of one connection pool share: half of its connections. The nodes of a cluster have
     a pool each; there the guards of one client share the slots of one node."""
     pool = getattr(client, "connection_pool", None)
-    if pool is not None:
-        connections = getattr(pool, "max_connections", DEFAULT_CONNECTIONS)
-    else:
-        nodes = getattr(client, "nodes_manager", client)
-        connections = getattr(nodes, "connection_kwargs", {}).get("max_connections") or DEFAULT_CONNECTIONS
-    return _slots.setdefault(client if pool is None else pool, Slots(connections // 2))
+    return _slots.setdefault(client if pool is None else pool, Slots(connections_of(client) // 2))
+
+
+def shared_error(id: bytes, error: BaseException) -> tuple[Exception, TracebackType | None]:
+    """Returns what those that wait for a load get if it fails, with the traceback. What is more than an Exception is the cause of
+    a LoadFailed: it would end their threads, or the event loop."""
+    if isinstance(error, Exception):
+        return error, error.__traceback__
+    failed = LoadFailed(id)
+    failed.__cause__ = error
+    return failed, None
 
 
 class Row:
@@ -74,7 +89,8 @@ class Flight:
 
     At its end it shares with those that wait: `found`, the answer that ends its call, with those that began before this was
     asked for; or `error`, if its load failed, with all. They have that as `given` or `given_error`, the error with its
-    traceback. If `found` is an error of the server, nobody waits any longer."""
+    traceback. If `found` is an error of the server, nobody waits any longer. `was_early` says whether its last wait in the server
+    ended early."""
 
     def __init__(self, id: bytes, row: Row, number: int) -> None:
         self.id = id
@@ -83,8 +99,9 @@ class Flight:
         self.active = True
         self.event: Event | None = None
         self.asked = 0
+        self.was_early = False
         self.found: Fetched | Exception | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.given: Fetched | None = None
         self.given_error: tuple[Exception, TracebackType | None] | None = None
 
@@ -126,31 +143,35 @@ class Flights:
         later may know of a change that the answer does not have."""
         flight.asked = next(self._numbers)
 
-    def end(self, flight: Flight) -> None:
-        """Ends a flight. Those that share its outcome go on. If others still wait and none is active, the first of them goes
-        on, and fetches for the others."""
-        row = flight.row
+    def end(self, *flights: Flight) -> None:
+        """Ends flights. Those that share their outcome go on. If others still wait for a row and none is active, the first of
+        them goes on, and fetches for the others."""
         with self._lock:
-            if flight.active:
-                flight.active = False
-                row.active -= 1
-            else:
-                row.waiting.pop(flight, None)
-            for other in list(row.waiting):
-                if flight.error is not None:
-                    other.given_error = (flight.error, flight.error.__traceback__)
-                elif isinstance(flight.found, Fetched):
-                    if other.number > flight.asked:
-                        break
-                    # It stays as old as it is if the other one hands it on.
-                    other.given, other.asked = flight.found, flight.asked
-                elif flight.found is None:
+            for flight in flights:
+                self._end(flight)
+
+    def _end(self, flight: Flight) -> None:
+        row = flight.row
+        if flight.active:
+            flight.active = False
+            row.active -= 1
+        else:
+            row.waiting.pop(flight, None)
+        for other in list(row.waiting):
+            if flight.error is not None:
+                other.given_error = shared_error(flight.id, flight.error)
+            elif isinstance(flight.found, Fetched):
+                if other.number > flight.asked:
                     break
-                self._resume(other)
-            if row.waiting and not row.active:
-                self._resume(next(iter(row.waiting)))
-            if not row.active and self._rows.get(flight.id) is row:
-                del self._rows[flight.id]
+                # It stays as old as it is if the other one hands it on.
+                other.given, other.asked = flight.found, flight.asked
+            elif flight.found is None:
+                break
+            self._resume(other)
+        if row.waiting and not row.active:
+            self._resume(next(iter(row.waiting)))
+        if not row.active and self._rows.get(flight.id) is row:
+            del self._rows[flight.id]
 
     def begin_wait(self, flight: Flight) -> Event | None:
         """Makes an active flight wait for the event that is returned. If it is the only active one of its row, it stays
@@ -165,6 +186,22 @@ class Flights:
             flight.event = self._make_event()
             row.waiting[flight] = None
             return flight.event
+
+    def begin_waits(self, flights: Iterable[Flight], event: Event) -> list[Flight]:
+        """Makes flights wait for one event, until one of them is resumed. Returns those that are alone in their rows, which stay
+        active, and those that were resumed already."""
+        free = []
+        with self._lock:
+            for flight in flights:
+                if flight.given is not None or flight.given_error is not None or (flight.active and flight.row.active == 1):
+                    free.append(flight)
+                    continue
+                if flight.active:
+                    flight.active = False
+                    flight.row.active -= 1
+                    flight.row.waiting[flight] = None
+                flight.event = event
+        return free
 
     def end_wait(self, flight: Flight) -> None:
         """Makes a flight active again whose event was set, or that has waited for long enough."""
