@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -174,15 +174,18 @@ class Guard(GuardMethods[V], Threads):
             milliseconds("ttl", ttl)
         if steps.is_struck and steps.is_paused():
             return self._run(steps.get(key, partial(load, id), ttl, PAUSED))
-        [found] = ask(self.client, self._error, Ask([steps.fetch_call(key)]))
+        [found] = ask(self.client, self._error, Ask([steps.fetch_call(key)], is_small=True))
         steps.record([found])
-        if isinstance(found, Fetched) and steps.is_checked:
+        if steps.is_checked and isinstance(found, Fetched):
             # Nearly all calls end here.
             if found.word == "absent":
                 return None
             if found.word == "hit":
-                with suppress(Exception):
+                try:
                     return steps.codec.decode(found.value)
+                except Exception:
+                    # It is counted, and replaced.
+                    pass
         return self._run(steps.get(key, partial(load, id), ttl, found))
 
     def get_many(

@@ -16,7 +16,17 @@ from typing import Any, Generic, TypeVar
 
 from .codec import Codec, V
 from .errors import LoadFailed, Unconfirmed
-from .guard_words import ABSENT, FeedKeys, Fetched, GuardOptions, cache_prefix, milliseconds, parse_fetch, parse_fill, parse_mfetch
+from .guard_words import (
+    ABSENT,
+    FeedKeys,
+    Fetched,
+    GuardOptions,
+    cache_prefix,
+    milliseconds,
+    parse_fetch,
+    parse_fill,
+    parse_mfetch,
+)
 from .items import Item, Key, item_bytes
 from .log import Grumble
 from .replication import Durability, check_replicas
@@ -144,6 +154,7 @@ class GuardSteps(Generic[V]):
         self.codec = codec
         self.options = options
         self.lease_ms = milliseconds("lease", options.lease)
+        self.fail_safe_ms = options.fail_safe_ms
         self.counts: Counter[str] = Counter()
         self.telemetry = Telemetry(self.filter)
         self.near = options.near
@@ -338,7 +349,7 @@ class GuardSteps(Generic[V]):
         is_early = isinstance(result, Fetched) and result.word == "wait" and took_s < wait_ms / 2000
         if is_early:
             # A caller that waits for a lease waits for all of that, unless CLIENT UNBLOCK or a back-off ends the wait.
-            if flight.was_early and self.options.fail_safe_ms:
+            if flight.was_early and self.fail_safe_ms:
                 failed = LoadFailed(flight.id)
                 flight.error = failed
                 raise failed
@@ -525,7 +536,7 @@ class GuardSteps(Generic[V]):
     def back_off(self, tokens: Mapping[bytes, bytes]) -> Generator[Ask, Any, None]:
         """Ends the leases of rows whose load has failed. With `fail_safe`, nobody gets another lease for them before a
         back-off has passed. It doubles with each failure. A server that does not know BACKOFF ends the leases only."""
-        if not self.options.fail_safe_ms:
+        if not self.fail_safe_ms:
             yield from self.end_leases(tokens)
             return
         calls = [self.fill(id, token, "GIVEUP", "BACKOFF", self.next_backoff_ms(id)) for id, token in tokens.items()]
@@ -553,13 +564,15 @@ class GuardSteps(Generic[V]):
         A value with less than `fail_safe` left is due. Before that, it is renewed with a probability that grows as its end
         approaches, and the earlier the longer loads take: Vattani, Chierichetti and Lowenstein, "Optimal Probabilistic Cache
         Stampede Prevention", VLDB 2015, figure 3."""
-        early_s = self.load_s * self.options.beta * -math.log(1 - random.random())
-        return min(ANY_AGE_MS, self.options.fail_safe_ms + round(early_s * 1000))
+        early_s = self.load_s * self.options.beta
+        if not early_s:
+            return self.fail_safe_ms
+        return min(ANY_AGE_MS, self.fail_safe_ms + round(early_s * -math.log(1 - random.random()) * 1000))
 
     def fetch_options(self, stale_ms: int) -> list[Word]:
-        stale: list[Word] = ["STALE", stale_ms] if stale_ms else []
-        feed: list[Word] = ["WHILE", self.feed.heartbeat, "UNLESS", self.feed.in_flight] if self.feed is not None else []
-        return ["LEASE", self.lease_ms, *stale, *feed]
+        stale: list[Word] = [b"STALE", stale_ms] if stale_ms else []
+        feed: list[Word] = [b"WHILE", self.feed.heartbeat, b"UNLESS", self.feed.in_flight] if self.feed is not None else []
+        return [b"LEASE", self.lease_ms, *stale, *feed]
 
     def fetch(
         self,
@@ -638,6 +651,11 @@ class GuardSteps(Generic[V]):
 
     def record(self, answers: Sequence[Fetched | Exception]) -> None:
         """Counts the answers of a fetch."""
+        if len(answers) == 1 and isinstance(answers[0], Fetched):
+            self.has_answered = True
+            self.is_struck = False
+            self.count(answers[0].word)
+            return
         words: dict[str, int] = {}
         for answer in answers:
             if isinstance(answer, Exception):
@@ -680,7 +698,7 @@ class GuardSteps(Generic[V]):
         groups: dict[int, tuple[list[int], list[bytes]]] = {}
         for id in ids:
             drawn_ms = self.stale_ms()
-            drawn, group = groups.setdefault((drawn_ms - self.options.fail_safe_ms).bit_length(), ([], []))
+            drawn, group = groups.setdefault((drawn_ms - self.fail_safe_ms).bit_length(), ([], []))
             drawn.append(drawn_ms)
             group.append(id)
         return [(sum(drawn) // len(drawn), group) for drawn, group in groups.values()]
@@ -732,7 +750,7 @@ class GuardSteps(Generic[V]):
             absent_ms = max(1, round(milliseconds("absent_ttl", self.options.absent_ttl) * share))
             return self.fill(id, token, "NONE", "PX", absent_ms)
         fresh_ms = max(1, round(ttl_ms * share))
-        return self.fill(id, token, "VALUE", data, "PX", fresh_ms + self.options.fail_safe_ms)
+        return self.fill(id, token, "VALUE", data, "PX", fresh_ms + self.fail_safe_ms)
 
     def give_up(self, tokens: Mapping[bytes, bytes]) -> Ask:
         """Ends leases, so that other callers may load."""

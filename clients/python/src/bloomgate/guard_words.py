@@ -121,6 +121,8 @@ ABSENT = Fetched("absent")
 
 def parse_fetch(reply: Any) -> Fetched:
     word, *rest = reply
+    if word == b"hit" and len(rest) == 1:
+        return Fetched("hit", rest[0])
     match text(word), rest:
         case "absent", []:
             return ABSENT

@@ -64,6 +64,22 @@ class Call(Generic[T]):
     node_of: bytes | None = None
 
 
+def packed(words: Sequence[Word]) -> bytes:
+    """Returns a small command as it is sent, faster than the client libraries do."""
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        one = word if isinstance(word, bytes) else str(word).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(one), one))
+    return b"".join(parts)
+
+
+def command_bytes(connection: Any, step: Ask) -> Any:
+    """Returns the commands of a step as a connection sends them."""
+    if len(step.calls) == 1 and step.is_small:
+        return [packed(step.calls[0].words)]
+    return connection.pack_commands([call.words for call in step.calls])
+
+
 @dataclass(slots=True)
 class Ask:
     """Commands to send together on one connection. The outcome lists the result of each, or the exception in its place.
@@ -74,13 +90,14 @@ class Ask:
     arrive.
 
     For `wait_s` seconds the server may withhold replies, beyond the client's time limit for a command. With `together`, tasks send
-    these commands in batches with those of other tasks."""
+    these commands in batches with those of other tasks. A single command that `is_small` is packed in a faster way."""
 
     calls: Sequence[Call[Any]]
     undo: Callable[[list[Any]], Sequence[Call[Any]]] | None = None
     finished: Callable[[], None] | None = None
     wait_s: float = 0.0
     together: Together | None = None
+    is_small: bool = False
 
 
 class Together(Protocol):
@@ -262,7 +279,7 @@ def ask_pool(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
             return refused
 
     try:
-        connection.send_packed_command(connection.pack_commands([call.words for call in step.calls]))
+        connection.send_packed_command(command_bytes(connection, step))
         replies = [reply() for _ in step.calls]
         if any(type(one).__name__ in LEAVING for one in replies):
             connection.disconnect()
@@ -289,8 +306,11 @@ async def aask_pool(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
             return refused
 
     try:
+        if (reader := getattr(connection, "_reader", None)) is not None and reader.at_eof():
+            # With RESP3, the pools of redis-py 8 hand out connections that the server has closed, and rely on retries.
+            await connection.disconnect(nowait=True)
         connection.socket_timeout = limit
-        await connection.send_packed_command(connection.pack_commands([call.words for call in step.calls]))
+        await connection.send_packed_command(command_bytes(connection, step))
         replies = [await reply() for _ in step.calls]
         if any(type(one).__name__ in LEAVING for one in replies):
             await connection.disconnect(nowait=True)
