@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 PAGES = 120
+MIDWAY = 20
 
 
 def links(path: str) -> list[str]:
@@ -25,18 +27,21 @@ def links(path: str) -> list[str]:
 
 
 class Site:
-    """`after` is called with each path before it is answered."""
+    """`midway` is called once, before the twentieth request is answered."""
 
     def __init__(self) -> None:
         self.fetched: Counter[str] = Counter()
-        self.after: Any = None
+        self.midway: Callable[[], None] = lambda: None
+        lock = threading.Lock()
         site = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                site.fetched[self.path] += 1
-                if site.after is not None:
-                    site.after(self.path)
+                with lock:
+                    site.fetched[self.path] += 1
+                    is_midway = site.fetched.total() == MIDWAY
+                if is_midway:
+                    site.midway()
                 if self.path in ("/moved", "/moved-again"):
                     return self.answer(302, Location="/page/5" if self.path == "/moved" else "/target")
                 if self.path == "/self":

@@ -8,7 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from server import PATIENCE, free_port
 from site_of_tests import Site
 
 from bloomgate import Filter
+from bloomgate.scrapy import seen
 
 ADDON = {"ADDONS": {"bloomgate.scrapy.Addon": 500}, "BLOOMGATE_RATE": 1e-9}
 SELECT = {"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"}
@@ -96,40 +99,58 @@ def test_a_second_crawl_goes_on(site: Site, port: int) -> None:
 def test_a_server_that_comes_back(site: Site, start: Start, exact: dict[str, int], reactor: Any) -> None:
     server = start("appendonly yes", "appendfsync always")
 
-    def kill(path: str) -> None:
-        if site.fetched.total() == 20:
-            server.process.kill()
-            server.process.wait()
-            killed.set()
-
     killed = threading.Event()
-    site.after = kill
-    restart = threading.Thread(target=lambda: killed.wait(PATIENCE))
-    restart.start()
-    crawl: list[Any] = []
+
+    def kill() -> None:
+        process: Any = server.process
+        process.kill()
+        process.wait()
+        killed.set()
+
+    site.midway = kill
     url = f"redis://127.0.0.1:{server.port}"
-    crawler = threading.Thread(target=lambda: crawl.append(run([site.url + "/"], BLOOMGATE_URL=url, **ADDON, **reactor)))
-    crawler.start()
-    restart.join()
-    time.sleep(1)
-    server.start()
-    crawler.join()
-    [(stats, log)] = crawl
+    with ThreadPoolExecutor() as threads:
+        crawl = threads.submit(run, [site.url + "/"], BLOOMGATE_URL=url, **ADDON, **reactor)
+        assert killed.wait(PATIENCE)
+        time.sleep(1)
+        # In this thread: the server ends with the thread that has started it.
+        server.start()
+        stats, log = crawl.result()
     assert set(site.fetched) == set(exact), log
     assert stats["finish_reason"] == "finished", log
     assert sum(site.fetched.values()) < 3 * sum(exact.values()), "some are fetched again, none for ever"
 
 
+async def test_a_reply_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch may have been added: of each fingerprint one request counts as new, not both that the page has."""
+    outcomes: list[Any] = [redis.ConnectionError("Connection closed by server."), [False] * 4]
+
+    async def add_once(_: Any) -> list[bool]:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def sleep(_: float) -> None:
+        return None
+
+    monkeypatch.setattr(seen, "sleep", sleep)
+    crawl = object.__new__(seen.Seen)
+    monkeypatch.setattr(crawl, "options", SimpleNamespace(patience=PATIENCE), raising=False)
+    monkeypatch.setattr(crawl, "_stats", SimpleNamespace(inc_value=lambda _: None), raising=False)
+    monkeypatch.setattr(crawl, "_add_once", add_once)
+    assert await crawl._add([b"a", b"b", b"a", b"c"]) == [True, True, False, True]
+
+
 def test_a_server_that_stays_away(site: Site, start: Start) -> None:
     server = start()
 
-    def stop(path: str) -> None:
-        if site.fetched.total() == 20:
-            with server.client() as client:
-                client.config_set("requirepass", "secret")
-                client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    def stop() -> None:
+        with server.client() as client:
+            client.config_set("requirepass", "secret")
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
-    site.after = stop
+    site.midway = stop
     settings = {**ADDON, "BLOOMGATE_URL": f"redis://127.0.0.1:{server.port}", "BLOOMGATE_PATIENCE": 1}
     stats, log = run([site.url + "/"], **settings)
     assert stats["finish_reason"] in ("bloomgate_unavailable", "bloomgate_error"), log
@@ -137,12 +158,11 @@ def test_a_server_that_stays_away(site: Site, start: Start) -> None:
 
 
 def test_a_filter_that_is_lost(site: Site, port: int) -> None:
-    def lose(path: str) -> None:
-        if site.fetched.total() == 20:
-            with redis.Redis(port=port) as client:
-                client.flushall()
+    def lose() -> None:
+        with redis.Redis(port=port) as client:
+            client.flushall()
 
-    site.after = lose
+    site.midway = lose
     stats, log = run([site.url + "/"], BLOOMGATE_URL=f"redis://127.0.0.1:{port}", **ADDON)
     assert stats["finish_reason"] == "bloomgate_error", log
     assert "no such filter" in log

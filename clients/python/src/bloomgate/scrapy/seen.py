@@ -110,7 +110,7 @@ class Seen:
 
     async def _add(self, fingerprints: list[bytes]) -> list[bool]:
         """Returns whether each is new. While the server does not answer, the crawl waits. If an attempt may have added the
-        batch and its reply was lost, the whole batch counts as new: better to fetch a page twice than to lose it."""
+        batch and its reply was lost, each of its fingerprints counts as new, once: better to fetch a page twice than to lose it."""
         deadline = time.monotonic() + self.options.patience
         lost = False
         while True:
@@ -128,7 +128,7 @@ class Seen:
                 logger.error("the filter %s cannot be used: %s", self.options.key, error)
                 raise CloseSpider("bloomgate_error") from error
             else:
-                return [True] * len(fingerprints) if lost else answers
+                return firsts(fingerprints) if lost else answers
 
     async def _add_once(self, fingerprints: list[bytes]) -> list[bool]:
         if not is_asyncio_available():
@@ -136,6 +136,12 @@ class Seen:
         if self._asynchronous is None:
             self._asynchronous = AsyncFilter(aconnect(self.options.url, timeout=TIMEOUT_S), self.options.key, create=False)
         return await self._asynchronous.add_many(fingerprints)
+
+
+def firsts(fingerprints: list[bytes]) -> list[bool]:
+    """Returns whether each is the first of its kind."""
+    seen: set[bytes] = set()
+    return [not (one in seen or seen.add(one)) for one in fingerprints]  # type: ignore[func-returns-value]
 
 
 def may_have_arrived(error: Exception) -> bool:
