@@ -29,7 +29,8 @@ def at_most_once(filter: Filter) -> Callable[[Callable[..., Any]], Callable[...,
                 return None
             try:
                 return function(*args, **kwargs)
-            except Exception:
+            except BaseException:
+                # A worker that shuts down raises SystemExit.
                 try:
                     filter.delete(id)
                 except Exception as error:

@@ -84,6 +84,18 @@ def test_the_error_of_a_task_is_kept(app: Celery, client: redis.Redis, caplog: p
     assert send.delay(1).get() is None
 
 
+def test_a_task_that_a_shutdown_ends(filter: Filter) -> None:
+    def send(id: int, error: BaseException | None = None) -> int:
+        if error is not None:
+            raise error
+        return id
+
+    once = at_most_once(filter)(send)
+    with pytest.raises(SystemExit):
+        once(1, SystemExit())
+    assert once(1) == 1 and once(1) is None
+
+
 def test_bound_tasks_and_named_arguments(app: Celery, filter: Filter) -> None:
     sent: list[Any] = []
     attempts: list[int] = []
