@@ -11,6 +11,11 @@ record Fetched(Event word, byte[] value, byte[] token, RuntimeException error) {
         return new Fetched(null, null, null, error);
     }
 
+    /** Returns a loaded row as an answer of the server would have it: null is no row. */
+    static Fetched loaded(byte[] row) {
+        return new Fetched(row == null ? Event.ABSENT : Event.HIT, row, null, null);
+    }
+
     static Fetched parse(Object reply) {
         if (reply instanceof RuntimeException error) {
             return failed(error);

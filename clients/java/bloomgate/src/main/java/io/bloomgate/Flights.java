@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * Where the callers of one process wait for a row that another caller loads.
@@ -15,12 +16,15 @@ import java.util.concurrent.CompletableFuture;
  * <p>A caller that waits inside the server (BF.FETCH with WAIT) occupies a connection, and gets the lease if the loading caller gives
  * up. So at most one caller per row waits there; the others wait in the process until that caller has ended, and share what the next
  * fetch answers. They cost neither connections nor, if they are asynchronous, threads.
+ *
+ * <p>A guard has two sets: callers that read the database without a lease must not wait for one that still asks a hung server.
  */
 final class Flights {
     /** One caller's interest in one row. It is active while the caller fetches the row, waits for it in the server or loads it. */
     static final class Flight {
         private final String id;
-        private final long number;
+        /** When the caller's read began, by the clock of the flights. */
+        final long begun;
         /** The number of the fetch that `outcome` answers. */
         private long asked;
         /** What ends the caller's call: an answer to a fetch or the server's error. */
@@ -33,9 +37,9 @@ final class Flights {
         private Fetched givenAnswer;
         private Throwable givenFailure;
 
-        private Flight(String id, long number) {
+        private Flight(String id, long begun) {
             this.id = id;
-            this.number = number;
+            this.begun = begun;
         }
 
         Fetched givenAnswer() {
@@ -60,20 +64,34 @@ final class Flights {
     }
 
     private final Map<String, OfRow> rows = new HashMap<>();
-    private long numbers;
+    private final AtomicLong clock;
 
-    /** Begins an active flight. */
-    synchronized Flight begin(String id) {
+    /** Makes a set. Sets with one clock can compare when their flights began. */
+    Flights(AtomicLong clock) {
+        this.clock = clock;
+    }
+
+    long now() {
+        return clock.incrementAndGet();
+    }
+
+    /** Begins an active flight of a read that begins now. */
+    Flight begin(String id) {
+        return begin(id, now());
+    }
+
+    /** Begins an active flight of a read that has begun earlier. */
+    synchronized Flight begin(String id, long begun) {
         rows.computeIfAbsent(id, key -> new OfRow()).active++;
-        return new Flight(id, ++numbers);
+        return new Flight(id, begun);
     }
 
     /**
-     * To call right before a fetch is sent: its answer may be shared with the flights that began earlier. One that began later may know
-     * of a change that the answer does not have.
+     * To call right before a fetch is sent or a load begins: the answer may be shared with the flights that began earlier. One that
+     * began later may know of a change that the answer does not have.
      */
     synchronized void ask(Flight flight) {
-        flight.asked = ++numbers;
+        flight.asked = now();
     }
 
     /**
@@ -113,8 +131,8 @@ final class Flights {
             if (flight.failure != null) {
                 other.givenFailure = flight.failure;
             } else if (flight.outcome.error() == null) {
-                if (other.number > flight.asked) {
-                    break;
+                if (other.begun > flight.asked) {
+                    continue;
                 }
                 other.givenAnswer = flight.outcome;
                 other.asked = flight.asked;
@@ -140,6 +158,11 @@ final class Flights {
         row.waiting.add(flight);
         flight.wake = new CompletableFuture<>();
         return flight.wake;
+    }
+
+    /** Returns what wakes a waiting flight, or null if it is active. */
+    synchronized CompletableFuture<Void> waiting(Flight flight) {
+        return flight.isActive ? null : flight.wake;
     }
 
     /** Makes a flight active again that was woken, or that has waited for long enough. */

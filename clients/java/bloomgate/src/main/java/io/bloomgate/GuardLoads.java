@@ -14,6 +14,7 @@ import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 import java.util.function.Supplier;
 
@@ -37,16 +38,27 @@ class GuardLoads<V> extends GuardCommands<V> {
     /** Loads rows by their ids. Rows that it leaves out do not exist. */
     interface LoadRows<V> extends Function<Caller, CompletableFuture<Map<String, V>>> {}
 
+    /** Returns what loads some rows. */
+    interface LoaderOf<V> extends Function<List<Row>, LoadRows<V>> {}
+
     /** Rows to load under leases. `hasValues` says whether all of them have old values in the cache, which may be served. */
-    record Loading<V>(List<Lease> leases, Collection<Flight> flights, LoadRows<V> load, long ttlMs, boolean hasValues) {
+    record Loading<V>(List<Lease> leases, Collection<Flight> flights, LoaderOf<V> loader, long ttlMs, boolean hasValues) {
         List<Row> rows() {
             return leases.stream().map(Lease::row).toList();
+        }
+
+        /** Returns when the first of the reads began that need the rows. */
+        long begun() {
+            return flights.stream().mapToLong(flight -> flight.begun).min().orElseThrow();
         }
     }
 
     /** The failed loads of each row, in the order of the last failure. */
     private final Map<String, Integer> failing = new LinkedHashMap<>();
     private final AtomicInteger background = new AtomicInteger();
+    private final AtomicLong clock = new AtomicLong();
+    final Flights flights = new Flights(clock);
+    private final Flights direct = new Flights(clock);
 
     GuardLoads(Guard.Builder<V> options) {
         super(options);
@@ -96,14 +108,84 @@ class GuardLoads<V> extends GuardCommands<V> {
                 count(Event.SOFT_TIMEOUT, old.size());
                 return CompletableFuture.completedFuture(old);
             }
-            return running != null ? caller.until(running) : unguarded(loading.load, loading.leases.size(), caller);
+            return running != null ? caller.until(running) : unguarded(loading.rows(), loading.loader, loading.begun(), caller);
         });
     }
 
-    /** Reads rows from the database, and fills nothing. */
-    CompletableFuture<Map<String, V>> unguarded(LoadRows<V> load, int rows, Caller caller) {
-        count(Event.UNGUARDED, rows);
-        return load.apply(caller).thenApply(loaded -> decodeRows(encodeRows(loaded)));
+    /**
+     * Reads rows from the database, and fills nothing: the server does not answer, or other callers have not brought the rows in time. A
+     * process runs one such load of a row at a time. Those that wait for it share the next one, which begins after their reads have begun.
+     */
+    CompletableFuture<Map<String, V>> unguarded(List<Row> rows, LoaderOf<V> loader, long begun, Caller caller) {
+        return new DirectReads(rows, loader, begun, caller).read();
+    }
+
+    /** The state of one call of unguarded. */
+    private final class DirectReads {
+        private final LoaderOf<V> loader;
+        private final Caller caller;
+        private final Map<Flight, Row> left = new LinkedHashMap<>();
+        private final Map<String, V> found = new HashMap<>();
+
+        DirectReads(List<Row> rows, LoaderOf<V> loader, long begun, Caller caller) {
+            this.loader = loader;
+            this.caller = caller;
+            rows.forEach(row -> left.put(direct.begin(row.id, begun), row));
+        }
+
+        CompletableFuture<Map<String, V>> read() {
+            left.keySet().forEach(direct::beginWait);
+            return attempt(this::next).whenComplete((nothing, error) -> left.keySet().forEach(direct::end)).thenApply(nothing -> found);
+        }
+
+        /**
+         * Loads the rows that no other caller loads, then waits for the others. It ends the flights of its own load before it waits, so
+         * that two calls never wait for each other.
+         */
+        private CompletableFuture<Void> next() {
+            List<Flight> leading = new ArrayList<>();
+            List<CompletableFuture<Void>> waking = new ArrayList<>();
+            for (Flight flight : List.copyOf(left.keySet())) {
+                CompletableFuture<Void> wake = direct.waiting(flight);
+                if (wake != null) {
+                    waking.add(wake);
+                } else if (flight.givenFailure() != null) {
+                    count(Event.SHARED, 1);
+                    throw new CompletionException(flight.givenFailure());
+                } else if (flight.givenAnswer() != null) {
+                    count(Event.SHARED, 1);
+                    found.put(left.get(flight).id, GuardLoads.this.read(flight.givenAnswer(), null).value());
+                    end(flight);
+                } else {
+                    leading.add(flight);
+                }
+            }
+            if (!leading.isEmpty()) {
+                return load(leading).thenCompose(nothing -> next());
+            }
+            return waking.isEmpty() ? CompletableFuture.completedFuture(null)
+                    : caller.until(CompletableFuture.anyOf(waking.toArray(CompletableFuture[]::new))).thenCompose(nothing -> next());
+        }
+
+        private CompletableFuture<Void> load(List<Flight> leading) {
+            count(Event.UNGUARDED, leading.size());
+            leading.forEach(direct::ask);
+            return attempt(() -> loader.apply(leading.stream().map(left::get).toList()).apply(caller)).thenAccept(loaded -> {
+                Map<String, byte[]> encoded = encodeRows(loaded);
+                found.putAll(decodeRows(encoded));
+                leading.forEach(flight -> flight.outcome = Fetched.loaded(encoded.get(left.get(flight).id)));
+            }).whenComplete((nothing, error) -> {
+                if (error != null && !caller.signal.isAborted()) {
+                    leading.forEach(flight -> flight.failure = Caller.cause(error));
+                }
+                leading.forEach(this::end);
+            });
+        }
+
+        private void end(Flight flight) {
+            left.remove(flight);
+            direct.end(flight);
+        }
     }
 
     private CompletableFuture<Map<String, V>> loadAndFill(Loading<V> loading, Caller caller) {
@@ -128,7 +210,7 @@ class GuardLoads<V> extends GuardCommands<V> {
         if (caller.signal.isAborted()) {
             throw new CancellationException("the call was cancelled");
         }
-        return loading.load.apply(caller).thenCompose(loaded -> {
+        return loading.loader.apply(loading.rows()).apply(caller).thenCompose(loaded -> {
             Map<String, byte[]> encoded = encodeRows(loaded);
             Map<String, V> rows = decodeRows(encoded);
             return fillAll(encoded, left, loading.ttlMs, caller).thenApply(nothing -> rows);

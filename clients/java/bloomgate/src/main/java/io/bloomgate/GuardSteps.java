@@ -18,7 +18,6 @@ final class GuardSteps<V> extends GuardLoads<V> {
     /** The pause before a confirmation is repeated, and before a row is fetched again that nobody can wait for. */
     private static final long REPEAT_MS = 100;
 
-    final Flights flights = new Flights();
     private final Durability durability;
 
     GuardSteps(Guard.Builder<V> options) {
@@ -34,21 +33,21 @@ final class GuardSteps<V> extends GuardLoads<V> {
     /** Reads a row. `load` reads it from the database: null is no row. */
     CompletableFuture<V> get(Row row, Function<Caller, CompletableFuture<V>> load, long ttlMs, Caller caller) {
         long deadline = nowMs() + options.attempts * options.waitMs;
-        LoadRows<V> loadRow = by -> timed(load, 1, by).thenApply(value -> Collections.singletonMap(row.id, value));
+        LoaderOf<V> loader = rows -> by -> timed(load, 1, by).thenApply(value -> Collections.singletonMap(row.id, value));
         Flight flight = flights.begin(row.id);
         return attempt(() -> fetchRow(row, flight, deadline, caller).thenCompose(answer -> {
             if (answer == null || answer.token() == null) {
                 return CompletableFuture.completedFuture(answer);
             }
             List<Lease> leases = List.of(new Lease(row, answer.token()));
-            return loadRows(new Loading<>(leases, List.of(flight), loadRow, ttlMs, answer.isReadable()), caller)
+            return loadRows(new Loading<>(leases, List.of(flight), loader, ttlMs, answer.isReadable()), caller)
                     .thenApply(rows -> new Answer<>(rows.get(row.id), null, true));
         })).whenComplete((answer, error) -> flights.end(flight)).thenCompose(answer -> {
             if (answer != null) {
                 return CompletableFuture.completedFuture(answer.value());
             }
             // The server does not answer, or another caller loads the row and takes too long: ask the database, fill nothing.
-            return unguarded(loadRow, 1, caller).thenApply(rows -> rows.get(row.id));
+            return unguarded(List.of(row), loader, flight.begun, caller).thenApply(rows -> rows.get(row.id));
         });
     }
 

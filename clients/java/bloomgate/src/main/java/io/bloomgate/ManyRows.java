@@ -33,6 +33,7 @@ final class ManyRows<I, V> {
     /** The first id of each row. */
     private final Map<String, I> first = new LinkedHashMap<>();
     private final Map<String, V> rows = new HashMap<>();
+    private final long begun;
     private final List<Row> unguarded = new ArrayList<>();
     /** The rows that have an old value in the cache. */
     private final Set<String> old = new HashSet<>();
@@ -43,6 +44,7 @@ final class ManyRows<I, V> {
         this.loadAll = loadAll;
         this.ttlMs = ttlMs;
         this.caller = caller;
+        begun = guard.flights.now();
         for (I id : ids) {
             Row row = guard.row(id);
             asked.put(id, row);
@@ -58,7 +60,7 @@ final class ManyRows<I, V> {
             if (unguarded.isEmpty()) {
                 return CompletableFuture.completedFuture(null);
             }
-            return guard.unguarded(loading(unguarded), unguarded.size(), caller).thenAccept(rows::putAll);
+            return guard.unguarded(unguarded, this::loading, begun, caller).thenAccept(rows::putAll);
         }).thenApply(nothing -> {
             Map<I, Optional<V>> found = new LinkedHashMap<>();
             asked.forEach((id, row) -> found.put(id, Optional.ofNullable(rows.get(row.id))));
@@ -180,8 +182,7 @@ final class ManyRows<I, V> {
             return CompletableFuture.completedFuture(null);
         }
         boolean hasValues = leases.stream().allMatch(lease -> old.contains(lease.row().id));
-        List<Row> leased = leases.stream().map(Lease::row).toList();
-        return guard.loadRows(new Loading<>(leases, List.copyOf(flights), loading(leased), ttlMs, hasValues), caller)
+        return guard.loadRows(new Loading<>(leases, List.copyOf(flights), this::loading, ttlMs, hasValues), caller)
                 .thenAccept(rows::putAll);
     }
 

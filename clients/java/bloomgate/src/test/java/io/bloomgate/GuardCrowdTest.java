@@ -1,0 +1,173 @@
+package io.bloomgate;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.lettuce.core.RedisClient;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+/** Many callers of one guard at once: how often they load a row that the server does not bring. */
+class GuardCrowdTest {
+    private static final int CALLERS = 1000;
+
+    private final Servers servers = new Servers();
+    private final List<RedisClient> clients = new ArrayList<>();
+    /** The loads that have begun and not ended. */
+    private final BlockingQueue<CompletableFuture<byte[]>> loads = new LinkedBlockingQueue<>();
+
+    @AfterEach
+    void end() throws IOException {
+        clients.forEach(RedisClient::shutdown);
+        servers.close();
+    }
+
+    private static Guard.Builder<byte[]> guard(Bloomgate client) {
+        return Guard.builder(client, "users", Codec.bytes());
+    }
+
+    /** Returns a client for which a busy machine is not too slow. */
+    private Bloomgate patient(int port) {
+        RedisClient client = RedisClient.create(Servers.RESOURCES, "redis://127.0.0.1:" + port);
+        clients.add(client);
+        return Bloomgate.builder(client).timeout(Duration.ofMinutes(1)).build();
+    }
+
+    /** Returns a client for a port on which no server listens. */
+    private Bloomgate withoutServer() {
+        return patient(Servers.freePort());
+    }
+
+    private CompletableFuture<byte[]> begin() {
+        CompletableFuture<byte[]> load = new CompletableFuture<>();
+        loads.add(load);
+        return load;
+    }
+
+    private CompletableFuture<byte[]> nextLoad() throws InterruptedException {
+        CompletableFuture<byte[]> load = loads.poll(60, TimeUnit.SECONDS);
+        assertTrue(load != null, "no load has begun");
+        return load;
+    }
+
+    private List<CompletableFuture<Optional<byte[]>>> crowd(Guard<byte[]> guard) {
+        return IntStream.range(0, CALLERS).mapToObj(caller -> guard.getAsync(17, id -> begin())).toList();
+    }
+
+    private static String text(CompletableFuture<Optional<byte[]>> found) throws Exception {
+        return Keys.latin(found.get(60, TimeUnit.SECONDS).orElseThrow());
+    }
+
+    /** Ends loads with their numbers until all readers have a row, and returns how many there were. Two never run at once. */
+    private int serve(List<CompletableFuture<Optional<byte[]>>> readers) throws Exception {
+        int number = 0;
+        while (!readers.stream().allMatch(CompletableFuture::isDone)) {
+            CompletableFuture<byte[]> load = loads.poll(10, TimeUnit.MILLISECONDS);
+            if (load != null) {
+                // While it runs, the others arrive.
+                Thread.sleep(200);
+                assertTrue(loads.isEmpty(), "two loads at once");
+                load.complete(Keys.ascii(String.valueOf(++number)));
+            }
+        }
+        return number;
+    }
+
+    @Test
+    void withoutAServerACrowdSharesALoad() throws Exception {
+        try (Bloomgate client = withoutServer()) {
+            var readers = crowd(guard(client).build());
+            // A reader that learns late that there is no server may have missed the load of the others.
+            int number = serve(readers);
+            assertTrue(number <= CALLERS / 10, number + " loads");
+        }
+    }
+
+    @Test
+    void aReadNeverSharesALoadThatBeganEarlier() throws Exception {
+        try (Bloomgate client = withoutServer()) {
+            Guard<byte[]> guard = guard(client).build();
+            var early = guard.getAsync(17, id -> begin());
+            CompletableFuture<byte[]> first = nextLoad();
+            var late = IntStream.range(0, 10).mapToObj(reader -> guard.getAsync(17, id -> begin())).toList();
+            first.complete(Keys.ascii("old"));
+            serve(late);
+            assertEquals("old", text(early));
+            for (var reader : late) {
+                assertNotEquals("old", text(reader));
+            }
+        }
+    }
+
+    @Test
+    void aCancelledLoadIsFollowedByAnother() throws Exception {
+        try (Bloomgate client = withoutServer()) {
+            Guard<byte[]> guard = guard(client).build();
+            var first = guard.getAsync(17, id -> begin());
+            CompletableFuture<byte[]> cancelled = nextLoad();
+            var second = guard.getAsync(17, id -> begin());
+            first.cancel(true);
+            serve(List.of(second));
+            assertEquals("1", text(second));
+            assertTrue(cancelled.isCancelled());
+        }
+    }
+
+    @Test
+    void aLoadThatTakesTooLongIsFollowedByOneForAllThatWaited() throws Exception {
+        try (Bloomgate client = patient(servers.start().port())) {
+            Guard<byte[]> guard = guard(client).lease(Duration.ofHours(1)).wait(Duration.ofSeconds(1)).attempts(1).build();
+            var leased = guard.getAsync(17, id -> begin());
+            CompletableFuture<byte[]> slow = nextLoad();
+            int number = serve(crowd(guard));
+            assertTrue(number <= CALLERS / 10, number + " loads");
+            slow.complete(Keys.ascii("late"));
+            assertEquals("late", text(leased));
+        }
+    }
+
+    @Test
+    void callsForManyRowsShareTheirLoads() throws Exception {
+        List<Integer> ids = IntStream.range(0, 100).boxed().toList();
+        Set<Integer> running = ConcurrentHashMap.newKeySet();
+        AtomicInteger loaded = new AtomicInteger();
+        try (Bloomgate client = withoutServer()) {
+            Guard<byte[]> guard = guard(client).build();
+            List<CompletableFuture<Map<Integer, Optional<byte[]>>>> readers = new ArrayList<>();
+            for (int reader = 0; reader < 20; reader++) {
+                // They share some of their rows only.
+                readers.add(guard.getAllAsync(ids.subList(reader, ids.size()), some -> {
+                    Map<Integer, byte[]> rows = new HashMap<>();
+                    some.forEach(id -> rows.put(id, running.add(id) ? Keys.ascii("row " + id) : null));
+                    loaded.addAndGet(some.size());
+                    return CompletableFuture.supplyAsync(() -> {
+                        running.removeAll(rows.keySet());
+                        return rows;
+                    }, CompletableFuture.delayedExecutor(200, TimeUnit.MILLISECONDS));
+                }, null));
+            }
+            for (int reader = 0; reader < 20; reader++) {
+                var rows = readers.get(reader).get(60, TimeUnit.SECONDS);
+                assertEquals(100 - reader, rows.size());
+                rows.forEach((id, row) -> assertEquals("row " + id, Keys.latin(row.orElseThrow())));
+            }
+            assertTrue(loaded.get() <= 1000, loaded + " of 1810 rows were loaded");
+        }
+    }
+}
