@@ -72,10 +72,13 @@ public class BloomgateException extends RuntimeException {
         }
     }
 
-    /** A row has no cached value, and its last load failed: the database is not asked again before the back-off ends. */
+    /**
+     * A row has no cached value, and its last load failed: the database is not asked again before the back-off ends. Or another caller's
+     * load has thrown an {@link Error}, which is the cause.
+     */
     public static final class LoadFailed extends BloomgateException {
-        LoadFailed(byte[] id) {
-            super("the row " + Items.text(id) + " has no cached value, and its last load has failed", null);
+        LoadFailed(byte[] id, Throwable cause) {
+            super("the row " + Items.text(id) + " has no cached value, and its last load has failed", cause);
         }
     }
 

@@ -1,5 +1,6 @@
 package io.bloomgate;
 
+import io.bloomgate.BloomgateException.LoadFailed;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -95,9 +96,9 @@ final class Flights {
     }
 
     /**
-     * Ends a flight. An answer is shared with those flights that began before it was asked for, and a failure with all that wait; after
-     * an error of the server all go on without an answer. If others still wait and none is active, the first of them goes on, and
-     * fetches for the others.
+     * Ends a flight. An answer is shared with those flights that began before it was asked for, and a failure with all that wait, an Error
+     * as LoadFailed; after an error of the server all go on without an answer. If others still wait and none is active, the first of them
+     * goes on, and fetches for the others.
      */
     void end(Flight flight) {
         List<Flight> woken = new ArrayList<>();
@@ -127,9 +128,11 @@ final class Flights {
     }
 
     private static void share(Flight flight, OfRow row, List<Flight> woken) {
+        Throwable failure = flight.failure instanceof Error
+                ? new LoadFailed(Keys.ascii(flight.id), flight.failure) : flight.failure;
         for (Flight other : List.copyOf(row.waiting)) {
-            if (flight.failure != null) {
-                other.givenFailure = flight.failure;
+            if (failure != null) {
+                other.givenFailure = failure;
             } else if (flight.outcome.error() == null) {
                 if (other.begun > flight.asked) {
                     continue;

@@ -227,7 +227,7 @@ class GuardLoads<V> extends GuardCommands<V> {
     }
 
     private CompletableFuture<Map<String, V>> afterFailure(Loading<V> loading, Throwable cause, Caller caller) {
-        CompletableFuture<Map<String, V>> looking = loading.hasValues
+        CompletableFuture<Map<String, V>> looking = loading.hasValues && !(cause instanceof Error)
                 ? oldValues(loading.rows(), caller) : CompletableFuture.completedFuture(Map.of());
         return looking.thenApply(old -> {
             if (old.size() == loading.leases.size()) {

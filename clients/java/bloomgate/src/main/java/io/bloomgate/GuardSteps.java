@@ -145,7 +145,7 @@ final class GuardSteps<V> extends GuardLoads<V> {
             return fetchWaiting(row, waitMs, caller).thenApply(found -> {
                 if (found.word() == Event.WAIT && nowMs() - begun < waitMs / 2) {
                     // A caller that waits for a lease waits for all of waitMs. Only a back-off is answered earlier.
-                    flight.failure = new LoadFailed(row.item);
+                    flight.failure = new LoadFailed(row.item, null);
                     throw new CompletionException(flight.failure);
                 }
                 return found;

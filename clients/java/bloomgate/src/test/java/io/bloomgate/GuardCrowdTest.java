@@ -1,7 +1,10 @@
 package io.bloomgate;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.lettuce.core.RedisClient;
@@ -16,6 +19,7 @@ import java.util.Set;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -168,6 +172,41 @@ class GuardCrowdTest {
                 rows.forEach((id, row) -> assertEquals("row " + id, Keys.latin(row.orElseThrow())));
             }
             assertTrue(loaded.get() <= 1000, loaded + " of 1810 rows were loaded");
+        }
+    }
+
+    /** The end of a thread, as ThreadDeath was. */
+    private static final class Fatal extends Error {}
+
+    @Test
+    void anErrorOfALoadEndsTheWaitOfAll() throws Exception {
+        for (Bloomgate client : List.of(patient(servers.start().port()), withoutServer())) {
+            Guard<byte[]> guard = guard(client).lease(Duration.ofHours(1)).failSafe(Duration.ofHours(1)).build();
+            var leading = guard.getAsync(17, id -> begin());
+            CompletableFuture<byte[]> load = nextLoad();
+            var waiting = guard.getAsync(17, id -> begin());
+            Thread.sleep(200);
+            Fatal fatal = new Fatal();
+            load.completeExceptionally(fatal);
+            assertSame(fatal, assertThrows(ExecutionException.class, () -> text(leading)).getCause());
+            Throwable shared = assertThrows(ExecutionException.class, () -> text(waiting)).getCause();
+            assertSame(fatal, assertInstanceOf(BloomgateException.LoadFailed.class, shared).getCause());
+            assertThrows(Fatal.class, () -> guard.get(18, id -> {
+                throw fatal;
+            }));
+            client.close();
+        }
+    }
+
+    @Test
+    void anErrorIsThrownThoughThereIsAnOldValue() throws Exception {
+        try (Bloomgate client = patient(servers.start().port())) {
+            Guard<byte[]> guard = guard(client).ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1)).build();
+            guard.get(17, id -> Keys.ascii("row"));
+            Thread.sleep(20);
+            assertThrows(Fatal.class, () -> guard.get(17, id -> {
+                throw new Fatal();
+            }));
         }
     }
 }
