@@ -82,8 +82,7 @@ public final class Guard<V> {
     public <I> Optional<V> get(I id, Loader<? super I, ? extends V> loader, Duration ttl) {
         Row row = steps.row(id);
         long ttlMs = ttlMs(ttl);
-        V found = Caller.block(client,
-                caller -> steps.get(row, by -> by.run(() -> loader.load(id)), ttlMs, caller));
+        V found = Caller.block(client, caller -> steps.get(row, running(List.of(id), () -> loader.load(id)), ttlMs, caller));
         check();
         return Optional.ofNullable(found);
     }
@@ -91,7 +90,7 @@ public final class Guard<V> {
     /** {@link #getAsync(Object, AsyncLoader)} with the guard's loader, in the executor of the client. */
     public CompletableFuture<Optional<V>> getAsync(Object id) {
         Loader<Object, V> given = given(loader);
-        return begin(id, by -> by.run(() -> given.load(id)), null);
+        return begin(id, running(List.of(id), () -> given.load(id)), null);
     }
 
     /** {@link #get(Object, Loader)} without blocking. Cancelling the future gives the lease up. */
@@ -102,7 +101,7 @@ public final class Guard<V> {
     /** {@link #getAsync(Object, AsyncLoader)} with a time to live of its own, if the row is loaded. */
     public <I> CompletableFuture<Optional<V>> getAsync(
             I id, AsyncLoader<? super I, ? extends V> loader, Duration ttl) {
-        return begin(id, by -> awaited(() -> loader.load(id), by), ttl);
+        return begin(id, beginning(List.of(id), () -> loader.load(id)), ttl);
     }
 
     private CompletableFuture<Optional<V>> begin(
@@ -134,7 +133,7 @@ public final class Guard<V> {
     public <I> Map<I, Optional<V>> getAll(Collection<I> ids, Loader<Collection<I>, Map<I, V>> loader, Duration ttl) {
         long ttlMs = ttlMs(ttl);
         Map<I, Optional<V>> rows = Caller.block(client, caller ->
-                new ManyRows<I, V>(steps, ids, (left, by) -> by.run(() -> loader.load(left)), ttlMs, caller).get());
+                new ManyRows<I, V>(steps, ids, left -> running(left, () -> loader.load(left)), ttlMs, caller).get());
         check();
         return rows;
     }
@@ -144,7 +143,7 @@ public final class Guard<V> {
             Collection<I> ids, AsyncLoader<Collection<I>, Map<I, V>> loader, Duration ttl) {
         long ttlMs = ttlMs(ttl);
         return Caller.begin(client, caller -> new ManyRows<I, V>(
-                steps, ids, (left, by) -> awaited(() -> loader.load(left), by), ttlMs, caller).get()
+                steps, ids, left -> beginning(left, () -> loader.load(left)), ttlMs, caller).get()
                 .whenComplete((rows, error) -> check()));
     }
 
@@ -250,6 +249,17 @@ public final class Guard<V> {
     /** Returns how often each event has happened. */
     public Map<Event, Long> counts() {
         return steps.counts();
+    }
+
+    /** Returns a load of rows that blocks. */
+    private <T> Function<Caller, CompletableFuture<T>> running(Collection<?> ids, Callable<T> load) {
+        return caller -> caller.run(steps.own.during(rows(ids), load));
+    }
+
+    /** Returns a load of rows that begins something, and awaits that. */
+    private <T> Function<Caller, CompletableFuture<T>> beginning(
+            Collection<?> ids, Callable<? extends CompletionStage<? extends T>> load) {
+        return caller -> awaited(steps.own.during(rows(ids), load), caller);
     }
 
     private List<Row> rows(Collection<?> ids) {

@@ -6,10 +6,13 @@ import io.bloomgate.Keys.Row;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
@@ -59,6 +62,7 @@ class GuardLoads<V> extends GuardCommands<V> {
     private final AtomicLong clock = new AtomicLong();
     final Flights flights = new Flights(clock);
     private final Flights direct = new Flights(clock);
+    final OwnLoads own = new OwnLoads();
 
     GuardLoads(Guard.Builder<V> options) {
         super(options);
@@ -118,6 +122,42 @@ class GuardLoads<V> extends GuardCommands<V> {
      */
     CompletableFuture<Map<String, V>> unguarded(List<Row> rows, LoaderOf<V> loader, long begun, Caller caller) {
         return new DirectReads(rows, loader, begun, caller).read();
+    }
+
+    /** The rows that this thread is loading. A load that asks for one of them would wait for itself; so that call loads, and fills nothing. */
+    final class OwnLoads {
+        private final ThreadLocal<Set<String>> ids = ThreadLocal.withInitial(Set::of);
+
+        boolean has(Row row) {
+            return ids.get().contains(row.id);
+        }
+
+        /** Wraps a load of rows. Of an asynchronous one it sees only what its thread does before that returns. */
+        <T> Callable<T> during(List<Row> rows, Callable<T> load) {
+            return () -> {
+                Set<String> outer = ids.get();
+                Set<String> all = new HashSet<>(outer);
+                rows.forEach(row -> all.add(row.id));
+                ids.set(all);
+                try {
+                    return load.call();
+                } finally {
+                    if (outer.isEmpty()) {
+                        ids.remove();
+                    } else {
+                        ids.set(outer);
+                    }
+                }
+            };
+        }
+
+        CompletableFuture<Map<String, V>> load(List<Row> rows, LoaderOf<V> loader, Caller caller) {
+            if (rows.isEmpty()) {
+                return CompletableFuture.completedFuture(Map.of());
+            }
+            count(Event.UNGUARDED, rows.size());
+            return attempt(() -> loader.apply(rows).apply(caller)).thenApply(loaded -> decodeRows(encodeRows(loaded)));
+        }
     }
 
     /** The state of one call of unguarded. */

@@ -34,6 +34,9 @@ final class GuardSteps<V> extends GuardLoads<V> {
     CompletableFuture<V> get(Row row, Function<Caller, CompletableFuture<V>> load, long ttlMs, Caller caller) {
         long deadline = nowMs() + options.attempts * options.waitMs;
         LoaderOf<V> loader = rows -> by -> timed(load, 1, by).thenApply(value -> Collections.singletonMap(row.id, value));
+        if (own.has(row)) {
+            return own.load(List.of(row), loader, caller).thenApply(rows -> rows.get(row.id));
+        }
         Flight flight = flights.begin(row.id);
         return attempt(() -> fetchRow(row, flight, deadline, caller).thenCompose(answer -> {
             if (answer == null || answer.token() == null) {

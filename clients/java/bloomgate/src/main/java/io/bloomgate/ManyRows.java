@@ -18,7 +18,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.function.BiFunction;
+import java.util.function.Function;
 
 /**
  * One call of getAll. Ids that are written in the same bytes, such as 7 and "7", name one row: it is loaded by the first of them, and
@@ -26,7 +26,7 @@ import java.util.function.BiFunction;
  */
 final class ManyRows<I, V> {
     private final GuardSteps<V> guard;
-    private final BiFunction<Collection<I>, Caller, CompletableFuture<Map<I, V>>> loadAll;
+    private final Function<Collection<I>, Function<Caller, CompletableFuture<Map<I, V>>>> loadAll;
     private final long ttlMs;
     private final Caller caller;
     private final Map<I, Row> asked = new LinkedHashMap<>();
@@ -39,7 +39,7 @@ final class ManyRows<I, V> {
     private final Set<String> old = new HashSet<>();
 
     ManyRows(GuardSteps<V> guard, Collection<? extends I> ids,
-            BiFunction<Collection<I>, Caller, CompletableFuture<Map<I, V>>> loadAll, long ttlMs, Caller caller) {
+            Function<Collection<I>, Function<Caller, CompletableFuture<Map<I, V>>>> loadAll, long ttlMs, Caller caller) {
         this.guard = guard;
         this.loadAll = loadAll;
         this.ttlMs = ttlMs;
@@ -54,8 +54,10 @@ final class ManyRows<I, V> {
 
     CompletableFuture<Map<I, Optional<V>>> get() {
         long deadline = GuardSteps.nowMs() + guard.options.waitMs;
-        List<Row> wanted = first.values().stream().map(asked::get).toList();
-        return fetchAll(wanted).thenCompose(left -> waitForAll(left, deadline)).thenCompose(left -> {
+        List<Row> own = first.values().stream().map(asked::get).filter(guard.own::has).toList();
+        List<Row> wanted = first.values().stream().map(asked::get).filter(row -> !guard.own.has(row)).toList();
+        return guard.own.load(own, this::loading, caller).thenAccept(rows::putAll)
+                .thenCompose(nothing -> fetchAll(wanted)).thenCompose(left -> waitForAll(left, deadline)).thenCompose(left -> {
             unguarded.addAll(left);
             if (unguarded.isEmpty()) {
                 return CompletableFuture.completedFuture(null);
@@ -188,7 +190,7 @@ final class ManyRows<I, V> {
 
     private LoadRows<V> loading(List<Row> wanted) {
         List<I> ids = wanted.stream().map(row -> first.get(row.id)).toList();
-        return by -> guard.timed(caller -> loadAll.apply(ids, caller), ids.size(), by).thenApply(loaded -> {
+        return by -> guard.timed(loadAll.apply(ids), ids.size(), by).thenApply(loaded -> {
             Map<String, V> found = new HashMap<>();
             for (int index = 0; index < ids.size(); index++) {
                 found.put(wanted.get(index).id, loaded.get(ids.get(index)));

@@ -209,4 +209,20 @@ class GuardCrowdTest {
             }));
         }
     }
+
+    @Test
+    void aLoadThatAsksForItsOwnRowLoadsIt() throws Exception {
+        for (Bloomgate client : List.of(patient(servers.start().port()), withoutServer())) {
+            Guard<byte[]> guard = guard(client).wait(Duration.ofHours(1)).build();
+            Guard.Loader<Object, byte[]> inner = id -> Keys.ascii("row");
+            assertEquals("row", Keys.latin(guard.get(17, id -> guard.get("17", inner).orElseThrow()).orElseThrow()));
+            assertEquals("row", Keys.latin(guard.getAll(List.of(18), ids -> Map.of(18, guard.get(18, inner).orElseThrow())).get(18)
+                    .orElseThrow()));
+            assertEquals("row", Keys.latin(guard.get(19, id -> guard.getAll(List.of(19, 20),
+                    ids -> Map.of(19, Keys.ascii("row"), 20, Keys.ascii("row"))).get(19).orElseThrow()).orElseThrow()));
+            assertEquals("row", text(guard.getAsync(21, id -> guard.getAsync(21, own -> CompletableFuture.completedFuture(Keys.ascii("row")))
+                    .thenApply(Optional::orElseThrow))));
+            client.close();
+        }
+    }
 }
