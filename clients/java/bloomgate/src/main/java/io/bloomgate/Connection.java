@@ -14,6 +14,10 @@ interface Connection {
         String name() {
             return Keys.latin(words.get(0));
         }
+
+        long bytes() {
+            return words.stream().mapToLong(word -> word.length).sum();
+        }
     }
 
     /** Sends commands, those of one node together and in their order. Each reply is completed with a value, never exceptionally. */

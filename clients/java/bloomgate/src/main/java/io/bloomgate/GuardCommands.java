@@ -23,7 +23,7 @@ import java.util.function.Function;
 /** The commands of one guard, and what their replies mean: what reading one row, reading many and writing have in common. */
 class GuardCommands<V> {
     /** The most ids that are sent together. */
-    private static final int BATCH = 500;
+    static final int BATCH = 500;
 
     /** The longest STALE that BF.FETCH accepts, 2^61. Every value with a time to live has less than this left. */
     private static final long ANY_AGE = 1L << 61;
@@ -379,7 +379,7 @@ class GuardCommands<V> {
             return CompletableFuture.completedFuture(null);
         }
         List<Command> commands = leases.stream().map(lease -> fill(lease, "GIVEUP")).toList();
-        return link.ask(commands, caller).thenApply(outcomes -> null);
+        return link.askFirst(commands, caller).thenApply(outcomes -> null);
     }
 
     /**
@@ -387,7 +387,7 @@ class GuardCommands<V> {
      * wait until those leases end. A server that does not answer is not asked again.
      */
     CompletableFuture<Void> sendFills(List<Lease> leases, List<Command> fills, Caller caller) {
-        return link.ask(fills, caller).thenCompose(outcomes -> {
+        return link.askFirst(fills, caller).thenCompose(outcomes -> {
             List<Lease> refused = new ArrayList<>();
             for (int index = 0; index < outcomes.size(); index++) {
                 if (outcomes.get(index) instanceof RuntimeException error) {

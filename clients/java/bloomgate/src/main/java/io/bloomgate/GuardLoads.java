@@ -257,13 +257,26 @@ class GuardLoads<V> extends GuardCommands<V> {
         });
     }
 
+    /** Sends the fills of up to 500 rows and 1 MiB together, and the next ones after their replies. */
     private CompletableFuture<Void> fillAll(Map<String, byte[]> encoded, List<Lease> left, long ttlMs, Caller caller) {
-        return inParts(List.copyOf(left), part -> {
-            left.subList(0, part.size()).clear();
-            List<Command> fills = part.stream().map(lease -> fillWith(lease, encoded.get(lease.row().id), ttlMs)).toList();
-            // If the call is aborted, what the server refuses is given up all the same.
-            return caller.until(sendFills(part, fills, Caller.asynchronous(client)));
-        });
+        int size = 0;
+        long bytes = 0;
+        for (; size < Math.min(BATCH, left.size()); size++) {
+            byte[] row = encoded.get(left.get(size).row().id);
+            bytes += row == null ? 0 : row.length;
+            if (size > 0 && bytes > Items.COMMAND_BYTES) {
+                break;
+            }
+        }
+        if (size == 0) {
+            return CompletableFuture.completedFuture(null);
+        }
+        List<Lease> part = List.copyOf(left.subList(0, size));
+        left.subList(0, size).clear();
+        List<Command> fills = part.stream().map(lease -> fillWith(lease, encoded.get(lease.row().id), ttlMs)).toList();
+        // If the call is aborted, what the server refuses is given up all the same.
+        return caller.until(sendFills(part, fills, Caller.asynchronous(client)))
+                .thenCompose(nothing -> fillAll(encoded, left, ttlMs, caller));
     }
 
     private CompletableFuture<Map<String, V>> afterFailure(Loading<V> loading, Throwable cause, Caller caller) {
@@ -315,7 +328,7 @@ class GuardLoads<V> extends GuardCommands<V> {
         }
         List<Command> commands = leases.stream()
                 .map(lease -> fill(lease, "GIVEUP", "BACKOFF", nextBackoffMs(lease.row().id))).toList();
-        return link.ask(commands, caller).thenCompose(outcomes -> {
+        return link.askFirst(commands, caller).thenCompose(outcomes -> {
             List<Lease> refused = new ArrayList<>();
             for (int index = 0; index < outcomes.size(); index++) {
                 if (outcomes.get(index) instanceof RuntimeException error) {

@@ -6,8 +6,10 @@ import io.bloomgate.BloomgateException.TimedOut;
 import io.bloomgate.Connection.Command;
 import io.netty.util.Timeout;
 import io.netty.util.TimerTask;
+import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.Deque;
 import java.util.List;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
@@ -19,6 +21,17 @@ import java.util.function.Function;
 
 /** Sends commands within the time limit. */
 final class Link {
+    /**
+     * The most commands, and the most bytes of them, that are sent and unanswered at a time. Others wait in the process, where their time
+     * limit has not begun: a burst of any size is answered in time by a server that answers this much in time.
+     */
+    private static final int MOST_COMMANDS = 500;
+    private static final long MOST_BYTES = (long) Items.WINDOW_COMMANDS * Items.COMMAND_BYTES;
+
+    private final Deque<Asking> queue = new ArrayDeque<>();
+    private int commandsInFlight;
+    private long bytesInFlight;
+    private boolean isSending;
     final Bloomgate client;
     final Connection connection;
     final Pause pause;
@@ -41,6 +54,8 @@ final class Link {
     static final class How {
         /** For how long the server may withhold the replies, beyond the time limit. */
         long waitMs;
+        /** Whether these commands precede others that wait to be sent: they end leases, whose time passes. */
+        boolean isUrgent;
         /**
          * Returns the commands that undo the outcomes. They are sent if the caller does not get the outcomes, because it was aborted or
          * the replies came too late.
@@ -60,17 +75,72 @@ final class Link {
             return CompletableFuture.failedFuture(new CancellationException("the call was cancelled"));
         }
         Asking asking = new Asking(commands, how, caller);
-        try {
-            asking.begin();
-        } catch (IllegalStateException | RejectedExecutionException error) {
-            // Lettuce's timer has ended.
-            asking.arrived(Collections.nCopies(commands.size(), new Disconnected("the client is closed", error)));
+        caller.signal.add(asking.abort);
+        synchronized (this) {
+            if (!queue.isEmpty() || !reserve(asking)) {
+                if (how.isUrgent) {
+                    queue.addFirst(asking);
+                } else {
+                    queue.add(asking);
+                }
+                return asking.result;
+            }
         }
+        asking.send();
         return asking.result;
+    }
+
+    private boolean reserve(Asking next) {
+        if (commandsInFlight > 0 && (commandsInFlight + next.commands.size() > MOST_COMMANDS || bytesInFlight + next.bytes > MOST_BYTES)) {
+            return false;
+        }
+        commandsInFlight += next.commands.size();
+        bytesInFlight += next.bytes;
+        return true;
+    }
+
+    /** Sends what waits, as far as there is room. */
+    private void release(Asking ended) {
+        synchronized (this) {
+            commandsInFlight -= ended.commands.size();
+            bytesInFlight -= ended.bytes;
+            if (isSending) {
+                return;
+            }
+            isSending = true;
+        }
+        for (;;) {
+            Asking next;
+            synchronized (this) {
+                next = queue.peek();
+                if (next == null || !reserve(next)) {
+                    isSending = false;
+                    return;
+                }
+                queue.remove();
+            }
+            next.send();
+        }
+    }
+
+    /** Ends what waits: the server does not answer. */
+    private List<Asking> takeQueue() {
+        synchronized (this) {
+            List<Asking> all = List.copyOf(queue);
+            queue.clear();
+            return all;
+        }
     }
 
     CompletableFuture<List<Object>> ask(List<Command> commands, Caller caller) {
         return ask(commands, new How(), caller);
+    }
+
+    /** The same for commands that precede others. */
+    CompletableFuture<List<Object>> askFirst(List<Command> commands, Caller caller) {
+        How how = new How();
+        how.isUrgent = true;
+        return ask(commands, how, caller);
     }
 
     /** Sends one command. Fails with its error. */
@@ -92,19 +162,36 @@ final class Link {
         private final AtomicBoolean hasLeft = new AtomicBoolean();
         private final Runnable abort = this::abort;
         private final long limitNanos;
+        private final long bytes;
         private volatile Timeout timer;
-        private volatile long lastReply = System.nanoTime();
+        private volatile long lastReply;
 
         Asking(List<Command> commands, How how, Caller caller) {
             this.commands = commands;
             this.how = how;
             this.caller = caller;
             limitNanos = TimeUnit.MILLISECONDS.toNanos(client.timeoutMs + how.waitMs);
+            bytes = commands.stream().mapToLong(Command::bytes).sum();
         }
 
-        void begin() {
+        /** Sends the commands, unless the caller has gone. */
+        void send() {
+            if (hasLeft.get()) {
+                how.finished.accept(List.of());
+                release(this);
+                return;
+            }
+            try {
+                begin();
+            } catch (IllegalStateException | RejectedExecutionException error) {
+                // Lettuce's timer has ended.
+                arrived(Collections.nCopies(commands.size(), new Disconnected("the client is closed", error)));
+            }
+        }
+
+        private void begin() {
+            lastReply = System.nanoTime();
             timer = client.timer.newTimeout(this, limitNanos, TimeUnit.NANOSECONDS);
-            caller.signal.add(abort);
             List<CompletableFuture<Object>> replies = connection.send(commands);
             if (replies.size() == 1) {
                 replies.get(0).thenAccept(reply -> arrived(Collections.singletonList(outcome(commands.get(0), reply))));
@@ -121,11 +208,12 @@ final class Link {
         }
 
         private void arrived(List<Object> outcomes) {
+            release(this);
             how.finished.accept(outcomes);
             if (!leave()) {
                 List<Command> undoing = how.undo.apply(outcomes);
                 if (!undoing.isEmpty()) {
-                    ask(undoing, Caller.asynchronous(client));
+                    askFirst(undoing, Caller.asynchronous(client));
                 }
                 return;
             }
@@ -148,12 +236,17 @@ final class Link {
                 }
             } else if (leave()) {
                 pause.begin();
+                List<Asking> unsent = takeQueue();
                 connection.replace(commands);
-                var error = new TimedOut("the server has not answered " + commands.get(0).name() + " in time");
-                List<Object> outcomes = Collections.nCopies(commands.size(), error);
-                // Timers have one thread for all clients: the caller's steps must not run in it.
-                client.executor.execute(() -> caller.execute(() -> result.complete(outcomes)));
+                timedOut("the server has not answered " + commands.get(0).name() + " in time");
+                unsent.stream().filter(Asking::leave).forEach(other -> other.timedOut("the server has not answered other commands in time"));
             }
+        }
+
+        private void timedOut(String message) {
+            List<Object> outcomes = Collections.nCopies(commands.size(), new TimedOut(message));
+            // Timers have one thread for all clients: the caller's steps must not run in it.
+            client.executor.execute(() -> caller.execute(() -> result.complete(outcomes)));
         }
 
         private void abort() {

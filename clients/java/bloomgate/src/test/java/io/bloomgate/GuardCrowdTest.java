@@ -225,4 +225,21 @@ class GuardCrowdTest {
             client.close();
         }
     }
+
+    @Test
+    void aBurstOfRowsIsCached() throws Exception {
+        int rows = 10_000;
+        byte[] row = new byte[4096];
+        int port = servers.start().port();
+        try (Bloomgate client = Bloomgate.connect("redis://127.0.0.1:" + port)) {
+            Guard<byte[]> guard = guard(client).build();
+            guard.get("first", id -> row);
+            var readers = IntStream.range(0, rows).mapToObj(
+                    id -> guard.getAsync(id, any -> CompletableFuture.completedFuture(row))).toList();
+            for (var reader : readers) {
+                assertEquals(row.length, reader.get(60, TimeUnit.SECONDS).orElseThrow().length);
+            }
+            assertEquals(rows + 1, guard.counts().get(Event.FILLED), () -> "filled of " + guard.counts());
+        }
+    }
 }
