@@ -28,7 +28,7 @@ public final class Bloomgate implements AutoCloseable {
     private final Runnable shutdown;
 
     private Bloomgate(Builder builder) {
-        timeoutMs = Options.milliseconds("timeout", builder.timeout, 1);
+        timeoutMs = Options.TIMEOUT.milliseconds(builder.timeout);
         executor = builder.executor != null ? builder.executor : Executors.newCachedThreadPool(task -> {
             Thread thread = new Thread(task, "bloomgate");
             thread.setDaemon(true);
@@ -47,7 +47,7 @@ public final class Bloomgate implements AutoCloseable {
             shutdown = builder.isOwn ? client::shutdownAsync : () -> {};
         }
         link = new Link(this, connection, new Pause());
-        waiting = new WaitingConnections(link, Options.atLeast("waitingConnections", builder.waitingConnections, 1));
+        waiting = new WaitingConnections(link, Options.WAITING_CONNECTIONS.number(builder.waitingConnections));
     }
 
     private CompletableFuture<Wire> open(RedisClient client, RedisURI uri) {

@@ -18,8 +18,8 @@ public record Durability(int replicas, Duration timeout, boolean aof) {
 
     /** Checks the values. */
     public Durability {
-        Options.atLeast("replicas", replicas, 0);
-        Options.milliseconds("timeout", timeout, 1);
+        Options.REPLICAS.number(replicas);
+        Options.REPLICAS_TIMEOUT.milliseconds(timeout);
     }
 
     /** Whether writes are followed by WAIT or WAITAOF. */

@@ -5,6 +5,7 @@ import io.bloomgate.Keys.Row;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -82,7 +83,7 @@ public final class Guard<V> {
     public <I> Optional<V> get(I id, Loader<? super I, ? extends V> loader, Duration ttl) {
         Row row = steps.row(id);
         long ttlMs = ttlMs(ttl);
-        V found = Caller.block(client, caller -> steps.get(row, running(List.of(id), () -> loader.load(id)), ttlMs, caller));
+        V found = Caller.block(client, caller -> steps.get(row, running(Collections.singletonList(id), () -> loader.load(id)), ttlMs, caller));
         check();
         return Optional.ofNullable(found);
     }
@@ -90,7 +91,7 @@ public final class Guard<V> {
     /** {@link #getAsync(Object, AsyncLoader)} with the guard's loader, in the executor of the client. */
     public CompletableFuture<Optional<V>> getAsync(Object id) {
         Loader<Object, V> given = given(loader);
-        return begin(id, running(List.of(id), () -> given.load(id)), null);
+        return begin(id, running(Collections.singletonList(id), () -> given.load(id)), null);
     }
 
     /** {@link #get(Object, Loader)} without blocking. Cancelling the future gives the lease up. */
@@ -101,7 +102,7 @@ public final class Guard<V> {
     /** {@link #getAsync(Object, AsyncLoader)} with a time to live of its own, if the row is loaded. */
     public <I> CompletableFuture<Optional<V>> getAsync(
             I id, AsyncLoader<? super I, ? extends V> loader, Duration ttl) {
-        return begin(id, beginning(List.of(id), () -> loader.load(id)), ttl);
+        return begin(id, beginning(Collections.singletonList(id), () -> loader.load(id)), ttl);
     }
 
     private CompletableFuture<Optional<V>> begin(
@@ -173,12 +174,12 @@ public final class Guard<V> {
      * transaction returns; its checked exceptions are thrown inside of a {@link CompletionException}.
      */
     public <T> T changed(Object id, Callable<T> transaction) {
-        return changedAll(List.of(id), transaction);
+        return changedAll(Collections.singletonList(id), transaction);
     }
 
     /** {@link #changed(Object, Callable)} for a transaction without a result. */
     public void changed(Object id, Runnable transaction) {
-        changedAll(List.of(id), () -> {
+        changedAll(Collections.singletonList(id), () -> {
             transaction.run();
             return null;
         });
@@ -267,7 +268,7 @@ public final class Guard<V> {
     }
 
     private long ttlMs(Duration ttl) {
-        return ttl == null ? steps.options.ttlMs : Options.milliseconds("ttl", ttl, 1);
+        return ttl == null ? steps.options.ttlMs : Options.TTL.milliseconds(ttl);
     }
 
     private static <T> T given(T loader) {
@@ -336,8 +337,8 @@ public final class Guard<V> {
         BiConsumer<Event, Integer> listener;
         private Loader<Object, V> loader;
         private Loader<Collection<Object>, Map<Object, V>> loaderOfAll;
-        private int replicas;
-        private Duration replicasTimeout = Duration.ofSeconds(1);
+        int replicas;
+        Duration replicasTimeout = Duration.ofSeconds(1);
         private boolean aof;
 
         private Builder(Bloomgate client, String filter, Codec<V> codec) {
@@ -362,31 +363,31 @@ public final class Guard<V> {
 
         /** Sets the time to live of a cached row, 60 s: how long readers may get an old row after a writer has died. */
         public Builder<V> ttl(Duration time) {
-            ttlMs = Options.milliseconds("ttl", time, 1);
+            ttlMs = Options.TTL.milliseconds(time);
             return this;
         }
 
         /** Sets the time to live of the knowledge that there is no row: 10 s. */
         public Builder<V> absentTtl(Duration time) {
-            absentTtlMs = Options.milliseconds("absentTtl", time, 1);
+            absentTtlMs = Options.ABSENT_TTL.milliseconds(time);
             return this;
         }
 
-        /** Sets how long one caller may take to load a row while the others wait: 3 s. */
+        /** Sets how long one caller may take to load a row while the others wait: 3 s, at most an hour. */
         public Builder<V> lease(Duration time) {
-            leaseMs = Options.milliseconds("lease", time, 1);
+            leaseMs = Options.LEASE.milliseconds(time);
             return this;
         }
 
         /** Sets how long a caller waits at a time for another one that loads the row: 3 s. With 0 it asks the database at once. */
         public Builder<V> wait(Duration time) {
-            waitMs = Options.milliseconds("wait", time, 0);
+            waitMs = Options.WAIT.milliseconds(time);
             return this;
         }
 
         /** Sets how often a caller waits for that long before it asks the database itself: 3. */
         public Builder<V> attempts(int number) {
-            attempts = Options.atLeast("attempts", number, 1);
+            attempts = Options.ATTEMPTS.number(number);
             return this;
         }
 
@@ -396,7 +397,7 @@ public final class Guard<V> {
          * callers without an old value get {@link BloomgateException.LoadFailed}.
          */
         public Builder<V> failSafe(Duration time) {
-            failSafeMs = Options.milliseconds("failSafe", time, 0);
+            failSafeMs = Options.FAIL_SAFE.milliseconds(time);
             return this;
         }
 
@@ -405,16 +406,13 @@ public final class Guard<V> {
          * executor of the client wherever there is an old value.
          */
         public Builder<V> softTimeout(Duration time) {
-            softTimeoutMs = Options.milliseconds("softTimeout", time, 0);
+            softTimeoutMs = Options.SOFT_TIMEOUT.milliseconds(time);
             return this;
         }
 
         /** Multiplies how long before its end a value is renewed: 1. With 0 it is not renewed early. */
         public Builder<V> beta(double factor) {
-            if (!(factor >= 0 && factor <= 1e10)) {
-                throw new IllegalArgumentException("beta is from 0 to 1e10, not " + factor);
-            }
-            beta = factor;
+            beta = Options.BETA.factor(factor);
             return this;
         }
 
@@ -430,7 +428,7 @@ public final class Guard<V> {
 
         /** Sets how long {@link Guard#confirm} is repeated: 30 s. */
         public Builder<V> patience(Duration time) {
-            patienceMs = Options.milliseconds("patience", time, 0);
+            patienceMs = Options.PATIENCE.milliseconds(time);
             return this;
         }
 

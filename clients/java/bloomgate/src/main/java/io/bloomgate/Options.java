@@ -5,34 +5,55 @@ import java.time.Duration;
 
 /** Checks options, and writes them as words of commands. */
 final class Options {
-    /** The longest time that is accepted, some 317 years. */
-    private static final long MOST_MS = 10_000_000_000_000L;
+    private static final long DAY_MS = 86_400_000;
+
+    /** The longest time to live, some 31 years. */
+    private static final long MOST_TTL_MS = 1_000_000_000_000L;
+
+    static final Range TTL = new Range("ttl", 1, MOST_TTL_MS);
+    static final Range ABSENT_TTL = new Range("absentTtl", 1, MOST_TTL_MS);
+    /** The server refuses a longer lease. */
+    static final Range LEASE = new Range("lease", 1, 3_600_000);
+    static final Range WAIT = new Range("wait", 0, DAY_MS);
+    static final Range ATTEMPTS = new Range("attempts", 1, 1000);
+    static final Range FAIL_SAFE = new Range("failSafe", 0, MOST_TTL_MS);
+    static final Range SOFT_TIMEOUT = new Range("softTimeout", 0, DAY_MS);
+    static final Range BETA = new Range("beta", 0, 10_000_000_000L);
+    static final Range PATIENCE = new Range("patience", 0, DAY_MS);
+    static final Range REPLICAS = new Range("replicas", 0, 1000);
+    static final Range REPLICAS_TIMEOUT = new Range("replicasTimeout", 1, DAY_MS);
+    static final Range TIMEOUT = new Range("timeout", 1, DAY_MS);
+    static final Range WAITING_CONNECTIONS = new Range("waitingConnections", 1, 10_000);
 
     private Options() {}
 
-    /** Converts a time, which is at least some milliseconds. One with a fraction of a millisecond is rounded up. */
-    static long milliseconds(String name, Duration time, long least) {
-        if (time == null || time.isNegative() || time.compareTo(Duration.ofMillis(MOST_MS)) > 0) {
-            throw new IllegalArgumentException(name + " is a time of at most " + MOST_MS + " ms, not " + time);
+    /** The range of an option: times in milliseconds. Those of a guard are the ranges of clients/specification/options.json. */
+    record Range(String name, long least, long most) {
+        /** Converts a time. One with a fraction of a millisecond is rounded up. */
+        long milliseconds(Duration time) {
+            boolean isIn = time != null && time.compareTo(Duration.ofMillis(least)) >= 0 && time.compareTo(Duration.ofMillis(most)) <= 0;
+            if (!isIn) {
+                throw new IllegalArgumentException(name + " is from " + least + " to " + most + " ms, not " + time);
+            }
+            return time.toMillis() + (time.toNanosPart() % 1_000_000 == 0 ? 0 : 1);
         }
-        long ms = time.toMillis() + (time.toNanosPart() % 1_000_000 == 0 ? 0 : 1);
-        if (ms < least) {
-            throw new IllegalArgumentException(name + " is at least " + least + " ms, not " + time);
-        }
-        return ms;
-    }
 
-    static int atLeast(String name, int number, int least) {
-        if (number < least) {
-            throw new IllegalArgumentException(name + " is at least " + least + ", not " + number);
+        int number(int number) {
+            return (int) factor(number);
         }
-        return number;
+
+        double factor(double number) {
+            if (!(number >= least && number <= most)) {
+                throw new IllegalArgumentException(name + " is from " + least + " to " + most + ", not " + number);
+            }
+            return number;
+        }
     }
 
     /** Writes a number without an exponent. */
     static String decimal(double number) {
         if (Double.isNaN(number) || Double.isInfinite(number)) {
-            throw new IllegalArgumentException(number + " is not a number");
+            throw new IllegalArgumentException(number + " is not a finite number");
         }
         BigDecimal exact = new BigDecimal(Double.toString(number));
         return exact.signum() == 0 ? "0" : exact.stripTrailingZeros().toPlainString();

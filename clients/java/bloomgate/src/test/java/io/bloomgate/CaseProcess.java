@@ -38,6 +38,13 @@ final class CaseProcess {
         }
     }
 
+    /** The same for more than an error. */
+    static final class FatalError extends Error {
+        FatalError(String message) {
+            super(message);
+        }
+    }
+
     /** One call of an actor's function, which ends as the case says later. */
     record Called(Set<Object> ids, CompletableFuture<JsonNode> pending) {}
 
@@ -275,6 +282,10 @@ final class CaseProcess {
             case "guard.get":
                 return guard().getAsync(
                         Words.oneItem(given.get("id")), id -> called(call, List.of(), this::value), ttl);
+            case "guard.get_nested":
+                Object nested = Words.oneItem(given.get("id"));
+                return guard().getAsync(nested, id -> guard().getAsync(nested, own -> called(call, List.of(), this::value))
+                        .thenApply(row -> row.orElse(null)));
             case "guard.get_many":
                 return guard().getAllAsync(Words.itemList(given.get("ids")),
                         ids -> called(call, ids, rows -> loaded(ids, rows)), ttl);
@@ -309,6 +320,9 @@ final class CaseProcess {
         try {
             return call.begin(ids).get();
         } catch (ExecutionException error) {
+            if (error.getCause() instanceof FatalError fatal) {
+                throw fatal;
+            }
             throw (LoadError) error.getCause();
         }
     }
@@ -405,6 +419,9 @@ final class CaseProcess {
         switch (method) {
             case "get":
                 return guard().get(Words.oneItem(given.get("id")), id -> value(await(call, List.of())), ttl);
+            case "get_nested":
+                Object nested = Words.oneItem(given.get("id"));
+                return guard().get(nested, id -> guard().get(nested, own -> value(await(call, List.of()))).orElse(null));
             case "get_many":
                 return guard().getAll(Arrays.asList(ids), left -> loaded(left, await(call, left)), ttl);
             case "announce":
@@ -426,7 +443,7 @@ final class CaseProcess {
         }
     }
 
-    private static String camel(String name) {
+    static String camel(String name) {
         return Pattern.compile("_(\\w)").matcher(name).replaceAll(match -> match.group(1).toUpperCase(Locale.ROOT));
     }
 

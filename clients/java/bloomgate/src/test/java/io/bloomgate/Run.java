@@ -13,6 +13,7 @@ import io.bloomgate.BloomgateException.Disconnected;
 import io.bloomgate.BloomgateException.TimedOut;
 import io.bloomgate.BloomgateException.Unconfirmed;
 import io.bloomgate.CaseProcess.Call;
+import io.bloomgate.CaseProcess.FatalError;
 import io.bloomgate.CaseProcess.LoadError;
 import io.bloomgate.ScriptedServer.Arrival;
 import io.bloomgate.Words.SpecificationError;
@@ -43,7 +44,7 @@ final class Run {
             Map.entry("answer", List.of("reply")),
             Map.entry("called", List.of("ids")),
             Map.entry("return", List.of("value")),
-            Map.entry("raise", List.of("message")),
+            Map.entry("raise", List.of("message", "fatal")),
             Map.entry("cancel", List.of()),
             Map.entry("end", List.of("result", "error", "message", "answers", "ids")),
             Map.entry("quiet", List.of()),
@@ -119,7 +120,11 @@ final class Run {
                 }
             }
             case "return" -> call(actor).takePending().complete(step.get("value"));
-            case "raise" -> call(actor).takePending().completeExceptionally(new LoadError(step.get("message").textValue()));
+            case "raise" -> {
+                String message = step.get("message").textValue();
+                call(actor).takePending().completeExceptionally(
+                        step.path("fatal").asBoolean(false) ? new FatalError(message) : new LoadError(message));
+            }
             case "cancel" -> call(actor).cancel();
             case "end" -> {
                 assertTrue(running.remove(actor), actor + " has not begun");
@@ -223,6 +228,7 @@ final class Run {
             case "refused" -> error instanceof IllegalArgumentException;
             case "load", "shared" ->
                 error instanceof LoadError && error.getMessage().equals(step.path("message").textValue());
+            case "fatal" -> error instanceof FatalError && error.getMessage().equals(step.path("message").textValue());
             case "server" -> error instanceof RedisCommandExecutionException;
             case "connection" -> error instanceof Disconnected || error instanceof TimedOut;
             case "cancelled" -> error instanceof CancellationException;

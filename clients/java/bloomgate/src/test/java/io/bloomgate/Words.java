@@ -29,7 +29,7 @@ final class Words {
     private static final List<String> MEMBERS =
             List.of("name", "servers", "needs", "client", "filter", "guard", "sharded", "setup", "steps");
     private static final List<String> NEEDS =
-            List.of("cancel", "turns", "timeout", "pool", "share", "pause", "resp2", "resp3");
+            List.of("cancel", "turns", "timeout", "pool", "share", "pause", "fatal", "resp2", "resp3");
 
     /** A case that this runner does not understand. */
     static final class SpecificationError extends Error {
@@ -58,7 +58,7 @@ final class Words {
     static List<JsonNode> readCases(File folder) throws IOException {
         List<JsonNode> cases = new ArrayList<>();
         Set<String> names = new HashSet<>();
-        File[] files = folder.listFiles((parent, name) -> name.endsWith(".json"));
+        File[] files = folder.listFiles((parent, name) -> name.endsWith(".json") && !name.equals("options.json"));
         Arrays.sort(files);
         for (File file : files) {
             JsonNode content = MAPPER.readTree(file);
