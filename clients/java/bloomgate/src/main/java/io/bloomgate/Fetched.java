@@ -18,7 +18,8 @@ record Fetched(Event word, byte[] value, byte[] token, RuntimeException error) {
 
     static Fetched parse(Object reply) {
         if (reply instanceof RuntimeException error) {
-            return failed(error);
+            // CLIENT UNBLOCK has ended the wait.
+            return String.valueOf(error.getMessage()).startsWith("UNBLOCKED") ? new Fetched(Event.WAIT, null, null, null) : failed(error);
         }
         if (reply instanceof List<?> words && !words.isEmpty()) {
             byte[] second = bytes(words, 1);

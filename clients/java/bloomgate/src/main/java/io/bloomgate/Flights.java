@@ -2,6 +2,7 @@ package io.bloomgate;
 
 import io.bloomgate.BloomgateException.LoadFailed;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.LinkedHashSet;
@@ -101,30 +102,39 @@ final class Flights {
      * goes on, and fetches for the others.
      */
     void end(Flight flight) {
+        endAll(List.of(flight));
+    }
+
+    /** Ends flights of several rows together, so that a call that waits for them finds all of them free. */
+    void endAll(Collection<Flight> flights) {
         List<Flight> woken = new ArrayList<>();
         synchronized (this) {
-            OfRow row = rows.get(flight.id);
-            if (flight.isActive) {
-                flight.isActive = false;
-                row.active--;
-            } else {
-                row.waiting.remove(flight);
-            }
-            if (flight.failure != null || flight.outcome != null) {
-                share(flight, row, woken);
-            }
-            Iterator<Flight> first = row.waiting.iterator();
-            if (first.hasNext() && row.active == 0) {
-                woken.add(first.next());
-                row.activate(woken.get(woken.size() - 1));
-            }
-            if (row.active == 0) {
-                rows.remove(flight.id);
-            }
+            flights.forEach(flight -> end(flight, woken));
         }
         // Those that were woken are active from here on, though their calls may be aborted before they notice: then the end of the
         // flight lets the next one go on.
         woken.forEach(other -> other.wake.complete(null));
+    }
+
+    private void end(Flight flight, List<Flight> woken) {
+        OfRow row = rows.get(flight.id);
+        if (flight.isActive) {
+            flight.isActive = false;
+            row.active--;
+        } else {
+            row.waiting.remove(flight);
+        }
+        if (flight.failure != null || flight.outcome != null) {
+            share(flight, row, woken);
+        }
+        Iterator<Flight> first = row.waiting.iterator();
+        if (first.hasNext() && row.active == 0) {
+            woken.add(first.next());
+            row.activate(woken.get(woken.size() - 1));
+        }
+        if (row.active == 0) {
+            rows.remove(flight.id);
+        }
     }
 
     private static void share(Flight flight, OfRow row, List<Flight> woken) {

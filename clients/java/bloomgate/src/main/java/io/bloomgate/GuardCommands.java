@@ -1,6 +1,5 @@
 package io.bloomgate;
 
-import io.bloomgate.BloomgateException.ModuleMissing;
 import io.bloomgate.BloomgateException.TimedOut;
 import io.bloomgate.Connection.Command;
 import io.bloomgate.Keys.FeedKeys;
@@ -35,7 +34,7 @@ class GuardCommands<V> {
     private static final double SLOW_LOAD_MS = 50;
 
     /** The answer to a fetch that is not sent. */
-    private static final RuntimeException PAUSED = new TimedOut("the server has not answered in time a moment ago");
+    private static final RuntimeException PAUSED = new TimedOut("the server has not answered in time, or not allowed a fill, a moment ago");
 
     /** A row and the token of its lease. */
     record Lease(Row row, byte[] token) {}
@@ -64,7 +63,8 @@ class GuardCommands<V> {
     private final LongAdder[] counts = new LongAdder[Event.values().length];
     private final BiConsumer<Event, Integer> listener;
     volatile boolean hasAnswered;
-    volatile boolean hasBatches = true;
+    /** Until when no row is fetched: the user may not end leases (BF.FILL), and each reader would wait for the end of the one before it. */
+    private volatile long forbiddenUntil = System.nanoTime();
     /** The average duration of loads. */
     volatile double loadMs;
 
@@ -168,11 +168,10 @@ class GuardCommands<V> {
             return CompletableFuture.completedFuture(List.of());
         }
         CompletableFuture<List<Fetched>> found;
-        if (link.pause.holds()) {
+        if (System.nanoTime() - forbiddenUntil < 0 || link.pause.holds()) {
             return CompletableFuture.completedFuture(Collections.nCopies(rows.size(), Fetched.failed(PAUSED)));
-        } else if (hasBatches && rows.size() > 1 && !how.replace) {
-            found = fetchTogether(rows, how, caller)
-                    .thenCompose(some -> some != null ? CompletableFuture.completedFuture(some) : fetchEach(rows, how, caller));
+        } else if (rows.size() > 1 && !how.replace) {
+            found = fetchTogether(rows, how, caller);
         } else {
             found = fetchEach(rows, how, caller);
         }
@@ -208,7 +207,7 @@ class GuardCommands<V> {
         return answers;
     }
 
-    /** Sends one BF.MFETCH, or a few. Ends with null if this client cannot use the command. */
+    /** Sends one BF.MFETCH, or a few. */
     private CompletableFuture<List<Fetched>> fetchTogether(List<Row> rows, Fetching how, Caller caller) {
         Map<Long, List<Row>> groups = how.staleMs != null ? Map.of(how.staleMs, rows) : staleGroups(rows);
         List<Command> commands = new ArrayList<>();
@@ -229,10 +228,6 @@ class GuardCommands<V> {
         Link.How sending = new Link.How();
         sending.undo = outcomes -> unneeded(order, parsed(spread(outcomes, sizes)));
         return link.ask(commands, sending, caller).thenApply(outcomes -> {
-            if (outcomes.stream().anyMatch(GuardCommands::isUnavailable)) {
-                hasBatches = false;
-                return null;
-            }
             List<Fetched> answers = parsed(spread(outcomes, sizes));
             Map<Row, Fetched> byRow = new HashMap<>();
             for (int index = 0; index < order.size(); index++) {
@@ -369,6 +364,10 @@ class GuardCommands<V> {
         return step.apply(part).thenCompose(nothing -> inParts(all.subList(part.size(), all.size()), step));
     }
 
+    private static boolean isForbidden(Object outcome) {
+        return outcome instanceof RuntimeException error && String.valueOf(error.getMessage()).startsWith("NOPERM");
+    }
+
     /** Ends leases, so that other callers may load. Nobody has to wait for the reply. */
     CompletableFuture<Void> giveUp(Collection<Lease> leases) {
         return leases.isEmpty() ? CompletableFuture.completedFuture(null) : giveUp(leases, Caller.asynchronous(client));
@@ -379,7 +378,11 @@ class GuardCommands<V> {
             return CompletableFuture.completedFuture(null);
         }
         List<Command> commands = leases.stream().map(lease -> fill(lease, "GIVEUP")).toList();
-        return link.askFirst(commands, caller).thenApply(outcomes -> null);
+        return link.askFirst(commands, caller).thenAccept(outcomes -> {
+            if (outcomes.stream().anyMatch(GuardCommands::isForbidden)) {
+                forbiddenUntil = System.nanoTime() + Pause.PAUSE_NANOS;
+            }
+        });
     }
 
     /**
@@ -417,11 +420,5 @@ class GuardCommands<V> {
             }
         }
         return new Answer<>(null, found.token(), false);
-    }
-
-    /** Whether an older module lacks a command, or the permissions of this client's user do. */
-    static boolean isUnavailable(Object outcome) {
-        return outcome instanceof ModuleMissing
-                || outcome instanceof RuntimeException error && String.valueOf(error.getMessage()).startsWith("NOPERM");
     }
 }

@@ -175,7 +175,7 @@ class GuardLoads<V> extends GuardCommands<V> {
 
         CompletableFuture<Map<String, V>> read() {
             left.keySet().forEach(direct::beginWait);
-            return attempt(this::next).whenComplete((nothing, error) -> left.keySet().forEach(direct::end)).thenApply(nothing -> found);
+            return attempt(this::next).whenComplete((nothing, error) -> direct.endAll(left.keySet())).thenApply(nothing -> found);
         }
 
         /**
@@ -195,7 +195,7 @@ class GuardLoads<V> extends GuardCommands<V> {
                 } else if (flight.givenAnswer() != null) {
                     count(Event.SHARED, 1);
                     found.put(left.get(flight).id, GuardLoads.this.read(flight.givenAnswer(), null).value());
-                    end(flight);
+                    end(List.of(flight));
                 } else {
                     leading.add(flight);
                 }
@@ -218,13 +218,13 @@ class GuardLoads<V> extends GuardCommands<V> {
                 if (error != null && !caller.signal.isAborted()) {
                     leading.forEach(flight -> flight.failure = Caller.cause(error));
                 }
-                leading.forEach(this::end);
+                end(leading);
             });
         }
 
-        private void end(Flight flight) {
-            left.remove(flight);
-            direct.end(flight);
+        private void end(List<Flight> flights) {
+            flights.forEach(left::remove);
+            direct.endAll(flights);
         }
     }
 

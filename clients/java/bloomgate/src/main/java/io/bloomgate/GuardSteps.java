@@ -68,6 +68,7 @@ final class GuardSteps<V> extends GuardLoads<V> {
         private byte[] undecodable;
         private boolean replace;
         private int waits;
+        private int earlyEnds;
 
         OneRow(Row row, Flight flight, long deadline, Caller caller) {
             this.row = row;
@@ -145,13 +146,19 @@ final class GuardSteps<V> extends GuardLoads<V> {
             long waitMs = Math.min(options.waitMs, leftMs);
             long begun = nowMs();
             flights.ask(flight);
-            return fetchWaiting(row, waitMs, caller).thenApply(found -> {
-                if (found.word() == Event.WAIT && nowMs() - begun < waitMs / 2) {
-                    // A caller that waits for a lease waits for all of waitMs. Only a back-off is answered earlier.
+            return fetchWaiting(row, waitMs, caller).thenCompose(found -> {
+                long waitedMs = nowMs() - begun;
+                if (found.word() != Event.WAIT || waitedMs >= waitMs / 2) {
+                    earlyEnds = 0;
+                    return CompletableFuture.completedFuture(found);
+                }
+                // A caller that waits for a lease waits for all of waitMs. A back-off is answered earlier, and CLIENT UNBLOCK ends a wait.
+                earlyEnds++;
+                if (options.failSafeMs > 0 && earlyEnds > 1) {
                     flight.failure = new LoadFailed(row.item, null);
                     throw new CompletionException(flight.failure);
                 }
-                return found;
+                return caller.pause(Math.max(1, REPEAT_MS - waitedMs)).thenApply(nothing -> found);
             });
         }
     }
@@ -205,12 +212,8 @@ final class GuardSteps<V> extends GuardLoads<V> {
     private CompletableFuture<List<RuntimeException>> changePart(List<Row> rows, Caller caller) {
         List<byte[]> filters = new ArrayList<>(options.announceTo);
         filters.add(filter);
-        boolean isBatch = hasBatches && rows.size() > 1;
-        return sendChanges(rows, filters, isBatch, caller).thenCompose(found -> {
-            if (isBatch && found.stream().anyMatch(GuardCommands::isUnavailable)) {
-                hasBatches = false;
-                return changePart(rows, caller);
-            }
+        boolean isBatch = rows.size() > 1;
+        return sendChanges(rows, filters, isBatch, caller).thenApply(found -> {
             RuntimeException lost = durability.error(found);
             List<Object> replies = durability.isAsked() ? found.subList(0, found.size() - 1) : found;
             // The answers of each filter, in the order of the rows.
@@ -222,7 +225,7 @@ final class GuardSteps<V> extends GuardLoads<V> {
                     outcomes.set(row, error);
                 }
             }
-            return CompletableFuture.completedFuture(outcomes);
+            return outcomes;
         });
     }
 

@@ -209,6 +209,9 @@ final class Link {
 
         private void arrived(List<Object> outcomes) {
             release(this);
+            if (outcomes.stream().anyMatch(Link::isRefusal)) {
+                connection.replace(commands);
+            }
             how.finished.accept(outcomes);
             if (!leave()) {
                 List<Command> undoing = how.undo.apply(outcomes);
@@ -265,6 +268,12 @@ final class Link {
             caller.signal.remove(abort);
             return true;
         }
+    }
+
+    /** Whether a server refuses all commands. A new connection may find the new primary, where an old one that still runs never would. */
+    private static boolean isRefusal(Object outcome) {
+        String text = Wire.isReply(outcome) ? String.valueOf(((RuntimeException) outcome).getMessage()) : "";
+        return text.startsWith("READONLY ") || text.startsWith("MASTERDOWN ") || text.startsWith("LOADING ");
     }
 
     private static Object outcome(Command command, Object reply) {

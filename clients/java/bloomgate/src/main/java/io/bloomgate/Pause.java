@@ -3,7 +3,7 @@ package io.bloomgate;
 /** Keeps callers from a server that has not answered in time. */
 final class Pause {
     /** How long a pause lasts. */
-    private static final long PAUSE_NANOS = 2_000_000_000;
+    static final long PAUSE_NANOS = 2_000_000_000;
 
     private long end;
     private volatile boolean holds;
