@@ -64,10 +64,10 @@ public final class Bloomgate implements AutoCloseable {
             if (uri == null) {
                 executor.execute(open);
             } else {
-                client.connectAsync(ByteArrayCodec.INSTANCE, uri).whenComplete(
-                        (connection, error) -> Caller.settle(opened, error == null ? new Wire(connection) : null, error));
+                client.connectAsync(ByteArrayCodec.INSTANCE, uri).thenApply(Wire::new)
+                        .whenComplete((wire, error) -> Caller.settle(opened, wire, error));
             }
-        } catch (RuntimeException error) {
+        } catch (Throwable error) {
             opened.completeExceptionally(error);
         }
         return opened;

@@ -68,7 +68,7 @@ final class Cluster implements Connection {
                     route(commands, replies);
                     return;
                 }
-            } catch (RuntimeException unroutable) {
+            } catch (Throwable unroutable) {
                 error = unroutable;
             }
             Disconnected unknown = new Disconnected("the nodes of the cluster are not known", error);
@@ -86,9 +86,17 @@ final class Cluster implements Connection {
             List<CompletableFuture<Object>> sent = node.send(indexes.stream().map(commands::get).toList());
             for (int at = 0; at < sent.size(); at++) {
                 int index = indexes.get(at);
-                sent.get(at).thenAccept(reply -> follow(commands.get(index), reply, replies.get(index), REDIRECTIONS));
+                sent.get(at).thenAccept(reply -> redirect(commands.get(index), reply, replies.get(index), REDIRECTIONS));
             }
         });
+    }
+
+    private void redirect(Command command, Object reply, CompletableFuture<Object> result, int left) {
+        try {
+            follow(command, reply, result, left);
+        } catch (Throwable error) {
+            result.complete(new Disconnected("the redirection of " + command.name() + " could not be followed: " + error, error));
+        }
     }
 
     /** Sends a command to the node to which its reply redirects it, or ends it with the reply. */
@@ -114,7 +122,7 @@ final class Cluster implements Connection {
         }
         commands.add(command);
         List<CompletableFuture<Object>> sent = node.send(commands);
-        sent.get(sent.size() - 1).thenAccept(next -> follow(command, next, result, left - 1));
+        sent.get(sent.size() - 1).thenAccept(next -> redirect(command, next, result, left - 1));
     }
 
     @Override

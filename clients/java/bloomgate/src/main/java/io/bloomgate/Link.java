@@ -183,9 +183,9 @@ final class Link {
             }
             try {
                 begin();
-            } catch (IllegalStateException | RejectedExecutionException error) {
-                // Lettuce's timer has ended.
-                arrived(Collections.nCopies(commands.size(), new Disconnected("the client is closed", error)));
+            } catch (Throwable error) {
+                // Lettuce's timer has ended, for instance.
+                arrived(Collections.nCopies(commands.size(), new Disconnected("the client is closed: " + error, error)));
             }
         }
 
@@ -248,8 +248,12 @@ final class Link {
 
         private void timedOut(String message) {
             List<Object> outcomes = Collections.nCopies(commands.size(), new TimedOut(message));
-            // Timers have one thread for all clients: the caller's steps must not run in it.
-            client.executor.execute(() -> caller.execute(() -> result.complete(outcomes)));
+            try {
+                // Timers have one thread for all clients: the caller's steps must not run in it.
+                client.executor.execute(() -> caller.execute(() -> result.complete(outcomes)));
+            } catch (RejectedExecutionException closed) {
+                caller.execute(() -> result.complete(outcomes));
+            }
         }
 
         private void abort() {

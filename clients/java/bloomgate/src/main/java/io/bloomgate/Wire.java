@@ -54,8 +54,9 @@ final class Wire implements Connection, RedisConnectionStateListener {
             } else if (!isLost) {
                 connection.dispatch(sent);
             }
-        } catch (RuntimeException error) {
-            sent.forEach(one -> one.completeExceptionally(error));
+        } catch (Throwable error) {
+            // An Error, too: of a version of Lettuce that lacks a method, for instance. The caller would wait for a reply.
+            sent.forEach(one -> one.end(new Disconnected(commands.get(0).name() + " could not be sent: " + error, error)));
         }
         if (isLost) {
             sent.forEach(one -> one.completeExceptionally(null));
@@ -88,6 +89,13 @@ final class Wire implements Connection, RedisConnectionStateListener {
         @Override
         public byte[] getBytes() {
             return bytes;
+        }
+
+        /** Lettuce up to 6.4 has no default for this method. */
+        @Override
+        @Deprecated
+        public String name() {
+            return Keys.latin(bytes);
         }
 
         @Override

@@ -2,6 +2,8 @@ package io.bloomgate;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
@@ -12,13 +14,16 @@ import io.lettuce.core.ClientOptions;
 import io.lettuce.core.RedisClient;
 import io.lettuce.core.RedisURI;
 import io.lettuce.core.SslOptions;
+import io.lettuce.core.api.StatefulRedisConnection;
 import io.lettuce.core.cluster.RedisClusterClient;
 import io.lettuce.core.cluster.SlotHash;
 import java.io.IOException;
+import java.lang.reflect.Proxy;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -48,6 +53,29 @@ class ConnectionsTest {
     /** Returns a client for which a busy machine is not too slow. */
     private static Bloomgate patient(AbstractRedisClient lettuce) {
         return Bloomgate.builder(lettuce).timeout(Duration.ofMinutes(1)).build();
+    }
+
+    @Test
+    @SuppressWarnings("unchecked")
+    void anErrorOfLettuceEndsTheCommand() throws Exception {
+        AbstractMethodError missing = new AbstractMethodError("no such method");
+        var connection = (StatefulRedisConnection<byte[], byte[]>) Proxy.newProxyInstance(getClass().getClassLoader(),
+                new Class<?>[] {StatefulRedisConnection.class}, (proxy, method, arguments) -> {
+                    if (method.getName().equals("dispatch")) {
+                        throw missing;
+                    }
+                    return method.getReturnType() == boolean.class ? true : null;
+                });
+        Object outcome = new Wire(connection).send(List.of(Link.command(null, "PING"))).get(0).get(60, TimeUnit.SECONDS);
+        assertSame(missing, assertInstanceOf(Disconnected.class, outcome).getCause());
+    }
+
+    /** Lettuce must be the one that the build asks for. */
+    @Test
+    void lettuceHasItsVersion() {
+        String asked = System.getProperty("lettuce.version");
+        assumeTrue(asked != null, "any version");
+        assertTrue(RedisClient.class.getProtectionDomain().getCodeSource().getLocation().getPath().contains(asked), asked);
     }
 
     @Test
