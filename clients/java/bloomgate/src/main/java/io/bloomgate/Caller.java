@@ -39,7 +39,7 @@ final class Caller implements Executor {
     static <T> CompletableFuture<T> begin(Bloomgate client, Function<Caller, CompletableFuture<T>> steps) {
         Caller caller = asynchronous(client);
         CompletableFuture<T> result = new CompletableFuture<>();
-        steps.apply(caller).whenComplete((value, error) -> settle(result, value, error));
+        GuardLoads.attempt(() -> steps.apply(caller)).whenComplete((value, error) -> settle(result, value, error));
         result.whenComplete((value, error) -> {
             if (result.isCancelled()) {
                 caller.signal.abort();

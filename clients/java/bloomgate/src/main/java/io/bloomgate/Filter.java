@@ -186,8 +186,7 @@ public final class Filter {
     }
 
     private Function<Caller, CompletableFuture<List<Boolean>>> batch(Iterable<?> items, List<Object> words) {
-        Items.Windows windows = new Items.Windows(items);
-        return caller -> batch(windows, words, new ArrayList<>(), caller);
+        return caller -> batch(new Items.Windows(items), words, new ArrayList<>(), caller);
     }
 
     /** Sends the windows of a batch one after another. */
