@@ -1,6 +1,5 @@
 package io.bloomgate;
 
-import io.bloomgate.BloomgateException.Disconnected;
 import io.lettuce.core.AbstractRedisClient;
 import io.lettuce.core.RedisClient;
 import io.lettuce.core.RedisURI;
@@ -11,6 +10,7 @@ import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
 
 /**
  * A server or a cluster, for filters and guards. All of them share one connection for each node, which is made when it is needed, and
@@ -21,6 +21,7 @@ import java.util.concurrent.Executors;
  */
 public final class Bloomgate implements AutoCloseable {
     final long timeoutMs;
+    final long connectNanos;
     final Executor executor;
     final Timer timer;
     final Link link;
@@ -35,15 +36,16 @@ public final class Bloomgate implements AutoCloseable {
             return thread;
         });
         timer = builder.client.getResources().timer();
+        connectNanos = TimeUnit.MILLISECONDS.toNanos(Options.CONNECT_TIMEOUT.milliseconds(builder.connectTimeout));
         Connection connection;
         if (builder.client instanceof RedisClusterClient cluster) {
             RedisClient nodes = RedisClient.create(cluster.getResources());
             nodes.setOptions(cluster.getOptions());
-            connection = new Cluster(cluster, uri -> open(nodes, uri));
+            connection = new Cluster(cluster, uri -> new Node(() -> open(nodes, uri), connectNanos));
             shutdown = nodes::shutdownAsync;
         } else {
             RedisClient client = (RedisClient) builder.client;
-            connection = new Node(() -> open(client, builder.uri));
+            connection = new Node(() -> open(client, builder.uri), connectNanos);
             shutdown = builder.isOwn ? client::shutdownAsync : () -> {};
         }
         link = new Link(this, connection, new Pause());
@@ -51,26 +53,30 @@ public final class Bloomgate implements AutoCloseable {
     }
 
     private CompletableFuture<Wire> open(RedisClient client, RedisURI uri) {
-        CompletableFuture<Wire> opened = new CompletableFuture<>();
-        // Lettuce opens connections to its client's own address in a call that blocks.
-        Runnable open = () -> {
-            try {
-                opened.complete(new Wire(client.connect(ByteArrayCodec.INSTANCE)));
-            } catch (Throwable error) {
-                opened.completeExceptionally(new Disconnected("there is no connection to the server", error));
-            }
-        };
         try {
             if (uri == null) {
-                executor.execute(open);
-            } else {
-                client.connectAsync(ByteArrayCodec.INSTANCE, uri).thenApply(Wire::new)
-                        .whenComplete((wire, error) -> Caller.settle(opened, wire, error));
+                // Lettuce opens connections to its client's own address in a call that blocks.
+                return CompletableFuture.supplyAsync(() -> new Wire(client.connect(ByteArrayCodec.INSTANCE)), executor);
             }
+            RedisURI limited = RedisURI.builder(uri).withTimeout(Duration.ofNanos(connectNanos)).build();
+            return client.connectAsync(ByteArrayCodec.INSTANCE, limited).toCompletableFuture().thenApply(Wire::new);
         } catch (Throwable error) {
-            opened.completeExceptionally(error);
+            return CompletableFuture.failedFuture(error);
         }
-        return opened;
+    }
+
+    /** Runs a task in the executor after some milliseconds. */
+    void later(long ms, Runnable task) {
+        CompletableFuture.delayedExecutor(ms, TimeUnit.MILLISECONDS, executor).execute(task);
+    }
+
+    /**
+     * Connects, if there is no connection, and waits until the server answers. A program that calls this at its start spares its first
+     * calls the time that it takes to load Lettuce's classes. Throws {@link BloomgateException.TimedOut} or
+     * {@link BloomgateException.Disconnected}.
+     */
+    public void ping() {
+        Caller.block(this, caller -> link.one(Link.command(null, "PING"), caller));
     }
 
     /** Returns a client for the server of a Lettuce client, which stays the caller's to shut down. */
@@ -111,6 +117,7 @@ public final class Bloomgate implements AutoCloseable {
         private RedisURI uri;
         private boolean isOwn;
         private Duration timeout = Duration.ofSeconds(1);
+        private Duration connectTimeout = Duration.ofSeconds(5);
         private int waitingConnections = 16;
         private Executor executor;
 
@@ -124,6 +131,15 @@ public final class Bloomgate implements AutoCloseable {
         /** Sets how long a command may take: 1 s. One that waits in the server may take that much longer. */
         public Builder timeout(Duration timeout) {
             this.timeout = timeout;
+            return this;
+        }
+
+        /**
+         * Sets for how long commands wait for a connection, before their own time limit begins: 5 s. The first one of a process also waits
+         * for Lettuce's classes. After a timeout they wait for as long as a command may take, until the server answers again.
+         */
+        public Builder connectTimeout(Duration timeout) {
+            connectTimeout = timeout;
             return this;
         }
 

@@ -20,13 +20,13 @@ final class Cluster implements Connection {
 
     private final RedisClusterClient client;
     private final Map<String, Node> nodes = new ConcurrentHashMap<>();
-    private final Function<RedisURI, CompletableFuture<Wire>> open;
+    private final Function<RedisURI, Node> connect;
     private boolean isKnown;
     private CompletableFuture<Void> refreshing;
 
-    Cluster(RedisClusterClient client, Function<RedisURI, CompletableFuture<Wire>> open) {
+    Cluster(RedisClusterClient client, Function<RedisURI, Node> connect) {
         this.client = client;
-        this.open = open;
+        this.connect = connect;
     }
 
     /** Asks the cluster for its nodes, unless that is under way. */
@@ -45,6 +45,10 @@ final class Cluster implements Connection {
         return isKnown ? CompletableFuture.completedFuture(null) : refresh();
     }
 
+    private synchronized boolean isKnown() {
+        return isKnown;
+    }
+
     private RedisURI address(byte[] key) {
         RedisClusterNode found = key == null ? null : client.getPartitions().getPartitionBySlot(SlotHash.getSlot(key));
         return (found == null ? client.getPartitions().getPartition(0) : found).getUri();
@@ -55,7 +59,17 @@ final class Cluster implements Connection {
     }
 
     private Node node(RedisURI uri) {
-        return nodes.computeIfAbsent(name(uri), name -> new Node(() -> open.apply(uri)));
+        return nodes.computeIfAbsent(name(uri), name -> connect.apply(uri));
+    }
+
+    private Node nodeOf(byte[] key) {
+        return node(address(key));
+    }
+
+    @Override
+    public CompletableFuture<?> ready(List<Command> commands) {
+        return known().thenCompose(nothing -> CompletableFuture.allOf(commands.stream()
+                .map(command -> nodeOf(command.key())).distinct().map(node -> node.ready(commands)).toArray(CompletableFuture[]::new)));
     }
 
     @Override
@@ -80,7 +94,7 @@ final class Cluster implements Connection {
     private void route(List<Command> commands, List<CompletableFuture<Object>> replies) {
         Map<Node, List<Integer>> byNode = new LinkedHashMap<>();
         for (int index = 0; index < commands.size(); index++) {
-            byNode.computeIfAbsent(node(address(commands.get(index).key())), node -> new ArrayList<>()).add(index);
+            byNode.computeIfAbsent(nodeOf(commands.get(index).key()), node -> new ArrayList<>()).add(index);
         }
         byNode.forEach((node, indexes) -> {
             List<CompletableFuture<Object>> sent = node.send(indexes.stream().map(commands::get).toList());
@@ -103,7 +117,7 @@ final class Cluster implements Connection {
     private void follow(Command command, Object reply, CompletableFuture<Object> result, int left) {
         String text = Wire.isReply(reply) ? String.valueOf(((RuntimeException) reply).getMessage()) : "";
         boolean isMoved = text.startsWith("MOVED ");
-        if (isMoved || reply instanceof Disconnected) {
+        if (isMoved || reply instanceof Disconnected || text.startsWith("CLUSTERDOWN ")) {
             refresh();
         }
         if (left == 0 || !isMoved && !text.startsWith("ASK ")) {
@@ -127,12 +141,12 @@ final class Cluster implements Connection {
 
     @Override
     public CompletableFuture<Wire> separate(byte[] key) {
-        return known().thenCompose(nothing -> open.apply(address(key)));
+        return known().thenCompose(nothing -> nodeOf(key).separate(key));
     }
 
     @Override
     public String node(byte[] key) {
-        return known().isDone() ? name(address(key)) : "";
+        return isKnown() ? name(address(key)) : "";
     }
 
     @Override
@@ -142,8 +156,8 @@ final class Cluster implements Connection {
 
     @Override
     public void replace(List<Command> commands) {
-        if (known().isDone()) {
-            commands.forEach(command -> node(address(command.key())).replace(commands));
+        if (isKnown()) {
+            commands.forEach(command -> nodeOf(command.key()).replace(commands));
         }
     }
 

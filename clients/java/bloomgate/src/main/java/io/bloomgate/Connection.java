@@ -20,6 +20,11 @@ interface Connection {
         }
     }
 
+    /** Connects to the nodes of commands, unless they are connected. Ends, or fails, once commands need not wait for a connection. */
+    default CompletableFuture<?> ready(List<Command> commands) {
+        return CompletableFuture.completedFuture(null);
+    }
+
     /** Sends commands, those of one node together and in their order. Each reply is completed with a value, never exceptionally. */
     List<CompletableFuture<Object>> send(List<Command> commands);
 

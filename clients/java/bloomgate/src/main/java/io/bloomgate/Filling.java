@@ -26,11 +26,11 @@ final class Filling {
             return fill(windows, client.link);
         }
         // WAIT would block the connection that all share, and waits for the writes of the connection that it arrives on.
-        Wire wire = Caller.block(client, caller -> caller.until(client.link.connection.separate(key)));
+        Node node = new Node(() -> client.link.connection.separate(key), client.connectNanos);
         try {
-            return fill(windows, new Link(client, wire, client.link.pause));
+            return fill(windows, new Link(client, node, client.link.pause));
         } finally {
-            wire.close();
+            node.close();
         }
     }
 

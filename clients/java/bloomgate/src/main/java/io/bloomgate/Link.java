@@ -94,6 +94,7 @@ final class Link {
         if (commandsInFlight > 0 && (commandsInFlight + next.commands.size() > MOST_COMMANDS || bytesInFlight + next.bytes > MOST_BYTES)) {
             return false;
         }
+        next.isReserved = true;
         commandsInFlight += next.commands.size();
         bytesInFlight += next.bytes;
         return true;
@@ -102,8 +103,11 @@ final class Link {
     /** Sends what waits, as far as there is room. */
     private void release(Asking ended) {
         synchronized (this) {
-            commandsInFlight -= ended.commands.size();
-            bytesInFlight -= ended.bytes;
+            if (ended.isReserved) {
+                ended.isReserved = false;
+                commandsInFlight -= ended.commands.size();
+                bytesInFlight -= ended.bytes;
+            }
             if (isSending) {
                 return;
             }
@@ -160,11 +164,15 @@ final class Link {
         private final How how;
         private final Caller caller;
         private final AtomicBoolean hasLeft = new AtomicBoolean();
+        private final AtomicBoolean hasFinished = new AtomicBoolean();
         private final Runnable abort = this::abort;
         private final long limitNanos;
         private final long bytes;
         private volatile Timeout timer;
         private volatile long lastReply;
+        private volatile boolean isSent;
+        /** Whether it counts among the commands under way. */
+        private boolean isReserved;
 
         Asking(List<Command> commands, How how, Caller caller) {
             this.commands = commands;
@@ -174,25 +182,49 @@ final class Link {
             bytes = commands.stream().mapToLong(Command::bytes).sum();
         }
 
-        /** Sends the commands, unless the caller has gone. */
+        /** Waits for a connection, if there is none, and sends the commands. */
         void send() {
-            if (hasLeft.get()) {
-                how.finished.accept(List.of());
-                release(this);
-                return;
-            }
             try {
-                begin();
+                CompletableFuture<?> opened = connection.ready(commands);
+                if (!opened.isDone()) {
+                    startTimer(pause.isOn() ? limitNanos : Math.max(limitNanos, client.connectNanos));
+                }
+                opened.whenComplete((nothing, error) -> dispatch());
             } catch (Throwable error) {
-                // Lettuce's timer has ended, for instance.
-                arrived(Collections.nCopies(commands.size(), new Disconnected("the client is closed: " + error, error)));
+                fail(error);
             }
         }
 
-        private void begin() {
-            lastReply = System.nanoTime();
-            timer = client.timer.newTimeout(this, limitNanos, TimeUnit.NANOSECONDS);
-            List<CompletableFuture<Object>> replies = connection.send(commands);
+        private void startTimer(long nanos) {
+            Timeout before = timer;
+            timer = client.timer.newTimeout(this, nanos, TimeUnit.NANOSECONDS);
+            if (before != null) {
+                before.cancel();
+            }
+        }
+
+        /** Sends the commands, unless the caller has gone. */
+        private void dispatch() {
+            if (hasLeft.get()) {
+                finish(List.of());
+                return;
+            }
+            try {
+                isSent = true;
+                lastReply = System.nanoTime();
+                startTimer(limitNanos);
+                await(connection.send(commands));
+            } catch (Throwable error) {
+                fail(error);
+            }
+        }
+
+        private void fail(Throwable error) {
+            // Lettuce's timer has ended, for instance.
+            arrived(Collections.nCopies(commands.size(), new Disconnected("the client is closed: " + error, error)));
+        }
+
+        private void await(List<CompletableFuture<Object>> replies) {
             if (replies.size() == 1) {
                 replies.get(0).thenAccept(reply -> arrived(Collections.singletonList(outcome(commands.get(0), reply))));
                 return;
@@ -208,11 +240,10 @@ final class Link {
         }
 
         private void arrived(List<Object> outcomes) {
-            release(this);
             if (outcomes.stream().anyMatch(Link::isRefusal)) {
                 connection.replace(commands);
             }
-            how.finished.accept(outcomes);
+            finish(outcomes);
             if (!leave()) {
                 List<Command> undoing = how.undo.apply(outcomes);
                 if (!undoing.isEmpty()) {
@@ -232,7 +263,7 @@ final class Link {
         /** The time limit. */
         @Override
         public void run(Timeout timeout) {
-            long leftNanos = lastReply + limitNanos - System.nanoTime();
+            long leftNanos = isSent ? lastReply + limitNanos - System.nanoTime() : 0;
             if (leftNanos > 0) {
                 if (!hasLeft.get()) {
                     timer = client.timer.newTimeout(this, leftNanos, TimeUnit.NANOSECONDS);
@@ -241,6 +272,7 @@ final class Link {
                 pause.begin();
                 List<Asking> unsent = takeQueue();
                 connection.replace(commands);
+                finishUnsent();
                 timedOut("the server has not answered " + commands.get(0).name() + " in time");
                 unsent.stream().filter(Asking::leave).forEach(other -> other.timedOut("the server has not answered other commands in time"));
             }
@@ -258,7 +290,22 @@ final class Link {
 
         private void abort() {
             if (leave()) {
+                finishUnsent();
                 caller.execute(() -> result.completeExceptionally(new CancellationException("the call was cancelled")));
+            }
+        }
+
+        /** Gives up what these commands occupy: once, when no reply can arrive any more. */
+        private void finish(List<Object> outcomes) {
+            release(this);
+            if (hasFinished.compareAndSet(false, true)) {
+                how.finished.accept(outcomes);
+            }
+        }
+
+        private void finishUnsent() {
+            if (!isSent) {
+                finish(List.of());
             }
         }
 

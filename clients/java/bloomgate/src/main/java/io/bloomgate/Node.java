@@ -1,26 +1,36 @@
 package io.bloomgate;
 
 import io.bloomgate.BloomgateException.Disconnected;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
+import java.util.stream.IntStream;
 
-/** One server, and the connection that all commands to it share, except those that wait there. It is opened when it is needed. */
+/**
+ * One connection to a server, which is opened when it is needed. One attempt is under way at a time; only one that exceeds the limit of
+ * connecting is followed by another, because the address may lead to another server by then.
+ */
 final class Node implements Connection {
     private final Supplier<CompletableFuture<Wire>> opener;
+    private final long connectNanos;
     private CompletableFuture<Wire> current;
+    private long begun;
     private boolean isClosed;
 
-    Node(Supplier<CompletableFuture<Wire>> opener) {
+    Node(Supplier<CompletableFuture<Wire>> opener, long connectNanos) {
         this.opener = opener;
+        this.connectNanos = connectNanos;
     }
 
-    private synchronized CompletableFuture<Wire> wire() {
+    @Override
+    public synchronized CompletableFuture<Wire> ready(List<Command> commands) {
         if (isClosed) {
             return CompletableFuture.failedFuture(new Disconnected("the client is closed", null));
         }
-        if (current == null || current.isCompletedExceptionally() || current.isDone() && current.join().isLost()) {
+        if (current == null || current.isCompletedExceptionally()
+                || (current.isDone() ? current.join().isLost() : System.nanoTime() - begun > connectNanos)) {
+            end();
+            begun = System.nanoTime();
             current = opener.get();
         }
         return current;
@@ -28,49 +38,39 @@ final class Node implements Connection {
 
     @Override
     public List<CompletableFuture<Object>> send(List<Command> commands) {
-        CompletableFuture<Wire> opened = wire();
+        CompletableFuture<Wire> opened = ready(commands);
         if (opened.isDone() && !opened.isCompletedExceptionally()) {
             return opened.join().send(commands);
         }
-        List<CompletableFuture<Object>> replies = new ArrayList<>();
-        commands.forEach(command -> replies.add(new CompletableFuture<>()));
-        opened.whenComplete((wire, error) -> {
-            if (error != null) {
-                var refused = new Disconnected("there is no connection to the server", Caller.cause(error));
-                replies.forEach(reply -> reply.complete(refused));
-                return;
-            }
-            List<CompletableFuture<Object>> sent = wire.send(commands);
-            for (int index = 0; index < sent.size(); index++) {
-                CompletableFuture<Object> reply = replies.get(index);
-                sent.get(index).thenAccept(reply::complete);
-            }
-        });
-        return replies;
+        var sent = opened.thenApply(wire -> wire.send(commands));
+        return IntStream.range(0, commands.size()).mapToObj(index -> sent.thenCompose(replies -> replies.get(index))
+                .exceptionally(error -> new Disconnected("there is no connection to the server", Caller.cause(error)))).toList();
     }
 
+    /** Opens a further connection, once this one has proved that the server accepts any. */
     @Override
     public CompletableFuture<Wire> separate(byte[] key) {
-        return opener.get();
+        return ready(List.of()).thenCompose(wire -> opener.get());
     }
 
     @Override
-    public void replace(List<Command> commands) {
-        CompletableFuture<Wire> slow;
-        synchronized (this) {
-            slow = current;
+    public synchronized void replace(List<Command> commands) {
+        // An attempt that is under way goes on: another one would hang as well.
+        if (current != null && current.isDone()) {
+            end();
+        }
+    }
+
+    private void end() {
+        if (current != null) {
+            current.thenAccept(Wire::close);
             current = null;
         }
-        if (slow != null) {
-            slow.thenAccept(Wire::close);
-        }
     }
 
     @Override
-    public void close() {
-        synchronized (this) {
-            isClosed = true;
-        }
-        replace(List.of());
+    public synchronized void close() {
+        isClosed = true;
+        end();
     }
 }

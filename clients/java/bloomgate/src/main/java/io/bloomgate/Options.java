@@ -23,6 +23,7 @@ final class Options {
     static final Range REPLICAS = new Range("replicas", 0, 1000);
     static final Range REPLICAS_TIMEOUT = new Range("replicasTimeout", 1, DAY_MS);
     static final Range TIMEOUT = new Range("timeout", 1, DAY_MS);
+    static final Range CONNECT_TIMEOUT = new Range("connectTimeout", 1, DAY_MS);
     static final Range WAITING_CONNECTIONS = new Range("waitingConnections", 1, 10_000);
 
     private Options() {}

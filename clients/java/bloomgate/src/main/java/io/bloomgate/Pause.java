@@ -17,6 +17,11 @@ final class Pause {
         holds = false;
     }
 
+    /** Whether the server has not answered since it exceeded a time limit. */
+    boolean isOn() {
+        return holds;
+    }
+
     /** Whether a caller has to leave the server alone. After a pause this lets one caller through, while it goes on for the others. */
     boolean holds() {
         return holds && stillHolds();

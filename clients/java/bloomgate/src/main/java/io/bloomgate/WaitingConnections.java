@@ -1,13 +1,9 @@
 package io.bloomgate;
 
-import io.bloomgate.BloomgateException.Disconnected;
-import io.bloomgate.BloomgateException.TimedOut;
 import io.bloomgate.Connection.Command;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.Deque;
-import java.util.Iterator;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -17,13 +13,14 @@ import java.util.concurrent.TimeUnit;
  * they would block all other commands.
  */
 final class WaitingConnections {
-    /** How long a connection that nobody uses stays open. */
+    /** How long an unused connection stays open. */
     private static final long IDLE_MS = 1000;
 
-    private record Idle(String node, Wire wire) {}
+    /** A connection to the node of a name. */
+    private record Further(String name, Node node) {}
 
     private final Link main;
-    private final List<Idle> idle = new ArrayList<>();
+    private final List<Further> idle = new ArrayList<>();
     private final Deque<CompletableFuture<Void>> queue = new ArrayDeque<>();
     private int free;
     private boolean isClosed;
@@ -47,27 +44,23 @@ final class WaitingConnections {
     CompletableFuture<Void> reserve(Caller caller) {
         CompletableFuture<Void> turn = new CompletableFuture<>();
         synchronized (this) {
-            if (free > 0) {
-                free--;
+            if (take()) {
                 return CompletableFuture.completedFuture(null);
             }
             queue.add(turn);
         }
-        CompletableFuture<Void> reserved = new CompletableFuture<>();
-        caller.until(turn).whenComplete((nothing, error) -> {
+        return caller.until(turn).whenComplete((nothing, error) -> {
             if (error != null && !turn.cancel(false)) {
                 // It was this caller's turn when the call was aborted.
                 release();
             }
-            Caller.settle(reserved, nothing, error);
         });
-        return reserved;
     }
 
     /** Ends a reservation. */
     void release() {
-        for (;;) {
-            CompletableFuture<Void> next;
+        CompletableFuture<Void> next;
+        do {
             synchronized (this) {
                 next = queue.poll();
                 if (next == null) {
@@ -75,105 +68,50 @@ final class WaitingConnections {
                     return;
                 }
             }
-            if (next.complete(null)) {
-                return;
-            }
-        }
+        } while (!next.complete(null));
     }
 
-    /** Sends commands on a reserved connection, and ends the reservation once the replies have arrived. */
+    /** Sends commands on a reserved connection, and ends the reservation once the replies have arrived or the connection is closed. */
     CompletableFuture<List<Object>> ask(List<Command> commands, Link.How how, Caller caller) {
-        String node = main.connection.node(commands.get(0).key());
-        CompletableFuture<Wire> opening = open(node, commands.get(0).key());
-        CompletableFuture<List<Object>> result = new CompletableFuture<>();
-        caller.settles(opening, main.client.timeoutMs).whenComplete((hasOpened, aborted) -> {
-            if (aborted == null && hasOpened) {
-                opening.whenComplete((wire, error) -> {
-                    if (error == null) {
-                        send(node, wire, commands, how, caller).whenComplete((o, e) -> Caller.settle(result, o, e));
-                    } else {
-                        release();
-                        var refused = new Disconnected("there is no connection to the server", Caller.cause(error));
-                        result.complete(Collections.nCopies(commands.size(), refused));
-                    }
-                });
-                return;
-            }
-            opening.whenComplete((late, error) -> giveBack(node, late, true));
-            if (aborted != null) {
-                result.completeExceptionally(Caller.cause(aborted));
-            } else {
-                main.pause.begin();
-                var late = new TimedOut("the server has accepted no connection in time");
-                result.complete(Collections.nCopies(commands.size(), late));
-            }
-        });
-        return result;
+        byte[] key = commands.get(0).key();
+        Further further = open(main.connection.node(key), key);
+        how.finished = outcomes -> giveBack(further, !outcomes.isEmpty()
+                && outcomes.stream().allMatch(outcome -> !(outcome instanceof RuntimeException) || Wire.isReply(outcome)));
+        return new Link(main.client, further.node, main.pause).ask(commands, how, caller);
     }
 
-    private CompletableFuture<List<Object>> send(
-            String node, Wire wire, List<Command> commands, Link.How how, Caller caller) {
-        how.finished = outcomes -> giveBack(node, wire, outcomes.stream().noneMatch(WaitingConnections::isUnsound));
-        return new Link(main.client, wire, main.pause).ask(commands, how, caller);
-    }
-
-    private static boolean isUnsound(Object outcome) {
-        return outcome instanceof RuntimeException && !Wire.isReply(outcome);
-    }
-
-    private CompletableFuture<Wire> open(String node, byte[] key) {
-        synchronized (this) {
-            for (Iterator<Idle> each = idle.iterator(); each.hasNext();) {
-                Idle one = each.next();
-                if (one.wire.isLost()) {
-                    each.remove();
-                } else if (one.node.equals(node)) {
-                    each.remove();
-                    return CompletableFuture.completedFuture(one.wire);
-                }
+    private synchronized Further open(String name, byte[] key) {
+        for (Further one : idle) {
+            if (one.name.equals(name)) {
+                idle.remove(one);
+                return one;
             }
         }
-        return main.connection.separate(key);
+        return new Further(name, new Node(() -> main.connection.separate(key), main.client.connectNanos));
     }
 
-    /** Keeps a connection for the next caller, or closes one that is not sound. Ends the reservation. */
-    private void giveBack(String node, Wire wire, boolean isSound) {
-        boolean isKept = false;
-        if (wire != null) {
-            Idle one = new Idle(node, wire);
-            synchronized (this) {
-                if (isSound && !isClosed) {
-                    idle.add(one);
-                    isKept = true;
-                }
-            }
-            if (isKept) {
-                CompletableFuture.delayedExecutor(IDLE_MS, TimeUnit.MILLISECONDS, main.client.executor)
-                        .execute(() -> closeIdle(one));
+    /** Keeps a connection for the next caller, or closes one with a reply that is not read. Ends the reservation. */
+    private void giveBack(Further further, boolean isSound) {
+        synchronized (this) {
+            if (isSound && !isClosed) {
+                idle.add(further);
+                main.client.later(IDLE_MS, () -> closeIdle(further));
             } else {
-                wire.close();
+                further.node.close();
             }
         }
         release();
     }
 
-    private void closeIdle(Idle one) {
-        boolean isIdle;
-        synchronized (this) {
-            isIdle = idle.removeIf(other -> other == one);
-        }
-        if (isIdle) {
-            one.wire.close();
+    private synchronized void closeIdle(Further further) {
+        if (idle.removeIf(other -> other == further)) {
+            further.node.close();
         }
     }
 
-    void close() {
-        List<Idle> left;
-        synchronized (this) {
-            isClosed = true;
-            left = List.copyOf(idle);
-            idle.clear();
-        }
-        left.forEach(one -> one.wire.close());
+    synchronized void close() {
+        isClosed = true;
+        idle.forEach(one -> one.node.close());
+        idle.clear();
     }
 }

@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.bloomgate.BloomgateException.Disconnected;
+import io.bloomgate.BloomgateException.TimedOut;
 import io.lettuce.core.AbstractRedisClient;
 import io.lettuce.core.ClientOptions;
 import io.lettuce.core.RedisClient;
@@ -19,10 +20,14 @@ import io.lettuce.core.cluster.RedisClusterClient;
 import io.lettuce.core.cluster.SlotHash;
 import java.io.IOException;
 import java.lang.reflect.Proxy;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -68,6 +73,58 @@ class ConnectionsTest {
                 });
         Object outcome = new Wire(connection).send(List.of(Link.command(null, "PING"))).get(0).get(60, TimeUnit.SECONDS);
         assertSame(missing, assertInstanceOf(Disconnected.class, outcome).getCause());
+    }
+
+    /** A server that accepts connections and never answers. */
+    @Test
+    void aHungServerHasOneConnection() throws Exception {
+        List<Socket> sockets = new CopyOnWriteArrayList<>();
+        try (ServerSocket hung = new ServerSocket(0, 1000, InetAddress.getLoopbackAddress())) {
+            Thread accepting = new Thread(() -> {
+                try {
+                    while (true) {
+                        sockets.add(hung.accept());
+                    }
+                } catch (IOException ended) {
+                    // The test has ended.
+                }
+            });
+            accepting.start();
+            RedisClient lettuce = RedisClient.create(Servers.RESOURCES, "redis://127.0.0.1:" + hung.getLocalPort());
+            try (Bloomgate client = Bloomgate.builder(lettuce).timeout(Duration.ofMillis(50)).connectTimeout(Duration.ofMinutes(1)).build();
+                    Bloomgate impatient = Bloomgate.builder(lettuce).timeout(Duration.ofMillis(50)).connectTimeout(Duration.ofMillis(50)).build()) {
+                assertThrows(TimedOut.class, impatient::ping);
+                client.link.pause.begin();
+                Guard<byte[]> durable = Guard.builder(client, "users", Codec.bytes()).replicas(1)
+                        .replicasTimeout(Duration.ofMillis(1)).build();
+                for (int call = 0; call < 20; call++) {
+                    assertThrows(TimedOut.class, () -> new Filter(client, "seen").add("a"));
+                    assertThrows(TimedOut.class, () -> durable.announce(17));
+                }
+                assertEquals(2, sockets.size(), "one of each client");
+            } finally {
+                for (Socket socket : sockets) {
+                    socket.close();
+                }
+                lettuce.shutdown();
+            }
+        }
+    }
+
+    /** A server that needs longer for a connection than a command may take. */
+    @Test
+    void connectingHasALimitOfItsOwn() throws Exception {
+        var server = servers.start();
+        RedisClient lettuce = RedisClient.create(Servers.RESOURCES, "redis://127.0.0.1:" + server.port());
+        lettuce.setOptions(ClientOptions.builder().pingBeforeActivateConnection(true).build());
+        try (Bloomgate client = Bloomgate.builder(lettuce).timeout(Duration.ofMillis(500)).connectTimeout(Duration.ofMinutes(1)).build()) {
+            server.commands().clientPause(1500);
+            // The pause of the server ends before the time limit of the command begins.
+            client.ping();
+            assertTrue(new Filter(client, "seen").add("a"));
+        } finally {
+            lettuce.shutdown();
+        }
     }
 
     /** Lettuce must be the one that the build asks for. */
