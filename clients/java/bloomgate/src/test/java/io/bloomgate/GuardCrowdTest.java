@@ -3,14 +3,18 @@ package io.bloomgate;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import io.lettuce.core.RedisClient;
 import java.io.IOException;
 import java.time.Duration;
+import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Deque;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -230,16 +234,47 @@ class GuardCrowdTest {
     void aBurstOfRowsIsCached() throws Exception {
         int rows = 10_000;
         byte[] row = new byte[4096];
-        int port = servers.start().port();
-        try (Bloomgate client = Bloomgate.connect("redis://127.0.0.1:" + port)) {
-            Guard<byte[]> guard = guard(client).build();
-            guard.get("first", id -> row);
+        try (Bloomgate client = patient(servers.start().port())) {
+            Guard<byte[]> guard = guard(client).lease(Duration.ofHours(1)).build();
             var readers = IntStream.range(0, rows).mapToObj(
                     id -> guard.getAsync(id, any -> CompletableFuture.completedFuture(row))).toList();
             for (var reader : readers) {
                 assertEquals(row.length, reader.get(60, TimeUnit.SECONDS).orElseThrow().length);
             }
-            assertEquals(rows + 1, guard.counts().get(Event.FILLED), () -> "filled of " + guard.counts());
+            assertEquals(rows, guard.counts().get(Event.FILLED), () -> "filled of " + guard.counts());
+        }
+    }
+
+    @Test
+    void aBurstHas500CommandsUnderWay() throws Exception {
+        try (ScriptedServer scripted = new ScriptedServer(); Bloomgate client = patient(scripted.port())) {
+            Guard<byte[]> guard = guard(client).build();
+            JsonNode lease = Words.MAPPER.readTree("[\"load\", \"00\"]");
+            JsonNode absent = Words.MAPPER.readTree("[\"absent\"]");
+            var readers = IntStream.range(0, 600).mapToObj(
+                    id -> guard.getAsync(id, any -> CompletableFuture.completedFuture(Keys.ascii("row")))).toList();
+            Deque<ScriptedServer.Arrival> sent = new ArrayDeque<>();
+            for (int command = 0; command < 500; command++) {
+                sent.add(scripted.next("a fetch"));
+            }
+            Thread.sleep(200);
+            assertNull(scripted.unexpected());
+            // The fill precedes the fetches that were not sent yet.
+            sent.remove().answer(lease);
+            sent.add(scripted.next("a fetch"));
+            sent.remove().answer(absent);
+            var fill = scripted.next("a fill");
+            assertEquals("BF.FILL", Keys.latin(fill.words.get(0)));
+            fill.answer(Words.MAPPER.readTree("{\"ok\": \"OK\"}"));
+            for (int command = 0; command < 598; command++) {
+                if (sent.isEmpty()) {
+                    sent.add(scripted.next("a fetch"));
+                }
+                sent.remove().answer(absent);
+            }
+            for (var reader : readers) {
+                reader.get(60, TimeUnit.SECONDS);
+            }
         }
     }
 }
