@@ -7,7 +7,9 @@ import io.lettuce.core.cluster.RedisClusterClient;
 import io.lettuce.core.codec.ByteArrayCodec;
 import io.netty.util.Timer;
 import java.time.Duration;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
@@ -27,6 +29,7 @@ public final class Bloomgate implements AutoCloseable {
     final Link link;
     final WaitingConnections waiting;
     private final Runnable shutdown;
+    private final Map<String, Codec<?>> codecs = new ConcurrentHashMap<>();
 
     private Bloomgate(Builder builder) {
         timeoutMs = Options.TIMEOUT.milliseconds(builder.timeout);
@@ -62,6 +65,15 @@ public final class Bloomgate implements AutoCloseable {
             return client.connectAsync(ByteArrayCodec.INSTANCE, limited).toCompletableFuture().thenApply(Wire::new);
         } catch (Throwable error) {
             return CompletableFuture.failedFuture(error);
+        }
+    }
+
+    /** Notes the codec of the rows with a prefix. Refuses another one: a guard would read the rows of another type. */
+    void claim(byte[] prefix, Codec<?> codec) {
+        Codec<?> first = codecs.putIfAbsent(Keys.latin(prefix), codec);
+        if (first != null && !first.equals(codec)) {
+            throw new IllegalArgumentException("another guard of this client caches rows with the prefix " + Items.text(prefix)
+                    + " and another codec: pass a prefix of its own to this one, or use that guard or its codec");
         }
     }
 

@@ -13,7 +13,7 @@ public interface Codec<V> {
 
     /** Returns a codec that leaves bytes as they are. */
     static Codec<byte[]> bytes() {
-        return new Codec<>() {
+        record Bytes() implements Codec<byte[]> {
             @Override
             public byte[] encode(byte[] row) {
                 return row;
@@ -23,7 +23,8 @@ public interface Codec<V> {
             public byte[] decode(byte[] bytes) {
                 return bytes;
             }
-        };
+        }
+        return new Bytes();
     }
 
     /** Returns a codec for JSON by Jackson 2, which has to be in the class path. Numbers that JSON does not have are refused. */

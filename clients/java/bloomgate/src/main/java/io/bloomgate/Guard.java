@@ -468,13 +468,17 @@ public final class Guard<V> {
             return this;
         }
 
-        /** Makes the guard. It sends nothing. */
+        /**
+         * Makes the guard. It sends nothing. A client's guards with one prefix share their cached rows, so they need equal codecs: another
+         * one is refused, and needs a prefix of its own.
+         */
         public Guard<V> build() {
             durability = new Durability(replicas, replicasTimeout, aof);
             if (feed && (!announceTo.isEmpty() || durability.isAsked())) {
                 throw new IllegalArgumentException(
                         "with a feed the follower announces changes: announceTo, replicas and aof have no effect");
             }
+            client.claim(prefix != null ? prefix : Keys.cachePrefix(filter), codec);
             return new Guard<>(this);
         }
     }

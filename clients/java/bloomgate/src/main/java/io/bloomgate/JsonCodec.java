@@ -14,17 +14,19 @@ import java.io.IOException;
 public final class JsonCodec<V> implements Codec<V> {
     private final ObjectMapper mapper;
     private final JavaType type;
+    private final boolean isDefault;
 
-    private JsonCodec(ObjectMapper mapper, JavaType type) {
+    private JsonCodec(ObjectMapper mapper, JavaType type, boolean isDefault) {
         this.mapper = mapper;
         this.type = type;
+        this.isDefault = isDefault;
     }
 
     /** Returns a codec with Jackson's defaults and the modules that are in the class path. */
     public static <T> JsonCodec<T> of(Class<T> type) {
         ObjectMapper mapper = JsonMapper.builder().findAndAddModules()
                 .enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS).build();
-        return new JsonCodec<>(mapper, mapper.constructType(type));
+        return new JsonCodec<>(mapper, mapper.constructType(type), true);
     }
 
     /**
@@ -32,7 +34,7 @@ public final class JsonCodec<V> implements Codec<V> {
      * {@code mapper.constructType(new TypeReference<List<User>>() {})}.
      */
     public static <T> JsonCodec<T> of(ObjectMapper mapper, JavaType type) {
-        return new JsonCodec<>(mapper, type);
+        return new JsonCodec<>(mapper, type, false);
     }
 
     @Override
@@ -48,6 +50,18 @@ public final class JsonCodec<V> implements Codec<V> {
     @Override
     public V decode(byte[] bytes) throws IOException {
         return mapper.readValue(bytes, type);
+    }
+
+    /** Whether another codec has the same type, and the same mapper or the default one. */
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof JsonCodec<?> codec && type.equals(codec.type)
+                && (mapper == codec.mapper || isDefault && codec.isDefault);
+    }
+
+    @Override
+    public int hashCode() {
+        return type.hashCode();
     }
 
     private static final class Finite extends JsonGeneratorDelegate {
