@@ -17,6 +17,7 @@ import java.util.concurrent.CompletionStage;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
+import java.util.function.Predicate;
 
 /**
  * Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. {@code docs/guard.md} of the
@@ -115,6 +116,37 @@ public final class Guard<V> {
         }));
     }
 
+    /**
+     * Returns a cached row that is not old, or nothing: if none is cached, if there is no such row, if another caller loads or changes it,
+     * or if the server fails. It loads and waits for nothing.
+     */
+    public Optional<V> peek(Object id) {
+        Row row = steps.row(id);
+        return Optional.ofNullable(Caller.block(client, caller -> steps.peek(row, caller)));
+    }
+
+    /** {@link #peek} without blocking. */
+    public CompletableFuture<Optional<V>> peekAsync(Object id) {
+        Row row = steps.row(id);
+        return Caller.begin(client, caller -> steps.peek(row, caller).thenApply(Optional::ofNullable));
+    }
+
+    /**
+     * Returns a row for a caller whose transaction may see other rows than the database's commits: its own changes, or an older snapshot.
+     * A cached row is returned; otherwise, also if the filter answers that there is none, the loader runs in this thread. What it returns is
+     * neither cached nor shared with other callers, and does not pass through the codec.
+     *
+     * <p>If the transaction has changed the row, call the loader yourself: the cached row may be the one before the change.
+     */
+    public <I> Optional<V> getInTransaction(I id, Loader<? super I, ? extends V> loader) {
+        Optional<V> cached = peek(id);
+        if (cached.isPresent()) {
+            return cached;
+        }
+        steps.count(Event.UNGUARDED, 1);
+        return Optional.ofNullable(Caller.block(client, caller -> caller.<V>run(() -> loader.load(id))));
+    }
+
     /** {@link #getAll(Collection, Loader)} with the guard's loader of many. */
     @SuppressWarnings({"unchecked", "rawtypes"})
     public <I> Map<I, Optional<V>> getAll(Collection<I> ids) {
@@ -166,6 +198,27 @@ public final class Guard<V> {
         List<Row> rows = rows(Arrays.asList(ids));
         Caller.blockUninterrupted(client, caller -> steps.confirm(rows, caller));
         check();
+    }
+
+    /** {@link #announce} without blocking. */
+    public CompletableFuture<Void> announceAsync(Collection<?> ids) {
+        List<Row> rows = rows(ids);
+        return Caller.begin(client, caller -> steps.announce(rows, caller));
+    }
+
+    /** {@link #confirm} without blocking. It is repeated though the future is cancelled. */
+    public CompletableFuture<Void> confirmAsync(Collection<?> ids) {
+        List<Row> rows = rows(ids);
+        return Caller.begin(client, caller -> steps.confirm(rows, Caller.asynchronous(client)));
+    }
+
+    /**
+     * A writer's second call if the outcome of its commit is unknown and cannot be found out: confirms the change now, and again after
+     * {@code lease}. A commit that lands later than that still leaves the old row cached for up to {@code ttl}.
+     */
+    public CompletableFuture<Void> confirmUnknownAsync(Collection<?> ids) {
+        List<Row> rows = rows(ids);
+        return Caller.begin(client, caller -> steps.confirmTwice(rows, Caller.asynchronous(client)));
     }
 
     /**
@@ -278,21 +331,29 @@ public final class Guard<V> {
         return loader;
     }
 
-    /** Calls a function that begins something, and awaits that. */
-    private static <T> CompletableFuture<T> awaited(Callable<? extends CompletionStage<? extends T>> begin, Caller caller) {
-        CompletableFuture<T> begun = new CompletableFuture<>();
-        try {
-            CompletionStage<? extends T> stage = begin.call();
+    /**
+     * Calls a function that begins something, and awaits that. The function runs in the client's executor: it may block, and Lettuce's
+     * threads serve all callers. It is not interrupted, so that a change is never confirmed before its transaction has begun.
+     */
+    private <T> CompletableFuture<T> awaited(Callable<? extends CompletionStage<? extends T>> begin, Caller caller) {
+        CompletableFuture<CompletionStage<? extends T>> beginning = new CompletableFuture<>();
+        client.executor.execute(() -> {
+            try {
+                beginning.complete(begin.call());
+            } catch (Throwable error) {
+                beginning.completeExceptionally(error);
+            }
+        });
+        return beginning.thenCompose(stage -> {
+            CompletableFuture<T> begun = new CompletableFuture<>();
             stage.whenComplete((value, error) -> Caller.settle(begun, value, error));
             begun.whenComplete((value, error) -> {
                 if (begun.isCancelled()) {
                     stage.toCompletableFuture().cancel(true);
                 }
             });
-        } catch (Throwable error) {
-            begun.completeExceptionally(error);
-        }
-        return caller.untilCancelled(begun);
+            return caller.untilCancelled(begun);
+        });
     }
 
     /**
@@ -328,6 +389,7 @@ public final class Guard<V> {
         int attempts = 3;
         long failSafeMs;
         Long softTimeoutMs;
+        Predicate<? super Throwable> isFailure = error -> true;
         double beta = 1;
         boolean feed;
         long patienceMs = 30_000;
@@ -402,8 +464,18 @@ public final class Guard<V> {
         }
 
         /**
+         * Sets for which errors of a load {@code failSafe} serves old values and begins a back-off: all exceptions. For the others, which are
+         * answers of the program rather than failures of the database, the lease ends, and the error is thrown.
+         */
+        public Builder<V> failSafeFor(Predicate<? super Throwable> isFailure) {
+            this.isFailure = isFailure;
+            return this;
+        }
+
+        /**
          * Serves an old value, if there is one, when a load takes longer. The load continues in the background, so loaders run in the
-         * executor of the client wherever there is an old value.
+         * executor of the client wherever there is an old value. {@code get} calls the executor in its own thread: one that captures
+         * thread-locals there, as Spring's decorators of tasks do, passes them to the loader.
          */
         public Builder<V> softTimeout(Duration time) {
             softTimeoutMs = Options.SOFT_TIMEOUT.milliseconds(time);

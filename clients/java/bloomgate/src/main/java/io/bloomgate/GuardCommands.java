@@ -45,11 +45,15 @@ class GuardCommands<V> {
      */
     record Answer<V>(V value, byte[] token, boolean isReadable) {}
 
-    /** How rows are fetched. `replace` asks for the lease to replace a value that cannot be decoded; `staleMs` replaces the guard's. */
-    record Fetching(boolean replace, Long staleMs) {
-        static final Fetching PLAIN = new Fetching(false, null);
-        static final Fetching REPLACE = new Fetching(true, null);
-        static final Fetching ANY = new Fetching(false, 0L);
+    /** How rows are fetched. */
+    enum Fetching {
+        PLAIN,
+        /** Asks for the lease to replace a value that cannot be decoded. */
+        REPLACE,
+        /** An old value is as good as another. */
+        ANY,
+        /** For a caller that does not load under a lease: one that is granted ends after a millisecond. */
+        PEEK
     }
 
     final Bloomgate client;
@@ -119,10 +123,19 @@ class GuardCommands<V> {
         return Math.min(ANY_AGE, options.failSafeMs + Math.round(early));
     }
 
-    private List<Object> fetchWords(long staleMs) {
+    private long staleMs(Fetching how) {
+        return switch (how) {
+            case PLAIN -> staleMs();
+            case REPLACE -> ANY_AGE;
+            case ANY -> 0;
+            case PEEK -> options.failSafeMs;
+        };
+    }
+
+    private List<Object> fetchWords(long staleMs, Fetching how) {
         List<Object> words = new ArrayList<>(16);
         words.add("LEASE");
-        words.add(options.leaseMs);
+        words.add(how == Fetching.PEEK ? 1 : options.leaseMs);
         if (staleMs > 0) {
             words.add("STALE");
             words.add(staleMs);
@@ -133,10 +146,10 @@ class GuardCommands<V> {
         return words;
     }
 
-    private Command fetchCommand(Row row, long staleMs, Object... rest) {
+    private Command fetchCommand(Row row, Fetching how, Object... rest) {
         List<Object> words = new ArrayList<>(16);
         Collections.addAll(words, "BF.FETCH", filter, row.item, row.cacheKey);
-        words.addAll(fetchWords(staleMs));
+        words.addAll(fetchWords(staleMs(how), how));
         Collections.addAll(words, rest);
         return Link.command(filter, words.toArray());
     }
@@ -170,7 +183,7 @@ class GuardCommands<V> {
         CompletableFuture<List<Fetched>> found;
         if (System.nanoTime() - forbiddenUntil < 0 || link.pause.holds()) {
             return CompletableFuture.completedFuture(Collections.nCopies(rows.size(), Fetched.failed(PAUSED)));
-        } else if (rows.size() > 1 && !how.replace) {
+        } else if (rows.size() > 1 && how != Fetching.REPLACE) {
             found = fetchTogether(rows, how, caller);
         } else {
             found = fetchEach(rows, how, caller);
@@ -187,7 +200,7 @@ class GuardCommands<V> {
         Link.How how = new Link.How();
         how.waitMs = waitMs;
         how.undo = outcomes -> unneeded(List.of(row), parsed(outcomes));
-        return waiting.ask(List.of(fetchCommand(row, staleMs(), "WAIT", waitMs)), how, caller)
+        return waiting.ask(List.of(fetchCommand(row, Fetching.PLAIN, "WAIT", waitMs)), how, caller)
                 .thenApply(outcomes -> counted(parsed(outcomes)).get(0));
     }
 
@@ -209,13 +222,13 @@ class GuardCommands<V> {
 
     /** Sends one BF.MFETCH, or a few. */
     private CompletableFuture<List<Fetched>> fetchTogether(List<Row> rows, Fetching how, Caller caller) {
-        Map<Long, List<Row>> groups = how.staleMs != null ? Map.of(how.staleMs, rows) : staleGroups(rows);
+        Map<Long, List<Row>> groups = how == Fetching.PLAIN ? staleGroups(rows) : Map.of(staleMs(how), rows);
         List<Command> commands = new ArrayList<>();
         List<Row> order = new ArrayList<>();
         List<Integer> sizes = new ArrayList<>();
         groups.forEach((staleMs, group) -> {
             List<Object> words = new ArrayList<>(List.of("BF.MFETCH", filter));
-            words.addAll(fetchWords(staleMs));
+            words.addAll(fetchWords(staleMs, how));
             words.add("ITEMS");
             for (Row row : group) {
                 words.add(row.item);
@@ -279,10 +292,10 @@ class GuardCommands<V> {
     private CompletableFuture<List<Fetched>> fetchEach(List<Row> rows, Fetching how, Caller caller) {
         List<Command> commands = new ArrayList<>();
         for (Row row : rows) {
-            if (how.replace) {
+            if (how == Fetching.REPLACE) {
                 commands.add(Link.command(row.cacheKey, "PEXPIRE", row.cacheKey, options.ttlMs, "NX"));
             }
-            commands.add(fetchCommand(row, how.replace ? ANY_AGE : how.staleMs != null ? how.staleMs : staleMs()));
+            commands.add(fetchCommand(row, how));
         }
         Link.How sending = new Link.How();
         sending.undo = outcomes -> unneeded(rows, parsed(fetched(outcomes, how)));
@@ -291,7 +304,7 @@ class GuardCommands<V> {
 
     /** Leaves the replies of PEXPIRE out. */
     private static List<Object> fetched(List<Object> outcomes, Fetching how) {
-        if (!how.replace) {
+        if (how != Fetching.REPLACE) {
             return outcomes;
         }
         List<Object> fetched = new ArrayList<>();

@@ -242,7 +242,9 @@ class GuardLoads<V> extends GuardCommands<V> {
                 giveUp(left);
                 return CompletableFuture.<Map<String, V>>failedFuture(cause);
             }
-            return backOff(left, caller).thenCompose(nothing -> afterFailure(loading, cause, caller));
+            boolean isFailure = !(cause instanceof Error) && options.isFailure.test(cause);
+            return (isFailure ? backOff(left, caller) : giveUp(left, caller))
+                    .thenCompose(nothing -> afterFailure(loading, cause, isFailure, caller));
         }).thenCompose(outcome -> outcome);
     }
 
@@ -279,8 +281,8 @@ class GuardLoads<V> extends GuardCommands<V> {
                 .thenCompose(nothing -> fillAll(encoded, left, ttlMs, caller));
     }
 
-    private CompletableFuture<Map<String, V>> afterFailure(Loading<V> loading, Throwable cause, Caller caller) {
-        CompletableFuture<Map<String, V>> looking = loading.hasValues && !(cause instanceof Error)
+    private CompletableFuture<Map<String, V>> afterFailure(Loading<V> loading, Throwable cause, boolean isFailure, Caller caller) {
+        CompletableFuture<Map<String, V>> looking = loading.hasValues && isFailure
                 ? oldValues(loading.rows(), caller) : CompletableFuture.completedFuture(Map.of());
         return looking.thenApply(old -> {
             if (old.size() == loading.leases.size()) {

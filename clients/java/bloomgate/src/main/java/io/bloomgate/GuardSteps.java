@@ -54,6 +54,18 @@ final class GuardSteps<V> extends GuardLoads<V> {
         });
     }
 
+    /** Returns a cached row, which is not old, or null. */
+    CompletableFuture<V> peek(Row row, Caller caller) {
+        return fetch(List.of(row), Fetching.PEEK, caller).thenApply(found ->
+                found.get(0).word() == Event.HIT ? read(found.get(0), null).value() : null);
+    }
+
+    /** Confirms a change now, and once more after a lease. */
+    CompletableFuture<Void> confirmTwice(List<Row> rows, Caller caller) {
+        return confirm(rows, caller).handle((nothing, error) -> error).thenCompose(error -> feed != null
+                ? CompletableFuture.completedFuture(null) : caller.pause(options.leaseMs).thenCompose(nothing -> confirm(rows, caller)));
+    }
+
     /** Fetches a row until the answer is final. Ends with null if the server fails, or nobody brings the row in time. */
     CompletableFuture<Answer<V>> fetchRow(Row row, Flight flight, long deadline, Caller caller) {
         return new OneRow(row, flight, deadline, caller).fetch();

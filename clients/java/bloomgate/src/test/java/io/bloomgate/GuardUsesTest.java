@@ -1,0 +1,197 @@
+package io.bloomgate;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.lettuce.core.RedisClient;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+/** Calls that frameworks make: inside transactions, with unknown outcomes, with futures and with exceptions of their own. */
+class GuardUsesTest {
+    private final Servers servers = new Servers();
+    private Servers.Server server;
+    private RedisClient lettuce;
+    private Bloomgate client;
+
+    @BeforeEach
+    void start() {
+        server = servers.start();
+        lettuce = RedisClient.create(Servers.RESOURCES, "redis://127.0.0.1:" + server.port());
+        client = Bloomgate.builder(lettuce).timeout(Duration.ofMinutes(1)).build();
+        new Filter(client, "users").addAll(List.of(17, 18));
+    }
+
+    @AfterEach
+    void end() throws IOException {
+        client.close();
+        lettuce.shutdown();
+        servers.close();
+    }
+
+    private Guard.Builder<byte[]> guard() {
+        return Guard.builder(client, "users", Codec.bytes());
+    }
+
+    private static byte[] row(String text) {
+        return Keys.ascii(text);
+    }
+
+    private static String text(Optional<byte[]> row) {
+        return Keys.latin(row.orElseThrow());
+    }
+
+    private static Guard.Loader<Object, byte[]> loader(String text) {
+        return id -> row(text);
+    }
+
+    private static final Guard.Loader<Object, byte[]> NEVER = id -> {
+        throw new AssertionError("the row is cached");
+    };
+
+    @Test
+    void aTransactionReadsWhatIsCachedAndFillsNothing() throws Exception {
+        Guard<byte[]> guard = guard().lease(Duration.ofHours(1)).build();
+        assertFalse(guard.peek(17).isPresent());
+        assertEquals("its own", text(guard.getInTransaction(17, loader("its own"))));
+        assertEquals(0, server.commands().exists("{users}:17"));
+        // The lease of the look was over at once: this call neither waits nor gets what the transaction has seen.
+        assertEquals("Ann", text(guard.get(17, loader("Ann"))));
+        assertEquals("Ann", text(guard.getInTransaction(17, NEVER)));
+        assertEquals("Ann", text(guard.peekAsync(17).get(60, TimeUnit.SECONDS)));
+        // A row that the transaction has added is not in the filter, or is, and not committed.
+        assertEquals(Optional.empty(), guard.get(99, NEVER));
+        assertEquals("new", text(guard.getInTransaction(99, loader("new"))));
+        // Another caller loads.
+        CompletableFuture<byte[]> load = new CompletableFuture<>();
+        CompletableFuture<Void> begun = new CompletableFuture<>();
+        var loading = guard.getAsync(18, id -> {
+            begun.complete(null);
+            return load;
+        });
+        begun.get(60, TimeUnit.SECONDS);
+        assertEquals("its own", text(guard.getInTransaction(18, loader("its own"))));
+        load.complete(row("Eve"));
+        assertEquals("Eve", text(loading.get(60, TimeUnit.SECONDS)));
+        assertEquals("Eve", text(guard.peek(18)));
+    }
+
+    @Test
+    void aTransactionDoesNotReadOldValues() throws Exception {
+        Guard<byte[]> guard = guard().ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1)).build();
+        guard.get(17, loader("old"));
+        Thread.sleep(20);
+        assertEquals("new", text(guard.getInTransaction(17, loader("new"))));
+        client.close();
+        assertEquals("new", text(guard.getInTransaction(17, loader("new"))));
+    }
+
+    @Test
+    void guardsWithOnePrefixNeedOneCodec() {
+        record User(String name) {}
+        record Order(int number) {}
+        Guard.builder(client, "users", Codec.json(User.class)).build();
+        Guard.builder(client, "users", Codec.json(User.class)).ttl(Duration.ofHours(1)).build();
+        var other = Guard.builder(client, "users", Codec.json(Order.class));
+        String message = assertThrows(IllegalArgumentException.class, other::build).getMessage();
+        assertTrue(message.contains("{users}:"), message);
+        other.prefix("{users}orders:").build();
+        guard().prefix("{users}bytes:").build();
+        guard().prefix("{users}bytes:").build();
+    }
+
+    @Test
+    void anUnknownOutcomeIsConfirmedAgainAfterALease() throws Exception {
+        Guard<byte[]> guard = guard().lease(Duration.ofMillis(300)).build();
+        server.commands().configResetstat();
+        var confirmed = guard.confirmUnknownAsync(List.of(17));
+        Servers.eventually("the first confirmation", () -> server.commands().info("commandstats").contains("cmdstat_bf.changed:calls=1"));
+        // A commit that has landed meanwhile, behind a reader that has filled the row before it.
+        guard.get(17, loader("old"));
+        confirmed.get(60, TimeUnit.SECONDS);
+        assertEquals("new", text(guard.get(17, loader("new"))));
+        guard.announceAsync(List.of(17, 18)).get(60, TimeUnit.SECONDS);
+        guard.confirmAsync(List.of(17, 18)).get(60, TimeUnit.SECONDS);
+        assertFalse(guard.peek(17).isPresent());
+    }
+
+    @Test
+    void loadersDoNotRunInTheThreadsOfLettuce() throws Exception {
+        Guard<byte[]> guard = guard().build();
+        AtomicReference<String> thread = new AtomicReference<>();
+        // A loader that blocks, and asks the server itself: in a thread of Lettuce it would wait for ever.
+        var found = guard.getAsync(17, id -> {
+            thread.set(Thread.currentThread().getName());
+            return CompletableFuture.completedFuture(guard.get(18, loader("Eve")).orElseThrow());
+        });
+        assertEquals("Eve", text(found.get(60, TimeUnit.SECONDS)));
+        assertEquals("bloomgate", thread.get());
+        guard.changedAsync(List.of(17), () -> {
+            thread.set(Thread.currentThread().getName());
+            return CompletableFuture.completedFuture(null);
+        }).get(60, TimeUnit.SECONDS);
+        assertEquals("bloomgate", thread.get());
+    }
+
+    @Test
+    void exceptionsOfTheProgramAreNoFailures() throws Exception {
+        Guard<byte[]> guard = guard().ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1))
+                .failSafeFor(error -> !(error instanceof IllegalArgumentException)).build();
+        IllegalArgumentException own = new IllegalArgumentException("not found");
+        for (int call = 0; call < 3; call++) {
+            assertSame(own, assertThrows(IllegalArgumentException.class, () -> guard.get(17, id -> {
+                throw own;
+            })));
+        }
+        guard.get(17, loader("Ann"));
+        Thread.sleep(20);
+        assertSame(own, assertThrows(IllegalArgumentException.class, () -> guard.get(17, id -> {
+            throw own;
+        })));
+        // No back-off has begun.
+        assertEquals("Anna", text(guard.get(17, loader("Anna"))));
+        Thread.sleep(20);
+        assertEquals("Anna", text(guard.get(17, id -> {
+            throw new IllegalStateException("the database is down");
+        })));
+        assertInstanceOf(IllegalArgumentException.class, assertThrows(ExecutionException.class, () -> guard.getAsync(18, id -> {
+            throw own;
+        }).get(60, TimeUnit.SECONDS)).getCause());
+    }
+
+    @Test
+    void anExecutorCanPassThreadLocalsToLoads() {
+        ThreadLocal<String> context = new ThreadLocal<>();
+        var threads = Executors.newCachedThreadPool();
+        try (Bloomgate own = Bloomgate.builder(lettuce).timeout(Duration.ofMinutes(1)).executor(task -> {
+            String captured = context.get();
+            threads.execute(() -> {
+                context.set(captured);
+                task.run();
+            });
+        }).build()) {
+            Guard<byte[]> guard = Guard.builder(own, "users", Codec.bytes()).ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1))
+                    .softTimeout(Duration.ofMinutes(1)).build();
+            guard.get(17, loader("old"));
+            Servers.eventually("an old value", () -> !guard.peek(17).isPresent());
+            context.set("the tenant");
+            assertEquals("the tenant", text(guard.get(17, id -> row(String.valueOf(context.get())))));
+        } finally {
+            threads.shutdown();
+        }
+    }
+}
