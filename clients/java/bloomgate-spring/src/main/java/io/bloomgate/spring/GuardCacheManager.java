@@ -34,18 +34,38 @@ public final class GuardCacheManager implements CacheManager {
      * nobody else can write to.
      */
     public static Codec<Object> serialization(ClassLoader loader) {
-        SerializationDelegate delegate = new SerializationDelegate(new DefaultSerializer(), new DefaultDeserializer(loader));
-        return new Codec<>() {
-            @Override
-            public byte[] encode(Object row) throws Exception {
-                return delegate.serializeToByteArray(row);
-            }
+        return new Serialization(loader);
+    }
 
-            @Override
-            public Object decode(byte[] bytes) throws Exception {
-                return delegate.deserializeFromByteArray(bytes);
-            }
-        };
+    /** Codecs with one class loader are equal: several managers may have caches of one filter. */
+    private static final class Serialization implements Codec<Object> {
+        private final ClassLoader loader;
+        private final SerializationDelegate delegate;
+
+        Serialization(ClassLoader loader) {
+            this.loader = loader;
+            delegate = new SerializationDelegate(new DefaultSerializer(), new DefaultDeserializer(loader));
+        }
+
+        @Override
+        public byte[] encode(Object row) throws Exception {
+            return delegate.serializeToByteArray(row);
+        }
+
+        @Override
+        public Object decode(byte[] bytes) throws Exception {
+            return delegate.deserializeFromByteArray(bytes);
+        }
+
+        @Override
+        public boolean equals(Object other) {
+            return other instanceof Serialization codec && loader == codec.loader;
+        }
+
+        @Override
+        public int hashCode() {
+            return System.identityHashCode(loader);
+        }
     }
 
     @Override
