@@ -56,8 +56,14 @@ final class GuardSteps<V> extends GuardLoads<V> {
 
     /** Returns a cached row, which is not old, or null. */
     CompletableFuture<V> peek(Row row, Caller caller) {
-        return fetch(List.of(row), Fetching.PEEK, caller).thenApply(found ->
-                found.get(0).word() == Event.HIT ? read(found.get(0), null).value() : null);
+        return fetch(List.of(row), Fetching.PEEK, caller).thenApply(found -> {
+            Fetched one = found.get(0);
+            if (one.token() != null) {
+                // It ends by itself, but callers that look often would hold leases most of the time.
+                giveUp(List.of(new Lease(row, one.token())));
+            }
+            return one.word() == Event.HIT ? read(one, null).value() : null;
+        });
     }
 
     /** Confirms a change now, and once more after a lease. */
