@@ -97,7 +97,7 @@ async def test_an_event_loop_that_is_busy_during_a_wait(server: Server, rows: Ro
         for id in range(1, 4):
             lease(holder, id)
             waiting = asyncio.create_task(guard.get(id, rows.aload))
-            await asyncio.to_thread(eventually, "a waiting caller", lambda: blocked(holder) or waiting.done())
+            await asyncio.to_thread(eventually, "a waiting caller", lambda task=waiting: blocked(holder) or task.done())
             time.sleep(0.3)
             assert await waiting == b"%d" % id
             guard._steps.paused_until = 0.0

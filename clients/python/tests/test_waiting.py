@@ -236,7 +236,7 @@ def test_more_callers_than_connections(bloom: Any, probe: redis.Redis, port: int
 
 @pytest.mark.parametrize("many", [False, True])
 def test_loads_without_a_server(bloom: Any, many: bool) -> None:
-    """One load of a row runs and one more is next, whatever the crowd, and each caller gets a row that is not older than its call."""
+    """One load of a row runs and one more is next, whatever the crowd. Each caller gets a row that is not older than its call."""
     version = loads = running = most = 0
     lock = threading.Lock()
 

@@ -18,7 +18,7 @@ IN_FLIGHT = 16
 
 
 Seat = asyncio.Future[Any]
-"""Where a task waits for what a batch brings: the answer for its row, which is a Fetched or an exception, or the outcomes of its
+"""Where a task waits for its part of a batch: the answer for its row, a Fetched or an exception, or the outcomes of its
 commands."""
 
 
@@ -44,7 +44,8 @@ class Sending:
 
 
 class Fills:
-    """The fills of many tasks, and what else a guard sends for one row. Each step keeps its order, and its commands stay together."""
+    """Sends the fills of many tasks together, and a guard's other commands for single rows. Steps are sent in the order in which
+    they came, and the commands of a step stay together."""
 
     def __init__(self, client: AsyncClient, error: type[Exception]) -> None:
         self.client = client

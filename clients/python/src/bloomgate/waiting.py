@@ -66,8 +66,8 @@ def slots_of(client: object) -> Slots:
 
 
 def shared_error(id: bytes, error: BaseException) -> tuple[Exception, TracebackType | None]:
-    """Returns what those that wait for a load get if it fails, with the traceback. What is more than an Exception is the cause of
-    a LoadFailed: it would end their threads, or the event loop."""
+    """Returns the error, with its traceback, for callers that wait for a failed load. A BaseException such as SystemExit becomes
+    the cause of a LoadFailed: raised in each of them, it would end their threads, or the event loop."""
     if isinstance(error, Exception):
         return error, error.__traceback__
     failed = LoadFailed(id)
@@ -89,8 +89,8 @@ class Flight:
 
     At its end it shares with those that wait: `found`, the answer that ends its call, with those that began before this was
     asked for; or `error`, if its load failed, with all. They have that as `given` or `given_error`, the error with its
-    traceback. If `found` is an error of the server, nobody waits any longer. `was_early` says whether its last wait in the server
-    ended early."""
+    traceback. If `found` is an error of the server, nobody waits any longer. `was_early` says whether its last wait in the
+    server ended early."""
 
     def __init__(self, id: bytes, row: Row, number: int) -> None:
         self.id = id
@@ -188,8 +188,8 @@ class Flights:
             return flight.event
 
     def begin_waits(self, flights: Iterable[Flight], event: Event) -> list[Flight]:
-        """Makes flights wait for one event, until one of them is resumed. Returns those that are alone in their rows, which stay
-        active, and those that were resumed already."""
+        """Makes flights wait for one event, until one of them is resumed. Returns those that need not wait: they are alone in their
+        rows, or have got a row or an error."""
         free = []
         with self._lock:
             for flight in flights:
