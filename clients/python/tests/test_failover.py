@@ -261,3 +261,21 @@ def test_a_setting_that_cannot_be_checked(pair: Pair, caplog: pytest.LogCaptureF
         assert Guard(limited, "rows").get(1, rows.load) is None
     [line] = warnings(caplog)
     assert "could not be checked" in line and caplog.records[-1].levelno == logging.INFO
+
+
+def test_an_old_primary_that_lives_on_is_left(pair: Pair, bloom: Any) -> None:
+    """It stays reachable as a replica, on the connections that clients have. The first refusal closes such a connection."""
+    client = bloom.connect(pair.url, timeout=10)
+    bloom.Filter(client, "rows").reserve(0.01, 1000)
+    guard = bloom.Guard(client, "rows")
+    guard.announce(1)
+    old, new = pair.primary.client(), pair.replica.client()
+    eventually("the filter", lambda: new.exists("rows"))
+    new.execute_command("REPLICAOF", "NO", "ONE")
+    pair.entrance.target = pair.replica.port
+    old.execute_command("REPLICAOF", "127.0.0.1", pair.replica.port)
+    with pytest.raises(redis.ReadOnlyError):
+        guard.announce(2)
+    guard.announce(2)
+    assert Filter(new, "rows").exists(2)
+    pair.primary, pair.replica = pair.replica, pair.primary
