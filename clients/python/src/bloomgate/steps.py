@@ -344,6 +344,14 @@ def ask(client: Client, error: type[Exception], step: Ask) -> list[Any]:
     return [read(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
 
+def connection_lost(error: type[Exception], cause: Exception) -> Exception:
+    """Returns the library's error for a lost connection."""
+    lost = next(kind for kind in error.__subclasses__() if kind.__name__ == "ConnectionError")
+    trouble: Exception = lost(f"the connection was closed: {cause}")
+    trouble.__cause__ = cause
+    return trouble
+
+
 async def aask(client: AsyncClient, error: type[Exception], step: Ask) -> list[Any]:
     calls = step.calls
     try:
@@ -359,6 +367,11 @@ async def aask(client: AsyncClient, error: type[Exception], step: Ask) -> list[A
                 for call in calls:
                     pipe.execute_command(*call.words, **cluster_options(client, call))
                 replies = await pipe.execute(raise_on_error=False)
+    except AttributeError as trouble:
+        # The clients of clusters write to a connection that a failure of another task has closed.
+        if pool_of(client) is not None:
+            raise
+        replies = [connection_lost(error, trouble)] * len(calls)
     except error as trouble:
         replies = [trouble] * len(calls)
     finally:
