@@ -50,8 +50,8 @@ func (g *Guard[T]) get(ctx context.Context, id string, ttl time.Duration, load l
 		return nil, err
 	}
 	if g.isLoading(ctx, id) {
-		row, err := g.unguarded(ctx, []string{id}, g.clock.Add(1), load)
-		return first(row), err
+		rows, err := g.unguarded(ctx, []string{id}, g.clock.Add(1), load)
+		return first(rows), err
 	}
 	mine := g.flights.begin(id)
 	defer mine.end()
@@ -324,8 +324,9 @@ func (g *Guard[T]) load(ctx context.Context, ids []string, load loader[T], fatal
 	return encoded, rows, err
 }
 
-// loadShared loads the rows of flights and ends these: callers that wait for the load share the rows or the error.
-func (g *Guard[T]) loadShared(ctx context.Context, loads []*flight, load loader[T]) ([]*T, error) {
+// loadShared loads the rows of flights into a map, and ends the flights: callers that wait for the load share the rows or the error.
+func (g *Guard[T]) loadShared(ctx context.Context, loads []*flight, load loader[T], into map[string]*T) error {
+	g.count("unguarded", len(loads))
 	ids := make([]string, len(loads))
 	for i, one := range loads {
 		ids[i] = one.id
@@ -342,79 +343,96 @@ func (g *Guard[T]) loadShared(ctx context.Context, loads []*flight, load loader[
 	encoded, rows, err := g.load(ctx, ids, load, fail)
 	if err != nil {
 		fail(err)
-		return nil, err
+		return err
 	}
 	for i, one := range loads {
+		into[one.id] = rows[i]
 		found := fetched{word: "absent"}
 		if encoded[i] != nil {
 			found = fetched{word: "hit", value: string(encoded[i])}
 		}
 		one.shares = outcome{found: &found}
 	}
-	return rows, nil
+	return nil
 }
 
-// unguarded loads rows without leases. While another caller of this process loads one of them, this one waits, and shares a load that began
-// after since, the beginning of its call. Inside of a load it does not wait for its own row, and for others for no longer than others wait for
-// it at a time: two loads may need each other's rows.
-func (g *Guard[T]) unguarded(ctx context.Context, ids []string, since uint64, load loader[T]) ([]*T, error) {
-	rows := make([]*T, len(ids))
+// beginLoads begins flights for loads without leases, of a call that began at since. Those whose rows other callers load wait for these.
+func (g *commands) beginLoads(ctx context.Context, ids []string, since uint64, resumed chan<- struct{}) []*flight {
 	loads := make([]*flight, len(ids))
-	resumed := make(chan struct{}, 1)
-	defer func() { endAll(loads) }()
-	left := make([]int, len(ids))
-	most := time.Duration(math.MaxInt64)
-	if loadingIn(ctx) != nil {
-		most = g.options.wait
-	}
 	for i, id := range ids {
 		loads[i] = g.loads.begin(id)
 		loads[i].number = since
 		if !g.isLoading(ctx, id) {
 			loads[i].beginWait(resumed)
 		}
-		left[i] = i
 	}
-	for begun := time.Now(); ; {
-		var waiting, places []int
-		var mine []*flight
-		for _, place := range left {
-			waits, given := loads[place].state()
+	return loads
+}
+
+// unguarded loads rows without leases. While another caller of this process loads one of them, this one waits, and shares a load that began
+// after since, the beginning of its call. Inside of a load it does not wait for its own row, and for others for no longer than others wait for
+// it at a time: two loads may need each other's rows.
+func (g *Guard[T]) unguarded(ctx context.Context, ids []string, since uint64, load loader[T]) ([]*T, error) {
+	most := time.Duration(math.MaxInt64)
+	if loadingIn(ctx) != nil {
+		most = g.options.wait
+	}
+	begun, resumed := time.Now(), make(chan struct{}, 1)
+	loads := g.beginLoads(ctx, ids, since, resumed)
+	defer endAll(loads)
+	rows := make(map[string]*T, len(ids))
+	for left := loads; len(left) > 0; {
+		var waiting, mine []*flight
+		for _, one := range left {
+			waits, given := one.state()
 			switch {
 			case waits:
-				waiting = append(waiting, place)
-			case given.err != nil:
-				g.count("shared", 1)
-				return nil, given.err
-			case given.found != nil:
-				g.count("shared", 1)
-				rows[place], _ = g.read(*given.found, nil) // The caller that loaded it has decoded it, too.
+				waiting = append(waiting, one)
+			case given == (outcome{}):
+				mine = append(mine, one)
 			default:
-				places, mine = append(places, place), append(mine, loads[place])
+				g.count("shared", 1)
+				row, err := g.readShared(given)
+				if err != nil {
+					return nil, err
+				}
+				rows[one.id] = row
 			}
 		}
 		if len(mine) > 0 {
-			g.count("unguarded", len(mine))
-			loaded, err := g.loadShared(ctx, mine, load)
-			if err != nil {
+			if err := g.loadShared(ctx, mine, load, rows); err != nil {
 				return nil, err
-			}
-			for i, place := range places {
-				rows[place] = loaded[i]
 			}
 		}
 		if left = waiting; len(left) == 0 {
-			return rows, nil
+			break
 		}
 		if err := sleep(ctx, most-time.Since(begun), resumed); err != nil {
 			return nil, err
 		}
 		if time.Since(begun) >= most {
-			for _, place := range left {
-				loads[place].endWait()
+			for _, one := range left {
+				one.endWait()
 			}
 		}
 	}
+	ordered := make([]*T, len(ids))
+	for i, id := range ids {
+		ordered[i] = rows[id]
+	}
+	return ordered, nil
+}
+
+// readShared returns the row or the error of another caller's load.
+func (g *Guard[T]) readShared(given outcome) (*T, error) {
+	if given.err != nil {
+		return nil, given.err
+	}
+	row, isReadable := g.read(*given.found, nil)
+	if !isReadable {
+		return nil, refused("the codec cannot decode what it has decoded for another caller")
+	}
+	return row, nil
 }
 
 // loadLeased loads rows under leases, and fills them or gives the leases up. If all of them have old values in the cache
@@ -471,13 +489,13 @@ func (g *Guard[T]) loadLeased(
 	})
 	err = sleep(ctx, g.options.softTimeout, done)
 	if err == nil && !isClosed(done) {
-		old, cancelled := g.oldValues(ctx, leases)
+		old, ended := g.oldValues(ctx, leases)
 		if old != nil {
 			withCaller()
 			g.count("soft_timeout", len(old))
 			return old, nil
 		}
-		if err = cancelled; err == nil {
+		if err = ended; err == nil {
 			err = sleep(ctx, math.MaxInt64, done)
 		}
 	}
