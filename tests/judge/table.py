@@ -33,12 +33,12 @@ class Table:
         return {id: self.versions[id][-1] for id in ids if self.versions[id][-1] is not None}
 
     def oldest(self, id, age):
-        """Returns the number of the oldest version that a read may return which begins now, if it may be `age` seconds behind."""
+        """Returns the number of the oldest version that is right in a read that begins now and may be `age` seconds behind."""
         at = time.monotonic() - age
         return next(number for when, number in reversed(self._confirmed[id]) if when <= at)
 
     def judge(self, id, oldest, answer):
-        """Returns what is wrong with an answer, or None. Each version since `oldest` is right: the row may change during the read."""
+        """Returns what is wrong with an answer, or None. All versions since `oldest` are right: rows change during reads."""
         versions = self.versions[id]
         if answer in versions[oldest:]:
             return None
