@@ -192,7 +192,9 @@ fn the_users_of_the_page_may_send_what_the_clients_send() {
                 };
                 let fills_filter = calls.contains(&"fill_filter");
                 if !durability.contains(&&*words[0]) && !fills_filter && case["guard"]["prefix"].is_null() {
-                    let user = if is_reader { "reader" } else { "writer" };
+                    // A case may have both.
+                    let reads = ["BF.FETCH", "BF.MFETCH", "BF.FILL"].contains(&&*words[0]);
+                    let user = if is_reader || reads { "reader" } else { "writer" };
                     sent.insert((user, filter.to_owned(), words));
                 }
             }
