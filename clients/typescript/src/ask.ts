@@ -42,6 +42,15 @@ export interface AskOptions<T> {
   finished?: ((outcomes: Outcome<unknown>[]) => void) | undefined;
 }
 
+/** When a reply has arrived on each connection. */
+const heards = new WeakMap<Connection, { atMs: number }>();
+
+function heardOf(connection: Connection): { atMs: number } {
+  const heard = heards.get(connection) ?? { atMs: 0 };
+  heards.set(connection, heard);
+  return heard;
+}
+
 /** One server or cluster. */
 export class Link {
   readonly connection: Connection;
@@ -58,7 +67,8 @@ export class Link {
   }
 
   /** Sends commands together on one connection. Resolves with the outcome of each; rejects only if the signal aborts. The time
-   * limit is that of the next reply. */
+   * limit is that of the next reply on the connection: those before it in the queue delay a reply, and show that the server is
+   * alive. A cluster's client has several connections, where only the replies to these commands count. */
   ask<T>(calls: readonly Call<T>[], options: AskOptions<T> = {}): Promise<Outcome<T>[]> {
     const { undo, waitMs = 0, signal, finished } = options;
     if (signal?.aborted) {
@@ -68,15 +78,15 @@ export class Link {
     const replaceable = this.#replaceable;
     const replaced = replaceable?.count ?? 0;
     if (replaceable !== undefined && waitMs > 0) replaceable.patient++;
+    const heard = this.connection.isCluster ? { atMs: 0 } : heardOf(this.connection);
     return new Promise((resolve, reject) => {
+      const limitMs = Math.min(this.timeoutMs + waitMs, 0x7fffffff);
+      const begunMs = performance.now();
       let isLate = false;
       let last: NodeJS.Immediate | undefined;
       const send = async (one: Call<T>) => {
         const outcome = await this.#send(one);
-        if (!isLate) {
-          clearImmediate(last);
-          timer.refresh();
-        }
+        if (!(outcome instanceof Error) || isReply(outcome)) heard.atMs = performance.now();
         return outcome;
       };
       const sent = Promise.all(calls.map(send));
@@ -98,13 +108,15 @@ export class Link {
         this.pause.begin();
         replaceable?.replace(replaced);
       };
-      // What arrived while the process was busy is read before an immediate runs.
-      const timer = setTimeout(
-        () => {
-          last = setImmediate(timeLimit);
-        },
-        Math.min(this.timeoutMs + waitMs, 0x7fffffff),
-      );
+      const leftMs = () => limitMs - (performance.now() - Math.max(begunMs, heard.atMs));
+      const check = (isFinal: boolean) => {
+        const left = leftMs();
+        if (left > 0) timer = setTimeout(check, left, false);
+        else if (isFinal) timeLimit();
+        // What arrived while the process was busy is read before an immediate runs.
+        else last = setImmediate(check, true);
+      };
+      let timer = setTimeout(check, limitMs, false);
       signal?.addEventListener("abort", abort);
       void sent.then((outcomes) => {
         finished?.(outcomes);

@@ -3,7 +3,7 @@
 import type { Outcome } from "./ask.js";
 import { asError } from "./errors.js";
 import { type Fetched, withoutToken } from "./fetched.js";
-import { BATCH, type GuardCommands } from "./guard-commands.js";
+import type { GuardCommands } from "./guard-commands.js";
 import type { Row } from "./rows.js";
 
 /** Where a caller waits for the answer for its row: a Fetched, or the error in its place. */
@@ -12,6 +12,9 @@ interface Seat {
   take(answer: Outcome<Fetched>): void;
 }
 
+/** How many commands may be under way at a time. Meanwhile callers join the next one, for which no time limit has begun. */
+const MOST_COMMANDS = 8;
+
 /** The rows that callers ask for in one turn. */
 type Batch = Map<string, { row: Row; seats: Seat[] }>;
 
@@ -19,6 +22,9 @@ type Batch = Map<string, { row: Row; seats: Seat[] }>;
 export class Batches {
   readonly #commands: GuardCommands<unknown>;
   #open: Batch | undefined;
+  /** Batches that may not be sent yet. */
+  readonly #waiting: Batch[] = [];
+  #sent = 0;
 
   // biome-ignore lint/suspicious/noExplicitAny: the commands of any guard are fetched in the same way.
   constructor(commands: GuardCommands<any>) {
@@ -29,10 +35,13 @@ export class Batches {
    * its lease, or the lease is given up. */
   fetch(row: Row, signal: AbortSignal | undefined): Promise<Outcome<Fetched>> {
     let batch = this.#open;
-    if (batch === undefined || batch.size >= BATCH) {
+    if (batch === undefined || batch.size >= this.#commands.batchRows) {
       const opened: Batch = new Map();
       batch = this.#open = opened;
-      setImmediate(() => this.#send(opened));
+      setImmediate(() => {
+        this.#waiting.push(opened);
+        this.#pump();
+      });
     }
     let place = batch.get(row.id);
     if (place === undefined) {
@@ -55,6 +64,18 @@ export class Batches {
       signal?.addEventListener("abort", abort, { once: true });
       seats.push(seat);
     });
+  }
+
+  #pump(): void {
+    while (this.#sent < MOST_COMMANDS) {
+      const batch = this.#waiting.shift();
+      if (batch === undefined) return;
+      this.#sent++;
+      void this.#send(batch).finally(() => {
+        this.#sent--;
+        this.#pump();
+      });
+    }
   }
 
   async #send(batch: Batch): Promise<void> {

@@ -5,8 +5,9 @@ import type { Codec } from "./codec.js";
 import type { Client } from "./connection.js";
 import { asError, TimeoutError } from "./errors.js";
 import { type Fetched, parseFetch, parseFill, parseMfetch } from "./fetched.js";
+import { type Fill, Fills } from "./fills.js";
 import { type CheckedOptions, milliseconds } from "./guard-options.js";
-import { type Key, keyBytes } from "./items.js";
+import { COMMAND_BYTES, type Key, keyBytes } from "./items.js";
 import type { NearCache } from "./near.js";
 import { cachePrefix, FeedKeys, keyWord, type Row } from "./rows.js";
 import { Events } from "./telemetry.js";
@@ -17,6 +18,9 @@ import type { Word } from "./words.js";
 
 /** The most ids that are sent together. */
 export const BATCH = 500;
+
+/** The weight of the newest value in the average size of values. */
+const SIZE_WEIGHT = 1 / 16;
 
 /** The longest STALE that BF.FETCH accepts, 2^61. Every value with a time to live has less than this left. */
 const ANY_AGE = "2305843009213693952";
@@ -98,9 +102,12 @@ export class GuardCommands<V> {
   readonly events: Events | undefined;
   readonly feed: FeedKeys | undefined;
   readonly warnings: Warnings;
+  readonly fills = new Fills((fills) => this.#sendFills(fills));
   hasAnswered = false;
   /** The average duration of loads. */
   loadMs = 0;
+  /** The average size of the values that this process has seen lately. */
+  #valueBytes = 0;
 
   constructor(client: Client, filter: Key, codec: Codec<V>, options: CheckedOptions) {
     this.link = new Link(client, options.timeoutMs);
@@ -165,6 +172,10 @@ export class GuardCommands<V> {
       const refused = new RangeError(`the cache key of "${own.id}" is a key of the follower`);
       this.failed(refused);
       return rows.map((row) => byId.get(row.id) ?? refused);
+    }
+    const most = this.batchRows;
+    if (rows.length > most) {
+      return [...(await this.fetch(rows.slice(0, most), how)), ...(await this.fetch(rows.slice(most), how))];
     }
     if (this.link.pause.holds()) return rows.map(() => PAUSED);
     const isBatch = rows.length > 1 && !how.replace;
@@ -295,8 +306,10 @@ export class GuardCommands<V> {
   /** Returns loaded rows as they are cached. */
   encodeRows(rows: ReadonlyMap<string, V | null>): Map<string, Buffer | null> {
     const encode = (value: V) => {
-      const data = this.codec.encode(value);
-      return Buffer.from(data.buffer, data.byteOffset, data.byteLength);
+      const encoded = this.codec.encode(value);
+      const data = Buffer.from(encoded.buffer, encoded.byteOffset, encoded.byteLength);
+      this.#measure(data);
+      return data;
     };
     return new Map([...rows].map(([id, value]) => [id, value === null ? null : encode(value)]));
   }
@@ -304,6 +317,16 @@ export class GuardCommands<V> {
   /** Returns loaded rows as callers get them: as everybody gets them who finds them in the cache. */
   decodeRows(encoded: ReadonlyMap<string, Buffer | null>): Map<string, V | null> {
     return new Map([...encoded].map(([id, data]) => [id, data === null ? null : this.codec.decode(data)]));
+  }
+
+  /** How many rows one fetch may ask for: their values together are about as long as the longest command. All replies come through
+   * one connection, and a long one delays those behind it. */
+  get batchRows(): number {
+    return Math.max(1, Math.min(BATCH, Math.floor(COMMAND_BYTES / Math.max(1, this.#valueBytes))));
+  }
+
+  #measure(data: Buffer): void {
+    this.#valueBytes += (data.length - this.#valueBytes) * SIZE_WEIGHT;
   }
 
   fillWith(lease: Lease, data: Buffer | null, ttlMs: number): Call<boolean> {
@@ -321,16 +344,17 @@ export class GuardCommands<V> {
     if (outcomes.some((one) => one instanceof Error && one.message.startsWith("NOPERM"))) this.link.pause.refuse();
   }
 
-  /** Sends the fills of some leases together. Gives up what the server refuses, because it is out of memory for instance: nobody
-   * should wait until those leases end. A server that does not answer is not asked again. */
-  async sendFills(leases: readonly Lease[], fills: readonly Call<boolean>[]): Promise<void> {
-    const outcomes = await this.link.ask(fills);
+  /** Sends some fills together. Gives up what the server refuses, because it is out of memory for instance: nobody should wait until
+   * those leases end. A server that does not answer is not asked again: not for what has waited in the process either. */
+  async #sendFills(fills: readonly Fill[]): Promise<void> {
+    const outcomes = this.link.pause.isOn ? fills.map(() => PAUSED) : await this.link.ask(fills.map((fill) => fill.call));
     for (const outcome of outcomes) {
       if (outcome instanceof Error) this.failed(outcome);
       else this.count(outcome ? "filled" : "lease_lost");
     }
-    const isRefused = (outcome: unknown) => outcome instanceof Error && !(outcome instanceof TimeoutError);
-    await this.giveUp(leases.filter((_, index) => isRefused(outcomes[index])));
+    const isRefused = (outcome: unknown) =>
+      outcome instanceof Error && outcome !== PAUSED && !(outcome instanceof TimeoutError);
+    await this.giveUp(fills.filter((_, index) => isRefused(outcomes[index])).map((fill) => fill.lease));
   }
 
   /** Decodes the value of a reply other than `wait`. `undecodable` is a value that the codec has failed on already. */
@@ -338,6 +362,7 @@ export class GuardCommands<V> {
     const { word, value, token } = found;
     if (word === "absent") return { value: null, isReadable: true };
     if (value !== undefined && !(undecodable && value.equals(undecodable))) {
+      this.#measure(value);
       try {
         return { value: this.codec.decode(value), token, isReadable: true };
       } catch (error) {

@@ -4,7 +4,7 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import { DirectLoads } from "./direct.js";
 import { asError } from "./errors.js";
 import { Failure, type Flight } from "./flights.js";
-import { BATCH, GuardCommands, type Lease } from "./guard-commands.js";
+import { GuardCommands, type Lease } from "./guard-commands.js";
 import { settledBy, settles } from "./promises.js";
 import type { Row } from "./rows.js";
 
@@ -167,13 +167,13 @@ export class GuardLoads<V> extends GuardCommands<V> {
       const rows = leases.map((lease) => lease.row);
       const encoded = this.encodeRows(await loading.load(rows, signal));
       const decoded = this.decodeRows(encoded);
-      const fills = leases.map((lease) => this.fillWith(lease, encoded.get(lease.row.id) ?? null, loading.ttlMs));
-      for (let start = 0; start < leases.length; start += BATCH) {
-        const part = left.slice(0, BATCH);
-        left = left.slice(BATCH);
-        // If the signal aborts, what the server refuses is given up all the same.
-        await settledBy(this.sendFills(part, fills.slice(start, start + BATCH)), undefined, signal);
-      }
+      const filled = leases.map((lease) => {
+        const data = encoded.get(lease.row.id) ?? null;
+        return this.fills.add({ lease, call: this.fillWith(lease, data, loading.ttlMs), bytes: data?.length ?? 0 });
+      });
+      left = [];
+      // If the signal aborts, what the server refuses is given up all the same.
+      await settledBy(Promise.all(filled), undefined, signal);
       for (const { row } of leases) this.failing.delete(row.id);
       return decoded;
     } catch (error) {

@@ -22,6 +22,10 @@ export class Pause {
     if (!this.#isRefused) this.#endMs = undefined;
   }
 
+  get isOn(): boolean {
+    return this.#endMs !== undefined && performance.now() < this.#endMs;
+  }
+
   /** Whether a caller has to leave the server alone. After a pause this lets one caller through, while it goes on for the
    * others. */
   holds(): boolean {
