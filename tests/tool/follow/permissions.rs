@@ -185,7 +185,9 @@ fn a_follower_runs_with_exactly_the_permissions_of_the_page() {
         let mut all: BTreeSet<String> = sources.iter().flat_map(|name| follow(name, program)).collect();
         // Commands of the connection, which need no permission, and of the test.
         let others = "acl|log append auth bf.fetch client|setinfo command|info config|resetstat hello type xadd";
-        all.retain(|name| (listed.contains(name) || !of_stream.contains(name)) && !others.split(' ').any(|other| other == name));
+        all.retain(|name| {
+            (listed.contains(name) || !of_stream.contains(name)) && !others.split(' ').any(|other| other == name)
+        });
         assert_eq!(all, listed, "what followers use, and what the page lists");
     });
 }

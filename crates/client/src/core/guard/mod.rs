@@ -18,7 +18,9 @@ use super::{Io, Reply, command};
 use crate::guard_options::milliseconds;
 use crate::{Codec, Error, GuardOptions};
 
-pub use commands::{Commands, Fetch, Fetched, Found, FoundOne, is_late};
+#[cfg(feature = "tokio")]
+pub use commands::is_late;
+pub use commands::{Commands, Fetch, Fetched, Found, FoundOne};
 use flights::Flights;
 pub use flights::Waiter;
 pub use flights::lock;
