@@ -14,6 +14,9 @@ const destination = resolve(process.argv[2] ?? root);
 rmSync(staged, { recursive: true, force: true });
 mkdirSync(staged, { recursive: true });
 for (const name of ["package.json", ...manifest.files]) cpSync(join(root, name), join(staged, name), { recursive: true });
+// npm warns of packages with a script such as `prepare`, which only a clone needs.
+const { scripts, ...published } = manifest;
+writeFileSync(join(staged, "package.json"), `${JSON.stringify(published, null, 2)}\n`);
 const readme = readFileSync(join(root, "README.md"), "utf8");
 const absolute = readme.replace(/\]\((?!https?:|#)([^)\s]+)\)/g, (_, link) => `](${new URL(link, manifest.homepage)})`);
 writeFileSync(join(staged, "README.md"), absolute);

@@ -45,6 +45,8 @@ describe("the packed file", () => {
       const installed = readFileSync(join(folder, "node_modules", "bloomgate", licence), "utf8");
       assert.equal(installed, readFileSync(join(ROOT, "../..", licence), "utf8"));
     }
+    const manifest = JSON.parse(readFileSync(join(folder, "node_modules", "bloomgate", "package.json"), "utf8"));
+    assert.equal(manifest.scripts, undefined, "npm warns of scripts");
   });
 
   test("has a README whose links work outside of the repository", () => {
