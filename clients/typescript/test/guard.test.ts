@@ -386,7 +386,7 @@ for (const library of LIBRARIES) {
       const ids = Array.from({ length: 10_000 }, (_, id) => id);
       await new Filter(client, "rows").addMany(ids);
       // With `beta`, a fetch after slow loads is a few commands.
-      const guard = new Guard(from, "rows", { beta: 0, warn: () => {} });
+      const guard = new Guard(from, "rows", { beta: 0, timeoutMs: PATIENCE_MS, warn: () => {} });
       await Promise.all(ids.map((id) => guard.get(id, () => row)));
       assert.equal(await server.probe.dbSize(), 10_001);
       assert.ok(Number(most.get("BF.MFETCH")) <= 8, String(most.get("BF.MFETCH")));
