@@ -1,27 +1,40 @@
 package io.bloomgate.spring;
 
 import io.bloomgate.Guard;
+import java.util.Collection;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
+import org.apache.commons.logging.Log;
+import org.apache.commons.logging.LogFactory;
 import org.springframework.cache.Cache;
-import org.springframework.transaction.support.TransactionSynchronization;
 import org.springframework.transaction.support.TransactionSynchronizationManager;
 
 /**
  * A guard as a Spring cache. A value gets into it only through {@link #get(Object, Callable)} and {@link #retrieve(Object, Supplier)}, which
- * load it under a lease: nobody knows whether a change has overtaken another one. So {@code @Cacheable} needs {@code sync = true}, and
+ * load it under a lease. A value that the program passes may be older than a change. So {@code @Cacheable} needs {@code sync = true}, and
  * {@code put} deletes.
  *
- * <p>Inside of a transaction, a change is announced at once, before the commit, where an error rolls back; and confirmed when the
- * transaction has ended. Outside, {@link #evict} follows a change that was committed: from then on, no reader gets or caches the old row.
+ * <p>Inside a transaction, a cached value is returned unless the transaction has changed its key; otherwise the loader is called, and
+ * nothing is cached: the transaction may see an older snapshot, or changes that are rolled back later.
+ *
+ * <p>A change inside a transaction is announced at once. If that fails, the transaction is rolled back. When the transaction has ended,
+ * all its changes are confirmed in the background. Outside, {@link #evict} follows a change that was committed: from then on, no reader
+ * gets or caches the old row.
  *
  * <p>Keys are ids: texts, whole numbers, {@code byte[]} and {@link UUID}. A null value is the knowledge that there is no row.
  */
 public final class GuardCache implements Cache {
+    private static final Log LOG = LogFactory.getLog(GuardCache.class);
+
     private final String name;
     private final Guard<Object> guard;
+    private final Set<CompletableFuture<Void>> confirmations = ConcurrentHashMap.newKeySet();
 
     /** Makes a guard a cache. */
     public GuardCache(String name, Guard<Object> guard) {
@@ -65,16 +78,27 @@ public final class GuardCache implements Cache {
     @Override
     @SuppressWarnings("unchecked")
     public <T> T get(Object key, Callable<T> loader) {
+        Object id = id(key);
         try {
-            return (T) guard.get(id(key), any -> {
-                try {
-                    return loader.call();
-                } catch (Exception error) {
-                    throw new LoaderException(error);
-                }
-            }).orElse(null);
+            if (!TransactionSynchronizationManager.isActualTransactionActive()) {
+                return (T) guard.get(id, any -> call(loader)).orElse(null);
+            }
+            return hasChanged(id) ? call(loader) : (T) guard.getInTransaction(id, any -> call(loader)).orElse(null);
         } catch (LoaderException error) {
             throw new ValueRetrievalException(key, loader, error.getCause());
+        }
+    }
+
+    /** Returns whether this thread's transaction has changed a row: the cached one may be that before the change. */
+    private boolean hasChanged(Object id) {
+        return TransactionChanges.contain(this, id);
+    }
+
+    private static <T> T call(Callable<T> loader) {
+        try {
+            return loader.call();
+        } catch (Exception error) {
+            throw new LoaderException(error);
         }
     }
 
@@ -94,7 +118,13 @@ public final class GuardCache implements Cache {
     @Override
     @SuppressWarnings("unchecked")
     public <T> CompletableFuture<T> retrieve(Object key, Supplier<CompletableFuture<T>> loader) {
-        return guard.getAsync(id(key), any -> loader.get()).thenApply(row -> (T) row.orElse(null));
+        Object id = id(key);
+        if (!TransactionSynchronizationManager.isActualTransactionActive()) {
+            return guard.getAsync(id, any -> loader.get()).thenApply(row -> (T) row.orElse(null));
+        }
+        // The loader needs the transaction of this thread.
+        Optional<Object> cached = hasChanged(id) ? Optional.empty() : guard.peek(id);
+        return cached.isPresent() ? CompletableFuture.completedFuture((T) cached.get()) : loader.get();
     }
 
     /** Deletes the value, as {@link #evict} does: the next reader loads it. */
@@ -112,11 +142,11 @@ public final class GuardCache implements Cache {
     /** Announces and confirms a change: in a transaction now and after its end, or else at once, after the change. */
     @Override
     public void evict(Object key) {
-        if (!TransactionSynchronizationManager.isSynchronizationActive()) {
+        if (TransactionSynchronizationManager.isSynchronizationActive()) {
+            TransactionChanges.announce(this, id(key));
+        } else {
             guard.confirm(id(key));
-            return;
         }
-        announce(key);
     }
 
     /**
@@ -126,13 +156,30 @@ public final class GuardCache implements Cache {
     @Override
     public boolean evictIfPresent(Object key) {
         needsTransaction();
-        announce(key);
+        TransactionChanges.announce(this, id(key));
         return true;
     }
 
-    private void announce(Object key) {
-        guard.announce(id(key));
-        afterCompletion(() -> guard.confirm(id(key)));
+    /** Begins to confirm changes. An error is logged: the callers have gone on. */
+    void confirmLater(Collection<Object> ids, boolean isOutcomeKnown) {
+        List<Object> all = List.copyOf(ids);
+        CompletableFuture<Void> confirmation = isOutcomeKnown ? guard.confirmAsync(all) : guard.confirmUnknownAsync(all);
+        confirmations.add(confirmation);
+        confirmation.whenComplete((confirmed, error) -> {
+            confirmations.remove(confirmation);
+            if (error != null) {
+                LOG.error("the cache " + name + ": changes are not confirmed, so their rows are not cached", error);
+            }
+        });
+    }
+
+    boolean areChangesConfirmed() {
+        return confirmations.isEmpty();
+    }
+
+    /** Waits for the confirmations that are under way. */
+    void awaitConfirmations() {
+        CompletableFuture.allOf(confirmations.toArray(CompletableFuture[]::new)).exceptionally(error -> null).join();
     }
 
     private void needsTransaction() {
@@ -142,15 +189,6 @@ public final class GuardCache implements Cache {
         }
     }
 
-    private static void afterCompletion(Runnable task) {
-        TransactionSynchronizationManager.registerSynchronization(new TransactionSynchronization() {
-            @Override
-            public void afterCompletion(int status) {
-                task.run();
-            }
-        });
-    }
-
     /**
      * Deletes all cached rows: in a transaction after its end. A load that is under way meanwhile may cache its row afterwards, for its time
      * to live.
@@ -158,7 +196,7 @@ public final class GuardCache implements Cache {
     @Override
     public void clear() {
         if (TransactionSynchronizationManager.isSynchronizationActive()) {
-            afterCompletion(guard::clear);
+            TransactionChanges.clear(this);
         } else {
             guard.clear();
         }

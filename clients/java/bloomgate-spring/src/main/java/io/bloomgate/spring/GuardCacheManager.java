@@ -8,6 +8,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
 import java.util.function.Function;
+import org.springframework.beans.factory.DisposableBean;
 import org.springframework.cache.Cache;
 import org.springframework.cache.CacheManager;
 import org.springframework.core.serializer.DefaultDeserializer;
@@ -15,7 +16,7 @@ import org.springframework.core.serializer.DefaultSerializer;
 import org.springframework.core.serializer.support.SerializationDelegate;
 
 /** Guards as Spring caches. A cache is made when it is used first. Its filter has the cache's name, and every id of its table. */
-public final class GuardCacheManager implements CacheManager {
+public final class GuardCacheManager implements CacheManager, DisposableBean {
     private final Function<String, Guard<Object>> guards;
     private final ConcurrentMap<String, GuardCache> caches = new ConcurrentHashMap<>();
 
@@ -76,5 +77,11 @@ public final class GuardCacheManager implements CacheManager {
     @Override
     public Collection<String> getCacheNames() {
         return Set.copyOf(caches.keySet());
+    }
+
+    /** Waits for the confirmations that are under way, for as long as the guards repeat them. */
+    @Override
+    public void destroy() {
+        caches.values().forEach(GuardCache::awaitConfirmations);
     }
 }

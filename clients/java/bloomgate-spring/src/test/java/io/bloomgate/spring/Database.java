@@ -4,12 +4,14 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.springframework.transaction.TransactionDefinition;
+import org.springframework.transaction.TransactionSystemException;
 import org.springframework.transaction.support.AbstractPlatformTransactionManager;
 import org.springframework.transaction.support.DefaultTransactionStatus;
 
 /** A database for tests: one table, in which others see the writes of a transaction after its commit. */
 final class Database extends AbstractPlatformTransactionManager {
     final transient Map<Long, String> table = new ConcurrentHashMap<>();
+    transient boolean isOutcomeUnknown;
     private final transient ThreadLocal<Map<Long, String>> written = new ThreadLocal<>();
 
     /** Reads a row as another transaction sees it. */
@@ -33,6 +35,9 @@ final class Database extends AbstractPlatformTransactionManager {
 
     @Override
     protected void doCommit(DefaultTransactionStatus status) {
+        if (isOutcomeUnknown) {
+            throw new TransactionSystemException("the connection was lost during the commit");
+        }
         table.putAll(written.get());
     }
 

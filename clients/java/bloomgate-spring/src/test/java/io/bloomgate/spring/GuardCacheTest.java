@@ -8,7 +8,9 @@ import io.bloomgate.BloomgateException;
 import io.bloomgate.CreationOptions;
 import io.bloomgate.Durability;
 import io.bloomgate.Filter;
+import io.bloomgate.Guard;
 import io.bloomgate.Servers;
+import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -31,6 +33,7 @@ import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.data.redis.cache.RedisCacheManager;
 import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
+import org.springframework.transaction.TransactionSystemException;
 import org.springframework.transaction.annotation.EnableTransactionManagement;
 import org.springframework.transaction.annotation.Transactional;
 import org.springframework.transaction.support.TransactionTemplate;
@@ -158,6 +161,56 @@ class GuardCacheTest {
             guarded.evict(17L);
         })).hasMessageContaining("WRONGTYPE");
         assertThat(database.find(17)).isEqualTo("old");
+    }
+
+    @Test
+    void aFailedAnnouncementRollsBackThoughItsErrorIsHandled() {
+        server.commands().del("users");
+        server.commands().set("users", "no filter");
+        assertThatThrownBy(() -> transaction.executeWithoutResult(status -> {
+            database.save(17, "new");
+            assertThatThrownBy(() -> guarded.evict(17L)).hasMessageContaining("WRONGTYPE");
+        })).hasMessageContaining("WRONGTYPE");
+        assertThat(database.find(17)).isEqualTo("old");
+    }
+
+    private long calls(String command) {
+        return server.commands().info("commandstats").lines().filter(line -> line.startsWith("cmdstat_" + command + ":"))
+                .mapToLong(line -> Long.parseLong(line.replaceAll(".*:calls=(\\d+),.*", "$1"))).sum();
+    }
+
+    @Test
+    void aTransactionOfUnknownOutcomeIsConfirmedTwice() {
+        GuardCache cache = new GuardCache("users", Guard.builder(client, "users",
+                GuardCacheManager.serialization(getClass().getClassLoader())).lease(Duration.ofMillis(300)).build());
+        server.commands().configResetstat();
+        database.isOutcomeUnknown = true;
+        try {
+            assertThatThrownBy(() -> transaction.executeWithoutResult(status -> cache.evict(17L)))
+                    .isInstanceOf(TransactionSystemException.class);
+        } finally {
+            database.isOutcomeUnknown = false;
+        }
+        cache.awaitConfirmations();
+        // The announcement and two confirmations.
+        assertThat(calls("bf.changed")).isEqualTo(3);
+    }
+
+    @Test
+    void theChangesOfATransactionAreConfirmedTogetherAndLater() {
+        GuardCache cache = (GuardCache) guarded;
+        server.commands().configResetstat();
+        transaction.executeWithoutResult(status -> {
+            for (long id = 0; id < 20; id++) {
+                cache.evict(id);
+                cache.evict(Long.toString(id));
+            }
+            server.commands().clientPause(5000);
+        });
+        assertThat(cache.areChangesConfirmed()).isFalse();
+        cache.awaitConfirmations();
+        assertThat(calls("bf.changed")).isEqualTo(20);
+        assertThat(calls("bf.mchanged")).isPositive();
     }
 
     @Test
