@@ -136,10 +136,9 @@ public class BloomgateAutoConfiguration {
         ifGiven(settings.feed(), builder::feed);
     }
 
-    /** Makes each {@code @Cacheable} behave as with {@code sync = true}. */
+    /** Adapts the annotations of the program to guards. */
     @Bean
-    @ConditionalOnProperty(name = "bloomgate.sync", matchIfMissing = true)
-    static SyncOperations bloomgateSyncOperations() {
-        return new SyncOperations();
+    static GuardedOperations bloomgateOperations() {
+        return new GuardedOperations();
     }
 }

@@ -10,13 +10,12 @@ import org.springframework.boot.context.properties.ConfigurationProperties;
  * @param uri the address of the server, such as redis://localhost:6379; without one, that of the connection factory of Spring Data
  * @param timeout how long a command may take
  * @param waitingConnections how many further connections may wait inside the server at a time
- * @param sync whether each @Cacheable behaves as with sync = true, which the caches need
  * @param cache the settings of all caches
  * @param caches the settings of single caches by name, in place of those of all
  */
 @ConfigurationProperties("bloomgate")
 public record BloomgateProperties(
-        String uri, Duration timeout, Integer waitingConnections, Boolean sync, CacheSettings cache,
+        String uri, Duration timeout, Integer waitingConnections, CacheSettings cache,
         Map<String, CacheSettings> caches) {
 
     /**

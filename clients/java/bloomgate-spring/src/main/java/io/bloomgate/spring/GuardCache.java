@@ -13,6 +13,7 @@ import java.util.function.Supplier;
 import org.apache.commons.logging.Log;
 import org.apache.commons.logging.LogFactory;
 import org.springframework.cache.Cache;
+import org.springframework.cache.support.SimpleValueWrapper;
 import org.springframework.transaction.support.TransactionSynchronizationManager;
 
 /**
@@ -57,21 +58,26 @@ public final class GuardCache implements Cache {
         return key instanceof UUID ? key.toString() : key;
     }
 
-    private IllegalStateException needsLoader() {
-        return new IllegalStateException("the cache " + name + " stores only what it has loaded itself: use @Cacheable(sync = true), "
-                + "or get with a loader");
-    }
-
-    /** Throws: without a loader nothing could be cached. */
+    /** Returns a cached value, or null: a miss. Nothing is cached after it, because {@link #put} deletes. */
     @Override
     public ValueWrapper get(Object key) {
-        throw needsLoader();
+        return cached(id(key)).map(SimpleValueWrapper::new).orElse(null);
     }
 
-    /** Throws: without a loader nothing could be cached. */
+    /** Returns a cached value, or null: a miss. Nothing is cached after it, because {@link #put} deletes. */
     @Override
     public <T> T get(Object key, Class<T> type) {
-        throw needsLoader();
+        Object value = cached(id(key)).orElse(null);
+        if (value != null && type != null && !type.isInstance(value)) {
+            throw new IllegalStateException("the cached value is not a " + type.getName() + ": " + value);
+        }
+        @SuppressWarnings("unchecked")
+        T same = (T) value;
+        return same;
+    }
+
+    private Optional<Object> cached(Object id) {
+        return hasChanged(id) ? Optional.empty() : guard.peek(id);
     }
 
     /** Returns the row: from the cache, or from the loader, which runs in this thread. */
@@ -89,9 +95,9 @@ public final class GuardCache implements Cache {
         }
     }
 
-    /** Returns whether this thread's transaction has changed a row: the cached one may be that before the change. */
+    /** Returns whether this thread's transaction may have changed a row: the cached one may be that before the change. */
     private boolean hasChanged(Object id) {
-        return TransactionChanges.contain(this, id);
+        return TransactionChanges.contain(this, id) || CachedCall.haveChanged(this, id);
     }
 
     private static <T> T call(Callable<T> loader) {
@@ -109,10 +115,11 @@ public final class GuardCache implements Cache {
         }
     }
 
-    /** Throws: without a loader nothing could be cached. */
+    /** Returns a future of a cached value, or null: a miss. */
     @Override
     public CompletableFuture<?> retrieve(Object key) {
-        throw needsLoader();
+        Object id = id(key);
+        return cached(id).map(CompletableFuture::completedFuture).orElse(null);
     }
 
     @Override
@@ -123,40 +130,52 @@ public final class GuardCache implements Cache {
             return guard.getAsync(id, any -> loader.get()).thenApply(row -> (T) row.orElse(null));
         }
         // The loader needs the transaction of this thread.
-        Optional<Object> cached = hasChanged(id) ? Optional.empty() : guard.peek(id);
+        Optional<Object> cached = cached(id);
         return cached.isPresent() ? CompletableFuture.completedFuture((T) cached.get()) : loader.get();
     }
 
-    /** Deletes the value, as {@link #evict} does: the next reader loads it. */
+    /** Deletes the value, as {@link #evict} does: the next reader loads it. What a {@code @Cacheable} puts is ignored. */
     @Override
     public void put(Object key, Object value) {
-        evict(key);
+        if (CachedCall.evaluating() == null) {
+            evict(key);
+        }
     }
 
-    /** Throws: the cache cannot tell whether there is a value. */
+    /** Returns a cached value, or null: a miss, after which nothing is cached. */
     @Override
     public ValueWrapper putIfAbsent(Object key, Object value) {
-        throw new UnsupportedOperationException("the cache " + name + " stores only what it has loaded itself");
+        return get(key);
     }
 
-    /** Announces and confirms a change: in a transaction now and after its end, or else at once, after the change. */
+    /**
+     * Announces and confirms a change: in a transaction now and after its end, or else at once, after the change. What the call of an
+     * annotated method has announced is confirmed at its end.
+     */
     @Override
     public void evict(Object key) {
+        Object id = id(key);
+        CachedCall call = CachedCall.evaluating();
         if (TransactionSynchronizationManager.isSynchronizationActive()) {
-            TransactionChanges.announce(this, id(key));
-        } else {
-            guard.confirm(id(key));
+            TransactionChanges.announce(this, id);
+        } else if (call == null || !call.hasAnnounced(this, id)) {
+            guard.confirm(id);
         }
     }
 
     /**
-     * The eviction of {@code beforeInvocation = true}, which precedes the change. It needs a transaction, or else nothing would confirm the
-     * change.
+     * Announces a change that follows, as {@code beforeInvocation = true} does. It needs a transaction, or the call of an annotated method,
+     * or else nothing would confirm the change.
      */
     @Override
     public boolean evictIfPresent(Object key) {
-        needsTransaction();
-        TransactionChanges.announce(this, id(key));
+        CachedCall call = CachedCall.evaluating();
+        if (call != null && !TransactionSynchronizationManager.isSynchronizationActive()) {
+            call.announce(this, id(key));
+        } else {
+            needsTransaction();
+            TransactionChanges.announce(this, id(key));
+        }
         return true;
     }
 

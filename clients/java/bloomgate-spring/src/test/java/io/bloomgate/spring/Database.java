@@ -14,9 +14,9 @@ final class Database extends AbstractPlatformTransactionManager {
     transient boolean isOutcomeUnknown;
     private final transient ThreadLocal<Map<Long, String>> written = new ThreadLocal<>();
 
-    /** Reads a row as another transaction sees it. */
+    /** Reads a row as the transaction of this thread sees it. */
     String find(long id) {
-        return table.get(id);
+        return written.get() != null && written.get().containsKey(id) ? written.get().get(id) : table.get(id);
     }
 
     void save(long id, String name) {

@@ -1,0 +1,110 @@
+package io.bloomgate.spring;
+
+import java.lang.reflect.AccessibleObject;
+import java.lang.reflect.Method;
+import java.util.concurrent.CompletableFuture;
+import org.aopalliance.intercept.MethodInterceptor;
+import org.aopalliance.intercept.MethodInvocation;
+
+/**
+ * A call of a method with annotations for caches: notes which changes are announced before the method runs, and confirms them after it has
+ * ended. The transaction of the method begins and ends inside, if Spring's order of interceptors is the default.
+ */
+final class CachedCall {
+    private static final ThreadLocal<CachedCall> CURRENT = new ThreadLocal<>();
+
+    private final CachedCall outer = CURRENT.get();
+    private final ChangedKeys keys = new ChangedKeys();
+    private final MethodInvocation invocation;
+    private boolean isInMethod;
+
+    private CachedCall(MethodInvocation invocation) {
+        this.invocation = invocation;
+    }
+
+    /** Calls a method through the interceptor that evaluates its annotations. */
+    static Object run(MethodInvocation invocation, MethodInterceptor caching) throws Throwable {
+        CachedCall call = new CachedCall(invocation);
+        CURRENT.set(call);
+        Object result;
+        try {
+            result = caching.invoke(call.new Proceeding());
+        } catch (Throwable error) {
+            // Perhaps that of a commit, whose outcome is unknown.
+            call.keys.confirm(false);
+            throw error;
+        } finally {
+            if (call.outer == null) {
+                CURRENT.remove();
+            } else {
+                CURRENT.set(call.outer);
+            }
+        }
+        if (result instanceof CompletableFuture<?> future) {
+            future.whenComplete((value, error) -> call.keys.confirm(error == null));
+        } else {
+            call.keys.confirm(true);
+        }
+        return result;
+    }
+
+    /** Returns the call whose annotations this thread evaluates, or null: the method itself, and what it calls, are on their own. */
+    static CachedCall evaluating() {
+        CachedCall call = CURRENT.get();
+        return call == null || call.isInMethod ? null : call;
+    }
+
+    /** Returns whether a call that this thread is in has announced a key. */
+    static boolean haveChanged(GuardCache cache, Object id) {
+        for (CachedCall call = CURRENT.get(); call != null; call = call.outer) {
+            if (call.keys.contains(cache, id)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    void announce(GuardCache cache, Object id) {
+        keys.announce(cache, id);
+    }
+
+    boolean hasAnnounced(GuardCache cache, Object id) {
+        return keys.contains(cache, id);
+    }
+
+    /** The invocation as the interceptor of the annotations sees it. */
+    private final class Proceeding implements MethodInvocation {
+        /** Calls the method, unless an announcement has failed whose error a handler has swallowed. */
+        @Override
+        public Object proceed() throws Throwable {
+            keys.check();
+            boolean wasInMethod = isInMethod;
+            isInMethod = true;
+            try {
+                return invocation.proceed();
+            } finally {
+                isInMethod = wasInMethod;
+            }
+        }
+
+        @Override
+        public Method getMethod() {
+            return invocation.getMethod();
+        }
+
+        @Override
+        public Object[] getArguments() {
+            return invocation.getArguments();
+        }
+
+        @Override
+        public Object getThis() {
+            return invocation.getThis();
+        }
+
+        @Override
+        public AccessibleObject getStaticPart() {
+            return invocation.getStaticPart();
+        }
+    }
+}

@@ -1,0 +1,172 @@
+package io.bloomgate.spring;
+
+import java.lang.reflect.Method;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Predicate;
+import java.util.stream.Collectors;
+import org.aopalliance.aop.Advice;
+import org.aopalliance.intercept.MethodInterceptor;
+import org.apache.commons.logging.Log;
+import org.apache.commons.logging.LogFactory;
+import org.springframework.beans.factory.config.BeanPostProcessor;
+import org.springframework.cache.interceptor.BeanFactoryCacheOperationSourceAdvisor;
+import org.springframework.cache.interceptor.CacheEvictOperation;
+import org.springframework.cache.interceptor.CacheOperation;
+import org.springframework.cache.interceptor.CacheOperationSource;
+import org.springframework.cache.interceptor.CachePutOperation;
+import org.springframework.cache.interceptor.CacheableOperation;
+import org.springframework.context.expression.AnnotatedElementKey;
+import org.springframework.core.KotlinDetector;
+import org.springframework.core.PriorityOrdered;
+import org.springframework.core.ReactiveAdapterRegistry;
+import org.springframework.util.StringUtils;
+
+/**
+ * Adapts the annotations of a program to guards, so that no line of an existing service has to change. Operations of other caches stay as
+ * they are, and those that name a cache manager or a cache resolver.
+ *
+ * <ul>
+ * <li>{@code @Cacheable} behaves as with {@code sync = true}. The condition {@code #result == null} of {@code unless} is dropped: a guard
+ * never keeps an absence that a change has ended. Spring refuses {@code sync} with another {@code unless}, several caches, or several
+ * operations; such a method gets cached rows and caches none, and a warning at the start says so.
+ * <li>{@code @CacheEvict} and {@code @CachePut} announce the change before the method runs, so also before a transaction begins that the
+ * method has, and confirm it afterwards. If the key depends on the result, the change is only confirmed.
+ * </ul>
+ */
+public final class GuardedOperations implements BeanPostProcessor, PriorityOrdered {
+    private static final Log LOG = LogFactory.getLog(GuardedOperations.class);
+
+    private final Predicate<String> isGuarded;
+
+    /** For programs all of whose caches are guards. */
+    public GuardedOperations() {
+        this(name -> true);
+    }
+
+    /** For programs some of whose caches are guards. */
+    public GuardedOperations(Predicate<String> isGuarded) {
+        this.isGuarded = isGuarded;
+    }
+
+    /** Precedes the post-processor that makes proxies, because that reads the operations. */
+    @Override
+    public int getOrder() {
+        return HIGHEST_PRECEDENCE;
+    }
+
+    @Override
+    public Object postProcessAfterInitialization(Object bean, String name) {
+        if (bean instanceof BeanFactoryCacheOperationSourceAdvisor advisor && advisor.getAdvice() instanceof MethodInterceptor caching) {
+            Advice noting = (MethodInterceptor) invocation -> CachedCall.run(invocation, caching);
+            advisor.setAdvice(noting);
+        }
+        return bean instanceof CacheOperationSource source ? new Source(source) : bean;
+    }
+
+    private final class Source implements CacheOperationSource {
+        private final CacheOperationSource source;
+        private final Map<AnnotatedElementKey, Optional<Collection<CacheOperation>>> adapted = new ConcurrentHashMap<>();
+
+        Source(CacheOperationSource source) {
+            this.source = source;
+        }
+
+        @Override
+        public boolean isCandidateClass(Class<?> type) {
+            return source.isCandidateClass(type);
+        }
+
+        @Override
+        public Collection<CacheOperation> getCacheOperations(Method method, Class<?> type) {
+            return adapted.computeIfAbsent(new AnnotatedElementKey(method, type), key ->
+                    Optional.ofNullable(source.getCacheOperations(method, type)).map(found -> adapt(found, method))).orElse(null);
+        }
+    }
+
+    private Collection<CacheOperation> adapt(Collection<CacheOperation> operations, Method method) {
+        List<CacheOperation> all = new ArrayList<>();
+        for (CacheOperation operation : operations) {
+            Set<String> guarded = StringUtils.hasText(operation.getCacheManager()) || StringUtils.hasText(operation.getCacheResolver())
+                    ? Set.of() : operation.getCacheNames().stream().filter(isGuarded).collect(Collectors.toSet());
+            if (guarded.isEmpty()) {
+                all.add(operation);
+            } else if (operation instanceof CacheableOperation cacheable) {
+                all.add(adaptRead(cacheable, operations.size() == 1, method));
+            } else if (operation instanceof CacheEvictOperation eviction) {
+                if (!eviction.isCacheWide() && !eviction.isBeforeInvocation() && canPrecede(eviction, method)) {
+                    all.add(evict(eviction, guarded, true));
+                }
+                all.add(eviction);
+            } else if (operation instanceof CachePutOperation put) {
+                addPut(put, guarded, method, all);
+            }
+        }
+        return List.copyOf(all);
+    }
+
+    private CacheOperation adaptRead(CacheableOperation operation, boolean isOnly, Method method) {
+        String unless = operation.getUnless();
+        boolean isUnlessNull = unless != null && unless.replace(" ", "").equals("#result==null");
+        if (operation.isSync()) {
+            return operation;
+        }
+        if (!isOnly || operation.getCacheNames().size() != 1 || (StringUtils.hasText(unless) && !isUnlessNull)) {
+            LOG.warn(method + " caches no rows in the guarded caches " + operation.getCacheNames()
+                    + ": a guard caches what it loads itself, which Spring allows to one @Cacheable with one cache and without `unless`");
+            return operation;
+        }
+        CacheableOperation.Builder builder = new CacheableOperation.Builder();
+        copy(operation, operation.getCacheNames(), builder);
+        builder.setUnless(isUnlessNull ? "" : unless);
+        builder.setSync(true);
+        return builder.build();
+    }
+
+    /** A put into a guard is an eviction. Puts into other caches of the operation stay. */
+    private void addPut(CachePutOperation put, Set<String> guarded, Method method, List<CacheOperation> all) {
+        if (canPrecede(put, method)) {
+            all.add(evict(put, guarded, true));
+        }
+        all.add(evict(put, guarded, false));
+        Set<String> others = put.getCacheNames().stream().filter(isGuarded.negate()).collect(Collectors.toSet());
+        if (!others.isEmpty()) {
+            CachePutOperation.Builder builder = new CachePutOperation.Builder();
+            copy(put, others, builder);
+            builder.setUnless(put.getUnless());
+            all.add(builder.build());
+        }
+    }
+
+    private static CacheOperation evict(CacheOperation operation, Set<String> names, boolean isBefore) {
+        CacheEvictOperation.Builder builder = new CacheEvictOperation.Builder();
+        copy(operation, names, builder);
+        if (isBefore && operation.getCondition().contains("#result")) {
+            // The method may change the row: an announcement without a change costs one load.
+            builder.setCondition("");
+        }
+        builder.setBeforeInvocation(isBefore);
+        return builder.build();
+    }
+
+    private static void copy(CacheOperation operation, Set<String> names, CacheOperation.Builder builder) {
+        builder.setName(operation.getName());
+        builder.setCacheNames(names.toArray(String[]::new));
+        builder.setKey(operation.getKey());
+        builder.setKeyGenerator(operation.getKeyGenerator());
+        builder.setCondition(operation.getCondition());
+    }
+
+    /** Whether the key is known before the method runs, and its end is known after it has returned. */
+    private static boolean canPrecede(CacheOperation operation, Method method) {
+        Class<?> type = method.getReturnType();
+        boolean isReactive = !CompletableFuture.class.isAssignableFrom(type) && ReactiveAdapterRegistry.getSharedInstance().getAdapter(type) != null;
+        return !operation.getKey().contains("#result") && !isReactive && !KotlinDetector.isSuspendingFunction(method);
+    }
+}
