@@ -103,11 +103,16 @@ public final class Bloomgate implements AutoCloseable {
 
     /** Returns a client for an address such as {@code redis://localhost:6379}. {@link #close} shuts down what it makes. */
     public static Bloomgate connect(String uri) {
+        return builder(uri).build();
+    }
+
+    /** Returns a builder of a client for an address, with other options. {@link #close} shuts down what the client makes. */
+    public static Builder builder(String uri) {
         RedisURI parsed = RedisURI.create(uri);
         Builder builder = new Builder(RedisClient.create(parsed));
         builder.uri = parsed;
         builder.isOwn = true;
-        return builder.build();
+        return builder;
     }
 
     /** Returns a builder of a client with other options, for a {@link RedisClient} or a {@link RedisClusterClient}. */

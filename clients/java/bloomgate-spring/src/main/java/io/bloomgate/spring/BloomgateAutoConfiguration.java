@@ -5,43 +5,61 @@ import io.bloomgate.Codec;
 import io.bloomgate.Event;
 import io.bloomgate.Guard;
 import io.bloomgate.spring.BloomgateProperties.CacheSettings;
-import io.lettuce.core.AbstractRedisClient;
-import io.lettuce.core.RedisClient;
 import io.micrometer.core.instrument.Counter;
+import io.micrometer.core.instrument.FunctionCounter;
 import io.micrometer.core.instrument.MeterRegistry;
+import java.util.ArrayList;
 import java.util.EnumMap;
+import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 import java.util.function.Function;
+import org.springframework.beans.factory.BeanFactory;
 import org.springframework.beans.factory.ObjectProvider;
-import org.springframework.beans.factory.annotation.Qualifier;
+import org.springframework.beans.factory.SmartInitializingSingleton;
+import org.springframework.beans.factory.config.BeanDefinition;
+import org.springframework.beans.factory.config.BeanFactoryPostProcessor;
+import org.springframework.beans.factory.config.ConfigurableListableBeanFactory;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnProperty;
 import org.springframework.boot.context.properties.EnableConfigurationProperties;
+import org.springframework.boot.context.properties.bind.Bindable;
+import org.springframework.boot.context.properties.bind.Binder;
 import org.springframework.cache.CacheManager;
 import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Condition;
+import org.springframework.context.annotation.ConditionContext;
+import org.springframework.context.annotation.Conditional;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.context.annotation.Primary;
+import org.springframework.core.env.Environment;
+import org.springframework.core.type.AnnotatedTypeMetadata;
 import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
 
-/** Makes the guard the cache of a Spring Boot application, unless it has a {@link CacheManager} of its own. */
+/**
+ * Makes guards the caches that {@code bloomgate.caches} names. The other caches are those of the cache manager that the program would have
+ * without this.
+ */
 @AutoConfiguration(
         afterName = {
             "org.springframework.boot.autoconfigure.data.redis.RedisAutoConfiguration",
             "org.springframework.boot.data.redis.autoconfigure.DataRedisAutoConfiguration",
             "org.springframework.boot.actuate.autoconfigure.metrics.CompositeMeterRegistryAutoConfiguration",
-            "org.springframework.boot.micrometer.metrics.autoconfigure.CompositeMeterRegistryAutoConfiguration"
-        },
-        beforeName = {
+            "org.springframework.boot.micrometer.metrics.autoconfigure.CompositeMeterRegistryAutoConfiguration",
             "org.springframework.boot.autoconfigure.cache.CacheAutoConfiguration",
             "org.springframework.boot.cache.autoconfigure.CacheAutoConfiguration"
         })
-@ConditionalOnMissingBean(CacheManager.class)
+@ConditionalOnProperty(name = "bloomgate.enabled", matchIfMissing = true)
 @EnableConfigurationProperties(BloomgateProperties.class)
 public class BloomgateAutoConfiguration {
+    private static final String MANAGER = "bloomgateCacheManager";
+
     /** The listener of a guard's events, which metrics bring. */
     interface Listeners extends Function<String, BiConsumer<Event, Integer>> {}
 
@@ -50,13 +68,8 @@ public class BloomgateAutoConfiguration {
     static class FromUri {
         @Bean
         @ConditionalOnMissingBean
-        Bloomgate bloomgate(@Qualifier("bloomgateLettuce") RedisClient lettuce, BloomgateProperties properties) {
-            return build(lettuce, properties);
-        }
-
-        @Bean(destroyMethod = "shutdown")
-        RedisClient bloomgateLettuce(BloomgateProperties properties) {
-            return RedisClient.create(properties.uri());
+        Bloomgate bloomgate(BloomgateProperties properties) {
+            return build(Bloomgate.builder(properties.uri()), properties);
         }
     }
 
@@ -67,7 +80,7 @@ public class BloomgateAutoConfiguration {
         @ConditionalOnMissingBean
         @ConditionalOnBean(LettuceConnectionFactory.class)
         Bloomgate bloomgate(LettuceConnectionFactory factory, BloomgateProperties properties) {
-            return build(factory.getRequiredNativeClient(), properties);
+            return build(Bloomgate.builder(factory.getRequiredNativeClient()), properties);
         }
     }
 
@@ -88,8 +101,20 @@ public class BloomgateAutoConfiguration {
         }
     }
 
-    private static Bloomgate build(AbstractRedisClient lettuce, BloomgateProperties properties) {
-        Bloomgate.Builder builder = Bloomgate.builder(lettuce);
+    @Configuration(proxyBeanMethods = false)
+    @ConditionalOnClass(MeterRegistry.class)
+    static class Contradictions {
+        @Bean
+        @ConditionalOnBean(MeterRegistry.class)
+        SmartInitializingSingleton bloomgateContradictions(MeterRegistry registry, ObjectProvider<GuardCacheManager> managers) {
+            return () -> managers.stream().flatMap(manager -> manager.guarded().stream()).forEach(cache ->
+                    FunctionCounter.builder("bloomgate.guard.contradictions", cache, GuardCache::contradictions)
+                            .tag("cache", cache.getName()).register(registry));
+        }
+    }
+
+    private static Bloomgate build(Bloomgate.Builder builder, BloomgateProperties properties) {
+        ifGiven(properties.connectTimeout(), builder::connectTimeout);
         ifGiven(properties.timeout(), builder::timeout);
         ifGiven(properties.waitingConnections(), builder::waitingConnections);
         return builder.build();
@@ -101,22 +126,93 @@ public class BloomgateAutoConfiguration {
         }
     }
 
-    /** Makes the cache manager. */
+    /** Whether there is a cache to guard. */
+    static final class HasCaches implements Condition {
+        @Override
+        public boolean matches(ConditionContext context, AnnotatedTypeMetadata metadata) {
+            return !"none".equalsIgnoreCase(context.getEnvironment().getProperty("spring.cache.type"))
+                    && !names(context.getEnvironment()).isEmpty();
+        }
+
+        static Set<String> names(Environment environment) {
+            return Binder.get(environment).bind("bloomgate.caches", Bindable.mapOf(String.class, CacheSettings.class))
+                    .orElse(Map.of()).keySet();
+        }
+    }
+
+    /** Finds the cache manager that the program would have, and makes that of the guards the primary one in its place. */
+    static final class OtherManager implements BeanFactoryPostProcessor {
+        private String name;
+
+        @Override
+        public void postProcessBeanFactory(ConfigurableListableBeanFactory factory) {
+            for (String one : factory.getBeanNamesForType(CacheManager.class, true, false)) {
+                if (factory.containsBeanDefinition(MANAGER) && !one.equals(MANAGER) && factory.containsBeanDefinition(one)) {
+                    BeanDefinition definition = factory.getBeanDefinition(one);
+                    if (name == null || definition.isPrimary()) {
+                        name = one;
+                    }
+                    definition.setPrimary(false);
+                }
+            }
+        }
+    }
+
     @Bean
+    @Conditional(HasCaches.class)
+    static OtherManager bloomgateOtherManager() {
+        return new OtherManager();
+    }
+
+    /** Makes the cache manager. */
+    @Bean(MANAGER)
+    @Primary
+    @Conditional(HasCaches.class)
     @ConditionalOnBean(Bloomgate.class)
     GuardCacheManager cacheManager(
-            Bloomgate client, BloomgateProperties properties, ObjectProvider<Codec<Object>> codec, ObjectProvider<Listeners> listeners) {
+            Bloomgate client, BloomgateProperties properties, ObjectProvider<Codec<Object>> codec, ObjectProvider<Listeners> listeners,
+            OtherManager other, BeanFactory beans) {
+        if (properties.cache() != null && properties.cache().feed() != null) {
+            throw new IllegalArgumentException("bloomgate.cache.feed ends the evictions of caches that no follower follows: "
+                    + "set bloomgate.caches.NAME.feed for each cache that bloomgate follow follows");
+        }
         Codec<Object> chosen = codec.getIfAvailable(
                 () -> GuardCacheManager.serialization(Thread.currentThread().getContextClassLoader()));
-        return new GuardCacheManager(name -> {
-            CacheSettings own = properties.caches() == null ? null : properties.caches().get(name);
-            String filter = own != null && own.filter() != null ? own.filter() : name;
-            Guard.Builder<Object> builder = Guard.builder(client, filter, chosen);
+        Map<String, String> prefixes = new HashMap<>();
+        List<GuardCache> caches = new ArrayList<>();
+        properties.caches().forEach((name, own) -> {
+            String filter = own.filter() != null ? own.filter() : name;
+            String prefix = prefix(name, filter, properties.cache(), own);
+            String first = prefixes.putIfAbsent(prefix, name);
+            if (first != null) {
+                throw new IllegalArgumentException("the caches " + first + " and " + name + " would share their keys, which begin with "
+                        + prefix + ": give one of them another prefix, or, with a feed, another filter");
+            }
+            Guard.Builder<Object> builder = Guard.builder(client, filter, chosen).prefix(prefix);
             apply(properties.cache(), builder);
             apply(own, builder);
             listeners.ifAvailable(one -> builder.listener(one.apply(filter)));
-            return builder.build();
+            caches.add(new GuardCache(name, builder.build(), trust(properties.cache(), own)));
         });
+        return new GuardCacheManager(caches, other.name == null ? null : beans.getBean(other.name, CacheManager.class));
+    }
+
+    /** Returns what precedes the ids of a cache. A follower uses {@code {filter}:}, other caches of a filter have their own. */
+    private static String prefix(String name, String filter, CacheSettings all, CacheSettings own) {
+        if (own.prefix() != null) {
+            return own.prefix();
+        } else if (all != null && all.prefix() != null) {
+            return all.prefix();
+        }
+        String tagged = filter.matches("[^{]*\\{[^}]+}.*") ? filter : "{" + filter + "}";
+        return name.equals(filter) || Boolean.TRUE.equals(own.feed()) ? tagged + ":" : tagged + "~" + name + ":";
+    }
+
+    private static Trust trust(CacheSettings all, CacheSettings own) {
+        if (own.trust() != null) {
+            return own.trust();
+        }
+        return all != null && all.trust() != null ? all.trust() : Trust.OBSERVE;
     }
 
     private static void apply(CacheSettings settings, Guard.Builder<Object> builder) {
@@ -132,13 +228,14 @@ public class BloomgateAutoConfiguration {
         ifGiven(settings.softTimeout(), builder::softTimeout);
         ifGiven(settings.beta(), builder::beta);
         ifGiven(settings.patience(), builder::patience);
-        ifGiven(settings.prefix(), builder::prefix);
         ifGiven(settings.feed(), builder::feed);
     }
 
     /** Adapts the annotations of the program to guards. */
     @Bean
-    static GuardedOperations bloomgateOperations() {
-        return new GuardedOperations();
+    @Conditional(HasCaches.class)
+    @ConditionalOnBean(Bloomgate.class)
+    static GuardedOperations bloomgateOperations(Environment environment) {
+        return new GuardedOperations(HasCaches.names(environment)::contains);
     }
 }

@@ -9,13 +9,15 @@ import org.springframework.boot.context.properties.ConfigurationProperties;
  *
  * @param uri the address of the server, such as redis://localhost:6379; without one, that of the connection factory of Spring Data
  * @param timeout how long a command may take
+ * @param connectTimeout how long commands wait for a connection, before their own time limit begins
  * @param waitingConnections how many further connections may wait inside the server at a time
- * @param cache the settings of all caches
- * @param caches the settings of single caches by name, in place of those of all
+ * @param enabled whether the starter does anything
+ * @param cache the settings of all guarded caches
+ * @param caches the guarded caches by name, with settings in place of those of all; the other caches stay as they would be
  */
 @ConfigurationProperties("bloomgate")
 public record BloomgateProperties(
-        String uri, Duration timeout, Integer waitingConnections, CacheSettings cache,
+        String uri, Duration timeout, Duration connectTimeout, Integer waitingConnections, Boolean enabled, CacheSettings cache,
         Map<String, CacheSettings> caches) {
 
     /**
@@ -31,10 +33,11 @@ public record BloomgateProperties(
      * @param softTimeout after which time a load goes on in the background, if there is an old value
      * @param beta multiplies how long before its end a value is renewed; 0 turns renewal off
      * @param patience how long a confirmation is repeated
-     * @param prefix what precedes an id in its cache key
-     * @param feed whether bloomgate follow announces the changes, so that no writer has to
+     * @param prefix what precedes an id in its cache key; by default it has the names of the filter and, if that differs, of the cache
+     * @param feed whether bloomgate follow announces the changes, so that no writer has to; not in the settings of all caches
+     * @param trust whether the method is called though the guard answers that there is no row: observe (the default) or filter
      */
     public record CacheSettings(
             String filter, Duration ttl, Duration absentTtl, Duration lease, Duration waitTime, Integer attempts, Duration failSafe,
-            Duration softTimeout, Double beta, Duration patience, String prefix, Boolean feed) {}
+            Duration softTimeout, Double beta, Duration patience, String prefix, Boolean feed, Trust trust) {}
 }

@@ -2,7 +2,18 @@ package io.bloomgate.spring;
 
 import java.lang.reflect.AccessibleObject;
 import java.lang.reflect.Method;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Supplier;
+import java.util.stream.Stream;
 import org.aopalliance.intercept.MethodInterceptor;
 import org.aopalliance.intercept.MethodInvocation;
 
@@ -62,6 +73,28 @@ final class CachedCall {
             }
         }
         return false;
+    }
+
+    /** Returns what the method may return if there is no row, or else calls it. Null stands for an empty {@code Optional}, too. */
+    @SuppressWarnings("unchecked")
+    <T> T absent(Supplier<T> method) {
+        Class<?> type = invocation.getMethod().getReturnType();
+        if (type == Optional.class || isNullable(invocation.getMethod())) {
+            return null;
+        } else if (type == List.class || type == Collection.class || type == Iterable.class) {
+            return (T) new ArrayList<>();
+        } else if (type == Set.class) {
+            return (T) new LinkedHashSet<>();
+        } else if (type == Map.class) {
+            return (T) new LinkedHashMap<>();
+        }
+        return method.get();
+    }
+
+    /** Returns whether a method has an annotation Nullable of any package. */
+    private static boolean isNullable(Method method) {
+        return Stream.of(method.getAnnotations(), method.getAnnotatedReturnType().getAnnotations()).flatMap(Arrays::stream)
+                .anyMatch(one -> one.annotationType().getSimpleName().equals("Nullable"));
     }
 
     void announce(GuardCache cache, Object id) {

@@ -1,20 +1,27 @@
 package io.bloomgate.spring;
 
 import io.bloomgate.Guard;
+import java.lang.reflect.Method;
+import java.math.BigInteger;
 import java.util.Collection;
+import java.util.Date;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
-import java.util.UUID;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.LongAdder;
 import java.util.function.Supplier;
 import org.apache.commons.logging.Log;
 import org.apache.commons.logging.LogFactory;
 import org.springframework.cache.Cache;
 import org.springframework.cache.support.SimpleValueWrapper;
+import org.springframework.core.convert.support.DefaultConversionService;
 import org.springframework.transaction.support.TransactionSynchronizationManager;
+import org.springframework.util.ReflectionUtils;
 
 /**
  * A guard as a Spring cache. A value gets into it only through {@link #get(Object, Callable)} and {@link #retrieve(Object, Supplier)}, which
@@ -28,19 +35,28 @@ import org.springframework.transaction.support.TransactionSynchronizationManager
  * all its changes are confirmed in the background. Outside, {@link #evict} follows a change that was committed: from then on, no reader
  * gets or caches the old row.
  *
- * <p>Keys are ids: texts, whole numbers, {@code byte[]} and {@link UUID}. A null value is the knowledge that there is no row.
+ * <p>Keys are ids: texts, whole numbers and {@code byte[]}. Keys of other types are converted to texts, unless their class has no text of its
+ * own.
  */
 public final class GuardCache implements Cache {
     private static final Log LOG = LogFactory.getLog(GuardCache.class);
 
     private final String name;
     private final Guard<Object> guard;
+    private final Trust trust;
+    private final LongAdder contradictions = new LongAdder();
     private final Set<CompletableFuture<Void>> confirmations = ConcurrentHashMap.newKeySet();
 
-    /** Makes a guard a cache. */
+    /** Makes a guard a cache that does not trust its filter. */
     public GuardCache(String name, Guard<Object> guard) {
+        this(name, guard, Trust.OBSERVE);
+    }
+
+    /** Makes a guard a cache. */
+    public GuardCache(String name, Guard<Object> guard, Trust trust) {
         this.name = name;
         this.guard = guard;
+        this.trust = trust;
     }
 
     @Override
@@ -53,9 +69,36 @@ public final class GuardCache implements Cache {
         return guard;
     }
 
-    /** Returns a key as an item of the filter, which refuses keys of other types. */
+    /** Returns how often a method has returned a row of which the guard had answered that there is none. */
+    public long contradictions() {
+        return contradictions.sum();
+    }
+
+    /** Returns a key as an item of the filter. */
     private static Object id(Object key) {
-        return key instanceof UUID ? key.toString() : key;
+        if (key instanceof String || key instanceof byte[] || key instanceof Long || key instanceof Integer || key instanceof Short
+                || key instanceof Byte || key instanceof BigInteger) {
+            return key instanceof Short || key instanceof Byte ? Long.valueOf(((Number) key).longValue()) : key;
+        }
+        if (key instanceof Enum<?> constant) {
+            return constant.name();
+        }
+        if (key instanceof Date date) {
+            // The text of a date has no milliseconds.
+            return Long.toString(date.getTime());
+        }
+        if (hasText(key)) {
+            return key.toString();
+        }
+        if (DefaultConversionService.getSharedInstance().canConvert(key.getClass(), String.class)) {
+            return DefaultConversionService.getSharedInstance().convert(key, String.class);
+        }
+        throw new IllegalArgumentException(key.getClass().getName() + " is no key: it has no toString of its own");
+    }
+
+    private static boolean hasText(Object key) {
+        Method toString = ReflectionUtils.findMethod(key.getClass(), "toString");
+        return toString != null && toString.getDeclaringClass() != Object.class;
     }
 
     /** Returns a cached value, or null: a miss. Nothing is cached after it, because {@link #put} deletes. */
@@ -87,11 +130,37 @@ public final class GuardCache implements Cache {
         Object id = id(key);
         try {
             if (!TransactionSynchronizationManager.isActualTransactionActive()) {
-                return (T) guard.get(id, any -> call(loader)).orElse(null);
+                boolean[] isCalled = {false};
+                Optional<Object> row = guard.get(id, any -> {
+                    isCalled[0] = true;
+                    return call(loader);
+                });
+                return row.isPresent() || isCalled[0] ? (T) row.orElse(null) : absent(key, loader);
             }
             return hasChanged(id) ? call(loader) : (T) guard.getInTransaction(id, any -> call(loader)).orElse(null);
         } catch (LoaderException error) {
             throw new ValueRetrievalException(key, loader, error.getCause());
+        }
+    }
+
+    /** Returns what the caller gets if the guard has answered that there is no row. */
+    private <T> T absent(Object key, Callable<T> loader) {
+        if (trust == Trust.OBSERVE) {
+            T row = call(loader);
+            check(key, row);
+            return row;
+        }
+        CachedCall call = CachedCall.evaluating();
+        return call == null ? null : call.absent(() -> call(loader));
+    }
+
+    /** Counts a row that the guard has denied. */
+    private void check(Object key, Object row) {
+        boolean isNone = row == null || row instanceof Collection<?> all && all.isEmpty() || row instanceof Map<?, ?> map && map.isEmpty();
+        if (!isNone) {
+            contradictions.increment();
+            LOG.warn("the cache " + name + ": there is a row for the key " + key + ", which is not in the filter, or whose absence is cached: "
+                    + "its writer does not evict it, or the filter has ids of another kind");
         }
     }
 
@@ -127,7 +196,16 @@ public final class GuardCache implements Cache {
     public <T> CompletableFuture<T> retrieve(Object key, Supplier<CompletableFuture<T>> loader) {
         Object id = id(key);
         if (!TransactionSynchronizationManager.isActualTransactionActive()) {
-            return guard.getAsync(id, any -> loader.get()).thenApply(row -> (T) row.orElse(null));
+            AtomicBoolean isCalled = new AtomicBoolean();
+            return guard.getAsync(id, any -> {
+                isCalled.set(true);
+                return loader.get();
+            }).thenCompose(row -> {
+                if (trust == Trust.FILTER || row.isPresent() || isCalled.get()) {
+                    return CompletableFuture.completedFuture((T) row.orElse(null));
+                }
+                return loader.get().whenComplete((found, error) -> check(key, found));
+            });
         }
         // The loader needs the transaction of this thread.
         Optional<Object> cached = cached(id);

@@ -4,6 +4,7 @@ import io.bloomgate.Bloomgate;
 import io.bloomgate.Codec;
 import io.bloomgate.Guard;
 import java.util.Collection;
+import java.util.LinkedHashSet;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
@@ -15,12 +16,15 @@ import org.springframework.core.serializer.DefaultDeserializer;
 import org.springframework.core.serializer.DefaultSerializer;
 import org.springframework.core.serializer.support.SerializationDelegate;
 
-/** Guards as Spring caches. A cache is made when it is used first. Its filter has the cache's name, and every id of its table. */
+/**
+ * Guards as Spring caches: those of given names, beside the caches of another manager, or one for each name, made when it is used first.
+ */
 public final class GuardCacheManager implements CacheManager, DisposableBean {
     private final Function<String, Guard<Object>> guards;
+    private final CacheManager others;
     private final ConcurrentMap<String, GuardCache> caches = new ConcurrentHashMap<>();
 
-    /** Makes a manager of caches with the default options, whose values are written by Java's serialization. */
+    /** Makes a manager of caches with the default options and filters of their names, whose values are written by Java's serialization. */
     public GuardCacheManager(Bloomgate client) {
         this(name -> Guard.builder(client, name, serialization(GuardCacheManager.class.getClassLoader())).build());
     }
@@ -28,6 +32,14 @@ public final class GuardCacheManager implements CacheManager, DisposableBean {
     /** Makes a manager of caches, whose guards a function makes by the names of the caches. */
     public GuardCacheManager(Function<String, Guard<Object>> guards) {
         this.guards = guards;
+        others = null;
+    }
+
+    /** Makes a manager of the given caches. The other ones are those of another manager, or do not exist if it is null. */
+    public GuardCacheManager(Collection<GuardCache> caches, CacheManager others) {
+        guards = null;
+        this.others = others;
+        caches.forEach(cache -> this.caches.put(cache.getName(), cache));
     }
 
     /**
@@ -71,12 +83,24 @@ public final class GuardCacheManager implements CacheManager, DisposableBean {
 
     @Override
     public Cache getCache(String name) {
-        return caches.computeIfAbsent(name, key -> new GuardCache(key, guards.apply(key)));
+        if (guards != null) {
+            return caches.computeIfAbsent(name, key -> new GuardCache(key, guards.apply(key)));
+        }
+        Cache own = caches.get(name);
+        return own != null || others == null ? own : others.getCache(name);
+    }
+
+    Collection<GuardCache> guarded() {
+        return caches.values();
     }
 
     @Override
     public Collection<String> getCacheNames() {
-        return Set.copyOf(caches.keySet());
+        Set<String> names = new LinkedHashSet<>(caches.keySet());
+        if (others != null) {
+            names.addAll(others.getCacheNames());
+        }
+        return names;
     }
 
     /** Waits for the confirmations that are under way, for as long as the guards repeat them. */

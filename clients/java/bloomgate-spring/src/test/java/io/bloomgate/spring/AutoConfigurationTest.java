@@ -7,6 +7,7 @@ import io.bloomgate.CreationOptions;
 import io.bloomgate.Durability;
 import io.bloomgate.Filter;
 import io.bloomgate.Servers;
+import io.lettuce.core.RedisClient;
 import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
 import java.io.IOException;
@@ -16,14 +17,18 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInstance;
+import org.springframework.beans.factory.BeanFactory;
 import org.springframework.boot.autoconfigure.AutoConfigurations;
+import org.springframework.boot.autoconfigure.cache.CacheAutoConfiguration;
 import org.springframework.boot.test.context.runner.ApplicationContextRunner;
 import org.springframework.cache.CacheManager;
 import org.springframework.cache.annotation.Cacheable;
 import org.springframework.cache.annotation.EnableCaching;
+import org.springframework.cache.concurrent.ConcurrentMapCache;
 import org.springframework.cache.concurrent.ConcurrentMapCacheManager;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
+import org.springframework.lang.Nullable;
 
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class AutoConfigurationTest {
@@ -48,9 +53,15 @@ class AutoConfigurationTest {
     static class Users {
         final AtomicInteger loads = new AtomicInteger();
 
+        @Nullable
         @Cacheable("users")
         public String find(long id) {
             return "Ann" + loads.incrementAndGet();
+        }
+
+        @Cacheable(cacheNames = "others", unless = "#result.isEmpty()")
+        public String other(String key, int part) {
+            return "other" + loads.incrementAndGet();
         }
     }
 
@@ -62,7 +73,7 @@ class AutoConfigurationTest {
             .withConfiguration(AutoConfigurations.of(BloomgateAutoConfiguration.class))
             .withUserConfiguration(Application.class)
             .withBean(Users.class)
-            .withPropertyValues("bloomgate.cache.ttl=1h", "bloomgate.caches.users.filter=people");
+            .withPropertyValues("bloomgate.cache.ttl=1h", "bloomgate.caches.users.filter=people", "bloomgate.cache.trust=filter");
 
     @Test
     void theSettingsGuardAnExistingService() {
@@ -71,12 +82,13 @@ class AutoConfigurationTest {
             assertThat(users.find(17)).isEqualTo("Ann1");
             assertThat(users.find(17)).isEqualTo("Ann1");
             assertThat(users.find(18)).isNull();
-            assertThat(server.commands().pttl("{people}:17")).isBetween(3_000_000L, 3_600_000L);
+            assertThat(server.commands().pttl("{people}~users:17")).isBetween(3_000_000L, 3_600_000L);
             MeterRegistry registry = context.getBean(MeterRegistry.class);
             assertThat(registry.get("bloomgate.guard.events").tags("bloomgate.filter", "people", "bloomgate.event", "hit")
                     .counter().count()).isEqualTo(1);
+            assertThat(registry.get("bloomgate.guard.contradictions").tag("cache", "users").functionCounter().count()).isZero();
         });
-        server.commands().del("{people}:17");
+        server.commands().del("{people}~users:17");
     }
 
     @Test
@@ -85,14 +97,66 @@ class AutoConfigurationTest {
             assertThat(context.getBean(Users.class).find(17)).isEqualTo("Ann1");
             assertThat(context).hasSingleBean(GuardCacheManager.class);
         });
-        server.commands().del("{people}:17");
+        server.commands().del("{people}~users:17");
     }
 
     @Test
-    void aCacheManagerOfTheApplicationStays() {
-        runner.withBean(CacheManager.class, ConcurrentMapCacheManager::new).run(context -> {
-            assertThat(context).doesNotHaveBean(GuardCacheManager.class);
-            assertThat(context.getBean(Users.class).find(18)).isEqualTo("Ann1");
+    void theOtherCachesAreThoseOfTheManagerThatWouldBeThere() {
+        ApplicationContextRunner withUri = runner.withPropertyValues("bloomgate.uri=" + uri);
+        withUri.run(context -> assertThat(context.getBean(CacheManager.class).getCache("others")).isNull());
+        withUri.withConfiguration(AutoConfigurations.of(CacheAutoConfiguration.class)).run(context -> checkOthers(context));
+        withUri.withBean(CacheManager.class, ConcurrentMapCacheManager::new).run(context -> checkOthers(context));
+        withUri.withBean("own", CacheManager.class, ConcurrentMapCacheManager::new, definition -> definition.setPrimary(true))
+                .run(context -> checkOthers(context));
+    }
+
+    private void checkOthers(BeanFactory context) {
+        CacheManager manager = context.getBean(CacheManager.class);
+        assertThat(manager.getCache("users")).isInstanceOf(GuardCache.class);
+        assertThat(manager.getCache("others")).isInstanceOf(ConcurrentMapCache.class);
+        assertThat(manager.getCacheNames()).contains("users", "others");
+        Users users = context.getBean(Users.class);
+        assertThat(users.find(18)).isNull();
+        assertThat(users.other("id", 1)).isEqualTo("other1");
+        assertThat(users.other("id", 1)).isEqualTo("other1");
+    }
+
+    @Test
+    void withoutNamedCachesOrWithTheSwitchesNothingIsGuarded() {
+        ApplicationContextRunner plain = new ApplicationContextRunner().withUserConfiguration(Application.class).withBean(Users.class)
+                .withConfiguration(AutoConfigurations.of(BloomgateAutoConfiguration.class, CacheAutoConfiguration.class))
+                .withPropertyValues("bloomgate.uri=" + uri);
+        for (String[] settings : List.of(new String[] {"a=b"}, new String[] {"bloomgate.caches.users.filter=people", "spring.cache.type=none"},
+                new String[] {"bloomgate.caches.users.filter=people", "bloomgate.enabled=false"})) {
+            plain.withPropertyValues(settings).run(context -> {
+                assertThat(context).hasSingleBean(CacheManager.class).doesNotHaveBean(GuardCacheManager.class);
+                assertThat(context.getBean(Users.class).find(18)).isEqualTo("Ann1");
+            });
+        }
+    }
+
+    @Test
+    void cachesOfOneFilterHaveKeysOfTheirOwn() {
+        runner.withPropertyValues("bloomgate.uri=" + uri, "bloomgate.caches.names.filter=people").run(context -> {
+            CacheManager manager = context.getBean(CacheManager.class);
+            assertThat(manager.getCache("users").get(17L, () -> "Ann")).isEqualTo("Ann");
+            assertThat(manager.getCache("names").get(17L, () -> 5)).isEqualTo(5);
         });
+        server.commands().del("{people}~users:17", "{people}~names:17");
+    }
+
+    @Test
+    void settingsThatWouldMixCachesAreRefusedAtTheStart() {
+        ApplicationContextRunner withUri = runner.withPropertyValues("bloomgate.uri=" + uri);
+        withUri.withPropertyValues("bloomgate.caches.users.feed=true", "bloomgate.caches.names.filter=people", "bloomgate.caches.names.feed=true")
+                .run(context -> assertThat(context).getFailure().rootCause().hasMessageContaining("would share their keys"));
+        withUri.withPropertyValues("bloomgate.cache.feed=true")
+                .run(context -> assertThat(context).getFailure().rootCause().hasMessageContaining("bloomgate.caches.NAME.feed"));
+    }
+
+    @Test
+    void aLettuceClientOfTheProgramStaysTheOnlyOne() {
+        runner.withPropertyValues("bloomgate.uri=" + uri).withBean("lettuce", RedisClient.class, RedisClient::create).run(context ->
+                assertThat(context).hasSingleBean(RedisClient.class).hasSingleBean(GuardCacheManager.class));
     }
 }

@@ -10,8 +10,16 @@ import io.bloomgate.Durability;
 import io.bloomgate.Filter;
 import io.bloomgate.Guard;
 import io.bloomgate.Servers;
+import java.math.BigInteger;
 import java.time.Duration;
+import java.time.LocalDate;
+import java.util.Date;
 import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.NoSuchElementException;
+import java.util.Optional;
+import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -28,11 +36,13 @@ import org.springframework.cache.annotation.CacheEvict;
 import org.springframework.cache.annotation.CachePut;
 import org.springframework.cache.annotation.Cacheable;
 import org.springframework.cache.annotation.EnableCaching;
+import org.springframework.cache.interceptor.SimpleKey;
 import org.springframework.context.annotation.AnnotationConfigApplicationContext;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.data.redis.cache.RedisCacheManager;
 import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
+import org.springframework.lang.Nullable;
 import org.springframework.transaction.TransactionSystemException;
 import org.springframework.transaction.annotation.EnableTransactionManagement;
 import org.springframework.transaction.annotation.Transactional;
@@ -236,12 +246,30 @@ class GuardCacheTest {
         assertThat(read(guarded)).isEqualTo("old");
     }
 
+    private GuardCache trusted() {
+        return new GuardCache("users", Guard.builder(client, "users",
+                GuardCacheManager.serialization(GuardCacheManager.class.getClassLoader())).build(), Trust.FILTER);
+    }
+
     @Test
-    void anAbsentIdReachesNoLoader() {
-        String found = guarded.get(18L, () -> {
+    void anAbsentIdReachesNoLoaderIfTheFilterIsTrusted() {
+        String found = trusted().get(18L, () -> {
             throw new AssertionError("the loader was called");
         });
         assertThat(found).isNull();
+    }
+
+    @Test
+    void contradictionsAreReturnedAndCounted() {
+        GuardCache cache = (GuardCache) guarded;
+        String none = cache.get(19L, () -> null);
+        List<String> empty = cache.get(19L, () -> List.of());
+        assertThat(none).isNull();
+        assertThat(empty).isEmpty();
+        assertThat(cache.contradictions()).isZero();
+        assertThat(cache.get("Eve", () -> "a row with another key")).isEqualTo("a row with another key");
+        assertThat(cache.retrieve("Eve", () -> CompletableFuture.completedFuture("another")).join()).isEqualTo("another");
+        assertThat(cache.contradictions()).isEqualTo(2);
     }
 
     @Test
@@ -277,9 +305,75 @@ class GuardCacheTest {
         assertThat(server.commands().exists("{users}:17")).isEqualTo(0);
     }
 
+    enum Colour { RED }
+
+    record Place(int x, int y) {}
+
     @Test
-    void otherKeysAreRefused() {
-        assertThatThrownBy(() -> guarded.get(1.5, () -> "row")).isInstanceOf(IllegalArgumentException.class);
+    void keysOfManyTypesAreIds() {
+        List<Object> keys = List.of("text", 17, (short) 3, new BigInteger("18446744073709551616"), new byte[] {0}, 1.5, true, 'c', Colour.RED,
+                new Place(1, 2), LocalDate.EPOCH, new Date(1), new Date(2), new UUID(1, 2), SimpleKey.EMPTY, new SimpleKey(1, 2),
+                new SimpleKey(2, 1), Locale.ROOT);
+        for (Object key : keys) {
+            guarded.evict(key);
+            assertThat(guarded.get(key, () -> "row of " + key)).isEqualTo("row of " + key);
+        }
+        for (Object key : keys) {
+            assertThat(guarded.get(key, () -> "loaded again")).isEqualTo("row of " + key);
+        }
+        assertThatThrownBy(() -> guarded.get(new Object(), () -> "row")).isInstanceOf(IllegalArgumentException.class);
+    }
+
+    /** A service whose methods need not expect null. */
+    static class Typed {
+        @Cacheable("users")
+        public Optional<String> optional(long id) {
+            throw new AssertionError("called");
+        }
+
+        @Cacheable("users")
+        public List<String> list(long id) {
+            throw new AssertionError("called");
+        }
+
+        @Cacheable("users")
+        public Map<String, String> map(long id) {
+            throw new AssertionError("called");
+        }
+
+        @Nullable
+        @Cacheable("users")
+        public String nullable(long id) {
+            throw new AssertionError("called");
+        }
+
+        @Cacheable("users")
+        public int number(long id) {
+            return 42;
+        }
+
+        @Cacheable("users")
+        public String orElseThrow(long id) {
+            throw new NoSuchElementException("no user " + id);
+        }
+    }
+
+    @Test
+    void anAbsentRowIsWhatTheMethodMayReturn() {
+        try (var context = new AnnotationConfigApplicationContext()) {
+            context.register(Application.class);
+            context.registerBean(Database.class, () -> database);
+            context.registerBean(CacheManager.class, () -> new GuardCacheManager(List.of(trusted()), null));
+            context.registerBean(Typed.class, Typed::new);
+            context.refresh();
+            Typed typed = context.getBean(Typed.class);
+            assertThat(typed.optional(18)).isEmpty();
+            assertThat(typed.list(18)).isEmpty();
+            assertThat(typed.map(18)).isEmpty();
+            assertThat(typed.nullable(18)).isNull();
+            assertThat(typed.number(18)).isEqualTo(42);
+            assertThatThrownBy(() -> typed.orElseThrow(18)).isInstanceOf(NoSuchElementException.class).hasMessage("no user 18");
+        }
     }
 
     /** A service that was written for another cache. */
@@ -348,7 +442,7 @@ class GuardCacheTest {
             assertThat(users.find(17)).isEqualTo("old");
             assertThat(loads(users)).isEqualTo(1);
             assertThat(users.find(18)).isNull();
-            assertThat(loads(users)).isEqualTo(1);
+            assertThat(loads(users)).isEqualTo(2);
             users.save(17, "new");
             assertThat(users.find(17)).isEqualTo("new");
             users.put(17, "newer");
@@ -357,10 +451,10 @@ class GuardCacheTest {
             assertThat(users.find(18)).isEqualTo("Eve");
             assertThat(users.findOthers(17)).isEqualTo("newer");
             assertThat(users.findOthers(17)).isEqualTo("newer");
-            assertThat(loads(users)).isEqualTo(6);
+            assertThat(loads(users)).isEqualTo(7);
             users.forgetAll();
             assertThat(users.find(17)).isEqualTo("newer");
-            assertThat(loads(users)).isEqualTo(7);
+            assertThat(loads(users)).isEqualTo(8);
             users.saveAfterwards(17, "newest");
             assertThat(users.find(17)).isEqualTo("newest");
         }
