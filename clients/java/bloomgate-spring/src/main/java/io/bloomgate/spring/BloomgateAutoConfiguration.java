@@ -1,8 +1,10 @@
 package io.bloomgate.spring;
 
 import io.bloomgate.Bloomgate;
+import io.bloomgate.BloomgateException;
 import io.bloomgate.Codec;
 import io.bloomgate.Event;
+import io.bloomgate.Filter;
 import io.bloomgate.Guard;
 import io.bloomgate.spring.BloomgateProperties.CacheSettings;
 import io.micrometer.core.instrument.Counter;
@@ -17,6 +19,8 @@ import java.util.Set;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 import java.util.function.Function;
+import org.apache.commons.logging.Log;
+import org.apache.commons.logging.LogFactory;
 import org.springframework.beans.factory.BeanFactory;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.beans.factory.SmartInitializingSingleton;
@@ -58,6 +62,7 @@ import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactor
 @ConditionalOnProperty(name = "bloomgate.enabled", matchIfMissing = true)
 @EnableConfigurationProperties(BloomgateProperties.class)
 public class BloomgateAutoConfiguration {
+    private static final Log LOG = LogFactory.getLog(BloomgateAutoConfiguration.class);
     private static final String MANAGER = "bloomgateCacheManager";
 
     /** The listener of a guard's events, which metrics bring. */
@@ -195,6 +200,25 @@ public class BloomgateAutoConfiguration {
             caches.add(new GuardCache(name, builder.build(), trust(properties.cache(), own)));
         });
         return new GuardCacheManager(caches, other.name == null ? null : beans.getBean(other.name, CacheManager.class));
+    }
+
+    /**
+     * Connects when the program starts, which takes longer than a command, and asks for the filters. A program starts all the same without
+     * a server: its guards then ask the database.
+     */
+    @Bean
+    @ConditionalOnBean(GuardCacheManager.class)
+    SmartInitializingSingleton bloomgateStart(Bloomgate client, BloomgateProperties properties) {
+        return () -> properties.caches().forEach((name, own) -> {
+            String filter = own.filter() != null ? own.filter() : name;
+            try {
+                new Filter(client, filter).info();
+            } catch (BloomgateException.FilterMissing missing) {
+                LOG.warn("the cache " + name + ": there is no filter " + filter + " yet, so each read asks the database");
+            } catch (RuntimeException error) {
+                LOG.warn("the cache " + name + ": the server does not answer, so each read asks the database", error);
+            }
+        });
     }
 
     /** Returns what precedes the ids of a cache. A follower uses {@code {filter}:}, other caches of a filter have their own. */

@@ -159,4 +159,14 @@ class AutoConfigurationTest {
         runner.withPropertyValues("bloomgate.uri=" + uri).withBean("lettuce", RedisClient.class, RedisClient::create).run(context ->
                 assertThat(context).hasSingleBean(RedisClient.class).hasSingleBean(GuardCacheManager.class));
     }
+
+    @Test
+    void theStartConnectsAndAsksForTheFilters() {
+        server.commands().configResetstat();
+        runner.withPropertyValues("bloomgate.uri=" + uri, "bloomgate.caches.missing.filter=missing").run(context -> {
+            assertThat(context).hasNotFailed();
+            assertThat(server.commands().info("commandstats")).contains("cmdstat_bf.info:calls=2");
+        });
+        runner.withPropertyValues("bloomgate.uri=redis://127.0.0.1:1").run(context -> assertThat(context).hasNotFailed());
+    }
 }
