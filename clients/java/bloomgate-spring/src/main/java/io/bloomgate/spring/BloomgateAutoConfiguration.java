@@ -176,7 +176,7 @@ public class BloomgateAutoConfiguration {
     @ConditionalOnBean(Bloomgate.class)
     GuardCacheManager cacheManager(
             Bloomgate client, BloomgateProperties properties, ObjectProvider<Codec<Object>> codec, ObjectProvider<Listeners> listeners,
-            OtherManager other, BeanFactory beans) {
+            ObjectProvider<GuardCustomizer> customizers, OtherManager other, BeanFactory beans) {
         if (properties.cache() != null && properties.cache().feed() != null) {
             throw new IllegalArgumentException("bloomgate.cache.feed ends the evictions of caches that no follower follows: "
                     + "set bloomgate.caches.NAME.feed for each cache that bloomgate follow follows");
@@ -197,6 +197,7 @@ public class BloomgateAutoConfiguration {
             apply(properties.cache(), builder);
             apply(own, builder);
             listeners.ifAvailable(one -> builder.listener(one.apply(filter)));
+            customizers.orderedStream().forEach(one -> one.customize(name, builder));
             caches.add(new GuardCache(name, builder.build(), trust(properties.cache(), own)));
         });
         return new GuardCacheManager(caches, other.name == null ? null : beans.getBean(other.name, CacheManager.class));

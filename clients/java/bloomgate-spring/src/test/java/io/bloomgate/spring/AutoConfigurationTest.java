@@ -1,8 +1,10 @@
 package io.bloomgate.spring;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.bloomgate.Bloomgate;
+import io.bloomgate.BloomgateException;
 import io.bloomgate.CreationOptions;
 import io.bloomgate.Durability;
 import io.bloomgate.Filter;
@@ -11,6 +13,7 @@ import io.lettuce.core.RedisClient;
 import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
 import java.io.IOException;
+import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterAll;
@@ -21,6 +24,7 @@ import org.springframework.beans.factory.BeanFactory;
 import org.springframework.boot.autoconfigure.AutoConfigurations;
 import org.springframework.boot.autoconfigure.cache.CacheAutoConfiguration;
 import org.springframework.boot.test.context.runner.ApplicationContextRunner;
+import org.springframework.cache.Cache;
 import org.springframework.cache.CacheManager;
 import org.springframework.cache.annotation.Cacheable;
 import org.springframework.cache.annotation.EnableCaching;
@@ -168,5 +172,14 @@ class AutoConfigurationTest {
             assertThat(server.commands().info("commandstats")).contains("cmdstat_bf.info:calls=2");
         });
         runner.withPropertyValues("bloomgate.uri=redis://127.0.0.1:1").run(context -> assertThat(context).hasNotFailed());
+    }
+
+    @Test
+    void aCustomizerSetsOtherOptions() {
+        runner.withPropertyValues("bloomgate.uri=" + uri).withBean(GuardCustomizer.class, () -> (name, builder) ->
+                builder.replicas(1).replicasTimeout(Duration.ofMillis(50)).patience(Duration.ZERO)).run(context -> {
+                    Cache cache = context.getBean(CacheManager.class).getCache("users");
+                    assertThatThrownBy(() -> cache.evict(17L)).isInstanceOf(BloomgateException.Unconfirmed.class);
+                });
     }
 }

@@ -1,0 +1,10 @@
+package io.bloomgate.spring;
+
+import io.bloomgate.Guard;
+
+/** Sets options of the guards that have no property, such as {@code replicas}, {@code aof} and {@code announceTo}. Declare it as a bean. */
+@FunctionalInterface
+public interface GuardCustomizer {
+    /** Changes the options of the guard of a cache. For {@code failSafeFor}, the cause of an error is what the method has thrown. */
+    void customize(String cache, Guard.Builder<Object> builder);
+}
