@@ -1,33 +1,32 @@
 //! `bloomgate build`: builds a filter from the lines of files without a server, and writes it to a file for `restore`.
 
-use std::collections::VecDeque;
-use std::io::Read;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Instant, SystemTime};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use bloomgate_filter::arguments::{Creation, Refusal, reserve};
 use bloomgate_filter::format::Arrival;
 use bloomgate_filter::format::records::{DumpMark, GENERATIONS};
 use bloomgate_filter::hash::{HashBatch, Hasher};
 use bloomgate_filter::kinds::{Origin, Spec};
 use bloomgate_filter::{BATCH, CLIENT_LAYERS_MAX, Ceiling, Error, Filter, Moment};
-use clap::ValueEnum;
 use indicatif::{BinaryBytes, HumanCount, HumanDuration};
 use serde_json::json;
 
 use crate::archive::catalogue::{Listing, Row};
 use crate::archive::file::{Archive, Output};
 use crate::archive::{Contents, Head, How};
-use crate::input::{self, BytesRead, size_bytes};
+use crate::input::{BytesRead, size_bytes};
 use crate::names::counted;
 use crate::numbers::{count, defaults, rate_in_digits, reason};
 use crate::progress::Bar;
 use crate::server::usage;
+use crate::stream::reader::Reading;
+use crate::stream::{Field, Lines};
 
 /// Build a filter from the lines of files without a server, for `restore`
 #[derive(clap::Args)]
@@ -64,11 +63,11 @@ pub struct Arguments {
     #[arg(long)]
     seed: Option<String>,
     /// The hash function [default: murmur3]
-    #[arg(long)]
-    hash: Option<Hash>,
+    #[arg(long, value_parser = ["murmur3", "siphash"])]
+    hash: Option<String>,
     /// The layout of the filter [default: native]
-    #[arg(long)]
-    layout: Option<Layout>,
+    #[arg(long, value_parser = ["native", "redisbloom"])]
+    layout: Option<String>,
     /// Use counters instead of bits, so that deletes are unlimited
     #[arg(long)]
     counting: bool,
@@ -87,20 +86,6 @@ pub struct Arguments {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-#[value(rename_all = "lower")]
-enum Hash {
-    Murmur3,
-    SipHash,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-#[value(rename_all = "lower")]
-enum Layout {
-    Native,
-    RedisBloom,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -166,9 +151,8 @@ impl Arguments {
         };
         push("EXPANSION", self.expansion.map(|expansion| expansion.to_string()));
         push("SEED", self.seed.clone());
-        let value = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned());
-        push("HASH", value(self.hash.and_then(|hash| hash.to_possible_value())));
-        push("LAYOUT", value(self.layout.and_then(|layout| layout.to_possible_value())));
+        push("HASH", self.hash.clone());
+        push("LAYOUT", self.layout.clone());
         words.extend(self.nonscaling.then(|| "NONSCALING".to_owned()));
         words.extend(self.counting.then(|| "COUNTING".to_owned()));
         let mut entropy = [0; 32];
@@ -226,12 +210,12 @@ fn refused(error: Error) -> anyhow::Error {
     anyhow!("cannot create the filter: {}", reason(&Refusal::from(error), &[] as &[&str]))
 }
 
-// Adds the lines of the input to a filter. Several threads split and hash the lines, and one adds them in the order of the
+// Adds the lines of the input to a filter. One thread reads them, several hash them, and one adds them in the order of the
 // input, because the order decides which items count as new and where the filter grows. So the filter equals the one that a
 // server builds.
 
-/// The maximum number of blocks that wait for each thread.
-const WAITING: usize = 4;
+/// The maximum number of parts of the input that wait for each thread.
+const WAITING: usize = 16;
 
 /// The ceiling of `build`: as many layers as a server's client can create, and any amount of memory.
 struct AsAClient;
@@ -255,21 +239,21 @@ struct Tally {
     new: u64,
 }
 
-/// A block on its way to the thread that adds.
+/// A part of the input on its way to the thread that adds.
 enum Work {
     /// The hashes of the lines, which are enough for a native filter.
     Hashes(Vec<HashBatch>),
     /// The lines, for any other filter.
-    Lines(Vec<u8>),
+    Lines(Lines),
 }
 
 impl Work {
-    fn of(block: Vec<u8>, hasher: Option<Hasher>) -> Self {
-        let Some(hasher) = hasher else { return Self::Lines(block) };
-        let mut hashes = Vec::with_capacity(block.len() / 16 / BATCH);
-        let mut lines = lines(&block);
+    fn of(lines: Lines, hasher: Option<Hasher>) -> Self {
+        let Some(hasher) = hasher else { return Self::Lines(lines) };
+        let mut hashes = Vec::with_capacity(lines.len() / BATCH + 1);
+        let mut items = items(&lines);
         loop {
-            let batch = hasher.hash_batch(&mut lines);
+            let batch = hasher.hash_batch(&mut items);
             hashes.push(batch);
             if batch.len() < BATCH {
                 return Self::Hashes(hashes);
@@ -282,61 +266,48 @@ impl Work {
 fn add_all(filter: &mut Filter, inputs: &[PathBuf], threads: usize, bar: &Bar) -> Result<Tally> {
     let hasher = if let Spec::Native(spec) = filter.spec() { Some(spec.hasher) } else { None };
     let read_bytes = BytesRead::default();
-    let blocks = || Blocks::of(inputs, read_bytes.clone());
+    let reading = Reading { files: inputs.to_vec(), field: Field::Line, end: b'\n', skip_bad: false };
+    let input = reading.start(read_bytes.clone());
     let mut tally = Tally::default();
     let mut add = |work: Work| -> Result<()> {
-        add_block(filter, work, &mut tally)?;
+        add_part(filter, work, &mut tally)?;
         let message = || format!("{}, {} of them new", counted(tally.lines, "line"), HumanCount(tally.new));
         bar.set(read_bytes.load(Ordering::Relaxed), message);
         Ok(())
     };
     if threads < 2 {
-        let mut blocks = blocks();
-        while let Some(block) = blocks.next()? {
-            add(Work::of(block, hasher))?;
-        }
+        input.iter().try_for_each(|lines| add(Work::of(lines?, hasher)))?;
         return Ok(tally);
     }
     thread::scope(|scope| {
         let (mut to_threads, mut from_threads) = (Vec::new(), Vec::new());
         for _ in 1..threads {
-            let (to_thread, blocks) = sync_channel::<Vec<u8>>(WAITING);
+            let (to_thread, parts) = sync_channel::<Lines>(WAITING);
             let (works, from_thread) = sync_channel(WAITING);
-            scope.spawn(move || hash_all(&blocks, &works, hasher));
+            scope.spawn(move || parts.iter().try_for_each(|lines| works.send(Work::of(lines, hasher))));
             to_threads.push(to_thread);
             from_threads.push(from_thread);
         }
-        // Blocks are sent to the threads in turn and received in the same order, which preserves the order of the input.
-        let reader = scope.spawn(move || read_all(blocks(), &to_threads));
+        // Parts are sent to the threads in turn and received in the same order, which preserves the order of the input.
+        let sender = scope.spawn(move || -> Result<()> {
+            for (lines, thread) in input.iter().zip(to_threads.iter().cycle()) {
+                // The receivers are gone if adding failed.
+                if thread.send(lines?).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        });
         let added = from_threads.iter().cycle().map_while(|thread| thread.recv().ok()).try_for_each(&mut add);
         // Threads that are blocked on sending end now.
         drop(from_threads);
-        let read = reader.join().map_err(|_| anyhow!("the thread that reads the input panicked"))?;
-        added.and(read)
+        let sent = sender.join().map_err(|_| anyhow!("the thread that passes the input on panicked"))?;
+        added.and(sent)
     })?;
     Ok(tally)
 }
 
-fn read_all(mut blocks: Blocks, threads: &[SyncSender<Vec<u8>>]) -> Result<()> {
-    for thread in threads.iter().cycle() {
-        let Some(block) = blocks.next()? else { break };
-        // The receivers are gone if adding failed.
-        if thread.send(block).is_err() {
-            break;
-        }
-    }
-    Ok(())
-}
-
-fn hash_all(blocks: &Receiver<Vec<u8>>, works: &SyncSender<Work>, hasher: Option<Hasher>) {
-    for block in blocks {
-        if works.send(Work::of(block, hasher)).is_err() {
-            break;
-        }
-    }
-}
-
-fn add_block(filter: &mut Filter, work: Work, tally: &mut Tally) -> Result<()> {
+fn add_part(filter: &mut Filter, work: Work, tally: &mut Tally) -> Result<()> {
     match (work, filter) {
         (Work::Hashes(hashes), Filter::Native(filter)) => {
             for batch in &hashes {
@@ -344,10 +315,10 @@ fn add_block(filter: &mut Filter, work: Work, tally: &mut Tally) -> Result<()> {
                 tally.count(added.done, added.new.len().into(), added.error)?;
             }
         }
-        (Work::Lines(block), filter) => {
-            let mut lines = lines(&block).peekable();
-            while lines.peek().is_some() {
-                let batch = lines.by_ref().take(BATCH);
+        (Work::Lines(lines), filter) => {
+            let mut items = items(&lines).peekable();
+            while items.peek().is_some() {
+                let batch = items.by_ref().take(BATCH);
                 let added = filter.add_batch(batch, Origin::Client, &Moment(0), &AsAClient);
                 tally.count(added.done, added.new.len().into(), added.error)?;
             }
@@ -369,75 +340,15 @@ impl Tally {
     }
 }
 
-// Splits the input into blocks of whole lines for other threads. Empty lines are no items.
-
-/// The size of a block: some thousand lines.
-const BLOCK_BYTES: usize = 256 * 1024;
-
-/// The blocks of several files in order.
-struct Blocks {
-    files: VecDeque<PathBuf>,
-    current: Option<(PathBuf, Box<dyn Read>)>,
-    /// The beginning of an incomplete line.
-    begun: Vec<u8>,
-    read_bytes: BytesRead,
-}
-
-impl Blocks {
-    /// Reads `files`, where `-` is the standard input.
-    fn of(files: &[PathBuf], read_bytes: BytesRead) -> Self {
-        Self { files: files.iter().cloned().collect(), current: None, begun: Vec::new(), read_bytes }
-    }
-
-    /// Returns the next block, or `None` at the end.
-    fn next(&mut self) -> Result<Option<Vec<u8>>> {
-        loop {
-            let Some((path, reader)) = &mut self.current else {
-                let Some(path) = self.files.pop_front() else { return Ok(None) };
-                let reader = input::open(&path, &self.read_bytes)?;
-                self.current = Some((path, reader));
-                continue;
-            };
-            let mut block = Vec::with_capacity(self.begun.len() + BLOCK_BYTES);
-            block.append(&mut self.begun);
-            let begun = block.len();
-            let read = reader.take(BLOCK_BYTES as u64).read_to_end(&mut block);
-            if read.with_context(|| format!("cannot read {}", path.display()))? == 0 {
-                self.current = None;
-                if !block.is_empty() {
-                    return Ok(Some(block));
-                }
-                continue;
-            }
-            let end = memchr::memrchr(b'\n', block.get(begun..).unwrap_or_default()).map_or(0, |end| begun + end + 1);
-            self.begun = block.split_off(end);
-            if end > 0 {
-                return Ok(Some(block));
-            }
-        }
-    }
-}
-
-/// Returns the lines of a block without their ends. Empty lines are skipped.
-fn lines(block: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = Some(block);
-    let all = std::iter::from_fn(move || {
-        let bytes = rest?;
-        let (line, after) = match memchr::memchr(b'\n', bytes).and_then(|end| bytes.split_at_checked(end)) {
-            Some((line, end)) => (line, end.get(1..)),
-            None => (bytes, None),
-        };
-        rest = after;
-        Some(line)
-    });
-    all.map(|line| {
-        let mut line = line;
+/// Returns the items of some lines: without the carriage returns at their ends, and without empty lines.
+fn items(lines: &Lines) -> impl Iterator<Item = &[u8]> {
+    let trimmed = lines.items().map(|mut line| {
         while let [before @ .., b'\r'] = line {
             line = before;
         }
         line
-    })
-    .filter(|line| !line.is_empty())
+    });
+    trimmed.filter(|line| !line.is_empty())
 }
 
 #[cfg(test)]
@@ -450,7 +361,7 @@ mod tests {
     #[test]
     fn lines_are_the_same_however_the_input_is_cut() {
         let folder = tempfile::tempdir().unwrap();
-        let long = vec![b'x'; 3 * BLOCK_BYTES];
+        let long = vec![b'x'; 800_000];
         let many: Vec<u8> = (0..100_000).flat_map(|number| format!("line {number}\n").into_bytes()).collect();
         let contents: [&[u8]; 9] = [
             b"",
@@ -474,10 +385,10 @@ mod tests {
             .filter(|line| !line.is_empty())
             .collect();
         let read_bytes = BytesRead::default();
-        let mut blocks = Blocks::of(&paths, read_bytes.clone());
+        let reading = Reading { files: paths, field: Field::Line, end: b'\n', skip_bad: false };
         let mut found = Vec::new();
-        while let Some(block) = blocks.next().unwrap() {
-            found.extend(lines(&block).map(<[u8]>::to_vec));
+        for lines in reading.start(read_bytes.clone()) {
+            found.extend(items(&lines.unwrap()).map(<[u8]>::to_vec));
         }
         assert!(found == expected);
         assert_eq!(read_bytes.load(Ordering::Relaxed), contents.iter().map(|bytes| bytes.len() as u64).sum::<u64>());

@@ -40,13 +40,8 @@ const COMPRESSED_BUFFER_BYTES: usize = 1 << 16;
 /// The number of bytes read from the files, before decompression.
 pub type BytesRead = Arc<AtomicU64>;
 
-/// Opens a file, or the standard input for `-`.
-pub fn open(path: &Path, bytes_read: &BytesRead) -> Result<Box<dyn Read>> {
-    open_marked(path, bytes_read).map(|(source, _)| source)
-}
-
-/// Opens a file, and says whether it began with a byte order mark.
-pub fn open_marked(path: &Path, bytes_read: &BytesRead) -> Result<(Box<dyn Read>, bool)> {
+/// Opens a file, or the standard input for `-`, and says whether it began with a byte order mark.
+pub fn open(path: &Path, bytes_read: &BytesRead) -> Result<(Box<dyn Read>, bool)> {
     let cannot_read = || format!("cannot read {}", path.display());
     if path == Path::new("-") {
         return unpacked(Counted(io::stdin(), bytes_read.clone())).with_context(cannot_read);

@@ -97,7 +97,7 @@ impl Reading {
         thread::spawn(move || {
             let mut header = Header::default();
             for path in &self.files {
-                let result = input::open_marked(path, &bytes_read).and_then(|(source, is_marked)| {
+                let result = input::open(path, &bytes_read).and_then(|(source, is_marked)| {
                     let mut splitter = Splitter { is_marked, ..Splitter::new(&self, &sender, &mut header) };
                     splitter.read(source).with_context(|| format!("cannot read {}", path.display()))
                 });
