@@ -1,6 +1,7 @@
 //! The replies to BF.STATS and INFO as numbers, for `watch` and `web`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::Result;
 use bloomgate_client::{Info as FilterInfo, Stats};
@@ -110,6 +111,16 @@ pub fn count_of_buckets(stats: &Stats) -> Option<usize> {
 /// The fields of a reply to INFO.
 #[derive(Clone, Debug, Default)]
 pub struct Info(BTreeMap<String, String>);
+
+/// Returns the sum of a field over all nodes.
+pub fn total<'a>(infos: impl IntoIterator<Item = &'a Info>, name: &str) -> u64 {
+    infos.into_iter().filter_map(|info| info.number(name)).fold(0, u64::saturating_add)
+}
+
+/// Returns the change per second of a number that grew by `more`.
+pub fn per_second(more: u64, passed: Duration) -> f64 {
+    more as f64 / passed.max(Duration::from_millis(1)).as_secs_f64()
+}
 
 impl Info {
     /// Asks a node for some sections.

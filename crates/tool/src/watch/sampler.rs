@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 use crate::keys::Walk;
 use crate::names::escaped;
 use crate::server::Server;
-use crate::stats::{Info as ServerInfo, Rank, cells_in_all};
+use crate::stats::{Info as ServerInfo, Rank, cells_in_all, per_second, total};
 
 /// Filters queried in one batch.
 const FILTERS_AT_ONCE: usize = 500;
@@ -25,23 +25,17 @@ const FILTERS_A_SAMPLE: usize = 1000;
 /// The pause between walks over all keys.
 const PASS_PAUSE: Duration = Duration::from_secs(10);
 
-/// The module's totals over the whole server.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Counts {
-    pub filters: u64,
-    pub size_bytes: u64,
-    pub adds: u64,
-    pub lookups: u64,
-    pub positives: u64,
-}
+/// The fields of `INFO bf` whose totals over all nodes are shown, and their names in JSON.
+const COUNTERS: [(&str, &str); 5] = [
+    ("filters_of_server", "bf_bloom_num_objects"),
+    ("size_bytes", "bf_bloom_total_memory_bytes"),
+    ("adds", "bf_bloom_adds"),
+    ("lookups", "bf_bloom_lookups"),
+    ("positives", "bf_bloom_positives"),
+];
 
-/// Rates per second between two samples.
-#[derive(Clone, Copy)]
-pub(super) struct Speeds {
-    pub adds: f64,
-    pub lookups: f64,
-    pub positives: f64,
-}
+/// The module's totals over the whole server, or their changes per second: filters, bytes, adds, lookups, and positive lookups.
+pub(super) type Counts<T> = [T; COUNTERS.len()];
 
 pub(super) struct Sample {
     /// The server's name.
@@ -49,8 +43,9 @@ pub(super) struct Sample {
     /// Databases that have keys and are not searched.
     pub other_databases: Vec<u32>,
     /// `None` if the server has no such counters.
-    pub counts: Option<Counts>,
-    pub speeds: Option<Speeds>,
+    pub counts: Option<Counts<u64>>,
+    /// The changes per second since the last sample.
+    pub speeds: Option<Counts<f64>>,
     pub known: usize,
     /// The visible filters, in order.
     pub filters: Vec<Filter>,
@@ -63,7 +58,7 @@ pub(super) struct Sampler {
     walk: Walk,
     /// The last filter that was queried by BF.INFO.
     last_asked: Vec<u8>,
-    counted: Option<(Instant, Counts)>,
+    counted: Option<(Instant, Counts<u64>)>,
     other_databases: BTreeSet<u32>,
     /// Whether the module was found on the server.
     has_module: bool,
@@ -122,43 +117,31 @@ impl Sampler {
         Ok(())
     }
 
-    fn count(&mut self) -> Result<(Option<Counts>, Option<Speeds>)> {
-        let (mut sum, mut has_any) = (Counts::default(), false);
-        self.other_databases.clear();
+    fn count(&mut self) -> Result<(Option<Counts<u64>>, Option<Counts<f64>>)> {
+        let mut infos = Vec::new();
         for node in self.server.nodes() {
-            let info = ServerInfo::of_node(&mut self.server, &node, &["bf", "keyspace"])?;
-            self.other_databases.extend(info.databases());
-            for (name, field) in [
-                ("bf_bloom_num_objects", &mut sum.filters),
-                ("bf_bloom_total_memory_bytes", &mut sum.size_bytes),
-                ("bf_bloom_adds", &mut sum.adds),
-                ("bf_bloom_lookups", &mut sum.lookups),
-                ("bf_bloom_positives", &mut sum.positives),
-            ] {
-                let Some(number) = info.number(name) else { continue };
-                *field += number;
-                has_any = true;
-            }
+            infos.push(ServerInfo::of_node(&mut self.server, &node, &["bf", "keyspace"])?);
         }
+        self.other_databases = infos.iter().flat_map(ServerInfo::databases).collect();
         self.other_databases.remove(&self.server.database());
+        let is_counted = COUNTERS.iter().any(|(_, field)| infos.iter().any(|info| info.number(field).is_some()));
+        if !is_counted {
+            return Ok((None, None));
+        }
+        let counts = COUNTERS.map(|(_, field)| total(&infos, field));
         let now = Instant::now();
-        let before = if has_any { self.counted.replace((now, sum)) } else { None };
+        let before = self.counted.replace((now, counts));
         let speeds = before.map(|(then, before)| {
-            let passed = now.duration_since(then).as_secs_f64().max(0.001);
+            let mut before = before.into_iter();
             // A server that was restarted, or CONFIG RESETSTAT, counts from 0.
-            let a_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / passed;
-            Speeds {
-                adds: a_second(sum.adds, before.adds),
-                lookups: a_second(sum.lookups, before.lookups),
-                positives: a_second(sum.positives, before.positives),
-            }
+            counts.map(|count| per_second(count.saturating_sub(before.next().unwrap_or(count)), now - then))
         });
-        Ok((has_any.then_some(sum), speeds))
+        Ok((Some(counts), speeds))
     }
 
     /// Continues the walk, unless every filter of the server is known.
-    fn find(&mut self, whole: bool, counts: Option<Counts>) -> Result<()> {
-        let all = counts.map(|counts| counts.filters);
+    fn find(&mut self, whole: bool, counts: Option<Counts<u64>>) -> Result<()> {
+        let all = counts.map(|[filters, ..]| filters);
         if !whole && self.pattern.is_none() && all == u64::try_from(self.filters.len()).ok() {
             if !self.walk.is_at_begin() {
                 self.walk = Walk::new();
@@ -236,22 +219,20 @@ impl Sample {
 
     pub fn json(&self) -> Json {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let count = |of: fn(&Counts) -> u64| self.counts.as_ref().map(of);
-        let speed = |of: fn(&Speeds) -> f64| self.speeds.as_ref().map(of);
-        json!({
+        let speeds = self.speeds.map(|[_, _, adds, lookups, _]| (adds, lookups));
+        let mut json = json!({
             "time": time,
             "server": self.server,
             "other_databases": self.other_databases,
             "filters_known": self.known,
-            "filters_of_server": count(|counts| counts.filters),
-            "size_bytes": count(|counts| counts.size_bytes),
-            "adds": count(|counts| counts.adds),
-            "lookups": count(|counts| counts.lookups),
-            "positives": count(|counts| counts.positives),
-            "adds_a_second": speed(|speeds| speeds.adds),
-            "lookups_a_second": speed(|speeds| speeds.lookups),
+            "adds_a_second": speeds.map(|(adds, _)| adds),
+            "lookups_a_second": speeds.map(|(_, lookups)| lookups),
             "filters": self.filters.iter().map(Filter::json).collect::<Vec<_>>(),
-        })
+        });
+        for (index, (name, _)) in COUNTERS.iter().enumerate() {
+            json[name] = json!(self.counts.and_then(|counts| counts.get(index).copied()));
+        }
+        json
     }
 }
 
@@ -283,10 +264,7 @@ impl Filter {
         let info = Info::try_from(&reply)?;
         let Info { capacity, layers, items, size_bytes, .. } = info;
         (self.capacity, self.layers, self.size_bytes, self.rank) = (capacity, layers, size_bytes, Rank::of_info(&info));
-        self.new_a_second = self.asked_at.map(|then| {
-            let passed = now.duration_since(then).as_secs_f64().max(0.001);
-            items.saturating_sub(self.items) as f64 / passed
-        });
+        self.new_a_second = self.asked_at.map(|then| per_second(items.saturating_sub(self.items), now - then));
         self.items = items;
         self.asked_at = Some(now);
         Ok(())

@@ -41,7 +41,7 @@ pub(super) fn lines(sample: &Sample, cut: bool) -> Vec<String> {
     if hidden > 0 {
         lines.push(format!("and {} more", HumanCount(hidden as u64)));
     }
-    let is_incomplete = sample.counts.is_some_and(|counts| counts.filters > sample.known as u64);
+    let is_incomplete = sample.counts.is_some_and(|[filters, ..]| filters > sample.known as u64);
     if is_incomplete && !sample.other_databases.is_empty() {
         let databases: Vec<String> = sample.other_databases.iter().map(u32::to_string).collect();
         lines.push(format!("other databases with keys: {} (-n NUMBER shows their filters)", databases.join(", ")));
@@ -50,21 +50,17 @@ pub(super) fn lines(sample: &Sample, cut: bool) -> Vec<String> {
 }
 
 fn of_server(sample: &Sample) -> String {
-    let Some(counts) = sample.counts else {
+    let Some([filters, size_bytes, adds, lookups, _]) = sample.counts else {
         return format!("{}: {}", sample.server, counted(sample.known as u64, "filter"));
     };
-    let (filters, memory) = (counted(counts.filters, "filter"), BinaryBytes(counts.size_bytes));
+    let (filters, memory) = (counted(filters, "filter"), BinaryBytes(size_bytes));
     let busy = match sample.speeds {
-        Some(speeds) => {
-            let positive = if speeds.lookups > 0.0 { speeds.positives / speeds.lookups } else { 0.0 };
-            format!(
-                "{} adds/s, {} lookups/s, {} of them positive",
-                a_second(speeds.adds),
-                a_second(speeds.lookups),
-                percent(positive)
-            )
+        Some([_, _, adds, lookups, positives]) => {
+            let positive = percent(if lookups > 0.0 { positives / lookups } else { 0.0 });
+            let (adds, lookups) = (a_second(adds), a_second(lookups));
+            format!("{adds} adds/s, {lookups} lookups/s, {positive} of them positive")
         }
-        None => format!("{} and {} so far", counted(counts.adds, "add"), counted(counts.lookups, "lookup")),
+        None => format!("{} and {} so far", counted(adds, "add"), counted(lookups, "lookup")),
     };
     format!("{}: {filters}, {memory}, {busy}", sample.server)
 }

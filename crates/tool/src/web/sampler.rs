@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::keys::{Progress, Walk};
 use crate::server::{Address, Lost, Options, Server, no_module};
-use crate::stats::{Info, Rank, Sampled, fill};
+use crate::stats::{Info, Rank, Sampled, fill, per_second, total};
 use crate::web::query::readable;
 
 /// Filters queried in one batch.
@@ -444,7 +444,7 @@ impl Board {
 impl State {
     /// Returns the sum of a field of INFO over all nodes.
     pub fn total(&self, name: &str) -> u64 {
-        self.nodes.iter().filter_map(|node| node.info.number(name)).fold(0, u64::saturating_add)
+        total(self.nodes.iter().map(|node| &node.info), name)
     }
 
     /// Stores a sample of the nodes and of all filters. A filter that is not in it is removed.
@@ -487,9 +487,9 @@ fn point(time_ms: u64, stats: &Stats) -> Point {
 
 /// Returns the change per second. A counter that decreased belongs to a server that was restarted, so its rate is unknown.
 fn rates((before_ms, before): &Totals, (now_ms, now): &Totals) -> Rates {
-    let seconds = now_ms.saturating_sub(*before_ms).max(1) as f64 / 1000.0;
+    let passed = Duration::from_millis(now_ms.saturating_sub(*before_ms));
     let mut before = before.iter();
-    now.map(|now| Some(now.checked_sub(*before.next()?)? as f64 / seconds))
+    now.map(|now| Some(per_second(now.checked_sub(*before.next()?)?, passed)))
 }
 
 /// Returns the milliseconds since 1970 by this machine's clock.
