@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::archive::catalogue::{Listing, Row};
 use crate::archive::file::{Archive, Output};
 use crate::archive::{Contents, DUMP_PART_BYTES, Head, How};
-use crate::dump::{self, Attempt, Begin, Part, replies_about};
+use crate::dump::{self, Absent, Attempt, Part, replies_about};
 use crate::keys::{ask_of_each, for_each_key, is_filter};
 use crate::names::{counted, in_database};
 use crate::progress::Bar;
@@ -66,17 +66,6 @@ pub struct Arguments {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-}
-
-/// The result of a key's dump.
-enum Dumped {
-    Written(Row),
-    /// The key does not exist, or no longer.
-    Gone,
-    /// A value of another type.
-    NoFilter(String),
-    /// A filter that is still being loaded.
-    Loading,
 }
 
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
@@ -154,24 +143,24 @@ impl Backup<'_, '_> {
 
     fn take_named(&mut self, server: &mut Server, key: &[u8]) -> Result<()> {
         match self.dump(server, key)? {
-            Dumped::Written(row) => self.listing.rows.push(row),
-            Dumped::Gone if self.take_sharded_named(server, &count_key(key))? => {}
-            Dumped::Gone => bail!(
+            Ok(row) => self.listing.rows.push(row),
+            Err(Absent::Gone) if self.take_sharded_named(server, &count_key(key))? => {}
+            Err(Absent::Gone) => bail!(
                 "there is no key `{}`{}, and no sharded filter of that name",
                 shown(key),
                 in_database(server.database())
             ),
-            Dumped::NoFilter(name) => bail!("the key `{}` has type {name}, not a filter", shown(key)),
-            Dumped::Loading => bail!("the filter `{}` is still being loaded", shown(key)),
+            Err(Absent::NoFilter(name)) => bail!("the key `{}` has type {name}, not a filter", shown(key)),
+            Err(absent) => bail!("the filter `{}` {absent}", shown(key)),
         }
         Ok(())
     }
 
     fn take_found(&mut self, server: &mut Server, key: &[u8]) -> Result<()> {
         match self.dump(server, key)? {
-            Dumped::Written(row) => self.listing.rows.push(row),
-            Dumped::Gone | Dumped::NoFilter(_) => {}
-            Dumped::Loading => {
+            Ok(row) => self.listing.rows.push(row),
+            Err(Absent::Gone | Absent::NoFilter(_)) => {}
+            Err(_) => {
                 self.skipped += 1;
                 let place = in_database(server.database());
                 eprintln!("bloomgate: skipped the filter `{}`{place}, which is still being loaded", shown(key));
@@ -181,20 +170,18 @@ impl Backup<'_, '_> {
     }
 
     /// Dumps a filter, and starts again if it is replaced meanwhile.
-    fn dump(&mut self, server: &mut Server, key: &[u8]) -> Result<Dumped> {
+    fn dump(&mut self, server: &mut Server, key: &[u8]) -> Result<Attempt<Row>> {
         let mut why = String::new();
         for number in 0..TRIES {
             thread::sleep(TRY_INTERVAL * number);
             let head = match dump::begin(server, key)? {
-                Begin::Filter(head) => head,
-                Begin::Gone => return Ok(Dumped::Gone),
-                Begin::NoFilter(name) => return Ok(Dumped::NoFilter(name)),
-                Begin::Loading => return Ok(Dumped::Loading),
-                Begin::Replaced => continue,
+                Err(Absent::Replaced(_)) => continue,
+                Err(absent) => return Ok(Err(absent)),
+                Ok(head) => head,
             };
             match self.attempt(server, head)? {
-                Ok(row) => return Ok(Dumped::Written(row)),
-                Err(reason) => why = reason,
+                Ok(row) => return Ok(Ok(row)),
+                Err(absent) => why = absent.to_string(),
             }
         }
         bail!("the filter `{}` was replaced {TRIES} times while it was dumped ({why}): try again later", shown(key))
@@ -207,7 +194,7 @@ impl Backup<'_, '_> {
         let after = loop {
             let Part { iterator: next, data, contents } = match dump::part(server, &head, iterator)? {
                 Ok(part) => part,
-                Err(reason) => return self.again(begun, reason),
+                Err(absent) => return self.again(begun, absent),
             };
             if !begun && !data.is_empty() {
                 head.kind = kind_of(&head, &data).to_owned();
@@ -228,7 +215,7 @@ impl Backup<'_, '_> {
             || head.type_name == "MBbloom--"
                 && (after.layers, after.capacity) != (head.before.layers, head.before.capacity)
         {
-            return self.again(begun, "it grew".to_owned());
+            return self.again(begun, Absent::Replaced("it grew".to_owned()));
         }
         self.archive.put(|writer| writer.filter_end(after))?;
         let remark = if after == head.before { "" } else { "changed while it was dumped" };
@@ -236,11 +223,11 @@ impl Backup<'_, '_> {
         Ok(Ok(Row { database, key, kind, contents: after, ttl_ms, remark: remark.to_owned() }))
     }
 
-    fn again(&mut self, begun: bool, reason: String) -> Result<Attempt<Row>> {
+    fn again(&mut self, begun: bool, absent: Absent) -> Result<Attempt<Row>> {
         if begun {
             self.archive.put(|writer| writer.filter_void())?;
         }
-        Ok(Err(reason))
+        Ok(Err(absent))
     }
 
     fn count(&mut self, bytes: usize) {
@@ -311,12 +298,8 @@ impl Backup<'_, '_> {
                 continue;
             }
             match self.dump(server, &shard)? {
-                Dumped::Written(row) => self.listing.rows.push(row),
-                Dumped::Gone => return Ok(Err(format!("its shard `{}` is missing", shown(&shard)))),
-                Dumped::NoFilter(name) => {
-                    return Ok(Err(format!("its shard `{}` has type {name}, not a filter", shown(&shard))));
-                }
-                Dumped::Loading => return Ok(Err(format!("its shard `{}` is still being loaded", shown(&shard)))),
+                Ok(row) => self.listing.rows.push(row),
+                Err(absent) => return Ok(Err(format!("its shard `{}` {absent}", shown(&shard)))),
             }
         }
         let now = number(server, key)?.and_then(|(text, _)| parse_shards(&text));

@@ -1,5 +1,7 @@
 //! Reads a filter part by part, by BF.SCANDUMP, or by DUMP for valkey-bloom's layout, while other clients may change or replace it.
 
+use std::fmt;
+
 use anyhow::{Result, anyhow, ensure};
 use indicatif::BinaryBytes;
 use redis::{Pipeline, Value, from_redis_value};
@@ -11,39 +13,48 @@ use crate::server::{Server, shown};
 /// The limit of DUMP and RESTORE: the default `proto-max-bulk-len`.
 const DUMP_BYTES_MAX: u64 = 512 << 20;
 
-/// A result, or why the dump must start again.
-pub type Attempt<T> = std::result::Result<T, String>;
+/// A result, or why there is no filter that can be read on.
+pub type Attempt<T> = std::result::Result<T, Absent>;
 
-/// What is under a key before its dump.
-pub enum Begin {
-    Filter(Head),
+/// Why a filter cannot be read, as the rest of a sentence about its key.
+pub enum Absent {
     /// The key does not exist.
     Gone,
-    /// A value of another type.
+    /// It has a value of this type.
     NoFilter(String),
-    /// A filter that is still being loaded.
+    /// The filter is still being loaded.
     Loading,
-    /// It was replaced between two commands.
-    Replaced,
+    /// The filter was replaced between two commands; the server's error text, if it was one.
+    Replaced(String),
 }
 
-/// Describes the key before its dump.
-pub fn begin(server: &mut Server, key: &[u8]) -> Result<Begin> {
+impl fmt::Display for Absent {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Gone => formatter.write_str("is missing"),
+            Self::NoFilter(name) => write!(formatter, "has type {name}, not a filter"),
+            Self::Loading => formatter.write_str("is still being loaded"),
+            Self::Replaced(reason) => formatter.write_str(reason),
+        }
+    }
+}
+
+/// Describes the filter before its dump.
+pub fn begin(server: &mut Server, key: &[u8]) -> Result<Attempt<Head>> {
     let mut first = replies_about(server, key, |commands| {
         commands.cmd("TYPE").arg(key).cmd("PTTL").arg(key).cmd("BF.INFO").arg(key);
     })?;
     let (info, ttl, type_name) = (first.pop(), first.pop(), first.pop());
     let type_name: String = from_redis_value(server.checked(type_name.unwrap_or(Value::Nil), key)?)?;
     if type_name == "none" {
-        return Ok(Begin::Gone);
+        return Ok(Err(Absent::Gone));
     }
     if !is_filter(&type_name) {
-        return Ok(Begin::NoFilter(type_name));
+        return Ok(Err(Absent::NoFilter(type_name)));
     }
     let before = match classify(server, info, key)? {
-        FilterReply::Value(info) => contents(&info)?,
-        FilterReply::Loading => return Ok(Begin::Loading),
-        FilterReply::Replaced(_) => return Ok(Begin::Replaced),
+        Ok(info) => contents(&info)?,
+        Err(absent) => return Ok(Err(absent)),
     };
     let ttl = from_redis_value::<i64>(server.checked(ttl.unwrap_or(Value::Nil), key)?)?;
     let how = if type_name == "bloomfltr" { How::Dump } else { How::Records };
@@ -54,7 +65,7 @@ pub fn begin(server: &mut Server, key: &[u8]) -> Result<Begin> {
         BinaryBytes(before.bytes),
         BinaryBytes(DUMP_BYTES_MAX)
     );
-    Ok(Begin::Filter(Head {
+    Ok(Ok(Head {
         database: server.database(),
         key: key.to_vec(),
         type_name,
@@ -87,13 +98,9 @@ pub fn part(server: &mut Server, head: &Head, iterator: u64) -> Result<Attempt<P
         commands.cmd("BF.INFO").arg(key);
     })?;
     let (info, part) = (replies.pop(), replies.pop());
-    let part = match classify(server, part, key)? {
-        FilterReply::Value(part) => part,
-        FilterReply::Loading => return Ok(Err("it is being loaded".to_owned())),
-        FilterReply::Replaced(reason) => return Ok(Err(reason)),
-    };
-    let FilterReply::Value(info) = classify(server, info, key)? else {
-        return Ok(Err("it was replaced".to_owned()));
+    let (part, info) = match (classify(server, part, key)?, classify(server, info, key)?) {
+        (Ok(part), Ok(info)) => (part, info),
+        (Err(absent), _) | (_, Err(absent)) => return Ok(Err(absent)),
     };
     let (iterator, data) = if is_dump { (0, from_redis_value(part)?) } else { from_redis_value(part)? };
     Ok(Ok(Part { iterator, data, contents: contents(&info)? }))
@@ -106,24 +113,16 @@ pub fn replies_about(server: &mut Server, key: &[u8], commands: impl FnOnce(&mut
     server.replies(&pipeline, key)
 }
 
-/// A reply about a filter that other clients may change meanwhile.
-enum FilterReply {
-    Value(Value),
-    Loading,
-    /// The filter was replaced; the server's error text.
-    Replaced(String),
-}
-
 /// Distinguishes a value from an error that means that the filter changed.
-fn classify(server: &Server, reply: Option<Value>, key: &[u8]) -> Result<FilterReply> {
+fn classify(server: &Server, reply: Option<Value>, key: &[u8]) -> Result<Attempt<Value>> {
     let reply = reply.ok_or_else(|| anyhow!("the server sent no reply"))?;
-    let Value::ServerError(error) = &reply else { return Ok(FilterReply::Value(reply)) };
+    let Value::ServerError(error) = &reply else { return Ok(Ok(reply)) };
     let details = error.details().unwrap_or_default();
     let changes = ["not found", "the filter was replaced since the dump began", "invalid iterator"];
     if details == "filter is still being loaded" {
-        Ok(FilterReply::Loading)
+        Ok(Err(Absent::Loading))
     } else if error.code() == "WRONGTYPE" || changes.contains(&details) {
-        Ok(FilterReply::Replaced(details.to_owned()))
+        Ok(Err(Absent::Replaced(details.to_owned())))
     } else {
         Err(server.describe(error, key))
     }

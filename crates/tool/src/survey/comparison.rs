@@ -12,7 +12,7 @@ use indicatif::HumanCount;
 use redis::from_redis_value;
 
 use crate::archive::{Contents, Head, How};
-use crate::dump::{self, Attempt, Begin, Part};
+use crate::dump::{self, Absent, Attempt, Part};
 use crate::keys::{ask_of_each, for_each_key, is_filter};
 use crate::server::Server;
 
@@ -107,10 +107,10 @@ impl Comparison {
         let [here, there] = &self.names;
         let sides = (dump::begin(server, key)?, dump::begin(&mut self.other, key)?);
         let (one, other) = match sides {
-            (Begin::Filter(one), Begin::Filter(other)) => (one, other),
-            (Begin::Gone | Begin::NoFilter(_), Begin::Gone | Begin::NoFilter(_)) => return Ok(None),
-            (_, Begin::Gone) => return Ok(Some(format!("only on {here}"))),
-            (Begin::Gone, _) => return Ok(Some(format!("only on {there}"))),
+            (Ok(one), Ok(other)) => (one, other),
+            (Err(Absent::Gone | Absent::NoFilter(_)), Err(Absent::Gone | Absent::NoFilter(_))) => return Ok(None),
+            (_, Err(Absent::Gone)) => return Ok(Some(format!("only on {here}"))),
+            (Err(Absent::Gone), _) => return Ok(Some(format!("only on {there}"))),
             (one, other) => return Ok(Some(format!("{} on {here}, {} on {there}", state(&one), state(&other)))),
         };
         let expires = |head: &Head| if head.ttl_ms.is_some() { "yes" } else { "no" }.to_owned();
@@ -140,13 +140,13 @@ const fn figures(contents: Contents) -> [(&'static str, u64); 3] {
     [("capacity", contents.capacity), ("layers", contents.layers), ("items", contents.items)]
 }
 
-fn state(begin: &Begin) -> String {
+fn state(begin: &Attempt<Head>) -> String {
     match begin {
-        Begin::Filter(_) => "a filter".to_owned(),
-        Begin::Gone => "no key".to_owned(),
-        Begin::NoFilter(name) => format!("type {name}"),
-        Begin::Loading => "still being loaded".to_owned(),
-        Begin::Replaced => "just replaced".to_owned(),
+        Ok(_) => "a filter".to_owned(),
+        Err(Absent::Gone) => "no key".to_owned(),
+        Err(Absent::NoFilter(name)) => format!("type {name}"),
+        Err(Absent::Loading) => "still being loaded".to_owned(),
+        Err(Absent::Replaced(_)) => "just replaced".to_owned(),
     }
 }
 
