@@ -16,7 +16,7 @@ use crate::archive::catalogue::{Listing, Row};
 use crate::archive::file::{Archive, Output};
 use crate::archive::{Contents, DUMP_PART_BYTES, Head, How};
 use crate::dump::{self, Absent, Attempt, Part, replies_about};
-use crate::keys::{ask_of_each, for_each_key, is_filter};
+use crate::keys::{for_each_key, is_filter, types};
 use crate::names::{counted, in_database};
 use crate::progress::Bar;
 use crate::server::usage;
@@ -129,8 +129,7 @@ impl Backup<'_, '_> {
 
     /// Backs up the filters among some keys of a scan.
     fn take_all_found(&mut self, server: &mut Server, keys: &[Vec<u8>]) -> Result<()> {
-        for (key, name) in keys.iter().zip(ask_of_each(server, &["TYPE"], keys)?) {
-            let name: String = from_redis_value(name)?;
+        for (key, name) in keys.iter().zip(types(server, keys)?) {
             // A key may come twice, and from two nodes while it migrates.
             if is_filter(&name) && self.done.insert(key.clone()) {
                 self.take_found(server, key)?;
@@ -268,9 +267,7 @@ impl Backup<'_, '_> {
         let Some(name) = sharded_name(key) else { return Ok(()) };
         let Some((text, ttl_ms)) = number(server, key)? else { return Ok(()) };
         let Some(shards) = parse_shards(&text) else { return Ok(()) };
-        let types = ask_of_each(server, &["TYPE"], &shard_keys(name, 0..shards))?;
-        let types = types.into_iter().map(from_redis_value::<String>).collect::<std::result::Result<Vec<_>, _>>()?;
-        if !types.iter().any(|name| is_filter(name)) {
+        if !types(server, &shard_keys(name, 0..shards))?.iter().any(|name| is_filter(name)) {
             return Ok(());
         }
         if let Err(reason) = self.take_shards(server, key, name, shards, ttl_ms)? {

@@ -17,7 +17,7 @@ use crate::archive::catalogue::{Catalogue, Entry, Listing, Row};
 use crate::archive::file::Input;
 use crate::archive::{Contents, Event, How, Reader};
 use crate::exit::Signals;
-use crate::keys::{ask_of_each, contents, is_filter};
+use crate::keys::{ask_of_each, contents, is_filter, types};
 use crate::names::{counted, in_database};
 use crate::progress::Bar;
 use crate::server::{Options, Server, shown, slot};
@@ -179,8 +179,7 @@ fn select(server: &mut Server, batch: &[Chosen<'_>]) -> Result<()> {
 fn check_batch(server: &mut Server, some: &[Chosen<'_>], replace: bool, existing: &mut Vec<String>) -> Result<()> {
     let place = in_database(server.database());
     let keys: Vec<_> = some.iter().flat_map(|chosen| [chosen.target.clone(), beside(&chosen.target)]).collect();
-    for (index, (key, name)) in keys.iter().zip(ask_of_each(server, &["TYPE"], &keys)?).enumerate() {
-        let name: String = from_redis_value(name)?;
+    for (index, (key, name)) in keys.iter().zip(types(server, &keys)?).enumerate() {
         let is_temporary = index % 2 == 1;
         if name == "none" {
             continue;

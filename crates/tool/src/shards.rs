@@ -4,12 +4,12 @@
 use anyhow::{Context, Error, Result, bail, ensure};
 use bloomgate_client::sharding::{MOST_SHARDS, shard_capacity};
 use indicatif::{BinaryBytes, HumanCount};
-use redis::{Cmd, Value, cmd, from_redis_value};
+use redis::{Value, cmd, from_redis_value};
 use serde_json::json;
 
 use crate::archive::Contents;
 use crate::exit::{Interrupted, Signals};
-use crate::keys::{ask_of_each, contents};
+use crate::keys::{ask_of_each, contents, replies_of_each};
 use crate::names::counted;
 use crate::numbers;
 use crate::progress::Bar;
@@ -119,9 +119,10 @@ impl Create {
         }
         let signals = Signals::catch()?;
         claim(server, name, *shards)?;
-        let reserve = |key: &Vec<u8>| cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity).arg(words).to_owned();
+        let reserve =
+            |key: &Vec<u8>| (key.clone(), cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity).arg(words).to_owned());
         made_or_undone(server, name, *shards, &signals, |server, keys| {
-            server.ask_many(&of_each(keys, reserve)).map(drop)
+            server.ask_many(&keys.iter().map(reserve).collect::<Vec<_>>()).map(drop)
         })?;
         say(&format!(
             "created {name}: {} with a capacity of {} each",
@@ -158,7 +159,7 @@ fn made_or_undone(
     }
     let made = make(server, &keys).and_then(|()| Ok(signals.check()?));
     if made.is_err() {
-        server.replies_of_many(&of_each(&keys, |key| cmd("UNLINK").arg(key).to_owned()))?;
+        replies_of_each(server, &["UNLINK"], &keys)?;
         server.ask(cmd("DEL").arg(&claim_key), &claim_key)?;
     }
     made.map_err(explained)
@@ -172,10 +173,6 @@ fn explained(error: Error) -> Error {
 fn existing_of(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
     let replies = ask_of_each(server, &["EXISTS"], keys)?;
     Ok(keys.iter().zip(replies).filter(|(_, reply)| *reply != Value::Int(0)).map(|(key, _)| key.clone()).collect())
-}
-
-fn of_each(keys: &[Vec<u8>], command: impl Fn(&Vec<u8>) -> Cmd) -> Vec<(Vec<u8>, Cmd)> {
-    keys.iter().map(|key| (key.clone(), command(key))).collect()
 }
 
 /// The figures of a shard.
@@ -258,7 +255,7 @@ fn double(server: &mut Server, name: &str) -> Result<()> {
     };
     let result = double();
     if result.is_err() {
-        server.replies_of_many(&of_each(&new_keys, |key| cmd("UNLINK").arg(key).to_owned()))?;
+        replies_of_each(server, &["UNLINK"], &new_keys)?;
         return result.map_err(explained);
     }
     let key = count_key(name);
@@ -337,7 +334,7 @@ fn transfer(
 fn delete(server: &mut Server, name: &str) -> Result<()> {
     let keys = shard_keys(name, 0..shards_of(server, name)?);
     // The number of shards is deleted last, so that an interrupted deletion can be repeated.
-    server.replies_of_many(&of_each(&keys, |key| cmd("UNLINK").arg(key).to_owned()))?;
+    replies_of_each(server, &["UNLINK"], &keys)?;
     let key = count_key(name);
     server.ask(cmd("DEL").arg(&key), &key)?;
     say(&format!("deleted {name}: {}", counted(keys.len() as u64, "shard")))

@@ -7,6 +7,7 @@ use anyhow::Result;
 use bloomgate_client::{Info as FilterInfo, Stats};
 use redis::{Value, cmd, from_redis_value};
 
+use crate::keys::info_field;
 use crate::server::{Address, Server};
 
 /// A filter and its key.
@@ -23,7 +24,7 @@ impl Sampled {
     /// two leaves its field empty.
     pub fn of_replies(stats: &Value, expansion: Value, ttl: Value) -> Result<Self> {
         let ttl_ms = from_redis_value::<i64>(ttl).ok().and_then(|ms| u64::try_from(ms).ok());
-        Ok(Self { stats: stats.try_into()?, expansion: number(expansion).ok(), ttl_ms })
+        Ok(Self { stats: stats.try_into()?, expansion: info_field(expansion).ok(), ttl_ms })
     }
 
     /// Whether it refuses items once it is full.
@@ -75,15 +76,6 @@ impl Rank {
 
 fn permille(part: u64, whole: u64) -> u64 {
     part.saturating_mul(1000) / whole.max(1)
-}
-
-/// Parses the reply to BF.INFO about one field: an array of one value, or the bare value for a filter of valkey-bloom's layout.
-fn number(reply: Value) -> Result<u64> {
-    let reply = match reply {
-        Value::Array(mut values) => values.pop().unwrap_or(Value::Nil),
-        value => value,
-    };
-    Ok(from_redis_value(reply)?)
 }
 
 /// Returns items by capacity: 1 if the filter is full.

@@ -10,6 +10,7 @@ use bloomgate_client::Stats;
 use bloomgate_client::sharding::{self, MOST_SHARDS, shard_key, shard_of};
 use redis::{Cmd, Value, cmd, from_redis_value};
 
+use crate::keys::{ask_of_each, info_field};
 use crate::numbers;
 use crate::server::usage;
 use crate::server::{Server, shown};
@@ -46,11 +47,9 @@ impl Target {
         let shards = if is_sharded { Some(shards_of(server, key)?) } else { None };
         let target = Self { key: key.to_owned(), shards };
         let keys = target.keys();
-        let commands =
-            |word: &str| keys.iter().map(|key| (key.clone(), cmd(word).arg(key).to_owned())).collect::<Vec<_>>();
         // Fails for a value that is not a filter.
-        server.ask_many(&commands("BF.CARD"))?;
-        let exist = server.ask_many(&commands("EXISTS"))?;
+        ask_of_each(server, &["BF.CARD"], &keys)?;
+        let exist = ask_of_each(server, &["EXISTS"], &keys)?;
         for (key, exists) in keys.iter().zip(exist) {
             ensure!(exists != Value::Int(0), "{}", target.missing(key));
         }
@@ -231,13 +230,7 @@ impl Creation {
 /// Returns the words that create a filter of the same kind as the one at `key`.
 fn words_of(server: &mut Server, key: &str) -> Result<Vec<String>> {
     let stats: Stats = (&server.ask(cmd("BF.STATS").arg(key), key)?).try_into()?;
-    let mut field = |name: &str| -> Result<String> {
-        let value = match server.ask(cmd("BF.INFO").arg(key).arg(name), key)? {
-            Value::Array(mut values) => values.pop().unwrap_or(Value::Nil),
-            value => value,
-        };
-        Ok(from_redis_value(value)?)
-    };
+    let mut field = |name: &str| info_field::<String>(server.ask(cmd("BF.INFO").arg(key).arg(name), key)?);
     let mut words = match &*stats.layout {
         // A filter that does not grow has no such ratio, but the option selects the layout.
         "valkey-bloom" if stats.kind == "nonscaling" => vec!["TIGHTENING".to_owned(), "0.5".to_owned()],

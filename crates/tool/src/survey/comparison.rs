@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::HumanCount;
-use redis::from_redis_value;
 
 use crate::archive::{Contents, Head, How};
 use crate::dump::{self, Absent, Attempt, Part};
-use crate::keys::{ask_of_each, for_each_key, is_filter};
+use crate::keys::{for_each_key, is_filter, types};
 use crate::server::Server;
 
 /// How often filters that are not equal are compared again, and the pause before: a replica may be a moment behind.
@@ -88,15 +87,11 @@ impl Comparison {
     fn additional(&mut self, server: &mut Server) -> Result<Vec<Vec<u8>>> {
         let mut additional = Vec::new();
         for_each_key(&mut self.other, None, |other, keys| {
-            let types = |server: &mut Server, keys: &[Vec<u8>]| -> Result<Vec<bool>> {
-                let replies = ask_of_each(server, &["TYPE"], keys)?.into_iter();
-                replies.map(|name| Ok(is_filter(&from_redis_value::<String>(name)?))).collect()
-            };
-            let are_filters = types(other, keys)?;
+            let there = types(other, keys)?;
             let filters: Vec<_> =
-                keys.iter().zip(are_filters).filter(|(_, is)| *is).map(|(key, _)| key.clone()).collect();
-            let are_known = types(server, &filters)?;
-            additional.extend(filters.into_iter().zip(are_known).filter(|(_, is)| !*is).map(|(key, _)| key));
+                keys.iter().zip(there).filter(|(_, name)| is_filter(name)).map(|(key, _)| key.clone()).collect();
+            let here = types(server, &filters)?;
+            additional.extend(filters.into_iter().zip(here).filter(|(_, name)| !is_filter(name)).map(|(key, _)| key));
             Ok(())
         })?;
         Ok(additional)

@@ -11,7 +11,7 @@ use indicatif::{BinaryBytes, HumanCount};
 use redis::{cmd, from_redis_value};
 use serde_json::{Value, json};
 
-use crate::keys::{ask_of_each, for_each_key, is_filter};
+use crate::keys::{for_each_key, is_filter, types};
 use crate::names::{counted, escaped, in_database};
 use crate::report::print;
 use crate::server::{Options, Server, shown, usage};
@@ -126,8 +126,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 impl Survey {
     /// Counts some keys of the selected database, and compares the filters among them.
     fn take(&mut self, server: &mut Server, keys: &[Vec<u8>]) -> Result<()> {
-        for (key, name) in keys.iter().zip(ask_of_each(server, &["TYPE"], keys)?) {
-            let name: String = from_redis_value(name)?;
+        for (key, name) in keys.iter().zip(types(server, keys)?) {
             let kind = kind(&name);
             if kind == Kind::Plain {
                 *self.plain.entry(server.database()).or_default() += 1;
