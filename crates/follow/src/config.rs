@@ -7,9 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use bloomgate_filter::Scaling;
 use bloomgate_filter::arguments::reserve;
-use bloomgate_filter::kinds::{Defaults, HashName, LayoutName, Spec};
+use bloomgate_filter::kinds::{Defaults, Spec};
 use serde::Deserialize;
 
 use crate::database;
@@ -285,18 +284,7 @@ impl Table {
     fn check_create(&self) -> Result<()> {
         let words: Vec<_> =
             ["BF.RESERVE", &self.filter].into_iter().chain(self.create.split_ascii_whitespace()).collect();
-        let defaults = Defaults {
-            rate: 0.01,
-            capacity: 100,
-            scaling: Scaling::from_expansion(2),
-            layout: LayoutName::Native,
-            hash: HashName::Murmur3,
-            tightening: 0.5,
-            entropy: [0; 32],
-            has_random_seeds: false,
-            must_obey: false,
-        };
-        let reserve = reserve::parse(&words, &defaults).map_err(|refusal| {
+        let reserve = reserve::parse(&words, &Defaults::default()).map_err(|refusal| {
             let text = refusal.to_string();
             anyhow!("the `create` of {} is wrong: {}", self.name, text.strip_prefix("ERR ").unwrap_or(&text))
         })?;

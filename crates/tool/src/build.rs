@@ -12,7 +12,7 @@ use bloomgate_filter::arguments::{Creation, Refusal, reserve};
 use bloomgate_filter::format::Arrival;
 use bloomgate_filter::format::records::{DumpMark, GENERATIONS};
 use bloomgate_filter::hash::{HashBatch, Hasher};
-use bloomgate_filter::kinds::{Origin, Spec};
+use bloomgate_filter::kinds::{Defaults, Origin, Spec};
 use bloomgate_filter::{BATCH, CLIENT_LAYERS_MAX, Ceiling, Error, Filter, Moment};
 use indicatif::{BinaryBytes, HumanCount, HumanDuration};
 use serde_json::json;
@@ -22,7 +22,7 @@ use crate::archive::file::{Archive, Output};
 use crate::archive::{Contents, Head, How};
 use crate::input::{BytesRead, size_bytes};
 use crate::names::counted;
-use crate::numbers::{count, defaults, rate_in_digits, reason};
+use crate::numbers::{count, rate_in_digits, reason};
 use crate::progress::Bar;
 use crate::server::usage;
 use crate::stream::reader::Reading;
@@ -157,7 +157,7 @@ impl Arguments {
         words.extend(self.counting.then(|| "COUNTING".to_owned()));
         let mut entropy = [0; 32];
         getrandom::fill(&mut entropy).map_err(|error| anyhow!("no random bytes for the seed: {error}"))?;
-        reserve::parse(&words, &defaults(entropy, true))
+        reserve::parse(&words, &Defaults { entropy, has_random_seeds: true, ..Defaults::default() })
             .map(|reserve| reserve.creation)
             .map_err(|refusal| usage(format!("invalid filter: {}", reason(&refusal, &words))))
     }

@@ -1,31 +1,16 @@
 //! Numbers as people write them: `1,000,000`, `1e6` and `10M` for counts, `1%` and `0.01` for rates. The command line and the
 //! calculator of `web` read them here, so both accept the same forms.
 
+use bloomgate_filter::Spec;
 use bloomgate_filter::arguments::{Refusal, plan};
+use bloomgate_filter::kinds::Defaults;
 use bloomgate_filter::kinds::plan::Plan;
-use bloomgate_filter::kinds::{Defaults, HashName, LayoutName};
-use bloomgate_filter::{Scaling, Spec};
 
 use crate::report::percent;
 
-/// Returns the settings of a server without any configuration.
-pub const fn defaults(entropy: [u8; 32], has_random_seeds: bool) -> Defaults {
-    Defaults {
-        rate: 0.01,
-        capacity: 100,
-        scaling: Scaling::from_expansion(2),
-        layout: LayoutName::Native,
-        hash: HashName::Murmur3,
-        tightening: 0.5,
-        entropy,
-        has_random_seeds,
-        must_obey: false,
-    }
-}
-
 /// Computes what BF.PLAN replies to these words, without a server.
 pub fn plan(words: &[impl AsRef<[u8]>]) -> Result<(Spec, Plan), Refusal> {
-    let plan::Asked { spec, items } = plan::parse(words, &defaults([0; 32], false))?;
+    let plan::Asked { spec, items } = plan::parse(words, &Defaults::default())?;
     Ok((spec, spec.plan(items)?))
 }
 

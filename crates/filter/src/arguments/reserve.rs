@@ -90,22 +90,10 @@ fn of_primary<W: AsRef<[u8]>>(words: &[W]) -> Result<Given, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::geometry::sizing::Scaling;
-    use crate::kinds::{HashName, LayoutName};
 
     /// Parses the words after the key. Each `seed` stands for another random one.
     fn parsed(words: &str, seed: u8) -> Reserve {
-        let defaults = Defaults {
-            rate: 0.01,
-            capacity: 100,
-            scaling: Scaling::from_expansion(2),
-            layout: LayoutName::Native,
-            hash: HashName::Murmur3,
-            tightening: 0.5,
-            entropy: [seed; 32],
-            has_random_seeds: false,
-            must_obey: false,
-        };
+        let defaults = Defaults { entropy: [seed; 32], ..Defaults::default() };
         let words: Vec<_> = ["BF.RESERVE", "k"].into_iter().chain(words.split(' ')).collect();
         parse(&words, &defaults).unwrap()
     }

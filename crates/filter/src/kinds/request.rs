@@ -110,6 +110,23 @@ impl Request {
     }
 }
 
+impl Default for Defaults {
+    /// Returns the settings of a server without any configuration, with a seed of zeros.
+    fn default() -> Self {
+        Self {
+            rate: 0.01,
+            capacity: 100,
+            scaling: Scaling::from_expansion(2),
+            layout: LayoutName::Native,
+            hash: HashName::Murmur3,
+            tightening: 0.5,
+            entropy: [0; 32],
+            has_random_seeds: false,
+            must_obey: false,
+        }
+    }
+}
+
 impl Defaults {
     /// The layout of a filter if the command does not name one. A creation without a seed from a primary or the AOF is
     /// RedisBloom's, and its filter has the same bits on every server.

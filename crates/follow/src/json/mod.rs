@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Context, Error, Result};
 
 use self::decode::{Event, Happened, Wanted, decode, table_name};
 use self::input::{Batch, Entry, Input, Lines, StreamPlace};
@@ -343,7 +343,6 @@ impl Json {
 /// Describes a table by its configuration. The stream has no description.
 fn describe(config: &TableConfig) -> Result<Table> {
     let name = config.name.split_once('.').with_context(|| format!("`{}` is not DATABASE.TABLE", config.name))?;
-    ensure!(!config.key.is_empty(), "the table {} has no `key`: the columns of its primary key", config.name);
     let mut kinds: BTreeMap<&str, Texts> = BTreeMap::new();
     for text in config.cache_key.iter().chain([&config.item]) {
         let names = text.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0));
