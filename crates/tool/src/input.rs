@@ -89,12 +89,8 @@ fn text(source: impl Read + 'static) -> io::Result<(Box<dyn Read>, bool)> {
 fn begun<R: Read>(mut source: R, magics: &[&[u8]]) -> io::Result<(Vec<u8>, impl Read + use<R>)> {
     let mut head = Vec::new();
     while magics.iter().any(|magic| head.len() < magic.len() && magic.starts_with(&head)) {
-        let mut byte = [0];
-        match source.read(&mut byte) {
-            Ok(0) => break,
-            Ok(_) => head.extend_from_slice(&byte),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        if (&mut source).take(1).read_to_end(&mut head)? == 0 {
+            break;
         }
     }
     Ok((head.clone(), Cursor::new(head).chain(source)))

@@ -2,6 +2,8 @@
 //! calculator of `web` read them here, so both accept the same forms.
 
 use bloomgate_filter::Spec;
+use std::time::Duration;
+
 use bloomgate_filter::arguments::{Refusal, plan};
 use bloomgate_filter::kinds::Defaults;
 use bloomgate_filter::kinds::plan::Plan;
@@ -33,6 +35,16 @@ pub fn rate_or_capacity(text: &str) -> Result<String, String> {
     Err(format!(
         "`{text}` is neither a rate such as 0.001 nor a capacity such as 1000000. A file must precede --create"
     ))
+}
+
+/// Parses an interval of a tenth of a second up to `most` seconds.
+pub fn seconds(text: &str, most: f64) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.1..=most).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(format!("must be 0.1 to {most} seconds"))
+    }
 }
 
 /// Parses a false positive rate: a number inside (0, 1), or a percentage.

@@ -254,14 +254,8 @@ impl<R: Read> Reader<R> {
             }
         };
         if let Event::End = event {
-            let mut more = [0];
-            let is_end = loop {
-                match self.source.read(&mut more) {
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    result => break result? == 0,
-                }
-            };
-            ensure!(is_end, "damaged: data follows its end at byte {}", self.position);
+            let more = (&mut self.source).take(1).read_to_end(&mut Vec::new())?;
+            ensure!(more == 0, "damaged: data follows its end at byte {}", self.position);
         }
         Ok(event)
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 
+use crate::numbers;
 use crate::report::{print, wait_with_reader};
 use crate::server::{Lost, Options, Server};
 use crate::watch::sampler::{Order, Sampler};
@@ -42,7 +43,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NUMBER", default_value = "20")]
     top: usize,
     /// Seconds between samples
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = |text: &str| numbers::seconds(text, 86_400.0))]
     interval: Duration,
     /// Print one sample and exit, which is the default if the output is not a terminal
     #[arg(long)]
@@ -53,15 +54,6 @@ pub struct Arguments {
     /// Exit after this many samples
     #[arg(long, value_name = "NUMBER", conflicts_with = "once")]
     samples: Option<u64>,
-}
-
-fn seconds(word: &str) -> Result<Duration, String> {
-    let number: f64 = word.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.1..=86_400.0).contains(&number) {
-        Ok(Duration::from_secs_f64(number))
-    } else {
-        Err("must be 0.1 to 86400 seconds".to_owned())
-    }
 }
 
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {

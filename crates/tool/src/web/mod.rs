@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::server::Options;
-use crate::{http, prometheus};
+use crate::{http, numbers, prometheus};
 use query::Query;
 use sampler::{Board, Question, Sampler, Settings};
 
@@ -47,7 +47,7 @@ pub struct Arguments {
     #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:6390", value_parser = listen_address)]
     listen: SocketAddr,
     /// Seconds between samples
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = |text: &str| numbers::seconds(text, 3600.0))]
     interval: Duration,
     /// The most filters to watch: full ones first, then the largest. The page says if there are more
     #[arg(long, value_name = "NUMBER", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -115,12 +115,6 @@ fn listen_address(text: &str) -> Result<SocketAddr> {
          tunnel: ssh -L 6390:127.0.0.1:6390 that-machine"
     );
     Ok(address)
-}
-
-fn seconds(text: &str) -> Result<Duration> {
-    let seconds: f64 = text.parse()?;
-    ensure!((0.1..=3600.0).contains(&seconds), "must be 0.1 to 3600 seconds");
-    Ok(Duration::try_from_secs_f64(seconds)?)
 }
 
 // The routes of the page, and the headers of every response. Requests never wait for the Redis server, only for the sampler.
@@ -351,6 +345,7 @@ mod tests {
 
     #[test]
     fn an_interval_is_between_a_tenth_of_a_second_and_an_hour() {
+        let seconds = |text| numbers::seconds(text, 3600.0);
         assert_eq!(seconds("0.5").unwrap(), Duration::from_millis(500));
         for text in ["0", "-1", "nan", "inf", "1e9", "x"] {
             assert!(seconds(text).is_err(), "{text}");
