@@ -150,8 +150,7 @@ impl Source for Binlog {
 
     fn take(&mut self) -> Result<bool> {
         // One follower of this name can have the lock, which ends with its session.
-        let reply = self.session.texts(&format!("SELECT GET_LOCK('{}', 0)", self.lock()))?;
-        Ok(reply.into_iter().flatten().next().flatten().as_deref() == Some("1"))
+        Ok(self.session.value(&format!("SELECT GET_LOCK('{}', 0)", self.lock()))?.as_deref() == Some("1"))
     }
 
     fn end_other(&mut self) -> Result<()> {
@@ -391,8 +390,7 @@ impl Binlog {
 
     /// Returns the connection that has the lock.
     fn holder(&mut self) -> Result<Option<String>> {
-        let reply = self.session.texts(&format!("SELECT IS_USED_LOCK('{}')", self.lock()))?;
-        Ok(reply.into_iter().flatten().next().flatten())
+        self.session.value(&format!("SELECT IS_USED_LOCK('{}')", self.lock()))
     }
 
     fn lock(&self) -> String {
@@ -402,8 +400,7 @@ impl Binlog {
 
     /// Returns what every new reader of MySQL sees.
     fn executed(&mut self) -> Result<Gtids> {
-        let reply = self.session.texts("SELECT @@GLOBAL.gtid_executed")?;
-        reply.into_iter().flatten().next().flatten().unwrap_or_default().parse()
+        self.session.value("SELECT @@GLOBAL.gtid_executed")?.unwrap_or_default().parse()
     }
 
     /// Returns the place up to which every new reader of MariaDB sees all transactions, and its file and offset for SQL.
@@ -428,8 +425,8 @@ impl Binlog {
             return self.read_from(&gtids);
         }
         let (visible, position) = self.visible()?;
-        let reply = self.session.texts(&format!("SELECT BINLOG_GTID_POS({position})"))?;
-        let gtids = reply.into_iter().flatten().next().flatten().context("MariaDB has removed its log")?;
+        let gtids = self.session.value(&format!("SELECT BINLOG_GTID_POS({position})"))?;
+        let gtids = gtids.context("MariaDB has removed its log")?;
         self.confirmed = visible;
         self.read_from(&gtids.parse()?)
     }
@@ -497,8 +494,7 @@ impl Binlog {
 
 /// Returns whose server it is.
 fn brand(session: &mut Session) -> Result<Brand> {
-    let reply = session.texts("SELECT VERSION()")?;
-    let version = reply.into_iter().flatten().next().flatten().unwrap_or_default();
+    let version = session.value("SELECT VERSION()")?.unwrap_or_default();
     if version.contains("MariaDB") {
         let galera = "SHOW GLOBAL VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'";
         if !session.query(galera)?.is_empty() {

@@ -115,6 +115,11 @@ impl Session {
         Ok(rows.into_iter().map(|row| row.iter().map(to_text).collect()).collect())
     }
 
+    /// Returns the first value of a query as text.
+    pub fn value(&mut self, text: &str) -> Result<Option<String>> {
+        Ok(self.texts(text)?.into_iter().flatten().next().flatten())
+    }
+
     /// Returns the values of these columns of a query, and nothing for a column that it does not have.
     pub fn fields(&mut self, text: &str, names: &[&str]) -> Result<Vec<Vec<String>>> {
         let rows = self.answer(async |connection| connection.query::<Row, _>(text).await)?;
