@@ -59,6 +59,12 @@ impl Metrics {
         };
     }
 
+    /// Adds a metric with one sample.
+    pub fn single(&mut self, name: &str, kind: &str, help: &str, labels: &str, value: impl Display) {
+        self.describe(name, kind, help);
+        self.sample(name, labels, value);
+    }
+
     /// Returns the text.
     pub fn text(self) -> String {
         self.0

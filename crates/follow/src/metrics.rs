@@ -103,19 +103,13 @@ impl Metrics {
             text.sample(name, &format!("{slot},state=\"{label}\""), u8::from(other as u8 == state));
         }
         let mut sample = |name: &str, kind: &str, help: &str, value: f64| {
-            let name = format!("bloomgate_follow_{name}");
-            text.describe(&name, kind, help);
-            text.sample(&name, &slot, value);
+            text.single(&format!("bloomgate_follow_{name}"), kind, help, &slot, value);
         };
         let lag_bytes = self.lag_bytes.load(Relaxed) as f64;
         sample("lag_bytes", "gauge", "Log that has not been confirmed.", lag_bytes);
-        let applied = self.applied_ms.load(Relaxed) as f64 / 1000.0;
-        sample(
-            "applied_timestamp_seconds",
-            "gauge",
-            "Readers see all commits before this time of the server.",
-            applied,
-        );
+        let (applied_s, help) =
+            (self.applied_ms.load(Relaxed) as f64 / 1000.0, "Readers see all commits before this time of the server.");
+        sample("applied_timestamp_seconds", "gauge", help, applied_s);
         for (name, kind, help, value) in [
             ("waiting_transactions", "gauge", "Transactions that have arrived and are not applied.", &self.waiting),
             ("open_keys", "gauge", "Cache keys with a write in flight, in synchronous mode.", &self.open_keys),

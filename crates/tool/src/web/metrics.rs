@@ -94,24 +94,18 @@ pub fn text(board: &Board, filters_max: usize) -> String {
 }
 
 fn sampler(metrics: &mut Metrics, state: &State, is_up: bool, filters_max: usize) {
-    metrics.describe("bloomgate_up", "gauge", "Whether the last sample succeeded.");
-    metrics.sample("bloomgate_up", "", u8::from(is_up));
-    metrics.describe("bloomgate_samples_total", "counter", "Number of samples.");
-    metrics.sample("bloomgate_samples_total", "", state.samples);
-    metrics.describe("bloomgate_sample_timestamp_seconds", "gauge", "Time of the last sample.");
-    metrics.sample("bloomgate_sample_timestamp_seconds", "", state.sampled_ms as f64 / 1000.0);
-    metrics.describe("bloomgate_sample_duration_seconds", "gauge", "Duration of the last sample, pauses included.");
-    metrics.sample("bloomgate_sample_duration_seconds", "", state.took.as_secs_f64());
-    metrics.describe("bloomgate_watched_filters", "gauge", "Filters that are sampled.");
-    metrics.sample("bloomgate_watched_filters", "", state.filters.len());
-    metrics.describe("bloomgate_unwatched_filters", "gauge", "Filters found beyond --max.");
-    metrics.sample("bloomgate_unwatched_filters", "", state.left_out);
+    let mut gauge = |name: &str, help: &str, value: f64| metrics.single(name, "gauge", help, "", value);
+    gauge("bloomgate_up", "Whether the last sample succeeded.", f64::from(u8::from(is_up)));
+    let (time_s, took_s) = (state.sampled_ms as f64 / 1000.0, state.took.as_secs_f64());
+    gauge("bloomgate_sample_timestamp_seconds", "Time of the last sample.", time_s);
+    gauge("bloomgate_sample_duration_seconds", "Duration of the last sample, pauses included.", took_s);
+    gauge("bloomgate_watched_filters", "Filters that are sampled.", state.filters.len() as f64);
+    gauge("bloomgate_unwatched_filters", "Filters found beyond --max.", state.left_out as f64);
     let failed = state.filters.values().filter(|filter| filter.problem.is_some()).count();
-    metrics.describe("bloomgate_failed_filters", "gauge", "Filters whose last sample failed.");
-    metrics.sample("bloomgate_failed_filters", "", failed);
+    gauge("bloomgate_failed_filters", "Filters whose last sample failed.", failed as f64);
     let without = state.filters.len().saturating_sub(filters_max);
-    metrics.describe("bloomgate_filters_without_series", "gauge", "Sampled filters beyond --metrics-filters.");
-    metrics.sample("bloomgate_filters_without_series", "", without);
+    gauge("bloomgate_filters_without_series", "Sampled filters beyond --metrics-filters.", without as f64);
+    metrics.single("bloomgate_samples_total", "counter", "Number of samples.", "", state.samples);
 }
 
 fn nodes(metrics: &mut Metrics, state: &State) {
