@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use bloomgate_client::Info;
-use redis::{Cmd, FromRedisValue, Value, cmd, from_redis_value};
+use redis::{Value, cmd, from_redis_value};
 
 use crate::archive::Contents;
 use crate::server::{Address, Server};
@@ -44,25 +44,9 @@ pub fn for_each_key(
     Ok(())
 }
 
-/// Sends one command for each key and returns the replies, or the first error among them.
-pub fn ask_of_each(server: &mut Server, words: &[&str], keys: &[Vec<u8>]) -> Result<Vec<Value>> {
-    let replies = replies_of_each(server, words, keys)?.into_iter().zip(keys);
-    replies.map(|(reply, key)| server.checked(reply, key)).collect()
-}
-
-/// As [`ask_of_each`], but an error reply is a reply.
-pub fn replies_of_each(server: &mut Server, words: &[&str], keys: &[Vec<u8>]) -> Result<Vec<Value>> {
-    let of_key = |key| {
-        let mut command = Cmd::new();
-        words.iter().for_each(|word| _ = command.arg(*word));
-        (key, command.arg(key).to_owned())
-    };
-    server.replies_of_many(&keys.iter().map(of_key).collect::<Vec<_>>())
-}
-
 /// Returns the types of keys; `none` if there is no such key.
 pub fn types(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<String>> {
-    ask_of_each(server, &["TYPE"], keys)?.into_iter().map(|name| Ok(from_redis_value(name)?)).collect()
+    server.ask_of_each(&["TYPE"], keys)?.into_iter().map(|name| Ok(from_redis_value(name)?)).collect()
 }
 
 /// Whether a reply to TYPE names a type of filters.
@@ -74,15 +58,6 @@ pub fn is_filter(type_name: &str) -> bool {
 pub fn contents(reply: &Value) -> Result<Contents> {
     let Info { capacity, layers, items, size_bytes, .. } = reply.try_into()?;
     Ok(Contents { capacity, layers, items, bytes: size_bytes })
-}
-
-/// Parses the reply to BF.INFO about one field: an array of one value, or the bare value for a filter of valkey-bloom's layout.
-pub fn info_field<T: FromRedisValue>(reply: Value) -> Result<T> {
-    let value = match reply {
-        Value::Array(mut values) => values.pop().unwrap_or(Value::Nil),
-        value => value,
-    };
-    Ok(from_redis_value(value)?)
 }
 
 // A walk over the keys of a server that finds its filters, one SCAN at a time. `watch` and `web` repeat it to find new

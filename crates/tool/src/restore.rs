@@ -17,7 +17,7 @@ use crate::archive::catalogue::{Catalogue, Entry, Listing, Row};
 use crate::archive::file::Input;
 use crate::archive::{Contents, Event, How, Reader};
 use crate::exit::Signals;
-use crate::keys::{ask_of_each, contents, is_filter, types};
+use crate::keys::{contents, is_filter, types};
 use crate::names::{counted, in_database};
 use crate::progress::Bar;
 use crate::server::{Options, Server, shown, slot};
@@ -225,7 +225,7 @@ fn check_losses(server: &mut Server, chosen: &[Chosen<'_>]) -> Result<()> {
     for some in batches(&empty) {
         select(server, some)?;
         let keys: Vec<_> = some.iter().map(|chosen| chosen.target.clone()).collect();
-        for (key, items) in keys.iter().zip(ask_of_each(server, &["BF.CARD"], &keys)?) {
+        for (key, items) in keys.iter().zip(server.ask_of_each(&["BF.CARD"], &keys)?) {
             let items: u64 = from_redis_value(items)?;
             ensure!(
                 items == 0,

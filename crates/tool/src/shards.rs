@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::archive::Contents;
 use crate::exit::{Interrupted, Signals};
-use crate::keys::{ask_of_each, contents, replies_of_each};
+use crate::keys::contents;
 use crate::names::counted;
 use crate::numbers;
 use crate::progress::Bar;
@@ -159,7 +159,7 @@ fn made_or_undone(
     }
     let made = make(server, &keys).and_then(|()| Ok(signals.check()?));
     if made.is_err() {
-        replies_of_each(server, &["UNLINK"], &keys)?;
+        server.replies_of_each(&["UNLINK"], &keys)?;
         server.ask(cmd("DEL").arg(&claim_key), &claim_key)?;
     }
     made.map_err(explained)
@@ -171,7 +171,7 @@ fn explained(error: Error) -> Error {
 }
 
 fn existing_of(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-    let replies = ask_of_each(server, &["EXISTS"], keys)?;
+    let replies = server.ask_of_each(&["EXISTS"], keys)?;
     Ok(keys.iter().zip(replies).filter(|(_, reply)| *reply != Value::Int(0)).map(|(key, _)| key.clone()).collect())
 }
 
@@ -183,8 +183,8 @@ struct Shard {
 
 fn info(server: &mut Server, name: &str, is_json: bool) -> Result<()> {
     let keys = Target::open(server, name, true)?.keys();
-    let infos = ask_of_each(server, &["BF.INFO"], &keys)?;
-    let memory = ask_of_each(server, &["MEMORY", "USAGE"], &keys)?;
+    let infos = server.ask_of_each(&["BF.INFO"], &keys)?;
+    let memory = server.ask_of_each(&["MEMORY", "USAGE"], &keys)?;
     let mut shards = Vec::with_capacity(keys.len());
     for ((key, info), memory) in keys.iter().zip(infos).zip(memory) {
         let bytes = from_redis_value::<Option<u64>>(memory)?.unwrap_or_default();
@@ -239,7 +239,7 @@ fn double(server: &mut Server, name: &str) -> Result<()> {
     if let Some(key) = existing_of(server, &new_keys)?.first() {
         bail!("the key `{}` already exists", shown(key));
     }
-    let before = ask_of_each(server, &["BF.CARD"], &keys)?;
+    let before = server.ask_of_each(&["BF.CARD"], &keys)?;
     let signals = Signals::catch()?;
     let mut double = || -> Result<()> {
         let bar = Bar::new(Some(u64::from(shards)));
@@ -248,14 +248,14 @@ fn double(server: &mut Server, name: &str) -> Result<()> {
             transfer(server, key, None, new_key, &signals)?;
         }
         ensure!(
-            ask_of_each(server, &["BF.CARD"], &keys)? == before,
+            server.ask_of_each(&["BF.CARD"], &keys)? == before,
             "items were added to {name} in the meantime: stop all writers before doubling it"
         );
         Ok(())
     };
     let result = double();
     if result.is_err() {
-        replies_of_each(server, &["UNLINK"], &new_keys)?;
+        server.replies_of_each(&["UNLINK"], &new_keys)?;
         return result.map_err(explained);
     }
     let key = count_key(name);
@@ -334,7 +334,7 @@ fn transfer(
 fn delete(server: &mut Server, name: &str) -> Result<()> {
     let keys = shard_keys(name, 0..shards_of(server, name)?);
     // The number of shards is deleted last, so that an interrupted deletion can be repeated.
-    replies_of_each(server, &["UNLINK"], &keys)?;
+    server.replies_of_each(&["UNLINK"], &keys)?;
     let key = count_key(name);
     server.ask(cmd("DEL").arg(&key), &key)?;
     say(&format!("deleted {name}: {}", counted(keys.len() as u64, "shard")))

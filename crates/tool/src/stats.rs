@@ -7,8 +7,8 @@ use anyhow::Result;
 use bloomgate_client::{Info as FilterInfo, Stats};
 use redis::{Value, cmd, from_redis_value};
 
-use crate::keys::info_field;
 use crate::server::{Address, Server};
+use crate::target::info_field;
 
 /// A filter and its key.
 #[derive(Clone, Debug)]

@@ -8,9 +8,8 @@ use std::ops::Range;
 use anyhow::{Context, Result, bail, ensure};
 use bloomgate_client::Stats;
 use bloomgate_client::sharding::{self, MOST_SHARDS, shard_key, shard_of};
-use redis::{Cmd, Value, cmd, from_redis_value};
+use redis::{Cmd, FromRedisValue, Value, cmd, from_redis_value};
 
-use crate::keys::{ask_of_each, info_field};
 use crate::numbers;
 use crate::server::usage;
 use crate::server::{Server, shown};
@@ -48,8 +47,8 @@ impl Target {
         let target = Self { key: key.to_owned(), shards };
         let keys = target.keys();
         // Fails for a value that is not a filter.
-        ask_of_each(server, &["BF.CARD"], &keys)?;
-        let exist = ask_of_each(server, &["EXISTS"], &keys)?;
+        server.ask_of_each(&["BF.CARD"], &keys)?;
+        let exist = server.ask_of_each(&["EXISTS"], &keys)?;
         for (key, exists) in keys.iter().zip(exist) {
             ensure!(exists != Value::Int(0), "{}", target.missing(key));
         }
@@ -225,6 +224,15 @@ impl Creation {
         }
         cmd("BF.RESERVE").arg(key).arg(self.rate).arg(capacity).arg(&self.words).to_owned()
     }
+}
+
+/// Parses the reply to BF.INFO about one field: an array of one value, or the bare value for a filter of valkey-bloom's layout.
+pub fn info_field<T: FromRedisValue>(reply: Value) -> Result<T> {
+    let value = match reply {
+        Value::Array(mut values) => values.pop().unwrap_or(Value::Nil),
+        value => value,
+    };
+    Ok(from_redis_value(value)?)
 }
 
 /// Returns the words that create a filter of the same kind as the one at `key`.

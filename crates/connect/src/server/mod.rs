@@ -211,6 +211,22 @@ impl Server {
         replies.map(|(reply, (key, _))| self.checked(reply, key)).collect()
     }
 
+    /// Sends one command for each key and returns the replies, or the first error among them.
+    pub fn ask_of_each(&mut self, words: &[&str], keys: &[Vec<u8>]) -> Result<Vec<Value>> {
+        let replies = self.replies_of_each(words, keys)?.into_iter().zip(keys);
+        replies.map(|(reply, key)| self.checked(reply, key)).collect()
+    }
+
+    /// As [`Self::ask_of_each`], but an error reply is a reply.
+    pub fn replies_of_each(&mut self, words: &[&str], keys: &[Vec<u8>]) -> Result<Vec<Value>> {
+        let of_key = |key| {
+            let mut command = Cmd::new();
+            words.iter().for_each(|word| _ = command.arg(*word));
+            (key, command.arg(key).to_owned())
+        };
+        self.replies_of_many(&keys.iter().map(of_key).collect::<Vec<_>>())
+    }
+
     /// Returns a reply, or the line for an error.
     pub fn checked(&self, reply: Value, key: impl AsRef<[u8]>) -> Result<Value> {
         if let Value::ServerError(error) = &reply { Err(self.describe(error, key)) } else { Ok(reply) }

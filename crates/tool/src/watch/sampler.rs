@@ -11,7 +11,7 @@ use bloomgate_client::{Info, Stats};
 use redis::Value;
 use serde_json::{Value as Json, json};
 
-use crate::keys::{Walk, replies_of_each};
+use crate::keys::Walk;
 use crate::names::escaped;
 use crate::server::Server;
 use crate::stats::{Info as ServerInfo, Rank, cells_in_all, per_second, total};
@@ -178,7 +178,7 @@ impl Sampler {
             .collect();
         self.last_asked = keys.last().cloned().unwrap_or_default();
         for keys in keys.chunks(FILTERS_AT_ONCE) {
-            let replies = replies_of_each(&mut self.server, &["BF.INFO"], keys)?;
+            let replies = self.server.replies_of_each(&["BF.INFO"], keys)?;
             let now = Instant::now();
             for (key, reply) in keys.iter().zip(replies) {
                 match (reply, self.filters.get_mut(key)) {
@@ -200,7 +200,7 @@ impl Sampler {
     /// Queries the visible filters by BF.STATS. Without that command their fields stay empty.
     fn look_into(&mut self, filters: &mut [Filter]) -> Result<()> {
         let keys: Vec<_> = filters.iter().map(|filter| filter.key.clone()).collect();
-        let replies = replies_of_each(&mut self.server, &["BF.STATS"], &keys)?;
+        let replies = self.server.replies_of_each(&["BF.STATS"], &keys)?;
         for (filter, reply) in filters.iter_mut().zip(replies) {
             filter.stats = match reply {
                 Value::ServerError(_) => None,

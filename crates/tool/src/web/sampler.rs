@@ -12,7 +12,7 @@ use bloomgate_client::{Info as FilterInfo, Stats};
 use redis::{Value, cmd, from_redis_value};
 use tokio::sync::oneshot;
 
-use crate::keys::{Progress, Walk, replies_of_each};
+use crate::keys::{Progress, Walk};
 use crate::server::{Address, Lost, Options, Server, no_module};
 use crate::stats::{Info, Rank, Sampled, fill, per_second, total};
 use crate::web::query::readable;
@@ -193,7 +193,7 @@ impl Sampler {
             return Ok(());
         }
         self.left_out += beyond.len() as u64;
-        let (replies, took) = self.ask(|server| replies_of_each(server, &["BF.INFO"], beyond))?;
+        let (replies, took) = self.ask(|server| server.replies_of_each(&["BF.INFO"], beyond))?;
         self.walk.pause(pause_after(took));
         let mut state = self.board.state();
         let rank = |filter: &Filter| filter.sampled.as_ref().map(Sampled::rank);
