@@ -25,14 +25,9 @@ const FILTERS_A_SAMPLE: usize = 1000;
 /// The pause between walks over all keys.
 const PASS_PAUSE: Duration = Duration::from_secs(10);
 
-/// The fields of `INFO bf` whose totals over all nodes are shown, and their names in JSON.
-const COUNTERS: [(&str, &str); 5] = [
-    ("filters_of_server", "bf_bloom_num_objects"),
-    ("size_bytes", "bf_bloom_total_memory_bytes"),
-    ("adds", "bf_bloom_adds"),
-    ("lookups", "bf_bloom_lookups"),
-    ("positives", "bf_bloom_positives"),
-];
+/// The fields of `INFO bf` whose totals over all nodes are shown.
+const COUNTERS: [&str; 5] =
+    ["bf_bloom_num_objects", "bf_bloom_total_memory_bytes", "bf_bloom_adds", "bf_bloom_lookups", "bf_bloom_positives"];
 
 /// The module's totals over the whole server, or their changes per second: filters, bytes, adds, lookups, and positive lookups.
 pub(super) type Counts<T> = [T; COUNTERS.len()];
@@ -89,7 +84,8 @@ impl Sampler {
             self.server.require_command("BF.INFO")?;
             self.has_module = true;
         }
-        let (counts, speeds) = self.count()?;
+        let counts = self.count()?;
+        let speeds = counts.and_then(|counts| self.speeds(counts));
         self.find(whole, counts)?;
         self.ask(if whole { usize::MAX } else { FILTERS_A_SAMPLE })?;
         let mut sample = Sample {
@@ -117,26 +113,24 @@ impl Sampler {
         Ok(())
     }
 
-    fn count(&mut self) -> Result<(Option<Counts<u64>>, Option<Counts<f64>>)> {
+    fn count(&mut self) -> Result<Option<Counts<u64>>> {
         let mut infos = Vec::new();
         for node in self.server.nodes() {
             infos.push(ServerInfo::of_node(&mut self.server, &node, &["bf", "keyspace"])?);
         }
         self.other_databases = infos.iter().flat_map(ServerInfo::databases).collect();
         self.other_databases.remove(&self.server.database());
-        let is_counted = COUNTERS.iter().any(|(_, field)| infos.iter().any(|info| info.number(field).is_some()));
-        if !is_counted {
-            return Ok((None, None));
-        }
-        let counts = COUNTERS.map(|(_, field)| total(&infos, field));
+        let is_counted = COUNTERS.iter().any(|field| infos.iter().any(|info| info.number(field).is_some()));
+        Ok(is_counted.then(|| COUNTERS.map(|field| total(&infos, field))))
+    }
+
+    /// Compares the totals with those of the last sample.
+    fn speeds(&mut self, counts: Counts<u64>) -> Option<Counts<f64>> {
         let now = Instant::now();
-        let before = self.counted.replace((now, counts));
-        let speeds = before.map(|(then, before)| {
-            let mut before = before.into_iter();
-            // A server that was restarted, or CONFIG RESETSTAT, counts from 0.
-            counts.map(|count| per_second(count.saturating_sub(before.next().unwrap_or(count)), now - then))
-        });
-        Ok((Some(counts), speeds))
+        let (then, before) = self.counted.replace((now, counts))?;
+        let mut before = before.into_iter();
+        // A server that was restarted, or CONFIG RESETSTAT, counts from 0.
+        Some(counts.map(|count| per_second(count.saturating_sub(before.next().unwrap_or(count)), now - then)))
     }
 
     /// Continues the walk, unless every filter of the server is known.
@@ -218,20 +212,23 @@ impl Sample {
 
     pub fn json(&self) -> Json {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let [filters, size_bytes, adds, lookups, positives] =
+            self.counts.map_or([None; COUNTERS.len()], |counts| counts.map(Some));
         let speeds = self.speeds.map(|[_, _, adds, lookups, _]| (adds, lookups));
-        let mut json = json!({
+        json!({
             "time": time,
             "server": self.server,
             "other_databases": self.other_databases,
             "filters_known": self.known,
+            "filters_of_server": filters,
+            "size_bytes": size_bytes,
+            "adds": adds,
+            "lookups": lookups,
+            "positives": positives,
             "adds_a_second": speeds.map(|(adds, _)| adds),
             "lookups_a_second": speeds.map(|(_, lookups)| lookups),
             "filters": self.filters.iter().map(Filter::json).collect::<Vec<_>>(),
-        });
-        for (index, (name, _)) in COUNTERS.iter().enumerate() {
-            json[name] = json!(self.counts.and_then(|counts| counts.get(index).copied()));
-        }
-        json
+        })
     }
 }
 
