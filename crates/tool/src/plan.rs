@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result};
 use bloomgate_filter::cells::BLOCK_BYTES;
 use bloomgate_filter::geometry::sizing::LOW_RATE;
+use bloomgate_filter::kinds::plan::PlannedLayer;
 use indicatif::{BinaryBytes, HumanCount};
 use redis::Cmd;
 use serde_json::json;
@@ -73,14 +74,7 @@ struct Plan {
     rate: f64,
     capacity: u64,
     size_bytes: u64,
-    layers: Vec<Layer>,
-}
-
-#[derive(Clone, Copy)]
-struct Layer {
-    capacity: u64,
-    size_bytes: u64,
-    hashes: u32,
+    layers: Vec<PlannedLayer>,
 }
 
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
@@ -138,7 +132,6 @@ fn compute(words: &[String]) -> Result<Plan> {
     let (spec, plan) = numbers::plan(words).map_err(|refusal| usage(numbers::reason(&refusal, words)))?;
     let names = spec.names();
     let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
-    let layers = plan.layers.iter();
     Ok(Plan {
         kind: text(names.kind),
         layout: text(names.layout),
@@ -146,9 +139,7 @@ fn compute(words: &[String]) -> Result<Plan> {
         rate: spec.rate(),
         capacity: plan.capacity,
         size_bytes: plan.size_bytes,
-        layers: layers
-            .map(|layer| Layer { capacity: layer.capacity, size_bytes: layer.size_bytes, hashes: layer.hashes })
-            .collect(),
+        layers: plan.layers,
     })
 }
 
@@ -162,7 +153,7 @@ fn request(options: &Options, words: &[String]) -> Result<Plan> {
     let plan: bloomgate_client::Plan = (&reply).try_into().with_context(|| format!("{node} has no plan"))?;
     let layer = |layer: &bloomgate_client::Layer| {
         let hashes = u32::try_from(layer.hashes)?;
-        Ok(Layer { capacity: layer.capacity, size_bytes: layer.size_bytes, hashes })
+        Ok(PlannedLayer { capacity: layer.capacity, size_bytes: layer.size_bytes, hashes })
     };
     Ok(Plan {
         kind: plan.kind,
@@ -177,7 +168,7 @@ fn request(options: &Options, words: &[String]) -> Result<Plan> {
 
 impl Plan {
     /// Returns the maximum number of cache lines that a lookup reads in a layer.
-    fn lines(&self, layer: Layer) -> u32 {
+    fn lines(&self, layer: PlannedLayer) -> u32 {
         /// Layers of fewer blocks have two per item at any rate.
         const FOUR_FROM_BYTES: u64 = 4 * BLOCK_BYTES as u64;
         let may_have_four = matches!(self.kind.as_str(), "scaling" | "nonscaling") && self.rate < LOW_RATE;
@@ -219,7 +210,7 @@ impl Plan {
     }
 
     fn json(&self) -> serde_json::Value {
-        let layer = |layer: &Layer| {
+        let layer = |layer: &PlannedLayer| {
             json!({ "capacity": layer.capacity, "size_bytes": layer.size_bytes, "hashes": layer.hashes,
                 "lines": self.lines(*layer) })
         };
