@@ -4,6 +4,7 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
+use indicatif::HumanCount;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Prints a text. Returns whether the reader still exists.
@@ -33,6 +34,16 @@ pub fn wait_with_reader(until: Instant) -> io::Result<bool> {
     }
 }
 
+/// The number of names that [`some`] lists.
+const NAMES_SHOWN: usize = 5;
+
+/// Lists the first names, and how many more there are.
+pub fn some(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMES_SHOWN);
+    let first = names.iter().take(NAMES_SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if more == 0 { first } else { format!("{first} and {} more", HumanCount(more as u64)) }
+}
+
 /// Formats `share` (0.0 to 1.0) as a percentage with two significant digits: 0.97%, 1%, 12%, 0.000031%.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
@@ -50,6 +61,13 @@ pub fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_names_are_cut_short() {
+        let names: Vec<_> = (0..7).map(|number| format!("k{number}")).collect();
+        assert_eq!(some(&names[..2]), "k0, k1");
+        assert_eq!(some(&names), "k0, k1, k2, k3, k4 and 2 more");
+    }
 
     #[test]
     fn percentages_have_two_significant_digits() {

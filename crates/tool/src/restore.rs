@@ -20,12 +20,12 @@ use crate::exit::Signals;
 use crate::keys::{contents, is_filter, types};
 use crate::names::{counted, in_database};
 use crate::progress::Bar;
+use crate::report::some;
 use crate::server::{Options, Server, shown, slot};
 use crate::target::{count_key, parse_shards, shard_keys, sharded_name};
 
-/// Keys checked in one batch, and keys named in an error.
+/// Keys checked in one batch.
 const KEYS_AT_ONCE: usize = 500;
-const NAMES_SHOWN: usize = 5;
 
 /// Restore filters from a file written by `backup` or `build`
 #[derive(clap::Args)]
@@ -158,10 +158,7 @@ fn check_targets(server: &mut Server, chosen: &[Chosen<'_>], replace: bool) -> R
     if existing.is_empty() || replace {
         return Ok(());
     }
-    let more = existing.len().saturating_sub(NAMES_SHOWN);
-    let names = existing.iter().take(NAMES_SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let more = if more == 0 { String::new() } else { format!(" and {} more", HumanCount(more as u64)) };
-    bail!("the server already has {names}{more}: use --replace or --key KEY=NEW")
+    bail!("the server already has {}: use --replace or --key KEY=NEW", some(&existing))
 }
 
 /// Splits filters into batches of one database.

@@ -13,12 +13,10 @@ use serde_json::{Value, json};
 
 use crate::keys::{for_each_key, is_filter, types};
 use crate::names::{counted, escaped, in_database};
-use crate::report::print;
+use crate::report::{print, some};
 use crate::server::{Options, Server, shown, usage};
 use comparison::Comparison;
 
-/// The number of keys that are named for each unsupported type.
-const NAMES_SHOWN: usize = 5;
 /// The number of filters that are named because they differ.
 const DIFFERENCES_SHOWN: usize = 20;
 
@@ -208,12 +206,6 @@ impl Survey {
     }
 }
 
-fn some(names: &[String]) -> String {
-    let more = names.len().saturating_sub(NAMES_SHOWN);
-    let first = names.iter().take(NAMES_SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if more == 0 { first } else { format!("{first} and {} more", HumanCount(more as u64)) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,12 +221,5 @@ mod tests {
         for name in ["string", "list", "set", "zset", "hash", "stream"] {
             assert!(kind(name) == Kind::Plain);
         }
-    }
-
-    #[test]
-    fn many_names_are_cut_short() {
-        let names: Vec<_> = (0..7).map(|number| format!("k{number}")).collect();
-        assert_eq!(some(&names[..2]), "k0, k1");
-        assert_eq!(some(&names), "k0, k1, k2, k3, k4 and 2 more");
     }
 }
