@@ -39,6 +39,19 @@ pub fn digest(key: &[u8]) -> String {
     format!("{low:016x}{high:016x}")
 }
 
+/// Returns bytes in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Parses hexadecimal digits.
+pub fn of_hex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
+}
+
 /// Formats a number with a noun: `1 line`, `2,000 lines`.
 pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", HumanCount(number), if number == 1 { "" } else { "s" })

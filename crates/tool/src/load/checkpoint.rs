@@ -9,6 +9,7 @@ use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
 use serde_json::{Value as Json, json};
 
 use super::rows::Position;
+use crate::names::{hex, of_hex};
 use crate::server::{Lost, RECONNECT_TIMEOUT, Server, slot};
 
 /// The keys that a load uses.
@@ -183,7 +184,7 @@ impl Checkpoint {
     }
 
     fn text(&self, position: &Position) -> String {
-        let last = position.last.as_ref().map(|last| last.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        let last = position.last.as_deref().map(hex);
         let Position { rows, repeats, .. } = position;
         let Self { run, source, connection, .. } = self;
         json!({
@@ -225,10 +226,7 @@ fn end_connection(earlier: &Json, server: &mut Server, key: &str) -> Result<()> 
 }
 
 fn position(checkpoint: &Json) -> Position {
-    let last = checkpoint["last"].as_str().map(|digits| {
-        let digits = digits.as_bytes().chunks(2).filter_map(|two| str::from_utf8(two).ok());
-        digits.filter_map(|two| u8::from_str_radix(two, 16).ok()).collect()
-    });
+    let last = checkpoint["last"].as_str().and_then(of_hex);
     let number = |name: &str| checkpoint[name].as_u64().unwrap_or(0);
     Position { rows: number("rows"), last, repeats: number("repeats") }
 }

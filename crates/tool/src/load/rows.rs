@@ -11,6 +11,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, Statement};
 
 use crate::database;
+use crate::names::hex;
 use crate::server::usage;
 
 /// Rows of a database.
@@ -174,8 +175,7 @@ fn quoted(name: &str) -> String {
 /// Returns an item as an SQL literal that does not depend on the server's settings.
 fn literal(item: &[u8], is_bytes: bool) -> String {
     if is_bytes {
-        let digits: String = item.iter().map(|byte| format!("{byte:02x}")).collect();
-        return format!("E'\\\\x{digits}'");
+        return format!("E'\\\\x{}'", hex(item));
     }
     format!("E'{}'", String::from_utf8_lossy(item).replace('\\', "\\\\").replace('\'', "''"))
 }

@@ -1,6 +1,6 @@
 //! The query string of a request: what follows the `?`. It has its own file because both the routes and the calculator read it.
 
-use crate::names::{NAME_BYTES_MAX, clipped, digest};
+use crate::names::{NAME_BYTES_MAX, clipped, digest, hex, of_hex};
 
 /// The parameters of a request, decoded. Bytes that are not UTF-8 become U+FFFD; keys and items are sent in hexadecimal.
 pub struct Query(Vec<(String, String)>);
@@ -56,7 +56,7 @@ pub fn id(key: &[u8]) -> String {
     if key.len() > NAME_BYTES_MAX {
         return format!("~{}", digest(key));
     }
-    key.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(key)
 }
 
 /// Returns the key of an id. The key of a digest is searched in `keys`.
@@ -65,14 +65,6 @@ pub fn of_id<'a>(id_of_key: &str, mut keys: impl Iterator<Item = &'a Vec<u8>>) -
         return keys.find(|key| key.len() > NAME_BYTES_MAX && id(key) == id_of_key).cloned();
     }
     of_hex(id_of_key)
-}
-
-/// Parses hexadecimal digits.
-pub fn of_hex(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
 
 #[cfg(test)]
