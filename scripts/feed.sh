@@ -7,11 +7,6 @@
 home=$folder/database
 mkdir "$home"
 
-# number PLACE: prints a place in a log, which the follower writes as 16/B374D848, as a number.
-number() {
-  echo $((16#${1%/*} << 32 | 16#${1#*/}))
-}
-
 if $mysql; then
   system=MariaDB client=mariadb execute=-e first=mysql table=users database_signal=TERM
   mariadbd=$(mariadb_server) || fail "MariaDB is missing"
@@ -40,13 +35,6 @@ GRANT SELECT ON shop.users TO gate@'127.0.0.1';"
       ${as_user[@]+"${as_user[@]}"} --socket="$home/socket" --bind-address=127.0.0.1 --port="$database_port" \
       --log-bin=binlog --binlog-format=ROW
   }
-
-  # Prints the end of the log. A file has the bits from 34 on.
-  log_end() {
-    local file offset
-    read -r file offset _ <<<"$(sql -e 'SHOW MASTER STATUS')"
-    echo $((10#${file##*.} << 34 | offset))
-  }
 else
   system=PostgreSQL client=psql execute=-c first=postgres table=public.users database_signal=INT
   postgres=$(postgres_folder) || fail "PostgreSQL is missing"
@@ -73,10 +61,6 @@ GRANT SELECT ON users TO gate;'
 
   run_database() {
     exec "${as_postgres[@]}" "$postgres/postgres" -D data -h '' -k "$home" -c wal_level=logical
-  }
-
-  log_end() {
-    number "$(sql -c 'SELECT pg_current_wal_insert_lsn()')"
   }
 fi
 
@@ -106,15 +90,15 @@ reader() {
 writer() {
   say "\$ $client shop $execute \"$1\""
   "${shell[@]}" "$execute" "$1" shop
-  written=$(log_end)
+  written=$(ask TIME | paste -sd ' ' - | awk '{ printf "%d", $1 * 1000 + $2 / 1000 }')
   within_a_minute "the follower did not apply the change" "$folder/follow.log" applied
 }
 
-# Whether the heartbeat was sent after the last write. Its value is a place in the log.
+# Whether the heartbeat stands for a time of the server after the last write. It is in the first line of its value.
 applied() {
   local heartbeat
-  heartbeat=$(ask GET '{users}:feed')
-  [ -n "$heartbeat" ] && [ "$(number "$heartbeat")" -ge "$written" ]
+  heartbeat=$(ask GET '{users}:feed' | head -n 1)
+  [ -n "$heartbeat" ] && [ "$heartbeat" -gt "$written" ]
 }
 
 headline "A database: 100,000 users in $system"
