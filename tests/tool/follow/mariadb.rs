@@ -153,6 +153,31 @@ fn a_dropped_table_is_left_out_until_it_is_there_again() {
 }
 
 #[test]
+fn signs_of_life_go_on_during_a_long_fill() {
+    const ROWS: u64 = 400_000;
+    on_every_server(|program| {
+        let world = World::on_mariadb(
+            Server::with(program),
+            &[in_sql("--max-recursive-iterations=1000000", "--cte-max-recursion-depth=1000000")],
+            USERS,
+            USERS_TABLE,
+        );
+        let (mut client, mut session) = (world.server.connect(), world.database.session());
+        session.run(&format!(
+            "INSERT INTO users (id, version) WITH RECURSIVE ids AS (SELECT 1 AS id UNION ALL SELECT id + 1 FROM ids WHERE id < {ROWS}) \
+             SELECT id, 1 FROM ids"
+        ));
+        let mut follower = world.follow();
+        // A sign is due each second, of which the fill takes more than one.
+        follower.says("{users} has 400,000 rows");
+        world.wait_for_heartbeat();
+        assert!(has(&mut client, ROWS));
+        follower.end();
+        assert!(!follower.log().contains("panicked"), "{}", follower.log());
+    });
+}
+
+#[test]
 fn columns_that_the_catalogue_does_not_show_are_no_alteration() {
     let schema = in_sql(
         "CREATE TABLE users (id bigint PRIMARY KEY, version int, name text, long_name varchar(2000), UNIQUE (name), UNIQUE (long_name), \

@@ -131,31 +131,30 @@ impl Session {
         Ok(rows.iter().map(fields).collect())
     }
 
-    /// Passes each row of a query on, and `None` while the server is silent.
+    /// Passes each row of a query on, and `None` while the server is silent. What takes a row may use other sessions: no future of this one
+    /// runs meanwhile.
     pub fn each_row(&mut self, text: &str, mut pass: impl FnMut(Option<Vec<Value>>) -> Result<()>) -> Result<()> {
         let connection = self.connection.as_mut().context(UNANSWERED)?;
-        self.runtime.block_on(async {
-            let mut begin = pin!(connection.query_iter(text));
-            let mut result = loop {
-                match timeout(ROW_TIMEOUT, &mut begin).await {
-                    Ok(result) => break result.map_err(plain)?,
+        let mut begin = pin!(connection.query_iter(text));
+        let mut result = loop {
+            match self.runtime.block_on(async { timeout(ROW_TIMEOUT, &mut begin).await }) {
+                Ok(result) => break result.map_err(plain)?,
+                Err(_) => pass(None)?,
+            }
+        };
+        loop {
+            let mut next = pin!(result.next());
+            let row = loop {
+                match self.runtime.block_on(async { timeout(ROW_TIMEOUT, &mut next).await }) {
+                    Ok(row) => break row.map_err(plain)?,
                     Err(_) => pass(None)?,
                 }
             };
-            loop {
-                let mut next = pin!(result.next());
-                let row = loop {
-                    match timeout(ROW_TIMEOUT, &mut next).await {
-                        Ok(row) => break row.map_err(plain)?,
-                        Err(_) => pass(None)?,
-                    }
-                };
-                match row {
-                    Some(row) => pass(Some(row.unwrap()))?,
-                    None => return Ok(()),
-                }
+            match row {
+                Some(row) => pass(Some(row.unwrap()))?,
+                None => return Ok(()),
             }
-        })
+        }
     }
 
     /// Whether the server does not answer any more.

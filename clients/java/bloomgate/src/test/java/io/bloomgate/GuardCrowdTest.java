@@ -259,16 +259,23 @@ class GuardCrowdTest {
             }
             Thread.sleep(200);
             assertNull(scripted.unexpected());
-            // The fill precedes the fetches that were not sent yet.
+            // The fill precedes the fetches that were not sent when its load had ended.
             sent.remove().answer(lease);
-            sent.add(scripted.next("a fetch"));
-            sent.remove().answer(absent);
-            var fill = scripted.next("a fill");
-            assertEquals("BF.FILL", Keys.latin(fill.words.get(0)));
-            fill.answer(Words.MAPPER.readTree("{\"ok\": \"OK\"}"));
-            for (int command = 0; command < 598; command++) {
+            int fetches = 500;
+            var next = scripted.next("a fetch");
+            while (Keys.latin(next.words.get(0)).equals("BF.FETCH")) {
+                fetches++;
+                sent.add(next);
+                sent.remove().answer(absent);
+                next = scripted.next("a fill");
+            }
+            assertEquals("BF.FILL", Keys.latin(next.words.get(0)));
+            assertTrue(fetches < 600, "the fill came last");
+            next.answer(Words.MAPPER.readTree("{\"ok\": \"OK\"}"));
+            while (fetches < 600 || !sent.isEmpty()) {
                 if (sent.isEmpty()) {
                     sent.add(scripted.next("a fetch"));
+                    fetches++;
                 }
                 sent.remove().answer(absent);
             }
