@@ -21,6 +21,8 @@ def test_the_lines_of_the_first_page_can_be_pasted(server):
 
 
 @pytest.mark.parametrize("page", ["guard", "kinds"])
-def test_a_session_can_be_typed_into_a_new_server(page, server):
-    (text,) = SESSION.findall((ROOT / "docs" / f"{page}.md").read_text())
-    session(text, server.port)
+def test_the_sessions_can_be_typed_into_a_new_server(page, server):
+    texts = SESSION.findall((ROOT / "docs" / f"{page}.md").read_text())
+    assert texts
+    for text in texts:
+        session(text, server.port)
