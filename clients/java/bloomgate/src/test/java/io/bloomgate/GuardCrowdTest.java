@@ -235,6 +235,10 @@ class GuardCrowdTest {
         int rows = 10_000;
         byte[] row = new byte[4096];
         try (Bloomgate client = patient(servers.start().port())) {
+            // Valkey 8.1 caches nothing while there is no filter.
+            Filter filter = new Filter(client, "users");
+            filter.reserve(0.001, rows);
+            filter.addAll(IntStream.range(0, rows).boxed().toList());
             Guard<byte[]> guard = guard(client).lease(Duration.ofHours(1)).build();
             var readers = IntStream.range(0, rows).mapToObj(
                     id -> guard.getAsync(id, any -> CompletableFuture.completedFuture(row))).toList();
