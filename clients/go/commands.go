@@ -270,7 +270,7 @@ func (g *commands) fetchOptions(words []any, staleMS int64) []any {
 	return words
 }
 
-// fetch fetches rows. If ctx ends meanwhile, it returns its error, and the leases in the replies are given up. A usual fetch, which most often
+// fetch fetches rows. If ctx ends before the replies arrive, it returns ctx's error, and gives up the leases in the replies. A usual fetch, which most often
 // is a hit, runs in the caller's own goroutine, for half of the CPU time: then fetch returns when the replies have arrived. Others run in
 // goroutines of their own, and it returns at once.
 func (g *commands) fetch(ctx context.Context, ids []string, how fetching) ([]answer, error) {

@@ -12,7 +12,7 @@ import (
 // caller per row waits there. The others wait in the process until that caller is done, and share the answer to the next fetch.
 //
 // Loads without a lease, while there is no server, have flights of their own: callers of a row do not wait behind one that tries a server
-// that hangs. At most one load of a row runs, and all who came during it share the next one.
+// that hangs. At most one load of a row runs. Callers that arrive during it share the next one.
 
 // outcome is what a flight that ends shares with those that wait for it. By default nothing: it has filled the row, or was
 // cancelled.
@@ -145,8 +145,8 @@ func (r *row) resumeFirst(given outcome, asked uint64) {
 // end ends a flight.
 func (f *flight) end() { endAll([]*flight{f}) }
 
-// endAll ends flights of one kind, all at once. Those that share their outcomes go on. If others still wait for a row and none is active, the
-// first of them goes on, and fetches or loads for the others.
+// endAll ends flights of one kind together, and resumes the callers that share their outcomes. If other callers still wait for a row and none
+// is active, the first of them resumes, and fetches or loads for the others.
 func endAll(all []*flight) {
 	if len(all) == 0 {
 		return

@@ -62,8 +62,8 @@ func NewGuard[T any](client *Client, filter string, codec Codec[T], options ...O
 // call loads the row, and sends nothing.
 //
 // No error of the server is returned. If the server fails, the database is queried and nothing is filled; for two seconds after
-// the server has not answered in time, or has refused BF.FILL to this user, it is queried at once. Meanwhile one caller of this process loads a row at a time, and all who come
-// during its load share the next one: each gets a row that was read after its call began. If load fails, the lease is given up; if an old value is cached, that
+// the server has not answered in time, or has refused BF.FILL to this user, it is queried at once. Until then one caller of this process loads a row at a time. Callers that
+// arrive during a load share the next one, so each gets a row that was read after its call began. If load fails, the lease is given up; if an old value is cached, that
 // is returned instead of the error. Callers of this process that waited for the row share the error. If load panics or ends its goroutine,
 // so does this call, and the others get [ErrLoadFailed] with the cause.
 //

@@ -161,7 +161,7 @@ func (c *crowd) await(t *testing.T, loads, waiting int, id string) {
 	}
 }
 
-// Without a server, one load of a row runs, and all who come meanwhile share the next one.
+// Without a server, one load of a row runs. Callers that arrive during it share the next one.
 func TestACrowdWithoutAServerSharesLoads(t *testing.T) {
 	c := startCrowd(t)
 	c.get(t, 1, "row")

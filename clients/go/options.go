@@ -84,7 +84,7 @@ func ReplicasTimeout(duration time.Duration) Option {
 // AnnounceTo, Replicas and AOF are refused.
 func Feed() Option { return func(o *options) { o.feed = true } }
 
-// Logger sets where the guard warns of trouble that it goes on after, at most once a minute for each kind. With nil, as without this
+// Logger sets where the guard logs errors that it recovers from, at most once a minute for each kind. With nil, as without this
 // option, it is [slog.Default].
 func Logger(logger *slog.Logger) Option {
 	return func(o *options) { o.logger = cmp.Or(logger, slog.Default()) }

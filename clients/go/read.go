@@ -544,7 +544,7 @@ func (g *commands) endFailed(ctx context.Context, leases []lease, failed error) 
 }
 
 // onFatal is deferred around the caller's functions. If one of them panics or ends its goroutine, share gets an error for other callers,
-// and the panic goes on.
+// and the panic continues.
 func onFatal(hasEnded *bool, ids []string, share func(error)) {
 	if *hasEnded {
 		return
@@ -617,7 +617,7 @@ func (g *commands) fillAll(ctx context.Context, leases []lease, values [][]byte,
 	return err
 }
 
-// fillEach fills rows. A lease whose fill the server refuses, because it is out of memory for instance, is given up: nobody should wait until it
+// fillEach fills rows. A lease whose fill the server refuses, because it is out of memory for instance, is given up, so that no caller waits until it
 // ends. A server that did not answer in time would not answer GIVEUP either. A token outlives its lease, so a fill that had to wait still counts.
 func (g *commands) fillEach(ctx context.Context, leases []lease, values [][]byte, ttl time.Duration) {
 	words := make([][]any, len(leases))

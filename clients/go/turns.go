@@ -39,7 +39,7 @@ func (t *turns[T]) add(tasks *tasks, work ...T) {
 	}
 }
 
-// startSender starts a sender, if there are not enough of them already. Each of them goes on until nothing waits.
+// startSender starts a sender, if there are not enough of them already. A sender ends when the queue is empty.
 func (t *turns[T]) startSender(tasks *tasks) {
 	if t.senders == mostTogether {
 		return

@@ -22,7 +22,7 @@ CALLERS = 16
 """Calls of each driver at a time."""
 
 PATIENCE = 45
-"""After so many seconds, a call counts as hanging."""
+"""Seconds after which a call counts as hanging."""
 
 TIMES = {"ttl": 2, "absent_ttl": 1, "lease": 0.3, "wait": 0.3, "patience": 20, "fail_safe": 5, "soft_timeout": 0.2}
 """The options of the guards, in seconds."""

@@ -16,8 +16,8 @@ interface Running<T> {
   isCancelled: boolean;
 }
 
-/** The loads without a lease of one guard: at most one runs for each row, and at most one is next. That one begins when the other
- * has ended, and all callers that came meanwhile share it. */
+/** The loads without a lease of one guard: at most one runs for each row. Callers that arrive during it share the next
+ * one, which begins when the first has ended. */
 export class DirectLoads<T> {
   readonly #running = new Map<string, Running<T>>();
   #clock = 0;

@@ -89,7 +89,7 @@ export function isReply(error: Error): boolean {
   return false;
 }
 
-/** Whether the server is no primary that serves now. Its address may lead to another server meanwhile. */
+/** Whether the server is not a primary in service. A new connection to its address may reach another server. */
 export function isNoPrimary(error: Error): boolean {
   return isReply(error) && /^(READONLY|MASTERDOWN|LOADING) /.test(error.message);
 }

@@ -336,16 +336,16 @@ export class GuardCommands<V> {
     return this.fill(lease, "VALUE", data, "PX", String(ms(ttlMs) + this.options.failSafeMs));
   }
 
-  /** Ends leases, so that other callers may load. A user who may not do that would wait for the end of a lease with each fetch, so
-   * a pause begins. */
+  /** Ends leases, so that other callers may load. If the user has no permission for that, a pause begins: otherwise each fetch
+   * would wait for a lease to end. */
   async giveUp(leases: readonly Lease[]): Promise<void> {
     if (leases.length === 0) return;
     const outcomes = await this.link.ask(leases.map((lease) => this.fill(lease, "GIVEUP")));
     if (outcomes.some((one) => one instanceof Error && one.message.startsWith("NOPERM"))) this.link.pause.refuse();
   }
 
-  /** Sends some fills together. Gives up what the server refuses, because it is out of memory for instance: nobody should wait until
-   * those leases end. A server that does not answer is not asked again: not for what has waited in the process either. */
+  /** Sends some fills together. Gives up what the server refuses, because it is out of memory for instance, so that no caller waits until
+   * those leases end. Sends nothing more, queued fills included, to a server that has not answered. */
   async #sendFills(fills: readonly Fill[]): Promise<void> {
     const outcomes = this.link.pause.isOn ? fills.map(() => PAUSED) : await this.link.ask(fills.map((fill) => fill.call));
     for (const outcome of outcomes) {

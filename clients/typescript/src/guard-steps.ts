@@ -37,7 +37,7 @@ export class GuardSteps<V> extends GuardLoads<V> {
     return new Row(item, this.prefix);
   }
 
-  /** Returns a function that loads one row as many are loaded. */
+  /** Adapts a loader of one row to a loader of many. */
   loader(row: Row, load: Load<V>): LoadRows<V> {
     return async (rows, signal) => new Map([[row.id, (await this.timed(() => load(signal), rows, signal)) ?? null]]);
   }

@@ -17,7 +17,7 @@ const MOST_RETRY_MS = 30_000;
 const unused = new FinalizationRegistry<ChangeReports>((reports) => reports.close());
 
 /** Follows the changes of the keys with a prefix. The near cache stores and serves only while this is active: without a
- * connection, changes are reported to nobody. Everything is dropped when the connection is lost, and again when it is made. */
+ * connection, no changes are reported. Everything is dropped when the connection is lost, and again when it is made. */
 export class Tracking {
   /** Whether the server reports changes. */
   isActive = false;

@@ -330,7 +330,7 @@ impl Io for Client {
     }
 
     async fn ask_together(&self, commands: Vec<Cmd>) -> Vec<Reply> {
-        // The pool bounds them: each caller has a connection meanwhile.
+        // The pool bounds them: each caller holds a connection.
         self.ask(commands, None).await
     }
 

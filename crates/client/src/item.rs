@@ -51,7 +51,7 @@ pub trait Item {
     fn item_bytes(&self) -> Cow<'_, [u8]>;
 }
 
-/// An item of a batch, or in its place the error of a source that could not read it: batches and
+/// An item of a batch, or the error of a source that failed to read it: batches and
 /// [`fill_filter`](crate::fill_filter) take lists of items and lists of `Result`s. The first error ends the batch.
 ///
 /// ```no_run

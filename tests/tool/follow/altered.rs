@@ -191,7 +191,7 @@ fn a_dropped_table_is_left_out_until_it_is_there_again() {
         catch_up(world, client, 1);
         assert!(!orders_beat(client));
 
-        // A new follower goes on, too.
+        // A new follower leaves it out, too.
         world.demand("");
         follower.end();
         *follower = world.following();

@@ -134,7 +134,7 @@ fn a_dropped_table_is_left_out_until_it_is_there_again() {
         agrees(&mut client, &mut session);
         assert!(!orders_beat(&mut client));
 
-        // A new follower goes on, too.
+        // A new follower leaves it out, too.
         follower.end();
         follower = world.following();
         follower.says("orders is not followed: there is no table orders");

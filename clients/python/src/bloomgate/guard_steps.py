@@ -215,8 +215,8 @@ class GuardSteps(Generic[V]):
         self, ids: Sequence[bytes], load: Callable[[list[bytes]], Steps[dict[bytes, V | None]]]
     ) -> Steps[dict[bytes, V | None]]:
         """Loads rows without the server, because it does not answer, or because another caller loads them and takes too long.
-        Fills nothing. At most one such load of a row runs in this process, and those that come meanwhile share the next one: it
-        begins later than they, so they get no row that is older than their calls."""
+        Fills nothing. At most one such load of a row runs in this process. Callers that arrive during it share the next load, which
+        begins after their calls, so they get no row older than that."""
         self.count("unguarded", len(ids))
         rows: dict[bytes, V | None] = {}
         left = {id: self.direct.begin(id) for id in ids}
@@ -513,7 +513,7 @@ class GuardSteps(Generic[V]):
 
     @staticmethod
     def next_fills(ids: Mapping[bytes, bytes], encoded: Mapping[bytes, bytes | None]) -> list[bytes]:
-        """Returns those of some rows that are filled together: the first, and as many more as a batch has room for."""
+        """Returns the rows of the next batch of fills: the first row, and further rows up to the limits of a batch."""
         part: list[bytes] = []
         size = 0
         for id in ids:
@@ -758,7 +758,7 @@ class GuardSteps(Generic[V]):
         return Ask(calls, nothing_to_undo, together=self.together)
 
     def end_leases(self, tokens: Mapping[bytes, bytes]) -> Generator[Ask, Any, None]:
-        """Ends leases. A user who may not even do that begins the pause: every caller would wait for the end of such a lease."""
+        """Ends leases. If the user has no permission for that, the pause begins: otherwise each call would wait for a lease to end."""
         outcomes = yield self.give_up(tokens)
         if any(type(one).__name__ == "NoPermissionError" for one in outcomes):
             self.pause()

@@ -172,7 +172,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Finish:
-    """Runs an operation to its end, also if the task is cancelled meanwhile. The outcome is its result."""
+    """Runs an operation to its end, even if the task is cancelled. The outcome is its result."""
 
     steps: Generator[Any, Any, Any]
 
@@ -415,7 +415,7 @@ async def ask_to_the_end(client: AsyncClient, error: type[Exception], step: Ask)
 
 
 async def finish(task: asyncio.Task[R]) -> R:
-    """Waits for a task, which goes on if the caller is cancelled."""
+    """Waits for a task, which continues if the caller is cancelled."""
     keep(task)
     try:
         return await asyncio.shield(task)

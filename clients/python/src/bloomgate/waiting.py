@@ -89,7 +89,7 @@ class Flight:
 
     At its end it shares with those that wait: `found`, the answer that ends its call, with those that began before this was
     asked for; or `error`, if its load failed, with all. They have that as `given` or `given_error`, the error with its
-    traceback. If `found` is an error of the server, nobody waits any longer. `was_early` says whether its last wait in the
+    traceback. If `found` is an error of the server, all waiters resume. `was_early` says whether its last wait in the
     server ended early."""
 
     def __init__(self, id: bytes, row: Row, number: int) -> None:
@@ -144,8 +144,8 @@ class Flights:
         flight.asked = next(self._numbers)
 
     def end(self, *flights: Flight) -> None:
-        """Ends flights. Those that share their outcome go on. If others still wait for a row and none is active, the first of
-        them goes on, and fetches for the others."""
+        """Ends flights, and resumes the callers that share their outcome. If others still wait for a row and none is active,
+        the first of them resumes, and fetches for the others."""
         with self._lock:
             for flight in flights:
                 self._end(flight)

@@ -48,7 +48,7 @@ impl Drop for Sending {
 }
 
 impl Sending {
-    /// Takes the next batch, at least one task's commands. Without one the task is over.
+    /// Takes the next batch, which has the commands of at least one task. Returns `None`, and ends the sending task, if the queue is empty.
     fn take(&mut self) -> Vec<Entry> {
         let mut state = lock(&self.queue.0);
         let (mut batch, mut count, mut bytes) = (Vec::new(), 0, 0);

@@ -100,7 +100,7 @@ pub trait Io: Clone + Send + Sync + 'static {
     fn sleep(&self, time: Duration) -> impl Future<Output = ()> + Send;
 
     /// Waits until another caller of this process resumes this one, for at most some time. A caller that waits for several rows has
-    /// several waiters, and goes on with the first.
+    /// several waiters, and resumes with the first.
     fn wait(&self, waiters: &[Arc<Waiter>], at_most: Duration) -> impl Future<Output = ()> + Send;
 
     /// Takes one of the connections that may wait in the server: half of all, so that the others are free for loading, filling and

@@ -25,7 +25,7 @@ pub fn return_or_panic(outcome: Result<Result<Returned, String>, oneshot::error:
     match outcome {
         Ok(Ok(returned)) => returned,
         Ok(Err(message)) => panic!("{message}"),
-        Err(_) => Err("the case is over".to_owned()),
+        Err(_) => Err("the case has ended".to_owned()),
     }
 }
 

@@ -26,7 +26,7 @@ pub use crate::names::shown;
 /// The address of a node, `HOST:PORT`.
 pub type Address = String;
 
-/// How long a command that can continue waits for a lost server.
+/// Time limit of a resumable command for reconnecting to a lost server.
 pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a reply may take. A server that hangs accepts commands and answers none of them.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -92,7 +92,7 @@ impl Server {
         Ok(())
     }
 
-    /// Reconnects after a [`Lost`], until a server responds or the time is over.
+    /// Reconnects after a [`Lost`], until a server responds or the time limit is reached.
     pub fn reconnect(&mut self, for_at_most: Duration) -> Result<()> {
         // By default, Sentinels wait for a lost primary for 30 s before they begin a failover.
         let until = Instant::now() + for_at_most * if self.options.has_sentinels() { 3 } else { 1 };

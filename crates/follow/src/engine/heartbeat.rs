@@ -173,8 +173,8 @@ impl<S: Source> Follower<S> {
         Ok(())
     }
 
-    /// Fills the filters of tables that were altered, once everything before the change is applied. Returns why the last table can no longer
-    /// be followed, or `None`. Fails if one of several cannot be: another start goes on without it.
+    /// Fills the filters of tables that were altered, once everything before the change is applied. Returns why the only table can no longer
+    /// be followed, or `None`. Fails if one of several cannot be followed: the next start leaves it out.
     fn refill_altered(&mut self) -> Result<Option<String>> {
         let settled = self.settled();
         for index in 0..self.tables.len() {

@@ -326,7 +326,7 @@ impl<S: Source> Follower<S> {
         match self.mode {
             _ if !S::HAS_ROWS => self.exclude(index, NO_FILTER),
             Mode::Eventual => self.refill(index, settled),
-            // COMMITs go on, and it is filled later.
+            // COMMITs continue, and the filter is filled later.
             Mode::Synchronous => self.lose_filter(index),
         }
     }

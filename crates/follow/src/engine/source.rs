@@ -88,8 +88,8 @@ pub trait Source: Sized {
         Ok(())
     }
 
-    /// Finds the stored positions in the log, which goes on after the first of them. Returns for each table where it goes on, or why its
-    /// filter is of no use. Calls `meanwhile` now and then; that returns whether a sign of life is due.
+    /// Finds the stored positions in the log, and continues the stream after the earliest of them. Returns for each table the place after which
+    /// its changes count, or why its filter must be filled. Calls `meanwhile` several times a second, which returns whether a sign of life is due.
     fn locate(
         &mut self,
         stored: &[Option<Position>],

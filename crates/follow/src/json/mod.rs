@@ -296,7 +296,7 @@ impl Json {
             self.awaited.remove(&text);
             self.text = Some(text);
         }
-        // A follower that goes on in the middle of a transaction would not know what was kept back.
+        // A follower that resumed in the middle of a transaction would not know the items that were kept back.
         let text = if self.held.is_empty() { self.text.clone() } else { before.filter(|_| is_next) };
         self.texts.extend(text.filter(|_| self.awaited.is_empty()).map(|text| (self.last, text)));
         sink.arrived.add(Transaction { id: 0, time: self.newest_ms, end: self.last, steps });

@@ -131,8 +131,8 @@ impl Session {
         Ok(rows.iter().map(fields).collect())
     }
 
-    /// Passes each row of a query on, and `None` while the server is silent. What takes a row may use other sessions: no future of this one
-    /// runs meanwhile.
+    /// Passes each row of a query on, and `None` while the server is silent. `pass` may use other sessions: it is called
+    /// outside of this session's runtime.
     pub fn each_row(&mut self, text: &str, mut pass: impl FnMut(Option<Vec<Value>>) -> Result<()>) -> Result<()> {
         let connection = self.connection.as_mut().context(UNANSWERED)?;
         let mut begin = pin!(connection.query_iter(text));

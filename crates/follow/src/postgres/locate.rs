@@ -11,7 +11,7 @@ use crate::engine::{Source, WAIT};
 // identifier and timeline, and other transactions at the same positions.
 
 impl Postgres {
-    /// Returns for each table where the log goes on after its stored position, or why it does not.
+    /// Returns for each table the place after which its changes count, or why its filter must be filled.
     pub(super) fn find(
         &mut self,
         stored: &[Option<Position>],

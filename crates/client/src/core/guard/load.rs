@@ -34,7 +34,7 @@ pub async fn caught<T>(work: impl Future<Output = T>) -> Caught<T> {
     .await
 }
 
-/// Shares the error of a load with those that wait for its flights. A panic is shared as an error, and goes on.
+/// Shares the error of a load with those that wait for its flights. A panic is shared as an error, and continues.
 pub fn settle<T>(flights: &mut [Flight<'_>], loaded: Caught<Result<T, Error>>) -> Result<T, Error> {
     let mut fail = |error: &dyn Fn(&[u8]) -> Error| {
         for flight in &mut *flights {
@@ -53,7 +53,7 @@ pub fn settle<T>(flights: &mut [Flight<'_>], loaded: Caught<Result<T, Error>>) -
 }
 
 impl<C: Codec> GuardCore<C> {
-    /// A number that no other guard has meanwhile.
+    /// Returns a number that no other live guard has.
     fn number(&self) -> usize {
         Arc::as_ptr(&self.commands).addr()
     }
@@ -97,8 +97,8 @@ impl<C: Codec> GuardCore<C> {
         Ok(rows)
     }
 
-    /// Reads rows from the database without leases. In the process at most one such load of a row runs, and one more is next: it serves
-    /// all callers that came meanwhile. The call began at `number`. Returns each row with its id.
+    /// Reads rows from the database without leases. At most one such load of a row runs in the process. Callers that arrive during
+    /// it share the next one. The call began at `number`. Returns each row with its id.
     ///
     /// A caller that waits holds back no other: it is not inside a load, and rows that it has to load itself are loaded before it
     /// waits again.

@@ -253,7 +253,7 @@ impl<C: Codec> GuardCore<C> {
             *early = 0;
             return Ok(Some((found, lease)));
         }
-        // CLIENT UNBLOCK has ended the wait, or nobody may load during a back-off, which is answered at once, again and again.
+        // CLIENT UNBLOCK has ended the wait, or no caller may load during a back-off, when each fetch is answered at once.
         *early = if is_unblocked { 0 } else { *early + 1 };
         if *early > 1 && !self.options().fail_safe.is_zero() {
             let error = Error::LoadFailed { id: flight.id.clone(), cause: None };

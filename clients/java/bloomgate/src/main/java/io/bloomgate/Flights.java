@@ -98,8 +98,8 @@ final class Flights {
 
     /**
      * Ends a flight. An answer is shared with those flights that began before it was asked for, and a failure with all that wait, an Error
-     * as LoadFailed; after an error of the server all go on without an answer. If others still wait and none is active, the first of them
-     * goes on, and fetches for the others.
+     * as LoadFailed; after an error of the server all resume without an answer. If others still wait and none is active, the first of
+     * them resumes, and fetches for the others.
      */
     void end(Flight flight) {
         endAll(List.of(flight));

@@ -182,7 +182,7 @@ final class Link {
             bytes = commands.stream().mapToLong(Command::bytes).sum();
         }
 
-        /** Waits for a connection, if there is none, and sends the commands. */
+        /** Sends the commands once there is a connection. */
         void send() {
             try {
                 CompletableFuture<?> opened = connection.ready(commands);

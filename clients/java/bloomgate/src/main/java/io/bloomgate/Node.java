@@ -55,7 +55,7 @@ final class Node implements Connection {
 
     @Override
     public synchronized void replace(List<Command> commands) {
-        // An attempt that is under way goes on: another one would hang as well.
+        // An attempt in progress is kept: a second one would hang, too.
         if (current != null && current.isDone()) {
             end();
         }

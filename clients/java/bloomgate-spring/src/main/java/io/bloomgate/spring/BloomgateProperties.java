@@ -30,7 +30,7 @@ public record BloomgateProperties(
      * @param waitTime how long a caller waits at a time for another one that loads the row
      * @param attempts how often it waits that long
      * @param failSafe how long a value is kept after its ttl, for a database that fails
-     * @param softTimeout after which time a load goes on in the background, if there is an old value
+     * @param softTimeout how long a caller waits for a load before it gets an old value, while the load continues
      * @param beta multiplies how long before its end a value is renewed; 0 turns renewal off
      * @param patience how long a confirmation is repeated
      * @param prefix what precedes an id in its cache key; by default it has the names of the filter and, if that differs, of the cache
