@@ -190,6 +190,12 @@ fn a_dropped_table_is_left_out_until_it_is_there_again() {
         follower.says("public.orders is not followed: there is no table public.orders");
         catch_up(world, client, 1);
         assert!(!orders_beat(client));
+        // One that stands by changes nothing.
+        let epoch = client.run("GET {orders}:feed:epoch");
+        let mut standby = world.follow();
+        standby.says("standing by");
+        assert_eq!(client.run("GET {orders}:feed:epoch"), epoch);
+        standby.end();
 
         // A new follower leaves it out, too.
         world.demand("");

@@ -8,7 +8,7 @@ use redis::{Value, cmd};
 use super::position::Place;
 use super::source::{Look, Source, Time};
 use super::start::is_of_all;
-use super::{Altered, Follower};
+use super::{Altered, Follower, PULSE};
 use crate::config::Mode;
 
 /// How long `synchronous_standby_names` must have been right before the heartbeat begins: PostgreSQL's processes read the setting one
@@ -19,6 +19,8 @@ const SETTLED: Duration = Duration::from_secs(1);
 pub struct Beat {
     pub(super) interval: Duration,
     pub(super) next: Instant,
+    /// When the tables that cannot be followed are described again.
+    next_description: Instant,
     /// A place in the log, and for each table a time (in milliseconds since 1970) at which the log had no more.
     pub(super) pending: Option<(Place, Vec<u64>)>,
     /// Why there is no heartbeat.
@@ -29,7 +31,8 @@ pub struct Beat {
 
 impl Beat {
     pub fn new(interval: Duration) -> Self {
-        Self { interval, next: Instant::now(), pending: None, objection: None, fine_since: None }
+        let now = Instant::now();
+        Self { interval, next: now, next_description: now, pending: None, objection: None, fine_since: None }
     }
 }
 
@@ -102,8 +105,12 @@ impl<S: Source> Follower<S> {
         Ok(())
     }
 
-    /// Fails once a table can be followed again: another start takes it in.
+    /// Fails once a table can be followed again: the next start includes it.
     fn await_absent(&mut self) -> Result<()> {
+        if Instant::now() < self.beat.next_description {
+            return Ok(());
+        }
+        self.beat.next_description = Instant::now() + PULSE;
         for table in &self.absent {
             match self.source.describe(std::slice::from_ref(table)) {
                 Ok(_) => bail!("{} can be followed again", table.name),

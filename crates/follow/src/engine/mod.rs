@@ -345,10 +345,12 @@ impl<S: Source> Follower<S> {
 
     /// Ends the work on a table whose filter only `bloomgate load` can fill. Fails if no other table is followed.
     fn exclude(&mut self, index: usize, reason: &str) -> Result<()> {
-        let Self { store, tables, .. } = self;
+        let Self { store, tables, beat, .. } = self;
         let table = tables.get_mut(index).context("a table")?;
         table.delete_heartbeat(store)?;
         table.filter = FilterState::Lost;
+        // It has a time for this table.
+        beat.pending = None;
         let (name, filter) = (&table.config.name, &table.keys.filter);
         let what = format!("{name}: {reason}: fill {filter} with `bloomgate load`, then start the follower");
         ensure!(!self.followed().is_empty(), what);

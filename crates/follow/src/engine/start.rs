@@ -60,6 +60,8 @@ impl<S: Source> Follower<S> {
             eprintln!("bloomgate: another follower has the slot {}: standing by", config.slot);
             stand_by(&mut source, &mut store, &first, stopping).context(StoodBy)?;
         }
+        // Not before: until then, another follower may follow these tables.
+        absent.iter().try_for_each(|table| store.distrust(&table.keys()))?;
         let follow = |table: Table| {
             let epoch = store.begin_epoch(&table.keys)?;
             let (position, mark, journal) = (Place(0), Mark::default(), Journal::default());
@@ -267,8 +269,8 @@ fn describe_each<S: Source>(
         return None;
     }
     for (table, error) in &absent {
-        match store.distrust(&table.keys()) {
-            Ok(was_followed) if was_followed || has_run => {
+        match store.state(&table.keys()) {
+            Ok((stored, _)) if stored.is_some() || has_run => {
                 eprintln!("bloomgate: {} is not followed: {error:#}", table.name);
             }
             Ok(_) => return None,

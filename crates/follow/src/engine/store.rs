@@ -173,15 +173,14 @@ impl Store {
         self.send(&forget, &keys.epoch).map(drop)
     }
 
-    /// Deletes the heartbeat of a table that cannot be followed now, and what its stored position says of its definition, so that its
-    /// filter is filled again later. Returns whether it was followed before.
-    pub fn distrust(&mut self, keys: &Keys) -> Result<bool> {
-        let (Some(mut position), _) = self.state(keys)? else { return Ok(false) };
+    /// Deletes the heartbeat of a table that cannot be followed now, and the definition in its stored position, so that its filter is filled
+    /// again later.
+    pub fn distrust(&mut self, keys: &Keys) -> Result<()> {
+        let (Some(mut position), _) = self.state(keys)? else { return Ok(()) };
         let epoch = self.begin_epoch(keys)?;
         position.forget_definition();
         self.transact(keys, epoch, &[cmd("DEL").arg(&keys.feed).to_owned()])?;
-        self.transact(keys, epoch, &[position.store(keys)])?;
-        Ok(true)
+        self.transact(keys, epoch, &[position.store(keys)]).map(drop)
     }
 
     /// Whether a follower is at work.
