@@ -76,7 +76,7 @@ def fill_later(server: Server) -> Iterator[None]:
 )
 async def test_a_wait_may_take_longer(server: Server, rows: Rows, threads: Any, tasks: Any, protocol: int) -> None:
     """With a client that `bloomgate.connect` has not made, too."""
-    options: Any = {"port": server.port, "socket_timeout": SHORT_S, "protocol": protocol}
+    options: Any = {"port": server.port, "socket_timeout": SHORT_S, "socket_connect_timeout": PATIENCE, "protocol": protocol}
     with threads(**options) as client, fill_later(server):
         guard: Guard[bytes] = Guard(client, "rows", wait=PATIENCE)
         assert guard.get(1, rows.load) == b"one" and guard.counts["errors"] == 0
@@ -91,7 +91,7 @@ async def test_a_wait_may_take_longer(server: Server, rows: Rows, threads: Any, 
 async def test_an_event_loop_that_is_busy_during_a_wait(server: Server, rows: Rows, kind: Any) -> None:
     """The reply comes after the limit for the loop's clock. No other call reads it, whichever way this one ends."""
     holder = redis.Redis(port=server.port)
-    async with kind(port=server.port, socket_timeout=0.05, protocol=3) as client:
+    async with kind(port=server.port, socket_timeout=0.05, socket_connect_timeout=PATIENCE, protocol=3) as client:
         guard = bloomgate.asyncio.Guard(client, "rows", wait=0.05, attempts=1)
         await guard.get(99, rows.aload)
         for id in range(1, 4):
