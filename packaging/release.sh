@@ -85,7 +85,7 @@ have cargo-cyclonedx || skip "cargo-cyclonedx is missing" "scripts/setup --relea
 changed=$(git status --porcelain)
 [ -z "$changed" ] || fail "a release is made from a commit, and these files differ from the last one:" "$changed"
 
-rm -rf "$release" "$packages"/*.{deb,rpm,tar.gz}
+rm -rf "$release" "$packages"/*.{deb,tar.gz}
 mkdir -p "$release"
 # First, because it fails if the changelog has no section about the version.
 notes "$(version)" >"$release/RELEASE-NOTES.md"
@@ -95,7 +95,7 @@ for triple in "${library_targets[@]}"; do make_library "$triple"; done
 # This machine's processor comes first, because its tool writes the manual pages for both.
 make_system "$(uname -m)"
 for processor in x86_64 aarch64; do [ "$processor" = "$(uname -m)" ] || make_system "$processor"; done
-mv "$packages"/*.{deb,rpm,tar.gz} "$packages/libbloomgate-$(version)"-*.so "$release"
+mv "$packages"/*.{deb,tar.gz} "$packages/libbloomgate-$(version)"-*.so "$release"
 headline "The Python package"
 make_python
 headline "The TypeScript package"

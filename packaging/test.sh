@@ -66,7 +66,6 @@ for crate in $crates; do
   done
 done
 say "  the crates ${crates% }: licences, READMEs, a repository"
-if have ruby; then ruby -c Formula/bloomgate.rb >/dev/null && say "  Formula/bloomgate.rb: syntax"; fi
 # The files that the Containerfile copies must be enough for cargo.
 copied=$packages/copied
 rm -rf "$copied"
@@ -126,23 +125,6 @@ if have lintian; then
 fi
 
 tar -tzf "$packages"/bloomgate-*.tar.gz | grep -c '/bloomgate-.*\.service$' | grep -qx 2 || fail "the archive lacks a unit"
-
-headline "Install the .rpm packages into a folder"
-folder=$(mktemp -d "${TMPDIR:-/tmp}/bloomgate.XXXXXX")
-mkdir "$folder/tree"
-in_tree=(rpm --root "$folder/tree")
-# Debian's rpm warns unless it gets this option.
-! have dpkg || in_tree+=(--force-debian)
-# No distribution is in the folder, so nothing provides the C library that they require.
-"${in_tree[@]}" --install --nodeps "$packages"/*.rpm
-"${in_tree[@]}" --query --all
-"${in_tree[@]}" --verify --nodeps redis-bloomgate bloomgate || fail "files differ from the .rpm packages (see above)"
-cmp "$files/bloomgate.so" "$folder/tree/usr/lib64/redis/modules/bloomgate.so"
-"$folder/tree/usr/bin/bloomgate" --version
-"${in_tree[@]}" --erase redis-bloomgate bloomgate
-left=$(find "$folder/tree" -name '*bloomgate*')
-[ -z "$left" ] || fail "rpm --erase left files:" "$left"
-rm -r "$folder"
 
 headline "cargo install"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/bloomgate.XXXXXX")
