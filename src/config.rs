@@ -17,7 +17,7 @@ use bloomgate_filter::Scaling;
 use bloomgate_filter::arguments::load_time::{self, LoadTime};
 use bloomgate_filter::arguments::numbers;
 use bloomgate_filter::hash::{Hasher, ItemHash};
-use bloomgate_filter::kinds::native::taken_rate;
+use bloomgate_filter::kinds::native::clamp_rate;
 use bloomgate_filter::kinds::{Defaults, HashName, LayoutName};
 use redis_module::{RedisString, raw};
 
@@ -338,7 +338,7 @@ fn bytes(text: &[u8]) -> Option<u64> {
 
 /// The nearest rate that a filter can have, with a line in the log if it is another one.
 fn clamped(rate: f64, context: Context) -> f64 {
-    let taken = taken_rate(rate);
+    let taken = clamp_rate(rate);
     if taken.to_bits() != rate.to_bits() {
         let line = format_args!("bloomgate: error rate {rate:?} is out of range: using {taken:?}");
         context.log(LogLevel::Warning, line);

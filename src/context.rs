@@ -112,7 +112,7 @@ impl Context {
     }
 
     /// Ends the server, which cannot apply an effect of its primary or its AOF. If it went on, it would report added items absent.
-    pub fn cannot_obey(self, reason: impl Display) -> ! {
+    pub fn abort_replication(self, reason: impl Display) -> ! {
         self.give_up(format_args!("bloomgate: cannot apply an effect of the primary or the AOF, exiting: {reason}"))
     }
 

@@ -8,8 +8,8 @@ use std::io::Write as _;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
-use bloomgate_filter::kinds::Turn;
-use bloomgate_filter::kinds::effect::{self, EffectWord, Number};
+use bloomgate_filter::kinds::BucketStart;
+use bloomgate_filter::kinds::effect::{self, ArgToken, Number};
 use bloomgate_filter::{Error, Spec};
 use redis_module::{RedisString, raw};
 
@@ -137,9 +137,9 @@ fn insert_known(context: Context, key: Arg<'_>, option: &str, items: &NewItems<'
 }
 
 /// Propagates a turn of a ring.
-pub fn rotated(context: Context, key: Arg<'_>, turn: Turn) {
+pub fn rotated(context: Context, key: Arg<'_>, start: BucketStart) {
     let mut words = OwnedWords::new();
-    let numbers = [turn.slot, turn.begin.0, turn.end.0, turn.capacity];
+    let numbers = [start.slot, start.begin.0, start.end.0, start.capacity];
     numbers.iter().for_each(|number| words.push(effect::whole(*number)));
     send(context, c"BF.ROTATE", key, words.strings(), &[]);
 }
@@ -151,15 +151,15 @@ pub fn expires(context: Context, key: Arg<'_>, milliseconds: u64) {
     send(context, c"PEXPIREAT", key, words.strings(), &[]);
 }
 
-/// Propagates the creation of a filter with everything that defines it, the turn that began its first bucket, and the items that the
+/// Propagates the creation of a filter with everything that defines it, the start that began its first bucket, and the items that the
 /// same command added.
-pub fn created(context: Context, key: Arg<'_>, spec: &Spec, turn: Option<Turn>, items: &NewItems<'_>) {
+pub fn created(context: Context, key: Arg<'_>, spec: &Spec, start: Option<BucketStart>, items: &NewItems<'_>) {
     let mut words = OwnedWords::new();
-    let name = spec.spell(|word| words.push(word));
+    let name = spec.encode_args(|word| words.push(word));
     if !spec.takes_items() {
         send(context, name, key, words.strings(), &[]);
-        if let Some(turn) = turn {
-            rotated(context, key, turn);
+        if let Some(start) = start {
+            rotated(context, key, start);
         }
         if items.len() > 0 {
             added(context, key, items);
@@ -220,10 +220,10 @@ impl OwnedWords {
         self.words.strings.get(..self.count).unwrap_or_default()
     }
 
-    fn push(&mut self, word: EffectWord<'_>) {
+    fn push(&mut self, word: ArgToken<'_>) {
         match word {
-            EffectWord::Bytes(word) => self.push_bytes(word),
-            EffectWord::Number(number) => {
+            ArgToken::Bytes(word) => self.push_bytes(word),
+            ArgToken::Number(number) => {
                 let place = self.count;
                 if self.words.numbers.get(place) == Some(&Some(number)) {
                     self.count += 1;
@@ -234,7 +234,7 @@ impl OwnedWords {
                     *known = Some(number);
                 }
             }
-            EffectWord::Text(text) => self.push_text(text),
+            ArgToken::Text(text) => self.push_text(text),
         }
     }
 

@@ -37,13 +37,13 @@ pub fn native_by_law(input: &[u8]) -> Outcome {
 /// RedisBloom's dumps.
 #[must_use]
 pub fn redisbloom(input: &[u8]) -> Outcome {
-    play_redisbloom(input, accept, Arrival::obey)
+    play_redisbloom(input, accept, Arrival::accept_replicated)
 }
 
 /// RedisBloom's dumps, with the laws of arrivals checked for each record.
 #[must_use]
 pub fn redisbloom_by_law(input: &[u8]) -> Outcome {
-    play_redisbloom(input, laws::accept, laws::obey)
+    play_redisbloom(input, laws::accept, laws::accept_replicated)
 }
 
 fn play_native(input: &[u8], accept: Accept) -> Outcome {
@@ -72,7 +72,7 @@ fn begin(iterator: u64, header: &[u8]) -> Result<Arrival, Error> {
 fn play_redisbloom(input: &[u8], accept: Accept, obey: Accept) -> Outcome {
     let (spelling, records) = records::of(input);
     let of_primary = spelling & OF_PRIMARY != 0;
-    let accept: (_, AcceptWhole) = if of_primary { (obey, Value::obey) } else { (accept, accept_whole) };
+    let accept: (_, AcceptWhole) = if of_primary { (obey, Value::accept_replicated) } else { (accept, accept_whole) };
     let Some((header, chunks)) = records.split_first() else { return Err::<Value, _>(Error::Truncated).into() };
     let mut outcome = Outcome::from(RedisBloomArrival::begin(header.data, &CEILING).map(Arrival::RedisBloom));
     for chunk in chunks {

@@ -9,7 +9,7 @@ use bloomgate_filter::geometry::HASHES_MAX;
 use bloomgate_filter::kinds::info::LayerSummary;
 use bloomgate_filter::kinds::redisbloom::{self, RedisBloom};
 use bloomgate_filter::kinds::valkey_bloom::{ValkeyBloom, load};
-use bloomgate_filter::kinds::{Forgets, NativeSpec, Origin};
+use bloomgate_filter::kinds::{NativeSpec, Origin, Retention};
 use bloomgate_filter::{BATCH, BloomFilter, Error as FilterError, Filter, Mask, Moment, Unlimited, Value};
 
 use super::{CEILING, FilterOf, Outcome, snapshot};
@@ -148,7 +148,7 @@ fn followed(value: &Value, mut copy: Value) -> Value {
             match &mut followed {
                 None => followed = Some(Value::from(Arrival::begin(iterator, data, &Unlimited)?)),
                 Some(value) => {
-                    if value.obey(GENERATION, iterator, data).unwrap() == Progress::Complete {
+                    if value.accept_replicated(GENERATION, iterator, data).unwrap() == Progress::Complete {
                         *value = value.take_filter().into();
                     }
                 }
@@ -174,9 +174,9 @@ fn of_adds(filter: &mut Filter) {
     }
     let items: Vec<Vec<u8>> = (0..ITEMS).map(item).collect();
     let forgets = filter.windowed().map(|ring| ring.spec().forgets);
-    let is_rolling = forgets == Some(Forgets::Rolling);
+    let is_rolling = forgets == Some(Retention::Rolling);
     // Adding a present item also changes them.
-    let renews = filter.counting().is_some() || matches!(forgets, Some(Forgets::After { is_sliding: true, .. }));
+    let renews = filter.counting().is_some() || matches!(forgets, Some(Retention::After { is_sliding: true, .. }));
     let mut members = 0;
     for batch in items.chunks(BATCH) {
         let batch = || batch.iter().map(Vec::as_slice);
@@ -205,7 +205,7 @@ fn of_adds(filter: &mut Filter) {
 /// Begins the bucket that is due, as a server does before it adds. Returns whether there is room for it.
 fn begin_due_bucket(filter: &mut Filter) -> bool {
     let Some(ring) = filter.windowed_mut() else { return true };
-    ring.turn_due(NOW).is_none_or(|turn| ring.turn(turn, &GROWN).is_ok())
+    ring.bucket_due(NOW).is_none_or(|start| ring.begin_bucket(start, &GROWN).is_ok())
 }
 
 /// Items of every length from 0 to 31; the empty one is repeated.
@@ -235,14 +235,14 @@ pub fn accept(arrival: &mut Arrival, iterator: u64, data: &[u8]) -> Result<Progr
 /// and a refused one changes nothing.
 ///
 /// # Errors
-/// As [`Arrival::obey`].
-pub fn obey(arrival: &mut Arrival, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+/// As [`Arrival::accept_replicated`].
+pub fn accept_replicated(arrival: &mut Arrival, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
     let before = copy(arrival);
-    let result = arrival.obey(iterator, data);
+    let result = arrival.accept_replicated(iterator, data);
     match result {
         Ok(Progress::Stored) => {
             let after = copy(arrival);
-            assert!(arrival.obey(iterator, data).is_ok());
+            assert!(arrival.accept_replicated(iterator, data).is_ok());
             assert!(after.is_none_or(|after| after == *arrival), "the same again changed it");
         }
         Ok(Progress::Complete) => {}

@@ -24,7 +24,8 @@ use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::redisbloom::CAPACITY_MAX;
 use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
 use bloomgate_filter::kinds::{
-    CountingSpec, Defaults, HashName, LayoutName, NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec, WindowedSpec,
+    BucketStart, CountingSpec, Defaults, HashName, LayoutName, NativeSpec, RedisBloomSpec, ValkeyBloomSpec,
+    WindowedSpec,
 };
 use bloomgate_filter::{Scaling, Spec};
 
@@ -84,7 +85,7 @@ pub enum Parsed {
     /// BF.PLAN.
     Plan(plan::Asked),
     /// BF.ROTATE: the stated bucket.
-    Rotate(Option<Turn>),
+    Rotate(Option<BucketStart>),
     /// The arguments of `loadmodule`.
     LoadTime(load_time::LoadTime),
     /// A refusal.
@@ -160,7 +161,7 @@ pub fn check(input: &[u8]) {
         }
         Parsed::ChangedMany(first) => guarding::of_pairs(&words, *first),
         Parsed::Fill(token, fill) => guarding::of_fill(*token, *fill, &words),
-        Parsed::Rotate(turn) => of_turn(*turn, words.len()),
+        Parsed::Rotate(start) => of_bucket_start(*start, words.len()),
         Parsed::LoadTime(load_time) => {
             assert!(load_time.rate.is_none_or(is_rate));
             assert!(load_time.initial_size.is_none_or(|size| (1..=load_time::INITIAL_SIZE_MAX).contains(&size)));
@@ -227,17 +228,17 @@ fn of_plan(plan::Asked { spec, items }: plan::Asked, defaults: &Defaults) {
 }
 
 /// A stated bucket has a place in time, and room.
-fn of_turn(turn: Option<Turn>, words: usize) {
-    assert_eq!(words, if turn.is_some() { 6 } else { 2 });
-    if let Some(turn) = turn {
-        assert!(turn.begin <= turn.end && turn.capacity >= 1, "{turn:?}");
+fn of_bucket_start(start: Option<BucketStart>, words: usize) {
+    assert_eq!(words, if start.is_some() { 6 } else { 2 });
+    if let Some(start) = start {
+        assert!(start.begin <= start.end && start.capacity >= 1, "{start:?}");
     }
 }
 
 /// The command with which a filter is replicated creates the same filter.
 fn of_effect(spec: Spec) {
     let mut spelled = Vec::new();
-    let name = spec.spell(|word| {
+    let name = spec.encode_args(|word| {
         let mut bytes = Vec::new();
         word.write_to(&mut bytes).expect("a list takes all");
         spelled.push(bytes);

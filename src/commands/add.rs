@@ -3,7 +3,7 @@
 
 use bloomgate_filter::arguments::insert::{self, Insert};
 use bloomgate_filter::arguments::{Command, Creation, reserve};
-use bloomgate_filter::kinds::{Origin, Outcome, Turn, WindowedFilter};
+use bloomgate_filter::kinds::{BucketStart, Origin, Outcome, WindowedFilter};
 use bloomgate_filter::{BATCH, BloomFilter, Clock as _, Error, Filter, Spec, Value, try_box};
 
 use super::dispatch::{redact_key, refuse, refuse_as_primary};
@@ -29,8 +29,8 @@ pub enum ReplyForm {
 pub struct Created {
     /// The filter.
     pub filter: Filter,
-    /// The turn that began the first bucket, which must be propagated.
-    turn: Option<Turn>,
+    /// The start of the first bucket, which must be propagated.
+    start: Option<BucketStart>,
     /// When its key expires, in milliseconds since 1970.
     expires: Option<u64>,
 }
@@ -43,7 +43,7 @@ impl Created {
 
     /// Propagates the creation, and the items that the same command added.
     pub fn propagate(&self, context: Context, name: Arg<'_>, items: &NewItems<'_>) {
-        replicate::created(context, name, &self.filter.spec(), self.turn, items);
+        replicate::created(context, name, &self.filter.spec(), self.start, items);
         if let Some(expires) = self.expires {
             replicate::expires(context, name, expires);
         }
@@ -70,22 +70,22 @@ pub fn create(context: Context, creation: &Creation, clock: &CommandClock) -> Re
     }
     let ceiling = ServerCeiling::of(context);
     if let Some(items) = scale_to.filter(|_| !context.must_obey()) {
-        let reach = spec.reach(0, &ceiling);
-        if reach.capacity < items {
-            return Err(if reach.ends_by_rate { Refusal::ScaleToRate } else { Refusal::ScaleTo });
+        let limit = spec.growth_limit(0, &ceiling);
+        if limit.capacity < items {
+            return Err(if limit.ends_by_rate { Refusal::ScaleToRate } else { Refusal::ScaleTo });
         }
     }
     if context.must_obey() {
-        return Ok(Created { filter: Filter::carried(spec, &ceiling)?, turn: None, expires: None });
+        return Ok(Created { filter: Filter::carried(spec, &ceiling)?, start: None, expires: None });
     }
     let mut filter = Filter::new(spec, &ceiling)?;
-    let turn = turn_if_due(context, &mut filter, clock)?;
+    let start = begin_bucket_if_due(context, &mut filter, clock)?;
     config::renew_entropy();
     let expires = expires.map(|milliseconds| clock.now().0.saturating_add(milliseconds));
-    Ok(Created { filter, turn, expires })
+    Ok(Created { filter, start, expires })
 }
 
-/// Begins the bucket that is due before a client's command writes to a ring, and propagates the turn before the command's own effect.
+/// Begins the bucket that is due before a client's command writes to a ring, and propagates the start before the command's own effect.
 /// Returns whether a bucket began.
 /// If there is no memory for it, the filter is unchanged.
 #[inline]
@@ -98,22 +98,26 @@ fn turn_and_propagate(
     if filter.windowed().is_none() {
         return Ok(false);
     }
-    let turn = turn_if_due(context, filter, clock)?;
-    if let Some(turn) = turn {
-        replicate::rotated(context, name, turn);
+    let start = begin_bucket_if_due(context, filter, clock)?;
+    if let Some(start) = start {
+        replicate::rotated(context, name, start);
     }
-    Ok(turn.is_some())
+    Ok(start.is_some())
 }
 
-/// Begins the bucket that is due. Returns the turn, which must be propagated.
+/// Begins the bucket that is due. Returns the start, which must be propagated.
 /// If there is no memory for it, the filter is unchanged.
 #[cold]
-fn turn_if_due(context: Context, filter: &mut Filter, clock: &CommandClock) -> Result<Option<Turn>, Refusal> {
+fn begin_bucket_if_due(
+    context: Context,
+    filter: &mut Filter,
+    clock: &CommandClock,
+) -> Result<Option<BucketStart>, Refusal> {
     let Some(windowed) = filter.windowed_mut().filter(|_| !context.must_obey()) else { return Ok(None) };
-    let Some(turn) = windowed.turn_due(clock.now()) else { return Ok(None) };
-    windowed.turn(turn, &ServerCeiling::of(context))?;
+    let Some(start) = windowed.bucket_due(clock.now()) else { return Ok(None) };
+    windowed.begin_bucket(start, &ServerCeiling::of(context))?;
     free_retired(windowed);
-    Ok(Some(turn))
+    Ok(Some(start))
 }
 
 /// Frees the buckets that a ring has dropped, without delaying commands.
@@ -129,7 +133,7 @@ pub fn free_retired(windowed: &mut WindowedFilter) {
 }
 
 /// The filter that BF.ADD and BF.MADD create if the key is missing; `None` if they may not create one.
-pub fn usual_creation(context: Context) -> Result<Option<Creation>, Refusal> {
+pub fn default_creation(context: Context) -> Result<Option<Creation>, Refusal> {
     if !config::auto_creates() && !context.must_obey() {
         return Ok(None);
     }
@@ -172,7 +176,7 @@ pub fn add_items(
                 WriteKey::open(keys, args.arg(1)?)?.put_into_use()?;
             }
             // There is no memory for the new filter, for a bucket, or for the command itself.
-            Err(Refusal::Filter(error)) if error.is_want_of_memory() => {
+            Err(Refusal::Filter(error)) if error.is_out_of_memory() => {
                 metrics::REFUSED.count(adding.items.len() as u64);
                 return Err(error.into());
             }
@@ -415,7 +419,7 @@ fn refuse_items(context: Context, filter: &Filter, error: Error, items: usize) {
     }
     let refusal = Refusal::from(error);
     let is_beyond_machines = error.asked_bytes().is_some_and(|asked_bytes| asked_bytes > MACHINE_BYTES_MAX);
-    let is_ours = error.is_want_of_memory() && !is_beyond_machines || error == Error::TooManyLayers;
+    let is_ours = error.is_out_of_memory() && !is_beyond_machines || error == Error::TooManyLayers;
     if is_ours || !filter.spec().is_foreign() {
         return refuse(context, refusal);
     }
@@ -431,7 +435,7 @@ fn refuse_items(context: Context, filter: &Filter, error: Error, items: usize) {
 /// Adds an item. Replies whether it was new.
 pub fn add(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let adding = Adding { items: args.rest(2)?, form: ReplyForm::One, is_sync: false, renews: false };
-    add_items(context, &args, keys, adding, || usual_creation(context))
+    add_items(context, &args, keys, adding, || default_creation(context))
 }
 
 /// `BF.MADD key item [item ...]`
@@ -439,7 +443,7 @@ pub fn add(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
 /// Adds items. Replies for each whether it was new.
 pub fn madd(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let adding = Adding { items: args.rest(2)?, form: ReplyForm::Many, is_sync: false, renews: false };
-    add_items(context, &args, keys, adding, || usual_creation(context))
+    add_items(context, &args, keys, adding, || default_creation(context))
 }
 
 /// `BF.INSERT key [option ...] [ITEMS item [item ...]]`

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 
 use bloomgate_filter::arguments::plan::{self, Asked};
 use bloomgate_filter::arguments::{Command, info};
-use bloomgate_filter::kinds::Forgets;
+use bloomgate_filter::kinds::Retention;
 use bloomgate_filter::kinds::info::{Content, Field, LayerSummary};
 use bloomgate_filter::kinds::plan::PlannedLayer;
 use bloomgate_filter::kinds::stats::{BucketStats, LayerStats, Stats};
@@ -102,8 +102,8 @@ pub fn stats(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<()
     let key = ReadKey::open(keys, args.arg(1)?);
     let stats = key.filter()?.ok_or(Refusal::NotFound)?.stats(&CommandClock::default())?;
     let window = match stats.names.forgets {
-        Some(Forgets::After { seconds, is_sliding }) => Some((seconds, is_sliding)),
-        Some(Forgets::Rolling) | None => None,
+        Some(Retention::After { seconds, is_sliding }) => Some((seconds, is_sliding)),
+        Some(Retention::Rolling) | None => None,
     };
     let forgets = stats.names.forgets.is_some();
     let optional = [stats.deleted.is_some(), stats.deleted.is_some(), window.is_some(), window.is_some(), forgets];

@@ -65,7 +65,7 @@ pub fn dispatch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run)
 pub fn refuse_command(context: Context, args: &Args<'_>, refusal: Refusal) {
     if context.must_obey() {
         let word = |index| args.arg(index).map_or(&[][..], Arg::bytes).escape_ascii();
-        context.cannot_obey(format_args!("{} {}: {refusal}", word(0), word(1)));
+        context.abort_replication(format_args!("{} {}: {refusal}", word(0), word(1)));
     }
     reply::error(context, refusal);
 }
@@ -76,7 +76,7 @@ pub(super) use handler;
 /// something. Callers handle the few commands that RedisBloom and valkey-bloom propagate although they refused them.
 pub fn refuse(context: Context, refusal: Refusal) {
     if context.must_obey() {
-        context.cannot_obey(refusal);
+        context.abort_replication(refusal);
     }
     reply::error(context, refusal);
 }

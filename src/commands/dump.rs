@@ -127,7 +127,7 @@ fn resume(
         let is_redisbloom = writer.has_redisbloom_layout();
         let generation = writer.generation();
         let progress = if must_obey {
-            writer.obey(generation, iterator, data)
+            writer.accept_replicated(generation, iterator, data)
         } else {
             writer.accept(generation, iterator, data, &ServerCeiling::of(context))
         };

@@ -1,7 +1,7 @@
 //! Changing a filter as a whole: BF.MERGE, BF.CLEAR and BF.ROTATE.
 
 use bloomgate_filter::arguments::rotate;
-use bloomgate_filter::kinds::Turn;
+use bloomgate_filter::kinds::BucketStart;
 use bloomgate_filter::{BloomFilter, Clock as _, Error, Filter, Unlimited, Value, try_box};
 
 use super::add::free_retired;
@@ -83,20 +83,20 @@ fn with_room<T>(elements: usize) -> Result<Vec<T>, Error> {
 pub fn clear(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let name = args.arg(1)?;
     let mut key = WriteKey::open(keys, name)?;
-    let turn = {
+    let start = {
         let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
         let Value::Filter(filter) = &*writer else { return Err(Refusal::StillLoading) };
         let bytes = filter.size_bytes();
         let mut empty = filter.emptied()?;
-        let turn = begin_bucket(context, &mut empty)?;
+        let start = begin_bucket(context, &mut empty)?;
         let mut value = try_box(Value::from(empty))?;
         writer.swap(&mut value);
         freeing::free(value, bytes);
-        turn
+        start
     };
     replicate::verbatim(context);
-    if let Some(turn) = turn {
-        replicate::rotated(context, name, turn);
+    if let Some(start) = start {
+        replicate::rotated(context, name, start);
     }
     guard::filter_replaced(context, name);
     key.close_changed(&[(true, c"bloom.clear")]);
@@ -104,13 +104,13 @@ pub fn clear(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<()
     Ok(())
 }
 
-/// Begins the first bucket of a ring with a window. Returns the turn, which must be propagated. Needs no ceiling: the memory of the
+/// Begins the first bucket of a ring with a window. Returns the start, which must be propagated. Needs no ceiling: the memory of the
 /// former contents, which is freed, is larger.
-fn begin_bucket(context: Context, empty: &mut Filter) -> Result<Option<Turn>, Refusal> {
+fn begin_bucket(context: Context, empty: &mut Filter) -> Result<Option<BucketStart>, Refusal> {
     let Some(windowed) = empty.windowed_mut().filter(|_| !context.must_obey()) else { return Ok(None) };
-    let Some(turn) = windowed.turn_due(CommandClock::default().now()) else { return Ok(None) };
-    windowed.turn(turn, &Unlimited)?;
-    Ok(Some(turn))
+    let Some(start) = windowed.bucket_due(CommandClock::default().now()) else { return Ok(None) };
+    windowed.begin_bucket(start, &Unlimited)?;
+    Ok(Some(start))
 }
 
 /// `BF.ROTATE key [slot begin end capacity]`
@@ -123,26 +123,26 @@ pub fn rotate(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
     let stated = rotate::parse(args.words())?;
     let name = args.arg(1)?;
     let mut key = WriteKey::open(keys, name)?;
-    let (turn, dropped) = {
+    let (start, dropped) = {
         let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
         let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
         let windowed = filter.windowed_mut().ok_or(Refusal::HasNot("WINDOW"))?;
         let now = CommandClock::default().now();
-        if let Some(turn) = stated.filter(|_| !context.must_obey()) {
-            if !windowed.may_begin(turn, now) {
+        if let Some(start) = stated.filter(|_| !context.must_obey()) {
+            if !windowed.may_begin(start, now) {
                 return Err(Refusal::BadData);
             }
-            if windowed.has_begun(turn) {
+            if windowed.has_begun(start) {
                 reply::integer(context, 0);
                 return Ok(());
             }
         }
-        let turn: Turn = stated.unwrap_or_else(|| windowed.turn_now(now));
-        let dropped = windowed.turn(turn, &ServerCeiling::of(context))?;
+        let start: BucketStart = stated.unwrap_or_else(|| windowed.bucket_now(now));
+        let dropped = windowed.begin_bucket(start, &ServerCeiling::of(context))?;
         free_retired(windowed);
-        (turn, dropped)
+        (start, dropped)
     };
-    replicate::rotated(context, name, turn);
+    replicate::rotated(context, name, start);
     key.close_changed(&[(true, c"bloom.rotate")]);
     reply::integer(context, dropped);
     Ok(())

@@ -148,7 +148,7 @@ fn load(io: *mut raw::RedisModuleIO, stored_as: StoredAs, encoding: c_int) -> *m
             // SAFETY: the snapshot is the one that the server passed.
             unsafe { api::snapshot_log(io, LogLevel::Warning.name(), line.as_c_str()) };
             if must_load(context, error) {
-                context.cannot_obey(format_args!("the filter at '{}': {error}", key_name(io).escape_ascii()));
+                context.abort_replication(format_args!("the filter at '{}': {error}", key_name(io).escape_ascii()));
             }
             null_mut()
         }
@@ -168,7 +168,7 @@ fn key_name<'a>(io: *mut raw::RedisModuleIO) -> &'a [u8] {
 /// sent.
 fn must_load(context: Context, error: format::Error) -> bool {
     match error {
-        format::Error::Filter(error) if error.is_want_of_memory() => context.must_obey_without_client(),
+        format::Error::Filter(error) if error.is_out_of_memory() => context.must_obey_without_client(),
         format::Error::Truncated if !context.is_primary() => false,
         _ => context.is_loading() || context.is_read_only_replica(),
     }
@@ -239,7 +239,7 @@ unsafe extern "C" fn copy(
         Ok(copy) => Box::into_raw(copy).cast(),
         Err(error) => {
             if context.must_obey_without_client() {
-                context.cannot_obey(error);
+                context.abort_replication(error);
             }
             let reason = Text::of(Refusal::from(error));
             let reason = reason.as_str().trim_start_matches("ERR ");

@@ -63,7 +63,7 @@ impl Error {
     }
 
     /// Whether the filter is refused for lack of memory. It may succeed on another machine or at another time.
-    pub const fn is_want_of_memory(self) -> bool {
+    pub const fn is_out_of_memory(self) -> bool {
         self.asked_bytes().is_some()
     }
 }

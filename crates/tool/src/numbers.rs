@@ -54,12 +54,12 @@ pub fn rate(text: &str) -> Result<f64, String> {
 }
 
 /// Returns the rate of a native filter for which this one was requested: rates above 25% and below 1e-12 are replaced.
-pub const fn taken_rate(rate: f64) -> f64 {
+pub const fn clamp_rate(rate: f64) -> f64 {
     rate.clamp(1e-12, 0.25)
 }
 
 /// Says on standard error that a filter gets another rate than requested.
-pub fn tell_taken_rate(asked: f64, taken: f64) {
+pub fn report_clamped_rate(asked: f64, taken: f64) {
     if taken < asked {
         eprintln!(
             "bloomgate: the filter gets a rate of {}, the highest, instead of {}",

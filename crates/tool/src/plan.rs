@@ -85,7 +85,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         plan = request(options, &words)?;
     }
     if let Some(asked) = words.get(1).and_then(|word| word.parse().ok()) {
-        numbers::tell_taken_rate(asked, plan.rate);
+        numbers::report_clamped_rate(asked, plan.rate);
     }
     if arguments.json {
         print(&format!("{}\n", plan.json()))?;

@@ -115,7 +115,7 @@ impl Create {
         let Self { name, rate, capacity, shards, words } = self;
         let capacity = shard_capacity(*capacity, *shards);
         if words.is_empty() {
-            numbers::tell_taken_rate(*rate, numbers::taken_rate(*rate));
+            numbers::report_clamped_rate(*rate, numbers::clamp_rate(*rate));
         }
         let signals = Signals::catch()?;
         claim(server, name, *shards)?;

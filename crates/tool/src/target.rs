@@ -197,7 +197,7 @@ impl Creation {
         let capacity = capacity.map(|word| numbers::capacity(word)).transpose().map_err(invalid)?;
         // The layouts of other modules have other limits.
         if !words.iter().any(|word| ["TIGHTENING", "LAYOUT"].contains(&&*word.to_ascii_uppercase())) {
-            numbers::tell_taken_rate(rate, numbers::taken_rate(rate));
+            numbers::report_clamped_rate(rate, numbers::clamp_rate(rate));
         }
         Ok(Self { rate, capacity, words: words.to_vec() })
     }

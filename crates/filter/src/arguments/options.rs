@@ -11,7 +11,7 @@ use super::numbers::Range;
 use super::{Refusal, is, numbers, word};
 use crate::geometry::sizing::{Policy, Scaling};
 use crate::kinds::windowed::{BUCKETS_MAX, BUCKETS_MIN, SECONDS_MAX};
-use crate::kinds::{Defaults, Forgets, HashName, LayoutName, Request, Seed, Spec};
+use crate::kinds::{Defaults, HashName, LayoutName, Request, Retention, Seed, Spec};
 
 /// A command that describes a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -426,8 +426,8 @@ impl Given {
         if is_keyed && matches!(seed, Some(Seed::Number(_))) {
             return Err(bad_seed);
         }
-        let window = self.window.map(|seconds| Forgets::After { seconds, is_sliding: self.is_sliding });
-        let forgets = window.or(if self.is_rolling { Some(Forgets::Rolling) } else { None });
+        let window = self.window.map(|seconds| Retention::After { seconds, is_sliding: self.is_sliding });
+        let forgets = window.or(if self.is_rolling { Some(Retention::Rolling) } else { None });
         let Self { hash, buckets, is_counting, tightening, layout, policy, .. } = *self;
         Ok(Request { seed, tightening, layout, hash, forgets, buckets, is_counting, policy, ..request })
     }

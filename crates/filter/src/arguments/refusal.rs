@@ -151,7 +151,7 @@ impl fmt::Display for Refusal {
             | Self::Chunk(format::Error::Filter(error))
             | Self::Header(format::Error::Filter(error))
             | Self::Load(format::Error::Filter(error))
-                if error.is_want_of_memory() =>
+                if error.is_out_of_memory() =>
             {
                 return write_filter(error, f);
             }

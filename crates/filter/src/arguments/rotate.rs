@@ -4,10 +4,10 @@
 
 use super::{Refusal, numbers, word};
 use crate::host::Moment;
-use crate::kinds::Turn;
+use crate::kinds::BucketStart;
 
 /// Returns the bucket that the command states, if it does.
-pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<Option<Turn>, Refusal> {
+pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<Option<BucketStart>, Refusal> {
     match words.len() {
         2 => Ok(None),
         6 => {
@@ -16,7 +16,7 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<Option<Turn>, Refusal> {
             if begin > end || capacity == 0 {
                 Err(Refusal::BadData)
             } else {
-                Ok(Some(Turn { slot, begin, end, capacity }))
+                Ok(Some(BucketStart { slot, begin, end, capacity }))
             }
         }
         _ => Err(Refusal::Arity),

@@ -5,13 +5,13 @@ use super::layer::{Layer, PREFETCH_FROM_BYTES, Prefetch};
 use super::lookup::{contains_in, contains_one_apart, exact_hashes};
 use super::rules::{HashOf, Rules, check_layer};
 use crate::error::Error;
-use crate::geometry::{Counting, Geometry, LayerDescription, Pends as _};
+use crate::geometry::{Counting, Geometry, LayerDescription, SupportsPending as _};
 use crate::hash::HashBatch;
 use crate::host::Ceiling;
 use crate::mask::{BATCH, Mask};
 
 /// How the filters of a kind add and delete: which of the ways below they take.
-pub trait Changes: Rules {
+pub trait AddRules: Rules {
     /// Adds the item with this hash.
     #[inline]
     fn add_one(
@@ -56,7 +56,7 @@ pub(crate) enum WhenFull {
     Insert,
 }
 
-impl<R: Changes> Chain<R> {
+impl<R: AddRules> Chain<R> {
     /// Adds an item for a client. Returns whether it was new. A new item that tests as present (a false positive) is not added,
     /// because lookups find it anyway.
     ///
@@ -96,7 +96,7 @@ impl<R: Rules> Chain<R> {
             pending.prefetch_one(R::Geometry::to_pending(hash));
         }
         let is_in = !older.is_empty() && contains_one_apart(older, hash) || newest.contains(probe);
-        if is_in || self.beside.is_some() && self.is_pending(hash) {
+        if is_in || self.extras.is_some() && self.is_pending(hash) {
             return Ok(self.table().is_some() && self.restore(hash));
         }
         let Some(newest) = self.layers.last_mut() else { return Err(Error::Full) };
@@ -122,7 +122,7 @@ impl<R: Rules> Chain<R> {
         let in_older = |(_, older): (_, &[_])| contains_in(older, hashes, all - known, |_| ());
         let mut in_older = known | self.layers.split_last().map_or(Mask::NONE, in_older);
         // This includes adds that are pending in the newest layer. Adds that become pending below are looked up there.
-        in_older = self.or_pending(hashes, all - known, in_older);
+        in_older = self.add_pending_hits(hashes, all - known, in_older);
         while added.done < hashes.len() {
             let Some(newest) = self.layers.last_mut() else { break };
             let wanted = all - in_older - Mask::first(added.done);
@@ -138,7 +138,7 @@ impl<R: Rules> Chain<R> {
             let Some(newest) = self.layers.last() else { break };
             let open = wanted - Mask::first(added.done);
             let in_newest = newest.contains_batch(hashes, open, Prefetch::Rest, |_| ());
-            in_older |= self.or_pending(hashes, open, in_newest);
+            in_older |= self.add_pending_hits(hashes, open, in_newest);
             if let Err(error) = self.grow(ceiling) {
                 added.error = Some(error);
                 break;

@@ -2,13 +2,13 @@
 
 use super::Chain;
 use super::adding::{Added, Origin, Removed};
-use super::beside::{Deleted, ENTRY_BYTES};
+use super::extras::{Deleted, ENTRY_BYTES};
 use super::hash_set::HashSet;
 use super::lookup::exact_hashes;
 use super::pending::CellsReader;
 use super::rules::{HashOf, Rules};
 use crate::error::Error;
-use crate::geometry::{Geometry, Pends as _};
+use crate::geometry::{Geometry, SupportsPending as _};
 use crate::hash::ItemHash;
 use crate::host::Ceiling;
 use crate::mask::{BATCH, Mask};
@@ -52,7 +52,7 @@ impl<R: Rules> Chain<R> {
 
     /// Returns the `present` items that were not deleted.
     #[inline]
-    pub(crate) fn but_deleted(&self, hashes: &[HashOf<R>], present: Mask) -> Mask {
+    pub(crate) fn clear_deleted(&self, hashes: &[HashOf<R>], present: Mask) -> Mask {
         match self.deleted() {
             Some(table) if !present.is_empty() => present - table.contains_batch(&exact_hashes::<R>(hashes), present),
             _ => present,

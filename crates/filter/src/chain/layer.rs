@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 
 use crate::cells::{Cells, Mover, relocate_elements};
 use crate::error::Error;
-use crate::geometry::estimate::Fullness;
+use crate::geometry::estimate::FillEstimate;
 use crate::geometry::{Counting, Geometry, LayerDescription};
 use crate::mask::{BATCH, Mask};
 use crate::memory::reserve;
@@ -100,8 +100,8 @@ impl<G: Geometry> Layer<G> {
     }
 
     /// Estimates how full it is. Reads at most 1 MiB of its cells, without pending adds.
-    pub fn fullness(&self) -> Fullness {
-        self.geometry.fullness(&self.cells)
+    pub fn fill_estimate(&self) -> FillEstimate {
+        self.geometry.fill_estimate(&self.cells)
     }
 
     /// Returns the positions of the items of a batch.

@@ -6,7 +6,7 @@
 use super::Chain;
 use super::layer::{Layer, Prefetch, Probes};
 use super::rules::{HashOf, Rules};
-use crate::geometry::{Geometry, Pends as _};
+use crate::geometry::{Geometry, SupportsPending as _};
 use crate::hash::{HashBatch, ItemHash};
 use crate::mask::{BATCH, Mask};
 
@@ -31,7 +31,7 @@ impl<R: Rules> Chain<R> {
     /// Whether the item with this hash may be present.
     #[inline]
     pub(crate) fn contains_hash(&self, hash: HashOf<R>) -> bool {
-        match self.beside {
+        match self.extras {
             None => contains_one(&self.layers, hash),
             Some(_) => self.has_cells(hash) && !self.has_deleted(hash),
         }
@@ -80,7 +80,7 @@ impl<R: Rules> Chain<R> {
         let wanted = Mask::first(hashes.len());
         self.prefetch_pending(hashes, wanted);
         let present = contains_in(&self.layers, hashes, wanted, prefetch);
-        self.or_pending(hashes, wanted, present)
+        self.add_pending_hits(hashes, wanted, present)
     }
 
     /// Prefetches what lookups of the items of the mask `wanted` read first in the newest layer.
@@ -101,7 +101,7 @@ impl<R: Rules> Chain<R> {
         }
         let present = newest.contains_batch_at(probes.of(newest), wanted);
         let present = present | contains_in_older(older, probes.hashes(), wanted - present);
-        self.but_deleted(probes.hashes(), self.or_pending(probes.hashes(), wanted, present))
+        self.clear_deleted(probes.hashes(), self.add_pending_hits(probes.hashes(), wanted, present))
     }
 }
 

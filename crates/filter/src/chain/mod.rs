@@ -4,8 +4,8 @@
 //! This file creates, copies, compares and counts chains; the other files have their operations.
 
 mod adding;
-mod beside;
 mod deleting;
+mod extras;
 mod hash_set;
 mod layer;
 mod lookup;
@@ -14,16 +14,16 @@ mod rules;
 mod union;
 
 pub(crate) use adding::WhenFull;
-pub use adding::{Added, Changes, Origin, Outcome, Removed};
-pub use beside::{Deleted, DeletedSlot};
+pub use adding::{AddRules, Added, Origin, Outcome, Removed};
+pub use extras::{Deleted, DeletedSlot};
 #[cfg(test)]
 pub(crate) use hash_set::BUCKETS_READ;
 pub use hash_set::{HashSet, Lookup};
 pub(crate) use layer::Probes;
 pub use layer::{Contents, Layer};
-pub(crate) use pending::{CellsReader, Whole};
-pub use rules::{ChainSpec, HashOf, LAYERS_MAX, Reach, Rules};
-pub(crate) use rules::{check_layer, reach};
+pub(crate) use pending::{CellsReader, LayerView};
+pub use rules::{ChainSpec, GrowthLimit, HashOf, LAYERS_MAX, Rules};
+pub(crate) use rules::{check_layer, growth_limit};
 
 use crate::cells::{Cells as _, Mover, copy_to_zeros, relocate_boxed};
 use crate::error::Error;
@@ -32,7 +32,7 @@ use crate::geometry::{Geometry as _, LayerDescription};
 use crate::hash::HashBatch;
 use crate::host::{Ceiling, Unlimited};
 use crate::memory::{block_bytes, rounding_bytes, try_box};
-use beside::{Beside, Pending};
+use extras::{ChainExtras, Pending};
 use layer::{Layers, Totals};
 
 /// A filter: a chain of layers under the same rules.
@@ -40,8 +40,8 @@ use layer::{Layers, Totals};
 pub struct Chain<R: Rules> {
     rules: R,
     layers: Layers<R::Geometry>,
-    /// What few filters have.
-    beside: Option<Box<Beside<R::Deleted>>>,
+    /// Rarely used state, boxed.
+    extras: Option<Box<ChainExtras<R::Deleted>>>,
 }
 
 impl<R: Rules> Chain<R> {
@@ -102,19 +102,19 @@ impl<R: Rules> Chain<R> {
         for layer in layers {
             made.push(rules.empty_layer(&layer)?, totals)?;
         }
-        Ok(Self { rules, layers: made, beside: None })
+        Ok(Self { rules, layers: made, extras: None })
     }
 
     /// Creates a filter of these layers.
     pub(crate) fn from_layers(rules: R, layers: Vec<Layer<R::Geometry>>) -> Result<Self, Error> {
         check_length(&rules, layers.len())?;
         let totals = Totals::of(layers.iter().map(Layer::description))?;
-        Ok(Self { rules, layers: Layers::of(layers, totals), beside: None })
+        Ok(Self { rules, layers: Layers::of(layers, totals), extras: None })
     }
 
     /// Creates a filter without layers, to stand in for one that was moved out. It contains nothing and refuses every add.
     pub(crate) const fn without_layers(rules: R) -> Self {
-        Self { rules, layers: Layers::NONE, beside: None }
+        Self { rules, layers: Layers::NONE, extras: None }
     }
 
     /// Returns a copy with the same fields and bits, and with the pending adds in the bits. Does not touch pages of the copy
@@ -122,7 +122,7 @@ impl<R: Rules> Chain<R> {
     pub fn try_clone(&self) -> Result<Self, Error> {
         let descriptions = self.layers.iter().map(Layer::description);
         let mut copy = Self::with_empty_layers(self.rules.clone(), descriptions, &Unlimited)?;
-        for (from, to) in self.whole_layers().zip(copy.layers.iter_mut()) {
+        for (from, to) in self.layer_views().zip(copy.layers.iter_mut()) {
             let cells = if from.layer().is_untouched() { &[] } else { from.layer().bytes() };
             copy_to_zeros(cells, to.cells_mut().bytes_mut());
             from.put_pending_into(to);
@@ -213,8 +213,8 @@ impl<R: Rules> Chain<R> {
 
     /// The number of bytes taken from the allocator, including the filter's own fields. Visits every layer.
     pub fn allocated_bytes(&self) -> u64 {
-        let beside = if self.beside.is_some() { size_of::<Beside<R::Deleted>>() } else { 0 };
-        let fields = (size_of::<Self>() + beside) as u64 + block_bytes(self.layers.list_bytes() as u64);
+        let extras = if self.extras.is_some() { size_of::<ChainExtras<R::Deleted>>() } else { 0 };
+        let fields = (size_of::<Self>() + extras) as u64 + block_bytes(self.layers.list_bytes() as u64);
         let table = self.table().map_or(0, Deleted::allocated_bytes);
         let held = fields.saturating_add(self.pending_bytes()).saturating_add(table);
         self.layers.iter().fold(held, |sum, layer| sum.saturating_add(block_bytes(layer.cells().allocated_bytes())))
@@ -233,11 +233,11 @@ impl<R: Rules> Chain<R> {
                 return Some(index + 1);
             }
         }
-        let beside = self.beside.as_mut()?;
+        let extras = self.extras.as_mut()?;
         if first <= layers {
-            relocate_boxed(beside, mover);
+            relocate_boxed(extras, mover);
         }
-        let next = Deleted::relocate(beside.deleted.slot()?.as_mut()?, first.saturating_sub(layers), mover)?;
+        let next = Deleted::relocate(extras.deleted.slot()?.as_mut()?, first.saturating_sub(layers), mover)?;
         Some(layers + next)
     }
 
@@ -279,43 +279,43 @@ impl<R: Rules> Chain<R> {
     }
 }
 
-/// What few chains have beside their layers.
+/// Rarely used state.
 impl<R: Rules> Chain<R> {
     /// Returns the pending adds, if any.
     #[inline]
     fn pending(&self) -> Option<&Pending> {
-        self.beside.as_ref()?.pending.as_deref()
+        self.extras.as_ref()?.pending.as_deref()
     }
 
     /// Returns the table of deleted items, if there is one.
     #[inline]
     fn table(&self) -> Option<&Deleted> {
-        self.beside.as_ref()?.deleted.table()
+        self.extras.as_ref()?.deleted.table()
     }
 
     /// Returns the table of deleted items for a change, if there is one.
     fn table_mut(&mut self) -> Option<&mut Deleted> {
-        self.beside.as_mut()?.deleted.slot()?.as_deref_mut()
+        self.extras.as_mut()?.deleted.slot()?.as_deref_mut()
     }
 
     /// Returns the place of pending adds and deleted items, for a change.
-    fn reserve_beside(place: &mut Option<Box<Beside<R::Deleted>>>) -> Result<&mut Beside<R::Deleted>, Error> {
+    fn reserve_extras(place: &mut Option<Box<ChainExtras<R::Deleted>>>) -> Result<&mut ChainExtras<R::Deleted>, Error> {
         Ok(match place {
-            Some(beside) => beside,
-            none => none.insert(try_box(Beside { pending: None, deleted: R::Deleted::EMPTY })?),
+            Some(extras) => extras,
+            none => none.insert(try_box(ChainExtras { pending: None, deleted: R::Deleted::EMPTY })?),
         })
     }
 
     /// Frees the memory if nothing is pending and no table exists.
-    fn free_empty_beside(&mut self) {
+    fn free_empty_extras(&mut self) {
         if self.pending().is_none() && self.table().is_none() {
-            self.beside = None;
+            self.extras = None;
         }
     }
 
     /// Returns the place of the table of deleted items, for a change.
     fn deleted_slot(&mut self) -> Result<&mut Option<Box<Deleted>>, Error> {
-        Self::reserve_beside(&mut self.beside)?.deleted.slot().ok_or(Error::Unsound)
+        Self::reserve_extras(&mut self.extras)?.deleted.slot().ok_or(Error::Unsound)
     }
 }
 
@@ -325,7 +325,7 @@ impl<R: Rules> PartialEq for Chain<R> {
         self.rules == other.rules
             && self.layers.len() == other.layers.len()
             && self.layers.iter().zip(other.layers()).all(|(a, b)| a.description() == b.description())
-            && self.whole_layers().zip(other.whole_layers()).all(|(a, b)| a.has_cells_of(b))
+            && self.layer_views().zip(other.layer_views()).all(|(a, b)| a.has_cells_of(b))
             && self.deleted() == other.deleted()
     }
 }

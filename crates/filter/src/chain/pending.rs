@@ -4,15 +4,15 @@ use std::ops::Range;
 
 use super::Chain;
 use super::adding::Added;
-use super::beside::Pending;
+use super::extras::Pending;
 use super::hash_set::HashSet;
 use super::layer::Layer;
 use super::lookup::exact_hashes;
 use super::rules::{HashOf, Rules};
 use crate::cells::Histogram;
 use crate::error::Error;
-use crate::geometry::estimate::Fullness;
-use crate::geometry::{Geometry, Pends};
+use crate::geometry::estimate::FillEstimate;
+use crate::geometry::{Geometry, SupportsPending};
 use crate::hash::ItemHash;
 use crate::host::Ceiling;
 use crate::mask::{BATCH, Mask};
@@ -51,14 +51,14 @@ impl<R: Rules> Chain<R> {
         let hash = R::Geometry::to_pending(hash);
         let can_pend = has_room && newest.geometry().can_pend();
         let pends = can_pend
-            && Self::reserve_beside(&mut self.beside)
-                .is_ok_and(|beside| Pending::insert(&mut beside.pending, layer, hash, most));
+            && Self::reserve_extras(&mut self.extras)
+                .is_ok_and(|extras| Pending::insert(&mut extras.pending, layer, hash, most));
         if !pends {
             newest.put(probe);
         }
         newest.count_one();
         if !pends {
-            self.free_empty_beside();
+            self.free_empty_extras();
         }
     }
 
@@ -99,15 +99,15 @@ impl<R: Rules> Chain<R> {
         while merged < most {
             let mut taken = [ItemHash::default(); BATCH];
             let room = taken.get_mut(..(most - merged).min(BATCH)).unwrap_or_default();
-            let Some(beside) = &mut self.beside else { break };
-            let Some((layer, count)) = Pending::take_some(&mut beside.pending, room) else { break };
+            let Some(extras) = &mut self.extras else { break };
+            let Some((layer, count)) = Pending::take_some(&mut extras.pending, room) else { break };
             let Some(layer) = self.layers.get_mut(layer) else { break };
             let hashes = taken.map(R::Geometry::from_pending);
             layer.prefetch(&hashes, Mask::first(count));
             hashes.iter().take(count).for_each(|hash| layer.put(layer.probe(*hash)));
             merged += count;
         }
-        self.free_empty_beside();
+        self.free_empty_extras();
         merged
     }
 }
@@ -116,7 +116,7 @@ impl<R: Rules> Chain<R> {
 impl<R: Rules> Chain<R> {
     /// Returns the items of the mask `wanted` that are `present` in the cells or pending in any layer.
     #[inline]
-    pub(super) fn or_pending(&self, hashes: &[HashOf<R>], wanted: Mask, present: Mask) -> Mask {
+    pub(super) fn add_pending_hits(&self, hashes: &[HashOf<R>], wanted: Mask, present: Mask) -> Mask {
         match self.pending() {
             Some(pending) if present != wanted => present | Self::pending_batch(pending, hashes, wanted - present),
             _ => present,
@@ -131,12 +131,12 @@ impl<R: Rules> Chain<R> {
     /// Whether an add of this item is pending.
     #[inline]
     pub(super) fn is_pending(&self, hash: HashOf<R>) -> bool {
-        self.pending().is_some_and(|pending| Self::is_among(pending, hash))
+        self.pending().is_some_and(|pending| Self::pending_contains(pending, hash))
     }
 
     #[cold]
     #[inline(never)]
-    fn is_among(pending: &Pending, hash: HashOf<R>) -> bool {
+    fn pending_contains(pending: &Pending, hash: HashOf<R>) -> bool {
         pending.contains(R::Geometry::to_pending(hash))
     }
 
@@ -165,25 +165,25 @@ const PIECE_BYTES: usize = 64 * 1024;
 
 /// A layer and its pending adds.
 #[derive(Clone, Copy)]
-pub(crate) struct Whole<'a, G: Pends> {
+pub(crate) struct LayerView<'a, G: SupportsPending> {
     layer: &'a Layer<G>,
     pending: Option<&'a HashSet>,
 }
 
 impl<R: Rules> Chain<R> {
     /// Returns a layer with its pending adds.
-    pub(crate) fn whole(&self, index: usize) -> Option<Whole<'_, R::Geometry>> {
+    pub(crate) fn layer_view(&self, index: usize) -> Option<LayerView<'_, R::Geometry>> {
         let pending = self.pending().and_then(|pending| pending.of(index));
-        Some(Whole { layer: self.layers.get(index)?, pending })
+        Some(LayerView { layer: self.layers.get(index)?, pending })
     }
 
     /// Returns all layers, oldest first, with their pending adds.
-    pub(crate) fn whole_layers(&self) -> impl Iterator<Item = Whole<'_, R::Geometry>> {
-        (0..).map_while(|index| self.whole(index))
+    pub(crate) fn layer_views(&self) -> impl Iterator<Item = LayerView<'_, R::Geometry>> {
+        (0..).map_while(|index| self.layer_view(index))
     }
 }
 
-impl<'a, G: Pends> Whole<'a, G> {
+impl<'a, G: SupportsPending> LayerView<'a, G> {
     /// Returns the layer itself.
     pub(crate) const fn layer(self) -> &'a Layer<G> {
         self.layer
@@ -224,12 +224,13 @@ impl<'a, G: Pends> Whole<'a, G> {
     }
 
     /// Estimates how full the layer is. Reads at most 1 MiB of its cells.
-    pub(crate) fn fullness(self) -> Fullness {
+    pub(crate) fn fill_estimate(self) -> FillEstimate {
         match self.pending {
-            None => self.layer.fullness(),
-            Some(_) => {
-                self.layer.geometry().fullness_with(self.layer.cells(), |copy, begin| self.put_pending(copy, begin))
-            }
+            None => self.layer.fill_estimate(),
+            Some(_) => self
+                .layer
+                .geometry()
+                .fill_estimate_with(self.layer.cells(), |copy, begin| self.put_pending(copy, begin)),
         }
     }
 
@@ -257,7 +258,7 @@ impl<'a, G: Pends> Whole<'a, G> {
 }
 
 /// Returns the histogram of the union of layers of one shape. `bits`: their cells.
-pub(super) fn histogram_of<G: Pends>(layers: &[Whole<'_, G>], bits: &[&[u8]]) -> Histogram {
+pub(super) fn histogram_of<G: SupportsPending>(layers: &[LayerView<'_, G>], bits: &[&[u8]]) -> Histogram {
     if !layers.iter().any(|layer| layer.pends()) {
         return Histogram::of_unions(bits);
     }
@@ -282,8 +283,8 @@ pub(crate) struct CellsReader<'a, R: Rules> {
 }
 
 /// The piece of a layer that was read last.
-struct Piece<'a, G: Pends> {
-    layer: Whole<'a, G>,
+struct Piece<'a, G: SupportsPending> {
+    layer: LayerView<'a, G>,
     begin: Option<usize>,
     copy: Box<[u8; PIECE_BYTES]>,
 }
@@ -292,7 +293,7 @@ impl<'a, R: Rules> CellsReader<'a, R> {
     /// Starts before the first item.
     pub(crate) fn new(chain: &'a Chain<R>) -> Result<Self, Error> {
         let mut pieces = Vec::new();
-        let layers = (0..chain.layers.len()).filter_map(|index| chain.whole(index));
+        let layers = (0..chain.layers.len()).filter_map(|index| chain.layer_view(index));
         for layer in layers.filter(|layer| layer.pends()) {
             reserve(&mut pieces, 1)?;
             pieces.push(Piece { layer, begin: None, copy: try_box([0; PIECE_BYTES])? });
@@ -312,7 +313,7 @@ impl<'a, R: Rules> CellsReader<'a, R> {
     }
 }
 
-impl<G: Pends> Piece<'_, G> {
+impl<G: SupportsPending> Piece<'_, G> {
     fn has(&mut self, hash: G::Hash) -> bool {
         let probe = self.layer.layer.probe(hash);
         let geometry = self.layer.layer.geometry();

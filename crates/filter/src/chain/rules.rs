@@ -2,11 +2,11 @@
 
 use std::fmt::Debug;
 
-use super::beside::DeletedSlot;
+use super::extras::DeletedSlot;
 use super::layer::Layer;
 use crate::error::Error;
 use crate::geometry::sizing::Scaling;
-use crate::geometry::{Geometry, LayerDescription, Pends};
+use crate::geometry::{Geometry, LayerDescription, SupportsPending};
 use crate::hash::HashBatch;
 use crate::host::Ceiling;
 use crate::memory::rounding_bytes;
@@ -36,7 +36,7 @@ pub trait ChainSpec {
 /// How the filters of a kind hash and grow.
 pub trait Rules: Clone + PartialEq + Debug {
     /// Where an item's cells are.
-    type Geometry: Pends;
+    type Geometry: SupportsPending;
     /// Where a chain stores its table of deleted items; `()` for a kind without one.
     type Deleted: DeletedSlot;
     /// The most layers.
@@ -89,7 +89,7 @@ pub(crate) fn check_layer<R: Rules>(
 
 /// How far a filter can grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reach {
+pub struct GrowthLimit {
     /// The largest number of items that it can hold.
     pub capacity: u64,
     /// Whether the false positive rate of the next layer, rather than memory, ends its growth.
@@ -98,14 +98,14 @@ pub struct Reach {
 
 /// Returns how far a filter can grow under a ceiling. `filter_bytes` is the filter's present size, 0 if it does not exist yet.
 /// Computes the size of every layer, about 60 ns each.
-pub(crate) fn reach<S: ChainSpec>(spec: &S, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
+pub(crate) fn growth_limit<S: ChainSpec>(spec: &S, filter_bytes: u64, ceiling: &impl Ceiling) -> GrowthLimit {
     let limit_bytes = ceiling.available_bytes(filter_bytes, u64::MAX).saturating_add(filter_bytes);
     let rules = spec.rules();
     let (mut next, mut cells_bytes, mut capacity, mut rounding) = (spec.first_layer(), 0u64, 0u64, 0u64);
     for index in 0..S::Rules::LAYERS_MAX.min(ceiling.layers_max()) {
         let layer = match next {
             Ok(layer) => layer,
-            Err(error) => return Reach { capacity, ends_by_rate: error == Error::RateTooLow },
+            Err(error) => return GrowthLimit { capacity, ends_by_rate: error == Error::RateTooLow },
         };
         let layer_bytes = layer.geometry.size_bytes();
         cells_bytes = cells_bytes.saturating_add(layer_bytes);
@@ -120,5 +120,5 @@ pub(crate) fn reach<S: ChainSpec>(spec: &S, filter_bytes: u64, ceiling: &impl Ce
         capacity = capacity.saturating_add(layer.capacity);
         next = rules.next_layer(index + 1, layer.capacity, layer.rate);
     }
-    Reach { capacity, ends_by_rate: false }
+    GrowthLimit { capacity, ends_by_rate: false }
 }

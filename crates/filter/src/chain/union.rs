@@ -4,7 +4,7 @@
 
 use super::Chain;
 use super::layer::{Layer, Layers, Totals};
-use super::pending::{Whole, histogram_of};
+use super::pending::{LayerView, histogram_of};
 use super::rules::Rules;
 use crate::cells::{Cells as _, Histogram, unite};
 use crate::error::Error;
@@ -45,7 +45,7 @@ impl Items {
     }
 
     /// Returns the number, given an estimate from the bits.
-    fn where_about(self, estimated: u64) -> u64 {
+    fn clamp_items(self, estimated: u64) -> u64 {
         estimated.min(self.most).max(self.least)
     }
 
@@ -86,12 +86,12 @@ impl<R: Rules> Chain<R> {
         for index in 0..layers {
             let Some(description) = self.description(others, index) else { continue };
             united.clear();
-            united.extend(self.and(others).filter_map(|chain| chain.whole(index)));
-            let mut items = Items::of(united.iter().map(|layer: &Whole<'_, _>| layer.layer().items()));
+            united.extend(self.and(others).filter_map(|chain| chain.layer_view(index)));
+            let mut items = Items::of(united.iter().map(|layer: &LayerView<'_, _>| layer.layer().items()));
             if check(&description, items.most).is_err() {
                 bits.clear();
                 bits.extend(united.iter().map(|layer| layer.layer().bytes()));
-                let counted = items.where_about(estimate(&description, &histogram_of(&united, &bits)));
+                let counted = items.clamp_items(estimate(&description, &histogram_of(&united, &bits)));
                 check(&description, counted)?;
                 items = Items { least: counted, most: counted };
             }
@@ -121,7 +121,7 @@ impl<R: Rules> Chain<R> {
         for (index, items) in items.into_iter().enumerate() {
             let estimated = self.unite_layer(index, others, index >= own, !items.is_known(), &estimate);
             if let Some(layer) = self.layers.get_mut(index) {
-                layer.set_items(estimated.map_or(items.least, |estimated| items.where_about(estimated)));
+                layer.set_items(estimated.map_or(items.least, |estimated| items.clamp_items(estimated)));
             }
         }
         let older = self.layers.split_last().map_or(&[][..], |(_, older)| older);
@@ -138,8 +138,8 @@ impl<R: Rules> Chain<R> {
         is_estimated: bool,
         estimate: impl Fn(&LayerDescription<R::Geometry>, &Histogram) -> u64,
     ) -> Option<u64> {
-        let united = || others.iter().filter_map(|other| other.whole(index));
-        let pends = self.whole(index).is_some_and(Whole::pends) || united().any(Whole::pends);
+        let united = || others.iter().filter_map(|other| other.layer_view(index));
+        let pends = self.layer_view(index).is_some_and(LayerView::pends) || united().any(LayerView::pends);
         let layer = self.layers.get_mut(index)?;
         let mut histogram = Histogram::empty();
         let counted = (is_estimated && !pends).then_some(&mut histogram);
@@ -149,7 +149,7 @@ impl<R: Rules> Chain<R> {
         united().for_each(|other| other.put_pending_into(layer));
         let description = layer.description();
         if is_estimated && pends {
-            let whole = self.whole(index)?;
+            let whole = self.layer_view(index)?;
             histogram = histogram_of(&[whole], &[whole.layer().bytes()]);
         }
         is_estimated.then(|| estimate(&description, &histogram))

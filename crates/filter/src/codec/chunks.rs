@@ -6,16 +6,19 @@ use std::ops::Range;
 
 use super::{Error, Sink, Source};
 use crate::cells::{copy_to_zeros, is_zero};
-use crate::chain::{Chain, Rules, Whole};
+use crate::chain::{Chain, LayerView, Rules};
 use crate::error;
-use crate::geometry::Pends;
+use crate::geometry::SupportsPending;
 use crate::memory::{make_room, push, reserve};
 
 /// Size of a chunk, in bytes. The last chunk of a layer is shorter.
 pub const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// Returns a range of a layer's cells, pending adds included: a copy if there are any in the range.
-pub(crate) fn cells_in<G: Pends>(layer: Whole<'_, G>, bytes: Range<usize>) -> Result<Cow<'_, [u8]>, Error> {
+pub(crate) fn cells_in<G: SupportsPending>(
+    layer: LayerView<'_, G>,
+    bytes: Range<usize>,
+) -> Result<Cow<'_, [u8]>, Error> {
     let cells = layer.layer().bytes().get(bytes.clone()).unwrap_or_default();
     if !layer.has_pending_in(bytes.clone()) {
         return Ok(Cow::Borrowed(cells));
@@ -28,7 +31,7 @@ pub(crate) fn cells_in<G: Pends>(layer: Whole<'_, G>, bytes: Range<usize>) -> Re
 }
 
 /// Writes the cells of a layer; a chunk of zeros as an empty string.
-pub(crate) fn write_layer<G: Pends>(layer: Whole<'_, G>, sink: &mut impl Sink) {
+pub(crate) fn write_layer<G: SupportsPending>(layer: LayerView<'_, G>, sink: &mut impl Sink) {
     let is_untouched = layer.layer().is_untouched();
     for (number, chunk) in layer.layer().bytes().chunks(CHUNK_BYTES).enumerate() {
         let begin = number * CHUNK_BYTES;
@@ -44,7 +47,7 @@ pub(crate) fn write_layer<G: Pends>(layer: Whole<'_, G>, sink: &mut impl Sink) {
 /// child.
 #[cold]
 #[inline(never)]
-fn write_with_pending<G: Pends>(layer: Whole<'_, G>, chunk: &[u8], begin: usize, sink: &mut impl Sink) {
+fn write_with_pending<G: SupportsPending>(layer: LayerView<'_, G>, chunk: &[u8], begin: usize, sink: &mut impl Sink) {
     let mut copy = [0; CHUNK_BYTES];
     if let Some(copy) = copy.get_mut(..chunk.len()) {
         copy.copy_from_slice(chunk);
@@ -74,7 +77,7 @@ pub(crate) fn read_layer(cells: &mut [u8], arrived_bytes: &mut u64, source: &mut
 
 /// Writes the cells of all layers of a chain, oldest first.
 pub(crate) fn write<R: Rules>(chain: &Chain<R>, sink: &mut impl Sink) {
-    chain.whole_layers().for_each(|layer| write_layer(layer, sink));
+    chain.layer_views().for_each(|layer| write_layer(layer, sink));
 }
 
 /// Reads what [`write`] wrote.

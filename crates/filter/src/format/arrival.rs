@@ -75,10 +75,10 @@ impl Arrival {
     }
 
     /// Accepts a record that a primary accepted: records of our own format in order, RedisBloom's in any order.
-    pub fn obey(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+    pub fn accept_replicated(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
             Self::Own(arrival) => arrival.accept(iterator, data, &Unlimited),
-            Self::RedisBloom(arrival) => arrival.obey(iterator, data),
+            Self::RedisBloom(arrival) => arrival.accept_replicated(iterator, data),
         }
     }
 
@@ -158,7 +158,7 @@ impl Filter {
     /// Accepts a record that a primary accepted. Chunks overwrite RedisBloom's filters; other filters accept only records that
     /// they already have.
     /// On an error, nothing has changed.
-    pub(super) fn obey(&mut self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+    pub(super) fn accept_replicated(&mut self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
             Self::RedisBloom(filter) => redisbloom::dump::overwrite(filter, iterator, data),
             filter => filter.accept(generation, iterator, data),

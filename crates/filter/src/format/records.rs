@@ -695,7 +695,7 @@ mod tests {
     use crate::format::stored::write_tables;
     use crate::format::{Arrival, ByteSink, Progress};
     use crate::hash::Hasher;
-    use crate::kinds::{Forgets, NativeSpec, Origin, WindowedSpec};
+    use crate::kinds::{NativeSpec, Origin, Retention, WindowedSpec};
     use crate::{BATCH, Moment, Scaling, Spec, Unlimited};
 
     /// Two records of a table and part of a third.
@@ -709,8 +709,8 @@ mod tests {
         let mut filter = Filter::new(&spec, &Unlimited).unwrap();
         for part in 0..parts {
             let now = Moment(part as u64 * 10_000);
-            if let Some(turn) = filter.windowed().and_then(|ring| ring.turn_due(now)) {
-                filter.windowed_mut().unwrap().turn(turn, &Unlimited).unwrap();
+            if let Some(start) = filter.windowed().and_then(|ring| ring.bucket_due(now)) {
+                filter.windowed_mut().unwrap().begin_bucket(start, &Unlimited).unwrap();
             }
             let items: Vec<_> = (0..ENTRIES_OF_PART).map(|number| [part.to_le_bytes(), number.to_le_bytes()]).collect();
             for items in items.chunks(BATCH) {
@@ -732,7 +732,7 @@ mod tests {
     fn a_dump_reads_each_table_once() {
         let hasher = Hasher::SipHash { key: [7; 16] };
         let native = NativeSpec::new(0.01, 4_000_000, Scaling::Fixed, hasher);
-        let forgets = Forgets::After { seconds: 20, is_sliding: false };
+        let forgets = Retention::After { seconds: 20, is_sliding: false };
         let ring =
             WindowedSpec { rate: 0.01, capacity: 8_000_000, scaling: Scaling::Fixed, hasher, forgets, buckets: 3 };
         for (spec, parts) in [(Spec::Native(native), 1), (Spec::Windowed(ring), 2)] {

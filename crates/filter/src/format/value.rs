@@ -258,12 +258,12 @@ impl Value {
         }
     }
 
-    /// Accepts a record that a primary accepted: for an arriving filter like [`Arrival::obey`]; for a complete one like
+    /// Accepts a record that a primary accepted: for an arriving filter like [`Arrival::accept_replicated`]; for a complete one like
     /// [`accept`](Self::accept), except that chunks overwrite RedisBloom's filters.
-    pub fn obey(&mut self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+    pub fn accept_replicated(&mut self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
-            Self::Arriving(arrival) => arrival.obey(iterator, data),
-            Self::Filter(filter) => filter.obey(generation, iterator, data),
+            Self::Arriving(arrival) => arrival.accept_replicated(iterator, data),
+            Self::Filter(filter) => filter.accept_replicated(generation, iterator, data),
         }
     }
 

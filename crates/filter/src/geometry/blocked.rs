@@ -12,8 +12,8 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::estimate::Fullness;
-use super::{Geometry, LayerDescription, Pends, sizing};
+use super::estimate::FillEstimate;
+use super::{Geometry, LayerDescription, SupportsPending, sizing};
 use crate::cells::{
     BLOCK_BYTES, BLOCK_CELLS, BlockArray, BlockCell, BlockedCells, COUNTER_BLOCK_BYTES, Cells as _, Counters,
     Histogram, PAGE_ALIGNED_FROM_BYTES, PAGE_BYTES, Prefix,
@@ -249,19 +249,19 @@ where
         }
     }
 
-    fn fullness(&self, cells: &Self::Cells) -> Fullness {
+    fn fill_estimate(&self, cells: &Self::Cells) -> FillEstimate {
         let are_counters = BlockArray::<BLOCK>::ARE_COUNTERS;
         let sampled = if are_counters { Histogram::sampled_counters } else { Histogram::sampled };
-        Fullness::of_blocks(&sampled(cells.bytes()), self)
+        FillEstimate::of_blocks(&sampled(cells.bytes()), self)
     }
 }
 
-impl<const BLOCK: usize> Pends for BlockedGeometry<BLOCK>
+impl<const BLOCK: usize> SupportsPending for BlockedGeometry<BLOCK>
 where
     BlockArray<BLOCK>: BlockedCells,
 {
-    fn fullness_with(&self, cells: &Self::Cells, change: impl Fn(&mut [u8], usize)) -> Fullness {
-        Fullness::of_blocks(&Histogram::sampled_with(cells.bytes(), change), self)
+    fn fill_estimate_with(&self, cells: &Self::Cells, change: impl Fn(&mut [u8], usize)) -> FillEstimate {
+        FillEstimate::of_blocks(&Histogram::sampled_with(cells.bytes(), change), self)
     }
 
     /// Bits, if every group is a page of memory, as in all layers of 256 KiB and more that this crate creates.

@@ -9,7 +9,7 @@ use crate::cells::{BLOCK_CELLS, Histogram};
 
 /// How full a layer is, estimated from at most 1 MiB of its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Fullness {
+pub struct FillEstimate {
     /// The fraction of its cells that are occupied, 0 to 1.
     pub fill: f64,
     /// The estimated number of distinct items in it.
@@ -18,7 +18,7 @@ pub struct Fullness {
     pub rate: f64,
 }
 
-impl Fullness {
+impl FillEstimate {
     /// Estimates a layer of blocks, of which the histogram covers all or a sample.
     pub fn of_blocks<const BLOCK: usize>(histogram: &Histogram, geometry: &BlockedGeometry<BLOCK>) -> Self {
         let ones: f64 = each(histogram).map(|(ones, blocks)| to_f64(ones) * to_f64(blocks)).sum();
@@ -167,12 +167,12 @@ mod tests {
 
     #[test]
     fn a_flat_array_is_estimated_as_one_block() {
-        let half = Fullness::of_flat(500, 1000, 3, 3, 1000);
+        let half = FillEstimate::of_flat(500, 1000, 3, 3, 1000);
         assert_eq!((half.fill, half.rate), (0.5, 0.125));
         assert!((half.items - 1000.0 / 3.0 * libm::log(2.0)).abs() < 1e-9);
-        assert_eq!(Fullness::of_flat(0, 1000, 3, 0, 1000), Fullness::default());
-        assert_eq!(Fullness::of_flat(0, 0, 3, 0, 0), Fullness::default());
-        let full = Fullness::of_flat(8, 8, 1, 0, 8);
+        assert_eq!(FillEstimate::of_flat(0, 1000, 3, 0, 1000), FillEstimate::default());
+        assert_eq!(FillEstimate::of_flat(0, 0, 3, 0, 0), FillEstimate::default());
+        let full = FillEstimate::of_flat(8, 8, 1, 0, 8);
         assert!((full.fill, full.rate) == (1.0, 1.0) && full.items.is_finite());
     }
 

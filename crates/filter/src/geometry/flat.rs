@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use super::estimate::Fullness;
-use super::{Geometry, LayerDescription, Pends};
+use super::estimate::FillEstimate;
+use super::{Geometry, LayerDescription, SupportsPending};
 use crate::cells::{BitArray, Cells as _, sampled_ones};
 use crate::error::Error;
 
@@ -182,10 +182,10 @@ impl<P: Positions> Geometry for Flat<P> {
         self.positions(probe).for_each(|position| cells.set(position));
     }
 
-    fn fullness(&self, cells: &BitArray) -> Fullness {
+    fn fill_estimate(&self, cells: &BitArray) -> FillEstimate {
         let (ones, looked_at) = sampled_ones(cells.bytes());
-        Fullness::of_flat(ones, looked_at.min(self.modulus), self.hashes, P::APART, self.modulus)
+        FillEstimate::of_flat(ones, looked_at.min(self.modulus), self.hashes, P::APART, self.modulus)
     }
 }
 
-impl<P: Positions> Pends for Flat<P> {}
+impl<P: Positions> SupportsPending for Flat<P> {}

@@ -15,7 +15,7 @@ use std::ops::{Range, RangeInclusive};
 use crate::cells::Cells;
 use crate::error::Error;
 use crate::hash::ItemHash;
-use estimate::Fullness;
+use estimate::FillEstimate;
 
 /// Everything about a layer except its cells.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,12 +94,12 @@ pub trait Geometry: Copy + PartialEq + Debug {
     /// Occupies the cells of an item.
     fn insert(&self, cells: &mut Self::Cells, probe: Self::Probe);
     /// Estimates how full the layer is. Reads at most 1 MiB of the cells.
-    fn fullness(&self, cells: &Self::Cells) -> Fullness;
+    fn fill_estimate(&self, cells: &Self::Cells) -> FillEstimate;
 }
 
 /// A geometry as pending adds need it: the hashes whose cells lie in a piece of a layer, and changes of a copy of that piece. Only
 /// the native layout of bits has any; for the others the defaults say so.
-pub trait Pends: Geometry {
+pub trait SupportsPending: Geometry {
     /// Whether adds to this layer may be pending, in a set beside it that is ordered by its pages.
     #[inline]
     fn can_pend(&self) -> bool {
@@ -131,7 +131,7 @@ pub trait Pends: Geometry {
     }
     /// Estimates how full the layer would be after a change. `change` gets a copy of each page that is read, and the offset of
     /// that page in the cells.
-    fn fullness_with(&self, cells: &Self::Cells, _change: impl Fn(&mut [u8], usize)) -> Fullness {
-        self.fullness(cells)
+    fn fill_estimate_with(&self, cells: &Self::Cells, _change: impl Fn(&mut [u8], usize)) -> FillEstimate {
+        self.fill_estimate(cells)
     }
 }

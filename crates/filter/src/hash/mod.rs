@@ -60,7 +60,7 @@ pub enum Hasher {
 
 /// A separate function, so that its code takes no registers from the other hash.
 #[inline(never)]
-fn keyed_by_a_call(item: &[u8], key: siphash::Key) -> ItemHash {
+fn keyed_outlined(item: &[u8], key: siphash::Key) -> ItemHash {
     ItemHash::keyed(item, key)
 }
 
@@ -75,7 +75,7 @@ impl Hasher {
     pub fn hash(self, item: &[u8]) -> ItemHash {
         match self {
             Self::Murmur3 { seed } => ItemHash::of(item, u32::from_le_bytes(seed)),
-            Self::SipHash { key } => keyed_by_a_call(item, key),
+            Self::SipHash { key } => keyed_outlined(item, key),
         }
     }
 

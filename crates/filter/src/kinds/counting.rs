@@ -8,10 +8,10 @@
 use std::ffi::CStr;
 
 use super::Request;
-use super::effect::{self, EffectWord, say_all, say_hasher};
-use super::native::{NativeSpec, taken_rate};
+use super::effect::{self, ArgToken, push_args, push_hasher};
+use super::native::{NativeSpec, clamp_rate};
 use crate::cells::Counters;
-use crate::chain::{Added, Chain, ChainSpec, Changes, Layer, Origin, Outcome, Removed, Rules};
+use crate::chain::{AddRules, Added, Chain, ChainSpec, Layer, Origin, Outcome, Removed, Rules};
 use crate::error::Error;
 use crate::geometry::sizing::{Policy, RATE_MAX, Scaling};
 use crate::geometry::{BlockedCounters, LayerDescription};
@@ -66,7 +66,7 @@ impl Rules for CountingRules {
     }
 }
 
-impl Changes for CountingRules {
+impl AddRules for CountingRules {
     /// Counts the item, present or not.
     #[inline]
     fn add_one(
@@ -113,9 +113,9 @@ impl ChainSpec for CountingSpec {
 }
 
 impl CountingSpec {
-    /// Returns the definition for a request; see [`taken_rate`].
+    /// Returns the definition for a request; see [`clamp_rate`].
     pub(super) fn of(request: &Request, hasher: Hasher) -> Self {
-        Self { rate: taken_rate(request.rate), capacity: request.capacity, hasher }
+        Self { rate: clamp_rate(request.rate), capacity: request.capacity, hasher }
     }
 
     /// Returns the native definition, whose stored form is the same.
@@ -124,14 +124,14 @@ impl CountingSpec {
         NativeSpec { rate, capacity, scaling: Scaling::Fixed, hasher, policy: Policy::One }
     }
 
-    /// See [`Spec::spell`](crate::kinds::Spec::spell).
-    pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        use EffectWord::Bytes;
+    /// See [`Spec::encode_args`](crate::kinds::Spec::encode_args).
+    pub(super) fn encode_args(&self, mut push: impl FnMut(ArgToken<'_>)) -> &'static CStr {
+        use ArgToken::Bytes;
         let Self { rate, capacity, hasher } = *self;
         let words =
             [Bytes(b"CAPACITY"), effect::whole(capacity), Bytes(b"ERROR"), effect::rate(rate), Bytes(b"COUNTING")];
-        say_all(&mut say, &words);
-        say_hasher(hasher, &mut say);
+        push_args(&mut push, &words);
+        push_hasher(hasher, &mut push);
         c"BF.INSERT"
     }
 }

@@ -9,7 +9,7 @@ use crate::hash::Hasher;
 
 /// An argument of a replicated command. It is formatted later, because that takes memory, which may be refused.
 #[derive(Clone, Copy)]
-pub enum EffectWord<'a> {
+pub enum ArgToken<'a> {
     /// A number.
     Number(Number),
     /// Another value to format as text.
@@ -18,7 +18,7 @@ pub enum EffectWord<'a> {
     Bytes(&'a [u8]),
 }
 
-impl EffectWord<'_> {
+impl ArgToken<'_> {
     /// Writes the word.
     pub fn write_to(self, writer: &mut impl Write) -> Result<()> {
         match self {
@@ -49,34 +49,36 @@ impl Display for Number {
 }
 
 /// Returns the word for a whole number.
-pub fn whole(number: impl Into<u64>) -> EffectWord<'static> {
-    EffectWord::Number(Number::Whole(number.into()))
+pub fn whole(number: impl Into<u64>) -> ArgToken<'static> {
+    ArgToken::Number(Number::Whole(number.into()))
 }
 
 /// Returns the word for a rate.
-pub(super) const fn rate(rate: f64) -> EffectWord<'static> {
-    EffectWord::Number(Number::Rate(rate))
+pub(super) const fn rate(rate: f64) -> ArgToken<'static> {
+    ArgToken::Number(Number::Rate(rate))
 }
 
 /// The most arguments after the key.
 pub const WORDS_MAX: usize = 15;
 
-pub(super) fn say_all(say: &mut impl FnMut(EffectWord<'_>), words: &[EffectWord<'_>]) {
-    words.iter().for_each(|word| say(*word));
+pub(super) fn push_args(push: &mut impl FnMut(ArgToken<'_>), words: &[ArgToken<'_>]) {
+    words.iter().for_each(|word| push(*word));
 }
 
-pub(super) fn say_scaling(scaling: Scaling, say: &mut impl FnMut(EffectWord<'_>)) {
+pub(super) fn push_scaling(scaling: Scaling, push: &mut impl FnMut(ArgToken<'_>)) {
     match scaling {
-        Scaling::Fixed => say(EffectWord::Bytes(b"NONSCALING")),
-        Scaling::Growing { expansion } => say_all(say, &[EffectWord::Bytes(b"EXPANSION"), whole(expansion.get())]),
+        Scaling::Fixed => push(ArgToken::Bytes(b"NONSCALING")),
+        Scaling::Growing { expansion } => push_args(push, &[ArgToken::Bytes(b"EXPANSION"), whole(expansion.get())]),
     }
 }
 
-pub(super) fn say_hasher(hasher: Hasher, say: &mut impl FnMut(EffectWord<'_>)) {
-    use EffectWord::{Bytes, Text};
+pub(super) fn push_hasher(hasher: Hasher, push: &mut impl FnMut(ArgToken<'_>)) {
+    use ArgToken::{Bytes, Text};
     match hasher {
-        Hasher::Murmur3 { seed } => say_all(say, &[Bytes(b"SEED"), whole(u32::from_le_bytes(seed))]),
-        Hasher::SipHash { key } => say_all(say, &[Bytes(b"HASH"), Bytes(b"siphash"), Bytes(b"SEED"), Text(&Hex(key))]),
+        Hasher::Murmur3 { seed } => push_args(push, &[Bytes(b"SEED"), whole(u32::from_le_bytes(seed))]),
+        Hasher::SipHash { key } => {
+            push_args(push, &[Bytes(b"HASH"), Bytes(b"siphash"), Bytes(b"SEED"), Text(&Hex(key))])
+        }
     }
 }
 

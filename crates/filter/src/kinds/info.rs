@@ -88,8 +88,8 @@ impl Filter {
             Field::MaxScaledCapacity if self.windowed().is_some() => return None,
             Field::MaxScaledCapacity => {
                 // A filter above the ceiling reports its present capacity.
-                let reach = self.spec().reach(self.size_bytes(), ceiling);
-                Content::Number(reach.capacity.max(self.total_capacity()))
+                let limit = self.spec().growth_limit(self.size_bytes(), ceiling);
+                Content::Number(limit.capacity.max(self.total_capacity()))
             }
             Field::Tightening => match self {
                 // The others have no configurable ratio between the rates of layers.

@@ -21,10 +21,10 @@ pub use redisbloom::{RedisBloomArrival, RedisBloomFilter, RedisBloomSpec};
 pub use request::{Defaults, HashName, LayoutName, Request, Seed};
 pub use spec::{Difference, Spec};
 pub use valkey_bloom::{ValkeyBloomFilter, ValkeyBloomSpec};
-pub use windowed::{Forgets, Turn, WindowedFilter, WindowedSpec};
+pub use windowed::{BucketStart, Retention, WindowedFilter, WindowedSpec};
 
 use crate::cells::{Mover, relocate_boxed};
-use crate::chain::{Added, Changes};
+use crate::chain::{AddRules, Added};
 use crate::error::Error;
 use crate::geometry::sizing::Scaling;
 use crate::host::{Ceiling, Clock};
@@ -35,7 +35,7 @@ use stats::{LayerSummary, Measured, Stats};
 /// A filter of any kind.
 ///
 /// ```
-/// use bloomgate_filter::kinds::{Forgets, Origin, Outcome, WindowedSpec};
+/// use bloomgate_filter::kinds::{Retention, Origin, Outcome, WindowedSpec};
 /// use bloomgate_filter::{Filter, Moment, Scaling, Spec, Unlimited, hash::Hasher};
 ///
 /// // Remembers items for at least a minute, in 7 buckets of 10 seconds.
@@ -44,7 +44,7 @@ use stats::{LayerSummary, Measured, Stats};
 ///     capacity: 1000,
 ///     scaling: Scaling::from_expansion(2),
 ///     hasher: Hasher::murmur3(42),
-///     forgets: Forgets::After { seconds: 60, is_sliding: false },
+///     forgets: Retention::After { seconds: 60, is_sliding: false },
 ///     buckets: 7,
 /// });
 /// let mut filter = Filter::new(&spec, &Unlimited)?;
@@ -52,8 +52,8 @@ use stats::{LayerSummary, Measured, Stats};
 /// // The caller owns the clock, and begins a bucket whenever one is due.
 /// let begin = Moment(1_767_225_600_000);
 /// let ring = filter.windowed_mut().unwrap();
-/// let turn = ring.turn_due(begin).unwrap();
-/// ring.turn(turn, &Unlimited)?;
+/// let start = ring.bucket_due(begin).unwrap();
+/// ring.begin_bucket(start, &Unlimited)?;
 ///
 /// assert_eq!(filter.add(b"an item", Origin::Client, &begin, &Unlimited), Ok(Outcome::New));
 /// assert!(filter.contains(b"an item", &Moment(begin.0 + 60_000)));
@@ -94,7 +94,7 @@ impl From<ValkeyBloomFilter> for Filter {
 }
 
 /// Evaluates one expression for a filter that is a chain, and another for a ring of chains.
-macro_rules! inside {
+macro_rules! match_kind {
     ($filter:expr, $chain:ident => $of_chain:expr, $ring:ident => $of_ring:expr) => {
         match $filter {
             Filter::Native($chain) => $of_chain,
@@ -123,23 +123,23 @@ macro_rules! inside {
 
 /// Evaluates the same for a single item, where a call is a measurable cost. A native filter, the usual case, is handled inline.
 /// The others are handled by a call, so that their code takes no registers here.
-macro_rules! native_in_place {
+macro_rules! match_kind_inline {
     ($filter:expr, $chain:ident => $of_chain:expr, $ring:ident => $of_ring:expr) => {
         match $filter {
             Filter::Native($chain) => $of_chain,
-            others => by_a_call(move || inside!(others, $chain => $of_chain, $ring => $of_ring)),
+            others => outlined(move || match_kind!(others, $chain => $of_chain, $ring => $of_ring)),
         }
     };
     (mut $filter:expr, $chain:ident => $of_chain:expr, $ring:ident => $of_ring:expr) => {
         match $filter {
             Filter::Native($chain) => $of_chain,
-            others => by_a_call(move || inside!(mut others, $chain => $of_chain, $ring => $of_ring)),
+            others => outlined(move || match_kind!(mut others, $chain => $of_chain, $ring => $of_ring)),
         }
     };
 }
 
 #[inline(never)]
-fn by_a_call<T>(work: impl FnOnce() -> T) -> T {
+fn outlined<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
@@ -220,19 +220,19 @@ impl Filter {
 
     /// What happens when it is full.
     pub fn scaling(&self) -> Scaling {
-        inside!(self, chain => chain.scaling(), ring => ring.spec().scaling)
+        match_kind!(self, chain => chain.scaling(), ring => ring.spec().scaling)
     }
 
     /// The number of layers.
     #[inline]
     pub fn layer_count(&self) -> usize {
-        native_in_place!(self, chain => chain.layers().len(), ring => ring.layer_count())
+        match_kind_inline!(self, chain => chain.layers().len(), ring => ring.layer_count())
     }
 
     /// The layers, oldest first.
     pub fn layers(&self) -> impl Iterator<Item = LayerSummary> {
         (0..).map_while(|index| {
-            inside!(self,
+            match_kind!(self,
                 chain => chain.layers().get(index).map(LayerSummary::of),
                 ring => ring.layer(index).map(LayerSummary::of))
         })
@@ -250,7 +250,7 @@ impl Filter {
 
     /// The number of items that can be added before it is full or grows.
     pub fn remaining_capacity(&self) -> u64 {
-        inside!(self, chain => chain.remaining_capacity(), ring => ring.remaining_capacity())
+        match_kind!(self, chain => chain.remaining_capacity(), ring => ring.remaining_capacity())
     }
 
     /// The size in bytes; see [`Chain::size_bytes`](crate::chain::Chain::size_bytes).
@@ -266,7 +266,7 @@ impl Filter {
         }
         // Destructured, so that the counts of a native filter stay in registers.
         let Contents { size_bytes, layers, items, capacity, pending_bytes } =
-            by_a_call(|| inside!(self, chain => chain.contents(), ring => ring.contents()));
+            outlined(|| match_kind!(self, chain => chain.contents(), ring => ring.contents()));
         Contents { size_bytes, layers, items, capacity, pending_bytes }
     }
 
@@ -301,7 +301,7 @@ impl Filter {
         if let Self::ValkeyBloom(filter) = self {
             return filter.allocated_bytes() + own;
         }
-        inside!(self,
+        match_kind!(self,
             chain => chain.allocated_bytes() + own - size_of_val(chain) as u64,
             ring => ring.allocated_bytes() + own)
     }
@@ -309,7 +309,7 @@ impl Filter {
     /// Flushes up to `most` pending adds into the cells. Returns how many: 0 if none are left. Each costs up to two
     /// microseconds.
     pub fn flush_pending(&mut self, most: usize) -> usize {
-        inside!(mut self, chain => chain.flush_pending(most), ring => ring.flush_pending(most))
+        match_kind!(mut self, chain => chain.flush_pending(most), ring => ring.flush_pending(most))
     }
 
     /// Lets the mover move its memory, starting at place number `first`; see
@@ -318,7 +318,7 @@ impl Filter {
         if let (0, Self::ValkeyBloom(filter)) = (first, &mut *self) {
             relocate_boxed(filter, mover);
         }
-        inside!(mut self, chain => chain.relocate(first, mover), ring => ring.relocate(first, mover))
+        match_kind!(mut self, chain => chain.relocate(first, mover), ring => ring.relocate(first, mover))
     }
 }
 
@@ -327,7 +327,7 @@ impl Filter {
     /// Whether an item may be present; `false` is certain.
     #[inline]
     pub fn contains(&self, item: &[u8], clock: &impl Clock) -> bool {
-        native_in_place!(self, chain => chain.contains(item), ring => ring.contains(item, clock.now()))
+        match_kind_inline!(self, chain => chain.contains(item), ring => ring.contains(item, clock.now()))
     }
 
     /// Adds an item.
@@ -343,15 +343,15 @@ impl Filter {
         clock: &impl Clock,
         ceiling: &impl Ceiling,
     ) -> Result<Outcome, Error> {
-        native_in_place!(mut self,
-            chain => Changes::add_one(chain, chain.hash(item), origin, ceiling),
+        match_kind_inline!(mut self,
+            chain => AddRules::add_one(chain, chain.hash(item), origin, ceiling),
             ring => ring.add(item, false, origin, clock.now(), ceiling))
     }
 
     /// Looks up the next items together, up to [`BATCH`](crate::BATCH). Returns the ones that may be present.
     #[inline]
     pub fn contains_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>, clock: &impl Clock) -> Mask {
-        inside!(self,
+        match_kind!(self,
             chain => chain.contains_batch(&chain.hash_batch(items)),
             ring => ring.contains_batch(&ring.hash_batch(items), clock.now()))
     }
@@ -365,8 +365,8 @@ impl Filter {
         clock: &impl Clock,
         ceiling: &impl Ceiling,
     ) -> Added {
-        inside!(mut self,
-            chain => Changes::add_batch(chain, &chain.hash_batch(items), origin, ceiling),
+        match_kind!(mut self,
+            chain => AddRules::add_batch(chain, &chain.hash_batch(items), origin, ceiling),
             ring => ring.add_batch(&ring.hash_batch(items), false, origin, clock.now(), ceiling))
     }
 }
@@ -382,8 +382,8 @@ impl Filter {
         clock: &impl Clock,
         ceiling: &impl Ceiling,
     ) -> Removed {
-        inside!(mut self,
-            chain => Changes::remove_batch(chain, &chain.hash_batch(items), origin, ceiling),
+        match_kind!(mut self,
+            chain => AddRules::remove_batch(chain, &chain.hash_batch(items), origin, ceiling),
             ring => ring.remove_batch(&ring.hash_batch(items), origin, clock.now(), ceiling))
     }
 }
@@ -393,7 +393,7 @@ impl Filter {
     /// Returns the statistics for BF.STATS. Reads at most 1 MiB of each layer.
     pub fn stats(&self, clock: &impl Clock) -> Result<Stats, Error> {
         let mut measured = Measured::default();
-        inside!(self, chain => measured.add_chain(chain), ring => measured.add_ring(ring, clock.now()))?;
+        match_kind!(self, chain => measured.add_chain(chain), ring => measured.add_ring(ring, clock.now()))?;
         let mut stats = measured.into_stats(&self.spec(), self.live_contents(clock));
         if let Self::RedisBloom(filter) = self {
             stats.names.hash = filter.rules().hash_name();

@@ -3,10 +3,10 @@
 use std::ffi::CStr;
 
 use super::Request;
-use super::effect::{self, EffectWord, say_all, say_hasher, say_scaling};
+use super::effect::{self, ArgToken, push_args, push_hasher, push_scaling};
 use crate::cells::{Blocks, Histogram};
 use crate::chain::{
-    Added, CellsReader, Chain, ChainSpec, Changes, Deleted, HashSet, LAYERS_MAX, Layer, Origin, Outcome, Removed,
+    AddRules, Added, CellsReader, Chain, ChainSpec, Deleted, HashSet, LAYERS_MAX, Layer, Origin, Outcome, Removed,
     Rules, WhenFull,
 };
 use crate::codec::{self, Sink, Source, read_u32};
@@ -68,7 +68,7 @@ impl Rules for NativeSpec {
     }
 }
 
-impl Changes for NativeSpec {
+impl AddRules for NativeSpec {
     /// An effect is inserted without a lookup.
     #[inline]
     fn add_one(
@@ -136,12 +136,12 @@ impl NativeSpec {
         Self::new(rate, capacity, scaling, Hasher::murmur3(seed))
     }
 
-    /// Returns the definition for a request; see [`taken_rate`]. `None` if the filter cannot have the requested policy.
+    /// Returns the definition for a request; see [`clamp_rate`]. `None` if the filter cannot have the requested policy.
     ///
     /// A primary states every policy except the first, which 0.2 did not state.
     pub(super) fn of(request: &Request, hasher: Hasher, must_obey: bool) -> Option<Self> {
         let Request { rate, capacity, scaling, policy, .. } = *request;
-        let spec = Self { rate: taken_rate(rate), capacity, scaling, hasher, policy: policy.unwrap_or(Policy::One) };
+        let spec = Self { rate: clamp_rate(rate), capacity, scaling, hasher, policy: policy.unwrap_or(Policy::One) };
         let is_new = policy.is_none() && !must_obey;
         let spec = if is_new { spec.with_newest_policy() } else { spec };
         spec.policy.suits(spec.rate, scaling, capacity).then_some(spec)
@@ -164,16 +164,16 @@ impl NativeSpec {
         Ok(LayerDescription { rate, capacity, items: 0, geometry })
     }
 
-    /// See [`Spec::spell`](crate::kinds::Spec::spell). A reader takes a missing policy for the first if the command is an effect, and
+    /// See [`Spec::encode_args`](crate::kinds::Spec::encode_args). A reader takes a missing policy for the first if the command is an effect, and
     /// for the newest if a client sends it.
-    pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        use EffectWord::Bytes;
+    pub(super) fn encode_args(&self, mut push: impl FnMut(ArgToken<'_>)) -> &'static CStr {
+        use ArgToken::Bytes;
         let Self { rate, capacity, scaling, hasher, policy } = *self;
-        say_all(&mut say, &[Bytes(b"CAPACITY"), effect::whole(capacity), Bytes(b"ERROR"), effect::rate(rate)]);
-        say_scaling(scaling, &mut say);
-        say_hasher(hasher, &mut say);
+        push_args(&mut push, &[Bytes(b"CAPACITY"), effect::whole(capacity), Bytes(b"ERROR"), effect::rate(rate)]);
+        push_scaling(scaling, &mut push);
+        push_hasher(hasher, &mut push);
         if policy != Policy::One || self.with_newest_policy().policy != policy {
-            say_all(&mut say, &[Bytes(b"POLICY"), effect::whole(policy.number())]);
+            push_args(&mut push, &[Bytes(b"POLICY"), effect::whole(policy.number())]);
         }
         c"BF.INSERT"
     }
@@ -228,7 +228,7 @@ impl BloomFilter {
 }
 
 /// Returns the rate of a native filter for a requested rate: the nearest supported one.
-pub const fn taken_rate(asked: f64) -> f64 {
+pub const fn clamp_rate(asked: f64) -> f64 {
     asked.clamp(sizing::RATE_MIN, sizing::RATE_MAX)
 }
 
@@ -301,7 +301,7 @@ impl BloomFilter {
                 run.chunks(BATCH).try_for_each(|hashes| {
                     let mut stays = Mask::first(hashes.len());
                     for (filter, cells) in &mut readers {
-                        stays = stays - filter.but_deleted(hashes, cells.has_cells_batch(hashes));
+                        stays = stays - filter.clear_deleted(hashes, cells.has_cells_batch(hashes));
                     }
                     stays.each_of(hashes).try_for_each(|(_, hash)| table.hashes.insert(hash).map(drop))
                 })?;

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::native::{Layers, are_shaped, read_layers, read_spec, write_layers, write_shapes, write_spec};
 use super::{BloomFilter, CountingFilter, CountingSpec, Filter, NativeSpec, windowed};
-use crate::chain::{HashSet, Layer, Whole};
+use crate::chain::{HashSet, Layer, LayerView};
 use crate::codec::{Error, Sink, Source, chunks};
 use crate::error;
 use crate::geometry::sizing::Scaling;
@@ -31,8 +31,8 @@ pub(crate) enum PartMut<'a> {
 /// A layer of a part, pending adds included.
 #[derive(Clone, Copy)]
 pub(crate) enum LayerRef<'a> {
-    Bits(Whole<'a, BlockedBits>),
-    Counters(Whole<'a, BlockedCounters>),
+    Bits(LayerView<'a, BlockedBits>),
+    Counters(LayerView<'a, BlockedCounters>),
 }
 
 /// Evaluates an expression for bits or for counters.
@@ -124,8 +124,8 @@ impl<'a> PartRef<'a> {
     /// Returns a layer, counted from the oldest.
     pub(crate) fn layer(self, index: usize) -> Option<LayerRef<'a>> {
         match self {
-            Self::Bits(filter) => filter.whole(index).map(LayerRef::Bits),
-            Self::Counters(filter) => filter.whole(index).map(LayerRef::Counters),
+            Self::Bits(filter) => filter.layer_view(index).map(LayerRef::Bits),
+            Self::Counters(filter) => filter.layer_view(index).map(LayerRef::Counters),
         }
     }
 

@@ -1,6 +1,6 @@
 //! A request for a new filter: the options of the command, with defaults for the others.
 
-use super::windowed::Forgets;
+use super::windowed::Retention;
 use crate::geometry::sizing::{Policy, Scaling};
 use crate::hash::{Hasher, SEED_MIN};
 
@@ -28,7 +28,7 @@ pub struct Request {
     /// The value of HASH.
     pub hash: Option<HashName>,
     /// When it forgets items, if ever.
-    pub forgets: Option<Forgets>,
+    pub forgets: Option<Retention>,
     /// The value of BUCKETS.
     pub buckets: Option<u32>,
     /// Whether it has counters in place of bits.

@@ -3,13 +3,13 @@
 use std::ffi::CStr;
 use std::fmt;
 
-use super::effect::EffectWord;
+use super::effect::ArgToken;
 use super::plan::Plan;
 use super::{
-    CountingSpec, Defaults, Forgets, LayoutName, NativeSpec, RedisBloomSpec, Request, Seed, ValkeyBloomSpec,
+    CountingSpec, Defaults, LayoutName, NativeSpec, RedisBloomSpec, Request, Retention, Seed, ValkeyBloomSpec,
     WindowedSpec, redisbloom,
 };
-use crate::chain::{Reach, reach};
+use crate::chain::{GrowthLimit, growth_limit};
 use crate::error::Error;
 use crate::geometry::sizing::Scaling;
 use crate::hash::Hasher;
@@ -25,7 +25,7 @@ pub struct Names {
     /// How it hashes.
     pub hash: &'static CStr,
     /// When it forgets items, if ever.
-    pub forgets: Option<Forgets>,
+    pub forgets: Option<Retention>,
 }
 
 /// The definition of a filter of any kind. Filters with equal definitions set the same bits for the same items.
@@ -40,7 +40,7 @@ pub struct Names {
 ///
 /// // What a replica needs to create the same filter.
 /// let mut words = Vec::new();
-/// let command = spec.spell(|word| {
+/// let command = spec.encode_args(|word| {
 ///     word.write_to(&mut words).unwrap();
 ///     words.push(b' ');
 /// });
@@ -64,7 +64,7 @@ pub enum Spec {
 }
 
 /// Evaluates one expression for the definition of a chain, of whatever kind, and another for that of a ring.
-macro_rules! inside {
+macro_rules! match_kind {
     ($spec:expr, $chain:ident => $of_chain:expr, $ring:ident => $of_ring:expr) => {
         match $spec {
             Spec::Native($chain) => $of_chain,
@@ -137,7 +137,7 @@ impl Spec {
                 Names { kind: growth(spec.scaling), layout: c"native", hash: native(spec.hasher), forgets: None }
             }
             Self::Windowed(spec) => {
-                let kind = if spec.forgets == Forgets::Rolling { c"rolling" } else { c"window" };
+                let kind = if spec.forgets == Retention::Rolling { c"rolling" } else { c"window" };
                 Names { kind, layout: c"native", hash: native(spec.hasher), forgets: Some(spec.forgets) }
             }
             Self::Counting(spec) => {
@@ -168,8 +168,8 @@ impl Spec {
         let Names { kind, layout, hash, forgets } = self.names();
         // Filters of the same kind have the same parameters, so the values of the others do not matter.
         let (seconds, sliding) = match forgets {
-            Some(Forgets::After { seconds, is_sliding }) => (seconds, if is_sliding { c"on" } else { c"off" }),
-            Some(Forgets::Rolling) | None => (0, c"off"),
+            Some(Retention::After { seconds, is_sliding }) => (seconds, if is_sliding { c"on" } else { c"off" }),
+            Some(Retention::Rolling) | None => (0, c"off"),
         };
         let (capacity, scaling, buckets) = match self {
             Self::Native(spec) => (spec.capacity, spec.scaling, 0),
@@ -220,21 +220,21 @@ impl Spec {
     /// [`Error::Full`] if it cannot take that many items, [`Error::TooManyLayers`], and the errors of
     /// [`Filter::new`](crate::Filter::new).
     pub fn plan(&self, items: Option<u64>) -> Result<Plan, Error> {
-        inside!(self, chain => Plan::of_chain(chain, items), ring => ring.plan(items))
+        match_kind!(self, chain => Plan::of_chain(chain, items), ring => ring.plan(items))
     }
 
     /// Returns how far a filter can grow under a ceiling. `filter_bytes` is the filter's present size, 0 if it does not exist
     /// yet. Computes the size of every layer, about 60 ns each.
-    pub fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
-        inside!(self,
-            chain => reach(chain, filter_bytes, ceiling),
-            ring => Reach { capacity: ring.capacity, ends_by_rate: false })
+    pub fn growth_limit(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> GrowthLimit {
+        match_kind!(self,
+            chain => growth_limit(chain, filter_bytes, ceiling),
+            ring => GrowthLimit { capacity: ring.capacity, ends_by_rate: false })
     }
 
     /// Returns the command that creates a filter, and passes its arguments after the key to `say`. ITEMS and items may follow,
     /// except for BF.RESERVE.
-    pub fn spell(&self, say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        inside!(self, chain => chain.spell(say), ring => ring.spell(say))
+    pub fn encode_args(&self, push: impl FnMut(ArgToken<'_>)) -> &'static CStr {
+        match_kind!(self, chain => chain.encode_args(push), ring => ring.encode_args(push))
     }
 
     /// Whether the command that creates a filter also accepts items.

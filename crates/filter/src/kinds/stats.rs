@@ -5,7 +5,7 @@ use super::windowed::{Bucket, WindowedFilter};
 use crate::chain::{Chain, Contents, Layer, Rules};
 use crate::error::Error;
 use crate::geometry::Geometry;
-use crate::geometry::estimate::Fullness;
+use crate::geometry::estimate::FillEstimate;
 use crate::geometry::sizing::{to_f64, to_u64};
 use crate::host::Moment;
 use crate::memory::push;
@@ -88,18 +88,23 @@ impl Measured {
         self.deleted.entries = self.deleted.entries.saturating_add(entries);
         self.deleted.room = self.deleted.room.saturating_add(most.saturating_sub(entries));
         let lookups = f64::from(chain.rules().hashes_per_item());
-        chain.whole_layers().try_for_each(|layer| self.add_layer(layer.layer(), layer.fullness(), lookups))
+        chain.layer_views().try_for_each(|layer| self.add_layer(layer.layer(), layer.fill_estimate(), lookups))
     }
 
-    fn add_layer<G: Geometry>(&mut self, layer: &Layer<G>, fullness: Fullness, lookups: f64) -> Result<(), Error> {
-        self.items += fullness.items;
-        self.passes_none += lookups * libm::log1p(-fullness.rate);
+    fn add_layer<G: Geometry>(
+        &mut self,
+        layer: &Layer<G>,
+        fill_estimate: FillEstimate,
+        lookups: f64,
+    ) -> Result<(), Error> {
+        self.items += fill_estimate.items;
+        self.passes_none += lookups * libm::log1p(-fill_estimate.rate);
         let stats = LayerStats {
             capacity: layer.capacity(),
             items: layer.items(),
             size_bytes: layer.geometry().size_bytes(),
             hashes: layer.geometry().hashes(),
-            fill: fullness.fill,
+            fill: fill_estimate.fill,
         };
         push(&mut self.layers, stats)
     }

@@ -2,16 +2,16 @@
 //! the oldest bucket is dropped as a whole, after a window of time or after a number of other items.
 //!
 //! Callers pass the time with each call. Lookups skip expired buckets, which are dropped when the next bucket begins. That is a
-//! change that the server replicates, so the caller of an add checks for it first ([`WindowedFilter::turn_due`]) and begins the
+//! change that the server replicates, so the caller of an add checks for it first ([`WindowedFilter::bucket_due`]) and begins the
 //! bucket.
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
 
 use super::Request;
-use super::effect::{self, EffectWord, say_all, say_hasher, say_scaling};
+use super::effect::{self, ArgToken, push_args, push_hasher, push_scaling};
 use super::native::{
-    BloomFilter, Layers, NativeSpec, are_shaped, read_layers, read_spec, taken_rate, write_layers, write_shapes,
+    BloomFilter, Layers, NativeSpec, are_shaped, clamp_rate, read_layers, read_spec, write_layers, write_shapes,
     write_spec,
 };
 use super::plan::Plan;
@@ -41,7 +41,7 @@ const NUMBER_MAX: u64 = 1 << 62;
 
 /// When a ring forgets an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Forgets {
+pub enum Retention {
     /// After a window of time.
     After {
         /// Its length, 1 to [`SECONDS_MAX`].
@@ -65,7 +65,7 @@ pub struct WindowedSpec {
     /// How it hashes.
     pub hasher: Hasher,
     /// When it forgets an item.
-    pub forgets: Forgets,
+    pub forgets: Retention,
     /// The most live buckets, [`BUCKETS_MIN`] to [`BUCKETS_MAX`].
     pub buckets: u32,
 }
@@ -74,8 +74,8 @@ impl WindowedSpec {
     /// Whether such a ring can exist.
     pub fn is_sound(&self) -> bool {
         let forgets = match self.forgets {
-            Forgets::After { seconds, .. } => (1..=SECONDS_MAX).contains(&seconds),
-            Forgets::Rolling => self.scaling == Scaling::Fixed,
+            Retention::After { seconds, .. } => (1..=SECONDS_MAX).contains(&seconds),
+            Retention::Rolling => self.scaling == Scaling::Fixed,
         };
         let whole = NativeSpec { rate: self.rate, ..self.bucket(1) };
         forgets && whole.check().is_ok() && self.capacity >= 1 && (BUCKETS_MIN..=BUCKETS_MAX).contains(&self.buckets)
@@ -96,17 +96,17 @@ impl WindowedSpec {
     /// How long a bucket takes items, in milliseconds; 0 for a rolling ring, whose buckets end when they are full.
     pub fn span(&self) -> u64 {
         match self.forgets {
-            Forgets::After { seconds, .. } => {
+            Retention::After { seconds, .. } => {
                 let buckets = u64::from(self.buckets.saturating_sub(1)).max(1);
                 seconds.saturating_mul(1000).div_ceil(buckets)
             }
-            Forgets::Rolling => 0,
+            Retention::Rolling => 0,
         }
     }
 
     /// Whether adding a present item restarts its window.
     fn is_sliding(&self) -> bool {
-        matches!(self.forgets, Forgets::After { is_sliding: true, .. })
+        matches!(self.forgets, Retention::After { is_sliding: true, .. })
     }
 
     /// Whether new adds may be pending. A replica decides again which buckets a delete changes, and which bucket had an item that is
@@ -118,21 +118,21 @@ impl WindowedSpec {
     /// Whether a bucket can have this place in time. No bucket takes items for longer than a span: it would expire while it
     /// still takes them.
     fn allows(&self, slot: u64, begin: Moment, end: Moment) -> bool {
-        let longest = if self.forgets == Forgets::Rolling { u64::MAX } else { self.span() };
+        let longest = if self.forgets == Retention::Rolling { u64::MAX } else { self.span() };
         begin <= end && end.0 - begin.0 <= longest && slot.max(end.0) <= NUMBER_MAX
     }
 
     /// Whether a bucket with this beginning has expired: one span for each bucket of the ring has passed since.
     fn is_past(&self, begin: Moment, now: Moment) -> bool {
-        self.forgets != Forgets::Rolling
+        self.forgets != Retention::Rolling
             && now.0 >= begin.0.saturating_add(self.span().saturating_mul(self.buckets.into()))
     }
 
     /// Returns the definition for a request.
-    pub(super) fn of(request: &Request, forgets: Forgets, hasher: Hasher) -> Self {
+    pub(super) fn of(request: &Request, forgets: Retention, hasher: Hasher) -> Self {
         let Request { rate, capacity, scaling, buckets, .. } = *request;
-        let scaling = if forgets == Forgets::Rolling { Scaling::Fixed } else { scaling };
-        Self { rate: taken_rate(rate), capacity, scaling, hasher, forgets, buckets: buckets.unwrap_or(BUCKETS) }
+        let scaling = if forgets == Retention::Rolling { Scaling::Fixed } else { scaling };
+        Self { rate: clamp_rate(rate), capacity, scaling, hasher, forgets, buckets: buckets.unwrap_or(BUCKETS) }
     }
 
     /// See [`Spec::plan`](crate::kinds::Spec::plan). With a window, plans the whole ring, for new items that arrive evenly, `items`
@@ -141,8 +141,8 @@ impl WindowedSpec {
         let (buckets, capacity) = (u64::from(self.buckets), self.bucket_capacity());
         let (live, wanted) = match (self.forgets, items) {
             (_, None) => (buckets, capacity),
-            (Forgets::Rolling, Some(items)) => (items.div_ceil(capacity).clamp(1, buckets), capacity),
-            (Forgets::After { .. }, Some(items)) => (buckets, items.div_ceil(buckets.saturating_sub(1).max(1))),
+            (Retention::Rolling, Some(items)) => (items.div_ceil(capacity).clamp(1, buckets), capacity),
+            (Retention::After { .. }, Some(items)) => (buckets, items.div_ceil(buckets.saturating_sub(1).max(1))),
         };
         if wanted > capacity && self.scaling == Scaling::Fixed {
             return Err(Error::Full);
@@ -150,23 +150,23 @@ impl WindowedSpec {
         Plan::of_chain(&self.bucket(capacity.max(wanted)), None)?.repeated(live)
     }
 
-    /// See [`Spec::spell`](crate::kinds::Spec::spell). The first bucket is replicated separately.
-    pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        use EffectWord::Bytes;
+    /// See [`Spec::encode_args`](crate::kinds::Spec::encode_args). The first bucket is replicated separately.
+    pub(super) fn encode_args(&self, mut push: impl FnMut(ArgToken<'_>)) -> &'static CStr {
+        use ArgToken::Bytes;
         let Self { rate, capacity, scaling, hasher, forgets, buckets } = *self;
-        say_all(&mut say, &[Bytes(b"CAPACITY"), effect::whole(capacity), Bytes(b"ERROR"), effect::rate(rate)]);
+        push_args(&mut push, &[Bytes(b"CAPACITY"), effect::whole(capacity), Bytes(b"ERROR"), effect::rate(rate)]);
         match forgets {
-            Forgets::After { seconds, is_sliding } => {
-                say_scaling(scaling, &mut say);
-                say_all(&mut say, &[Bytes(b"WINDOW"), effect::whole(seconds)]);
+            Retention::After { seconds, is_sliding } => {
+                push_scaling(scaling, &mut push);
+                push_args(&mut push, &[Bytes(b"WINDOW"), effect::whole(seconds)]);
                 if is_sliding {
-                    say(Bytes(b"SLIDING"));
+                    push(Bytes(b"SLIDING"));
                 }
             }
-            Forgets::Rolling => say(Bytes(b"ROLLING")),
+            Retention::Rolling => push(Bytes(b"ROLLING")),
         }
-        say_all(&mut say, &[Bytes(b"BUCKETS"), effect::whole(buckets)]);
-        say_hasher(hasher, &mut say);
+        push_args(&mut push, &[Bytes(b"BUCKETS"), effect::whole(buckets)]);
+        push_hasher(hasher, &mut push);
         c"BF.INSERT"
     }
 }
@@ -201,7 +201,7 @@ impl Bucket {
 
 /// The beginning of a bucket, as it is replicated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct BucketStart {
     /// Its number on the grid of time.
     pub slot: u64,
     /// When it begins.
@@ -223,16 +223,16 @@ pub struct WindowedFilter {
 }
 
 impl WindowedFilter {
-    /// Creates an empty filter. A rolling ring begins with a bucket; the others get their first one with their first turn.
+    /// Creates an empty filter. A rolling ring begins with a bucket; the others get their first one when items are first added.
     ///
     /// # Errors
     /// [`Error::Unsound`] for a ring that cannot exist, [`Error::AboveCeiling`], [`Error::OutOfMemory`],
     /// [`Error::SizeOverflow`].
     pub fn with_spec(spec: WindowedSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
         let mut ring = Self::without_buckets(spec)?;
-        let first = ring.turn_now(Moment(0));
-        if spec.forgets == Forgets::Rolling {
-            ring.turn(first, ceiling)?;
+        let first = ring.bucket_now(Moment(0));
+        if spec.forgets == Retention::Rolling {
+            ring.begin_bucket(first, ceiling)?;
         } else {
             // Refuses a ring whose buckets cannot exist.
             BloomFilter::bucket(&spec.bucket(first.capacity), ceiling)?;
@@ -264,8 +264,8 @@ impl WindowedFilter {
     /// Returns an empty filter with the same definition. Only a rolling ring then has a bucket.
     pub(crate) fn emptied(&self) -> Result<Self, Error> {
         let mut empty = Self::without_buckets(self.spec)?;
-        if self.spec.forgets == Forgets::Rolling {
-            empty.turn(empty.turn_now(Moment(0)), &Unlimited)?;
+        if self.spec.forgets == Retention::Rolling {
+            empty.begin_bucket(empty.bucket_now(Moment(0)), &Unlimited)?;
         }
         Ok(empty)
     }
@@ -411,14 +411,14 @@ fn contents_of<'a>(buckets: impl IntoIterator<Item = &'a Bucket>) -> Contents {
 }
 
 /// The ceiling of one bucket. `others` returns the counts of the buckets beside it.
-pub(crate) struct BesideBuckets<'a, C, F> {
+pub(crate) struct BucketCeiling<'a, C, F> {
     pub(crate) ceiling: &'a C,
     pub(crate) others: F,
     /// Whether new adds may be pending.
     pub(crate) pends: bool,
 }
 
-impl<C: Ceiling, F: Fn() -> Contents> Ceiling for BesideBuckets<'_, C, F> {
+impl<C: Ceiling, F: Fn() -> Contents> Ceiling for BucketCeiling<'_, C, F> {
     fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64 {
         self.ceiling.available_bytes((self.others)().size_bytes.saturating_add(filter_bytes), asked_bytes)
     }
@@ -445,35 +445,35 @@ impl<C: Ceiling, F: Fn() -> Contents> Ceiling for BesideBuckets<'_, C, F> {
 // When buckets begin, end and expire.
 
 impl WindowedFilter {
-    /// Returns the bucket that must begin before an add; none while the newest one takes items. It keeps to the grid of the
-    /// buckets before it, however much time has passed.
-    pub fn turn_due(&self, now: Moment) -> Option<Turn> {
-        let Some(newest) = self.buckets.back() else { return Some(self.turn_now(now)) };
+    /// Returns the bucket that must begin before an add, or `None` while the newest one accepts items. Its slot is on the grid of
+    /// the earlier buckets, however much time has passed.
+    pub fn bucket_due(&self, now: Moment) -> Option<BucketStart> {
+        let Some(newest) = self.buckets.back() else { return Some(self.bucket_now(now)) };
         let span = self.spec.span();
         if now < newest.end || span == 0 {
             return None;
         }
         let passed = (now.0 - newest.end.0) / span;
         let begin = newest.end.0.saturating_add(passed.saturating_mul(span));
-        Some(self.turn_at(newest.slot.saturating_add(passed).saturating_add(1), Moment(begin), now))
+        Some(self.bucket_at(newest.slot.saturating_add(passed).saturating_add(1), Moment(begin), now))
     }
 
     /// Returns the bucket that begins on request: the newest one ends now, and the grid restarts here.
-    pub fn turn_now(&self, now: Moment) -> Turn {
+    pub fn bucket_now(&self, now: Moment) -> BucketStart {
         let newest = self.buckets.back();
         let slot = newest.map_or(0, |newest| newest.slot.saturating_add(1));
         let begin = newest.map_or(now, |newest| now.max(newest.begin));
-        self.turn_at(slot, if self.spec.forgets == Forgets::Rolling { Moment(0) } else { begin }, now)
+        self.bucket_at(slot, if self.spec.forgets == Retention::Rolling { Moment(0) } else { begin }, now)
     }
 
-    /// Returns a turn whose bucket has room for at least as many items as the fullest live one has.
-    fn turn_at(&self, slot: u64, begin: Moment, now: Moment) -> Turn {
+    /// Returns the start of a bucket with room for as many items as the fullest live one has.
+    fn bucket_at(&self, slot: u64, begin: Moment, now: Moment) -> BucketStart {
         let most = match self.spec.forgets {
-            Forgets::Rolling => None,
-            Forgets::After { .. } => self.live(now).map(|bucket| bucket.filter.items_added()).max(),
+            Retention::Rolling => None,
+            Retention::After { .. } => self.live(now).map(|bucket| bucket.filter.items_added()).max(),
         };
         let end = Moment(begin.0.saturating_add(self.spec.span()));
-        Turn { slot, begin, end, capacity: self.spec.bucket_capacity().max(most.unwrap_or(0)).max(1) }
+        BucketStart { slot, begin, end, capacity: self.spec.bucket_capacity().max(most.unwrap_or(0)).max(1) }
     }
 
     /// Begins a bucket. Drops expired buckets, and the oldest one if there are too many. Returns the number of items that were
@@ -485,9 +485,9 @@ impl WindowedFilter {
     /// # Errors
     /// [`Error::AboveCeiling`], [`Error::OutOfMemory`]; [`Error::Unsound`] for a bucket that cannot follow the newest one.
     /// Nothing has changed then.
-    pub fn turn(&mut self, turn: Turn, ceiling: &impl Ceiling) -> Result<u64, Error> {
-        let Turn { slot, begin, end, capacity } = turn;
-        let kept = self.buckets.len() - self.replaced_by(turn);
+    pub fn begin_bucket(&mut self, start: BucketStart, ceiling: &impl Ceiling) -> Result<u64, Error> {
+        let BucketStart { slot, begin, end, capacity } = start;
+        let kept = self.buckets.len() - self.replaced_by(start);
         let newest = kept.checked_sub(1).and_then(|last| self.buckets.get(last));
         let in_order = newest.is_none_or(|newest| newest.slot < slot && newest.begin <= begin);
         if !in_order || !self.spec.allows(slot, begin, end) {
@@ -496,8 +496,9 @@ impl WindowedFilter {
         let past = self.buckets.iter().take(kept).take_while(|bucket| self.spec.is_past(bucket.begin, begin)).count();
         let dropped = past.max((kept + 1).saturating_sub(self.spec.buckets as usize));
         reserve(&mut self.retired, self.buckets.len() - kept + dropped)?;
-        let beside = BesideBuckets { ceiling, others: || contents_of(self.buckets.range(dropped..kept)), pends: false };
-        let filter = BloomFilter::bucket(&self.spec.bucket(capacity), &beside)?;
+        let ceiling =
+            BucketCeiling { ceiling, others: || contents_of(self.buckets.range(dropped..kept)), pends: false };
+        let filter = BloomFilter::bucket(&self.spec.bucket(capacity), &ceiling)?;
         let items = self.buckets.range(..dropped).map(Bucket::items).sum();
         self.retired.extend(self.buckets.drain(kept..).map(|bucket| bucket.filter));
         if let Some(newest) = self.buckets.back_mut() {
@@ -509,21 +510,21 @@ impl WindowedFilter {
     }
 
     /// Returns how many buckets, from the newest back, this one would replace.
-    fn replaced_by(&self, turn: Turn) -> usize {
-        let is_after = |bucket: &Bucket| bucket.slot >= turn.slot || bucket.begin > turn.begin;
+    fn replaced_by(&self, start: BucketStart) -> usize {
+        let is_after = |bucket: &Bucket| bucket.slot >= start.slot || bucket.begin > start.begin;
         self.buckets.iter().rev().take_while(|bucket| is_after(bucket) && bucket.filter.items_added() == 0).count()
     }
 
     /// Whether the ring has begun this bucket or a later one and added items to it.
-    pub fn has_begun(&self, turn: Turn) -> bool {
-        let newest = self.buckets.iter().rev().nth(self.replaced_by(turn));
-        newest.is_some_and(|newest| newest.slot >= turn.slot)
+    pub fn has_begun(&self, start: BucketStart) -> bool {
+        let newest = self.buckets.iter().rev().nth(self.replaced_by(start));
+        newest.is_some_and(|newest| newest.slot >= start.slot)
     }
 
     /// Whether a client may begin this bucket. It must be due within a span, because the ring begins no other until it ends, and
     /// must leave slots for later ones.
-    pub fn may_begin(&self, turn: Turn, now: Moment) -> bool {
-        turn.begin.0 <= now.0.saturating_add(self.spec.span()) && turn.slot <= NUMBER_MAX / 2
+    pub fn may_begin(&self, start: BucketStart, now: Moment) -> bool {
+        start.begin.0 <= now.0.saturating_add(self.spec.span()) && start.slot <= NUMBER_MAX / 2
     }
 }
 
@@ -598,7 +599,7 @@ impl WindowedFilter {
         now: Moment,
         ceiling: &impl Ceiling,
     ) -> Added {
-        let is_rolling = self.spec.forgets == Forgets::Rolling;
+        let is_rolling = self.spec.forgets == Retention::Rolling;
         let mut total = Added::NONE;
         loop {
             let all = Mask::first(hashes.len()) - Mask::first(total.done);
@@ -623,7 +624,7 @@ impl WindowedFilter {
             if added.error != Some(Error::Full) || !is_rolling {
                 return total;
             }
-            total.error = self.turn(self.turn_now(now), ceiling).err();
+            total.error = self.begin_bucket(self.bucket_now(now), ceiling).err();
             if total.error.is_some() {
                 return total;
             }
@@ -633,15 +634,15 @@ impl WindowedFilter {
     /// Adds a batch to the newest bucket, except the `known` items.
     fn add_to_newest(&mut self, hashes: &[ItemHash], origin: Origin, known: Mask, ceiling: &impl Ceiling) -> Added {
         // Every copy of a rolling ring begins its buckets at the same counts.
-        let when_full = if self.spec.forgets == Forgets::Rolling { WhenFull::Refuse } else { WhenFull::Insert };
+        let when_full = if self.spec.forgets == Retention::Rolling { WhenFull::Refuse } else { WhenFull::Insert };
         let pends = self.spec.pends();
         let Some((newest, older)) = self.newest_and_older() else {
             return Added { error: Some(Error::Unsound), ..Added::NONE };
         };
-        let beside = BesideBuckets { ceiling, others: || contents_of(&*older), pends };
+        let ceiling = BucketCeiling { ceiling, others: || contents_of(&*older), pends };
         match origin {
-            Origin::Client => newest.filter.add_absent_batch(hashes, known, &beside),
-            Origin::Effect => newest.filter.insert_batch(hashes, known, when_full, &beside),
+            Origin::Client => newest.filter.add_absent_batch(hashes, known, &ceiling),
+            Origin::Effect => newest.filter.insert_batch(hashes, known, when_full, &ceiling),
         }
     }
 
@@ -709,8 +710,8 @@ impl WindowedFilter {
             let all = contents_of(&self.buckets);
             let Some(bucket) = self.buckets.get_mut(number) else { break };
             let size_bytes = all.size_bytes.saturating_sub(bucket.filter.size_bytes());
-            let beside = BesideBuckets { ceiling, others: || Contents { size_bytes, ..all }, pends: false };
-            match bucket.filter.delete(hash, origin, &beside) {
+            let ceiling = BucketCeiling { ceiling, others: || Contents { size_bytes, ..all }, pends: false };
+            match bucket.filter.delete(hash, origin, &ceiling) {
                 Ok(is_new) => entered |= u64::from(is_new) << number,
                 Err(refused) => {
                     for (number, bucket) in self.buckets.iter_mut().enumerate() {
@@ -754,8 +755,8 @@ fn write_windowed_spec(spec: &WindowedSpec, sink: &mut impl Sink) {
     let WindowedSpec { rate, capacity, scaling, hasher, forgets, buckets } = *spec;
     write_spec(&NativeSpec { rate, capacity, scaling, hasher, policy: Policy::One }, sink);
     let (seconds, is_sliding) = match forgets {
-        Forgets::After { seconds, is_sliding } => (seconds, is_sliding),
-        Forgets::Rolling => (0, false),
+        Retention::After { seconds, is_sliding } => (seconds, is_sliding),
+        Retention::Rolling => (0, false),
     };
     sink.put_u64(seconds);
     sink.put_u64(is_sliding.into());
@@ -797,8 +798,8 @@ impl Description {
         let (seconds, is_sliding, buckets) = (source.u64()?, read_flag(source)?, read_u32(source)?);
         let forgets = match seconds {
             0 if is_sliding => return Err(codec::Error::OutOfRange),
-            0 => Forgets::Rolling,
-            seconds => Forgets::After { seconds, is_sliding },
+            0 => Retention::Rolling,
+            seconds => Retention::After { seconds, is_sliding },
         };
         let spec = WindowedSpec { rate, capacity, scaling, hasher, forgets, buckets };
         let count = source.u64()?;
@@ -822,8 +823,8 @@ impl Description {
             let spec = self.spec.bucket(capacity);
             // The total number of layers was checked when the description was read.
             let others = || Contents { layers: 0, ..filter.contents() };
-            let beside = BesideBuckets { ceiling, others, pends: false };
-            let bits = BloomFilter::bucket_with_zero_bits(spec, layers, &beside)?;
+            let ceiling = BucketCeiling { ceiling, others, pends: false };
+            let bits = BloomFilter::bucket_with_zero_bits(spec, layers, &ceiling)?;
             filter.push_bucket(Bucket { slot, begin, end, filter: bits, renewed, is_omitted });
         }
         Ok(filter)
@@ -845,7 +846,7 @@ impl Description {
     /// Whether the buckets are in order of time, with distinct slots, each beginning after the one before it has ended. None
     /// may have renewed more items than it has, and the layers must not exceed what a dump can number.
     fn is_sound(&self) -> bool {
-        let is_rolling = self.spec.forgets == Forgets::Rolling;
+        let is_rolling = self.spec.forgets == Retention::Rolling;
         let count = self.buckets.len();
         let in_order = self.buckets.windows(2).all(|pair| match pair {
             [before, after] => before.slot < after.slot && before.end <= after.begin,

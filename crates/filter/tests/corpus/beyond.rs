@@ -35,9 +35,9 @@ pub(super) fn beyond() -> impl Iterator<Item = (&'static str, Filter)> {
         for (second, count) in (1..).zip(counts) {
             let now = Moment(1000 * second);
             if let Some(ring) = filter.windowed_mut()
-                && let Some(turn) = ring.turn_due(now)
+                && let Some(start) = ring.bucket_due(now)
             {
-                ring.turn(turn, &Unlimited).unwrap();
+                ring.begin_bucket(start, &Unlimited).unwrap();
             }
             for number in numbers.by_ref().take(count as usize) {
                 for number in [number, number % 3] {

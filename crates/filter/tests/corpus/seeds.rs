@@ -135,8 +135,8 @@ pub fn native_snapshots(all: &Inputs) {
     snapshot("redisbloom-arriving-half-a-layer", Arriving, &written(&arrival.try_clone().unwrap().into()));
     // As a primary accepted them: the end first, and a single byte.
     let last = told.last().unwrap();
-    arrival.obey(last.0, &last.1).unwrap();
-    arrival.obey(first.0 + 5, &second[4..5]).unwrap();
+    arrival.accept_replicated(last.0, &last.1).unwrap();
+    arrival.accept_replicated(first.0 + 5, &second[4..5]).unwrap();
     snapshot("redisbloom-arriving-with-gaps", Arriving, &written(&arrival.into()));
 }
 

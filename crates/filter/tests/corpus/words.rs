@@ -8,7 +8,7 @@ use bloomgate_filter::geometry::sizing::Policy;
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom};
-use bloomgate_filter::kinds::{CountingSpec, NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec};
+use bloomgate_filter::kinds::{BucketStart, CountingSpec, NativeSpec, RedisBloomSpec, ValkeyBloomSpec};
 use bloomgate_filter::{Moment, Scaling, Spec};
 
 use super::Inputs;
@@ -448,9 +448,9 @@ pub fn guarding_that_is_refused(all: &Inputs) {
 pub fn turns(all: &Inputs) {
     let parsed = |name: &str, asking, words: &str| outcome(all, &format!("rotate-{name}"), asking, words);
     assert_eq!(parsed("client", CLIENT, "BF.ROTATE k"), Parsed::Rotate(None));
-    let turn = Turn { slot: 7, begin: Moment(1), end: Moment(1), capacity: 1 };
-    assert_eq!(parsed("primary", PRIMARY, "BF.ROTATE k 7 1 1 1"), Parsed::Rotate(Some(turn)));
-    assert_eq!(parsed("client-says-which", CLIENT, "BF.ROTATE k 7 1 1 1"), Parsed::Rotate(Some(turn)));
+    let start = BucketStart { slot: 7, begin: Moment(1), end: Moment(1), capacity: 1 };
+    assert_eq!(parsed("primary", PRIMARY, "BF.ROTATE k 7 1 1 1"), Parsed::Rotate(Some(start)));
+    assert_eq!(parsed("client-says-which", CLIENT, "BF.ROTATE k 7 1 1 1"), Parsed::Rotate(Some(start)));
     for (name, numbers) in [("capacity-0", "7 1 1 0"), ("ends-before", "7 2 1 1"), ("minus", "-7 1 1 1")] {
         let words = format!("BF.ROTATE k {numbers}");
         refused(all, Refusal::BadData, &format!("rotate-primary-{name}"), PRIMARY, &words);

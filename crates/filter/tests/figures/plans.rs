@@ -81,8 +81,8 @@ fn a_window_is_planned_as_its_whole_ring() {
         // A window's worth of evenly spread items per window, for two and a half windows.
         for _ in 0..10 {
             let windowed = filter.windowed_mut().unwrap();
-            let turn = windowed.turn_due(now).unwrap();
-            windowed.turn(turn, &Unlimited).unwrap();
+            let start = windowed.bucket_due(now).unwrap();
+            windowed.begin_bucket(start, &Unlimited).unwrap();
             let mut new = 0;
             while new < items.unwrap_or(0).div_ceil(4) {
                 number += 1;
@@ -152,7 +152,7 @@ fn stats_of_a_ring_are_those_of_its_live_buckets() {
     for bucket in 0..3u64 {
         let now = Moment(1_000_000 + bucket * 100_000);
         let windowed = filter.windowed_mut().unwrap();
-        windowed.turn(windowed.turn_due(now).unwrap(), &Unlimited).unwrap();
+        windowed.begin_bucket(windowed.bucket_due(now).unwrap(), &Unlimited).unwrap();
         for number in 0..200u64 {
             filter.add(&(bucket << 32 | number).to_le_bytes(), Origin::Client, &now, &Unlimited).unwrap();
         }

@@ -19,7 +19,7 @@ fn full(rate: f64, expansion: u32, times: u32) -> Filter {
     for bucket in 0..8 {
         let now = Moment(START + u64::from(bucket) * 1_000_000);
         let ring = filter.windowed_mut().unwrap();
-        ring.turn(ring.turn_due(now).unwrap(), &Unlimited).unwrap();
+        ring.begin_bucket(ring.bucket_due(now).unwrap(), &Unlimited).unwrap();
         let mut left = (bucket * each..).map(u32::to_le_bytes);
         let mut new = 0;
         while new < each {

@@ -3,7 +3,7 @@
 
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
-use bloomgate_filter::kinds::{CountingSpec, Forgets, NativeSpec, RedisBloomSpec, ValkeyBloomSpec, WindowedSpec};
+use bloomgate_filter::kinds::{CountingSpec, NativeSpec, RedisBloomSpec, Retention, ValkeyBloomSpec, WindowedSpec};
 use bloomgate_filter::{Scaling, Spec};
 
 /// The numbers from which a definition follows. A kind ignores those that it has no use for.
@@ -39,9 +39,9 @@ impl Shape {
     }
 
     /// Odd seeds have a key, so their rings can delete.
-    fn ring(&self, forgets: Forgets) -> Spec {
+    fn ring(&self, forgets: Retention) -> Spec {
         let hasher = if self.seed % 2 == 1 { self.siphash() } else { self.murmur3() };
-        let scaling = if forgets == Forgets::Rolling { Scaling::Fixed } else { self.scaling() };
+        let scaling = if forgets == Retention::Rolling { Scaling::Fixed } else { self.scaling() };
         let Self { rate, capacity, buckets, .. } = *self;
         Spec::Windowed(WindowedSpec { rate, capacity, scaling, hasher, forgets, buckets })
     }
@@ -85,10 +85,10 @@ pub const COUNTING: Kind = Kind {
     },
 };
 pub const WINDOW: Kind =
-    Kind { name: "window", spec: |of| of.ring(Forgets::After { seconds: of.seconds, is_sliding: false }) };
+    Kind { name: "window", spec: |of| of.ring(Retention::After { seconds: of.seconds, is_sliding: false }) };
 pub const SLIDING: Kind =
-    Kind { name: "sliding", spec: |of| of.ring(Forgets::After { seconds: of.seconds, is_sliding: true }) };
-pub const ROLLING: Kind = Kind { name: "rolling", spec: |of| of.ring(Forgets::Rolling) };
+    Kind { name: "sliding", spec: |of| of.ring(Retention::After { seconds: of.seconds, is_sliding: true }) };
+pub const ROLLING: Kind = Kind { name: "rolling", spec: |of| of.ring(Retention::Rolling) };
 
 /// The kinds whose layers have bits in one of the three layouts.
 pub const LAYOUTS: [Kind; 3] = [NATIVE, REDISBLOOM, VALKEY_BLOOM];

@@ -103,9 +103,9 @@ fn a_counting_filter_has_the_requested_definition_or_is_refused() {
     assert_eq!(refused(0.01, 1000, filter.size_bytes()), None);
     let (asked_bytes, available_bytes) = (filter.size_bytes(), filter.size_bytes() - 1);
     assert_eq!(refused(0.01, 1000, available_bytes), Some(Error::AboveCeiling { asked_bytes, available_bytes }));
-    let reach = filter.spec().reach(0, &Room::UNLIMITED);
-    assert_eq!((reach.capacity, reach.ends_by_rate), (1000, false));
-    assert_eq!(filter.spec().reach(0, &Room::of(available_bytes)).capacity, 0);
+    let limit = filter.spec().growth_limit(0, &Room::UNLIMITED);
+    assert_eq!((limit.capacity, limit.ends_by_rate), (1000, false));
+    assert_eq!(filter.spec().growth_limit(0, &Room::of(available_bytes)).capacity, 0);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_creation_is_replicated_in_these_words() {
         (Hasher::SipHash { key: KEY }, format!("CAPACITY 12 ERROR 0.000001 COUNTING HASH siphash SEED {DIGITS}")),
     ] {
         let mut spelled = Vec::new();
-        let name = Spec::Counting(CountingSpec { rate: 1e-6, capacity: 12, hasher }).spell(|word| {
+        let name = Spec::Counting(CountingSpec { rate: 1e-6, capacity: 12, hasher }).encode_args(|word| {
             word.write_to(&mut spelled).unwrap();
             spelled.push(b' ');
         });

@@ -231,7 +231,7 @@ fn the_ceiling_is_asked_for_the_entries() {
         let taken = arrival.accept(last.0, &last.1, &room);
         assert_eq!(taken.is_ok(), is_enough, "{most} of {size}: {taken:?}");
         // What a primary accepted is accepted.
-        assert!(is_enough || arrival.obey(last.0, &last.1) == Ok(Progress::Complete));
+        assert!(is_enough || arrival.accept_replicated(last.0, &last.1) == Ok(Progress::Complete));
     }
 }
 
@@ -243,8 +243,8 @@ fn ring(capacity: u64) -> Filter {
 
 fn turn(filter: &mut Filter, now: Moment) {
     let ring = filter.windowed_mut().unwrap();
-    let turn = ring.turn_now(now);
-    ring.turn(turn, &Unlimited).unwrap();
+    let start = ring.bucket_now(now);
+    ring.begin_bucket(start, &Unlimited).unwrap();
 }
 
 fn entries(filter: &Filter) -> Vec<u64> {

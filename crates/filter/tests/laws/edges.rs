@@ -59,7 +59,7 @@ fn a_chain_is_not_longer_than_the_ceiling_allows() {
     assert_eq!(Description::of(&filter).with_zero_bits(&client).unwrap_err(), Error::TooManyLayers);
     // The reach agrees.
     let spec = Spec::Native(NativeSpec { capacity: 7, ..filter.spec() });
-    let reach = |layers| spec.reach(0, &Room::layers(layers)).capacity;
+    let reach = |layers| spec.growth_limit(0, &Room::layers(layers)).capacity;
     assert_eq!([1, 2, CLIENT_LAYERS_MAX, usize::MAX].map(reach), [7, 14, 7700, 7 * LAYERS_MAX as u64]);
 }
 

@@ -5,7 +5,7 @@ use bloomgate_filter::{Error, Filter, Moment, Unlimited};
 
 use crate::forms::saved_and_read;
 use crate::inputs::kinds::{KEYED, REDISBLOOM, Shape, WINDOW};
-use crate::world::{delete, item, items, slices, turn_if_due};
+use crate::world::{begin_bucket_if_due, delete, item, items, slices};
 
 const NOW: Moment = Moment(1000);
 
@@ -14,7 +14,7 @@ fn filters() -> [Filter; 2] {
     let shape = Shape { seed: 1, seconds: 60, buckets: 3, ..Shape::new(0.25, 1000, 0) };
     [KEYED, WINDOW].map(|kind| {
         let mut filter = Filter::new(&(kind.spec)(&shape), &Unlimited).unwrap();
-        turn_if_due(&mut filter, NOW);
+        begin_bucket_if_due(&mut filter, NOW);
         filter
     })
 }

@@ -7,7 +7,7 @@ use bloomgate_filter::{BATCH, Filter, Spec, Unlimited};
 use crate::forms::{self, Form, GENERATION, accept, begin, records};
 use crate::inputs::targets::{NATIVE_SNAPSHOT, Outcome, REDISBLOOM_SNAPSHOT, VALKEY_BLOOM_SNAPSHOT, laws};
 use crate::rows::{Room, Row, check, for_each_row};
-use crate::world::{self, Event, Parts, World, add, delete, events, turn_if_due};
+use crate::world::{self, Event, Parts, World, add, begin_bucket_if_due, delete, events};
 
 for_each_row! {
     no_order_of_events_breaks_a_promise
@@ -48,7 +48,7 @@ fn a_copy_lives_its_own_life(row: &Row) {
         let bits = world::bits(&untouched).concat();
         for event in &further {
             for filter in [&mut original, &mut copy] {
-                turn_if_due(filter, now);
+                begin_bucket_if_due(filter, now);
             }
             let (Event::Add(numbers, _) | Event::Delete(numbers, _)) = event else { continue };
             for numbers in numbers.chunks(BATCH) {

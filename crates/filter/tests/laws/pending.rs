@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use crate::forms::{filter, filter_mut};
 use crate::inputs::kinds::{COUNTING, KEYED, REDISBLOOM, Shape};
 use crate::rows::{Room, Row, check, native_pending, rolling_pending, whole_pages, window_pending};
-use crate::world::{Event, World, bits, item, items, slices, turn_if_due};
+use crate::world::{Event, World, begin_bucket_if_due, bits, item, items, slices};
 
 /// A filter for about this many items, whose layers consist of whole pages, and its follower.
 fn world(row: &Row, shape: &Shape) -> World {
@@ -99,7 +99,7 @@ fn no_adds_are_pending_unless_allowed() {
     for (row, seed, seconds) in [(window_pending(), 1, 9), (window_pending(), 2, 10), (rolling_pending(), 1, 9)] {
         let shape = Shape { seed, seconds, ..shape };
         let mut filter = Filter::new(&(row.kind.spec)(&shape), &Unlimited).unwrap();
-        turn_if_due(&mut filter, Moment(1));
+        begin_bucket_if_due(&mut filter, Moment(1));
         assert_eq!(add_all(&mut filter, Origin::Client, &Room::PENDS), (100, 0, 0), "{}, seed {seed}", row.kind.name);
     }
     let of_pages = || Filter::new(&KEYED.spec(0.01, capacity, 0), &Unlimited).unwrap();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use bloomgate_filter::format::{ByteSource, Error as FormatError, Progress, Source as _};
 use bloomgate_filter::hash::Hasher;
-use bloomgate_filter::kinds::{Forgets, Origin, Outcome, Turn, WindowedFilter, WindowedSpec};
+use bloomgate_filter::kinds::{BucketStart, Origin, Outcome, Retention, WindowedFilter, WindowedSpec};
 use bloomgate_filter::{CLIENT_LAYERS_MAX, Error, Filter, Moment, Scaling, Spec, Unlimited};
 use proptest::prelude::*;
 
@@ -14,17 +14,17 @@ use crate::forms::{
     snapshot,
 };
 use crate::rows::{EXACT, Room, config};
-use crate::world::{START, item, turn_if_due};
+use crate::world::{START, begin_bucket_if_due, item};
 
 /// With and without tables of deleted items.
 const HASHERS: [Hasher; 2] = [Hasher::murmur3(9), Hasher::SipHash { key: [3; 16] }];
 
-fn after(seconds: u64, is_sliding: bool) -> Forgets {
-    Forgets::After { seconds, is_sliding }
+fn after(seconds: u64, is_sliding: bool) -> Retention {
+    Retention::After { seconds, is_sliding }
 }
 
-fn spec(forgets: Forgets, capacity: u64, expansion: u32, buckets: u32) -> WindowedSpec {
-    let scaling = if forgets == Forgets::Rolling { Scaling::Fixed } else { Scaling::from_expansion(expansion) };
+fn spec(forgets: Retention, capacity: u64, expansion: u32, buckets: u32) -> WindowedSpec {
+    let scaling = if forgets == Retention::Rolling { Scaling::Fixed } else { Scaling::from_expansion(expansion) };
     WindowedSpec { rate: EXACT, capacity, scaling, hasher: HASHERS[0], forgets, buckets }
 }
 
@@ -41,7 +41,7 @@ fn slots(filter: &Filter) -> Vec<u64> {
 }
 
 fn add(filter: &mut Filter, number: u32, now: u64) -> Result<Outcome, Error> {
-    turn_if_due(filter, Moment(now));
+    begin_bucket_if_due(filter, Moment(now));
     filter.add(&item(number), Origin::Client, &Moment(now), &Unlimited)
 }
 
@@ -91,7 +91,7 @@ proptest! {
     fn a_rolling_ring_has_the_last_items_and_at_most_a_bucket_more(
         capacity in 1u64..300, buckets in 3u32..=64, count in 0u32..2000
     ) {
-        let mut filter = new(spec(Forgets::Rolling, capacity, 0, buckets));
+        let mut filter = new(spec(Retention::Rolling, capacity, 0, buckets));
         for item in 0..count {
             prop_assert_eq!(add(&mut filter, item, START), Ok(Outcome::New));
             prop_assert!(found(&filter, item, 0));
@@ -110,18 +110,18 @@ fn a_turn_that_cannot_follow_the_newest_bucket_is_refused() {
     let mut filter = new(spec(after(7, false), 70, 2, 8));
     add(&mut filter, 1, START).unwrap();
     let before = filter.try_clone().unwrap();
-    let next = ring(&filter).turn_now(Moment(START + 500));
+    let next = ring(&filter).bucket_now(Moment(START + 500));
     let windowed = filter.windowed_mut().unwrap();
-    for turn in [
-        Turn { slot: 0, ..next },
-        Turn { begin: Moment(START - 1), ..next },
-        Turn { end: Moment(next.begin.0 - 1), ..next },
-        Turn { slot: 1 << 63, ..next },
-        Turn { end: Moment(u64::MAX), ..next },
+    for start in [
+        BucketStart { slot: 0, ..next },
+        BucketStart { begin: Moment(START - 1), ..next },
+        BucketStart { end: Moment(next.begin.0 - 1), ..next },
+        BucketStart { slot: 1 << 63, ..next },
+        BucketStart { end: Moment(u64::MAX), ..next },
     ] {
-        assert_eq!(windowed.turn(turn, &Unlimited), Err(Error::Unsound), "{turn:?}");
+        assert_eq!(windowed.begin_bucket(start, &Unlimited), Err(Error::Unsound), "{start:?}");
     }
-    assert_eq!(windowed.turn(Turn { capacity: 0, ..next }, &Unlimited), Err(Error::CapacityOutOfRange));
+    assert_eq!(windowed.begin_bucket(BucketStart { capacity: 0, ..next }, &Unlimited), Err(Error::CapacityOutOfRange));
     assert!(filter == before);
 }
 
@@ -133,8 +133,8 @@ fn the_layers_of_all_buckets_together_are_bounded() {
         for bucket in 0..70u64 {
             let now = Moment(START + bucket * 48);
             let windowed = filter.windowed_mut().unwrap();
-            let turn = Turn { capacity: 1, ..windowed.turn_now(now) };
-            windowed.turn(turn, &limits).expect("a bucket begins, however many layers there are");
+            let start = BucketStart { capacity: 1, ..windowed.bucket_now(now) };
+            windowed.begin_bucket(start, &limits).expect("a bucket begins, however many layers there are");
             for _ in 0..300 {
                 number += 1;
                 match filter.add(&item(number), Origin::Client, &now, &limits) {
@@ -160,18 +160,18 @@ fn a_ceiling_counts_all_buckets_and_a_refusal_changes_nothing() {
     let limits = Room::of(filter.size_bytes() * 3 + 10);
     for second in 1..3 {
         let windowed = filter.windowed_mut().unwrap();
-        let turn = windowed.turn_due(Moment(START + second * 1000)).unwrap();
-        windowed.turn(turn, &limits).unwrap();
+        let start = windowed.bucket_due(Moment(START + second * 1000)).unwrap();
+        windowed.begin_bucket(start, &limits).unwrap();
     }
     let before = filter.try_clone().unwrap();
     let windowed = filter.windowed_mut().unwrap();
-    let turn = windowed.turn_due(Moment(START + 3000)).unwrap();
-    assert!(matches!(windowed.turn(turn, &limits), Err(Error::AboveCeiling { available_bytes: 10, .. })));
+    let start = windowed.bucket_due(Moment(START + 3000)).unwrap();
+    assert!(matches!(windowed.begin_bucket(start, &limits), Err(Error::AboveCeiling { available_bytes: 10, .. })));
     assert!(filter == before);
     // Later the first bucket is forgotten, and there is room.
     let windowed = filter.windowed_mut().unwrap();
-    let turn = windowed.turn_due(Moment(START + 8000)).unwrap();
-    assert_eq!(windowed.turn(turn, &limits), Ok(1));
+    let start = windowed.bucket_due(Moment(START + 8000)).unwrap();
+    assert_eq!(windowed.begin_bucket(start, &limits), Ok(1));
 }
 
 /// The stored form of a ring states its schedule and its buckets.
@@ -179,7 +179,7 @@ fn a_ceiling_counts_all_buckets_and_a_refusal_changes_nothing() {
 fn impossible_rings_are_refused() {
     let mut filter = new(WindowedSpec { rate: 0.01, ..spec(after(7, false), 70, 0, 8) });
     for second in 0..2 {
-        turn_if_due(&mut filter, Moment(START + second * 1000));
+        begin_bucket_if_due(&mut filter, Moment(START + second * 1000));
     }
     let bytes = snapshot(&filter);
     let mut source = ByteSource(&bytes);
@@ -254,7 +254,7 @@ fn a_dump_omits_buckets_that_were_dropped_or_began_meanwhile() {
 
 #[test]
 fn a_dump_of_which_every_bucket_was_dropped_makes_a_ring() {
-    for forgets in [after(7, false), Forgets::Rolling] {
+    for forgets in [after(7, false), Retention::Rolling] {
         let mut filter = new(spec(forgets, 70, 2, 8));
         (0..80).for_each(|item| _ = add(&mut filter, item, START + u64::from(item) * 100).unwrap());
         let mut items = 101..;
@@ -298,7 +298,7 @@ fn duplicate_records_are_accepted_while_buckets_begin_and_are_dropped() {
 #[test]
 fn records_of_a_dump_after_a_rotation_are_refused() {
     for (forgets, hasher) in
-        [after(7, false), Forgets::Rolling].into_iter().flat_map(|forgets| HASHERS.map(|hasher| (forgets, hasher)))
+        [after(7, false), Retention::Rolling].into_iter().flat_map(|forgets| HASHERS.map(|hasher| (forgets, hasher)))
     {
         let mut source = new(WindowedSpec { hasher, ..spec(forgets, 70, 2, 8) });
         (0..80).for_each(|item| _ = add(&mut source, item, START + u64::from(item) * 100));

@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use bloomgate_filter::Scaling;
-use bloomgate_filter::kinds::{Forgets, WindowedSpec};
+use bloomgate_filter::kinds::{Retention, WindowedSpec};
 
 /// A bucket that keeps its items.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub struct Model {
 impl Model {
     pub fn new(spec: WindowedSpec) -> Self {
         let mut model = Self { spec, buckets: VecDeque::new() };
-        if spec.forgets == Forgets::Rolling {
+        if spec.forgets == Retention::Rolling {
             model.begin(0, 0, 0);
         }
         model
@@ -46,8 +46,8 @@ impl Model {
     /// The window divided by the buckets but one, rounded up; `None` for a rolling ring.
     pub fn span(&self) -> Option<u64> {
         match self.spec.forgets {
-            Forgets::After { seconds, .. } => Some((seconds * 1000).div_ceil(self.n() - 1)),
-            Forgets::Rolling => None,
+            Retention::After { seconds, .. } => Some((seconds * 1000).div_ceil(self.n() - 1)),
+            Retention::Rolling => None,
         }
     }
 
@@ -74,7 +74,7 @@ impl Model {
     }
 
     fn is_sliding(&self) -> bool {
-        matches!(self.spec.forgets, Forgets::After { is_sliding: true, .. })
+        matches!(self.spec.forgets, Retention::After { is_sliding: true, .. })
     }
 
     /// Begins a bucket. Returns the number of forgotten items.

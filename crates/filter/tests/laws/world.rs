@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bloomgate_filter::cells::COUNTER_MAX;
 use bloomgate_filter::chain::Added;
 use bloomgate_filter::kinds::stats::Stats;
-use bloomgate_filter::kinds::{Forgets, Origin, Outcome, Removed, Turn, WindowedFilter};
+use bloomgate_filter::kinds::{BucketStart, Origin, Outcome, Removed, Retention, WindowedFilter};
 use bloomgate_filter::{BATCH, Error, Filter, Mask, Moment, Spec, Unlimited, Value};
 use proptest::prelude::*;
 
@@ -125,11 +125,11 @@ pub fn has_all(filter: &Filter, numbers: impl IntoIterator<Item = u32>, now: Mom
 }
 
 /// Does what a server does before a client's command writes.
-pub fn turn_if_due(filter: &mut Filter, now: Moment) {
+pub fn begin_bucket_if_due(filter: &mut Filter, now: Moment) {
     if let Some(ring) = filter.windowed_mut()
-        && let Some(turn) = ring.turn_due(now)
+        && let Some(start) = ring.bucket_due(now)
     {
-        ring.turn(turn, &Unlimited).unwrap();
+        ring.begin_bucket(start, &Unlimited).unwrap();
         ring.take_retired();
     }
 }
@@ -253,12 +253,12 @@ impl World {
         matches!(self.spec, Spec::Counting(_))
     }
 
-    fn forgets(&self) -> Option<Forgets> {
+    fn forgets(&self) -> Option<Retention> {
         if let Spec::Windowed(spec) = self.spec { Some(spec.forgets) } else { None }
     }
 
     fn is_sliding(&self) -> bool {
-        matches!(self.forgets(), Some(Forgets::After { is_sliding: true, .. }))
+        matches!(self.forgets(), Some(Retention::After { is_sliding: true, .. }))
     }
 
     fn can_delete(&self) -> bool {
@@ -275,10 +275,10 @@ impl World {
         [&mut self.primary, &mut self.follower].into_iter().map(filter_mut).chain(&mut self.twin)
     }
 
-    fn turn(&mut self, turn: Turn, forgotten: Option<u64>) {
+    fn begin_bucket(&mut self, start: BucketStart, forgotten: Option<u64>) {
         for filter in self.all() {
             let ring = filter.windowed_mut().unwrap();
-            let dropped = ring.turn(turn, &Unlimited).unwrap();
+            let dropped = ring.begin_bucket(start, &Unlimited).unwrap();
             assert!(forgotten.is_none_or(|forgotten| forgotten == dropped), "{dropped} forgotten, not {forgotten:?}");
             ring.take_retired();
         }
@@ -289,16 +289,16 @@ impl World {
         }
     }
 
-    fn turn_if_due(&mut self) {
-        if let Some(turn) = self.filter().windowed().and_then(|ring| ring.turn_due(self.now())) {
+    fn begin_bucket_if_due(&mut self) {
+        if let Some(start) = self.filter().windowed().and_then(|ring| ring.bucket_due(self.now())) {
             let forgotten = self.model.as_mut().map(|model| model.begin_what_is_due(self.now));
-            self.turn(turn, forgotten);
+            self.begin_bucket(start, forgotten);
         }
     }
 
     /// Adds items for a client. Returns the number of new ones.
     pub fn add(&mut self, numbers: &[u32], together: bool) -> u32 {
-        self.turn_if_due();
+        self.begin_bucket_if_due();
         // A batch asks the ceiling before it removes the entries of its deleted items, and so for 16 bytes more each.
         let together = together && (self.room.filter == u64::MAX || !self.has_entries());
         let mut new = 0;
@@ -373,7 +373,7 @@ impl World {
         match self.forgets() {
             None if self.is_counting() => *self.promised.entry(number).or_default() += 1,
             None => _ = self.promised.insert(number, self.now),
-            Some(Forgets::After { is_sliding, .. }) if is_new || is_sliding => {
+            Some(Retention::After { is_sliding, .. }) if is_new || is_sliding => {
                 self.promised.insert(number, self.now);
             }
             Some(_) => {}
@@ -393,7 +393,7 @@ impl World {
             }
             return;
         }
-        self.turn_if_due();
+        self.begin_bucket_if_due();
         let mut left = self.promised.clone();
         let mut may_delete = |number: &u32| {
             let copies = left.get_mut(number).filter(|copies| **copies > 0);
@@ -505,10 +505,10 @@ impl World {
 
     fn rotate(&mut self) {
         let Some(ring) = self.filter().windowed() else { return };
-        let turn = ring.turn_now(self.now());
+        let start = ring.bucket_now(self.now());
         let forgotten = self.model.as_mut().map(|model| model.rotate(self.now));
         self.was_rotated = true;
-        self.turn(turn, forgotten);
+        self.begin_bucket(start, forgotten);
     }
 
     pub fn travel(&mut self, form: Form) {
@@ -565,8 +565,8 @@ impl World {
             (None, _) => false,
             (Some(copies), None) if self.is_counting() => self.is_careful && *copies > 0,
             (Some(_), None) => true,
-            (Some(added), Some(Forgets::After { seconds, .. })) => self.latest < added + seconds * 1000,
-            (Some(_), Some(Forgets::Rolling)) => false,
+            (Some(added), Some(Retention::After { seconds, .. })) => self.latest < added + seconds * 1000,
+            (Some(_), Some(Retention::Rolling)) => false,
         };
         if is_promised { Some(true) } else { self.deleted.contains(&number).then_some(false) }
     }

@@ -24,7 +24,7 @@ use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{BATCH, Error, Filter, Moment, Spec, Unlimited, format};
 use kinds::{Kind, Shape};
 
-/// Runs a function with each request refused in turn, alone and with all after it. `run` returns its result, and must itself check
+/// Runs a function with each request refused in start, alone and with all after it. `run` returns its result, and must itself check
 /// that a refused operation changed nothing. Returns the number of faults.
 fn with_every_fault<T>(what: &str, run: impl Fn() -> Result<T, format::Error>) -> usize {
     let mut faults = 0;
@@ -55,7 +55,7 @@ fn spec(kind: Kind, capacity: u64) -> Spec {
 /// Begins the next bucket of a ring.
 fn turn(filter: &mut Filter, second: u64) -> Result<(), Error> {
     if let Some(ring) = filter.windowed_mut() {
-        ring.turn(ring.turn_now(Moment(second * 1000)), &Unlimited)?;
+        ring.begin_bucket(ring.bucket_now(Moment(second * 1000)), &Unlimited)?;
         ring.take_retired();
     }
     Ok(())

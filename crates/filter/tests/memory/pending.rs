@@ -7,9 +7,9 @@ use crate::allocator::{Fault, in_peace, under};
 use crate::{numbered, slices, with_every_fault};
 
 /// Lets adds to layers of at least a page be pending.
-struct Pends;
+struct SupportsPending;
 
-impl Ceiling for Pends {
+impl Ceiling for SupportsPending {
     fn available_bytes(&self, _filter_bytes: u64, _asked_bytes: u64) -> u64 {
         u64::MAX
     }
@@ -39,8 +39,8 @@ fn adds_that_cannot_be_pending_are_written() {
     for number in 1.. {
         for fault in [Fault::Only(number), Fault::From(number)] {
             let mut filter = in_peace(filter);
-            let ((), asked) = under(fault, || add(&mut filter, &first, &Pends));
-            add(&mut filter, &more, &Pends);
+            let ((), asked) = under(fault, || add(&mut filter, &first, &SupportsPending));
+            add(&mut filter, &more, &SupportsPending);
             assert!(filter == expected && filter.items() == expected.items());
             assert!(first.iter().chain(&more).all(|item| filter.contains(item, &Moment(0))));
             while filter.flush_pending(100) > 0 {}
@@ -58,7 +58,7 @@ fn adds_that_cannot_be_pending_are_written() {
 #[test]
 fn reading_pending_adds_succeeds_or_changes_nothing() {
     let mut pending = filter();
-    add(&mut pending, &numbered(0, 400), &Pends);
+    add(&mut pending, &numbered(0, 400), &SupportsPending);
     let bytes = pending.contents().pending_bytes;
     assert!(bytes > 0);
     let mut total = with_every_fault("a copy", || {

@@ -81,7 +81,7 @@ fn a_set_that_cannot_be_copied_or_read_is_an_error() {
             Ok(())
         });
         let (read, asked) = under(Fault::From(1), || HashSet::new().extend_sorted(&hashes));
-        assert!(read.is_err_and(|error| error.is_want_of_memory()) && asked.refused > 0);
+        assert!(read.is_err_and(|error| error.is_out_of_memory()) && asked.refused > 0);
     }
     eprintln!("copies of sets: {total} faults");
 }

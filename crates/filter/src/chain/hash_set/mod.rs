@@ -18,7 +18,7 @@ mod tests;
 use growth::FEW_STEP;
 #[cfg(test)]
 pub(crate) use segment::BUCKETS_READ;
-use segment::{ENTRIES_MAX, NO_LINE, NONE, Segment, is_suspect};
+use segment::{ENTRIES_MAX, NO_LINE, NONE, Segment, may_contain};
 
 use crate::cells::arch::TagLine;
 use crate::cells::{Mover, relocate_elements};
@@ -333,7 +333,7 @@ impl Lookup<'_> {
         self.fetch(wanted);
         let mut suspects = Mask::NONE;
         for ((item, hash), (_, line)) in wanted.each_of(self.hashes).zip(wanted.each_of(&self.lines)) {
-            suspects |= item.only_if(is_suspect(line, hash));
+            suspects |= item.only_if(may_contain(line, hash));
         }
         for (_, hash) in suspects.each_of(self.hashes) {
             set.segment_of(hash).into_iter().for_each(|segment| segment.prefetch_entry(hash));

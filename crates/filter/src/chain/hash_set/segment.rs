@@ -29,7 +29,7 @@ pub(super) const BUCKET_ROOM: usize = 26;
 pub(super) const ENTRIES_MAX: usize = most_of(BUCKETS_MAX);
 /// The places in a line of the number of hashes in its bucket, and of the kinds that overflowed past it, a bit each.
 const USED_AT: usize = 62;
-const PASSED_AT: usize = 63;
+const OVERFLOW_AT: usize = 63;
 
 #[cfg(test)]
 thread_local! {
@@ -99,12 +99,12 @@ const fn used(line: &TagLine) -> u8 {
 
 #[inline]
 const fn passed(line: &TagLine) -> u8 {
-    line[PASSED_AT]
+    line[OVERFLOW_AT]
 }
 
 /// Whether a hash may be present, judging by its home line; `false` is certain.
 #[inline]
-pub(super) fn is_suspect(line: &TagLine, hash: ItemHash) -> bool {
+pub(super) fn may_contain(line: &TagLine, hash: ItemHash) -> bool {
     may_have(line, tag_of(hash)) | (passed(line) & kind_of(hash) != 0)
 }
 
@@ -248,7 +248,7 @@ impl Segment {
                     }
                     break;
                 }
-                line[PASSED_AT] |= kind_of(hash);
+                line[OVERFLOW_AT] |= kind_of(hash);
                 bucket = if bucket + 1 < buckets { bucket + 1 } else { 0 };
             }
             added += 1;
@@ -268,9 +268,9 @@ impl Segment {
         self.close_gap(bucket, slot);
         let mut earlier = self.home(hash);
         while earlier != bucket {
-            let kinds = self.kinds_after(earlier);
+            let kinds = self.overflow_bits(earlier);
             if let Some(line) = self.line_mut(earlier) {
-                line[PASSED_AT] = kinds;
+                line[OVERFLOW_AT] = kinds;
             }
             earlier = self.after(earlier);
         }
@@ -278,7 +278,7 @@ impl Segment {
     }
 
     /// Computes the kinds of the hashes that overflowed past a bucket, from where they are stored.
-    fn kinds_after(&self, bucket: usize) -> u8 {
+    fn overflow_bits(&self, bucket: usize) -> u8 {
         let (mut kinds, mut at) = (0, bucket);
         for distance in 1..self.buckets() {
             if self.line(at).is_none_or(|line| passed(line) == 0) {

@@ -190,7 +190,7 @@ fn hashes_with_equal_top_bits_do_not_split_forever() {
     let full = Error::NoRoomForDeleted { entries: ENTRIES_MAX as u64 };
     assert_eq!(set.insert(one_more), Err(full));
     assert_eq!(set.insert(ItemHash { h1: 42 << 30, h2: 0 }), Ok(false));
-    assert!(!full.is_want_of_memory() && !set.contains(one_more) && set.allocated_bytes() == bytes);
+    assert!(!full.is_out_of_memory() && !set.contains(one_more) && set.allocated_bytes() == bytes);
     assert!(bytes < 5 << 20, "a directory of 4 MiB: {bytes}");
     for hash in random_hashes(&mut Rng::with_seed(2), MANY) {
         assert_eq!(set.insert(hash), Ok(true));

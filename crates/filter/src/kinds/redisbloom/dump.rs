@@ -405,7 +405,7 @@ impl RedisBloomArrival {
     ///
     /// # Errors
     /// For a record that does not fit the filter. Nothing has changed then.
-    pub fn obey(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+    pub fn accept_replicated(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         if data.is_empty() {
             return Ok(Progress::Known);
         }

@@ -11,9 +11,9 @@ use std::ffi::CStr;
 use std::num::NonZeroU32;
 
 use super::Request;
-use super::effect::{self, EffectWord, say_all, say_scaling};
+use super::effect::{self, ArgToken, push_args, push_scaling};
 use crate::cells::BitArray;
-use crate::chain::{Chain, ChainSpec, Changes, Layer, Rules};
+use crate::chain::{AddRules, Chain, ChainSpec, Layer, Rules};
 use crate::error::Error;
 use crate::geometry::sizing::{self, Scaling, to_f64, to_u64};
 use crate::geometry::{Flat, HASHES_MAX, LayerDescription, Positions};
@@ -197,7 +197,7 @@ impl Rules for RedisBloom {
     }
 }
 
-impl Changes for RedisBloom {}
+impl AddRules for RedisBloom {}
 
 /// Returns a layer for `capacity` items at its own rate.
 fn layer(capacity: u64, rate: f64) -> Result<LayerDescription<Flat<DoubleHash>>, Error> {
@@ -247,10 +247,10 @@ impl RedisBloomSpec {
         Self { rate: rate.min(sizing::RATE_MAX), capacity, scaling }
     }
 
-    /// Uses only RedisBloom's options; see [`Spec::spell`](super::Spec::spell).
-    pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        say_all(&mut say, &[effect::rate(self.rate), effect::whole(self.capacity)]);
-        say_scaling(self.scaling, &mut say);
+    /// Uses only RedisBloom's options; see [`Spec::encode_args`](super::Spec::encode_args).
+    pub(super) fn encode_args(&self, mut push: impl FnMut(ArgToken<'_>)) -> &'static CStr {
+        push_args(&mut push, &[effect::rate(self.rate), effect::whole(self.capacity)]);
+        push_scaling(self.scaling, &mut push);
         c"BF.RESERVE"
     }
 }
@@ -283,7 +283,7 @@ impl RedisBloomFilter {
 mod tests {
     use super::*;
     use crate::Unlimited;
-    use crate::chain::reach;
+    use crate::chain::growth_limit;
     use crate::host::Limits;
 
     fn growing() -> Scaling {
@@ -365,11 +365,11 @@ mod tests {
 
     #[test]
     fn the_reach_is_the_capacity_of_the_longest_chain() {
-        let reach = |scaling, ceiling| reach(&spec(0.01, 100, scaling), 0, &ceiling).capacity;
+        let growth_limit = |scaling, ceiling| growth_limit(&spec(0.01, 100, scaling), 0, &ceiling).capacity;
         let size_bytes = 32 + 3 * 64 + 144 + 312 + 696;
-        assert_eq!(reach(growing(), Limits { size_bytes, layers: 3 }), 700);
-        assert_eq!(reach(growing(), Limits { size_bytes: size_bytes - 1, layers: 3 }), 300);
-        assert_eq!(reach(growing(), Limits { size_bytes, layers: 2 }), 300);
-        assert_eq!(reach(Scaling::Fixed, Limits { size_bytes: 1 << 30, layers: 3 }), 100);
+        assert_eq!(growth_limit(growing(), Limits { size_bytes, layers: 3 }), 700);
+        assert_eq!(growth_limit(growing(), Limits { size_bytes: size_bytes - 1, layers: 3 }), 300);
+        assert_eq!(growth_limit(growing(), Limits { size_bytes, layers: 2 }), 300);
+        assert_eq!(growth_limit(Scaling::Fixed, Limits { size_bytes: 1 << 30, layers: 3 }), 100);
     }
 }

@@ -12,10 +12,10 @@ use std::hash::Hasher as _;
 
 use siphasher::sip::SipHasher13;
 
-use super::effect::{self, EffectWord, say_all, say_scaling};
+use super::effect::{self, ArgToken, push_args, push_scaling};
 use super::request::{Defaults, Request};
 use crate::cells::BitArray;
-use crate::chain::{Chain, ChainSpec, Changes, Layer, Rules};
+use crate::chain::{AddRules, Chain, ChainSpec, Layer, Rules};
 use crate::error::Error;
 use crate::geometry::sizing::{self, Scaling, to_f64, to_u64};
 use crate::geometry::{Flat, HASHES_MAX, LayerDescription, Positions};
@@ -152,7 +152,7 @@ impl Rules for ValkeyBloom {
     }
 }
 
-impl Changes for ValkeyBloom {}
+impl AddRules for ValkeyBloom {}
 
 /// A filter of valkey-bloom's layout.
 pub type ValkeyBloomFilter = Chain<ValkeyBloom>;
@@ -183,13 +183,13 @@ impl ValkeyBloomSpec {
         Self { rules: ValkeyBloom::new(rate, tightening, scaling, seed), capacity }
     }
 
-    /// See [`Spec::spell`](super::Spec::spell).
-    pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        use EffectWord::Bytes;
+    /// See [`Spec::encode_args`](super::Spec::encode_args).
+    pub(super) fn encode_args(&self, mut push: impl FnMut(ArgToken<'_>)) -> &'static CStr {
+        use ArgToken::Bytes;
         let ValkeyBloom { rate, tightening, scaling, seed, .. } = self.rules;
-        say_all(&mut say, &[Bytes(b"CAPACITY"), effect::whole(self.capacity), Bytes(b"ERROR"), effect::rate(rate)]);
-        say_all(&mut say, &[Bytes(b"TIGHTENING"), effect::rate(tightening), Bytes(b"SEED"), Bytes(&seed)]);
-        say_scaling(scaling, &mut say);
+        push_args(&mut push, &[Bytes(b"CAPACITY"), effect::whole(self.capacity), Bytes(b"ERROR"), effect::rate(rate)]);
+        push_args(&mut push, &[Bytes(b"TIGHTENING"), effect::rate(tightening), Bytes(b"SEED"), Bytes(&seed)]);
+        push_scaling(scaling, &mut push);
         c"BF.INSERT"
     }
 }
@@ -204,7 +204,7 @@ impl ValkeyBloomFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chain::reach;
+    use crate::chain::growth_limit;
     use crate::host::Limits;
 
     fn rules(rate: f64, tightening: f64, expansion: u32) -> ValkeyBloom {
@@ -242,14 +242,14 @@ mod tests {
     /// From valkey-bloom's BF.INFO; its limit is 128 MiB.
     #[test]
     fn golden_reach() {
-        let reach = |rate, tightening, capacity, expansion| {
+        let growth_limit = |rate, tightening, capacity, expansion| {
             let spec = ValkeyBloomSpec { rules: rules(rate, tightening, expansion), capacity };
-            let reach = reach(&spec, 0, &Limits { size_bytes: 128 << 20, layers: usize::MAX });
-            (reach.capacity, reach.ends_by_rate)
+            let growth_limit = growth_limit(&spec, 0, &Limits { size_bytes: 128 << 20, layers: usize::MAX });
+            (growth_limit.capacity, growth_limit.ends_by_rate)
         };
-        assert_eq!(reach(0.01, 0.5, 100, 2), (26_214_300, false));
-        assert_eq!(reach(0.001, 0.5, 50, 4), (17_476_250, false));
-        assert_eq!(reach(1e-7, 0.7, 100, 2), (13_107_100, false));
-        assert_eq!(reach(0.05, 0.5, 64, 1), (65_152, true), "here it is the rate that ends it");
+        assert_eq!(growth_limit(0.01, 0.5, 100, 2), (26_214_300, false));
+        assert_eq!(growth_limit(0.001, 0.5, 50, 4), (17_476_250, false));
+        assert_eq!(growth_limit(1e-7, 0.7, 100, 2), (13_107_100, false));
+        assert_eq!(growth_limit(0.05, 0.5, 64, 1), (65_152, true), "the error rate, not the size, is the limit");
     }
 }

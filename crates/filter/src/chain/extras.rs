@@ -1,5 +1,5 @@
-//! What few chains have beside their layers: pending adds, and a table of deleted items. Both lie behind one pointer, so that the
-//! others, of which a server may have millions, are 8 bytes smaller.
+//! Rarely used state of a chain: pending adds, and a table of deleted items. One pointer leads to both, so that chains without
+//! them, of which a server may have millions, are 8 bytes smaller.
 
 use std::fmt::Debug;
 
@@ -10,9 +10,9 @@ use crate::hash::ItemHash;
 use crate::mask::Mask;
 use crate::memory::{reserve, try_box};
 
-/// What few chains have.
+/// Rarely used state, boxed.
 #[derive(Debug)]
-pub(super) struct Beside<D: DeletedSlot> {
+pub(super) struct ChainExtras<D: DeletedSlot> {
     /// Adds that are counted and not in the cells yet.
     pub(super) pending: Option<Box<Pending>>,
     /// The items that were deleted, if any.
