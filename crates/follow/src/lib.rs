@@ -26,7 +26,7 @@ use bloomgate_connect::{database, names, prometheus, server};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::config::{Config, Log, Mode, SETTINGS};
-use crate::engine::store::{ALIVE, Stopped, Store, Unlogged};
+use crate::engine::store::{ALIVE, IncompleteLog, Stopped, Store};
 use crate::engine::{Follower, Source, StoodBy};
 use crate::failures::FailureLog;
 use crate::json::Json;
@@ -154,7 +154,7 @@ fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<
                     return Err(error);
                 }
                 has_run |= S::may_recover(&mut memory, &error) || error.is::<StoodBy>();
-                if error.is::<Unlogged>() {
+                if error.is::<IncompleteLog>() {
                     while let Err(fault) = forget_positions(config, is_owner) {
                         if !has_run || stopping.load(Relaxed) {
                             return Err(fault.context(error.to_string()));

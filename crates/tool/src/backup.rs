@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::archive::catalogue::{Listing, Row};
 use crate::archive::file::{Archive, Output};
-use crate::archive::{Contents, DUMP_PART_BYTES, Head, How};
+use crate::archive::{Contents, DUMP_PART_BYTES, Head, ReadMode};
 use crate::dump::{self, Absent, Attempt, Part, replies_about};
 use crate::keys::{for_each_key, is_filter, types};
 use crate::names::{counted, in_database};
@@ -188,7 +188,7 @@ impl Backup<'_, '_> {
 
     /// Makes one dump.
     fn attempt(&mut self, server: &mut Server, mut head: Head) -> Result<Attempt<Row>> {
-        let is_dump = head.how == How::Dump;
+        let is_dump = head.mode == ReadMode::Dump;
         let (mut iterator, mut begun) = (0, false);
         let after = loop {
             let Part { iterator: next, data, contents } = match dump::part(server, &head, iterator)? {
@@ -238,7 +238,7 @@ impl Backup<'_, '_> {
 
 /// Returns the kind of filter that begins with this data.
 fn kind_of(head: &Head, first: &[u8]) -> &'static str {
-    if head.how == How::Dump {
+    if head.mode == ReadMode::Dump {
         return "valkey-bloom";
     }
     // A later version may have unknown kinds.
@@ -308,7 +308,7 @@ impl Backup<'_, '_> {
             key: key.to_vec(),
             type_name: "string".to_owned(),
             kind: "shards".to_owned(),
-            how: How::Shards,
+            mode: ReadMode::Shards,
             ttl_ms,
             before: Contents::default(),
         };

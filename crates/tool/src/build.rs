@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::archive::catalogue::{Listing, Row};
 use crate::archive::file::{Archive, Output};
-use crate::archive::{Contents, Head, How};
+use crate::archive::{Contents, Head, ReadMode};
 use crate::input::{BytesRead, size_bytes};
 use crate::names::counted;
 use crate::numbers::{count, rate_in_digits, reason};
@@ -98,7 +98,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         return Err(usage("--verify reads the file back: use -o FILE"));
     }
     let ((filter, tally, kind), bytes) = output.fill(arguments.verify, |archive| {
-        let mut filter = Filter::new(&spec, &AsAClient).map_err(refused)?;
+        let mut filter = Filter::new(&spec, &ClientRules).map_err(refused)?;
         let tally = arguments.add(&mut filter)?;
         ensure!(
             arguments.allow_empty || tally.lines > 0,
@@ -188,7 +188,7 @@ fn put(archive: &mut Archive<'_>, key: &str, filter: &Filter) -> Result<&'static
                 key: key.as_bytes().to_vec(),
                 type_name: filter.stored_as().name().to_str()?.to_owned(),
                 kind: kind.to_owned(),
-                how: How::Records,
+                mode: ReadMode::Records,
                 ttl_ms: None,
                 before: contents(filter),
             };
@@ -218,9 +218,9 @@ fn refused(error: Error) -> anyhow::Error {
 const WAITING: usize = 16;
 
 /// The ceiling of `build`: as many layers as a server's client can create, and any amount of memory.
-struct AsAClient;
+struct ClientRules;
 
-impl Ceiling for AsAClient {
+impl Ceiling for ClientRules {
     fn available_bytes(&self, _filter_bytes: u64, _asked_bytes: u64) -> u64 {
         u64::MAX
     }
@@ -311,7 +311,7 @@ fn add_part(filter: &mut Filter, work: Work, tally: &mut Tally) -> Result<()> {
     match (work, filter) {
         (Work::Hashes(hashes), Filter::Native(filter)) => {
             for batch in &hashes {
-                let added = filter.add_batch(batch, &AsAClient);
+                let added = filter.add_batch(batch, &ClientRules);
                 tally.count(added.done, added.new.len().into(), added.error)?;
             }
         }
@@ -319,7 +319,7 @@ fn add_part(filter: &mut Filter, work: Work, tally: &mut Tally) -> Result<()> {
             let mut items = items(&lines).peekable();
             while items.peek().is_some() {
                 let batch = items.by_ref().take(BATCH);
-                let added = filter.add_batch(batch, Origin::Client, &Moment(0), &AsAClient);
+                let added = filter.add_batch(batch, Origin::Client, &Moment(0), &ClientRules);
                 tally.count(added.done, added.new.len().into(), added.error)?;
             }
         }

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, ensure};
 use indicatif::BinaryBytes;
 use redis::{Pipeline, Value, from_redis_value};
 
-use crate::archive::{Contents, Head, How};
+use crate::archive::{Contents, Head, ReadMode};
 use crate::keys::{contents, is_filter};
 use crate::server::{Server, shown};
 
@@ -57,9 +57,9 @@ pub fn begin(server: &mut Server, key: &[u8]) -> Result<Attempt<Head>> {
         Err(absent) => return Ok(Err(absent)),
     };
     let ttl = from_redis_value::<i64>(server.checked(ttl.unwrap_or(Value::Nil), key)?)?;
-    let how = if type_name == "bloomfltr" { How::Dump } else { How::Records };
+    let mode = if type_name == "bloomfltr" { ReadMode::Dump } else { ReadMode::Records };
     ensure!(
-        how == How::Records || before.bytes < DUMP_BYTES_MAX,
+        mode == ReadMode::Records || before.bytes < DUMP_BYTES_MAX,
         "the filter `{}` is of valkey-bloom's layout, which only DUMP can copy, and uses {}: DUMP and RESTORE are limited to {}",
         shown(key),
         BinaryBytes(before.bytes),
@@ -70,7 +70,7 @@ pub fn begin(server: &mut Server, key: &[u8]) -> Result<Attempt<Head>> {
         key: key.to_vec(),
         type_name,
         kind: String::new(),
-        how,
+        mode,
         ttl_ms: u64::try_from(ttl).ok(),
         before,
     }))
@@ -88,7 +88,7 @@ pub struct Part {
 /// Returns the part after `iterator`. DUMP returns everything in one part.
 pub fn part(server: &mut Server, head: &Head, iterator: u64) -> Result<Attempt<Part>> {
     let key = head.key.as_slice();
-    let is_dump = head.how == How::Dump;
+    let is_dump = head.mode == ReadMode::Dump;
     let mut replies = replies_about(server, key, |commands| {
         if is_dump {
             commands.cmd("DUMP").arg(key)

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::archive::catalogue::{Catalogue, Entry, Listing, Row};
 use crate::archive::file::Input;
-use crate::archive::{Contents, Event, How, Reader};
+use crate::archive::{Contents, Event, ReadMode, Reader};
 use crate::exit::Signals;
 use crate::keys::{contents, is_filter, types};
 use crate::names::{counted, in_database};
@@ -96,7 +96,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         "{name} has no filters, so nothing was restored. If this is intended, use --allow-empty"
     );
     let mut server = Server::connect(options)?;
-    let has_records = chosen.iter().any(|chosen| chosen.entry.head.how == How::Records);
+    let has_records = chosen.iter().any(|chosen| chosen.entry.head.mode == ReadMode::Records);
     // An unknown command's error quotes the command's arguments, and these are binary.
     server.require_command(if has_records { "BF.LOADCHUNK" } else { "BF.INFO" })?;
     check_targets(&mut server, &chosen, arguments.replace)?;
@@ -441,7 +441,7 @@ impl<'a> Loading<'a> {
                 Event::Filter(_) | Event::FilterVoid | Event::End => bail!("the file changed after it was checked"),
             }
         }
-        if self.chosen.entry.head.how == How::Dump {
+        if self.chosen.entry.head.mode == ReadMode::Dump {
             let payload = std::mem::take(&mut self.payload);
             let mut restore = cmd("RESTORE");
             restore.arg(&self.temporary).arg(ABANDONED_AFTER_MS).arg(payload);
@@ -454,7 +454,7 @@ impl<'a> Loading<'a> {
     }
 
     fn part(&mut self, iterator: u64, data: Vec<u8>, server: &mut Server) -> Result<()> {
-        if self.chosen.entry.head.how == How::Dump {
+        if self.chosen.entry.head.mode == ReadMode::Dump {
             if self.payload.is_empty() {
                 self.payload.try_reserve_exact(usize::try_from(self.chosen.entry.bytes)?)?;
             }
@@ -532,7 +532,7 @@ fn beside(key: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use crate::archive::{Contents, Head, How};
+    use crate::archive::{Contents, Head, ReadMode};
 
     use super::*;
 
@@ -542,7 +542,7 @@ mod tests {
             key: key.into(),
             type_name: String::new(),
             kind: String::new(),
-            how: How::Records,
+            mode: ReadMode::Records,
             ttl_ms: None,
             before: Contents::default(),
         };

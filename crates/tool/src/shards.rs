@@ -22,7 +22,7 @@ use crate::target::{Target, count_key, shard_keys, shards_of};
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     #[command(subcommand)]
-    what: What,
+    command: ShardsCommand,
 }
 
 const EXAMPLES: &str = "\
@@ -35,7 +35,7 @@ Examples:
 An item belongs to the shard `NAME:{i}`, where i is the CRC-32 of the item modulo the number of shards.";
 
 #[derive(clap::Subcommand)]
-enum What {
+enum ShardsCommand {
     /// Create a sharded filter
     Create(Create),
     /// Show the shards with their nodes, items and memory
@@ -97,16 +97,16 @@ struct Create {
 
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let mut server = Server::connect(options)?;
-    match &arguments.what {
-        What::Create(create) => create.run(&mut server),
-        What::Info { name, json } => info(&mut server, name, *json),
-        What::Double { name } => double(&mut server, name),
-        What::Merge { destination, sources } => merge(&mut server, destination, sources),
-        What::Copy { name, to, rename } => {
+    match &arguments.command {
+        ShardsCommand::Create(create) => create.run(&mut server),
+        ShardsCommand::Info { name, json } => info(&mut server, name, *json),
+        ShardsCommand::Double { name } => double(&mut server, name),
+        ShardsCommand::Merge { destination, sources } => merge(&mut server, destination, sources),
+        ShardsCommand::Copy { name, to, rename } => {
             let mut to = Server::connect(&Options::of_url(to))?;
             copy(&mut server, name, &mut to, rename.as_ref().unwrap_or(name))
         }
-        What::Delete { name } => delete(&mut server, name),
+        ShardsCommand::Delete { name } => delete(&mut server, name),
     }
 }
 

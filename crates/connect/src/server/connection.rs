@@ -11,23 +11,23 @@ use rustls::{AlertDescription, CertificateError};
 
 /// A connection was lost. It is unknown whether pending commands were executed.
 #[derive(Debug)]
-pub struct Lost(pub String);
+pub struct ConnectionLost(pub String);
 
-impl fmt::Display for Lost {
+impl fmt::Display for ConnectionLost {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         formatter.write_str(&self.0)
     }
 }
 
-impl Error for Lost {}
+impl Error for ConnectionLost {}
 
 /// How long to wait for a connection and its first replies.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connects to a server, or fails with [`Lost`]. A later reply that takes longer than `patience` is a lost connection.
+/// Connects to a server, or fails with [`ConnectionLost`]. A later reply that takes longer than `patience` is a lost connection.
 pub(super) fn open(client: &Client, address: &str, patience: Duration) -> Result<Connection> {
     let connection = client.get_connection_with_timeout(CONNECT_TIMEOUT).map_err(|error| {
-        Lost(match (tls_reason(&error), error.kind()) {
+        ConnectionLost(match (tls_reason(&error), error.kind()) {
             (Some(reason), _) => format!("cannot establish TLS with the server at {address}: {reason}"),
             _ if error.is_timeout() => format!(
                 "no answer from {address} for {} s: is it a Redis server, and does the use of TLS match?",

@@ -18,7 +18,7 @@ pub use bloomgate_client::slots::slot;
 use redis::{Cmd, Connection, Pipeline, RedisError, ServerError, Value, cmd, from_redis_value};
 
 use self::cluster::is_moving;
-pub use self::connection::Lost;
+pub use self::connection::ConnectionLost;
 use self::connection::{line, open};
 pub use self::options::{Options, Usage, usage};
 pub use crate::names::shown;
@@ -74,7 +74,7 @@ impl Server {
     fn hello(&mut self, field: &str) -> Result<Option<String>> {
         let first = self.first.clone();
         let hello = match self.ask_node(&first, &cmd("HELLO")) {
-            Err(error) if error.is::<Lost>() => return Err(error),
+            Err(error) if error.is::<ConnectionLost>() => return Err(error),
             hello => hello.ok(),
         };
         let fields: Option<BTreeMap<String, Value>> = hello.and_then(|hello| from_redis_value(hello).ok());
@@ -92,7 +92,7 @@ impl Server {
         Ok(())
     }
 
-    /// Reconnects after a [`Lost`], until a server responds or the time limit is reached.
+    /// Reconnects after a [`ConnectionLost`], until a server responds or the time limit is reached.
     pub fn reconnect(&mut self, for_at_most: Duration) -> Result<()> {
         // By default, Sentinels wait for a lost primary for 30 s before they begin a failover.
         let until = Instant::now() + for_at_most * if self.options.has_sentinels() { 3 } else { 1 };
@@ -191,7 +191,7 @@ impl Server {
         slots.nodes().map(|(host, port)| format!("{host}:{port}")).collect()
     }
 
-    /// Sends one command about `key` and returns its reply. Fails with the server's error in one line, or with [`Lost`]. An error
+    /// Sends one command about `key` and returns its reply. Fails with the server's error in one line, or with [`ConnectionLost`]. An error
     /// inside an array reply stays where it is.
     pub fn ask(&mut self, command: &Cmd, key: impl AsRef<[u8]>) -> Result<Value> {
         let reply = self.replies_of_many(&[(&key, command)])?.pop().unwrap_or(Value::Nil);
@@ -239,13 +239,13 @@ impl Server {
 
     /// Sends commands to the node of `key`, and never again: a transaction must not be executed in part or twice. An error reply is a
     /// reply.
-    /// Fails with [`Lost`], also if the slot has moved: nothing was executed then.
+    /// Fails with [`ConnectionLost`], also if the slot has moved: nothing was executed then.
     pub fn exchange_at(&mut self, commands: &Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
         let node = self.node_of_key(&key)?;
         let replies = self.exchange(&node, commands)?;
         if self.is_cluster() && replies.iter().any(is_moving) {
             self.read_slots()?;
-            return Err(Lost(format!("the slot of `{}` has moved", shown(key))).into());
+            return Err(ConnectionLost(format!("the slot of `{}` has moved", shown(key))).into());
         }
         Ok(replies)
     }
@@ -309,7 +309,7 @@ impl Server {
     fn lost(&self, error: &RedisError) -> anyhow::Error {
         let (first, patience) = (&self.first, self.patience.as_secs());
         let reason = if error.is_timeout() { format!("no answer for {patience} s") } else { line(error) };
-        Lost(format!("lost the server at {first}: {reason}")).into()
+        ConnectionLost(format!("lost the server at {first}: {reason}")).into()
     }
 
     fn exchange(&mut self, node: &Address, commands: &Pipeline) -> Result<Vec<Value>> {
@@ -339,7 +339,7 @@ impl Server {
     pub fn require_command(&mut self, command: &str) -> Result<()> {
         for node in self.nodes() {
             let reply = match self.ask_node(&node, cmd("COMMAND").arg("INFO").arg(command)) {
-                Err(error) if error.is::<Lost>() => return Err(error),
+                Err(error) if error.is::<ConnectionLost>() => return Err(error),
                 Err(_) => continue,
                 Ok(reply) => reply,
             };

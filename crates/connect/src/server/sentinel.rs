@@ -4,7 +4,7 @@
 use anyhow::{Result, bail};
 use redis::{ConnectionInfo, RedisConnectionInfo, RedisResult, cmd};
 
-use super::connection::{CONNECT_TIMEOUT, Lost, line, open};
+use super::connection::{CONNECT_TIMEOUT, ConnectionLost, line, open};
 use super::{Address, Server};
 
 impl Server {
@@ -29,7 +29,7 @@ impl Server {
                 Err(error) => failures.push(error.to_string()),
             }
         }
-        Err(Lost(failures.join("; ")).into())
+        Err(ConnectionLost(failures.join("; ")).into())
     }
 
     /// Fails if a failover is under way, or if the Sentinel has not heard of one.

@@ -5,7 +5,7 @@ use redis::cmd;
 
 use super::Follower;
 use super::events::Transaction;
-use super::journal::{Work, chunked, steps};
+use super::journal::{GroupEffects, chunked, steps};
 use super::position::Place;
 use super::source::Source;
 use super::store::Refused;
@@ -42,7 +42,7 @@ impl<S: Source> Follower<S> {
         self.confirm(end)?;
         if !S::HAS_ROWS {
             // Its events tell the time of the heartbeat.
-            self.begin_beat()?;
+            self.begin_heartbeat()?;
         }
         Ok(())
     }
@@ -51,28 +51,28 @@ impl<S: Source> Follower<S> {
     fn apply(&mut self, index: usize, group: &[Transaction], end: Place) -> Result<()> {
         let table = self.tables.get(index).context("a table")?;
         let (position, epoch) = (table.position, table.epoch);
-        let work = Work::of(steps(group, position, index), table.deletes);
-        if work.is_altered {
+        let effects = GroupEffects::of(steps(group, position, index), table.deletes);
+        if effects.is_altered {
             if !S::HAS_ROWS {
                 self.lose_filter(index)?;
                 self.store.delete_values(self.tables.get(index).context("a table")?, |_| Ok(()))?;
                 self.store_position(index, end.max(position), group)?;
                 return self.exclude(index, "the filter is deleted");
             }
-            self.distrust(index)?;
+            self.invalidate_definition(index)?;
         }
         let table = self.tables.get(index).context("a table")?;
-        let commands = work.changes(&table.keys.filter);
-        if work.truncated.is_some() {
+        let commands = effects.changes(&table.keys.filter);
+        if effects.truncated.is_some() {
             // BF.CLEAR ends the leases first, so that a reader that has loaded an old row cannot fill it in after the scan. Rows that
             // were inserted since are added in the same transaction, so that none of them is reported absent.
             let clear = cmd("BF.CLEAR").arg(&table.keys.filter).to_owned();
-            let no_heartbeat = work.is_altered.then(|| cmd("DEL").arg(&table.keys.feed).to_owned());
+            let no_heartbeat = effects.is_altered.then(|| cmd("DEL").arg(&table.keys.feed).to_owned());
             let commands: Vec<_> = no_heartbeat.into_iter().chain([clear]).chain(commands.iter().cloned()).collect();
             self.store.transact(&table.keys, epoch, &commands)?;
             self.store.delete_values(table, |_| Ok(()))?;
         }
-        let deletes = chunked("BF.MDEL", &table.keys.filter, work.gone());
+        let deletes = chunked("BF.MDEL", &table.keys.filter, effects.gone());
         // A follower that ends in between does it all again: items are added first and deleted last.
         table.write_in_parts(&mut self.store, &commands)?;
         match table.write_in_parts(&mut self.store, &deletes) {

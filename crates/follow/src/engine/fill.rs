@@ -27,8 +27,8 @@ impl<S: Source> Follower<S> {
         let rows = loop {
             match self.fill(index, place) {
                 Err(error) if S::is_locked(&error) => {
-                    self.pulse.ensure_running()?;
-                    self.pulse()?;
+                    self.liveness.ensure_running()?;
+                    self.show_liveness()?;
                 }
                 result => break result?,
             }
@@ -53,7 +53,7 @@ impl<S: Source> Follower<S> {
     /// come. The heartbeat and all cached values are deleted: the values may be older than what the stream still brings.
     /// Returns the number of rows.
     fn fill(&mut self, index: usize, place: Place) -> Result<u64> {
-        let Self { source, store, pulse, tables, .. } = self;
+        let Self { source, store, liveness, tables, .. } = self;
         let followed: &mut Followed = tables.get_mut(index).context("a table")?;
         let position = followed.stored_at(source, place, followed.mark);
         begin_fill(store, &followed.table, followed.epoch)?;
@@ -61,12 +61,12 @@ impl<S: Source> Follower<S> {
         let (table, epoch) = (&followed.table, followed.epoch);
         let rows = source.copier()?.copy(table, &mut |items| {
             add(store, &table.keys.filling, items)?;
-            pulse.ensure_running()?;
-            pulse.beat(store, source)
+            liveness.ensure_running()?;
+            liveness.show(store, source)
         })?;
         end_fill(store, table, epoch, &position, |store| {
-            pulse.ensure_running()?;
-            pulse.beat(store, source)
+            liveness.ensure_running()?;
+            liveness.show(store, source)
         })?;
         Ok(rows)
     }

@@ -6,9 +6,9 @@ use anyhow::{Context, Result, bail, ensure};
 use redis::{Value, cmd};
 
 use super::position::Place;
-use super::source::{Look, Source, Time};
+use super::source::{LogEnd, Source, Time};
 use super::start::is_of_all;
-use super::{Altered, Follower, PULSE};
+use super::{Altered, Follower, LIVENESS_INTERVAL};
 use crate::config::Mode;
 
 /// How long `synchronous_standby_names` must have been right before the heartbeat begins: PostgreSQL's processes read the setting one
@@ -16,7 +16,7 @@ use crate::config::Mode;
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// The heartbeat.
-pub struct Beat {
+pub struct Heartbeat {
     pub(super) interval: Duration,
     pub(super) next: Instant,
     /// When the tables that cannot be followed are described again.
@@ -29,7 +29,7 @@ pub struct Beat {
     fine_since: Option<Instant>,
 }
 
-impl Beat {
+impl Heartbeat {
     pub fn new(interval: Duration) -> Self {
         let now = Instant::now();
         Self { interval, next: now, next_description: now, pending: None, objection: None, fine_since: None }
@@ -39,9 +39,9 @@ impl Beat {
 impl<S: Source> Follower<S> {
     /// Extends the heartbeat once readers see every change up to a place that was read after the server's time. A filter that someone has
     /// deleted is filled again: no change of a row may come to notice it.
-    pub(super) fn beat(&mut self) -> Result<()> {
+    pub(super) fn extend_heartbeat(&mut self) -> Result<()> {
         let settled = self.settled();
-        if let Some((_, times)) = self.beat.pending.take_if(|(wanted, _)| *wanted <= settled) {
+        if let Some((_, times)) = self.heartbeat.pending.take_if(|(wanted, _)| *wanted <= settled) {
             self.metrics.applied(times.iter().min().copied().unwrap_or(0));
             let mut missing = Vec::new();
             for (index, time_ms) in self.followed().into_iter().zip(times) {
@@ -68,23 +68,23 @@ impl<S: Source> Follower<S> {
                 self.fill_again(index, settled)?;
             }
         }
-        self.pulse()?;
-        if Instant::now() >= self.beat.next {
-            self.beat.next = Instant::now() + self.beat.interval;
-            self.begin_beat()?;
+        self.show_liveness()?;
+        if Instant::now() >= self.heartbeat.next {
+            self.heartbeat.next = Instant::now() + self.heartbeat.interval;
+            self.begin_heartbeat()?;
             self.await_absent()?;
         }
         Ok(())
     }
 
     /// Reads the servers' times and then the end of the log, unless a heartbeat is pending or would be untrue.
-    pub(super) fn begin_beat(&mut self) -> Result<()> {
+    pub(super) fn begin_heartbeat(&mut self) -> Result<()> {
         let followed = self.followed();
         let Self { source, store, tables, .. } = self;
         let now = followed.iter().filter_map(|index| tables.get(*index)).map(|table| store.time_ms(&table.keys));
         let now = now.collect::<Result<Vec<_>>>()?;
         let definitions = source.definitions(&mut tables.iter().map(|table| &table.table))?;
-        let Look { end, time, objection } = source.look(self.mode)?;
+        let LogEnd { end, time, objection } = source.read_log_end(self.mode)?;
         self.note_altered(definitions, end)?;
         let objection = self.refill_altered()?.or(objection);
         let is_complete = self.followed().iter().all(|index| {
@@ -100,17 +100,17 @@ impl<S: Source> Follower<S> {
             && is_complete
             && let Some(times) = times
         {
-            self.beat.pending.get_or_insert((end, times));
+            self.heartbeat.pending.get_or_insert((end, times));
         }
         Ok(())
     }
 
     /// Fails once a table can be followed again: the next start includes it.
     fn await_absent(&mut self) -> Result<()> {
-        if Instant::now() < self.beat.next_description {
+        if Instant::now() < self.heartbeat.next_description {
             return Ok(());
         }
-        self.beat.next_description = Instant::now() + PULSE;
+        self.heartbeat.next_description = Instant::now() + LIVENESS_INTERVAL;
         for table in &self.absent {
             match self.source.describe(std::slice::from_ref(table)) {
                 Ok(_) => bail!("{} can be followed again", table.name),
@@ -127,24 +127,24 @@ impl<S: Source> Follower<S> {
         let is_synchronous = self.mode == Mode::Synchronous;
         if objection.is_none() {
             if is_synchronous
-                && self.beat.fine_since.is_none()
+                && self.heartbeat.fine_since.is_none()
                 && let Some(writers) = self.source.exceptions()?
             {
                 eprintln!("bloomgate: COMMIT does not wait where synchronous_commit is off or local: {writers}");
             }
-            if self.beat.objection.take().is_some() {
+            if self.heartbeat.objection.take().is_some() {
                 let change =
                     if is_synchronous { "every COMMIT waits for this follower" } else { "the heartbeat begins again" };
                 eprintln!("bloomgate: {change}");
             }
-            let fine_since = self.beat.fine_since.get_or_insert_with(Instant::now);
+            let fine_since = self.heartbeat.fine_since.get_or_insert_with(Instant::now);
             return Ok(!is_synchronous || fine_since.elapsed() >= SETTLED);
         }
-        (self.beat.fine_since, self.beat.pending) = (None, None);
-        if objection != self.beat.objection {
+        (self.heartbeat.fine_since, self.heartbeat.pending) = (None, None);
+        if objection != self.heartbeat.objection {
             self.tables.iter().try_for_each(|table| table.delete_heartbeat(&mut self.store))?;
             eprintln!("bloomgate: no heartbeat: {}", objection.as_deref().unwrap_or_default());
-            self.beat.objection = objection;
+            self.heartbeat.objection = objection;
         }
         Ok(false)
     }
@@ -156,8 +156,8 @@ impl<S: Source> Follower<S> {
 impl<S: Source> Follower<S> {
     /// Forgets the definition for which the filter of a table was filled, so that it is filled again, also by a follower that starts
     /// with the position stored now.
-    pub(super) fn distrust(&mut self, index: usize) -> Result<()> {
-        self.beat.pending = None;
+    pub(super) fn invalidate_definition(&mut self, index: usize) -> Result<()> {
+        self.heartbeat.pending = None;
         self.table(index)?.forget_definition("may have been");
         Ok(())
     }
@@ -175,7 +175,7 @@ impl<S: Source> Follower<S> {
             table.altered = Some(Altered { end, definition });
             table.delete_heartbeat(&mut self.store)?;
             table.forget_definition("was");
-            self.beat.pending = None;
+            self.heartbeat.pending = None;
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ pub struct Journal {
 
 /// What a release removes.
 #[derive(Debug, Default, PartialEq)]
-pub struct Due {
+pub struct ReleaseSet {
     /// Cache keys, each with an item.
     pub keys: Vec<(Vec<u8>, Vec<u8>)>,
     /// Whether [`EVERY_KEY`] is among them.
@@ -119,10 +119,10 @@ impl Journal {
     }
 
     /// Returns the entries that announce a group.
-    pub fn entries(&self, work: &Work) -> Vec<(Vec<u8>, Entry)> {
-        let last = work.keys.values().map(|touched| (touched.end, touched.id)).max();
-        let is_many = work.keys.len() > MANY;
-        let every = if is_many { work.truncated.max(last) } else { work.truncated };
+    pub fn entries(&self, effects: &GroupEffects) -> Vec<(Vec<u8>, Entry)> {
+        let last = effects.keys.values().map(|changed| (changed.end, changed.id)).max();
+        let is_many = effects.keys.len() > MANY;
+        let every = if is_many { effects.truncated.max(last) } else { effects.truncated };
         let mut entries = Vec::new();
         if let Some((end, id)) = every {
             entries.push((EVERY_KEY.to_vec(), Entry::without_items(end, id)));
@@ -130,21 +130,21 @@ impl Journal {
         if is_many {
             return entries;
         }
-        for (key, touched) in &work.keys {
-            let is_gone = |item: &Vec<u8>| matches!(work.items.get(item), Some((false, _)));
-            let items = touched.items().map(|item| (item.clone(), is_gone(item))).collect();
+        for (key, changed) in &effects.keys {
+            let is_gone = |item: &Vec<u8>| matches!(effects.items.get(item), Some((false, _)));
+            let items = changed.items().map(|item| (item.clone(), is_gone(item))).collect();
             let is_complete = self
                 .entries
                 .get(*key)
-                .is_none_or(|old| old.is_complete && old.items.iter().all(|(item, _)| touched.has(item)));
-            entries.push((key.to_vec(), Entry { end: touched.end, id: touched.id, items, is_complete }));
+                .is_none_or(|old| old.is_complete && old.items.iter().all(|(item, _)| changed.has(item)));
+            entries.push((key.to_vec(), Entry { end: changed.end, id: changed.id, items, is_complete }));
         }
         entries
     }
 
     /// Notes a group that is announced.
-    pub fn announce(&mut self, entries: Vec<(Vec<u8>, Entry)>, work: &Work) {
-        for (item, (has_row, end)) in &work.items {
+    pub fn announce(&mut self, entries: Vec<(Vec<u8>, Entry)>, effects: &GroupEffects) {
+        for (item, (has_row, end)) in &effects.items {
             if *has_row {
                 self.gone.remove(*item);
             } else {
@@ -162,8 +162,8 @@ impl Journal {
     }
 
     /// Returns what can be released once all transactions up to `end` are visible: the cache keys without a later entry.
-    pub fn due(&self, end: Place) -> Due {
-        let mut due = Due::default();
+    pub fn due(&self, end: Place) -> ReleaseSet {
+        let mut due = ReleaseSet::default();
         for key in self.by_end.range(..=end).flat_map(|(_, keys)| keys) {
             let Some(entry) = self.entries.get(key).filter(|entry| entry.end <= end) else { continue };
             if key == EVERY_KEY {
@@ -197,8 +197,8 @@ pub const CHUNK: usize = 1000;
 
 /// The effects of a group on one table. The last operation on an item decides.
 #[derive(Default)]
-pub struct Work<'a> {
-    pub keys: BTreeMap<&'a Vec<u8>, Touched<'a>>,
+pub struct GroupEffects<'a> {
+    pub keys: BTreeMap<&'a Vec<u8>, ChangedKey<'a>>,
     /// For each item, whether it has a row at the end, and the end of the transaction that decided.
     pub items: BTreeMap<&'a Vec<u8>, (bool, Place)>,
     /// The last transaction after which no earlier row counts: the table was truncated, or any row may have changed.
@@ -208,7 +208,7 @@ pub struct Work<'a> {
 }
 
 /// A cache key whose value may be wrong.
-pub struct Touched<'a> {
+pub struct ChangedKey<'a> {
     /// Nearly always its only item. A set of one would take 280 bytes.
     first: &'a Vec<u8>,
     others: BTreeSet<&'a Vec<u8>>,
@@ -217,7 +217,7 @@ pub struct Touched<'a> {
     pub id: u64,
 }
 
-impl<'a> Touched<'a> {
+impl<'a> ChangedKey<'a> {
     /// Returns the items of the rows with this cache key.
     pub fn items(&self) -> impl Iterator<Item = &'a Vec<u8>> {
         std::iter::once(self.first).chain(self.others.iter().copied())
@@ -229,19 +229,19 @@ impl<'a> Touched<'a> {
     }
 }
 
-impl<'a> Work<'a> {
+impl<'a> GroupEffects<'a> {
     /// Adds up steps. `deletes`: whether the items of deleted rows leave the filter.
     pub fn of(steps: impl Iterator<Item = (&'a Transaction, &'a Step)>, deletes: bool) -> Self {
-        let mut work = Self::default();
+        let mut effects = Self::default();
         for (transaction, step) in steps {
             if let Step::Change(change) = step {
-                work.add(change, transaction, deletes);
+                effects.add(change, transaction, deletes);
             } else {
-                let is_altered = work.is_altered || matches!(step, Step::Altered);
-                work = Self { truncated: Some((transaction.end, transaction.id)), is_altered, ..Self::default() };
+                let is_altered = effects.is_altered || matches!(step, Step::Altered);
+                effects = Self { truncated: Some((transaction.end, transaction.id)), is_altered, ..Self::default() };
             }
         }
-        work
+        effects
     }
 
     fn add(&mut self, change: &'a Change, transaction: &Transaction, deletes: bool) {
@@ -249,14 +249,14 @@ impl<'a> Work<'a> {
             let Transaction { end, id, .. } = *transaction;
             match self.keys.entry(key) {
                 btree_map::Entry::Vacant(place) => {
-                    place.insert(Touched { first: item, others: BTreeSet::new(), end, id });
+                    place.insert(ChangedKey { first: item, others: BTreeSet::new(), end, id });
                 }
                 btree_map::Entry::Occupied(mut place) => {
-                    let touched = place.get_mut();
-                    if touched.first != item {
-                        touched.others.insert(item);
+                    let changed = place.get_mut();
+                    if changed.first != item {
+                        changed.others.insert(item);
                     }
-                    (touched.end, touched.id) = (end, id);
+                    (changed.end, changed.id) = (end, id);
                 }
             }
         }
@@ -273,7 +273,7 @@ impl<'a> Work<'a> {
 
     /// Returns the commands that add the items, delete the cached values and end their leases.
     pub fn changes(&self, filter: &str) -> Vec<Cmd> {
-        changes(filter, self.keys.iter().flat_map(|(key, touched)| touched.items().map(move |item| (item, *key))))
+        changes(filter, self.keys.iter().flat_map(|(key, changed)| changed.items().map(move |item| (item, *key))))
     }
 }
 
@@ -323,9 +323,9 @@ mod tests {
 
     fn announce(journal: &mut Journal, changes: &[(u64, &str, &str, bool)]) {
         let group = group(changes);
-        let work = Work::of(steps(&group, Place(0), 0), true);
-        let entries = journal.entries(&work);
-        journal.announce(entries, &work);
+        let effects = GroupEffects::of(steps(&group, Place(0), 0), true);
+        let entries = journal.entries(&effects);
+        journal.announce(entries, &effects);
     }
 
     /// What a follower that starts now reads.
@@ -334,7 +334,7 @@ mod tests {
         Journal::of_fields(fields).unwrap()
     }
 
-    fn names(due: &Due) -> (Vec<&str>, Vec<&str>) {
+    fn names(due: &ReleaseSet) -> (Vec<&str>, Vec<&str>) {
         let text = |bytes: &'_ Vec<u8>| -> &'static str { String::from_utf8(bytes.clone()).unwrap().leak() };
         (due.keys.iter().map(|(key, _)| text(key)).collect(), due.gone.iter().map(text).collect())
     }
@@ -392,7 +392,7 @@ mod tests {
         assert_eq!(read(&journal).due(Place(u64::MAX)).gone.len(), 0);
         let mut group = group(&[(6, "2", "k2", false), (7, "", "", false), (8, "1", "k1", false)]);
         group[1].steps = vec![(0, Step::Truncate)];
-        let entries = journal.entries(&Work::of(steps(&group, Place(0), 0), true));
+        let entries = journal.entries(&GroupEffects::of(steps(&group, Place(0), 0), true));
         assert_eq!(
             entries.iter().map(|(key, entry)| (&key[..], entry.id)).collect::<Vec<_>>(),
             [(EVERY_KEY, 7), (b"k1", 8)]

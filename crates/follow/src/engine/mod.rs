@@ -27,10 +27,10 @@ use redis::{Cmd, cmd};
 
 use self::events::{Arrived, Sink, Transaction};
 pub use self::fill::BATCH;
-use self::heartbeat::Beat;
+use self::heartbeat::Heartbeat;
 use self::journal::Journal;
 use self::position::{Mark, Place, Position};
-pub use self::source::{Copier, Look, NoRows, Source, Time};
+pub use self::source::{Copier, LogEnd, NoRows, Source, Time};
 pub use self::start::StoodBy;
 use self::store::{Refused, Stopped, Store, has_filter};
 use crate::config::{self, Keys, Mode};
@@ -45,8 +45,9 @@ pub const WAIT: Duration = Duration::from_millis(100);
 const COMMANDS: usize = 10;
 /// The most steps that wait in memory before the stream is read on.
 const STEPS: usize = 50_000;
-/// How often the follower gives a sign of life. It continues while there is no heartbeat: during a fill, for example.
-const PULSE: Duration = Duration::from_secs(1);
+/// How often the follower reports that it is alive, to the database and to other followers. It also does so without a heartbeat, for
+/// example during a fill.
+const LIVENESS_INTERVAL: Duration = Duration::from_secs(1);
 
 const NO_FILTER: &str = "there is no filter";
 
@@ -62,15 +63,15 @@ pub struct Follower<S> {
     /// Transactions that are announced and not released: their ends and ids.
     announced: BTreeMap<Place, u64>,
     /// When the source was last asked which of them are visible.
-    last_look: Instant,
-    /// When the server last refused the memory for a filter that would replace a worn one.
+    last_visibility_check: Instant,
+    /// When the server last refused the memory for a filter that would replace one whose delete table is full.
     refused: Option<Instant>,
-    pulse: Pulse,
-    beat: Beat,
+    liveness: Liveness,
+    heartbeat: Heartbeat,
     metrics: Arc<Metrics>,
 }
 
-/// A table, and how far this follower has come with it.
+/// A table, and what this follower has applied of its changes.
 pub struct Followed {
     table: Table,
     epoch: u64,
@@ -151,50 +152,50 @@ impl Followed {
     }
 }
 
-/// Whether a table has its filter. In eventual mode it has, because the stream is held during a fill.
+/// Whether the filter of a table is complete. In eventual mode it always is, because a fill stops the stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FilterState {
     Complete,
-    /// It is complete, has no room for more deleted items, and will be replaced.
-    Worn,
-    /// As `Worn`, and the one that replaces it is being filled, under another key.
+    /// It is complete. Its table of deleted items is full, so it will be replaced.
+    DeleteTableFull,
+    /// As `DeleteTableFull`, while its replacement is being filled under another key.
     Renewing,
     /// It is missing, and will be filled.
     Missing,
-    /// It is missing, and is being filled, under another key.
+    /// It is missing, and is being filled under another key.
     Filling,
     /// It is missing, and only `bloomgate load` can fill it: the table is not followed.
-    Lost,
+    AwaitingLoad,
 }
 
 impl FilterState {
     /// Whether readers have a filter with every row.
     const fn is_complete(self) -> bool {
-        matches!(self, Self::Complete | Self::Worn | Self::Renewing)
+        matches!(self, Self::Complete | Self::DeleteTableFull | Self::Renewing)
     }
 }
 
-/// The sign of life, for the database and for other followers.
-struct Pulse {
+/// Reports to the database and to other followers that this follower is alive.
+struct Liveness {
     next: Instant,
     keys: Keys,
     epoch: u64,
     stopping: Arc<AtomicBool>,
 }
 
-impl Pulse {
-    /// Gives a sign of life if the last one is a second old.
-    fn beat(&mut self, store: &mut Store, source: &mut impl Source) -> Result<()> {
-        if self.show_alive(store)? { source.sign() } else { Ok(()) }
+impl Liveness {
+    /// Reports to both if the last report is a second old.
+    fn show(&mut self, store: &mut Store, source: &mut impl Source) -> Result<()> {
+        if self.show_to_followers(store)? { source.keep_alive() } else { Ok(()) }
     }
 
-    /// Gives one to other followers alone. Returns whether it was due.
-    fn show_alive(&mut self, store: &mut Store) -> Result<bool> {
+    /// Reports to other followers alone. Returns whether a report was due.
+    fn show_to_followers(&mut self, store: &mut Store) -> Result<bool> {
         if Instant::now() < self.next {
             return Ok(false);
         }
-        self.next = Instant::now() + PULSE;
-        store.show_alive(&self.keys, self.epoch)?;
+        self.next = Instant::now() + LIVENESS_INTERVAL;
+        store.show_liveness(&self.keys, self.epoch)?;
         Ok(true)
     }
 
@@ -205,9 +206,9 @@ impl Pulse {
 }
 
 impl<S: Source> Follower<S> {
-    /// Gives a sign of life if the last one is a second old.
-    fn pulse(&mut self) -> Result<()> {
-        self.pulse.beat(&mut self.store, &mut self.source)
+    /// Reports that this follower is alive if the last report is a second old.
+    fn show_liveness(&mut self) -> Result<()> {
+        self.liveness.show(&mut self.store, &mut self.source)
     }
 
     fn table(&mut self, index: usize) -> Result<&mut Followed> {
@@ -217,7 +218,7 @@ impl<S: Source> Follower<S> {
     /// Returns the indexes of the tables that are followed.
     fn followed(&self) -> Vec<usize> {
         let is_followed =
-            |index: &usize| self.tables.get(*index).is_some_and(|table| table.filter != FilterState::Lost);
+            |index: &usize| self.tables.get(*index).is_some_and(|table| table.filter != FilterState::AwaitingLoad);
         (0..self.tables.len()).filter(is_followed).collect()
     }
 
@@ -225,7 +226,7 @@ impl<S: Source> Follower<S> {
     pub fn run(&mut self) -> Result<()> {
         self.metrics.enter(State::Following);
         loop {
-            let is_stopping = self.pulse.ensure_running().is_err();
+            let is_stopping = self.liveness.ensure_running().is_err();
             if is_stopping {
                 thread::sleep(VISIBILITY_INTERVAL);
             } else {
@@ -241,7 +242,7 @@ impl<S: Source> Follower<S> {
                     }
                 }
             }
-            self.beat()?;
+            self.extend_heartbeat()?;
             let open = self.tables.iter().map(|table| table.journal.len()).sum();
             let end = Some(self.arrived.end()).filter(|end| *end > Place(0));
             let lag_bytes = end.map(|end| S::bytes_between(self.source.confirmed(), end));
@@ -249,14 +250,14 @@ impl<S: Source> Follower<S> {
             let has_ended = self.source.has_ended();
             if (is_stopping || has_ended) && self.arrived.waiting.is_empty() {
                 if has_ended {
-                    self.begin_beat()?;
-                    self.beat()?;
+                    self.begin_heartbeat()?;
+                    self.extend_heartbeat()?;
                     eprintln!("bloomgate: the input has ended");
                 }
                 if self.mode == Mode::Synchronous {
                     self.release_at_end()?;
                 }
-                return self.source.sign();
+                return self.source.keep_alive();
             }
         }
     }
@@ -268,7 +269,7 @@ impl<S: Source> Follower<S> {
         let timeout = if is_open || !self.arrived.waiting.is_empty() {
             VISIBILITY_INTERVAL
         } else {
-            self.beat.next.saturating_duration_since(Instant::now()).min(WAIT)
+            self.heartbeat.next.saturating_duration_since(Instant::now()).min(WAIT)
         };
         self.receive_within(timeout)
     }
@@ -302,8 +303,8 @@ impl<S: Source> Follower<S> {
                     eprintln!("bloomgate: waiting for the server's replicas or its append-only file");
                     is_told = true;
                 }
-                self.pulse.ensure_running()?;
-                self.pulse.beat(&mut self.store, &mut self.source)?;
+                self.liveness.ensure_running()?;
+                self.liveness.show(&mut self.store, &mut self.source)?;
             }
         }
         self.source.confirm(place)
@@ -333,24 +334,24 @@ impl<S: Source> Follower<S> {
 
     /// Deletes the heartbeat and the filter of a table.
     fn lose_filter(&mut self, index: usize) -> Result<()> {
-        let Self { store, tables, beat, .. } = self;
+        let Self { store, tables, heartbeat, .. } = self;
         let table = tables.get_mut(index).context("a table")?;
         let keys = &table.keys;
         let delete = cmd("DEL").arg(&keys.feed).arg(&keys.filter).arg(&keys.filling).to_owned();
         store.transact(keys, table.epoch, &[delete])?;
         table.filter = FilterState::Missing;
-        beat.pending = None;
+        heartbeat.pending = None;
         Ok(())
     }
 
     /// Ends the work on a table whose filter only `bloomgate load` can fill. Fails if no other table is followed.
     fn exclude(&mut self, index: usize, reason: &str) -> Result<()> {
-        let Self { store, tables, beat, .. } = self;
+        let Self { store, tables, heartbeat, .. } = self;
         let table = tables.get_mut(index).context("a table")?;
         table.delete_heartbeat(store)?;
-        table.filter = FilterState::Lost;
+        table.filter = FilterState::AwaitingLoad;
         // It has a time for this table.
-        beat.pending = None;
+        heartbeat.pending = None;
         let (name, filter) = (&table.config.name, &table.keys.filter);
         let what = format!("{name}: {reason}: fill {filter} with `bloomgate load`, then start the follower");
         ensure!(!self.followed().is_empty(), what);

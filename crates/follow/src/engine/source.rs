@@ -1,4 +1,5 @@
-//! What the engine needs of a database's log, or of a tool that reads one. A source returns events and never sees the engine.
+//! The interface between the engine and a log: of a database, or of a tool that reads one. A source returns events and never sees the
+//! engine.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -13,21 +14,23 @@ use crate::table::Table;
 
 /// A log that is followed.
 pub trait Source: Sized {
-    /// What a process keeps for its next attempt.
+    /// State that a process keeps from one attempt to the next.
     type Memory: Default;
-    /// What copies rows.
+    /// The session that copies rows.
     type Copier: Copier;
-    /// Whether it has the rows of tables. Otherwise `bloomgate load` fills the filters.
+    /// Whether the rows of tables can be read. Otherwise `bloomgate load` fills the filters.
     const HAS_ROWS: bool = true;
 
     /// Connects, and checks the settings of the database.
-    /// An error of this and of the next two contains the statement that helps.
+    ///
+    /// # Errors
+    /// Errors of this function and the next two contain the SQL statement that solves the problem.
     fn connect(config: &Config, memory: &Self::Memory) -> Result<Self>;
 
-    /// Reads the definitions of tables, and checks that the log has their changes.
+    /// Reads the definitions of tables, and checks that the log contains their changes.
     fn describe(&mut self, tables: &[config::Table]) -> Result<Vec<Table>>;
 
-    /// Makes the log available for these tables, and calls `begins_anew` before it begins one: no stored position counts then.
+    /// Makes the log available for these tables. Calls `begins_anew` before it creates a new log, which invalidates stored positions.
     fn prepare(
         &mut self,
         _tables: &[Table],
@@ -38,17 +41,17 @@ pub trait Source: Sized {
         Ok(())
     }
 
-    /// Takes the stream. Returns false while another follower has it.
-    fn take(&mut self) -> Result<bool> {
+    /// Acquires the stream. Returns false while another follower holds it.
+    fn acquire_stream(&mut self) -> Result<bool> {
         Ok(true)
     }
 
-    /// Ends the session of the follower that has the stream.
+    /// Ends the session of the follower that holds the stream.
     fn end_other(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Whether a failure before the first success shows that the configuration was right: another attempt may succeed.
+    /// Whether another attempt may succeed after a failure that preceded the first success: the configuration was right.
     fn may_recover(_memory: &mut Self::Memory, error: &Error) -> bool {
         Self::is_locked(error)
     }
@@ -58,38 +61,39 @@ pub trait Source: Sized {
         false
     }
 
-    /// Removes what an attempt has left that failed before the first success.
+    /// Cleans up after an attempt that failed before the first success.
     fn abandon(_config: &Config, _memory: &Self::Memory) {}
 
-    /// Prints how far the database has gone on without the follower. Returns whether a follower is connected.
+    /// Prints how much of the log the follower has not read yet. Returns whether a follower is connected.
     fn print_status(config: &Config) -> Result<bool>;
 
     /// Returns the identity of the database, the beginning of a stored position.
     fn system(&self) -> &str;
 
-    /// Returns the text for a place in the log that a later connection understands, without spaces.
+    /// Returns a place in the log as text without spaces, valid for later connections.
     fn text_of(&self, place: Place) -> String {
         place.to_string()
     }
 
-    /// Returns what is confirmed.
+    /// Returns the last confirmed place.
     fn confirmed(&self) -> Place;
 
-    /// Returns how much of the log is between two places, in bytes; 0 if `end` is not the later one.
+    /// Returns the length of the log between two places, in bytes; 0 unless `end` is the later one.
     fn bytes_between(begin: Place, end: Place) -> u64 {
         end.0.saturating_sub(begin.0)
     }
 
-    /// Confirms a place, if it is later than the last one: the database may forget what is before it.
+    /// Confirms a place if it is later than the last one. The database may then delete the log before it.
     fn confirm(&mut self, place: Place) -> Result<()>;
 
-    /// Gives a sign of life. A database ends the session of a silent client.
-    fn sign(&mut self) -> Result<()> {
+    /// Sends a keepalive message. A database ends the session of a silent client.
+    fn keep_alive(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Finds the stored positions in the log, and continues the stream after the earliest of them. Returns for each table the place after which
-    /// its changes count, or why its filter must be filled. Calls `meanwhile` several times a second, which returns whether a sign of life is due.
+    /// Finds the stored positions in the log, and continues the stream after the earliest of them. Returns for each table the place after
+    /// which changes must be applied, or the reason why its filter must be filled. Calls `meanwhile` several times a second, which returns
+    /// whether a keepalive message is due.
     fn locate(
         &mut self,
         stored: &[Option<Position>],
@@ -97,7 +101,7 @@ pub trait Source: Sized {
         meanwhile: &mut dyn FnMut() -> Result<bool>,
     ) -> Result<Vec<Result<Place, &'static str>>>;
 
-    /// Takes the next event of the stream. Returns false after the timeout.
+    /// Reads the next event of the stream. Returns false after the timeout.
     fn next(&mut self, sink: &mut Sink, timeout: Duration) -> Result<bool>;
 
     /// Whether another event has already arrived.
@@ -108,20 +112,21 @@ pub trait Source: Sized {
         false
     }
 
-    /// Returns why what has arrived may be a repetition, or not all: there is no heartbeat from before it is applied on.
+    /// Returns why the events that have arrived may be repeated or incomplete. There is no heartbeat while there is a reason.
     fn doubt(&self) -> Option<String> {
         None
     }
 
-    /// Counts the transactions that every new reader of the database sees, from the first one on. `waiting`: their ends and ids.
+    /// Counts the leading transactions of `waiting` (end and id) that every new reader of the database sees.
     fn count_visible(&mut self, waiting: &mut dyn Iterator<Item = (Place, u64)>) -> Result<usize>;
 
-    /// Returns the ids of the transactions that are running.
+    /// Returns the ids of running transactions.
     fn unfinished(&mut self) -> Result<HashSet<String>> {
         Ok(HashSet::new())
     }
 
-    /// Returns a place whose transactions a copy shows that begins once those running now have ended; `None` if the log does not tell.
+    /// Returns a place in the log. A copy contains all transactions before it if the copy begins after all transactions have ended that
+    /// are running now. `None` if the log has no such place.
     fn snapshot(&mut self) -> Result<Option<Place>> {
         Ok(None)
     }
@@ -134,36 +139,36 @@ pub trait Source: Sized {
         false
     }
 
-    /// Reads the definitions of tables; `None` if there is no table of the name.
+    /// Reads the definitions of tables; `None` for a table that does not exist.
     fn definitions(&mut self, tables: &mut dyn Iterator<Item = &Table>) -> Result<Vec<Option<String>>>;
 
-    /// Returns the end of the log, and whether there may be a heartbeat. The stream then tells when it has come there.
-    fn look(&mut self, mode: Mode) -> Result<Look>;
+    /// Returns the end of the log, and whether there may be a heartbeat. The stream later returns an event at or after this end.
+    fn read_log_end(&mut self, mode: Mode) -> Result<LogEnd>;
 
     /// Whether the session has ended.
     fn is_closed(&self) -> bool {
         false
     }
 
-    /// Returns for whom COMMIT does not wait in synchronous mode.
+    /// Returns the sessions whose COMMIT does not wait in synchronous mode.
     fn exceptions(&mut self) -> Result<Option<String>> {
         Ok(None)
     }
 }
 
 /// The end of a log.
-pub struct Look {
+pub struct LogEnd {
     pub end: Place,
-    /// When the log had no more than that.
+    /// A time at which the log ended there.
     pub time: Time,
     /// Why there may be no heartbeat.
     pub objection: Option<String>,
 }
 
-/// A time at which a log was not longer.
+/// A time at which a log ended at a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Time {
-    /// When it was asked for its end.
+    /// The time of the query for the end.
     Asked,
     /// In milliseconds since 1970.
     At(u64),
@@ -172,12 +177,12 @@ pub enum Time {
 
 /// A session that copies the rows of tables.
 pub trait Copier {
-    /// Copies the items of all rows that are visible, and passes them on in batches, and none while the database is silent. Returns the
-    /// number of rows once the database keeps them.
+    /// Copies the items of all visible rows, and passes them on in batches; passes an empty batch while the database sends nothing.
+    /// Returns the number of rows once the database keeps them.
     fn copy(&mut self, table: &Table, pass: &mut dyn FnMut(&[Vec<u8>]) -> Result<()>) -> Result<u64>;
 }
 
-/// Of a source without rows.
+/// The copier of a source without rows.
 pub struct NoRows;
 
 impl Copier for NoRows {

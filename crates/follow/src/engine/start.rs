@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result};
 
 use super::events::{Arrived, Sink};
-use super::heartbeat::Beat;
+use super::heartbeat::Heartbeat;
 use super::journal::Journal;
 use super::position::{Mark, Place, Position};
 use super::source::Source;
-use super::store::{Stopped, Store, Unlogged};
-use super::{FilterState, Followed, Follower, NO_FILTER, PULSE, Pulse, VISIBILITY_INTERVAL, WAIT, origin};
+use super::store::{IncompleteLog, Stopped, Store};
+use super::{
+    FilterState, Followed, Follower, LIVENESS_INTERVAL, Liveness, NO_FILTER, VISIBILITY_INTERVAL, WAIT, origin,
+};
 use crate::config::{self, Config, Keys, Mode};
 use crate::metrics::{Metrics, State};
 use crate::table::Table;
@@ -55,13 +57,13 @@ impl<S: Source> Follower<S> {
         let first = tables.first().context("a table")?.keys.clone();
         let forget = &mut || tables.iter().try_for_each(|table| store.forget_position(&table.keys));
         source.prepare(&tables, memory, forget, stopping)?;
-        if !source.take()? {
+        if !source.acquire_stream()? {
             metrics.enter(State::Standby);
             eprintln!("bloomgate: another follower has the slot {}: standing by", config.slot);
             stand_by(&mut source, &mut store, &first, stopping).context(StoodBy)?;
         }
         // Not before: until then, another follower may follow these tables.
-        absent.iter().try_for_each(|table| store.distrust(&table.keys()))?;
+        absent.iter().try_for_each(|table| store.invalidate_definition(&table.keys()))?;
         let follow = |table: Table| {
             let epoch = store.begin_epoch(&table.keys)?;
             let (position, mark, journal) = (Place(0), Mark::default(), Journal::default());
@@ -71,7 +73,7 @@ impl<S: Source> Follower<S> {
         let tables = tables.into_iter().map(follow).collect::<Result<Vec<_>>>()?;
         let lag = tables.iter().map(|table| table.config.max_lag).min().unwrap_or(WAIT);
         let epoch = tables.first().context("a table")?.epoch;
-        let pulse = Pulse { next: Instant::now(), keys: first, epoch, stopping: Arc::clone(stopping) };
+        let liveness = Liveness { next: Instant::now(), keys: first, epoch, stopping: Arc::clone(stopping) };
         let mut follower = Self {
             mode: config.mode,
             source,
@@ -80,10 +82,10 @@ impl<S: Source> Follower<S> {
             absent,
             arrived: Arrived::default(),
             announced: BTreeMap::new(),
-            last_look: Instant::now(),
+            last_visibility_check: Instant::now(),
             refused: None,
-            pulse,
-            beat: Beat::new((lag / 4).min(PULSE)),
+            liveness,
+            heartbeat: Heartbeat::new((lag / 4).min(LIVENESS_INTERVAL)),
             metrics: Arc::clone(metrics),
         };
         follower.resume()?;
@@ -92,14 +94,14 @@ impl<S: Source> Follower<S> {
 
     /// Continues where the last follower ended, and fills the filters that need it.
     fn resume(&mut self) -> Result<()> {
-        self.pulse()?;
+        self.show_liveness()?;
         let read = |table: &Followed| self.store.state(&table.keys);
         let (stored, exists): (Vec<_>, Vec<_>) =
             self.tables.iter().map(read).collect::<Result<Vec<_>>>()?.into_iter().unzip();
-        let Self { source, store, pulse, arrived, tables, .. } = self;
+        let Self { source, store, liveness, arrived, tables, .. } = self;
         let places = source.locate(&stored, &mut Sink { arrived, tables }, &mut || {
-            pulse.ensure_running()?;
-            pulse.show_alive(store)
+            liveness.ensure_running()?;
+            liveness.show_to_followers(store)
         })?;
         let mut unfit = Vec::new();
         for (index, ((stored, exists), place)) in stored.into_iter().zip(exists).zip(places).enumerate() {
@@ -214,8 +216,8 @@ impl<S: Source> Follower<S> {
                 eprintln!("bloomgate: waiting for running transactions");
                 is_told = true;
             }
-            self.pulse.ensure_running()?;
-            self.pulse()?;
+            self.liveness.ensure_running()?;
+            self.show_liveness()?;
             meanwhile(self)?;
             thread::sleep(10 * VISIBILITY_INTERVAL);
         }
@@ -231,7 +233,7 @@ fn stand_by(source: &mut impl Source, store: &mut Store, first: &Keys, stopping:
         if stopping.load(Relaxed) {
             return Err(Stopped.into());
         }
-        if source.take()? {
+        if source.acquire_stream()? {
             return Ok(());
         }
         if store.is_alive(first)? {
@@ -282,7 +284,7 @@ fn describe_each<S: Source>(
 
 /// Whether an error does not concern one table alone.
 pub(super) fn is_of_all<S: Source>(source: &S, error: &Error) -> bool {
-    source.is_closed() || S::is_locked(error) || error.is::<Unlogged>()
+    source.is_closed() || S::is_locked(error) || error.is::<IncompleteLog>()
 }
 
 /// Names the columns of a table whose equal values may have different texts.

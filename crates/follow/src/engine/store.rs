@@ -10,7 +10,7 @@ use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
 use super::journal::Journal;
 use super::position::Position;
 use crate::config::{Config, Keys, Table as TableConfig};
-use crate::server::{Lost, Options, Server, no_module};
+use crate::server::{ConnectionLost, Options, Server, no_module};
 use crate::table::Table;
 
 /// How long a follower counts as alive after its last sign.
@@ -21,15 +21,15 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Another follower has begun an epoch.
 #[derive(Debug)]
-pub struct Replaced;
+pub struct Fenced;
 
-impl std::fmt::Display for Replaced {
+impl std::fmt::Display for Fenced {
     fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
         formatter.write_str("another follower of the filter took over, or the server has lost its data")
     }
 }
 
-impl std::error::Error for Replaced {}
+impl std::error::Error for Fenced {}
 
 /// The server has refused some of the commands of a transaction, which does not undo the others. Or a filter that they change is missing.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// A signal has ended the work.
+/// A signal has ended the effects.
 #[derive(Debug)]
 pub struct Stopped;
 
@@ -57,15 +57,15 @@ impl std::error::Error for Stopped {}
 
 /// The log lacks changes, and does not show that afterwards. The filters must be filled once it has all changes again.
 #[derive(Debug)]
-pub struct Unlogged(pub String);
+pub struct IncompleteLog(pub String);
 
-impl std::fmt::Display for Unlogged {
+impl std::fmt::Display for IncompleteLog {
     fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
         formatter.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Unlogged {}
+impl std::error::Error for IncompleteLog {}
 
 /// How long the server waits for its replicas or its disk until it replies. The follower gives signs of life in between.
 const PATIENCE: &str = "500";
@@ -175,7 +175,7 @@ impl Store {
 
     /// Deletes the heartbeat of a table that cannot be followed now, and the definition in its stored position, so that its filter is filled
     /// again later.
-    pub fn distrust(&mut self, keys: &Keys) -> Result<()> {
+    pub fn invalidate_definition(&mut self, keys: &Keys) -> Result<()> {
         let (Some(mut position), _) = self.state(keys)? else { return Ok(()) };
         let epoch = self.begin_epoch(keys)?;
         position.forget_definition();
@@ -183,13 +183,13 @@ impl Store {
         self.transact(keys, epoch, &[position.store(keys)]).map(drop)
     }
 
-    /// Whether a follower is at work.
+    /// Whether a follower is at effects.
     pub fn is_alive(&mut self, keys: &Keys) -> Result<bool> {
         Ok(self.server.ask(cmd("EXISTS").arg(&keys.alive), &keys.alive)? == Value::Int(1))
     }
 
-    /// Shows for some seconds that this follower is at work.
-    pub fn show_alive(&mut self, keys: &Keys, epoch: u64) -> Result<()> {
+    /// Shows for some seconds that this follower is at effects.
+    pub fn show_liveness(&mut self, keys: &Keys, epoch: u64) -> Result<()> {
         let sign = cmd("SET").arg(&keys.alive).arg(epoch).arg("PX").arg(ALIVE.as_millis().to_string()).to_owned();
         self.transact(keys, epoch, &[sign]).map(drop)
     }
@@ -218,7 +218,7 @@ impl Store {
     }
 
     /// Executes commands atomically if the epoch is still that of this follower. Returns their replies.
-    /// Fails with [`Replaced`], with [`Refused`], or with [`Lost`], after which the commands may have been executed. So no transaction stores
+    /// Fails with [`Fenced`], with [`Refused`], or with [`ConnectionLost`], after which the commands may have been executed. So no transaction stores
     /// that something is done beside a command that the server may refuse.
     pub fn transact(&mut self, keys: &Keys, epoch: u64, commands: &[Cmd]) -> Result<Vec<Value>> {
         let mut watch = Pipeline::new();
@@ -228,7 +228,7 @@ impl Store {
             _ => epoch_in(self.server.exchange_at(&watch, &keys.epoch)?.pop())?,
         };
         if stored != Some(epoch) {
-            return Err(Replaced.into());
+            return Err(Fenced.into());
         }
         let mut transaction = Pipeline::new();
         transaction.cmd("MULTI");
@@ -249,14 +249,14 @@ impl Store {
         match replies.pop().context(NO_REPLY)? {
             Value::Array(replies) => {
                 for reply in &replies {
-                    ensure_no_error(reply).map_err(|error| match error.is::<Lost>() {
+                    ensure_no_error(reply).map_err(|error| match error.is::<ConnectionLost>() {
                         true => error,
                         false => Refused(error.to_string()).into(),
                     })?;
                 }
                 Ok(replies)
             }
-            Value::Nil => Err(Replaced.into()),
+            Value::Nil => Err(Fenced.into()),
             other => {
                 // EXEC says only that a command was refused, and not why.
                 replies.iter().chain([&other]).try_for_each(ensure_no_error)?;
@@ -337,7 +337,8 @@ fn epoch_in(reply: Option<Value>) -> Result<Option<u64>> {
 fn ensure_no_error(reply: &Value) -> Result<()> {
     match reply {
         Value::ServerError(error) if error.code() == "LOADING" || error.code() == "READONLY" => {
-            Err(Lost(format!("the server replied: {} {}", error.code(), error.details().unwrap_or_default())).into())
+            Err(ConnectionLost(format!("the server replied: {} {}", error.code(), error.details().unwrap_or_default()))
+                .into())
         }
         Value::ServerError(error) => {
             Err(anyhow!("the server replied: {} {}", error.code(), error.details().unwrap_or_default()))

@@ -13,11 +13,11 @@ use redis::{Cmd, cmd};
 
 use super::events::Transaction;
 use super::fill::add;
-use super::journal::{CHUNK, EVERY_KEY, Entry, Work, changes, chunked, steps};
+use super::journal::{CHUNK, EVERY_KEY, Entry, GroupEffects, changes, chunked, steps};
 use super::position::Place;
 use super::source::{Copier, Source};
 use super::store::{Refused, Stopped, Store, end_leases_without_filter, reserve};
-use super::{FilterState, Followed, Follower, PULSE, Pulse, VISIBILITY_INTERVAL};
+use super::{FilterState, Followed, Follower, LIVENESS_INTERVAL, Liveness, VISIBILITY_INTERVAL};
 use crate::config::Keys;
 use crate::metrics::State;
 use crate::names::counted;
@@ -48,7 +48,7 @@ impl<S: Source> Follower<S> {
     /// Takes a step, and again without the filter of a table if that is missing or refuses a change.
     fn with_or_without_filter(&mut self, index: usize, step: impl Fn(&mut Self) -> Result<()>) -> Result<()> {
         let Err(error) = step(self) else { return Ok(()) };
-        if !matches!(self.table(index)?.filter, FilterState::Complete | FilterState::Worn) {
+        if !matches!(self.table(index)?.filter, FilterState::Complete | FilterState::DeleteTableFull) {
             return Err(error);
         }
         eprintln!("bloomgate: {}", error.downcast::<Refused>()?);
@@ -62,9 +62,9 @@ impl<S: Source> Follower<S> {
         if end <= position {
             return Ok(());
         }
-        let work = Work::of(steps(group, position, index), self.table(index)?.deletes);
-        if work.is_altered {
-            self.distrust(index)?;
+        let effects = GroupEffects::of(steps(group, position, index), self.table(index)?.deletes);
+        if effects.is_altered {
+            self.invalidate_definition(index)?;
         }
         let table = self.tables.get(index).context("a table")?;
         let Keys { filter, filling, .. } = &table.keys;
@@ -73,7 +73,7 @@ impl<S: Source> Follower<S> {
             FilterState::Filling => vec![filling],
             _ => vec![filter],
         };
-        let entries = table.journal.entries(&work);
+        let entries = table.journal.entries(&effects);
         let mut commands = Vec::new();
         for chunk in entries.chunks(CHUNK) {
             let mut command = cmd("HSET");
@@ -86,7 +86,7 @@ impl<S: Source> Follower<S> {
         if table.definition.is_empty() {
             commands.push(cmd("DEL").arg(&table.keys.feed).to_owned());
         }
-        if work.truncated.is_some() {
+        if effects.truncated.is_some() {
             if table.filter != FilterState::Missing {
                 commands.extend(filters.iter().map(|filter| cmd("BF.CLEAR").arg(filter).to_owned()));
             }
@@ -94,7 +94,7 @@ impl<S: Source> Follower<S> {
                 commands.extend(end_leases_without_filter(&table.keys));
             }
         }
-        commands.extend(filters.iter().flat_map(|filter| work.changes(filter)));
+        commands.extend(filters.iter().flat_map(|filter| effects.changes(filter)));
         // The journal holds every key while a large group is announced in parts.
         if entries.first().is_some_and(|(key, _)| key == EVERY_KEY) {
             table.write_in_parts(&mut self.store, &commands)?;
@@ -102,17 +102,17 @@ impl<S: Source> Follower<S> {
             table.write(&mut self.store, &commands)?;
         }
         self.store_position(index, end, group)?;
-        self.table(index)?.journal.announce(entries, &work);
+        self.table(index)?.journal.announce(entries, &effects);
         Ok(())
     }
 
     /// Releases the cache keys of transactions that other sessions can see. Asks the database at most once a millisecond.
     pub(super) fn release(&mut self) -> Result<()> {
-        if self.announced.is_empty() || self.last_look.elapsed() < VISIBILITY_INTERVAL {
+        if self.announced.is_empty() || self.last_visibility_check.elapsed() < VISIBILITY_INTERVAL {
             return Ok(());
         }
         let count = self.source.count_visible(&mut self.announced.iter().map(|(end, id)| (*end, *id)))?;
-        self.last_look = Instant::now();
+        self.last_visibility_check = Instant::now();
         let visible = (0..count).map_while(|_| self.announced.pop_first()).last().map(|(end, _)| end);
         let Some(end) = visible else { return Ok(()) };
         for index in 0..self.tables.len() {
@@ -128,7 +128,7 @@ impl<S: Source> Follower<S> {
         let mut fields: Vec<&Vec<u8>> = due.keys.iter().map(|(key, _)| key).collect();
         let every = EVERY_KEY.to_vec();
         if due.is_every {
-            self.store.delete_values(table, |store| self.pulse.beat(store, &mut self.source))?;
+            self.store.delete_values(table, |store| self.liveness.show(store, &mut self.source))?;
             fields.push(&every);
         }
         let (keys, epoch) = (&table.table.keys, table.epoch);
@@ -146,7 +146,7 @@ impl<S: Source> Follower<S> {
         {
             // The items stay, as false positives.
             eprintln!("bloomgate: {}: filling {} again", error.downcast::<Refused>()?, keys.filter);
-            table.filter = FilterState::Worn;
+            table.filter = FilterState::DeleteTableFull;
         }
         // The keys stay open until the server has refused no change: a follower that ends before does it all again.
         write(&closing)?;
@@ -156,7 +156,7 @@ impl<S: Source> Follower<S> {
 
     /// Waits until all announced transactions up to `end` are visible and released.
     pub(super) fn release_up_to(&mut self, end: Place) -> Result<()> {
-        self.release_while(end, |pulse| pulse.ensure_running().map(|()| true))
+        self.release_while(end, |liveness| liveness.ensure_running().map(|()| true))
     }
 
     /// Releases everything before the follower ends. Gives up after some seconds: another synchronous standby may be away.
@@ -170,13 +170,13 @@ impl<S: Source> Follower<S> {
         Ok(())
     }
 
-    fn release_while(&mut self, end: Place, goes_on: impl Fn(&Pulse) -> Result<bool>) -> Result<()> {
+    fn release_while(&mut self, end: Place, goes_on: impl Fn(&Liveness) -> Result<bool>) -> Result<()> {
         loop {
             self.release()?;
-            if self.announced.first_key_value().is_none_or(|(first, _)| *first > end) || !goes_on(&self.pulse)? {
+            if self.announced.first_key_value().is_none_or(|(first, _)| *first > end) || !goes_on(&self.liveness)? {
                 return Ok(());
             }
-            self.pulse()?;
+            self.show_liveness()?;
             thread::sleep(VISIBILITY_INTERVAL);
         }
     }
@@ -199,8 +199,8 @@ impl<S: Source> Follower<S> {
         ];
         self.store.transact(keys, epoch, &begin)?;
         let meanwhile = |store: &mut Store| {
-            self.pulse.ensure_running()?;
-            self.pulse.beat(store, &mut self.source)
+            self.liveness.ensure_running()?;
+            self.liveness.show(store, &mut self.source)
         };
         self.store.delete_values(table, meanwhile)?;
         self.store.transact(keys, epoch, &[cmd("DEL").arg(&keys.open).to_owned()])?;
@@ -219,15 +219,18 @@ impl<S: Source> Follower<S> {
             self.tables.iter().position(is_due)
         };
         // Readers can do without a fresh filter, and not without any.
-        let worn = || find(FilterState::Worn).filter(|_| self.refused.is_none_or(|at| at.elapsed() >= PULSE));
-        let Some(index) = find(FilterState::Missing).or_else(worn) else { return Ok(()) };
+        let full = || {
+            find(FilterState::DeleteTableFull)
+                .filter(|_| self.refused.is_none_or(|at| at.elapsed() >= LIVENESS_INTERVAL))
+        };
+        let Some(index) = find(FilterState::Missing).or_else(full) else { return Ok(()) };
         if !self.announced.is_empty() || !self.arrived.waiting.is_empty() {
             return Ok(());
         }
         let begin = Instant::now();
         let Followed { table, epoch, filter: before, .. } = self.tables.get(index).context("a table")?;
         let (table, epoch, before) = (table.clone(), *epoch, *before);
-        let renews = before == FilterState::Worn;
+        let renews = before == FilterState::DeleteTableFull;
         let delete = cmd("DEL").arg(&table.keys.filling).to_owned();
         let create = [delete.clone(), reserve(&table.config, &table.keys.filling)];
         match self.store.transact(&table.keys, epoch, &create) {
@@ -266,7 +269,7 @@ impl<S: Source> Follower<S> {
                 self.store.transact(&table.keys, epoch, &finish)?;
                 let position = followed.stored(&self.source).store(&table.keys);
                 self.store.transact(&table.keys, epoch, &[position])?;
-                followed.journal.announce(vec![(EVERY_KEY.to_vec(), every)], &Work::default());
+                followed.journal.announce(vec![(EVERY_KEY.to_vec(), every)], &GroupEffects::default());
                 self.announced.entry(lsn).or_insert(0);
                 self.end_fill(index, rows, begin)
             }
@@ -291,7 +294,7 @@ impl<S: Source> Follower<S> {
             follower.announce()?;
             follower.release()?;
             if state == FilterState::Renewing {
-                follower.beat()?;
+                follower.extend_heartbeat()?;
             }
             ensure!(follower.table(index)?.filter == state, "{} was altered meanwhile", table.config.name);
             Ok(())
@@ -299,8 +302,8 @@ impl<S: Source> Follower<S> {
         self.await_running(go_on)?;
         self.source.copier()?.copy(table, &mut |items| {
             add(&mut self.store, &table.keys.filling, items)?;
-            self.pulse.ensure_running()?;
-            self.pulse()?;
+            self.liveness.ensure_running()?;
+            self.show_liveness()?;
             go_on(self)
         })
     }

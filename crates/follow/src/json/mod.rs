@@ -21,9 +21,9 @@ use self::input::{Batch, Entry, Input, Lines, StreamPlace};
 use crate::config::{self, Config, Format, KeyType, Log, Mode, Table as TableConfig};
 use crate::engine::events::{Sink, Step, Transaction};
 use crate::engine::position::{Place, Position};
-use crate::engine::{Look, NoRows, Source, Time};
+use crate::engine::{LogEnd, NoRows, Source, Time};
 use crate::names::shown;
-use crate::server::Lost;
+use crate::server::ConnectionLost;
 use crate::table::{Change, Facts, Table};
 use crate::template::{Column, Texts};
 
@@ -108,7 +108,7 @@ impl Source for Json {
     }
 
     fn is_final(error: &Error) -> bool {
-        !error.is::<Lost>()
+        !error.is::<ConnectionLost>()
     }
 
     fn print_status(_: &Config) -> Result<bool> {
@@ -248,9 +248,9 @@ impl Source for Json {
         Ok(tables.map(|table| Some(table.definition.clone())).collect())
     }
 
-    fn look(&mut self, _: Mode) -> Result<Look> {
+    fn read_log_end(&mut self, _: Mode) -> Result<LogEnd> {
         let time = self.reached_ms.take().map_or(Time::Unknown, Time::At);
-        Ok(Look { end: self.last, time, objection: self.doubt() })
+        Ok(LogEnd { end: self.last, time, objection: self.doubt() })
     }
 }
 

@@ -14,7 +14,7 @@ use super::rows::{Action, Input, Kind, Map, uuid};
 use super::statements::{Statement, parse, skip_comments};
 use crate::engine::events::Step;
 use crate::engine::position::Place;
-use crate::engine::store::Unlogged;
+use crate::engine::store::IncompleteLog;
 use crate::sql;
 use crate::template::Field;
 
@@ -170,7 +170,9 @@ impl Reader {
             // Each in two versions, and compressed.
             23..=25 | 166..=168 | 30..=32 | 169..=171 => self.rows(kind, input, time, render)?,
             INCIDENT => {
-                return Err(Unlogged("the log has a gap: the database could not write changes to it".to_owned()).into());
+                return Err(
+                    IncompleteLog("the log has a gap: the database could not write changes to it".to_owned()).into()
+                );
             }
             // The loads of files in the format STATEMENT.
             6..=12 | 17 | 18 => {
@@ -417,7 +419,7 @@ mod tests {
     #[test]
     fn a_gap_is_a_log_that_lacks_changes() {
         let error = take(&mut Reader::default(), &event(INCIDENT, 100, b"\x01\0\0")).unwrap_err();
-        assert!(error.is::<Unlogged>(), "{error}");
+        assert!(error.is::<IncompleteLog>(), "{error}");
     }
 
     #[test]

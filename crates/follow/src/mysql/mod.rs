@@ -23,8 +23,8 @@ use self::session::{LogStream, Session, TIMEOUT, UNANSWERED, naming_privilege, n
 use crate::config::{self, Config, Mode};
 use crate::engine::events::{Arrived, Sink, Transaction};
 use crate::engine::position::{Place, Position};
-use crate::engine::store::Unlogged;
-use crate::engine::{Look, Source, Time, WAIT};
+use crate::engine::store::IncompleteLog;
+use crate::engine::{LogEnd, Source, Time, WAIT};
 use crate::table::Table;
 
 /// The most events that are read before the loop goes on: those of other tables may never end.
@@ -41,7 +41,7 @@ const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin'
 
 /// Whose log it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Brand {
+enum Flavor {
     MariaDb,
     /// From version 8.4 on.
     MySql,
@@ -49,7 +49,7 @@ enum Brand {
 
 /// The log, and a session beside it.
 pub struct Binlog {
-    brand: Brand,
+    flavor: Flavor,
     options: Opts,
     slot: String,
     session: Session,
@@ -111,7 +111,7 @@ impl Source for Binlog {
             session::parse(&config.database).context("`database` is not the URL of a MariaDB or MySQL server")?;
         let mut session = Session::connect(&options)?;
         let mut source = Self {
-            brand: brand(&mut session)?,
+            flavor: flavor(&mut session)?,
             session,
             options,
             slot: config.slot.clone(),
@@ -126,7 +126,7 @@ impl Source for Binlog {
             silence: Duration::ZERO,
             burst: 0,
         };
-        let Look { objection, .. } = source.look(config.mode)?;
+        let LogEnd { objection, .. } = source.read_log_end(config.mode)?;
         objection.map_or(Ok(source), |objection| bail!(objection))
     }
 
@@ -144,11 +144,11 @@ impl Source for Binlog {
             }
             described.push(table);
         }
-        let Look { objection, .. } = self.look(Mode::Eventual)?;
+        let LogEnd { objection, .. } = self.read_log_end(Mode::Eventual)?;
         objection.map_or(Ok(described), |objection| bail!(objection))
     }
 
-    fn take(&mut self) -> Result<bool> {
+    fn acquire_stream(&mut self) -> Result<bool> {
         // One follower of this name can have the lock, which ends with its session.
         Ok(self.session.value(&format!("SELECT GET_LOCK('{}', 0)", self.lock()))?.as_deref() == Some("1"))
     }
@@ -169,9 +169,9 @@ impl Source for Binlog {
 
     fn system(&self) -> &'static str {
         // A failover to another server of the same GTIDs goes on.
-        match self.brand {
-            Brand::MariaDb => "mariadb",
-            Brand::MySql => "mysql",
+        match self.flavor {
+            Flavor::MariaDb => "mariadb",
+            Flavor::MySql => "mysql",
         }
     }
 
@@ -196,7 +196,7 @@ impl Source for Binlog {
         Ok(())
     }
 
-    fn sign(&mut self) -> Result<()> {
+    fn keep_alive(&mut self) -> Result<()> {
         // The lock ends with its session, which the database ends if it is idle.
         self.session.query("DO 0").map(drop)
     }
@@ -234,7 +234,7 @@ impl Source for Binlog {
     }
 
     fn count_visible(&mut self, waiting: &mut dyn Iterator<Item = (Place, u64)>) -> Result<usize> {
-        if self.brand == Brand::MariaDb {
+        if self.flavor == Flavor::MariaDb {
             let (visible, _) = self.visible()?;
             return Ok(waiting.take_while(|(end, _)| *end <= visible).count());
         }
@@ -245,16 +245,16 @@ impl Source for Binlog {
     }
 
     fn snapshot(&mut self) -> Result<Option<Place>> {
-        Ok(match self.brand {
-            Brand::MariaDb => Some(self.visible()?.0),
+        Ok(match self.flavor {
+            Flavor::MariaDb => Some(self.visible()?.0),
             // It does not tell the place of a snapshot. What the fill has seen already is applied again.
-            Brand::MySql => None,
+            Flavor::MySql => None,
         })
     }
 
     fn copier(&self) -> Result<Session> {
         let mut session = Session::connect(&self.options)?;
-        brand(&mut session)?;
+        flavor(&mut session)?;
         Ok(session)
     }
 
@@ -267,10 +267,10 @@ impl Source for Binlog {
         tables.map(|table| catalogue::definition(&mut self.session, &table.config, &default)).collect()
     }
 
-    fn look(&mut self, _: Mode) -> Result<Look> {
-        let (status, privilege) = match self.brand {
-            Brand::MariaDb => ("SHOW MASTER STATUS", "BINLOG MONITOR ON *.*"),
-            Brand::MySql => ("SHOW BINARY LOG STATUS", "REPLICATION CLIENT ON *.*"),
+    fn read_log_end(&mut self, _: Mode) -> Result<LogEnd> {
+        let (status, privilege) = match self.flavor {
+            Flavor::MariaDb => ("SHOW MASTER STATUS", "BINLOG MONITOR ON *.*"),
+            Flavor::MySql => ("SHOW BINARY LOG STATUS", "REPLICATION CLIENT ON *.*"),
         };
         let rows = self.session.texts(&format!("{VARIABLES}; {status}"));
         let rows = rows.map_err(|error| naming_privilege(error, privilege))?;
@@ -285,7 +285,7 @@ impl Source for Binlog {
                 {
                     let reason =
                         "the log lacks what the database replicates: set log_slave_updates = ON and restart it";
-                    return Err(Unlogged(reason.to_owned()).into());
+                    return Err(IncompleteLog(reason.to_owned()).into());
                 }
                 // RESET MASTER begins the log anew. The stream may stay, and wait at a place that the new log has, too.
                 [name, value] if name == "Com_reset" => {
@@ -293,7 +293,7 @@ impl Source for Binlog {
                 }
                 [name, value] => match object(name, value) {
                     Some(reason) if matches!(name.as_str(), "log_bin" | "log_replica_updates") => {
-                        return Err(Unlogged(reason).into());
+                        return Err(IncompleteLog(reason).into());
                     }
                     reason => objection = objection.or(reason),
                 },
@@ -305,7 +305,7 @@ impl Source for Binlog {
                         |schema: &&str| contains(ignored, schema) || (!done.is_empty() && !contains(done, schema));
                     if let Some(schema) = schemas.find(is_left_out) {
                         let remedy = "change binlog_do_db or binlog_ignore_db";
-                        return Err(Unlogged(format!("the log leaves out the database {schema}: {remedy}")).into());
+                        return Err(IncompleteLog(format!("the log leaves out the database {schema}: {remedy}")).into());
                     }
                 }
                 _ => {}
@@ -315,9 +315,10 @@ impl Source for Binlog {
             objection = self.upstream()?;
         }
         // A server that cannot write its log may go on without it, and log_bin stays ON.
-        let end =
-            end.ok_or_else(|| Unlogged("the database has closed its binary log: its error log says why".to_owned()))?;
-        Ok(Look { end, time: Time::Asked, objection })
+        let end = end.ok_or_else(|| {
+            IncompleteLog("the database has closed its binary log: its error log says why".to_owned())
+        })?;
+        Ok(LogEnd { end, time: Time::Asked, objection })
     }
 
     fn is_closed(&self) -> bool {
@@ -363,26 +364,26 @@ impl Binlog {
     /// Returns an objection if the server replicates from another one: it has that one's changes late, or not at all. Two servers that
     /// replicate from each other are none.
     fn upstream(&mut self) -> Result<Option<String>> {
-        let (sources, id, host, right) = match self.brand {
-            Brand::MariaDb => ("SHOW ALL SLAVES STATUS", "Master_Server_Id", "Master_Host", "REPLICA MONITOR ON *.*"),
-            Brand::MySql => ("SHOW REPLICA STATUS", "Source_Server_Id", "Source_Host", "REPLICATION CLIENT ON *.*"),
+        let (sources, id, host, right) = match self.flavor {
+            Flavor::MariaDb => ("SHOW ALL SLAVES STATUS", "Master_Server_Id", "Master_Host", "REPLICA MONITOR ON *.*"),
+            Flavor::MySql => ("SHOW REPLICA STATUS", "Source_Server_Id", "Source_Host", "REPLICATION CLIENT ON *.*"),
         };
         let sources = self.session.fields(sources, &[id, host]).map_err(|error| naming_privilege(error, right))?;
         if sources.is_empty() {
             return Ok(None);
         }
-        let replicas = match self.brand {
-            Brand::MariaDb => "SHOW SLAVE HOSTS",
-            Brand::MySql => "SHOW REPLICAS",
+        let replicas = match self.flavor {
+            Flavor::MariaDb => "SHOW SLAVE HOSTS",
+            Flavor::MySql => "SHOW REPLICAS",
         };
         // Without the privilege for it the server counts as a replica.
         let replicas = self.session.fields(replicas, &["Server_id"]).unwrap_or_default();
         let one_way = sources.iter().find(|source| !replicas.iter().flatten().any(|id| Some(id) == source.first()));
         Ok(one_way.map(|source| {
             let host = source.get(1).map(String::as_str).unwrap_or_default();
-            let remedy = match self.brand {
-                Brand::MariaDb => " (of two servers that replicate from each other, the account needs GRANT REPLICATION MASTER ADMIN ON *.*)",
-                Brand::MySql => "",
+            let remedy = match self.flavor {
+                Flavor::MariaDb => " (of two servers that replicate from each other, the account needs GRANT REPLICATION MASTER ADMIN ON *.*)",
+                Flavor::MySql => "",
             };
             format!("the database replicates from {host}: follow the primary instead of its replica{remedy}")
         }))
@@ -419,7 +420,7 @@ impl Binlog {
 
     /// Reads the log from what is visible now.
     fn begin_anew(&mut self) -> Result<()> {
-        if self.brand == Brand::MySql {
+        if self.flavor == Flavor::MySql {
             self.confirmed = Place(0);
             let gtids = self.executed()?;
             return self.read_from(&gtids);
@@ -438,15 +439,15 @@ impl Binlog {
         let mut session = Session::connect(&self.options)?;
         // In nanoseconds.
         let period = WAIT.as_nanos();
-        self.log = Some(match self.brand {
-            Brand::MariaDb => {
+        self.log = Some(match self.flavor {
+            Flavor::MariaDb => {
                 session.query(&format!(
                     "SET @mariadb_slave_capability = 4, @slave_connect_state = '{gtids}', @slave_gtid_strict_mode = 1, \
                      @slave_gtid_ignore_duplicates = 0, @master_heartbeat_period = {period}"
                 ))?;
                 session.into_log(server_id, None)?
             }
-            Brand::MySql => {
+            Flavor::MySql => {
                 session.query(&format!("SET @source_heartbeat_period = {period}"))?;
                 session.into_log(server_id, Some(&gtids.to_string()))?
             }
@@ -470,12 +471,12 @@ impl Binlog {
         // A domain that one of them lacks is read from its beginning.
         let first = wanted.iter().map(|(_, stop)| stop.before.clone()).reduce(|one, other| one.common(&other));
         let Some(first) = first else { return Ok(found) };
-        let Look { end, .. } = self.look(Mode::Eventual)?;
+        let LogEnd { end, .. } = self.read_log_end(Mode::Eventual)?;
         self.read_from(&first)?;
         let mut checked = 0;
         while !wanted.is_empty() && (sink.arrived.end() < end || checked < self.stops.len()) {
             if meanwhile()? {
-                self.sign()?;
+                self.keep_alive()?;
             }
             self.next(sink, WAIT)?;
             for (place, stop) in self.stops.iter().skip(checked) {
@@ -493,7 +494,7 @@ impl Binlog {
 }
 
 /// Returns whose server it is.
-fn brand(session: &mut Session) -> Result<Brand> {
+fn flavor(session: &mut Session) -> Result<Flavor> {
     let version = session.value("SELECT VERSION()")?.unwrap_or_default();
     if version.contains("MariaDB") {
         let galera = "SHOW GLOBAL VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'";
@@ -501,14 +502,14 @@ fn brand(session: &mut Session) -> Result<Brand> {
             // COMMIT returns on another node before this one has applied the transaction. SHOW waits for that, so a heartbeat is about all nodes.
             session.query("SET SESSION wsrep_sync_wait = 8")?;
         }
-        return Ok(Brand::MariaDb);
+        return Ok(Flavor::MariaDb);
     }
     let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
     ensure!(
         (numbers.next(), numbers.next()) >= (Some(8), Some(4)),
         "the database is MySQL {version}: MySQL can be followed from version 8.4 on"
     );
-    Ok(Brand::MySql)
+    Ok(Flavor::MySql)
 }
 
 /// Returns why a setting lets the log lack changes, or `None`.

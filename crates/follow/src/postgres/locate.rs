@@ -71,7 +71,7 @@ impl Postgres {
         let mut read = Place(0);
         while read < end {
             if meanwhile()? {
-                self.sign()?;
+                self.keep_alive()?;
             }
             if !self.next(sink, WAIT)? {
                 // The reply tells how far the stream is.

@@ -23,7 +23,7 @@ use self::wire::{Event, TEXT_SETTINGS, Wire, unanswered};
 use crate::config::{self, Config, Mode};
 use crate::engine::events::{Sink, Step};
 use crate::engine::position::{Place, Position};
-use crate::engine::{Look, Source, Time};
+use crate::engine::{LogEnd, Source, Time};
 use crate::names::counted;
 use crate::table::Table;
 use crate::template::Field;
@@ -102,7 +102,7 @@ impl Source for Postgres {
         ensure_slot(&mut self.database, &mut self.wire, tables, &self.slot, known, begins_anew, stopping)
     }
 
-    fn take(&mut self) -> Result<bool> {
+    fn acquire_stream(&mut self) -> Result<bool> {
         match self.wire.start_stream(&self.slot, Place(0), &self.publication.name) {
             Err(error) if is_in_use(&error) => return Ok(false),
             result => result?,
@@ -168,10 +168,10 @@ impl Source for Postgres {
 
     fn confirm(&mut self, place: Place) -> Result<()> {
         self.confirmed = self.confirmed.max(place);
-        self.sign()
+        self.keep_alive()
     }
 
-    fn sign(&mut self) -> Result<()> {
+    fn keep_alive(&mut self) -> Result<()> {
         self.wire.confirm(self.confirmed, false)
     }
 
@@ -190,7 +190,7 @@ impl Source for Postgres {
             Event::Keepalive { end, must_reply } => {
                 sink.arrived.reach(end);
                 if must_reply {
-                    self.sign()?;
+                    self.keep_alive()?;
                 }
             }
         }
@@ -229,7 +229,7 @@ impl Source for Postgres {
         definitions.map_err(|error| if is_locked(&error) { error.context(CATALOGUE_LOCKED) } else { error })
     }
 
-    fn look(&mut self, mode: Mode) -> Result<Look> {
+    fn read_log_end(&mut self, mode: Mode) -> Result<LogEnd> {
         let row = self.database.query_one(
             "SELECT pg_current_wal_insert_lsn()::text, pg_current_snapshot()::text,
              current_setting('synchronous_standby_names'), current_setting('wal_sender_timeout'),
@@ -250,7 +250,7 @@ impl Source for Postgres {
             Mode::Eventual => None,
             Mode::Synchronous => self.demand_objection(row.try_get(2)?, row.try_get(3)?)?,
         };
-        Ok(Look { end, time: Time::Asked, objection })
+        Ok(LogEnd { end, time: Time::Asked, objection })
     }
 
     fn is_closed(&self) -> bool {

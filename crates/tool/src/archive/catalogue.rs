@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use indicatif::{BinaryBytes, HumanCount};
 use serde_json::{Value, json};
 
-use crate::archive::{Contents, Event, Head, How, Reader};
+use crate::archive::{Contents, Event, Head, ReadMode, Reader};
 use crate::names::counted;
 use crate::names::escaped;
 use crate::server::shown;
@@ -54,14 +54,14 @@ impl Catalogue {
                 Event::Part(_, data) => {
                     if let Some((head, bytes, shards)) = &mut open {
                         *bytes += data.len() as u64;
-                        *shards = if head.how == How::Shards { parse_shards(&data) } else { None };
+                        *shards = if head.mode == ReadMode::Shards { parse_shards(&data) } else { None };
                     }
                 }
                 Event::FilterVoid => open = None,
                 Event::FilterEnd(after) => {
                     let Some((head, bytes, shards)) = open.take() else { continue };
                     let keys: &mut BTreeSet<_> = keys.entry(head.database).or_default();
-                    if head.how == How::Shards {
+                    if head.mode == ReadMode::Shards {
                         ensure_whole(&head.key, shards, keys)?;
                     }
                     ensure!(keys.insert(head.key.clone()), "damaged: the key `{}` occurs twice", shown(&head.key));
@@ -219,21 +219,21 @@ mod tests {
 
     fn file(packs: bool) -> Vec<u8> {
         let mut writer = Writer::begin(Vec::new(), packs, 7).unwrap();
-        let head = |key: &[u8], how| Head {
+        let head = |key: &[u8], mode| Head {
             // The keys `void` and `one` are in another one than the last key.
-            database: if how == How::Dump { 3 } else { 0 },
+            database: if mode == ReadMode::Dump { 3 } else { 0 },
             key: key.to_vec(),
             type_name: "bloomgate".to_owned(),
             kind: "native".to_owned(),
-            how,
-            ttl_ms: if how == How::Dump { Some(5) } else { None },
+            mode,
+            ttl_ms: if mode == ReadMode::Dump { Some(5) } else { None },
             before: Contents { capacity: 1, layers: 2, items: 3, bytes: 4 },
         };
-        writer.filter(&head(b"void", How::Records)).unwrap();
+        writer.filter(&head(b"void", ReadMode::Records)).unwrap();
         writer.part(1, b"of no use").unwrap();
         writer.filter_void().unwrap();
-        for (key, how) in [(&b"one"[..], How::Records), (b"\xff\0", How::Dump)] {
-            writer.filter(&head(key, how)).unwrap();
+        for (key, mode) in [(&b"one"[..], ReadMode::Records), (b"\xff\0", ReadMode::Dump)] {
+            writer.filter(&head(key, mode)).unwrap();
             writer.part(1, &[b'x'; 100]).unwrap();
             writer.part(u64::MAX, b"").unwrap();
             writer.filter_end(Contents::default()).unwrap();
@@ -279,12 +279,19 @@ mod tests {
         let of = |keys: &[&str], shards: &str| {
             let mut writer = Writer::begin(Vec::new(), false, 7).unwrap();
             for key in keys {
-                let how = if key.ends_with("shards") { How::Shards } else { How::Records };
+                let mode = if key.ends_with("shards") { ReadMode::Shards } else { ReadMode::Records };
                 let (type_name, kind) = (String::new(), String::new());
                 let (database, key) = key.split_once('/').unwrap_or(("0", key));
                 let database = database.parse().unwrap();
-                let head =
-                    Head { database, key: key.into(), type_name, kind, how, ttl_ms: None, before: Contents::default() };
+                let head = Head {
+                    database,
+                    key: key.into(),
+                    type_name,
+                    kind,
+                    mode,
+                    ttl_ms: None,
+                    before: Contents::default(),
+                };
                 writer.filter(&head).unwrap();
                 writer.part(1, shards.as_bytes()).unwrap();
                 writer.filter_end(Contents::default()).unwrap();

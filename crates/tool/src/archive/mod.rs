@@ -52,7 +52,7 @@ const PACKED_ZSTD: u8 = 1;
 
 /// How a filter's data was read and is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum ReadMode {
     /// BF.SCANDUMP and BF.LOADCHUNK.
     Records,
     /// DUMP and RESTORE.
@@ -81,7 +81,7 @@ pub struct Head {
     /// The kind of filter: `native`, `windowed`, `counting`, `redisbloom` or `valkey-bloom`.
     pub kind: String,
     /// How its data was read.
-    pub how: How,
+    pub mode: ReadMode,
     /// The time to live in milliseconds when it was dumped.
     pub ttl_ms: Option<u64>,
     /// Its contents when the dump began.
@@ -138,14 +138,14 @@ impl<'a> Body<'a> {
 
     fn head(&mut self) -> Result<Head> {
         let (key, type_name, kind) = (self.text()?.to_vec(), self.string()?, self.string()?);
-        let how = match self.u8()? {
-            1 => How::Records,
-            2 => How::Dump,
-            3 => How::Shards,
-            how => bail!("unknown copy method ({how}): use a newer bloomgate"),
+        let mode = match self.u8()? {
+            1 => ReadMode::Records,
+            2 => ReadMode::Dump,
+            3 => ReadMode::Shards,
+            mode => bail!("unknown copy method ({mode}): use a newer bloomgate"),
         };
         let ttl_ms = Some(self.u64()?).filter(|time| *time != u64::MAX);
-        Ok(Head { database: 0, key, type_name, kind, how, ttl_ms, before: self.contents()? })
+        Ok(Head { database: 0, key, type_name, kind, mode, ttl_ms, before: self.contents()? })
     }
 
     fn data(&mut self) -> Result<Vec<u8>> {
@@ -412,10 +412,10 @@ impl<W: Write> Writer<W> {
         put_text(&mut body, &head.key)?;
         put_text(&mut body, head.type_name.as_bytes())?;
         put_text(&mut body, head.kind.as_bytes())?;
-        body.push(match head.how {
-            How::Records => 1,
-            How::Dump => 2,
-            How::Shards => 3,
+        body.push(match head.mode {
+            ReadMode::Records => 1,
+            ReadMode::Dump => 2,
+            ReadMode::Shards => 3,
         });
         body.extend(head.ttl_ms.unwrap_or(u64::MAX).to_le_bytes());
         put_contents(&mut body, head.before);

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 
 use super::rows::Position;
 use crate::names::{hex, of_hex};
-use crate::server::{Lost, RECONNECT_TIMEOUT, Server, slot};
+use crate::server::{ConnectionLost, RECONNECT_TIMEOUT, Server, slot};
 
 /// The keys that a load uses.
 #[derive(Clone, Debug)]
@@ -127,7 +127,7 @@ impl Checkpoint {
         }
         loop {
             match self.transact(server, &commands) {
-                Err(error) if error.is::<Lost>() => {
+                Err(error) if error.is::<ConnectionLost>() => {
                     server.reconnect(RECONNECT_TIMEOUT)?;
                     // If both keys are gone, the transaction was executed.
                     let keys = cmd("EXISTS").arg(checkpoint).arg(loading).to_owned();
@@ -200,7 +200,7 @@ const TAKEN_OVER: &str = "another load of the same key has started: this one sto
 /// restart of the server.
 fn connection(server: &mut Server, key: &str) -> Result<Option<Vec<String>>> {
     let info = match server.ask(cmd("CLIENT").arg("INFO"), key) {
-        Err(error) if error.is::<Lost>() => return Err(error),
+        Err(error) if error.is::<ConnectionLost>() => return Err(error),
         Err(_) => return Ok(None),
         Ok(info) => from_redis_value::<String>(info)?,
     };
@@ -220,7 +220,7 @@ fn end_connection(earlier: &Json, server: &mut Server, key: &str) -> Result<()> 
     let words: Option<Vec<String>> = serde_json::from_value(earlier["connection"].clone()).ok();
     let kill = cmd("CLIENT").arg("KILL").arg(words.ok_or_else(denied)?).to_owned();
     match server.ask(&kill, key) {
-        Err(error) if error.is::<Lost>() => Err(error),
+        Err(error) if error.is::<ConnectionLost>() => Err(error),
         killed => killed.map(drop).map_err(|_| denied()),
     }
 }

@@ -26,7 +26,7 @@ use crate::numbers;
 use crate::progress::{Bar, Pace, Total};
 use crate::report::print;
 use crate::server::usage;
-use crate::server::{Lost, Options, RECONNECT_TIMEOUT, Server};
+use crate::server::{ConnectionLost, Options, RECONNECT_TIMEOUT, Server};
 use crate::stream::reader::Reading;
 use crate::stream::{Answer, Answered, Column, Field, Flow};
 use crate::target::{Creation, Question, Target};
@@ -230,7 +230,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         match &result {
             Ok(()) => checkpoint.finish(&mut server, !arguments.in_place)?,
             // A filter that no later run continues only takes memory. If deleting it fails, the first failure is reported.
-            Err(error) if !error.is::<Lost>() && (!arguments.resume || load.confirmed.last.is_none()) => {
+            Err(error) if !error.is::<ConnectionLost>() && (!arguments.resume || load.confirmed.last.is_none()) => {
                 _ = checkpoint.discard(&mut server);
             }
             Err(error) if error.is::<Interrupted>() => load.save(&mut server)?,
@@ -309,7 +309,7 @@ impl Load<'_> {
             let target = again.and_then(|()| Target::open(server, self.key(), self.arguments.shards));
             let result = target.and_then(|target| self.pass(server, &target, pace));
             let error = match result {
-                Err(error) if error.is::<Lost>() => error,
+                Err(error) if error.is::<ConnectionLost>() => error,
                 result => return result,
             };
             losses = if self.confirmed.rows > farthest { 1 } else { losses + 1 };
@@ -392,7 +392,7 @@ impl Load<'_> {
         let mut flow = Flow::new(server, target, Question::Add);
         let mut result = self.pass_on(&rows, &mut flow, pace);
         // The connection is used again, so every reply must be read.
-        while result.as_ref().is_err_and(|error| !error.is::<Lost>()) {
+        while result.as_ref().is_err_and(|error| !error.is::<ConnectionLost>()) {
             match flow.receive(true) {
                 Ok(Some(answered)) => self.confirm(answered),
                 Ok(None) => break,

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use anyhow::Result;
 use redis::Value;
 
-use crate::server::{Address, Lost, RECONNECT_TIMEOUT, Server};
+use crate::server::{Address, ConnectionLost, RECONNECT_TIMEOUT, Server};
 use crate::target::{Part, Question, Target};
 pub use field::{Column, Field};
 pub use reader::Lines;
@@ -99,7 +99,7 @@ impl<'a, B: Batch> Flow<'a, B> {
             for (part, state) in &mut parts {
                 match self.server.send(&part.command.get_packed_command(), &part.key) {
                     Ok(node) => *state = State::Owed(node),
-                    Err(error) if error.is::<Lost>() => {
+                    Err(error) if error.is::<ConnectionLost>() => {
                         // The server may have received a part of it.
                         *state = State::Owed(Address::new());
                         self.lost = Some(error);
@@ -126,7 +126,7 @@ impl<'a, B: Batch> Flow<'a, B> {
             };
             match result {
                 Ok(()) => break,
-                Err(error) if error.is::<Lost>() && !is_loss_final && self.losses < LOSSES_MAX => {
+                Err(error) if error.is::<ConnectionLost>() && !is_loss_final && self.losses < LOSSES_MAX => {
                     eprintln!("bloomgate: {error}; waiting for it");
                     self.losses += 1;
                     self.send_again()?;
@@ -183,7 +183,7 @@ impl<'a, B: Batch> Flow<'a, B> {
             }
             let replies = match self.server.replies_of_many(&commands) {
                 Ok(replies) => replies,
-                Err(error) if error.is::<Lost>() => {
+                Err(error) if error.is::<ConnectionLost>() => {
                     // Try again.
                     states.iter_mut().for_each(|state| **state = State::Owed(Address::new()));
                     self.lost = Some(error);

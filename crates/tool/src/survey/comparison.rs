@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use indicatif::HumanCount;
 
-use crate::archive::{Contents, Head, How};
+use crate::archive::{Contents, Head, ReadMode};
 use crate::dump::{self, Absent, Attempt, Part};
 use crate::keys::{for_each_key, is_filter, types};
 use crate::server::Server;
@@ -178,7 +178,7 @@ impl<'a> Dump<'a> {
     /// Removes from the last part the bytes that may differ between equal filters.
     fn strip(&mut self, is_first: bool) {
         let data = &mut self.part.data;
-        if self.head.how == How::Dump {
+        if self.head.mode == ReadMode::Dump {
             data.truncate(data.len().saturating_sub(FOOTER_BYTES));
         } else if self.head.type_name == "bloomgate" && !is_first {
             data.get_mut(CHECKSUM).unwrap_or_default().fill(0);

@@ -12,7 +12,7 @@ use anyhow::{Error, Result};
 
 use crate::numbers;
 use crate::report::{print, wait_with_reader};
-use crate::server::{Lost, Options, Server};
+use crate::server::{ConnectionLost, Options, Server};
 use crate::watch::sampler::{Order, Sampler};
 use crate::watch::screen::{Request, Screen};
 
@@ -74,7 +74,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         next = Instant::now() + arguments.interval;
         // The first sample covers every key, because later ones are compared with it.
         let sample = match sampler.sample(taken == 0, arguments.sort, top) {
-            Err(error) if error.is::<Lost>() && samples != Some(1) => {
+            Err(error) if error.is::<ConnectionLost>() && samples != Some(1) => {
                 if !await_server(&mut sampler, &error)? {
                     break;
                 }
@@ -134,7 +134,7 @@ fn live(sampler: &mut Sampler, arguments: &Arguments) -> Result<()> {
             continue;
         }
         match sampler.sample(false, order, screen::rows()) {
-            Err(error) if error.is::<Lost>() => lost = Some(format!("{error:#}")),
+            Err(error) if error.is::<ConnectionLost>() => lost = Some(format!("{error:#}")),
             result => (sample, lost) = (result?, None),
         }
     }

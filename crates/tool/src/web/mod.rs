@@ -86,10 +86,10 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         prometheus::serve(address, move || metrics::text(&board, filters))?;
     }
     say(address, &server);
-    let site = Rc::new(Site { board, questions, port: address.port(), metrics_filters: filters });
+    let state = Rc::new(AppState { board, questions, port: address.port(), metrics_filters: filters });
     http::serve(listener, move |request| {
-        let site = Rc::clone(&site);
-        async move { answer(&site, &request).await }
+        let state = Rc::clone(&state);
+        async move { answer(&state, &request).await }
     })
 }
 
@@ -154,21 +154,21 @@ const FILES: [(&str, &str, &str); 11] = [
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
 
-struct Site {
+struct AppState {
     board: Arc<Board>,
     questions: Sender<Question>,
     port: u16,
     metrics_filters: usize,
 }
 
-async fn answer(site: &Site, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(state: &AppState, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let path = request.uri().path();
-    let door = match path {
-        "/" => Door::Page,
-        _ if path.starts_with("/api/") => Door::Api,
-        _ => Door::File,
+    let route = match path {
+        "/" => Route::Page,
+        _ if path.starts_with("/api/") => Route::Api,
+        _ => Route::File,
     };
-    if let Err(refused) = check(request.method(), request.uri(), request.headers(), site.port, door) {
+    if let Err(refused) = check(request.method(), request.uri(), request.headers(), state.port, route) {
         let (status, text) = refused.answer();
         let mut response = respond(status, TEXT, text);
         if status == StatusCode::METHOD_NOT_ALLOWED {
@@ -181,28 +181,28 @@ async fn answer(site: &Site, request: &Request<Incoming>) -> Response<Full<Bytes
     }
     let query = Query::of(request.uri().query().unwrap_or_default());
     match path {
-        "/metrics" => respond(StatusCode::OK, prometheus::TYPE, metrics::text(&site.board, site.metrics_filters)),
-        "/api/state" => respond_json(Ok(metrics::state(&site.board))),
-        "/api/filter" => respond_json(filter(site, &query)),
+        "/metrics" => respond(StatusCode::OK, prometheus::TYPE, metrics::text(&state.board, state.metrics_filters)),
+        "/api/state" => respond_json(Ok(metrics::state(&state.board))),
+        "/api/filter" => respond_json(filter(state, &query)),
         "/api/plan" => respond_json(plan::answer(&query).map_err(|text| (StatusCode::BAD_REQUEST, text))),
-        "/api/exists" => respond_json(exists(site, &query).await),
+        "/api/exists" => respond_json(exists(state, &query).await),
         _ => respond(StatusCode::NOT_FOUND, TEXT, "not found\n"),
     }
 }
 
 type Answer = Result<Value, (StatusCode, String)>;
 
-fn filter(site: &Site, query: &Query) -> Answer {
-    let key = key(site, query)?;
-    let state = site.board.state();
+fn filter(state: &AppState, query: &Query) -> Answer {
+    let key = key(state, query)?;
+    let state = state.board.state();
     let filter = state.filters.get(&key).ok_or_else(gone)?;
     Ok(metrics::filter(&key, filter))
 }
 
-fn key(site: &Site, query: &Query) -> Result<Vec<u8>, (StatusCode, String)> {
+fn key(state: &AppState, query: &Query) -> Result<Vec<u8>, (StatusCode, String)> {
     let no_key = || (StatusCode::BAD_REQUEST, "the key is missing or not in hexadecimal".to_owned());
     let id = query.raw("key").ok_or_else(no_key)?;
-    let key = query::of_id(id, site.board.state().filters.keys());
+    let key = query::of_id(id, state.board.state().filters.keys());
     key.ok_or_else(if id.starts_with('~') { gone } else { no_key })
 }
 
@@ -210,13 +210,13 @@ fn gone() -> (StatusCode, String) {
     (StatusCode::NOT_FOUND, "the filter no longer exists".to_owned())
 }
 
-async fn exists(site: &Site, query: &Query) -> Answer {
+async fn exists(state: &AppState, query: &Query) -> Answer {
     let bad = |text: &str| (StatusCode::BAD_REQUEST, text.to_owned());
-    let key = key(site, query)?;
+    let key = key(state, query)?;
     let item = query.bytes("item").ok_or_else(|| bad("the item is not in hexadecimal, two digits per byte"))?;
     let (answer, answered) = oneshot::channel();
     let failed = |text: String| (StatusCode::BAD_GATEWAY, text);
-    site.questions.send(Question { key, item, answer }).map_err(|_| failed("the sampler has stopped".to_owned()))?;
+    state.questions.send(Question { key, item, answer }).map_err(|_| failed("the sampler has stopped".to_owned()))?;
     match tokio::time::timeout(ANSWER_TIMEOUT, answered).await {
         Ok(Ok(Ok(is_in))) => Ok(json!({ "is_in": is_in })),
         Ok(Ok(Err(text))) => Err(failed(text)),
@@ -252,7 +252,7 @@ const PAGE_HEADER: &str = "x-bloomgate";
 
 /// The kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
+pub enum Route {
     /// The page itself, which other sites may link to.
     Page,
     /// The parts of the page, and the metrics.
@@ -287,7 +287,7 @@ impl Refused {
 }
 
 /// Checks a request to the page on `port`.
-pub fn check(method: &Method, uri: &Uri, headers: &HeaderMap, port: u16, door: Door) -> Result<(), Refused> {
+pub fn check(method: &Method, uri: &Uri, headers: &HeaderMap, port: u16, route: Route) -> Result<(), Refused> {
     if method != Method::GET && method != Method::HEAD {
         return Err(Refused::Method);
     }
@@ -307,13 +307,13 @@ pub fn check(method: &Method, uri: &Uri, headers: &HeaderMap, port: u16, door: D
         return Err(Refused::Site);
     }
     let said = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    let may_enter = match (door, said("sec-fetch-site")) {
-        (Door::Api, None | Some("same-origin")) => headers.contains_key(PAGE_HEADER),
-        (Door::Page | Door::File, None | Some("same-origin" | "none")) => true,
-        (Door::Page, Some(_)) => {
+    let may_enter = match (route, said("sec-fetch-site")) {
+        (Route::Api, None | Some("same-origin")) => headers.contains_key(PAGE_HEADER),
+        (Route::Page | Route::File, None | Some("same-origin" | "none")) => true,
+        (Route::Page, Some(_)) => {
             said("sec-fetch-mode") == Some("navigate") && said("sec-fetch-dest") == Some("document")
         }
-        (Door::File | Door::Api, Some(_)) => false,
+        (Route::File | Route::Api, Some(_)) => false,
     };
     if may_enter { Ok(()) } else { Err(Refused::Site) }
 }
@@ -352,18 +352,18 @@ mod tests {
         }
     }
 
-    fn try_with(door: Door, lines: &[(&'static str, &str)]) -> Result<(), Refused> {
+    fn try_with(route: Route, lines: &[(&'static str, &str)]) -> Result<(), Refused> {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_str(value).unwrap());
         }
-        check(&Method::GET, &Uri::from_static("/"), &headers, 6390, door)
+        check(&Method::GET, &Uri::from_static("/"), &headers, 6390, route)
     }
 
     #[test]
     fn only_loopback_hosts_are_answered() {
         for host in ["127.0.0.1:6390", "localhost:6390", "LOCALHOST:6390", "[::1]:6390"] {
-            assert_eq!(try_with(Door::File, &[("host", host)]), Ok(()), "{host}");
+            assert_eq!(try_with(Route::File, &[("host", host)]), Ok(()), "{host}");
         }
         for host in [
             "evil.example:6390",
@@ -375,40 +375,40 @@ mod tests {
             "a@localhost:6390",
             "",
         ] {
-            assert_eq!(try_with(Door::File, &[("host", host)]), Err(Refused::Host), "{host}");
+            assert_eq!(try_with(Route::File, &[("host", host)]), Err(Refused::Host), "{host}");
         }
-        assert_eq!(try_with(Door::File, &[]), Err(Refused::Host));
+        assert_eq!(try_with(Route::File, &[]), Err(Refused::Host));
         let two = [("host", "localhost:6390"), ("host", "evil.example:6390")];
-        assert_eq!(try_with(Door::File, &two), Err(Refused::Host));
+        assert_eq!(try_with(Route::File, &two), Err(Refused::Host));
         let mut headers = HeaderMap::new();
         headers.append(HOST, HeaderValue::from_static("localhost:6390"));
         let absolute = Uri::from_static("http://evil.example/");
-        assert_eq!(check(&Method::GET, &absolute, &headers, 6390, Door::Page), Err(Refused::Host));
+        assert_eq!(check(&Method::GET, &absolute, &headers, 6390, Route::Page), Err(Refused::Host));
         assert!(names("localhost", 80) && names("[::1]", 80));
     }
 
     #[test]
     fn other_sites_may_only_link_to_the_page() {
         let with =
-            |door, lines: &[(&'static str, &str)]| try_with(door, &[&[("host", "localhost:6390")], lines].concat());
+            |route, lines: &[(&'static str, &str)]| try_with(route, &[&[("host", "localhost:6390")], lines].concat());
         let page = [("x-bloomgate", "page"), ("sec-fetch-site", "same-origin")];
-        assert_eq!(with(Door::Api, &page), Ok(()));
-        assert_eq!(with(Door::Api, &page[..1]), Ok(()));
-        assert_eq!(with(Door::Api, &page[1..]), Err(Refused::Site));
+        assert_eq!(with(Route::Api, &page), Ok(()));
+        assert_eq!(with(Route::Api, &page[..1]), Ok(()));
+        assert_eq!(with(Route::Api, &page[1..]), Err(Refused::Site));
         for site in ["cross-site", "same-site", "none", "?"] {
-            assert_eq!(with(Door::Api, &[page[0], ("sec-fetch-site", site)]), Err(Refused::Site), "{site}");
+            assert_eq!(with(Route::Api, &[page[0], ("sec-fetch-site", site)]), Err(Refused::Site), "{site}");
         }
         for origin in ["http://evil.example", "http://localhost:1", "https://localhost:6390", "null"] {
-            assert_eq!(with(Door::Api, &[page[0], ("origin", origin)]), Err(Refused::Site), "{origin}");
+            assert_eq!(with(Route::Api, &[page[0], ("origin", origin)]), Err(Refused::Site), "{origin}");
         }
-        assert_eq!(with(Door::Api, &[page[0], ("origin", "http://localhost:6390")]), Ok(()));
+        assert_eq!(with(Route::Api, &[page[0], ("origin", "http://localhost:6390")]), Ok(()));
         for site in ["cross-site", "same-site"] {
             let link = [("sec-fetch-site", site), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
-            assert_eq!(with(Door::Page, &link), Ok(()));
-            assert_eq!(with(Door::File, &link), Err(Refused::Site));
+            assert_eq!(with(Route::Page, &link), Ok(()));
+            assert_eq!(with(Route::File, &link), Err(Refused::Site));
             let frame = [link[0], link[1], ("sec-fetch-dest", "iframe")];
-            assert_eq!(with(Door::Page, &frame), Err(Refused::Site));
-            assert_eq!(with(Door::Page, &link[..1]), Err(Refused::Site));
+            assert_eq!(with(Route::Page, &frame), Err(Refused::Site));
+            assert_eq!(with(Route::Page, &link[..1]), Err(Refused::Site));
         }
     }
 }

@@ -13,7 +13,7 @@ use redis::{Value, cmd, from_redis_value};
 use tokio::sync::oneshot;
 
 use crate::keys::{Progress, Walk};
-use crate::server::{Address, Lost, Options, Server, no_module};
+use crate::server::{Address, ConnectionLost, Options, Server, no_module};
 use crate::stats::{Info, Rank, Sampled, fill, per_second, total};
 use crate::web::query::readable;
 
@@ -260,7 +260,7 @@ impl Sampler {
     fn exists(&mut self, key: &[u8], item: &[u8]) -> Result<bool> {
         let reply = self.ask(|server| server.ask(cmd("BF.EXISTS").arg(key).arg(item), key));
         if let Err(error) = &reply
-            && error.is::<Lost>()
+            && error.is::<ConnectionLost>()
         {
             // The next sample connects again.
             self.is_lost = true;
