@@ -16,7 +16,7 @@ pub struct ServerAlloc;
 #[global_allocator]
 static ALLOCATOR: ServerAlloc = ServerAlloc;
 
-/// What the server's allocators align a block to whose size is a multiple of this. Nothing here needs more.
+/// The alignment of blocks whose size is a multiple of it, in all allocators of the servers. Nothing here needs more.
 const ALIGNMENT: usize = 16;
 /// Above this, zeroed memory comes from the server's calloc, which takes it from the kernel zeroed and untouched.
 const LAZY_FROM_BYTES: usize = 64 * 1024;

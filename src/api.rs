@@ -57,7 +57,7 @@ impl AsRef<[u8]> for Arg<'_> {
     }
 }
 
-/// What a callback returns to the server on success, and a function of the server to the module.
+/// The result of a successful callback, and of a successful function of the server.
 pub const OK: c_int = 0;
 /// Likewise on failure.
 pub const ERR: c_int = 1;

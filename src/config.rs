@@ -106,7 +106,7 @@ fn fresh_entropy(context: Context) -> [u8; 32] {
     entropy
 }
 
-/// What a command uses for options that it does not have.
+/// The defaults of options that a command omits.
 pub fn defaults(context: Context) -> Defaults {
     let expansion = u32::try_from(EXPANSION_FACTOR.number()).unwrap_or(0);
     let entropy = ENTROPY.get().unwrap_or_else(|| fresh_entropy(context));
@@ -282,7 +282,7 @@ impl Shared {
     }
 }
 
-/// What the text of a setting is.
+/// The type of a setting's text.
 enum Format {
     Number {
         min: u64,

@@ -50,7 +50,7 @@ impl Context {
         self.has(raw::REDISMODULE_CTX_FLAGS_MASTER)
     }
 
-    /// Whether this server is a replica that takes no writes from clients.
+    /// Whether this server is a replica that refuses writes from clients.
     pub fn is_read_only_replica(self) -> bool {
         !self.is_primary() && self.has(raw::REDISMODULE_CTX_FLAGS_READONLY)
     }

@@ -140,7 +140,7 @@ pub fn default_creation(context: Context) -> Result<Option<Creation>, Refusal> {
     Creation::by_default(&config::defaults(context)).map(Some)
 }
 
-/// What a command adds, and how it replies.
+/// The items of a command, and the form of its reply.
 #[derive(Clone, Copy)]
 pub struct Adding<'a> {
     /// The items.
@@ -287,7 +287,7 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// What adding did, for the events.
+/// The result of adding, for the events.
 #[derive(Clone, Copy, Default)]
 struct Done {
     has_grown: bool,

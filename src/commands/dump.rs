@@ -54,7 +54,7 @@ const MARKS_MAX: usize = 1024;
 /// The marks with the instances of their values, the latest last. A value that is gone leaves its mark, whose instance never returns.
 static MARKS: Mutex<Vec<(u64, DumpMark)>> = Mutex::new(Vec::new());
 
-/// Removes the mark of a value from the list and returns it: an empty one if there is none.
+/// Removes the mark of a value from the list and returns it, or an empty mark.
 fn take_mark(instance: u64) -> DumpMark {
     let mut marks = MARKS.lock().unwrap_or_else(PoisonError::into_inner);
     let place = marks.iter().rposition(|(of, _)| *of == instance);

@@ -9,7 +9,7 @@ use crate::args::Arg;
 use crate::replicate;
 use crate::reply::{self, Refusal};
 
-/// What a cache key holds.
+/// The contents of a cache key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// Nothing.
@@ -21,7 +21,7 @@ pub enum Held {
 }
 
 impl OpenKey<'_> {
-    /// What the key holds, if it is a cache key.
+    /// The contents, if it is a cache key.
     #[inline]
     fn held(&self) -> Held {
         match self.raw_type() {
@@ -118,7 +118,7 @@ pub fn store(keys: &mut Keyspace, name: Arg<'_>, value: Arg<'_>, lives: Option<u
     !is_error
 }
 
-/// What a key holds that has not expired.
+/// The contents of a key that has not expired.
 pub fn held(keys: &mut Keyspace, name: Arg<'_>) -> Held {
     OpenKey::open(keys, name).held()
 }

@@ -54,7 +54,7 @@ fn is_starting(context: Context) -> bool {
     Information::of(context, c"clients").and_then(|clients| clients.number(c"connected_clients")) == Some(0)
 }
 
-/// What MODULE LIST says of a loaded module.
+/// The entry of a loaded module in MODULE LIST.
 struct Loaded<'a> {
     path: &'a [u8],
     words: Option<Element<'a>>,

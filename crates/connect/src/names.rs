@@ -32,7 +32,7 @@ pub fn clipped(key: &[u8], escape: impl Fn(&[u8]) -> String) -> String {
     text + "...#" + &digest(key)
 }
 
-/// Returns a hash of a key in 32 hexadecimal digits, the same in every run. With 128 bits, nobody can construct two keys with
+/// Returns a hash of a key in 32 hexadecimal digits, the same in every run. With 128 bits, it is infeasible to construct two keys with
 /// the same hash, which Prometheus would reject as series with the same labels.
 pub fn digest(key: &[u8]) -> String {
     let [low, high] = siphash24_128(key, *b"bloomgate, names");

@@ -1,9 +1,9 @@
-//! What callers supply: the limits that are checked before a filter grows, memory and layers, and the time. This crate reads no
+//! Supplied by callers: the time, and the limits of memory and layers, which are checked before a filter grows. This crate reads no
 //! clock.
 
 use crate::error::Error;
 
-/// The most layers for clients. A filter of this length takes no item that would require another layer.
+/// The most layers for clients. A filter of this length refuses items that would require another layer.
 ///
 /// An absent item is looked up in every layer, so the longest chain bounds the work of a command per item. Microseconds for a
 /// BF.MEXISTS of 100 absent items, in layers of 100 items at 1% (EXPANSION 1) on Redis 7.0.15, and for RedisBloom 8 itself:

@@ -57,7 +57,7 @@ pub struct Config {
     pub tables: Vec<Table>,
 }
 
-/// What is followed.
+/// The followed source.
 pub enum Log<'a> {
     Postgres,
     Binlog,

@@ -190,7 +190,7 @@ fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<
     }
 }
 
-/// Deletes the stored positions, so that no follower goes on there after changes that the log lacks. Those of another one that is at work stay:
+/// Deletes the stored positions, so that no follower resumes there after changes that the log lacks. Positions of another active follower stay:
 /// the log that it reads may have all changes.
 fn forget_positions(config: &Config, is_owner: bool) -> Result<()> {
     let mut store = Store::connect(config)?;

@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::prometheus::{self, Metrics as Text};
 
-/// What the follower is doing.
+/// The state of the follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {

@@ -12,13 +12,13 @@ use crate::template::{Column, Field, Template};
 pub struct Table {
     pub config: config::Table,
     pub keys: Keys,
-    /// What tells it from another table of the same name: PostgreSQL's object id.
+    /// PostgreSQL's object id, which distinguishes it from another table of the same name.
     pub id: String,
     /// The schema and the name.
     pub name: (String, String),
-    /// What SQL selects its rows from.
+    /// The FROM clause that selects its rows.
     pub from: String,
-    /// What decided the columns and their texts when they were read. Another definition means that the filter must be filled again.
+    /// The definition from which columns and their texts were derived. If it changes, the filter must be filled again.
     pub definition: String,
     pub columns: Vec<Column>,
     item: Template,
@@ -32,7 +32,7 @@ pub struct Table {
     pub has_unique_items: bool,
 }
 
-/// What is known of a column, beside what its values look like.
+/// A column, except for the format of its values.
 pub struct Facts {
     /// Whether it belongs to a key that no two rows share.
     pub is_key: bool,
@@ -42,7 +42,7 @@ pub struct Facts {
     pub type_name: String,
 }
 
-/// What a change of one row means.
+/// The effect of a change of one row.
 #[derive(Debug, Default, PartialEq)]
 pub struct Change {
     /// Items, each with a cache key whose value may be wrong.

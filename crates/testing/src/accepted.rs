@@ -1,4 +1,4 @@
-//! What is given to a server by RESTORE is refused, at the cost of its bytes, or is a filter that can be used like one.
+//! Payloads of RESTORE are refused at a cost proportional to their size, or are filters that can be used like any other.
 
 use super::Server;
 use super::dump::dump;
@@ -27,7 +27,7 @@ pub fn is_accepted(client: &mut Connection, reply: &Reply) -> bool {
     let before = digest(client, "k");
     assert_eq!(client.run("COPY k twin REPLACE"), integer(1));
     assert_eq!(digest(client, "twin"), before);
-    // What was accepted saves as itself.
+    // An accepted payload saves as itself.
     let again = dump(client, "k");
     let reply = client.call(&[b"RESTORE".as_slice(), b"twin", b"0", &again, b"REPLACE"]);
     assert!(!reply.is_error(), "a filter does not load what it saved: {reply:?}");

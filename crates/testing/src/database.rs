@@ -244,7 +244,7 @@ fn launch(programs: &Path, user: Option<(u32, u32)>, folder: &Path, settings: &[
     command(&programs.join("postgres"), user, folder)
         .args(["-D", "data", "-c", "listen_addresses=", "-k"])
         .arg(folder)
-        // What a killed process has written survives without fsync. No test stops the machine.
+        // Without fsync, data survives a kill of the process. No test stops the machine.
         .args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=100"])
         .args(settings.iter().flat_map(|setting| ["-c", setting.as_str()]))
         .stdin(Stdio::null())

@@ -1,4 +1,4 @@
-//! What the tests of the module, the tool and the clients share: a server with the module, a connection that shows the exact type
+//! Shared by the tests of the module, the tool and the clients: a server with the module, a connection that shows the exact type
 //! of each reply, the files that the server writes, a cluster, PostgreSQL, and MariaDB.
 //!
 //! Whatever goes wrong here is a failed test, so functions panic and say what they found.

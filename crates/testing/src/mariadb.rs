@@ -234,7 +234,7 @@ fn launch(folder: &Path, port: u16, settings: &[String]) -> Child {
     command(&program, folder)
         .args(["--log-bin=binlog", "--server-id=1", "--bind-address=127.0.0.1"])
         .args(own)
-        // What a killed process has written survives without fsync. No test stops the machine.
+        // Without fsync, data survives a kill of the process. No test stops the machine.
         .args(["--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0", "--innodb-buffer-pool-size=32M"])
         .args([format!("--port={port}"), format!("--socket={}", folder.join("socket").display())])
         .args(settings)

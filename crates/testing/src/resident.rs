@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{Connection, Server, watched};
 
-/// What the server needs for itself meanwhile.
+/// Memory that the server itself needs meanwhile.
 const SLACK_BYTES: i64 = 2 << 20;
 /// How often a request is tried before its memory is held against it.
 const TRIES: u32 = 5;

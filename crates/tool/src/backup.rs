@@ -249,7 +249,7 @@ fn kind_of(head: &Head, first: &[u8]) -> &'static str {
 // that key last.
 
 impl Backup<'_, '_> {
-    /// Backs up the sharded filter whose number of shards is under `key`. Returns false if there is none.
+    /// Backs up the sharded filter whose number of shards is under `key`. Returns false if there is no such filter.
     fn take_sharded_named(&mut self, server: &mut Server, key: &[u8]) -> Result<bool> {
         let Some(name) = sharded_name(key) else { return Ok(false) };
         let Some((text, ttl_ms)) = number(server, key)? else { return Ok(false) };

@@ -85,7 +85,7 @@ fn text(source: impl Read + 'static) -> io::Result<(Box<dyn Read>, bool)> {
     Ok((Box::new(source), is_marked))
 }
 
-/// Reads bytes until they are one of `magics` or begin none of them. Returns them, and a source that begins with them.
+/// Reads bytes until they equal one of `magics`, or until no magic begins with them. Returns them, and a source that begins with them.
 fn begun<R: Read>(mut source: R, magics: &[&[u8]]) -> io::Result<(Vec<u8>, impl Read + use<R>)> {
     let mut head = Vec::new();
     while magics.iter().any(|magic| head.len() < magic.len() && magic.starts_with(&head)) {

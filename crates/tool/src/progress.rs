@@ -111,7 +111,7 @@ impl Pace {
             Total::Bytes(_, read) => read.load(Ordering::Relaxed),
             Total::Unknown => 0,
         };
-        // What an earlier run has loaded is passed over faster than the rest, so it is no measure of the time left.
+        // Rows that an earlier run loaded are skipped faster than others are loaded, so they do not count for the time left.
         let (begin, before) = *self.first.get_or_insert((now, position));
         if self.next_line.is_some_and(|next| now < next) {
             return;

@@ -28,7 +28,7 @@ pub type Address = String;
 
 /// Time limit of a resumable command for reconnecting to a lost server.
 pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a reply may take. A server that hangs accepts commands and answers none of them.
+/// How long a reply may take. A server that hangs accepts commands and answers no command.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The pause between two attempts.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(50);

@@ -52,7 +52,7 @@ pub struct CommandOption {
     pub value: Value,
     /// The commands that document the option.
     pub commands: &'static [Command],
-    /// What the option does, for `docs/commands.md`.
+    /// The effect of the option, for `docs/commands.md`.
     pub meaning: &'static str,
     /// Whether the option is Bloomgate's own, rather than RedisBloom's or valkey-bloom's.
     pub is_extension: bool,

@@ -33,7 +33,7 @@ impl BlockCell {
     }
 }
 
-/// What an item does to the cells of a block, and a lookup asks of them: different for bits and for counters.
+/// The operations on the cells of a block, which differ between bits and counters.
 pub trait BlockedCells: Cells + std::fmt::Debug {
     /// Whether all of these cells of a block are occupied. Tests all of them without a branch: a mispredicted branch costs more
     /// than the cells, which are in the cache by then.

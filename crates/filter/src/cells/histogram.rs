@@ -58,7 +58,7 @@ impl Histogram {
         histogram
     }
 
-    /// Returns the histogram of the union of arrays of equal length. Writes none of them.
+    /// Returns the histogram of the union of arrays of equal length. Does not change them.
     pub fn of_unions(arrays: &[&[u8]]) -> Self {
         let (first, others, last) = match arrays {
             [] => return Self::empty(),

@@ -47,7 +47,7 @@ pub trait AddRules: Rules {
     }
 }
 
-/// What happens to an effect if a fixed chain is full.
+/// How a full fixed chain treats an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenFull {
     /// It is refused, and the next bucket of a ring takes it.
@@ -283,7 +283,7 @@ pub enum Origin {
     Effect,
 }
 
-/// What an add did.
+/// The result of an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The item was new.
@@ -302,7 +302,7 @@ impl Outcome {
     }
 }
 
-/// What a batch of adds did.
+/// The result of a batch of adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Added {
     /// The items that were new.
@@ -320,7 +320,7 @@ impl Added {
     pub(crate) const NONE: Self = Self { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
 }
 
-/// What a batch of deletes did.
+/// The result of a batch of deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
     /// The items that were found.

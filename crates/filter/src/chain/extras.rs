@@ -249,7 +249,7 @@ impl Deleted {
         taken
     }
 
-    /// Returns the table; creates it if there is none.
+    /// Returns the table, and creates it if it is missing.
     fn made(place: &mut Option<Box<Self>>) -> Result<&mut Self, Error> {
         Ok(match place {
             Some(table) => table,

@@ -26,7 +26,7 @@ pub struct Layer<G: Geometry> {
     cells: G::Cells,
 }
 
-/// What a lookup must prefetch when it reaches a layer.
+/// Which cells a lookup must prefetch when it reaches a layer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prefetch {
     /// The cells that it reads last.

@@ -146,7 +146,7 @@ impl<R: Rules> Chain<R> {
         &self.rules
     }
 
-    /// What happens when it is full.
+    /// How it behaves when it is full.
     pub fn scaling(&self) -> Scaling {
         self.rules.scaling()
     }

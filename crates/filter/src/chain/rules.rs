@@ -1,4 +1,4 @@
-//! What distinguishes kinds of filters: how they hash and grow, and how far. How they add and delete is in `adding.rs`.
+//! Differences between kinds of filters: the hash, the growth and its limits. `adding.rs` has the differences in adding and deleting.
 
 use std::fmt::Debug;
 
@@ -53,7 +53,7 @@ pub trait Rules: Clone + PartialEq + Debug {
     fn hashes_per_item(&self) -> u32 {
         1
     }
-    /// What happens when the filter is full.
+    /// How the filter behaves when it is full.
     fn scaling(&self) -> Scaling;
     /// Returns the layer after `index` others, the newest of which has this capacity and rate.
     fn next_layer(&self, index: usize, capacity: u64, rate: f64) -> Result<LayerDescription<Self::Geometry>, Error>;
@@ -110,7 +110,7 @@ pub(crate) fn growth_limit<S: ChainSpec>(spec: &S, filter_bytes: u64, ceiling: &
         let layer_bytes = layer.geometry.size_bytes();
         cells_bytes = cells_bytes.saturating_add(layer_bytes);
         let size_bytes = S::Rules::size_bytes(index + 1, cells_bytes);
-        // What the allocator added to the present layers is no longer available.
+        // The allocator's overhead of the present layers is no longer available.
         if size_bytes > filter_bytes && ceiling.counts_rounding() {
             rounding = rounding.saturating_add(rounding_bytes([layer_bytes]));
         }

@@ -1,6 +1,6 @@
 //! The union of chains whose layers have the same shapes, planned and checked as a whole before any bit changes.
 //!
-//! It exists for layers of bits only. Counters cannot be united, because nobody knows which items both chains have.
+//! It exists for layers of bits only. Counters cannot be united, because the items that both chains have are unknown.
 
 use super::Chain;
 use super::layer::{Layer, Layers, Totals};

@@ -380,7 +380,7 @@ mod tests {
         assert!(filter.layer_count() > layers);
         let copy = arriving.into_filter();
         assert_eq!(copy.layer_count(), layers);
-        // Its bits are those of a full layer when the last chunk is created, and so is its count: the copy takes no more items.
+        // Its bits are those of a full layer when the last chunk is created, and so is its count: the copy accepts no more items.
         assert_eq!(copy.remaining_capacity(), 0);
         assert!(members.iter().all(|item| copy.contains(item, &Moment(0))));
         assert_eq!(next_record(&filter, 10, iterator), Err(Error::WrongGeneration), "another filter");

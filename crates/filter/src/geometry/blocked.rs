@@ -344,7 +344,7 @@ pub struct BlockedProbe {
     a: u64,
     /// The other block. Of four blocks, the distances from the first to the others, a signed byte each.
     rest: u64,
-    /// What the cells are drawn from.
+    /// Random bits that select the cells.
     bits: u64,
 }
 

@@ -78,7 +78,7 @@ pub fn bits_per_item(rate: f64) -> f64 {
 
 /// Returns the number of bits per item of a fixed filter with a [high rate](HIGH_RATE) and the second policy. With [`bits_per_item`], the
 /// model in `tests/figures` gives a full filter up to 1.07 of such a rate, because the number of hashes is rounded and items that are
-/// mistaken for members are not counted. A growing filter needs none of it: the shares of its layers leave more than that.
+/// mistaken for members are not counted. A growing filter needs no such reserve: the shares of its layers leave more than that.
 pub fn bits_per_counted_item(rate: f64) -> f64 {
     cells_per_item(rate) * (1.0 + 0.46 * rate)
 }
@@ -182,7 +182,7 @@ pub(crate) const fn to_u64(number: f64) -> u64 {
     number as u64
 }
 
-/// What happens when a filter is full.
+/// How a full filter behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
     /// It refuses new items (NONSCALING).

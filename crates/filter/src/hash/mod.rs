@@ -51,14 +51,14 @@ pub enum Hasher {
         /// small.
         seed: [u8; 4],
     },
-    /// SipHash-2-4, 128 bit: without the key, nobody can find items that share a hash.
+    /// SipHash-2-4, 128 bit: without the key, items that share a hash cannot be found.
     SipHash {
         /// The key of the filter.
         key: [u8; 16],
     },
 }
 
-/// A separate function, so that its code takes no registers from the other hash.
+/// A separate function, so that its code uses no registers of the other hash.
 #[inline(never)]
 fn keyed_outlined(item: &[u8], key: siphash::Key) -> ItemHash {
     ItemHash::keyed(item, key)

@@ -18,7 +18,7 @@ use crate::geometry::{BlockedCounters, LayerDescription};
 use crate::hash::{HashBatch, Hasher, ItemHash};
 use crate::host::Ceiling;
 
-/// What defines a counting filter.
+/// The definition of a counting filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CountingSpec {
     /// The requested false positive rate, [`RATE_MIN`](crate::geometry::sizing::RATE_MIN) to [`RATE_MAX`].

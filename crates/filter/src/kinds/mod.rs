@@ -122,7 +122,7 @@ macro_rules! match_kind {
 }
 
 /// Evaluates the same for a single item, where a call is a measurable cost. A native filter, the usual case, is handled inline.
-/// The others are handled by a call, so that their code takes no registers here.
+/// The others are handled by a call, so that their code uses no registers here.
 macro_rules! match_kind_inline {
     ($filter:expr, $chain:ident => $of_chain:expr, $ring:ident => $of_ring:expr) => {
         match $filter {
@@ -218,7 +218,7 @@ impl Filter {
         }
     }
 
-    /// What happens when it is full.
+    /// How it behaves when it is full.
     pub fn scaling(&self) -> Scaling {
         match_kind!(self, chain => chain.scaling(), ring => ring.spec().scaling)
     }

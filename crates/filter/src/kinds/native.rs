@@ -18,14 +18,14 @@ use crate::host::Ceiling;
 use crate::mask::{BATCH, Mask};
 use crate::memory::{push, try_box};
 
-/// What defines a native filter. Everything else about its layers follows from it.
+/// The definition of a native filter. Everything else about its layers follows from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NativeSpec {
     /// The requested false positive rate, [`RATE_MIN`](sizing::RATE_MIN) to [`RATE_MAX`](sizing::RATE_MAX).
     pub rate: f64,
     /// The requested capacity, at least 1: that of the first layer.
     pub capacity: u64,
-    /// What happens when it is full.
+    /// How it behaves when it is full.
     pub scaling: Scaling,
     /// How it hashes.
     pub hasher: Hasher,

@@ -7,7 +7,7 @@ use crate::geometry::{Geometry as _, LayerDescription};
 use crate::host::CLIENT_LAYERS_MAX;
 use crate::memory::push;
 
-/// What a filter will consist of.
+/// The layers and the size that a filter will have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// The capacity of all layers together.

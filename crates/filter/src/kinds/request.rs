@@ -17,7 +17,7 @@ pub struct Request {
     pub rate: f64,
     /// The capacity, at least 1.
     pub capacity: u64,
-    /// What happens when it is full.
+    /// How it behaves when it is full.
     pub scaling: Scaling,
     /// The value of SEED.
     pub seed: Option<Seed>,
@@ -44,7 +44,7 @@ pub struct Defaults {
     pub rate: f64,
     /// The capacity, at least 1.
     pub capacity: u64,
-    /// What happens when a filter is full.
+    /// How a full filter behaves.
     pub scaling: Scaling,
     /// The default layout for clients.
     pub layout: LayoutName,

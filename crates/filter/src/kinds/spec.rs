@@ -38,7 +38,7 @@ pub struct Names {
 /// let filter = Filter::new(&spec, &Unlimited)?;
 /// assert_eq!(filter.spec(), spec);
 ///
-/// // What a replica needs to create the same filter.
+/// // The arguments with which a replica creates the same filter.
 /// let mut words = Vec::new();
 /// let command = spec.encode_args(|word| {
 ///     word.write_to(&mut words).unwrap();

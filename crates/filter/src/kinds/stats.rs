@@ -13,7 +13,7 @@ use crate::memory::push;
 /// The statistics of a filter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stats {
-    /// What it is.
+    /// Its names.
     pub names: Names,
     /// The requested false positive rate.
     pub rate: f64,

@@ -53,14 +53,14 @@ pub enum Retention {
     Rolling,
 }
 
-/// What defines a filter that forgets.
+/// The definition of a filter that forgets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WindowedSpec {
     /// The requested false positive rate, of all buckets together.
     pub rate: f64,
     /// The expected number of new items per window, or for ROLLING, the number of most recent items to remember; at least 1.
     pub capacity: u64,
-    /// What happens when a bucket is full before its time.
+    /// How a bucket behaves that is full before its end.
     pub scaling: Scaling,
     /// How it hashes.
     pub hasher: Hasher,
@@ -647,7 +647,7 @@ impl WindowedFilter {
     }
 
     /// Counts the items of the mask `taken`, which the newest bucket has just taken, as renewed in the newest older bucket that has
-    /// them. Live buckets have none of `absent`. Expired buckets count too, so the result does not depend on the clock.
+    /// them. No live bucket has an item of `absent`. Expired buckets count too, so the result does not depend on the clock.
     fn count_renewed(&mut self, hashes: &[ItemHash], taken: Mask, absent: Mask, now: Moment) {
         let spec = self.spec;
         let Some((_, older)) = self.newest_and_older() else { return };

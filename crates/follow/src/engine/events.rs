@@ -1,4 +1,4 @@
-//! What a source has told and the engine has not applied yet.
+//! Events of a source that the engine has not applied yet.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use super::position::{Mark, Place};
 use crate::table::{Change, Table};
 use crate::template::{Column, Field};
 
-/// What a transaction did to one table.
+/// The changes of a transaction to one table.
 #[derive(Debug)]
 pub enum Step {
     Change(Change),
@@ -21,7 +21,7 @@ pub enum Step {
 /// A committed transaction.
 #[derive(Debug)]
 pub struct Transaction {
-    /// What [`Source::count_visible`](super::Source::count_visible) knows it by.
+    /// Its id for [`Source::count_visible`](super::Source::count_visible).
     pub id: u64,
     /// The time of its commit, in the source's form.
     pub time: u64,

@@ -36,7 +36,7 @@ pub struct Journal {
     gone: BTreeMap<Vec<u8>, Place>,
 }
 
-/// What a release removes.
+/// The records and items that a release removes.
 #[derive(Debug, Default, PartialEq)]
 pub struct ReleaseSet {
     /// Cache keys, each with an item.
@@ -190,7 +190,7 @@ impl Journal {
     }
 }
 
-// What a group of transactions does to one table, and the commands that do it.
+// The effects of a group of transactions on one table, and the commands for them.
 
 /// Pairs in one BF.MCHANGED, items in one BF.MDEL, and fields in one HSET or HDEL.
 pub const CHUNK: usize = 1000;
@@ -328,7 +328,7 @@ mod tests {
         journal.announce(entries, &effects);
     }
 
-    /// What a follower that starts now reads.
+    /// The entries that a follower reads when it starts now.
     fn read(journal: &Journal) -> Journal {
         let fields = journal.entries.iter().map(|(key, entry)| (key.clone(), entry.to_bytes())).collect();
         Journal::of_fields(fields).unwrap()

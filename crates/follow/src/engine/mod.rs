@@ -264,7 +264,7 @@ impl<S: Source> Follower<S> {
 
     /// Reads what has arrived, or waits for it.
     fn receive(&mut self) -> Result<()> {
-        // What is announced is confirmed, and not settled before it is visible.
+        // Announced changes are confirmed at once, and settled when they are visible.
         let is_open = self.settled() < self.source.confirmed();
         let timeout = if is_open || !self.arrived.waiting.is_empty() {
             VISIBILITY_INTERVAL

@@ -68,7 +68,7 @@ impl FromStr for Mark {
 /// How far the log is applied to a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// What identifies the database and the table, and the table's definition.
+    /// The identity of the database and of the table, and the table's definition.
     pub origin: String,
     /// The source's text for the place in the log.
     pub place: String,

@@ -208,7 +208,7 @@ impl<S: Source> Follower<S> {
     }
 }
 
-// Fills a filter in synchronous mode while COMMITs go on. The announcements add their items to the filter under construction, so it has
+// Fills a filter in synchronous mode while transactions commit. The announcements add their items to the filter under construction, so it has
 // every row: the older ones by COPY, which begins when all confirmed transactions are visible, and the later ones by their announcements.
 
 impl<S: Source> Follower<S> {
@@ -287,7 +287,7 @@ impl<S: Source> Follower<S> {
         self.note_fill(index, rows, begin)
     }
 
-    /// Copies the rows of a table, and announces what arrives meanwhile. The heartbeat goes on if the old filter is complete.
+    /// Copies the rows of a table, and announces what arrives meanwhile. The heartbeat continues if the old filter is complete.
     fn copy_rows(&mut self, index: usize, table: &Table, state: FilterState) -> Result<u64> {
         let go_on = |follower: &mut Self| {
             follower.receive_within(Duration::ZERO)?;

@@ -22,20 +22,20 @@ pub struct Wanted {
     pub columns: Vec<Column>,
 }
 
-/// What one object says.
+/// The contents of one object.
 #[derive(Debug, Default, PartialEq)]
 pub struct Event {
     /// Indexes of followed tables, with what happened to them, in order.
     pub changes: Vec<(usize, Happened)>,
     /// A time of the database, in milliseconds since 1970. Whatever was committed before it comes earlier in the stream.
     pub time_ms: Option<u64>,
-    /// What the tool says of the place in the database's log.
+    /// The place in the database's log, as the tool reports it.
     pub place: String,
-    /// What events of one transaction have in common: its id, as far as the tool tells that, or its time.
+    /// The same for all events of one transaction: its id if the tool reports it, otherwise its time.
     pub transaction: String,
 }
 
-/// What happened to a table.
+/// The kind of change.
 #[derive(Debug, PartialEq)]
 pub enum Happened {
     /// `old` is missing for an insert, and for an update that left the key as it was. `new` is missing for a delete.
@@ -148,11 +148,11 @@ fn debezium(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Resul
     Ok(event)
 }
 
-/// What distinguishes places in the logs of databases.
+/// The fields that distinguish places in the logs of databases.
 const PLACES: [&str; 9] =
     ["file", "pos", "row", "lsn", "txId", "commit_lsn", "change_lsn", "event_serial_no", "commit_scn"];
 
-/// What tells transactions apart, the best first.
+/// The fields that distinguish transactions, the best first.
 const TRANSACTIONS: [&str; 5] = ["gtid", "txId", "commit_lsn", "commit_scn", "ts_ms"];
 
 /// The new row, or the deleted one, with metadata beside its columns.

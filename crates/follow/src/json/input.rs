@@ -24,7 +24,7 @@ pub struct Entry {
     pub place: Option<StreamPlace>,
 }
 
-/// What has been read.
+/// The entries that have been read.
 pub struct Batch {
     pub entries: Vec<Entry>,
     /// Whether nothing else will come.
@@ -117,7 +117,7 @@ pub struct Stream {
     key: String,
     /// The replication id of the server. Another one after a failover, or if the server was restarted without its data.
     replid: String,
-    /// What was read last; at first the beginning of the stream.
+    /// The id of the entry read last; at first the beginning of the stream.
     after: Option<StreamPlace>,
 }
 

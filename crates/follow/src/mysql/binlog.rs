@@ -60,7 +60,7 @@ pub struct Transaction {
     pub steps: Vec<(usize, Step)>,
 }
 
-/// What has arrived.
+/// The meaning of an event that has arrived.
 #[derive(Debug)]
 pub enum Arrival {
     Transaction(Transaction),
@@ -69,7 +69,7 @@ pub enum Arrival {
     Nothing,
 }
 
-/// What is known of the log until the next event.
+/// The state of the log reader between two events.
 #[derive(Default)]
 pub struct Reader {
     pub tables: Vec<Columns>,
@@ -188,7 +188,7 @@ impl Reader {
         Ok(if self.current.is_none() { Arrival::Place(self.last) } else { Arrival::Nothing })
     }
 
-    /// The log goes on in another file. The first event is made up, and its name ends in a checksum or not.
+    /// The log continues in another file. The first event is artificial; its name may end in a checksum.
     fn rotate(&mut self, input: &mut Input) -> Result<Arrival> {
         let offset = input.number(8)?;
         let digits = |name: &[u8]| name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
@@ -353,7 +353,7 @@ impl Reader {
         Arrival::Transaction(transaction)
     }
 
-    /// What an XA transaction did is of no effect until it is committed, under the name that is written here as XA COMMIT writes it.
+    /// The changes of an XA transaction have no effect until it is committed, under the name that is written here as XA COMMIT writes it.
     fn prepare(&mut self, input: &mut Input) -> Result<Arrival> {
         let is_committed = input.byte()? != 0;
         let (format, lengths) = (input.number(4)?, [input.length(4)?, input.length(4)?]);

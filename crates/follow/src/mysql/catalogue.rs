@@ -1,4 +1,4 @@
-//! What MariaDB's catalogue says about a table, and what a table must be so that the log has all changes of its rows.
+//! The definition of a table in MariaDB's catalogue, and the conditions under which the log has all changes of its rows.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -34,7 +34,7 @@ struct Described {
     extra: String,
 }
 
-/// What the catalogue says about a table.
+/// The definition of a table in the catalogue.
 struct Entry {
     schema: String,
     name: String,

@@ -62,7 +62,7 @@ impl FromStr for Gtid {
     }
 }
 
-/// What a server has executed: the last transaction of each domain of MariaDB, or the intervals of each source of MySQL, whose ends are part of
+/// The transactions that a server has executed: the last transaction of each domain of MariaDB, or the intervals of each source of MySQL, whose ends are part of
 /// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gtids {

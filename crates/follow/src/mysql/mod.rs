@@ -27,7 +27,7 @@ use crate::engine::store::IncompleteLog;
 use crate::engine::{LogEnd, Source, Time, WAIT};
 use crate::table::Table;
 
-/// The most events that are read before the loop goes on: those of other tables may never end.
+/// The most events that are read in one turn of the loop: events of other tables may never end.
 const BURST: u32 = 10_000;
 /// The numbers of errors: a table is locked, its definition has changed since the snapshot, and the log cannot be read from there on.
 const LOCKED: [u16; 2] = [1205, 1412];
@@ -60,7 +60,7 @@ pub struct Binlog {
     followed: Vec<String>,
     /// After the last transaction that has arrived.
     gtids: Gtids,
-    /// What the log was read from, and the transactions since that are not confirmed, with the last one that is.
+    /// The GTIDs that the log was read from, the last confirmed transaction, and the later ones.
     begin: String,
     stops: VecDeque<(Place, Stop)>,
     confirmed: Place,
@@ -71,7 +71,7 @@ pub struct Binlog {
     burst: u32,
 }
 
-/// A transaction after which a follower can go on. The log is read from the one before: a server that was put back to a backup has given the
+/// A transaction after which a follower can resume. The log is read from the one before: a server that was put back to a backup has given the
 /// number to another one.
 #[derive(Clone, Debug, PartialEq)]
 struct Stop {
@@ -168,7 +168,7 @@ impl Source for Binlog {
     }
 
     fn system(&self) -> &'static str {
-        // A failover to another server of the same GTIDs goes on.
+        // After a failover, the log continues on a server with the same GTIDs.
         match self.flavor {
             Flavor::MariaDb => "mariadb",
             Flavor::MySql => "mysql",
@@ -314,7 +314,7 @@ impl Source for Binlog {
         if objection.is_none() {
             objection = self.upstream()?;
         }
-        // A server that cannot write its log may go on without it, and log_bin stays ON.
+        // A server that cannot write its log may continue without it, and log_bin stays ON.
         let end = end.ok_or_else(|| {
             IncompleteLog("the database has closed its binary log: its error log says why".to_owned())
         })?;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::template::Field;
 
-/// What a value of a column means.
+/// The type of a column's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `zeros`: the digits that ZEROFILL shows at least.
@@ -188,7 +188,7 @@ impl Map {
     }
 }
 
-/// What an event does with rows.
+/// The kind of change of a row event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Insert,

@@ -3,7 +3,7 @@
 
 use crate::sql::{Token, object as object_of};
 
-/// What a statement means for the followed tables.
+/// The effect of a statement on the followed tables.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Statement<'a> {
     /// Nothing: accounts, views, indexes, the parts of a transaction.
@@ -11,7 +11,7 @@ pub enum Statement<'a> {
     /// The first one of a transaction with several.
     Begin,
     Commit,
-    /// What the transaction has done until here may be undone.
+    /// The earlier changes of the transaction may be rolled back.
     Rollback,
     /// The end of an XA transaction that was prepared, with its name.
     XaCommit(&'a str),

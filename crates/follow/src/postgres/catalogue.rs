@@ -1,4 +1,4 @@
-//! What PostgreSQL's catalogue says about a followed table, and whether the publication has its changes.
+//! The definition of a followed table in PostgreSQL's catalogue, and whether the publication has its changes.
 
 use std::collections::BTreeSet;
 

@@ -46,7 +46,7 @@ pub struct Postgres {
     system: String,
     /// The followed tables by their object ids. One may have several filters.
     tables: HashMap<u32, Vec<usize>>,
-    /// What is confirmed to PostgreSQL. In synchronous mode it is announced as well.
+    /// The place that is confirmed to PostgreSQL. In synchronous mode everything before it is announced.
     confirmed: Place,
     /// The end of the log when it was last read.
     log_end: Place,
@@ -348,7 +348,7 @@ pub fn connect(settings: &tokio_postgres::Config) -> Result<Client> {
     database.batch_execute(
         "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE, NOT DEFERRABLE",
     )?;
-    // The follower must go on while a table is locked: the one that has locked it may wait for the follower.
+    // The follower must continue while a table is locked: the session that has locked it may wait for the follower.
     database.batch_execute("SET lock_timeout = '1s'")?;
     // COPY of a table fails where a policy would leave out rows, which would be reported absent.
     database.batch_execute("SET row_security = off")?;

@@ -20,7 +20,7 @@ const UNDEFINED_OBJECT: &str = "42704";
 /// How long a slot may still be in use that is dropped.
 const ABANDON: Duration = Duration::from_secs(5);
 
-/// What this process knows about its slot.
+/// This process's knowledge of its slot.
 #[derive(Default)]
 pub struct Known {
     /// Whether PostgreSQL could not read its log.

@@ -135,7 +135,7 @@ impl Write for Socket {
     }
 }
 
-/// What the stream brings.
+/// A message of the stream.
 pub enum Event {
     /// A message of the output plugin.
     Data(Bytes),
@@ -212,7 +212,7 @@ impl Wire {
     }
 
     /// Executes a replication command. Returns the fields of its only row, or none. While the server does not answer, calls `silence`
-    /// every ten seconds and at each signal, and goes on waiting if that succeeds.
+    /// every ten seconds and at each signal, and continues to wait if that succeeds.
     pub fn query(&mut self, text: &str, mut silence: impl FnMut() -> Result<()>) -> Result<Vec<String>> {
         let mut output = BytesMut::new();
         frontend::query(text, &mut output)?;

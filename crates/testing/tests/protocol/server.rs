@@ -46,7 +46,7 @@ pub struct Token {
     pub is_safe: bool,
 }
 
-/// What the guard holds of a cache key.
+/// The record of a cache key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Record {
     /// A lease, with the reader that has it. `None`: its token is lost.
@@ -108,7 +108,7 @@ pub enum How {
     Stale,
 }
 
-/// What the holder of a lease fills.
+/// The value that the holder of a lease fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fill {
     Value(Version),

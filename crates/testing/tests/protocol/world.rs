@@ -44,7 +44,7 @@ impl Row {
     }
 }
 
-/// What a reader is doing.
+/// The state of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     Idle,

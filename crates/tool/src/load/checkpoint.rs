@@ -2,7 +2,7 @@
 //! restart. It also names the owner of the load and its connection. A later load ends that connection and becomes the owner, so that
 //! none of the earlier load's items can come into its filter, and the earlier one stops.
 //!
-//! Both keys expire some time after the last checkpoint, in case nobody tidies up or resumes the load.
+//! Both keys expire some time after the last checkpoint, in case the load is neither resumed nor cleaned up.
 
 use anyhow::{Context, Result, anyhow, ensure};
 use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
@@ -37,7 +37,7 @@ impl Keys {
     }
 }
 
-/// The time to live of the keys after the last checkpoint: longer than any pause after which a load goes on by itself, and for
+/// The time to live of the keys after the last checkpoint: longer than any pause after which a load resumes by itself, and for
 /// `--resume` long enough for a person.
 const TTL_SECONDS: u32 = 600;
 const RESUMABLE_TTL_SECONDS: u32 = 86_400;
@@ -72,7 +72,7 @@ impl Checkpoint {
             let is_same = |earlier: &&Json| earlier["source"] == checkpoint.source;
             if let Some(earlier) = &earlier
                 && let Err(error) = end_connection(earlier, server, key)
-                // The earlier load may go on: it adds the same items.
+                // The earlier load may continue: it adds the same items.
                 && !(is_resumable && is_same(&earlier))
             {
                 return Err(error);

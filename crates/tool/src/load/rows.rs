@@ -1,4 +1,4 @@
-//! What every source of rows shares: which rows are loaded, how far a source was read, and what takes the items.
+//! Shared by all sources of rows: which rows are loaded, how far a source was read, and where the items go.
 
 use std::path::Path;
 

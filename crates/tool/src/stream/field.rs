@@ -305,7 +305,7 @@ mod tests {
                 let found = records(text.as_bytes(), step);
                 let fields: Vec<_> = found.iter().map(|(_, fields)| fields.clone()).collect();
                 assert_eq!(fields, expected, "{text:?} by {step}");
-                // Nothing but blank lines is in none of them.
+                // Every line that is not blank is in one of them.
                 let whole: Vec<u8> = found.into_iter().flat_map(|(bytes, _)| bytes).collect();
                 let kept = |bytes: &[u8]| bytes.iter().filter(|byte| !matches!(byte, b'\r' | b'\n')).count();
                 assert_eq!(kept(&whole), kept(text.as_bytes()), "{text:?} by {step}");

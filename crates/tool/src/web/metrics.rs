@@ -85,7 +85,7 @@ pub fn text(board: &Board, filters_max: usize) -> String {
     let mut metrics = Metrics::default();
     let is_up = state.problem.is_none() && state.samples > 0;
     sampler(&mut metrics, &state, is_up, filters_max);
-    // What was true before the server was lost may not be true any more.
+    // Samples from before the connection was lost may be outdated.
     if is_up {
         nodes(&mut metrics, &state);
         filters(&mut metrics, &state, filters_max);

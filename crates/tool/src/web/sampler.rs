@@ -395,7 +395,7 @@ pub struct Problem {
     pub text: String,
 }
 
-/// What is known about the server.
+/// The state of the server.
 #[derive(Debug, Default)]
 pub struct State {
     /// The database that is searched.

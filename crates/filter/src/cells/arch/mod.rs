@@ -1,4 +1,4 @@
-//! What the kernel asks of the processor in particular: comparing a line of tags at once, prefetching, counting ones.
+//! Processor-specific instructions of the kernel: comparing a line of tags at once, prefetching, counting ones.
 //!
 //! A folder of its own because such instructions need `unsafe`, and because nothing else in the crate knows which architecture
 //! it is compiled for. `x86_64.rs` and `portable.rs` define the same four functions.

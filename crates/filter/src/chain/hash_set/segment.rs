@@ -361,7 +361,7 @@ const fn home_of(hash: ItemHash, buckets: usize) -> usize {
     ((hash.h2 as u32 as u64 * buckets as u64) >> 32) as usize
 }
 
-/// Returns the number of buckets of the smallest table with room for `entries` hashes; [`BUCKETS_MAX`] if there is none.
+/// Returns the number of buckets of the smallest table with room for `entries` hashes; [`BUCKETS_MAX`] if no table is that large.
 pub(super) const fn buckets_for(entries: usize) -> usize {
     let least = entries.div_ceil(BUCKET_ROOM);
     if least <= 4 {

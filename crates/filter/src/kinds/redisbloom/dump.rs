@@ -395,7 +395,7 @@ impl RedisBloomArrival {
             return Ok(Progress::Known);
         }
         self.came.make_room_for(&range)?;
-        // What has not come is zero, and the rest is equal.
+        // Missing chunks are zero, and the rest is equal.
         copy_to_zeros(data, here);
         self.came.add(range);
         Ok(self.progress())

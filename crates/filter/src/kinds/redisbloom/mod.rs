@@ -63,14 +63,14 @@ impl Positions for DoubleHash {
     }
 }
 
-/// What defines a new filter of RedisBloom's layout.
+/// The definition of a new filter of RedisBloom's layout.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RedisBloomSpec {
     /// The requested false positive rate, inside (0, 1).
     pub rate: f64,
     /// The requested capacity, at least 1: that of the first layer.
     pub capacity: u64,
-    /// What happens when it is full.
+    /// How it behaves when it is full.
     pub scaling: Scaling,
 }
 
@@ -90,7 +90,7 @@ enum Hash {
     Murmur64,
 }
 
-/// What RedisBloom stores about a filter besides its layers.
+/// The fields that RedisBloom stores with a filter besides its layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedisBloom {
     /// Flags for its hash and its growth. Unknown flags are kept.

@@ -159,7 +159,7 @@ impl Builder {
     }
 
     pub(super) fn push(&mut self, capacity: u64, items: u64, stored: Box<[u8]>) -> Result<(), Error> {
-        // What both formats can hold: signed numbers, and full layers except for the last.
+        // Both formats can hold signed numbers, and full layers except for the last.
         let fits = i64::try_from(capacity).is_ok() && items <= capacity;
         if !fits || self.layers.last().is_some_and(|before| !before.is_full()) {
             return Err(Error::OutOfRange);

@@ -43,7 +43,7 @@ impl Positions for HashPair {
     }
 }
 
-/// What defines a filter of valkey-bloom's layout.
+/// The definition of a filter of valkey-bloom's layout.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValkeyBloomSpec {
     /// The rules by which it hashes and grows.
@@ -52,14 +52,14 @@ pub struct ValkeyBloomSpec {
     pub capacity: u64,
 }
 
-/// What valkey-bloom stores about a filter besides its layers.
+/// The fields that valkey-bloom stores with a filter besides its layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValkeyBloom {
     /// The requested rate, inside (0, 1).
     pub rate: f64,
     /// The factor from one layer's rate to the next, inside (0, 1).
     pub tightening: f64,
-    /// What happens when it is full.
+    /// How it behaves when it is full.
     pub scaling: Scaling,
     /// The keys of the two hashes.
     pub seed: [u8; 32],

@@ -1,4 +1,4 @@
-//! What a follower does, from its start on: it takes the slot, raises the epoch, and compares the stored position with the slot's;
+//! The actions of a follower, from its start on: it takes the slot, raises the epoch, and compares the stored position with the slot's;
 //! groups of transactions, in eventual and in synchronous mode; TRUNCATE; the heartbeat; and a fill.
 //!
 //! A fill puts a snapshot's rows into a new filter under a name of its own, and renames it. In eventual mode the stream is held
@@ -7,7 +7,7 @@
 use super::world::{Database, Op, Open, Rule, State, Who, World};
 use crate::server::{Name, Version};
 
-/// What a follower has begun.
+/// The step that a follower has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Step {
     #[default]
@@ -35,7 +35,7 @@ pub struct Follower {
     pub life: u8,
     /// Whether it has compared its position with the slot's.
     pub is_checked: bool,
-    /// What it has received. `None`: it has a stream, and may receive everything.
+    /// The transactions that it has received. `None`: it has a stream, and may receive everything.
     pub received: Option<Version>,
     /// The last transaction that is applied, or has been through (a).
     pub done: Version,

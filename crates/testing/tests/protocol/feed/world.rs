@@ -15,7 +15,7 @@ pub enum Mode {
     Synchronous,
 }
 
-/// What a transaction does.
+/// The change of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     Put,
@@ -93,7 +93,7 @@ impl Store {
         self.server.rename();
     }
 
-    /// What a snapshot has: no token and no record.
+    /// The contents of a snapshot, without tokens and records.
     fn saved(&self) -> Self {
         let mut saved = self.clone();
         saved.server.tokens = [None; READERS];
@@ -102,7 +102,7 @@ impl Store {
     }
 }
 
-/// What a reader is doing.
+/// The state of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reader {
     Idle,
@@ -592,7 +592,7 @@ impl World {
         [NO_WRONG_ABSENT, NO_OLD_VALUE, NO_LATE_ABSENT, CONVERGES].contains(&name)
     }
 
-    /// What had to be reached and was not.
+    /// States that had to be reached and were not.
     pub fn unreached(&self, reached: impl Fn(&str) -> bool) -> Vec<&'static str> {
         let names = self.properties().into_iter().map(|property| property.name);
         names.filter(|name| !Self::is_promise(name) && !reached(name)).collect()
