@@ -1,4 +1,4 @@
-//! The sessions of docs/feed.md: the set-up, the reads, a killed follower and the way out, as the page shows them, on PostgreSQL and on
+//! The sessions of docs/feed*.md: the set-up, the reads, a killed follower and the way out, as the page shows them, on PostgreSQL and on
 //! MariaDB or MySQL.
 
 use std::fs;
@@ -13,9 +13,10 @@ use testing::{Connection, Server, ok, on_every_server, tool};
 
 use crate::follow::{Follower, MODES, beats, soon};
 
-/// Returns the page of the feed.
+/// Returns the pages of the feed.
 pub fn page() -> String {
-    fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/feed.md")).unwrap()
+    let names = ["feed", "feed-postgresql", "feed-mariadb", "feed-json"];
+    names.map(|name| fs::read_to_string(format!("{}/docs/{name}.md", env!("CARGO_MANIFEST_DIR"))).unwrap()).join("\n")
 }
 
 /// Returns the blocks of a language after a heading of the page, without their indentation.
@@ -67,7 +68,7 @@ impl Desk {
         let user = page().lines().find(|line| line.starts_with("ACL SETUSER gate ")).unwrap().to_owned();
         desk.server.connect().run(&user);
         desk.write("redis-cli", &format!("redis-cli -p {}", desk.server.port));
-        let usual = block("### Set it up", "toml").replace("\"eventual\"", &format!("{mode:?}"));
+        let usual = block("## Set up PostgreSQL", "toml").replace("\"eventual\"", &format!("{mode:?}"));
         let (client, set_up, text) = match &desk.shop {
             Shop::Postgres(database) => {
                 let socket = database.socket();
@@ -78,14 +79,19 @@ impl Desk {
                 let client = format!("{} -v ON_ERROR_STOP=1 -h {folder} -p {name} -U guard", psql.display());
                 let url = database.url().replace("//guard@", "//gate@").replace("/postgres", "/shop");
                 desk.write("psql", &client);
-                ("psql postgres", block("### Set it up", "sql"), usual.replace("postgres://gate@127.0.0.1/shop", &url))
+                (
+                    "psql postgres",
+                    block("## Set up PostgreSQL", "sql"),
+                    usual.replace("postgres://gate@127.0.0.1/shop", &url),
+                )
             }
             Shop::Binlog(database) => {
                 database.session().run("DROP USER gate@'127.0.0.1'; DROP DATABASE shop");
                 desk.write("mariadb", &format!("mariadb --no-defaults -u root -S {}", database.socket().display()));
-                let line = block("## MariaDB", "toml").replace("127.0.0.1", &format!("127.0.0.1:{}", database.port()));
+                let line =
+                    block("## Set up MariaDB", "toml").replace("127.0.0.1", &format!("127.0.0.1:{}", database.port()));
                 let (_, rest) = usual.split_once('\n').unwrap();
-                ("mariadb", block(in_sql("## MariaDB", "### MySQL"), "sql"), format!("{line}{rest}"))
+                ("mariadb", block(in_sql("## Set up MariaDB", "## MySQL"), "sql"), format!("{line}{rest}"))
             }
         };
         let own = format!("redis://gate:secret@127.0.0.1:{}", desk.server.port);
@@ -183,7 +189,7 @@ fn the_session_of_the_page_can_be_typed() {
         soon(|| beats(&mut client));
         desk.types(&match desk.shop {
             Shop::Postgres(_) => block("## Watch it", ""),
-            Shop::Binlog(_) => blocks("## MariaDB", "").swap_remove(1),
+            Shop::Binlog(_) => blocks("## Set up MariaDB", "").swap_remove(1),
         });
         // The follower needs some milliseconds, and the token is another one.
         let session = block("## Read", "").replace("$ redis-cli BF.FETCH", "$ sleep 2; redis-cli BF.FETCH");

@@ -69,7 +69,8 @@ fn follow(name: &str, program: &Path) -> BTreeSet<String> {
     let user = page().lines().find(|line| line.starts_with("ACL SETUSER gate ")).unwrap().to_owned();
     client.run(&user);
     let own = format!("redis://gate:secret@127.0.0.1:{}", server.port);
-    let (usual, json) = (block("### Set it up", "toml"), block("## Changes from Debezium, Canal or Maxwell", "toml"));
+    let (usual, json) =
+        (block("## Set up PostgreSQL", "toml"), block("# The feed from Debezium, Canal or Maxwell", "toml"));
     let json = json.replace("\"debezium\"", "\"canal\"");
     let (mut source, text) = match name {
         "eventual" | "synchronous" => {
@@ -77,7 +78,7 @@ fn follow(name: &str, program: &Path) -> BTreeSet<String> {
             let mut session = database.connect().unwrap();
             session.batch_execute("CREATE TABLE users (id bigint PRIMARY KEY, name text)").unwrap();
             session.batch_execute("CREATE PUBLICATION bloomgate FOR TABLE users").unwrap();
-            session.batch_execute(&account("### Set it up")).unwrap();
+            session.batch_execute(&account("## Set up PostgreSQL")).unwrap();
             let url = database.url().replace("//guard@", "//gate@");
             let text =
                 usual.replace("postgres://gate@127.0.0.1/shop", &url).replace("\"eventual\"", &format!("{name:?}"));
@@ -87,8 +88,8 @@ fn follow(name: &str, program: &Path) -> BTreeSet<String> {
             let database = MariaDb::start(&[]);
             database.session().run("DROP USER gate@'127.0.0.1'");
             database.session().run("CREATE TABLE users (id bigint PRIMARY KEY, name varchar(100))");
-            database.session().run(&account(in_sql("## MariaDB", "### MySQL")));
-            let line = block("## MariaDB", "toml")
+            database.session().run(&account(in_sql("## Set up MariaDB", "## MySQL")));
+            let line = block("## Set up MariaDB", "toml")
                 .replace("gate@127.0.0.1", &format!("gate:secret@127.0.0.1:{}", database.port()));
             let (_, rest) = usual.split_once('\n').unwrap();
             (Source::Binlog(database), format!("{line}{rest}"))
