@@ -596,6 +596,27 @@ fn a_server_that_comes_back_goes_on_with_the_same_lines() {
 }
 
 #[test]
+fn writes_that_the_server_refuses_for_a_while_are_repeated() {
+    with_formats(false, |world, client| {
+        world.load("9\n");
+        let (mut follower, stdin) = world.follow();
+        let mut stdin = stdin.unwrap();
+        let mut insert = |id| writeln!(stdin, "{}", change(world.format, "insert", id, now_seconds())).unwrap();
+        insert(1);
+        soon(|| has(client, 1));
+        client.run("CONFIG SET maxmemory 1");
+        insert(2);
+        follower.says("OOM command not allowed");
+        follower.says("trying again");
+        insert(3);
+        client.run("CONFIG SET maxmemory 0");
+        soon(|| has(client, 3) && beats(client));
+        assert!(has(client, 1) && has(client, 2));
+        follower.end();
+    });
+}
+
+#[test]
 fn the_second_follower_takes_over() {
     with_formats(true, |world, client| {
         world.load("9\n");

@@ -334,9 +334,13 @@ fn epoch_in(reply: Option<Value>) -> Result<Option<u64>> {
     Ok(from_redis_value(reply)?)
 }
 
+/// Errors of a server that may accept the same command later. EXECABORT follows the error of a queued command, and comes alone if the
+/// server itself could not execute the transaction.
+const TEMPORARY: [&str; 7] = ["LOADING", "READONLY", "OOM", "MISCONF", "NOREPLICAS", "BUSY", "EXECABORT"];
+
 fn ensure_no_error(reply: &Value) -> Result<()> {
     match reply {
-        Value::ServerError(error) if error.code() == "LOADING" || error.code() == "READONLY" => {
+        Value::ServerError(error) if TEMPORARY.contains(&error.code()) => {
             Err(ConnectionLost(format!("the server replied: {} {}", error.code(), error.details().unwrap_or_default()))
                 .into())
         }
