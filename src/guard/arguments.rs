@@ -35,9 +35,9 @@ pub struct Fetch {
 pub fn fetch<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
     const FIRST_OPTION: usize = 4;
     word(words, FIRST_OPTION - 1)?;
-    let mut options = Options::default();
-    for index in (FIRST_OPTION..words.len()).step_by(2) {
-        options.read(words, index)?;
+    let (mut options, mut index) = (Options::default(), FIRST_OPTION);
+    while index < words.len() {
+        index = options.read(words, index)?;
     }
     Ok(options.fetch())
 }
@@ -50,8 +50,7 @@ pub fn mfetch<W: AsRef<[u8]>>(words: &[W]) -> Result<(Fetch, usize), Refusal> {
         if is(word(words, index)?, "WAIT") {
             return Err(Refusal::Syntax);
         }
-        options.read(words, index)?;
-        index += 2;
+        index = options.read(words, index)?;
     }
     Ok((options.fetch(), first_item(words, index)?))
 }
@@ -81,18 +80,20 @@ struct Options {
 }
 
 impl Options {
-    /// Reads the option at `index` and its value.
-    fn read<W: AsRef<[u8]>>(&mut self, words: &[W], index: usize) -> Result<(), Refusal> {
-        let option = word(words, index)?;
-        let (time, range) = match () {
-            () if is(option, "LEASE") => (&mut self.lease, &LEASE),
-            () if is(option, "STALE") => (&mut self.stale, &STALE),
-            () if is(option, "WAIT") => (&mut self.wait, &WAIT),
-            () if is(option, "WHILE") => return set_key(&mut self.while_key, words, index + 1),
-            () if is(option, "UNLESS") => return set_key(&mut self.unless_key, words, index + 1),
-            () => return Err(Refusal::Syntax),
-        };
-        set(time, range.parse_word(words, index + 1)?)
+    /// Reads the option at `index`, with its value. Returns the index of the next one. Its first letter decides which names it is
+    /// compared with, so that the number of options does not matter.
+    #[inline]
+    fn read<W: AsRef<[u8]>>(&mut self, words: &[W], index: usize) -> Result<usize, Refusal> {
+        let (option, value) = (word(words, index)?, index + 1);
+        match option.first().map_or(0, u8::to_ascii_uppercase) {
+            b'L' if is(option, "LEASE") => set(&mut self.lease, LEASE.parse_word(words, value)?)?,
+            b'S' if is(option, "STALE") => set(&mut self.stale, STALE.parse_word(words, value)?)?,
+            b'U' if is(option, "UNLESS") => set_key(&mut self.unless_key, words, value)?,
+            b'W' if is(option, "WAIT") => set(&mut self.wait, WAIT.parse_word(words, value)?)?,
+            b'W' if is(option, "WHILE") => set_key(&mut self.while_key, words, value)?,
+            _ => return Err(Refusal::Syntax),
+        }
+        Ok(value + 1)
     }
 
     fn fetch(self) -> Fetch {
