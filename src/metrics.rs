@@ -77,6 +77,8 @@ gauges! {
     FETCHES_LOAD c"bloom_fetches_load";
     /// The caller must come again.
     FETCHES_WAIT c"bloom_fetches_wait";
+    /// The value could not be loaded, and the caller must come again later. Callers without BACKOFF get `wait`.
+    FETCHES_FAILED c"bloom_fetches_failed";
     /// The cache key has a write in flight. Counted in addition to the reply.
     FETCHES_HELD c"bloom_fetches_held";
     /// The filter or the key of WHILE was missing. Counted in addition to the reply.

@@ -4,14 +4,23 @@ use std::ops::Range;
 
 use super::guard_arguments::{Fetch, Fill, LEASE};
 
+/// The options of BF.FETCH without a value.
+const FLAGS: [&str; 1] = ["BACKOFF"];
+
 /// Each time and key of BF.FETCH is the argument after its option, and a time without an option has its default.
 pub fn of_fetch(fetch: Fetch, words: &[&[u8]], options: Range<usize>) {
-    let pairs = words[options.clone()].chunks_exact(2);
-    assert!(pairs.remainder().is_empty() && pairs.len() <= 5, "{words:?}");
+    // The options by the indices of their names: a flag is one word, any other has a value.
+    let (mut names, mut index) = (Vec::new(), options.start);
+    while index < options.end {
+        names.push(index);
+        index += if FLAGS.iter().any(|flag| words[index].eq_ignore_ascii_case(flag.as_bytes())) { 1 } else { 2 };
+    }
+    assert!(index == options.end && names.len() <= 6, "{words:?}");
     let value_of = |name: &str| {
-        let pair = pairs.clone().position(|pair| pair[0].eq_ignore_ascii_case(name.as_bytes()));
-        pair.map(|pair| options.start + 2 * pair + 1)
+        let is_its = |index: &&usize| words[**index].eq_ignore_ascii_case(name.as_bytes());
+        names.iter().find(is_its).map(|index| index + 1)
     };
+    assert_eq!([fetch.tells_failures], FLAGS.map(|flag| value_of(flag).is_some()), "{words:?}");
     assert_eq!([fetch.while_key, fetch.unless_key], ["WHILE", "UNLESS"].map(value_of), "{words:?}");
     for (time, name, default) in [(fetch.lease, "LEASE", 3000), (fetch.stale, "STALE", 0), (fetch.wait, "WAIT", 0)] {
         let given = value_of(name).map_or(default.to_string().into_bytes(), |index| words[index].to_vec());
@@ -34,6 +43,7 @@ pub fn of_fill(token: Option<u128>, fill: Fill, words: &[&[u8]]) {
     match fill {
         Fill::Value(index, lives) => assert!(index < words.len() && lives != Some(0), "{fill:?}"),
         Fill::None(lives) => assert!(lives > 0),
-        Fill::GiveUp(time) => assert!(words.len() == 6 && time == 0 || words.len() == 8),
+        Fill::GiveUp => assert!(words.len() == 6 || words.len() == 8 && words[7] == b"0"),
+        Fill::BackOff(time) => assert!(words.len() == if time.is_some() { 8 } else { 7 } && time != Some(0)),
     }
 }

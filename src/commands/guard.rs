@@ -19,7 +19,7 @@ use crate::metrics;
 use crate::reply::{self, Refusal};
 use crate::server::role;
 
-/// `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds] [WHILE key] [UNLESS key]`
+/// `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [BACKOFF] [WAIT milliseconds] [WHILE key] [UNLESS key]`
 ///
 /// Asks the filter, then the cache. Grants one caller the lease to load what is in neither; the others wait for it.
 pub fn fetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
@@ -137,7 +137,7 @@ fn ask_cache(
         return match state {
             RowState::Leased(left) => Ok(Answer::NotYet(Pause::Leased(left))),
             RowState::BackedOff(left) => {
-                reply_wait(context, Pause::Leased(left));
+                reply_back_off(context, left, options.tells_failures);
                 Ok(Answer::Given(None))
             }
             RowState::NoRow | RowState::Free => {
@@ -239,6 +239,17 @@ fn reply_wait(context: Context, pause: Pause) {
     metrics::FETCHES_WAIT.count(1);
 }
 
+/// Replies with the time that is left of a back-off: `failed`, or `wait` to a client that does not know the word.
+fn reply_back_off(context: Context, left: u64, tells_failures: bool) {
+    if !tells_failures {
+        return reply_wait(context, Pause::Leased(left));
+    }
+    reply::array(context, 2);
+    reply::bytes(context, b"failed");
+    reply::integer(context, left);
+    metrics::FETCHES_FAILED.count(1);
+}
+
 /// Replies a token as 32 hexadecimal digits. A formatter takes six times the instructions.
 fn reply_token(context: Context, token: Token) {
     let mut text = [[0; 2]; size_of::<Token>()];
@@ -248,7 +259,8 @@ fn reply_token(context: Context, token: Token) {
     reply::bytes(context, text.as_flattened());
 }
 
-/// `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [WHILE key] [UNLESS key] ITEMS item cachekey [item cachekey ...]`
+/// `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [BACKOFF] [WHILE key] [UNLESS key] ITEMS item cachekey [item cachekey
+/// ...]`
 ///
 /// Does for each pair what BF.FETCH does, and replies to each, without waiting. The filter is asked for up to [`BATCH`] items at a
 /// time.
@@ -354,7 +366,7 @@ impl Asked<'_> {
 }
 
 /// `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX
-/// milliseconds)`, `... token GIVEUP [BACKOFF milliseconds]`
+/// milliseconds)`, `... token GIVEUP [BACKOFF [milliseconds]]`
 ///
 /// Stores what the caller loaded if its token is safe, whether it still has the lease or not, and ends the lease.
 pub fn fill(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
@@ -365,8 +377,8 @@ pub fn fill(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(),
     let done = match (accepted, fill) {
         (None, _) => false,
         // Another caller may have the lease by now.
-        (Some(token), Fill::GiveUp(0)) => row.give_up(token),
-        (Some(_), Fill::GiveUp(time)) => {
+        (Some(token), Fill::GiveUp) => row.give_up(token),
+        (Some(_), Fill::BackOff(time)) => {
             row.back_off(time);
             metrics::BACKOFFS.count(1);
             true

@@ -13,6 +13,7 @@ const FILTER: Argument = Argument::key(c"filter", 0);
 const CACHE_KEY: Argument = Argument::key(c"cachekey", 1);
 const LEASE: Argument = Argument::integer(c"lease").after(c"LEASE").optional();
 const STALE: Argument = Argument::integer(c"stale").after(c"STALE").optional();
+const BACKOFF: Argument = Argument::flag(c"backoff", c"BACKOFF");
 const PAIRS: Argument = Argument::block(c"pair", &[ITEM, CACHE_KEY]).after(c"ITEMS").repeated();
 const WHILE: Argument = Argument::key(c"while", 2).after(c"WHILE").optional();
 const UNLESS: Argument = Argument::key(c"unless", 3).after(c"UNLESS").optional();
@@ -138,6 +139,7 @@ pub const COMMANDS: &[Command] = &[
             CACHE_KEY,
             LEASE,
             STALE,
+            BACKOFF,
             Argument::integer(c"wait").after(c"WAIT").optional(),
             WHILE,
             UNLESS,
@@ -152,7 +154,7 @@ pub const COMMANDS: &[Command] = &[
         summary: c"Asks a Bloom filter and the cache for the values of items, and lets one caller load each",
         complexity: c"O(M * N), where M is the number of items and N the number of layers",
         since: c"8.0.0",
-        arguments: &[FILTER, LEASE, STALE, WHILE, UNLESS, PAIRS],
+        arguments: &[FILTER, LEASE, STALE, BACKOFF, WHILE, UNLESS, PAIRS],
     },
     Command {
         name: c"bf.fill",
@@ -173,7 +175,8 @@ pub const COMMANDS: &[Command] = &[
             EX,
             PX,
             Argument::flag(c"giveup", c"GIVEUP"),
-            Argument::integer(c"backoff").after(c"BACKOFF").optional(),
+            BACKOFF,
+            Argument::integer(c"milliseconds").optional(),
             // One of VALUE, NONE and GIVEUP.
             Argument::HIDDEN,
         ],

@@ -24,14 +24,16 @@ pub struct Fetch {
     pub stale: u64,
     /// The time the caller waits for another client that loads the value; 0 for none.
     pub wait: u64,
+    /// The reply to a back-off is `failed`.
+    pub tells_failures: bool,
     /// The reply is `absent` only while this key exists.
     pub while_key: Option<usize>,
     /// The hash of the cache keys that have a write in flight.
     pub unless_key: Option<usize>,
 }
 
-/// Parses `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds] [WHILE key] [UNLESS key]`.
-/// The options come in any order, each at most once.
+/// Parses `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [BACKOFF] [WAIT milliseconds] [WHILE key]
+/// [UNLESS key]`. The options come in any order, each at most once.
 pub fn fetch<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
     const FIRST_OPTION: usize = 4;
     word(words, FIRST_OPTION - 1)?;
@@ -42,8 +44,8 @@ pub fn fetch<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
     Ok(options.fetch())
 }
 
-/// Parses `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [WHILE key] [UNLESS key] ITEMS item cachekey [item cachekey
-/// ...]`. Returns the options, and the index of the first item.
+/// Parses `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [BACKOFF] [WHILE key] [UNLESS key] ITEMS item cachekey [item
+/// cachekey ...]`. Returns the options, and the index of the first item.
 pub fn mfetch<W: AsRef<[u8]>>(words: &[W]) -> Result<(Fetch, usize), Refusal> {
     let (mut options, mut index) = (Options::default(), 2);
     while !is(word(words, index)?, "ITEMS") {
@@ -75,17 +77,19 @@ struct Options {
     lease: Option<u64>,
     stale: Option<u64>,
     wait: Option<u64>,
+    tells_failures: Option<()>,
     while_key: Option<usize>,
     unless_key: Option<usize>,
 }
 
 impl Options {
-    /// Reads the option at `index`, with its value. Returns the index of the next one. Its first letter decides which names it is
+    /// Reads the option at `index`, with its value if it has one. Returns the index of the next one. Its first letter decides which names it is
     /// compared with, so that the number of options does not matter.
     #[inline]
     fn read<W: AsRef<[u8]>>(&mut self, words: &[W], index: usize) -> Result<usize, Refusal> {
         let (option, value) = (word(words, index)?, index + 1);
         match option.first().map_or(0, u8::to_ascii_uppercase) {
+            b'B' if is(option, "BACKOFF") => return set(&mut self.tells_failures, ()).map(|()| value),
             b'L' if is(option, "LEASE") => set(&mut self.lease, LEASE.parse_word(words, value)?)?,
             b'S' if is(option, "STALE") => set(&mut self.stale, STALE.parse_word(words, value)?)?,
             b'U' if is(option, "UNLESS") => set_key(&mut self.unless_key, words, value)?,
@@ -97,9 +101,15 @@ impl Options {
     }
 
     fn fetch(self) -> Fetch {
-        let Self { lease, stale, wait, while_key, unless_key } = self;
-        let (lease, stale, wait) = (lease.unwrap_or(LEASE_DEFAULT), stale.unwrap_or(0), wait.unwrap_or(0));
-        Fetch { lease, stale, wait, while_key, unless_key }
+        let Self { lease, stale, wait, tells_failures, while_key, unless_key } = self;
+        Fetch {
+            lease: lease.unwrap_or(LEASE_DEFAULT),
+            stale: stale.unwrap_or(0),
+            wait: wait.unwrap_or(0),
+            tells_failures: tells_failures.is_some(),
+            while_key,
+            unless_key,
+        }
     }
 }
 
@@ -121,12 +131,15 @@ pub enum Fill {
     Value(usize, Option<u64>),
     /// The item has no row. This is remembered for this number of milliseconds.
     None(u64),
-    /// The holder could not load the value. Another client may, after this number of milliseconds.
-    GiveUp(u64),
+    /// The holder could not load the value. Another client may.
+    GiveUp,
+    /// The holder could not load the value. Another client may after this number of milliseconds, or, without one, after a time that
+    /// doubles with each failure.
+    BackOff(Option<u64>),
 }
 
 /// Parses `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX
-/// milliseconds)` and `... token GIVEUP [BACKOFF milliseconds]`. The token is none if the word is not a token.
+/// milliseconds)` and `... token GIVEUP [BACKOFF [milliseconds]]`. The token is none if the word is not a token.
 pub fn fill<W: AsRef<[u8]>>(words: &[W]) -> Result<(Option<u128>, Fill), Refusal> {
     let token = token(word(words, 4)?);
     let what = word(words, 5)?;
@@ -136,7 +149,7 @@ pub fn fill<W: AsRef<[u8]>>(words: &[W]) -> Result<(Option<u128>, Fill), Refusal
     } else if is(what, "NONE") {
         Fill::None(expires(words, 6)?.ok_or(Refusal::No("expire time"))?)
     } else if is(what, "GIVEUP") {
-        Fill::GiveUp(back_off(words, 6)?)
+        give_up(words, 6)?
     } else {
         return Err(Refusal::Syntax);
     };
@@ -149,13 +162,15 @@ fn token(word: &[u8]) -> Option<u128> {
     std::str::from_utf8(word).ok().filter(|_| is_token).and_then(|digits| u128::from_str_radix(digits, 16).ok())
 }
 
-/// Parses the time of a back-off, the words from `index` to the last, and returns it in milliseconds; 0 if there are none.
-fn back_off<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<u64, Refusal> {
-    let Ok(option) = word(words, index) else { return Ok(0) };
+/// Parses a back-off, the words from `index` to the last. One of 0 milliseconds is none.
+fn give_up<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<Fill, Refusal> {
+    let Ok(option) = word(words, index) else { return Ok(Fill::GiveUp) };
     if !is(option, "BACKOFF") || words.len() > index + 2 {
         return Err(Refusal::Syntax);
     }
-    BACKOFF.parse_word(words, index + 1)
+    let Ok(time) = word(words, index + 1) else { return Ok(Fill::BackOff(None)) };
+    let time = BACKOFF.parse(time)?;
+    Ok(if time > 0 { Fill::BackOff(Some(time)) } else { Fill::GiveUp })
 }
 
 /// Parses the time to live, the words from `index` to the last, and returns it in milliseconds.

@@ -181,11 +181,11 @@ impl Guarded {
         act(self.context, |guard| guard.give_up(self.row.key, stamp(given), now))
     }
 
-    /// Ends the lease, and grants no other one for a number of milliseconds, until [`changed`] is called. Its waiters are served.
-    pub fn back_off(&self, milliseconds: u64) {
+    /// Ends the lease, and grants no other one for a number of milliseconds, until [`changed`] is called; without a number, for twice as
+    /// long as the last time. Its waiters are served.
+    pub fn back_off(&self, milliseconds: Option<u64>) {
         let now = now();
-        let end = now.saturating_add(milliseconds);
-        act(self.context, |guard| guard.back_off(self.row.key, (now, end), config::max_leases()));
+        act(self.context, |guard| guard.back_off(self.row.key, now, milliseconds, config::max_leases()));
     }
 
     /// The value was stored: ends the lease, and schedules the waiters.

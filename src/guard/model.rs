@@ -215,7 +215,7 @@ impl World {
             }
             1 => {
                 let times = self.some_time();
-                self.guard.back_off(row.key, times, MAX);
+                self.guard.back_off(row.key, times.0, Some(times.1 - times.0), MAX);
                 self.backs_off[key] = times.1;
                 assert!(self.is_backed_off(key));
                 self.evicted();
@@ -557,6 +557,46 @@ fn a_token_is_good_for_at_least_an_hour_and_at_most_two() {
         }
     }
     assert!(!guard.is_idle());
+}
+
+/// A caller takes the lease of the first cache key and gives it up with a back-off that doubles; after it and a pause, another one
+/// does. Returns the lengths of the back-offs.
+fn fail(guard: &mut Guard<()>, now: &mut Instant, failures: usize, pause: Instant) -> Vec<Instant> {
+    let lengths = (0..failures).map(|_| {
+        assert_eq!(guard.row_state(&row(0), Asker::Caller, true, *now), RowState::Free);
+        let stamp = guard.grant(row(0), (*now, *now + 3000), MAX);
+        assert!(guard.accepts(&row(0), stamp));
+        guard.back_off(row(0).key, *now, None, MAX);
+        let RowState::BackedOff(left) = guard.row_state(&row(0), Asker::Caller, true, *now) else { panic!() };
+        *now += left + pause;
+        while guard.take_due(*now).is_some() {}
+        left
+    });
+    lengths.collect()
+}
+
+#[test]
+fn back_offs_double_with_each_failure_until_the_value_is_loaded_or_a_minute_passes() {
+    let (mut guard, mut now) = (Guard::<()>::default(), 1000);
+    let doubled = [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000];
+    assert_eq!(fail(&mut guard, &mut now, 9, 59_999), doubled, "sweeps keep the failures");
+    guard.filter_changed(row(0).item);
+    assert_eq!(fail(&mut guard, &mut now, 1, 60_000), [10_000], "an add says nothing of the database");
+    assert_eq!(fail(&mut guard, &mut now, 3, 0), [100, 200, 400], "a minute has passed");
+    // A caller that gives the time counts for itself, and one that gives up has not failed.
+    guard.back_off(row(0).key, now, Some(1), MAX);
+    let stamp = guard.grant(row(0), (now, now + 1), MAX);
+    assert!(guard.give_up(row(0).key, stamp, now));
+    assert_eq!(fail(&mut guard, &mut now, 1, 0), [800]);
+    let ends: [fn(&mut Guard<()>); 3] = [
+        |guard| guard.row_changed(row(0).key),
+        |guard| (1..3).for_each(|key| guard.note_no_row(row(key), (0, Instant::MAX), MAX)),
+        Guard::all_changed,
+    ];
+    for end in ends {
+        end(&mut guard);
+        assert_eq!(fail(&mut guard, &mut now, 2, 0), [100, 200]);
+    }
 }
 
 #[test]

@@ -22,9 +22,17 @@ pub enum RecordKind {
     NoRow,
     /// The value could not be loaded, and no lease is granted, whatever the item.
     BackOff,
-    /// No caller has the lease, but a token may be filled.
+    /// No caller has the lease, but a token may be filled, or there were failures.
     Token,
 }
+
+/// The most failures that a record counts.
+const FAILURES_MAX: u64 = 7;
+/// Failures are remembered for this long after the end of a record, in milliseconds.
+const FAILURES_LIVE: Instant = 60 * 1000;
+/// The places of the failures and of the end in [`Record::bits`], above the kind.
+const FAILURES_AT: u32 = 3;
+const END_AT: u32 = 6;
 
 /// The record of a cache key. It outlives its end while a token of the row may be filled.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +42,8 @@ pub struct Record {
     pub oldest: Stamp,
     /// That of the last token, or the last one of all when a NONE or a back-off was recorded.
     pub stamp: Stamp,
-    /// The end, with the kind in the two low bits.
-    end: u64,
+    /// From the lowest bit on: the kind, how often its value could not be loaded, the end.
+    bits: u64,
 }
 
 /// No token has this stamp.
@@ -44,22 +52,33 @@ pub const NO_TOKEN: Stamp = Stamp::MAX;
 const _: () = assert!(size_of::<Record>() == 64);
 
 impl Record {
-    /// An end beyond the range, in a hundred million years, is the end of the range.
+    /// An end beyond the range, in millions of years, is the end of the range.
     pub fn new(row: Row, kind: RecordKind, [oldest, stamp]: [Stamp; 2], end: Instant) -> Self {
-        Self { row, oldest, stamp, end: end.min(Instant::MAX >> 2) << 2 | kind as u64 }
+        Self { row, oldest, stamp, bits: end.min(Instant::MAX >> END_AT) << END_AT | kind as u64 }
+    }
+
+    /// Sets how often the value of the cache key could not be loaded.
+    pub fn with_failures(self, failures: u64) -> Self {
+        Self { bits: self.bits | failures.min(FAILURES_MAX) << FAILURES_AT, ..self }
     }
 
     pub const fn end(&self) -> Instant {
-        self.end >> 2
+        self.bits >> END_AT
     }
 
     pub const fn kind(&self) -> RecordKind {
-        match self.end & 3 {
+        match self.bits & ((1 << FAILURES_AT) - 1) {
             0 => RecordKind::Lease,
             1 => RecordKind::NoRow,
             2 => RecordKind::BackOff,
             _ => RecordKind::Token,
         }
+    }
+
+    /// How often the value of the cache key could not be loaded, as far as that is remembered.
+    pub const fn failures(&self, now: Instant) -> u64 {
+        let is_remembered = self.end() + FAILURES_LIVE > now;
+        if is_remembered { self.bits >> FAILURES_AT & FAILURES_MAX } else { 0 }
     }
 }
 
@@ -109,11 +128,11 @@ impl Records {
         self.places.find(table_hash, has_hash).is_some()
     }
 
-    /// Ends the lease, NONE or back-off of a cache key. Its tokens stay.
+    /// Ends the lease, NONE or back-off of a cache key. Its tokens and its failures stay.
     pub fn expire(&mut self, key: KeyId) {
         let Some(record) = self.get_mut(key) else { return };
         let kind = record.kind();
-        record.end = RecordKind::Token as u64;
+        record.bits |= RecordKind::Token as u64;
         self.number_of(kind).into_iter().for_each(|number| *number -= 1);
     }
 
@@ -142,6 +161,7 @@ impl Records {
     /// Whether a record has not expired, and nothing has changed since. A back-off depends on no row.
     pub fn is_current(&self, record: &Record, now: Instant) -> bool {
         record.end() > now
+            && record.kind() != RecordKind::Token
             && (record.kind() == RecordKind::BackOff || self.dependencies.are_unchanged(&record.row, record.stamp))
     }
 
@@ -195,7 +215,8 @@ impl Records {
     }
 
     /// Visits up to `most` records, beginning where the last call stopped, and removes those that no longer count. A record stays while
-    /// its last token may be filled, which is safe and younger than `expired`, and until its end if it `is_awaited`.
+    /// its last token may be filled, which is safe and younger than `expired`, while it has failures, and until its end if it
+    /// `is_awaited`.
     pub fn sweep(&mut self, most: usize, (now, expired): (Instant, Stamp), is_awaited: impl Fn(&Record) -> bool) {
         for _ in 0..most.min(self.all.len()) {
             if self.cursor >= self.all.len() {
@@ -206,7 +227,11 @@ impl Records {
             let is_fillable = record.stamp > expired && self.is_safe(&record.row, record.stamp);
             if is_fillable && has_expired && record.kind() != RecordKind::Token {
                 self.expire(key);
-            } else if is_fillable || self.is_current(record, now) || !has_expired && is_awaited(record) {
+            } else if is_fillable
+                || self.is_current(record, now)
+                || record.failures(now) > 0
+                || !has_expired && is_awaited(record)
+            {
                 self.cursor += 1;
             } else {
                 self.remove(key);
@@ -235,7 +260,10 @@ mod tests {
         for kind in [RecordKind::Lease, RecordKind::NoRow, RecordKind::BackOff, RecordKind::Token] {
             let record = Record::new(Row::of(KeyId([1, 2])), kind, [6, 7], 1_000_000);
             assert_eq!((record.kind(), record.end(), record.stamp), (kind, 1_000_000, 7));
-            assert_eq!(Record::new(record.row, kind, [6, 7], Instant::MAX).end(), Instant::MAX >> 2);
+            assert_eq!(Record::new(record.row, kind, [6, 7], Instant::MAX).end(), Instant::MAX >> END_AT);
+            let failed = record.with_failures(3);
+            assert_eq!((failed.kind(), failed.end(), failed.failures(1_059_999)), (kind, 1_000_000, 3));
+            assert_eq!((failed.failures(1_060_000), record.with_failures(9).failures(0)), (0, FAILURES_MAX));
         }
     }
 

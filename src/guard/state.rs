@@ -24,6 +24,9 @@ const SWEPT_WITH_EACH: usize = 4;
 /// Up to this many records are evicted for each new one, which takes 40 microseconds. After `bf.max-leases` was lowered, there are more
 /// records than that for a while.
 const EVICTED_WITH_EACH: usize = 64;
+/// The first back-off of a cache key, in milliseconds, and the longest that doubling gives.
+const FIRST_BACK_OFF: Instant = 100;
+const LONGEST_BACK_OFF: Instant = 10_000;
 /// A token is good for at least this time, in milliseconds, and for at most twice as long: so a caller that hangs for days does not
 /// fill in a row whose writer has died before it could announce it.
 pub const TOKENS_LIVE: Instant = 60 * 60 * 1000;
@@ -129,9 +132,11 @@ impl<Q> Guard<Q> {
     /// If memory is refused, the token is void.
     pub fn grant(&mut self, row: Row, (now, end): (Instant, Instant), max: usize) -> Stamp {
         let stamp = self.next_stamp();
-        let earlier = self.records.get(row.key).map(|record| record.oldest);
-        let oldest = earlier.filter(|oldest| self.records.is_safe(&row, *oldest)).unwrap_or(stamp);
-        if !self.note(Record::new(row, RecordKind::Lease, [oldest, stamp], end), now, max) {
+        let earlier = self.records.get(row.key);
+        let failures = earlier.map_or(0, |record| record.failures(now));
+        let oldest = earlier.map(|record| record.oldest).filter(|oldest| self.records.is_safe(&row, *oldest));
+        let lease = Record::new(row, RecordKind::Lease, [oldest.unwrap_or(stamp), stamp], end);
+        if !self.note(lease.with_failures(failures), now, max) {
             return 0;
         }
         if self.queues.has(row.key) {
@@ -172,12 +177,19 @@ impl<Q> Guard<Q> {
         }
     }
 
-    /// Ends the lease of a cache key, whoever holds it. Until `end`, [`row_state`](Self::row_state) grants no other. Tokens stay safe.
+    /// Ends the lease of a cache key, whoever holds it. For a `time`, [`row_state`](Self::row_state) grants no other; without one, for
+    /// twice as long as after the failure before. Tokens stay safe.
     /// Schedules its waiters. Of more than `max` records, some are evicted. If memory is refused, the next caller loads.
-    pub fn back_off(&mut self, key: KeyId, (now, end): (Instant, Instant), max: usize) {
-        let known = self.records.get(key).map(|record| (record.row, [record.oldest, record.stamp]));
-        let (row, stamps) = known.unwrap_or((Row::of(key), [NO_TOKEN, self.last]));
-        self.note(Record::new(row, RecordKind::BackOff, stamps, end), now, max);
+    pub fn back_off(&mut self, key: KeyId, now: Instant, time: Option<Instant>, max: usize) {
+        let known = self.records.get(key).copied();
+        let failures = known.map_or(0, |record| record.failures(now));
+        let (row, stamps) =
+            known.map_or((Row::of(key), [NO_TOKEN, self.last]), |record| (record.row, [record.oldest, record.stamp]));
+        let doubled = (FIRST_BACK_OFF << failures).min(LONGEST_BACK_OFF);
+        let end = now.saturating_add(time.unwrap_or(doubled));
+        // A caller that gives the time counts the failures itself.
+        let failures = failures.saturating_add(time.is_none().into());
+        self.note(Record::new(row, RecordKind::BackOff, stamps, end).with_failures(failures), now, max);
         self.serve_soon(key);
     }
 

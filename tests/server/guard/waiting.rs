@@ -5,8 +5,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::{
-    FETCH, INVENTED, LONG, UNLESS, WHILE, absent, fill, hears_everything, hit, load, token, wait_of, wait_with,
-    waiters, waiting, with_filter, word,
+    FETCH, INVENTED, LONG, UNLESS, WHILE, absent, fill, hears_everything, hit, lasting, load, token, wait_of,
+    wait_with, waiters, waiting, with_filter, word,
 };
 use testing::{
     Connection, Server, array, bulk, error, eventually, integer, load_records, nil, ok, on_every_server, records,
@@ -533,7 +533,6 @@ fn the_words_of_a_back_off_are_checked_before_anything_changes() {
         let lease = load(client, FETCH);
         let range = "ERR BACKOFF is a whole number from 0 to 2305843009213693952";
         for (rest, text) in [
-            ("GIVEUP BACKOFF", range),
             ("GIVEUP BACKOFF x", range),
             ("GIVEUP BACKOFF -1", range),
             ("GIVEUP BACKOFF 9223372036854775807", range),
@@ -546,6 +545,41 @@ fn the_words_of_a_back_off_are_checked_before_anything_changes() {
         assert!(client.run("BF.FILL {f} 43 {f}:42 0 GIVEUP BACKOFF 5000") == nil(2));
         assert_eq!(client.info_number("bf_bloom_backoffs"), 0);
         assert_eq!(fill(client, &lease, "VALUE row"), ok(), "the lease is still good");
+    });
+}
+
+#[test]
+fn a_back_off_without_a_time_doubles_and_is_told_as_a_failure() {
+    with_client(|server, client| {
+        with_filter(client);
+        client.run("SET {f}:42 old PX 1000000");
+        let fetch = format!("{FETCH} STALE 2000000 BACKOFF");
+        // Of another process each time. The time that has passed since is small, and unknown.
+        let mut most = 100;
+        for _ in 0..5 {
+            let mut client = server.connect();
+            let mut lease = None;
+            eventually("the back-off to end", || {
+                lease = Some(client.run(&lasting(&fetch))).filter(|reply| *reply != hit("old"));
+                lease.is_some()
+            });
+            assert_eq!(fill(&mut client, &token(&lease.unwrap()), "GIVEUP BACKOFF"), ok());
+            client.run("MULTI");
+            client.run("DEL {f}:42");
+            client.run(&format!("BF.FETCH {{f}} 42 {{f}}:42 BACKOFF WAIT {LONG}"));
+            client.run("BF.MFETCH {f} BACKOFF ITEMS 42 {f}:42");
+            client.run(FETCH);
+            client.run("SET {f}:42 old PX 1000000");
+            let replies = client.run("EXEC");
+            let [_, single, many, wait, _] = replies.elements() else { panic!("{replies:?}") };
+            for reply in [single, &many.elements()[0]] {
+                let left = reply.elements()[1].number();
+                assert!(word(reply) == "failed" && (1..=most).contains(&left), "{reply:?} of {most}");
+            }
+            assert!((1..=most).contains(&wait_of(wait)), "an older client");
+            most = (2 * most).min(10_000);
+        }
+        assert_eq!((client.info_number("bf_bloom_fetches_failed"), client.info_number("bf_bloom_backoffs")), (10, 5));
     });
 }
 

@@ -356,15 +356,19 @@ pub fn counting(all: &Inputs) {
 
 pub fn guarding(all: &Inputs) {
     let parsed = |name: &str, words: &str| outcome(all, name, CLIENT, words);
-    let fetch = Fetch { lease: 1, stale: 2, wait: 3, while_key: None, unless_key: None };
+    let fetch = Fetch { lease: 1, stale: 2, wait: 3, tells_failures: false, while_key: None, unless_key: None };
     assert_eq!(parsed("fetch", "BF.FETCH f i c wait 3 LEASE 1 STALE 2"), Parsed::Fetch(fetch));
+    let flags = Fetch { tells_failures: true, ..fetch };
+    assert_eq!(parsed("fetch-flags", "BF.FETCH f i c wait 3 BackOff LEASE 1 STALE 2"), Parsed::Fetch(flags));
     let token = Some(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
     for (name, rest, fill) in [
         ("fill-value", "VALUE v EX 1", Fill::Value(6, Some(1000))),
         ("fill-value-for-ever", "value v", Fill::Value(6, None)),
         ("fill-none", "NONE PX 5", Fill::None(5)),
-        ("fill-giveup", "GIVEUP", Fill::GiveUp(0)),
-        ("fill-backoff", "giveup BACKOFF 2305843009213693952", Fill::GiveUp(1 << 61)),
+        ("fill-giveup", "GIVEUP", Fill::GiveUp),
+        ("fill-backoff", "giveup BACKOFF 2305843009213693952", Fill::BackOff(Some(1 << 61))),
+        ("fill-backoff-0", "GIVEUP BACKOFF 0", Fill::GiveUp),
+        ("fill-backoff-that-doubles", "GIVEUP BACKOFF", Fill::BackOff(None)),
     ] {
         assert_eq!(
             parsed(name, &format!("BF.FILL f i c 0123456789abcdef0123456789ABCDEF {rest}")),
@@ -379,18 +383,18 @@ pub fn guarding(all: &Inputs) {
         ("letter", &format!("{}g", &digits[1..])),
     ] {
         let words = format!("BF.FILL f i c {word} GIVEUP");
-        assert_eq!(parsed(&format!("fill-no-token-{name}"), &words), Parsed::Fill(None, Fill::GiveUp(0)));
+        assert_eq!(parsed(&format!("fill-no-token-{name}"), &words), Parsed::Fill(None, Fill::GiveUp));
     }
     let plain = Fetch { lease: 3000, stale: 0, wait: 0, ..fetch };
     assert_eq!(parsed("fetch-plain", "BF.FETCH f i c"), Parsed::Fetch(plain));
     assert_eq!(parsed("fetch-zeros", "BF.FETCH f i c STALE 0 WAIT 0"), Parsed::Fetch(plain));
-    let all_options = "UNLESS WHILE STALE 2305843009213693952 while unless LEASE 3600000";
+    let all_options = "UNLESS WHILE BACKOFF STALE 2305843009213693952 while unless LEASE 3600000";
     let fetch = Fetch { lease: LEASE.most, stale: 1 << 61, ..fetch };
-    let many = Fetch { wait: 0, while_key: Some(7), unless_key: Some(3), ..fetch };
+    let many = Fetch { wait: 0, tells_failures: true, while_key: Some(8), unless_key: Some(3), ..fetch };
     let items = "ITEMS ITEMS ITEMS i c";
-    assert_eq!(parsed("mfetch", &format!("BF.MFETCH f {all_options} {items}")), Parsed::FetchMany(many, 11));
+    assert_eq!(parsed("mfetch", &format!("BF.MFETCH f {all_options} {items}")), Parsed::FetchMany(many, 12));
     assert_eq!(parsed("mchanged", &format!("BF.MCHANGED f {items}")), Parsed::ChangedMany(3));
-    let single = Fetch { while_key: Some(9), unless_key: Some(5), ..fetch };
+    let single = Fetch { wait: 3, while_key: Some(10), unless_key: Some(5), ..many };
     assert_eq!(parsed("fetch-all", &format!("BF.FETCH f i c {all_options} WAIT 3")), Parsed::Fetch(single));
 }
 
@@ -421,6 +425,11 @@ pub fn guarding_that_is_refused(all: &Inputs) {
     }
     client(Refusal::Syntax, "mfetch-no-items", "BF.MFETCH f 1 a");
     client(Refusal::Range(&LEASE), "mfetch-lease-items", "BF.MFETCH f LEASE ITEMS 1 a");
+    for option in ["BACKOFF"] {
+        client(Refusal::Syntax, &format!("fetch-twice-{option}"), &format!("BF.FETCH f i c {option} {option}"));
+        client(Refusal::Syntax, &format!("mfetch-twice-{option}"), &format!("BF.MFETCH f {option} {option} ITEMS i c"));
+        client(Refusal::Syntax, &format!("fetch-value-{option}"), &format!("BF.FETCH f i c {option} 1"));
+    }
     client(Refusal::Arity, "fetch-no-cache-key", "BF.FETCH f i");
     client(Refusal::Syntax, "fetch-unknown", "BF.FETCH f i c ITEMS");
     client(Refusal::Range(&WAIT), "fetch-wait-minus-1", "BF.FETCH f i c WAIT -1");
@@ -440,7 +449,6 @@ pub fn guarding_that_is_refused(all: &Inputs) {
         fill(Refusal::Syntax, &format!("fill-{name}"), rest);
     }
     fill(Refusal::Syntax, "fill-nothing", "NOTHING");
-    fill(Refusal::Range(&BACKOFF), "fill-no-backoff", "GIVEUP BACKOFF");
     fill(Refusal::Range(&BACKOFF), "fill-bad-backoff", "GIVEUP BACKOFF 2305843009213693953");
     fill(Refusal::Syntax, "fill-backoff-twice", "GIVEUP BACKOFF 1 BACKOFF 1");
 }

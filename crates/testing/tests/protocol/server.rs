@@ -262,7 +262,7 @@ impl Server {
             Fill::GiveUp => is_accepted = guard.give_up(key_id(key), stamp, NOW),
             Fill::BackOff => {
                 slot.backs_off = true;
-                guard.back_off(key_id(key), (NOW, LATER), MAX);
+                guard.back_off(key_id(key), NOW, Some(LATER - NOW), MAX);
             }
         }
         self.list(session, NOW);
@@ -580,7 +580,7 @@ impl Server {
                 assert!(!self.tokens.iter().flatten().any(is_of), "a NONE voids all tokens");
                 session.guard.note_no_row(row(key, of), times, MAX);
             }
-            Some(Record::BackOff) => session.guard.back_off(key_id(key), times, MAX),
+            Some(Record::BackOff) => session.guard.back_off(key_id(key), NOW, Some(times.1 - NOW), MAX),
             None => {}
         }
     }

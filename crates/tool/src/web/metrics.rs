@@ -14,7 +14,7 @@ use crate::web::query::{id, readable};
 use crate::web::sampler::{Board, COUNTERS, Filter, Rates, State, now_ms};
 
 /// Metrics of a node: the field of INFO, the name, the labels, and whether it is a counter.
-const NODE_METRICS: [(&str, &str, &str, bool); 30] = [
+const NODE_METRICS: [(&str, &str, &str, bool); 31] = [
     ("bf_bloom_total_memory_bytes", "bloomgate_memory_bytes", "", false),
     ("bf_bloom_num_objects", "bloomgate_filters", "", false),
     ("bf_bloom_num_filters_across_objects", "bloomgate_layers", "", false),
@@ -32,6 +32,7 @@ const NODE_METRICS: [(&str, &str, &str, bool); 30] = [
     ("bf_bloom_fetches_stale", "bloomgate_fetches_total", ",answer=\"stale\"", true),
     ("bf_bloom_fetches_load", "bloomgate_fetches_total", ",answer=\"load\"", true),
     ("bf_bloom_fetches_wait", "bloomgate_fetches_total", ",answer=\"wait\"", true),
+    ("bf_bloom_fetches_failed", "bloomgate_fetches_total", ",answer=\"failed\"", true),
     ("bf_bloom_fetches_unguarded", "bloomgate_fetches_unguarded_total", "", true),
     ("bf_bloom_fetches_held", "bloomgate_fetches_held_total", "", true),
     ("bf_bloom_batches", "bloomgate_guard_batches_total", "", true),

@@ -325,7 +325,7 @@ pub fn rest_after(took: Duration) -> Duration {
 // The state that the sampler writes and requests read, under a lock that is held only briefly.
 
 /// The fields of `INFO bf` whose totals over all nodes have a history.
-pub const COUNTERS: [&str; 21] = [
+pub const COUNTERS: [&str; 22] = [
     "bf_bloom_total_memory_bytes",
     "bf_bloom_num_objects",
     "bf_bloom_num_filters_across_objects",
@@ -341,6 +341,7 @@ pub const COUNTERS: [&str; 21] = [
     "bf_bloom_fetches_stale",
     "bf_bloom_fetches_load",
     "bf_bloom_fetches_wait",
+    "bf_bloom_fetches_failed",
     "bf_bloom_fetches_unguarded",
     "bf_bloom_fills",
     "bf_bloom_fills_refused",
