@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::guard_arguments::{Fetch, Fill, LEASE};
 
 /// The options of BF.FETCH without a value.
-const FLAGS: [&str; 1] = ["BACKOFF"];
+const FLAGS: [&str; 3] = ["REPLACE", "PEEK", "BACKOFF"];
 
 /// Each time and key of BF.FETCH is the argument after its option, and a time without an option has its default.
 pub fn of_fetch(fetch: Fetch, words: &[&[u8]], options: Range<usize>) {
@@ -15,17 +15,22 @@ pub fn of_fetch(fetch: Fetch, words: &[&[u8]], options: Range<usize>) {
         names.push(index);
         index += if FLAGS.iter().any(|flag| words[index].eq_ignore_ascii_case(flag.as_bytes())) { 1 } else { 2 };
     }
-    assert!(index == options.end && names.len() <= 6, "{words:?}");
+    assert!(index == options.end && names.len() <= 8, "{words:?}");
     let value_of = |name: &str| {
         let is_its = |index: &&usize| words[**index].eq_ignore_ascii_case(name.as_bytes());
         names.iter().find(is_its).map(|index| index + 1)
     };
-    assert_eq!([fetch.tells_failures], FLAGS.map(|flag| value_of(flag).is_some()), "{words:?}");
+    assert_eq!(
+        [fetch.replaces, fetch.peeks, fetch.tells_failures],
+        FLAGS.map(|flag| value_of(flag).is_some()),
+        "{words:?}"
+    );
     assert_eq!([fetch.while_key, fetch.unless_key], ["WHILE", "UNLESS"].map(value_of), "{words:?}");
     for (time, name, default) in [(fetch.lease, "LEASE", 3000), (fetch.stale, "STALE", 0), (fetch.wait, "WAIT", 0)] {
         let given = value_of(name).map_or(default.to_string().into_bytes(), |index| words[index].to_vec());
         assert_eq!(time.to_string().into_bytes(), given, "{words:?}");
     }
+    assert!(!fetch.peeks || !fetch.replaces && fetch.wait == 0, "{words:?}");
     assert!((LEASE.least..=LEASE.most).contains(&fetch.lease), "{words:?}");
 }
 

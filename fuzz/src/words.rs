@@ -286,11 +286,13 @@ fn is_beyond_clients(spec: Spec) -> bool {
 #[must_use]
 pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
     use Refusal::{
-        Bad, BadData, BadDumpIterator, BadLoadIterator, CapacityRange, ExpansionRange, FixedExpansion, FixedScaleTo,
-        InfoField, InsertBad, InsertUnknown, LayoutMismatch, No, Range, RateRange, Syntax,
+        Bad, BadData, BadDumpIterator, BadLoadIterator, CapacityRange, Exclude, ExpansionRange, FixedExpansion,
+        FixedScaleTo, InfoField, InsertBad, InsertUnknown, LayoutMismatch, No, Range, RateRange, Syntax,
     };
-    const FETCH: &[Refusal] = &[Range(&LEASE), Range(&STALE), Range(&WAIT), No("key"), Syntax];
-    const MFETCH: &[Refusal] = &[Range(&LEASE), Range(&STALE), No("key"), Syntax];
+    const PEEK_EXCLUDES: [Refusal; 2] = [Exclude("PEEK", "REPLACE"), Exclude("PEEK", "WAIT")];
+    const FETCH: &[Refusal] =
+        &[Range(&LEASE), Range(&STALE), Range(&WAIT), PEEK_EXCLUDES[0], PEEK_EXCLUDES[1], No("key"), Syntax];
+    const MFETCH: &[Refusal] = &[Range(&LEASE), Range(&STALE), PEEK_EXCLUDES[0], No("key"), Syntax];
     const FILL: &[Refusal] = &[No("expire time"), Range(&EX), Range(&PX), Range(&BACKOFF), Syntax];
     match command.to_ascii_uppercase().as_slice() {
         b"BF.RESERVE" | b"BF.PLAN" => &[
@@ -338,7 +340,7 @@ fn of_refusal(words: &[&[u8]], refusal: Refusal) {
     let is_of = |names: &[&str]| names.iter().any(|name| words[0].eq_ignore_ascii_case(name.as_bytes()));
     let is_known = match refusal {
         Refusal::Arity => true,
-        Refusal::Exclude(..) | Refusal::Needs(..) => is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN"]),
+        Refusal::Exclude(one, _) | Refusal::Needs(one, _) if one != "PEEK" => is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN"]),
         Refusal::Range(range) if ["EX", "PX"].contains(&range.option) => {
             is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN", "BF.FILL"])
         }

@@ -19,7 +19,8 @@ use crate::metrics;
 use crate::reply::{self, Refusal};
 use crate::server::role;
 
-/// `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [BACKOFF] [WAIT milliseconds] [WHILE key] [UNLESS key]`
+/// `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [REPLACE | PEEK] [BACKOFF] [WAIT milliseconds] [WHILE key]
+/// [UNLESS key]`
 ///
 /// Asks the filter, then the cache. Grants one caller the lease to load what is in neither; the others wait for it.
 pub fn fetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
@@ -122,41 +123,39 @@ fn ask_cache(
         Asker::Caller => Cached::open(keys, cache_key)?,
         Asker::Waiter => Cached::get(keys, cache_key, options.stale > 0)?,
     };
+    let is_stale =
+        |value: &Cached<'_>| options.stale > 0 && value.left_to_live().is_some_and(|left| left < options.stale);
     if let Some(value) = &value
-        && !(options.stale > 0 && value.left_to_live().is_some_and(|left| left < options.stale))
+        && !options.replaces
+        && !is_stale(value)
     {
         return Ok(reply_value(context, value));
     }
     let row = Guarded::new(context, filter, instance, [item, cache_key]);
-    let state = row.row_state(asker, denies);
-    if state == RowState::NoRow {
-        return Ok(reply_absent(context));
+    match (row.row_state(asker, denies), &value) {
+        (RowState::NoRow, _) => return Ok(reply_absent(context)),
+        (RowState::Free, _) if !options.peeks => {}
+        (_, Some(value)) if !options.replaces => return Ok(reply_value(context, value)),
+        (RowState::Leased(left), _) => return Ok(Answer::NotYet(Pause::Leased(left))),
+        (RowState::BackedOff(left), _) => {
+            reply_back_off(context, left, options.tells_failures);
+            return Ok(Answer::Given(None));
+        }
+        (RowState::Free, _) => return Ok(Answer::NotYet(Pause::Leased(1))),
     }
     let Some(cached) = value else {
         drop(value);
-        return match state {
-            RowState::Leased(left) => Ok(Answer::NotYet(Pause::Leased(left))),
-            RowState::BackedOff(left) => {
-                reply_back_off(context, left, options.tells_failures);
-                Ok(Answer::Given(None))
-            }
-            RowState::NoRow | RowState::Free => {
-                let is_followed = |while_key| cache_key::is_followed(keys, while_key, item.bytes(), cache_key.bytes());
-                if !question.while_key.is_none_or(is_followed) {
-                    return Err(Refusal::NotFollowed);
-                }
-                let (token, stamp) = row.grant(options.lease);
-                reply::array(context, 2);
-                reply::bytes(context, b"load");
-                reply_token(context, token);
-                metrics::FETCHES_LOAD.count(1);
-                Ok(Answer::Given(Some(stamp)))
-            }
-        };
+        let is_followed = |while_key| cache_key::is_followed(keys, while_key, item.bytes(), cache_key.bytes());
+        if !question.while_key.is_none_or(is_followed) {
+            return Err(Refusal::NotFollowed);
+        }
+        let (token, stamp) = row.grant(options.lease);
+        reply::array(context, 2);
+        reply::bytes(context, b"load");
+        reply_token(context, token);
+        metrics::FETCHES_LOAD.count(1);
+        return Ok(Answer::Given(Some(stamp)));
     };
-    if state != RowState::Free {
-        return Ok(reply_value(context, &cached));
-    }
     reply::array(context, 3);
     reply::bytes(context, b"stale");
     reply::bytes(context, cached.bytes());
@@ -259,8 +258,8 @@ fn reply_token(context: Context, token: Token) {
     reply::bytes(context, text.as_flattened());
 }
 
-/// `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [BACKOFF] [WHILE key] [UNLESS key] ITEMS item cachekey [item cachekey
-/// ...]`
+/// `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [REPLACE | PEEK] [BACKOFF] [WHILE key] [UNLESS key] ITEMS item cachekey
+/// [item cachekey ...]`
 ///
 /// Does for each pair what BF.FETCH does, and replies to each, without waiting. The filter is asked for up to [`BATCH`] items at a
 /// time.

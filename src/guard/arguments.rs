@@ -24,6 +24,10 @@ pub struct Fetch {
     pub stale: u64,
     /// The time the caller waits for another client that loads the value; 0 for none.
     pub wait: u64,
+    /// The caller cannot use the cached value.
+    pub replaces: bool,
+    /// The caller wants no lease.
+    pub peeks: bool,
     /// The reply to a back-off is `failed`.
     pub tells_failures: bool,
     /// The reply is `absent` only while this key exists.
@@ -32,8 +36,8 @@ pub struct Fetch {
     pub unless_key: Option<usize>,
 }
 
-/// Parses `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [BACKOFF] [WAIT milliseconds] [WHILE key]
-/// [UNLESS key]`. The options come in any order, each at most once.
+/// Parses `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [REPLACE | PEEK] [BACKOFF] [WAIT milliseconds]
+/// [WHILE key] [UNLESS key]`. The options come in any order, each at most once.
 pub fn fetch<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
     const FIRST_OPTION: usize = 4;
     word(words, FIRST_OPTION - 1)?;
@@ -41,11 +45,11 @@ pub fn fetch<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
     while index < words.len() {
         index = options.read(words, index)?;
     }
-    Ok(options.fetch())
+    options.fetch()
 }
 
-/// Parses `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [BACKOFF] [WHILE key] [UNLESS key] ITEMS item cachekey [item
-/// cachekey ...]`. Returns the options, and the index of the first item.
+/// Parses `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [REPLACE | PEEK] [BACKOFF] [WHILE key] [UNLESS key] ITEMS item
+/// cachekey [item cachekey ...]`. Returns the options, and the index of the first item.
 pub fn mfetch<W: AsRef<[u8]>>(words: &[W]) -> Result<(Fetch, usize), Refusal> {
     let (mut options, mut index) = (Options::default(), 2);
     while !is(word(words, index)?, "ITEMS") {
@@ -54,7 +58,7 @@ pub fn mfetch<W: AsRef<[u8]>>(words: &[W]) -> Result<(Fetch, usize), Refusal> {
         }
         index = options.read(words, index)?;
     }
-    Ok((options.fetch(), first_item(words, index)?))
+    Ok((options.fetch()?, first_item(words, index)?))
 }
 
 /// Parses `BF.MCHANGED filter ITEMS item cachekey [item cachekey ...]`. Returns the index of the first item.
@@ -77,6 +81,8 @@ struct Options {
     lease: Option<u64>,
     stale: Option<u64>,
     wait: Option<u64>,
+    replaces: Option<()>,
+    peeks: Option<()>,
     tells_failures: Option<()>,
     while_key: Option<usize>,
     unless_key: Option<usize>,
@@ -90,6 +96,8 @@ impl Options {
         let (option, value) = (word(words, index)?, index + 1);
         match option.first().map_or(0, u8::to_ascii_uppercase) {
             b'B' if is(option, "BACKOFF") => return set(&mut self.tells_failures, ()).map(|()| value),
+            b'P' if is(option, "PEEK") => return set(&mut self.peeks, ()).map(|()| value),
+            b'R' if is(option, "REPLACE") => return set(&mut self.replaces, ()).map(|()| value),
             b'L' if is(option, "LEASE") => set(&mut self.lease, LEASE.parse_word(words, value)?)?,
             b'S' if is(option, "STALE") => set(&mut self.stale, STALE.parse_word(words, value)?)?,
             b'U' if is(option, "UNLESS") => set_key(&mut self.unless_key, words, value)?,
@@ -100,16 +108,27 @@ impl Options {
         Ok(value + 1)
     }
 
-    fn fetch(self) -> Fetch {
-        let Self { lease, stale, wait, tells_failures, while_key, unless_key } = self;
-        Fetch {
+    /// A caller that wants no lease waits for none, and replaces nothing.
+    fn fetch(self) -> Result<Fetch, Refusal> {
+        let Self { lease, stale, wait, replaces, peeks, tells_failures, while_key, unless_key } = self;
+        if peeks.is_some() {
+            let others = [("REPLACE", replaces.is_some()), ("WAIT", wait.is_some())];
+            others.iter().try_for_each(
+                |(name, is_given)| {
+                    if *is_given { Err(Refusal::Exclude("PEEK", name)) } else { Ok(()) }
+                },
+            )?;
+        }
+        Ok(Fetch {
             lease: lease.unwrap_or(LEASE_DEFAULT),
             stale: stale.unwrap_or(0),
             wait: wait.unwrap_or(0),
+            replaces: replaces.is_some(),
+            peeks: peeks.is_some(),
             tells_failures: tells_failures.is_some(),
             while_key,
             unless_key,
-        }
+        })
     }
 }
 

@@ -354,7 +354,8 @@ impl Asked {
     /// Whether another waiter asks the same. WAIT does not matter, and neither does the length of a lease: an answer that grants one is
     /// not shared.
     fn equals(&self, other: &Self) -> bool {
-        self.words() == other.words() && (self.unless_id, self.options.stale) == (other.unless_id, other.options.stale)
+        let options = |asked: &Self| (asked.unless_id, asked.options.stale, asked.options.replaces);
+        self.words() == other.words() && options(self) == options(other)
     }
 
     fn words(&self) -> [Option<&[u8]>; 4] {

@@ -89,6 +89,80 @@ fn one_caller_refreshes_a_stale_value() {
     });
 }
 
+fn stale(value: &str, reply: &Reply) -> String {
+    assert!(word(reply) == "stale" && reply.elements()[1] == bulk(value), "{reply:?}");
+    token(reply)
+}
+
+#[test]
+fn a_value_that_a_caller_cannot_use_is_replaced_under_a_lease() {
+    with_client(|server, client| {
+        with_filter(client);
+        let line = lasting(&format!("{FETCH} REPLACE"));
+        assert_eq!(client.run("BF.FETCH {f} never {f}:never REPLACE"), absent());
+        let lease = load(client, &line);
+        assert_eq!(fill(client, &lease, "VALUE old"), ok());
+        // It does not expire, so no STALE would grant a lease.
+        let lease = stale("old", &client.run(&line));
+        assert_eq!(client.run(FETCH), hit("old"), "others can use it");
+        assert!(wait_of(&client.run(&line)) > 90_000);
+        let batch = client.run("BF.MFETCH {f} REPLACE ITEMS 42 {f}:42");
+        assert!(wait_of(&batch.elements()[0]) > 90_000);
+        let mut waiting = [&line, &format!("{FETCH} REPLACE STALE 1")].map(|line| wait_with(server, line));
+        assert_eq!(fill(client, &lease, "VALUE new PX 1000000"), ok());
+        // The first that waited decodes it, and gives the lease up.
+        let lease = stale("new", &waiting[0].receive().unwrap());
+        assert_eq!(fill(client, &lease, "GIVEUP"), ok());
+        let lease = stale("new", &waiting[1].receive().unwrap());
+        assert_eq!(fill(client, &lease, "GIVEUP BACKOFF 100000"), ok());
+        assert!(wait_of(&client.run(&line)) > 90_000);
+        assert_eq!(word(&client.run(&format!("{line} BACKOFF WAIT {LONG}"))), "failed");
+        assert_eq!(client.run(FETCH), hit("new"));
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        load(client, &line);
+    });
+}
+
+#[test]
+fn a_peek_takes_no_lease_and_never_waits() {
+    with_client(|server, client| {
+        with_filter(client);
+        let peek = format!("{FETCH} STALE 2000000 PEEK");
+        let wait = |left: u64| array([bulk("wait"), integer(left.cast_signed())]);
+        assert_eq!(client.run("BF.FETCH {f} never {f}:never PEEK"), absent());
+        assert_eq!(client.run(&peek), wait(1));
+        assert_eq!(client.run("BF.MFETCH {f} PEEK ITEMS 42 {f}:42 never {f}:never"), array([wait(1), absent()]));
+        assert_eq!(client.info_number("bf_bloom_leases"), 0);
+        let lease = load(client, FETCH);
+        assert!(wait_of(&client.run(&peek)) > 90_000);
+        assert_eq!(fill(client, &lease, "VALUE old PX 1000000"), ok());
+        assert_eq!(client.run(&peek), hit("old"), "it is stale");
+        client.run("HSET {f}:open {f}:42 x");
+        assert_eq!(client.run(&format!("{peek} UNLESS {{f}}:open")), wait(1));
+        let lease = load(client, &format!("{FETCH} STALE 2000000"));
+        assert_eq!(client.run(&peek), hit("old"), "another caller refreshes it");
+        assert_eq!(fill(client, &lease, "GIVEUP BACKOFF 100000"), ok());
+        assert_eq!(client.run(&peek), hit("old"));
+        client.run("DEL {f}:42");
+        assert!(wait_of(&client.run(&peek)) > 90_000);
+        assert_eq!(word(&client.run(&format!("{peek} BACKOFF"))), "failed");
+        for other in ["WAIT 1", "REPLACE"] {
+            let text = format!("ERR PEEK and {} exclude each other", other.split(' ').next().unwrap());
+            assert_eq!(client.run(&format!("{peek} {other}")), error(&text));
+        }
+
+        // A waiter that is about to get the lease is not overtaken, and not disturbed.
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        let lease = load(client, FETCH);
+        let mut waiter = wait_with(server, FETCH);
+        client.run("MULTI");
+        client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {lease} GIVEUP"));
+        client.run(&peek);
+        assert_eq!(client.run("EXEC").elements()[1], wait(1));
+        token(&waiter.receive().unwrap());
+    });
+}
+
 #[test]
 fn a_change_deletes_the_value_and_announces_the_item() {
     in_both_protocols(|client, protocol| {

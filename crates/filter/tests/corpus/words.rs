@@ -356,10 +356,21 @@ pub fn counting(all: &Inputs) {
 
 pub fn guarding(all: &Inputs) {
     let parsed = |name: &str, words: &str| outcome(all, name, CLIENT, words);
-    let fetch = Fetch { lease: 1, stale: 2, wait: 3, tells_failures: false, while_key: None, unless_key: None };
+    let fetch = Fetch {
+        lease: 1,
+        stale: 2,
+        wait: 3,
+        replaces: false,
+        peeks: false,
+        tells_failures: false,
+        while_key: None,
+        unless_key: None,
+    };
     assert_eq!(parsed("fetch", "BF.FETCH f i c wait 3 LEASE 1 STALE 2"), Parsed::Fetch(fetch));
-    let flags = Fetch { tells_failures: true, ..fetch };
-    assert_eq!(parsed("fetch-flags", "BF.FETCH f i c wait 3 BackOff LEASE 1 STALE 2"), Parsed::Fetch(flags));
+    let flags = Fetch { replaces: true, tells_failures: true, ..fetch };
+    assert_eq!(parsed("fetch-flags", "BF.FETCH f i c wait 3 BackOff LEASE 1 replace STALE 2"), Parsed::Fetch(flags));
+    let peek = Fetch { wait: 0, peeks: true, ..fetch };
+    assert_eq!(parsed("fetch-peek", "BF.FETCH f i c LEASE 1 STALE 2 Peek"), Parsed::Fetch(peek));
     let token = Some(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
     for (name, rest, fill) in [
         ("fill-value", "VALUE v EX 1", Fill::Value(6, Some(1000))),
@@ -388,13 +399,14 @@ pub fn guarding(all: &Inputs) {
     let plain = Fetch { lease: 3000, stale: 0, wait: 0, ..fetch };
     assert_eq!(parsed("fetch-plain", "BF.FETCH f i c"), Parsed::Fetch(plain));
     assert_eq!(parsed("fetch-zeros", "BF.FETCH f i c STALE 0 WAIT 0"), Parsed::Fetch(plain));
-    let all_options = "UNLESS WHILE BACKOFF STALE 2305843009213693952 while unless LEASE 3600000";
+    let all_options = "UNLESS WHILE BACKOFF REPLACE STALE 2305843009213693952 while unless LEASE 3600000";
     let fetch = Fetch { lease: LEASE.most, stale: 1 << 61, ..fetch };
-    let many = Fetch { wait: 0, tells_failures: true, while_key: Some(8), unless_key: Some(3), ..fetch };
+    let flags = Fetch { wait: 0, replaces: true, tells_failures: true, ..fetch };
+    let many = Fetch { while_key: Some(9), unless_key: Some(3), ..flags };
     let items = "ITEMS ITEMS ITEMS i c";
-    assert_eq!(parsed("mfetch", &format!("BF.MFETCH f {all_options} {items}")), Parsed::FetchMany(many, 12));
+    assert_eq!(parsed("mfetch", &format!("BF.MFETCH f {all_options} {items}")), Parsed::FetchMany(many, 13));
     assert_eq!(parsed("mchanged", &format!("BF.MCHANGED f {items}")), Parsed::ChangedMany(3));
-    let single = Fetch { wait: 3, while_key: Some(10), unless_key: Some(5), ..many };
+    let single = Fetch { wait: 3, while_key: Some(11), unless_key: Some(5), ..many };
     assert_eq!(parsed("fetch-all", &format!("BF.FETCH f i c {all_options} WAIT 3")), Parsed::Fetch(single));
 }
 
@@ -425,7 +437,13 @@ pub fn guarding_that_is_refused(all: &Inputs) {
     }
     client(Refusal::Syntax, "mfetch-no-items", "BF.MFETCH f 1 a");
     client(Refusal::Range(&LEASE), "mfetch-lease-items", "BF.MFETCH f LEASE ITEMS 1 a");
-    for option in ["BACKOFF"] {
+    for (other, command) in [("REPLACE", "BF.FETCH f i c"), ("WAIT", "BF.FETCH f i c"), ("REPLACE", "BF.MFETCH f")] {
+        let (value, items) =
+            (if other == "WAIT" { " 0" } else { "" }, if command.len() == 11 { " ITEMS i c" } else { "" });
+        let name = format!("peek-and-{other}-{}", command.len());
+        client(Refusal::Exclude("PEEK", other), &name, &format!("{command} {other}{value} PEEK{items}"));
+    }
+    for option in ["BACKOFF", "PEEK", "REPLACE"] {
         client(Refusal::Syntax, &format!("fetch-twice-{option}"), &format!("BF.FETCH f i c {option} {option}"));
         client(Refusal::Syntax, &format!("mfetch-twice-{option}"), &format!("BF.MFETCH f {option} {option} ITEMS i c"));
         client(Refusal::Syntax, &format!("fetch-value-{option}"), &format!("BF.FETCH f i c {option} 1"));

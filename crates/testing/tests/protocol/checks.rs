@@ -201,7 +201,7 @@ pub fn writes(size: Size, without: Option<Rule>) -> World {
     World {
         readers: if is_large { 3 } else { 2 },
         programs,
-        hows: vec![How::Plain, How::Wait, How::Stale],
+        hows: vec![How::Plain, How::Wait, How::Stale, How::Replace, How::Peek],
         backs_off: true,
         collides: true,
         ..World::new(without)

@@ -61,6 +61,7 @@ pub enum Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Waiting {
     pub reader: ReaderId,
+    pub how: How,
     /// Whether it waits for the end of a write in flight.
     pub is_held: bool,
 }
@@ -106,6 +107,17 @@ pub enum How {
     Wait,
     /// With STALE, when the cached value is about to expire.
     Stale,
+    /// With REPLACE and WAIT: the reader cannot use the cached value.
+    Replace,
+    /// With PEEK.
+    Peek,
+}
+
+impl How {
+    /// Whether the reader waits for another one that loads.
+    pub const fn waits(self) -> bool {
+        matches!(self, Self::Wait | Self::Replace)
+    }
 }
 
 /// The value that the holder of a lease fills.
@@ -175,11 +187,11 @@ impl Server {
         let mut session = self.session(Passes::Nothing);
         let answer = self.look(&mut session, reader, key, how, Asker::Caller);
         // A back-off is answered at once.
-        let joins = answer == Answer::Wait && how == How::Wait && !self.answers_back_off(key);
+        let joins = answer == Answer::Wait && how.waits() && !self.answers_back_off(key);
         if joins {
             let is_held = self.is_held(key);
             session.guard.join(&row(key, None), None, reader.into(), reader, is_held, (NOW, LATER)).unwrap();
-            self.keys[key].queue.push(Waiting { reader, is_held });
+            self.keys[key].queue.push(Waiting { reader, how, is_held });
         }
         self.list(session, NOW);
         (!joins).then_some(answer)
@@ -206,7 +218,7 @@ impl Server {
         if self.may_have(Name::Rows) == Some(false) && trusts_filter {
             return Answer::Absent;
         }
-        if let Some(version) = value.filter(|_| how != How::Stale) {
+        if let Some(version) = value.filter(|_| !matches!(how, How::Stale | How::Replace)) {
             return Answer::Hit(version);
         }
         let row = row(key, self.instance());
@@ -217,8 +229,8 @@ impl Server {
         }
         let is_leased = matches!(row_state, RowState::Leased(_)) && !self.lacks(Rule::OneLoader);
         let backs_off = matches!(row_state, RowState::BackedOff(_)) && !self.lacks(Rule::KeepBackOff);
-        if is_leased || backs_off {
-            return value.map_or(Answer::Wait, Answer::Hit);
+        if is_leased || backs_off || how == How::Peek {
+            return value.filter(|_| how != How::Replace).map_or(Answer::Wait, Answer::Hit);
         }
         self.look_at_epochs(session);
         session.stamps[usize::from(reader)] = session.guard.grant(row, (NOW, LATER), MAX);
@@ -424,7 +436,9 @@ impl Server {
             let key = id.table_hash() as usize;
             let mut from = 0;
             while let Some((waiter, ticket, reader)) = session.guard.next(id, from) {
-                let answer = self.look(&mut session, reader, key, How::Wait, Asker::Waiter);
+                let place = self.keys[key].queue.iter().position(|waiting| waiting.reader == reader).unwrap();
+                let how = self.keys[key].queue[place].how;
+                let answer = self.look(&mut session, reader, key, how, Asker::Waiter);
                 if answer != Answer::Wait || self.answers_back_off(key) {
                     self.answered(&mut session, reader, key, answer);
                     answers.push((reader, key, answer));
@@ -432,7 +446,6 @@ impl Server {
                 }
                 let is_held = self.is_held(key);
                 session.guard.put_back(waiter, reader, is_held);
-                let place = self.keys[key].queue.iter().position(|waiting| waiting.reader == reader).unwrap();
                 self.keys[key].queue[place].is_held = is_held;
                 if !is_held {
                     break;
@@ -457,7 +470,8 @@ impl Server {
                 None => panic!("nothing is due"),
             }
         }
-        let answer = self.look(&mut session, reader, key, How::Wait, Asker::Waiter);
+        let how = self.keys[key].queue.iter().find(|waiting| waiting.reader == reader).unwrap().how;
+        let answer = self.look(&mut session, reader, key, how, Asker::Waiter);
         let due: Vec<bool> = self.keys.iter().map(|slot| slot.is_due).collect();
         self.answered(&mut session, reader, key, answer);
         self.list(session, NOW);
@@ -586,7 +600,7 @@ impl Server {
     }
 
     fn join(&self, guard: &mut Queue, key: usize, passes: Passes) {
-        for Waiting { reader, is_held } in self.keys[key].queue.iter().copied() {
+        for Waiting { reader, is_held, .. } in self.keys[key].queue.iter().copied() {
             let deadline = if passes == Passes::Deadline(reader) { SOON } else { LATER };
             guard.join(&row(key, None), None, reader.into(), reader, is_held, (NOW, deadline)).unwrap();
         }

@@ -323,6 +323,8 @@ impl Stage {
             How::Plain => "",
             How::Wait => " WAIT 1000000",
             How::Stale => " STALE 2000000",
+            How::Replace => " REPLACE WAIT 1000000",
+            How::Peek => " PEEK",
         };
         let words =
             if before.server.heartbeat.is_some() { format!("{words} WHILE {{f}}:beat") } else { words.to_owned() };
@@ -330,7 +332,7 @@ impl Stage {
         let pair = format!("{} {}", self.item, cache_key(key));
         // Every other lookup is a batch of one.
         self.asked += 1;
-        let is_batch = how != How::Wait && self.asked.is_multiple_of(2);
+        let is_batch = !how.waits() && self.asked.is_multiple_of(2);
         let line = if is_batch {
             format!("BF.MFETCH {FILTER} {words} ITEMS {pair}")
         } else {
