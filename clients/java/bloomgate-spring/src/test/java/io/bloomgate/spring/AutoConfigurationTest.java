@@ -22,7 +22,6 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInstance;
 import org.springframework.beans.factory.BeanFactory;
 import org.springframework.boot.autoconfigure.AutoConfigurations;
-import org.springframework.boot.autoconfigure.cache.CacheAutoConfiguration;
 import org.springframework.boot.test.context.runner.ApplicationContextRunner;
 import org.springframework.cache.Cache;
 import org.springframework.cache.CacheManager;
@@ -32,10 +31,13 @@ import org.springframework.cache.concurrent.ConcurrentMapCache;
 import org.springframework.cache.concurrent.ConcurrentMapCacheManager;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
-import org.springframework.lang.Nullable;
 
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class AutoConfigurationTest {
+    private static final Class<?> SPRINGS_CACHES = Boot.type(
+            "org.springframework.boot.autoconfigure.cache.CacheAutoConfiguration",
+            "org.springframework.boot.cache.autoconfigure.CacheAutoConfiguration");
+
     private final Servers servers = new Servers();
     private Servers.Server server;
     private String uri;
@@ -108,7 +110,7 @@ class AutoConfigurationTest {
     void theOtherCachesAreThoseOfTheManagerThatWouldBeThere() {
         ApplicationContextRunner withUri = runner.withPropertyValues("bloomgate.uri=" + uri);
         withUri.run(context -> assertThat(context.getBean(CacheManager.class).getCache("others")).isNull());
-        withUri.withConfiguration(AutoConfigurations.of(CacheAutoConfiguration.class)).run(context -> checkOthers(context));
+        withUri.withConfiguration(AutoConfigurations.of(SPRINGS_CACHES)).run(context -> checkOthers(context));
         withUri.withBean(CacheManager.class, ConcurrentMapCacheManager::new).run(context -> checkOthers(context));
         withUri.withBean("own", CacheManager.class, ConcurrentMapCacheManager::new, definition -> definition.setPrimary(true))
                 .run(context -> checkOthers(context));
@@ -128,7 +130,7 @@ class AutoConfigurationTest {
     @Test
     void withoutNamedCachesOrWithTheSwitchesNothingIsGuarded() {
         ApplicationContextRunner plain = new ApplicationContextRunner().withUserConfiguration(Application.class).withBean(Users.class)
-                .withConfiguration(AutoConfigurations.of(BloomgateAutoConfiguration.class, CacheAutoConfiguration.class))
+                .withConfiguration(AutoConfigurations.of(BloomgateAutoConfiguration.class, SPRINGS_CACHES))
                 .withPropertyValues("bloomgate.uri=" + uri);
         for (String[] settings : List.of(new String[] {"a=b"}, new String[] {"bloomgate.caches.users.filter=people", "spring.cache.type=none"},
                 new String[] {"bloomgate.caches.users.filter=people", "bloomgate.enabled=false"})) {

@@ -1,0 +1,24 @@
+package io.bloomgate.spring;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import org.junit.jupiter.api.Test;
+import org.springframework.boot.SpringBootVersion;
+
+/** The releases of Spring Boot: the one under test, and those that the page names. */
+class ReleaseTest {
+    @Test
+    void theTestsRunOnTheReleaseThatMavenNames() {
+        assertThat(SpringBootVersion.getVersion()).isEqualTo(System.getProperty("spring-boot.version"));
+    }
+
+    @Test
+    void thePageNamesTheReleasesThatAreTested() throws IOException {
+        String tested = Files.readString(Path.of("../pom.xml")).replaceAll("(?s).*<spring-boot.tested>(.*?)<.*", "$1");
+        String page = Files.readString(Path.of("../README.md"));
+        assertThat(tested.split(" ")).allSatisfy(release -> assertThat(page).contains("| " + release + " |"));
+    }
+}
