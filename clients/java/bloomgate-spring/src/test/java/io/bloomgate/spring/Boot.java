@@ -1,12 +1,15 @@
 package io.bloomgate.spring;
 
+import java.lang.reflect.Proxy;
+import org.springframework.data.redis.connection.RedisConnectionFactory;
+import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
 import org.springframework.util.ClassUtils;
 
-/** Classes that have another package in Spring Boot 4. */
+/** Differences between the releases of Spring Boot. */
 final class Boot {
     private Boot() {}
 
-    /** Returns the class of the first name that the release under test has. */
+    /** Returns the class of the first name that the release under test has: packages of Spring Boot 4 have other names. */
     static Class<?> type(String... names) {
         for (String name : names) {
             if (ClassUtils.isPresent(name, null)) {
@@ -14,5 +17,11 @@ final class Boot {
             }
         }
         throw new IllegalArgumentException(String.join(", ", names));
+    }
+
+    /** Returns a factory with which Spring's Redis cache waits for its writes. Spring Data Redis 4 evicts in the background with Lettuce. */
+    static RedisConnectionFactory blocking(LettuceConnectionFactory factory) {
+        return (RedisConnectionFactory) Proxy.newProxyInstance(Boot.class.getClassLoader(), new Class<?>[] {RedisConnectionFactory.class},
+                (proxy, method, arguments) -> method.invoke(factory, arguments));
     }
 }
