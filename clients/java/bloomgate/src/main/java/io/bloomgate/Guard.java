@@ -300,6 +300,14 @@ public final class Guard<V> {
         Caller.block(client, steps::clear);
     }
 
+    /**
+     * Returns whether the living follower of a guard with a feed says that it deletes this guard's cache keys. Returns nothing if no
+     * follower is alive. The server's user needs the permission for GET.
+     */
+    public Optional<Boolean> isFollowed() {
+        return Optional.ofNullable(Caller.block(client, steps::isFollowed));
+    }
+
     /** Returns how often each event has happened. */
     public Map<Event, Long> counts() {
         return steps.counts();

@@ -4,6 +4,7 @@ import io.bloomgate.BloomgateException.LoadFailed;
 import io.bloomgate.BloomgateException.Unconfirmed;
 import io.bloomgate.Connection.Command;
 import io.bloomgate.Flights.Flight;
+import io.bloomgate.Keys.FeedKeys;
 import io.bloomgate.Keys.Row;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -282,6 +283,15 @@ final class GuardSteps<V> extends GuardLoads<V> {
                 }
             });
         });
+    }
+
+    /** Returns whether the living follower deletes the cache keys of this guard, or null if none is alive. */
+    CompletableFuture<Boolean> isFollowed(Caller caller) {
+        if (feed == null) {
+            throw new IllegalStateException("this guard has no feed");
+        }
+        return link.one(Link.command(feed.heartbeat, "GET", feed.heartbeat), caller)
+                .thenApply(value -> value == null ? null : FeedKeys.deletes(Keys.latin((byte[]) value), Keys.latin(prefix)));
     }
 
     /** Deletes the keys with the prefix, except those of the follower. */

@@ -2,6 +2,7 @@ package io.bloomgate;
 
 import java.io.ByteArrayOutputStream;
 import java.nio.charset.StandardCharsets;
+import java.util.List;
 
 /** The names of a guard's keys. Names are byte strings; where they are compared, a Latin-1 text has one letter for each byte. */
 final class Keys {
@@ -88,6 +89,19 @@ final class Keys {
         boolean own(byte[] cacheKey) {
             String key = latin(cacheKey);
             return key.equals(base + ":feed") || key.equals(base + ":filling") || key.startsWith(base + ":feed:");
+        }
+
+        /**
+         * Whether a follower may delete keys of a guard, by the value of its heartbeat: a time, and a line for each template of its keys.
+         * `=` precedes what stands before an item, `^` the beginning of other keys. The module reads it in the same way.
+         */
+        static boolean deletes(String heartbeat, String prefix) {
+            List<String> rules = heartbeat.lines().skip(1).toList();
+            return rules.isEmpty() || rules.stream().anyMatch(rule -> {
+                String text = rule.isEmpty() ? "" : rule.substring(1);
+                return rule.startsWith("=") ? prefix.equals(text)
+                        : !rule.startsWith("^") || prefix.startsWith(text) || text.startsWith(prefix);
+            });
         }
     }
 }

@@ -10,6 +10,7 @@ import io.bloomgate.spring.BloomgateProperties.CacheSettings;
 import io.micrometer.core.instrument.Counter;
 import io.micrometer.core.instrument.FunctionCounter;
 import io.micrometer.core.instrument.MeterRegistry;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.EnumMap;
 import java.util.HashMap;
@@ -19,6 +20,7 @@ import java.util.Set;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 import java.util.function.Function;
+import java.util.function.Supplier;
 import org.apache.commons.logging.Log;
 import org.apache.commons.logging.LogFactory;
 import org.springframework.beans.factory.BeanFactory;
@@ -193,12 +195,18 @@ public class BloomgateAutoConfiguration {
                 throw new IllegalArgumentException("the caches " + first + " and " + name + " would share their keys, which begin with "
                         + prefix + ": give one of them another prefix, or, with a feed, another filter");
             }
-            Guard.Builder<Object> builder = Guard.builder(client, filter, chosen).prefix(prefix);
-            apply(properties.cache(), builder);
-            apply(own, builder);
-            listeners.ifAvailable(one -> builder.listener(one.apply(filter)));
-            customizers.orderedStream().forEach(one -> one.customize(name, builder));
-            caches.add(new GuardCache(name, builder.build(), trust(properties.cache(), own)));
+            Supplier<Guard.Builder<Object>> builders = () -> {
+                Guard.Builder<Object> builder = Guard.builder(client, filter, chosen).prefix(prefix);
+                apply(properties.cache(), builder);
+                apply(own, builder);
+                listeners.ifAvailable(one -> builder.listener(one.apply(filter)));
+                customizers.orderedStream().forEach(one -> one.customize(name, builder));
+                return builder;
+            };
+            Guard<Object> guard = builders.get().build();
+            FollowerCheck follower = !Boolean.TRUE.equals(own.feed()) ? null
+                    : new FollowerCheck(name, guard, builders.get().feed(false).patience(Duration.ZERO).build());
+            caches.add(new GuardCache(name, guard, trust(properties.cache(), own), follower));
         });
         return new GuardCacheManager(caches, other.name == null ? null : beans.getBean(other.name, CacheManager.class));
     }
@@ -220,6 +228,13 @@ public class BloomgateAutoConfiguration {
                 LOG.warn("the cache " + name + ": the server does not answer, so each read asks the database", error);
             }
         });
+    }
+
+    /** Names the caches with a feed that no living follower follows. The program starts all the same: the follower may start later. */
+    @Bean
+    @ConditionalOnBean(GuardCacheManager.class)
+    SmartInitializingSingleton bloomgateFollowers(GuardCacheManager manager) {
+        return () -> manager.guarded().forEach(GuardCache::checkFollower);
     }
 
     /** Returns what precedes the ids of a cache. A follower uses {@code {filter}:}, other caches of a filter have their own. */

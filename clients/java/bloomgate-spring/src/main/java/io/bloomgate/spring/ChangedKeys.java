@@ -24,7 +24,7 @@ final class ChangedKeys {
         check();
         if (ids.computeIfAbsent(cache, any -> new HashMap<>()).putIfAbsent(text(id), id) == null) {
             try {
-                cache.getNativeCache().announce(id);
+                cache.announce(id);
             } catch (RuntimeException error) {
                 failure = error;
                 throw error;

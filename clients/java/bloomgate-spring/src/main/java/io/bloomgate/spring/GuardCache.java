@@ -14,6 +14,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.LongAdder;
+import java.util.function.Consumer;
 import java.util.function.Supplier;
 import org.apache.commons.logging.Log;
 import org.apache.commons.logging.LogFactory;
@@ -40,10 +41,12 @@ import org.springframework.util.ReflectionUtils;
  */
 public final class GuardCache implements Cache {
     private static final Log LOG = LogFactory.getLog(GuardCache.class);
+    private static final String NOT_ANNOUNCED = "a change could not be announced";
 
     private final String name;
     private final Guard<Object> guard;
     private final Trust trust;
+    private final FollowerCheck follower;
     private final LongAdder contradictions = new LongAdder();
     private final Set<CompletableFuture<Void>> confirmations = ConcurrentHashMap.newKeySet();
 
@@ -54,9 +57,15 @@ public final class GuardCache implements Cache {
 
     /** Makes a guard a cache. */
     public GuardCache(String name, Guard<Object> guard, Trust trust) {
+        this(name, guard, trust, null);
+    }
+
+    /** Makes a guard a cache. If it has a feed, another one announces changes until its follower has been seen. */
+    GuardCache(String name, Guard<Object> guard, Trust trust, FollowerCheck follower) {
         this.name = name;
         this.guard = guard;
         this.trust = trust;
+        this.follower = follower;
     }
 
     @Override
@@ -237,7 +246,31 @@ public final class GuardCache implements Cache {
         if (TransactionSynchronizationManager.isSynchronizationActive()) {
             TransactionChanges.announce(this, id);
         } else if (call == null || !call.hasAnnounced(this, id)) {
-            guard.confirm(id);
+            write(writer -> writer.confirm(id));
+        }
+    }
+
+    void announce(Object id) {
+        write(writer -> writer.announce(id));
+    }
+
+    void checkFollower() {
+        if (follower != null) {
+            follower.check();
+        }
+    }
+
+    /** Calls the guard that announces changes. With a feed its errors are logged: a follower that starts later fills the filter. */
+    private void write(Consumer<Guard<Object>> call) {
+        if (follower == null) {
+            call.accept(guard);
+            return;
+        }
+        follower.check();
+        try {
+            call.accept(follower.writer());
+        } catch (RuntimeException error) {
+            follower.warn(NOT_ANNOUNCED, error);
         }
     }
 
@@ -260,11 +293,14 @@ public final class GuardCache implements Cache {
     /** Begins to confirm changes. An error is logged: the callers have gone on. */
     void confirmLater(Collection<Object> ids, boolean isOutcomeKnown) {
         List<Object> all = List.copyOf(ids);
-        CompletableFuture<Void> confirmation = isOutcomeKnown ? guard.confirmAsync(all) : guard.confirmUnknownAsync(all);
+        Guard<Object> writer = follower == null ? guard : follower.writer();
+        CompletableFuture<Void> confirmation = isOutcomeKnown ? writer.confirmAsync(all) : writer.confirmUnknownAsync(all);
         confirmations.add(confirmation);
         confirmation.whenComplete((confirmed, error) -> {
             confirmations.remove(confirmation);
-            if (error != null) {
+            if (error != null && follower != null) {
+                follower.warn(NOT_ANNOUNCED, error);
+            } else if (error != null) {
                 LOG.error("the cache " + name + ": changes are not confirmed, so their rows are not cached", error);
             }
         });

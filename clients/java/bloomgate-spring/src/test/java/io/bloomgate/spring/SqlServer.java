@@ -80,8 +80,8 @@ final class SqlServer implements AutoCloseable {
         return source;
     }
 
-    /** Follows the table of users into a filter, and waits until it is filled. */
-    void follow(String filter, int redisPort, Bloomgate client) throws IOException {
+    /** Follows the table of users into a filter, and waits for the heartbeat. */
+    void follow(String filter, Servers.Server redis) throws IOException {
         if (!Files.isExecutable(Path.of(FOLLOWER))) {
             throw new TestAbortedException("there is no tool at " + FOLLOWER + ": cargo build -p bloomgate-tool makes it");
         }
@@ -93,31 +93,34 @@ final class SqlServer implements AutoCloseable {
                 [[table]]
                 name = "users"
                 filter = "%s"
-                create = "0.001 10000 HASH siphash"
+                create = "0.000001 10000 HASH siphash"
                 item = "{id}"
                 cache-key = "{%s}:{id}"
                 max-lag = "1h"
-                """.formatted(url, redisPort, filter, filter));
+                """.formatted(url, redis.port(), filter, filter));
         if (url.startsWith("postgres:")) {
             jdbc.execute("CREATE PUBLICATION bloomgate FOR TABLE users");
         }
         launch("follow", List.of(FOLLOWER, "follow", configuration.toString()));
-        awaitFollower(filter, client, 1);
+        Servers.eventually("the follower", () -> {
+            checkFollower();
+            return redis.commands().exists("{" + filter + "}:feed") == 1;
+        });
     }
 
     /** Waits until the follower has applied all that was committed before, by a new row, which stays. */
     void awaitFollower(String filter, Bloomgate client, long newId) {
         jdbc.update("INSERT INTO users VALUES (?, 'a mark')", newId);
         Servers.eventually("the follower", () -> {
-            if (!processes.get(1).isAlive()) {
-                throw new AssertionError("the follower has ended:\n" + log("follow"));
-            }
-            try {
-                return new Filter(client, filter).contains(newId);
-            } catch (RuntimeException missing) {
-                return false;
-            }
+            checkFollower();
+            return new Filter(client, filter).contains(newId);
         });
+    }
+
+    private void checkFollower() {
+        if (!processes.get(1).isAlive()) {
+            throw new AssertionError("the follower has ended:\n" + log("follow"));
+        }
     }
 
     /** Returns the path of a program. Debian installs MariaDB's server where not everyone's PATH has it. */

@@ -285,7 +285,7 @@ class TransactionTableTest {
 
     private CacheManager guards(String filter, boolean isFed, SqlServer database) throws IOException {
         if (isFed) {
-            database.follow(filter, server.port(), client);
+            database.follow(filter, server);
         } else {
             new Filter(client, filter).reserve(0.001, 10_000, CreationOptions.defaults().hash("siphash"));
         }
