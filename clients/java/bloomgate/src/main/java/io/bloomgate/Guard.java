@@ -14,6 +14,7 @@ import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.CompletionStage;
+import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
@@ -306,6 +307,11 @@ public final class Guard<V> {
      */
     public Optional<Boolean> isFollowed() {
         return Optional.ofNullable(Caller.block(client, steps::isFollowed));
+    }
+
+    /** Returns the executor of the client, in which asynchronous loaders begin. */
+    public Executor executor() {
+        return client.executor;
     }
 
     /** Returns how often each event has happened. */

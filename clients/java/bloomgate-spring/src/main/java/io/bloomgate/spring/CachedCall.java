@@ -1,6 +1,9 @@
 package io.bloomgate.spring;
 
+import java.lang.annotation.Annotation;
 import java.lang.reflect.AccessibleObject;
+import java.lang.reflect.AnnotatedParameterizedType;
+import java.lang.reflect.AnnotatedType;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -12,10 +15,14 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
 import java.util.function.Supplier;
 import java.util.stream.Stream;
 import org.aopalliance.intercept.MethodInterceptor;
 import org.aopalliance.intercept.MethodInvocation;
+import org.springframework.core.ReactiveAdapter;
+import org.springframework.core.ReactiveAdapterRegistry;
+import org.springframework.core.ResolvableType;
 
 /**
  * A call of a method with annotations for caches: notes which changes are announced before the method runs, and confirms them after it has
@@ -23,6 +30,8 @@ import org.aopalliance.intercept.MethodInvocation;
  */
 final class CachedCall {
     private static final ThreadLocal<CachedCall> CURRENT = new ThreadLocal<>();
+    private static final Map<Class<?>, Supplier<Object>> EMPTY = Map.of(List.class, ArrayList::new, Collection.class, ArrayList::new,
+            Iterable.class, ArrayList::new, Set.class, LinkedHashSet::new, Map.class, LinkedHashMap::new);
 
     private final CachedCall outer = CURRENT.get();
     private final ChangedKeys keys = new ChangedKeys();
@@ -75,26 +84,44 @@ final class CachedCall {
         return false;
     }
 
-    /** Returns what the method may return if there is no row, or else calls it. Null stands for an empty {@code Optional}, too. */
-    @SuppressWarnings("unchecked")
-    <T> T absent(Supplier<T> method) {
-        Class<?> type = invocation.getMethod().getReturnType();
-        if (type == Optional.class || isNullable(invocation.getMethod())) {
-            return null;
-        } else if (type == List.class || type == Collection.class || type == Iterable.class) {
-            return (T) new ArrayList<>();
-        } else if (type == Set.class) {
-            return (T) new LinkedHashSet<>();
-        } else if (type == Map.class) {
-            return (T) new LinkedHashMap<>();
-        }
-        return method.get();
+    /**
+     * Returns whether the method can return that there is no row, {@link #none}: if its value, or that of its future, is an {@code Optional},
+     * a collection, or annotated as nullable, or if it is a reactive type that may be empty.
+     */
+    boolean hasNone() {
+        Class<?> type = valueType();
+        ReactiveAdapter adapter = ReactiveAdapterRegistry.getSharedInstance().getAdapter(type);
+        return adapter != null ? adapter.supportsEmpty() : type == Optional.class || EMPTY.containsKey(type) || isNullable();
     }
 
-    /** Returns whether a method has an annotation Nullable of any package. */
-    private static boolean isNullable(Method method) {
-        return Stream.of(method.getAnnotations(), method.getAnnotatedReturnType().getAnnotations()).flatMap(Arrays::stream)
-                .anyMatch(one -> one.annotationType().getSimpleName().equals("Nullable"));
+    /** Returns an empty collection of the method's type, or else null, which Spring converts to an empty {@code Optional}. */
+    Object none() {
+        Supplier<Object> empty = EMPTY.get(valueType());
+        return empty == null ? null : empty.get();
+    }
+
+    /** Returns whether the method returns a future of an {@code Optional}, whose value Spring passes to a cache as it is. */
+    boolean isFutureOfOptional() {
+        return isFuture() && valueType() == Optional.class;
+    }
+
+    private boolean isFuture() {
+        return CompletionStage.class.isAssignableFrom(invocation.getMethod().getReturnType());
+    }
+
+    private Class<?> valueType() {
+        ResolvableType type = ResolvableType.forMethodReturnType(invocation.getMethod());
+        return (isFuture() ? type.as(CompletionStage.class).getGeneric() : type).toClass();
+    }
+
+    /** Returns whether the method, or the value of the future that it returns, has an annotation Nullable of any package. */
+    private boolean isNullable() {
+        Method method = invocation.getMethod();
+        AnnotatedType type = method.getAnnotatedReturnType();
+        Stream<Annotation> annotations = !isFuture() ? Stream.of(method.getAnnotations(), type.getAnnotations()).flatMap(Arrays::stream)
+                : type instanceof AnnotatedParameterizedType future ? Arrays.stream(future.getAnnotatedActualTypeArguments()[0].getAnnotations())
+                : Stream.empty();
+        return annotations.anyMatch(one -> one.annotationType().getSimpleName().equals("Nullable"));
     }
 
     void announce(GuardCache cache, Object id) {

@@ -6,7 +6,6 @@ import java.math.BigInteger;
 import java.util.Collection;
 import java.util.Date;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.Callable;
@@ -22,6 +21,7 @@ import org.springframework.cache.Cache;
 import org.springframework.cache.support.SimpleValueWrapper;
 import org.springframework.core.convert.support.DefaultConversionService;
 import org.springframework.transaction.support.TransactionSynchronizationManager;
+import org.springframework.util.ObjectUtils;
 import org.springframework.util.ReflectionUtils;
 
 /**
@@ -153,20 +153,26 @@ public final class GuardCache implements Cache {
     }
 
     /** Returns what the caller gets if the guard has answered that there is no row. */
+    @SuppressWarnings("unchecked")
     private <T> T absent(Object key, Callable<T> loader) {
-        if (trust == Trust.OBSERVE) {
-            T row = call(loader);
-            check(key, row);
-            return row;
-        }
         CachedCall call = CachedCall.evaluating();
-        return call == null ? null : call.absent(() -> call(loader));
+        if (isAbsenceTrusted(call)) {
+            return call == null ? null : (T) call.none();
+        }
+        T row = call(loader);
+        check(key, row);
+        return row;
     }
 
-    /** Counts a row that the guard has denied. */
+    /** Returns whether an absent row is one for the caller, so that the method is not called. */
+    private boolean isAbsenceTrusted(CachedCall call) {
+        return trust == Trust.FILTER && (call == null || call.hasNone());
+    }
+
+    /** Counts a row that the guard has denied, if the filter is observed. */
     private void check(Object key, Object row) {
-        boolean isNone = row == null || row instanceof Collection<?> all && all.isEmpty() || row instanceof Map<?, ?> map && map.isEmpty();
-        if (!isNone) {
+        boolean isRow = row instanceof CharSequence || !ObjectUtils.isEmpty(row);
+        if (trust == Trust.OBSERVE && isRow) {
             contradictions.increment();
             LOG.warn("the cache " + name + ": there is a row for the key " + key + ", which is not in the filter, or whose absence is cached: "
                     + "its writer does not evict it, or the filter has ids of another kind");
@@ -200,25 +206,37 @@ public final class GuardCache implements Cache {
         return cached(id).map(CompletableFuture::completedFuture).orElse(null);
     }
 
+    /** Returns a future of the row. Outside a transaction, the loader runs in the executor of the client. */
     @Override
-    @SuppressWarnings("unchecked")
     public <T> CompletableFuture<T> retrieve(Object key, Supplier<CompletableFuture<T>> loader) {
         Object id = id(key);
-        if (!TransactionSynchronizationManager.isActualTransactionActive()) {
-            AtomicBoolean isCalled = new AtomicBoolean();
-            return guard.getAsync(id, any -> {
-                isCalled.set(true);
-                return loader.get();
-            }).thenCompose(row -> {
-                if (trust == Trust.FILTER || row.isPresent() || isCalled.get()) {
-                    return CompletableFuture.completedFuture((T) row.orElse(null));
-                }
-                return loader.get().whenComplete((found, error) -> check(key, found));
-            });
+        CachedCall call = CachedCall.evaluating();
+        boolean isOptional = call != null && call.isFutureOfOptional();
+        if (TransactionSynchronizationManager.isActualTransactionActive()) {
+            // The loader needs the transaction of this thread.
+            Optional<Object> cached = cached(id);
+            return cached.isPresent() ? CompletableFuture.completedFuture(value(cached, isOptional)) : loader.get();
         }
-        // The loader needs the transaction of this thread.
-        Optional<Object> cached = cached(id);
-        return cached.isPresent() ? CompletableFuture.completedFuture((T) cached.get()) : loader.get();
+        AtomicBoolean isCalled = new AtomicBoolean();
+        return guard.getAsync(id, any -> {
+            isCalled.set(true);
+            CompletableFuture<T> loaded = loader.get();
+            return isOptional ? loaded.thenApply(ObjectUtils::unwrapOptional) : loaded;
+        }).thenCompose(row -> {
+            if (row.isPresent() || isCalled.get()) {
+                return CompletableFuture.completedFuture(value(row, isOptional));
+            } else if (isAbsenceTrusted(call)) {
+                return CompletableFuture.completedFuture(value(Optional.ofNullable(call == null ? null : call.none()), isOptional));
+            }
+            // This is a thread of Lettuce, which the loader must not block.
+            return CompletableFuture.supplyAsync(loader, guard.executor()).thenCompose(loading -> loading)
+                    .whenComplete((found, error) -> check(key, found));
+        });
+    }
+
+    @SuppressWarnings("unchecked")
+    private static <T> T value(Optional<Object> row, boolean isOptional) {
+        return (T) (isOptional ? row : row.orElse(null));
     }
 
     /** Deletes the value, as {@link #evict} does: the next reader loads it. What a {@code @Cacheable} puts is ignored. */

@@ -8,8 +8,8 @@ public enum Trust {
      */
     OBSERVE,
     /**
-     * Returns an empty {@code Optional}, an empty collection, or null from a method that is annotated as nullable. Calls methods of other
-     * types, which need not expect null.
+     * Returns an empty {@code Optional}, an empty collection, null from a method that is annotated as nullable, or a future of these. Reactive
+     * types are empty. Calls methods of other types, which need not expect null.
      */
     FILTER
 }

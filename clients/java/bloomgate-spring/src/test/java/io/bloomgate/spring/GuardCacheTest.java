@@ -10,6 +10,10 @@ import io.bloomgate.Durability;
 import io.bloomgate.Filter;
 import io.bloomgate.Guard;
 import io.bloomgate.Servers;
+import java.lang.annotation.ElementType;
+import java.lang.annotation.Retention;
+import java.lang.annotation.RetentionPolicy;
+import java.lang.annotation.Target;
 import java.math.BigInteger;
 import java.time.Duration;
 import java.time.LocalDate;
@@ -19,23 +23,29 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.NoSuchElementException;
 import java.util.Optional;
+import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInstance;
-import org.springframework.cache.Cache;
 import org.springframework.cache.Cache.ValueRetrievalException;
+import org.springframework.cache.Cache;
 import org.springframework.cache.CacheManager;
+import org.springframework.cache.annotation.CacheConfig;
 import org.springframework.cache.annotation.CacheEvict;
 import org.springframework.cache.annotation.CachePut;
 import org.springframework.cache.annotation.Cacheable;
 import org.springframework.cache.annotation.EnableCaching;
+import org.springframework.cache.interceptor.KeyGenerator;
 import org.springframework.cache.interceptor.SimpleKey;
 import org.springframework.context.annotation.AnnotationConfigApplicationContext;
 import org.springframework.context.annotation.Bean;
@@ -46,6 +56,8 @@ import org.springframework.transaction.TransactionSystemException;
 import org.springframework.transaction.annotation.EnableTransactionManagement;
 import org.springframework.transaction.annotation.Transactional;
 import org.springframework.transaction.support.TransactionTemplate;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
 
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class GuardCacheTest {
@@ -323,6 +335,52 @@ class GuardCacheTest {
         assertThatThrownBy(() -> guarded.get(new Object(), () -> "row")).isInstanceOf(IllegalArgumentException.class);
     }
 
+    /** A service whose methods have other arguments than one id. */
+    @CacheConfig(cacheNames = "users")
+    static class Keyed {
+        private static final AtomicInteger CALLS = new AtomicInteger();
+
+        @Cacheable
+        public String none() {
+            return "row " + CALLS.incrementAndGet();
+        }
+
+        @Cacheable
+        public String two(long id, String language) {
+            return "row " + CALLS.incrementAndGet();
+        }
+
+        @Cacheable
+        public String constant(Colour colour) {
+            return "row " + CALLS.incrementAndGet();
+        }
+
+        @Cacheable
+        public String day(LocalDate day) {
+            return "row " + CALLS.incrementAndGet();
+        }
+
+        @Cacheable
+        public String composed(Place place) {
+            return "row " + CALLS.incrementAndGet();
+        }
+    }
+
+    @Test
+    void theArgumentsOfAMethodAreAnId() {
+        new Filter(client, "users").addAll(List.of("SimpleKey []", "SimpleKey [17, en]", "RED", "1970-01-01", "Place[x=1, y=2]"));
+        Keyed.CALLS.set(0);
+        with(Keyed.class, trusted(), keyed -> {
+            for (int time = 0; time < 2; time++) {
+                assertThat(keyed.none()).isEqualTo("row 1");
+                assertThat(keyed.two(17, "en")).isEqualTo("row 2");
+                assertThat(keyed.constant(Colour.RED)).isEqualTo("row 3");
+                assertThat(keyed.day(LocalDate.EPOCH)).isEqualTo("row 4");
+                assertThat(keyed.composed(new Place(1, 2))).isEqualTo("row 5");
+            }
+        });
+    }
+
     /** A service whose methods need not expect null. */
     static class Typed {
         @Cacheable("users")
@@ -357,22 +415,109 @@ class GuardCacheTest {
         }
     }
 
+    private <T> void with(Class<T> type, GuardCache cache, Consumer<T> test) {
+        try (var context = new AnnotationConfigApplicationContext()) {
+            context.register(Application.class, type);
+            context.registerBean(Database.class, () -> database);
+            context.registerBean(CacheManager.class, () -> new GuardCacheManager(List.of(cache), null));
+            context.refresh();
+            test.accept(context.getBean(type));
+        }
+    }
+
     @Test
     void anAbsentRowIsWhatTheMethodMayReturn() {
-        try (var context = new AnnotationConfigApplicationContext()) {
-            context.register(Application.class);
-            context.registerBean(Database.class, () -> database);
-            context.registerBean(CacheManager.class, () -> new GuardCacheManager(List.of(trusted()), null));
-            context.registerBean(Typed.class, Typed::new);
-            context.refresh();
-            Typed typed = context.getBean(Typed.class);
+        with(Typed.class, trusted(), typed -> {
             assertThat(typed.optional(18)).isEmpty();
             assertThat(typed.list(18)).isEmpty();
             assertThat(typed.map(18)).isEmpty();
             assertThat(typed.nullable(18)).isNull();
             assertThat(typed.number(18)).isEqualTo(42);
             assertThatThrownBy(() -> typed.orElseThrow(18)).isInstanceOf(NoSuchElementException.class).hasMessage("no user 18");
+        });
+    }
+
+    /** A service whose methods return futures and reactive types. */
+    @CacheConfig(cacheNames = "users", keyGenerator = "keys")
+    static class Later {
+        private static final Set<String> CALLS = ConcurrentHashMap.newKeySet();
+
+        /** An annotation of types, as JSpecify has one. */
+        @Target(ElementType.TYPE_USE)
+        @Retention(RetentionPolicy.RUNTIME)
+        @interface Nullable {}
+
+        private static <T> CompletableFuture<T> load(String method, long id, T row) {
+            assertThat(CALLS.add(method + id)).isTrue();
+            return CompletableFuture.supplyAsync(() -> row);
         }
+
+        @Cacheable
+        public CompletableFuture<Optional<String>> optional(long id) {
+            return load("optional", id, Optional.of("Ann"));
+        }
+
+        @Cacheable
+        public CompletableFuture<List<String>> list(long id) {
+            return load("list", id, List.of("Ann"));
+        }
+
+        @Cacheable
+        public CompletionStage<Set<String>> stage(long id) {
+            return load("stage", id, Set.of("Ann"));
+        }
+
+        @Cacheable
+        public CompletableFuture<@Nullable String> nullable(long id) {
+            return load("nullable", id, "Ann");
+        }
+
+        @Cacheable
+        public CompletableFuture<String> any(long id) {
+            return load("any", id, "Ann");
+        }
+
+        @Cacheable
+        public Mono<String> mono(long id) {
+            return Mono.fromFuture(load("mono", id, "Ann"));
+        }
+
+        @Cacheable
+        public Flux<String> flux(long id) {
+            return Flux.fromIterable(load("flux", id, List.of("Ann", "Eve")).join());
+        }
+    }
+
+    @Test
+    void anAbsentRowIsWhatTheFutureMayReturn() {
+        Filter filter = new Filter(client, "users");
+        List.of("optional", "list", "stage", "nullable", "any", "mono", "flux").forEach(method -> filter.add(method + 17));
+        Later.CALLS.clear();
+        with(Later.class, trusted(), later -> {
+            for (int time = 0; time < 2; time++) {
+                assertThat(later.optional(17).join()).contains("Ann");
+                assertThat(later.list(17).join()).containsExactly("Ann");
+                assertThat(later.stage(17).toCompletableFuture().join()).containsExactly("Ann");
+                assertThat(later.nullable(17).join()).isEqualTo("Ann");
+                assertThat(later.any(17).join()).isEqualTo("Ann");
+                assertThat(later.mono(17).block()).isEqualTo("Ann");
+                assertThat(later.flux(17).collectList().block()).containsExactly("Ann", "Eve");
+            }
+            assertThat(later.optional(18).join()).isEmpty();
+            assertThat(later.list(18).join()).isEmpty();
+            assertThat(later.stage(18).toCompletableFuture().join()).isEmpty();
+            assertThat(later.nullable(18).join()).isNull();
+            assertThat(later.mono(18).block()).isNull();
+            assertThat(later.flux(18).collectList().block()).isEmpty();
+            assertThat(Later.CALLS).noneMatch(call -> call.endsWith("18"));
+            assertThat(later.any(18).join()).isEqualTo("Ann");
+        });
+    }
+
+    @Test
+    void aFutureOfAnObservedAbsenceIsLoadedOutsideTheThreadsOfLettuce() {
+        String thread = guarded.retrieve(18L, () -> CompletableFuture.completedFuture(Thread.currentThread().getName())).join();
+        assertThat(thread).isEqualTo("bloomgate");
     }
 
     /** A service that was written for another cache. */
@@ -424,6 +569,11 @@ class GuardCacheTest {
         @Bean
         static GuardedOperations guardedOperations() {
             return new GuardedOperations();
+        }
+
+        @Bean
+        KeyGenerator keys() {
+            return (target, method, arguments) -> method.getName() + arguments[0];
         }
     }
 
