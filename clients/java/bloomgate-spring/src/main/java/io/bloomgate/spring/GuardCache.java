@@ -239,12 +239,10 @@ public final class GuardCache implements Cache {
         return (T) (isOptional ? row : row.orElse(null));
     }
 
-    /** Deletes the value, as {@link #evict} does: the next reader loads it. What a {@code @Cacheable} puts is ignored. */
+    /** Deletes the value, as {@link #evict} does: the next reader loads it. */
     @Override
     public void put(Object key, Object value) {
-        if (CachedCall.evaluating() == null) {
-            evict(key);
-        }
+        evict(key);
     }
 
     /** Returns a cached value, or null: a miss, after which nothing is cached. */

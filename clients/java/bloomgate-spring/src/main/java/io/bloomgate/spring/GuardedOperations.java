@@ -37,7 +37,7 @@ import org.springframework.util.StringUtils;
  * never keeps an absence that a change has ended. Spring refuses {@code sync} with another {@code unless}, several caches, or several
  * operations; such a method gets cached rows and caches none, and a warning at the start says so.
  * <li>{@code @CacheEvict} and {@code @CachePut} announce the change before the method runs, so also before a transaction begins that the
- * method has, and confirm it afterwards. If the key depends on the result, the change is only confirmed.
+ * method has, and {@link CachedCall} confirms it afterwards. If the key depends on the result, the change is only confirmed.
  * </ul>
  */
 public final class GuardedOperations implements BeanPostProcessor, PriorityOrdered {
@@ -93,57 +93,45 @@ public final class GuardedOperations implements BeanPostProcessor, PriorityOrder
     private Collection<CacheOperation> adapt(Collection<CacheOperation> operations, Method method) {
         List<CacheOperation> all = new ArrayList<>();
         for (CacheOperation operation : operations) {
-            Set<String> guarded = StringUtils.hasText(operation.getCacheManager()) || StringUtils.hasText(operation.getCacheResolver())
-                    ? Set.of() : operation.getCacheNames().stream().filter(isGuarded).collect(Collectors.toSet());
-            if (guarded.isEmpty()) {
+            Set<String> guarded = operation.getCacheNames().stream().filter(isGuarded).collect(Collectors.toSet());
+            boolean isElsewhere = StringUtils.hasText(operation.getCacheManager()) || StringUtils.hasText(operation.getCacheResolver());
+            if (isElsewhere && !guarded.isEmpty()) {
+                LOG.info(method + " uses caches " + guarded + " of the cacheManager or cacheResolver that its annotation names, not guarded ones");
+            }
+            if (isElsewhere || guarded.isEmpty() || operation instanceof CacheEvictOperation eviction
+                    && (eviction.isCacheWide() || eviction.isBeforeInvocation())) {
                 all.add(operation);
-            } else if (operation instanceof CacheableOperation cacheable) {
-                all.add(adaptRead(cacheable, operations.size() == 1, method));
-            } else if (operation instanceof CacheEvictOperation eviction) {
-                if (!eviction.isCacheWide() && !eviction.isBeforeInvocation() && canPrecede(eviction, method)) {
-                    all.add(evict(eviction, guarded, true));
-                }
-                all.add(eviction);
-            } else if (operation instanceof CachePutOperation put) {
-                addPut(put, guarded, method, all);
+                continue;
+            }
+            all.add(operation instanceof CacheableOperation read ? adaptRead(read, guarded, operations.size(), method)
+                    : evict(operation, guarded, canPrecede(operation, method)));
+            Set<String> others = operation.getCacheNames().stream().filter(isGuarded.negate()).collect(Collectors.toSet());
+            if (!others.isEmpty()) {
+                all.add(forOthers(operation, others));
             }
         }
         return List.copyOf(all);
     }
 
-    private CacheOperation adaptRead(CacheableOperation operation, boolean isOnly, Method method) {
-        String unless = operation.getUnless();
-        boolean isUnlessNull = unless != null && unless.replace(" ", "").equals("#result==null");
-        if (operation.isSync()) {
-            return operation;
-        }
-        if (!isOnly || operation.getCacheNames().size() != 1 || (StringUtils.hasText(unless) && !isUnlessNull)) {
-            LOG.warn(method + " caches no rows in the guarded caches " + operation.getCacheNames()
-                    + ": a guard caches what it loads itself, which Spring allows to one @Cacheable with one cache and without `unless`");
-            return operation;
-        }
+    private static CacheOperation adaptRead(CacheableOperation read, Set<String> guarded, int operations, Method method) {
+        String unless = read.getUnless();
+        boolean isAlways = !StringUtils.hasText(unless) || unless.replace(" ", "").equals("#result==null");
+        String obstacle = operations > 1 ? "it is not the only annotation for caches of its method"
+                : read.getCacheNames().size() > 1 ? "it names several caches, " + read.getCacheNames()
+                : !isAlways ? "it has unless = \"" + unless + "\"" : null;
         CacheableOperation.Builder builder = new CacheableOperation.Builder();
-        copy(operation, operation.getCacheNames(), builder);
-        builder.setUnless(isUnlessNull ? "" : unless);
-        builder.setSync(true);
+        copy(read, guarded, builder);
+        if (obstacle == null) {
+            builder.setSync(true);
+        } else {
+            LOG.warn("@Cacheable of " + method + " caches no rows in the guarded caches " + guarded + ": " + obstacle
+                    + ", so Spring loads the rows, and a guard caches only rows that it loads itself");
+            builder.setUnless("true");
+        }
         return builder.build();
     }
 
-    /** A put into a guard is an eviction. Puts into other caches of the operation stay. */
-    private void addPut(CachePutOperation put, Set<String> guarded, Method method, List<CacheOperation> all) {
-        if (canPrecede(put, method)) {
-            all.add(evict(put, guarded, true));
-        }
-        all.add(evict(put, guarded, false));
-        Set<String> others = put.getCacheNames().stream().filter(isGuarded.negate()).collect(Collectors.toSet());
-        if (!others.isEmpty()) {
-            CachePutOperation.Builder builder = new CachePutOperation.Builder();
-            copy(put, others, builder);
-            builder.setUnless(put.getUnless());
-            all.add(builder.build());
-        }
-    }
-
+    /** Returns an eviction, for a put as well. */
     private static CacheOperation evict(CacheOperation operation, Set<String> names, boolean isBefore) {
         CacheEvictOperation.Builder builder = new CacheEvictOperation.Builder();
         copy(operation, names, builder);
@@ -152,6 +140,22 @@ public final class GuardedOperations implements BeanPostProcessor, PriorityOrder
             builder.setCondition("");
         }
         builder.setBeforeInvocation(isBefore);
+        return builder.build();
+    }
+
+    /** Returns the operation for those of its caches that are not guarded. */
+    private static CacheOperation forOthers(CacheOperation operation, Set<String> others) {
+        if (operation instanceof CacheEvictOperation) {
+            return evict(operation, others, false);
+        } else if (operation instanceof CachePutOperation put) {
+            CachePutOperation.Builder builder = new CachePutOperation.Builder();
+            builder.setUnless(put.getUnless());
+            copy(put, others, builder);
+            return builder.build();
+        }
+        CacheableOperation.Builder builder = new CacheableOperation.Builder();
+        builder.setUnless(((CacheableOperation) operation).getUnless());
+        copy(operation, others, builder);
         return builder.build();
     }
 
