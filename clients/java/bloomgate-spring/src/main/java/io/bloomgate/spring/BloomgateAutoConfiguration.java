@@ -44,6 +44,7 @@ import org.springframework.context.annotation.ConditionContext;
 import org.springframework.context.annotation.Conditional;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.context.annotation.Primary;
+import org.springframework.core.annotation.Order;
 import org.springframework.core.env.Environment;
 import org.springframework.core.type.AnnotatedTypeMetadata;
 import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
@@ -70,6 +71,7 @@ public class BloomgateAutoConfiguration {
     /** The listener of a guard's events, which metrics bring. */
     interface Listeners extends Function<String, BiConsumer<Event, Integer>> {}
 
+    @Order(1)
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnProperty("bloomgate.uri")
     static class FromUri {
@@ -80,6 +82,7 @@ public class BloomgateAutoConfiguration {
         }
     }
 
+    @Order(2)
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnClass(LettuceConnectionFactory.class)
     static class FromSpringData {

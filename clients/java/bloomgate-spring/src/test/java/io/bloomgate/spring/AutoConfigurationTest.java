@@ -107,6 +107,12 @@ class AutoConfigurationTest {
     }
 
     @Test
+    void theAddressComesBeforeTheConnectionFactoryOfSpringData() {
+        runner.withBean(LettuceConnectionFactory.class, () -> new LettuceConnectionFactory("127.0.0.1", 1))
+                .withPropertyValues("bloomgate.uri=" + uri).run(context -> context.getBean(Bloomgate.class).ping());
+    }
+
+    @Test
     void theOtherCachesAreThoseOfTheManagerThatWouldBeThere() {
         ApplicationContextRunner withUri = runner.withPropertyValues("bloomgate.uri=" + uri);
         withUri.run(context -> assertThat(context.getBean(CacheManager.class).getCache("others")).isNull());
