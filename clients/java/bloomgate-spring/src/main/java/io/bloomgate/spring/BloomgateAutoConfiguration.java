@@ -3,23 +3,16 @@ package io.bloomgate.spring;
 import io.bloomgate.Bloomgate;
 import io.bloomgate.BloomgateException;
 import io.bloomgate.Codec;
-import io.bloomgate.Event;
 import io.bloomgate.Filter;
 import io.bloomgate.Guard;
 import io.bloomgate.spring.BloomgateProperties.CacheSettings;
-import io.micrometer.core.instrument.Counter;
-import io.micrometer.core.instrument.FunctionCounter;
-import io.micrometer.core.instrument.MeterRegistry;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.EnumMap;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.function.BiConsumer;
 import java.util.function.Consumer;
-import java.util.function.Function;
 import java.util.function.Supplier;
 import org.apache.commons.logging.Log;
 import org.apache.commons.logging.LogFactory;
@@ -57,8 +50,6 @@ import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactor
         afterName = {
             "org.springframework.boot.autoconfigure.data.redis.RedisAutoConfiguration",
             "org.springframework.boot.data.redis.autoconfigure.DataRedisAutoConfiguration",
-            "org.springframework.boot.actuate.autoconfigure.metrics.CompositeMeterRegistryAutoConfiguration",
-            "org.springframework.boot.micrometer.metrics.autoconfigure.CompositeMeterRegistryAutoConfiguration",
             "org.springframework.boot.autoconfigure.cache.CacheAutoConfiguration",
             "org.springframework.boot.cache.autoconfigure.CacheAutoConfiguration"
         })
@@ -66,10 +57,7 @@ import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactor
 @EnableConfigurationProperties(BloomgateProperties.class)
 public class BloomgateAutoConfiguration {
     private static final Log LOG = LogFactory.getLog(BloomgateAutoConfiguration.class);
-    private static final String MANAGER = "bloomgateCacheManager";
-
-    /** The listener of a guard's events, which metrics bring. */
-    interface Listeners extends Function<String, BiConsumer<Event, Integer>> {}
+    static final String MANAGER = "bloomgateCacheManager";
 
     @Order(1)
     @Configuration(proxyBeanMethods = false)
@@ -91,35 +79,6 @@ public class BloomgateAutoConfiguration {
         @ConditionalOnBean(LettuceConnectionFactory.class)
         Bloomgate bloomgate(LettuceConnectionFactory factory, BloomgateProperties properties) {
             return build(Bloomgate.builder(factory.getRequiredNativeClient()), properties);
-        }
-    }
-
-    @Configuration(proxyBeanMethods = false)
-    @ConditionalOnClass(MeterRegistry.class)
-    static class Metrics {
-        @Bean
-        @ConditionalOnBean(MeterRegistry.class)
-        Listeners bloomgateMetrics(MeterRegistry registry) {
-            return filter -> {
-                Map<Event, Counter> counters = new EnumMap<>(Event.class);
-                for (Event event : Event.values()) {
-                    counters.put(event, Counter.builder("bloomgate.guard.events").tag("bloomgate.filter", filter)
-                            .tag("bloomgate.event", event.label()).register(registry));
-                }
-                return (event, number) -> counters.get(event).increment(number);
-            };
-        }
-    }
-
-    @Configuration(proxyBeanMethods = false)
-    @ConditionalOnClass(MeterRegistry.class)
-    static class Contradictions {
-        @Bean
-        @ConditionalOnBean(MeterRegistry.class)
-        SmartInitializingSingleton bloomgateContradictions(MeterRegistry registry, ObjectProvider<GuardCacheManager> managers) {
-            return () -> managers.stream().flatMap(manager -> manager.guarded().stream()).forEach(cache ->
-                    FunctionCounter.builder("bloomgate.guard.contradictions", cache, GuardCache::contradictions)
-                            .tag("cache", cache.getName()).register(registry));
         }
     }
 
@@ -180,7 +139,7 @@ public class BloomgateAutoConfiguration {
     @Conditional(HasCaches.class)
     @ConditionalOnBean(Bloomgate.class)
     GuardCacheManager cacheManager(
-            Bloomgate client, BloomgateProperties properties, ObjectProvider<Codec<Object>> codec, ObjectProvider<Listeners> listeners,
+            Bloomgate client, BloomgateProperties properties, ObjectProvider<Codec<Object>> codec,
             ObjectProvider<GuardCustomizer> customizers, OtherManager other, BeanFactory beans) {
         if (properties.cache() != null && properties.cache().feed() != null) {
             throw new IllegalArgumentException("bloomgate.cache.feed ends the evictions of caches that no follower follows: "
@@ -191,7 +150,7 @@ public class BloomgateAutoConfiguration {
         Map<String, String> prefixes = new HashMap<>();
         List<GuardCache> caches = new ArrayList<>();
         properties.caches().forEach((name, own) -> {
-            String filter = own.filter() != null ? own.filter() : name;
+            String filter = properties.filter(name);
             String prefix = prefix(name, filter, properties.cache(), own);
             String first = prefixes.putIfAbsent(prefix, name);
             if (first != null) {
@@ -202,7 +161,6 @@ public class BloomgateAutoConfiguration {
                 Guard.Builder<Object> builder = Guard.builder(client, filter, chosen).prefix(prefix);
                 apply(properties.cache(), builder);
                 apply(own, builder);
-                listeners.ifAvailable(one -> builder.listener(one.apply(filter)));
                 customizers.orderedStream().forEach(one -> one.customize(name, builder));
                 return builder;
             };
@@ -222,7 +180,7 @@ public class BloomgateAutoConfiguration {
     @ConditionalOnBean(GuardCacheManager.class)
     SmartInitializingSingleton bloomgateStart(Bloomgate client, BloomgateProperties properties) {
         return () -> properties.caches().forEach((name, own) -> {
-            String filter = own.filter() != null ? own.filter() : name;
+            String filter = properties.filter(name);
             try {
                 new Filter(client, filter).info();
             } catch (BloomgateException.FilterMissing missing) {

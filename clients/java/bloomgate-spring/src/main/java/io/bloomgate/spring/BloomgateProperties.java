@@ -20,6 +20,12 @@ public record BloomgateProperties(
         String uri, Duration timeout, Duration connectTimeout, Integer waitingConnections, Boolean enabled, CacheSettings cache,
         Map<String, CacheSettings> caches) {
 
+    /** Returns the name of the filter of a guarded cache. */
+    String filter(String cache) {
+        String own = caches.get(cache).filter();
+        return own != null ? own : cache;
+    }
+
     /**
      * Settings of a cache. Those that are missing have the guard's default.
      *

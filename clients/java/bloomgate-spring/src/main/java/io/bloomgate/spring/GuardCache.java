@@ -47,6 +47,7 @@ public final class GuardCache implements Cache {
     private final Guard<Object> guard;
     private final Trust trust;
     private final FollowerCheck follower;
+    private final Reads reads = new Reads();
     private final LongAdder contradictions = new LongAdder();
     private final Set<CompletableFuture<Void>> confirmations = ConcurrentHashMap.newKeySet();
 
@@ -81,6 +82,10 @@ public final class GuardCache implements Cache {
     /** Returns how often a method has returned a row of which the guard had answered that there is none. */
     public long contradictions() {
         return contradictions.sum();
+    }
+
+    Reads reads() {
+        return reads;
     }
 
     /** Returns a key as an item of the filter. */
@@ -129,6 +134,12 @@ public final class GuardCache implements Cache {
     }
 
     private Optional<Object> cached(Object id) {
+        Optional<Object> row = peek(id);
+        reads.count(row.isPresent());
+        return row;
+    }
+
+    private Optional<Object> peek(Object id) {
         return hasChanged(id) ? Optional.empty() : guard.peek(id);
     }
 
@@ -137,16 +148,20 @@ public final class GuardCache implements Cache {
     @SuppressWarnings("unchecked")
     public <T> T get(Object key, Callable<T> loader) {
         Object id = id(key);
+        AtomicBoolean isCalled = new AtomicBoolean();
+        Supplier<Object> load = () -> {
+            isCalled.set(true);
+            return call(loader);
+        };
         try {
-            if (!TransactionSynchronizationManager.isActualTransactionActive()) {
-                boolean[] isCalled = {false};
-                Optional<Object> row = guard.get(id, any -> {
-                    isCalled[0] = true;
-                    return call(loader);
-                });
-                return row.isPresent() || isCalled[0] ? (T) row.orElse(null) : absent(key, loader);
+            Optional<Object> row = !TransactionSynchronizationManager.isActualTransactionActive() ? guard.get(id, any -> load.get())
+                    : hasChanged(id) ? Optional.ofNullable(load.get()) : guard.getInTransaction(id, any -> load.get());
+            if (row.isEmpty() && !isCalled.get()) {
+                return absent(key, loader);
+            } else if (!isCalled.get()) {
+                reads.count(true);
             }
-            return hasChanged(id) ? call(loader) : (T) guard.getInTransaction(id, any -> call(loader)).orElse(null);
+            return (T) row.orElse(null);
         } catch (LoaderException error) {
             throw new ValueRetrievalException(key, loader, error.getCause());
         }
@@ -157,7 +172,8 @@ public final class GuardCache implements Cache {
     private <T> T absent(Object key, Callable<T> loader) {
         CachedCall call = CachedCall.evaluating();
         if (isAbsenceTrusted(call)) {
-            return call == null ? null : (T) call.none();
+            reads.count(true);
+            return (T) none(call).orElse(null);
         }
         T row = call(loader);
         check(key, row);
@@ -167,6 +183,10 @@ public final class GuardCache implements Cache {
     /** Returns whether an absent row is one for the caller, so that the method is not called. */
     private boolean isAbsenceTrusted(CachedCall call) {
         return trust == Trust.FILTER && (call == null || call.hasNone());
+    }
+
+    private static Optional<Object> none(CachedCall call) {
+        return Optional.ofNullable(call == null ? null : call.none());
     }
 
     /** Counts a row that the guard has denied, if the filter is observed. */
@@ -184,9 +204,9 @@ public final class GuardCache implements Cache {
         return TransactionChanges.contain(this, id) || CachedCall.haveChanged(this, id);
     }
 
-    private static <T> T call(Callable<T> loader) {
+    private <T> T call(Callable<T> loader) {
         try {
-            return loader.call();
+            return reads.load(loader);
         } catch (Exception error) {
             throw new LoaderException(error);
         }
@@ -214,22 +234,27 @@ public final class GuardCache implements Cache {
         boolean isOptional = call != null && call.isFutureOfOptional();
         if (TransactionSynchronizationManager.isActualTransactionActive()) {
             // The loader needs the transaction of this thread.
-            Optional<Object> cached = cached(id);
-            return cached.isPresent() ? CompletableFuture.completedFuture(value(cached, isOptional)) : loader.get();
+            Optional<Object> row = peek(id);
+            if (row.isEmpty()) {
+                return reads.loadLater(loader);
+            }
+            reads.count(true);
+            return CompletableFuture.completedFuture(value(row, isOptional));
         }
         AtomicBoolean isCalled = new AtomicBoolean();
         return guard.getAsync(id, any -> {
             isCalled.set(true);
-            CompletableFuture<T> loaded = loader.get();
+            CompletableFuture<T> loaded = reads.loadLater(loader);
             return isOptional ? loaded.thenApply(ObjectUtils::unwrapOptional) : loaded;
         }).thenCompose(row -> {
-            if (row.isPresent() || isCalled.get()) {
+            if (isCalled.get()) {
                 return CompletableFuture.completedFuture(value(row, isOptional));
-            } else if (isAbsenceTrusted(call)) {
-                return CompletableFuture.completedFuture(value(Optional.ofNullable(call == null ? null : call.none()), isOptional));
+            } else if (row.isPresent() || isAbsenceTrusted(call)) {
+                reads.count(true);
+                return CompletableFuture.completedFuture(value(row.or(() -> none(call)), isOptional));
             }
             // This is a thread of Lettuce, which the loader must not block.
-            return CompletableFuture.supplyAsync(loader, guard.executor()).thenCompose(loading -> loading)
+            return CompletableFuture.supplyAsync(() -> reads.loadLater(loader), guard.executor()).thenCompose(loading -> loading)
                     .whenComplete((found, error) -> check(key, found));
         });
     }

@@ -76,7 +76,7 @@ class AutoConfigurationTest {
     static class Application {}
 
     private final ApplicationContextRunner runner = new ApplicationContextRunner()
-            .withConfiguration(AutoConfigurations.of(BloomgateAutoConfiguration.class))
+            .withConfiguration(AutoConfigurations.of(BloomgateAutoConfiguration.class, BloomgateActuatorAutoConfiguration.class))
             .withUserConfiguration(Application.class)
             .withBean(Users.class)
             .withPropertyValues("bloomgate.cache.ttl=1h", "bloomgate.caches.users.filter=people", "bloomgate.cache.trust=filter");
@@ -91,7 +91,7 @@ class AutoConfigurationTest {
             assertThat(server.commands().pttl("{people}~users:17")).isBetween(3_000_000L, 3_600_000L);
             MeterRegistry registry = context.getBean(MeterRegistry.class);
             assertThat(registry.get("bloomgate.guard.events").tags("bloomgate.filter", "people", "bloomgate.event", "hit")
-                    .counter().count()).isEqualTo(1);
+                    .functionCounter().count()).isEqualTo(1);
             assertThat(registry.get("bloomgate.guard.contradictions").tag("cache", "users").functionCounter().count()).isZero();
         });
         server.commands().del("{people}~users:17");

@@ -1,0 +1,76 @@
+package io.bloomgate.spring;
+
+import io.bloomgate.Event;
+import io.micrometer.core.instrument.FunctionCounter;
+import io.micrometer.core.instrument.MeterRegistry;
+import io.micrometer.core.instrument.Tags;
+import io.micrometer.core.instrument.Timer;
+import io.micrometer.core.instrument.binder.cache.CacheMeterBinder;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * The meters of a guarded cache. Those of every cache, such as {@code cache.gets}, have the tags that Spring Boot gives them. A hit is a read
+ * for which the method was not called.
+ */
+final class GuardCacheMetrics extends CacheMeterBinder<GuardCache> {
+    /** The tag by which Spring Boot tells the meters of several managers apart: the name of the bean, without its end cacheManager. */
+    static final String MANAGER = "bloomgate";
+
+    private final GuardCache cache;
+    private final String filter;
+
+    GuardCacheMetrics(GuardCache cache, String filter) {
+        super(cache, cache.getName(), Tags.of("cache.manager", MANAGER, "name", cache.getName()));
+        this.cache = cache;
+        this.filter = filter;
+    }
+
+    @Override
+    protected Long size() {
+        return null;
+    }
+
+    @Override
+    protected long hitCount() {
+        return cache.reads().hits.sum();
+    }
+
+    @Override
+    protected Long missCount() {
+        return cache.reads().misses.sum();
+    }
+
+    @Override
+    protected Long evictionCount() {
+        return null;
+    }
+
+    @Override
+    protected long putCount() {
+        return count(cache, Event.FILLED);
+    }
+
+    private static long count(GuardCache cache, Event event) {
+        return cache.getNativeCache().counts().get(event);
+    }
+
+    @Override
+    protected void bindImplementationSpecificMetrics(MeterRegistry registry) {
+        FunctionCounter.builder("bloomgate.guard.contradictions", cache, GuardCache::contradictions)
+                .tags(getTagsWithCacheName()).description("Rows that the guard had denied").register(registry);
+        for (Event event : Event.values()) {
+            FunctionCounter.builder("bloomgate.guard.events", cache, one -> count(one, event)).tags(getTagsWithCacheName())
+                    .tags("bloomgate.filter", filter, "bloomgate.event", event.label())
+                    .description("Answers of BF.FETCH and other events of a guard").register(registry);
+        }
+        Timer success = timer("success", registry);
+        Timer failure = timer("failure", registry);
+        cache.reads().setListener((nanoseconds, isSuccess) ->
+                (isSuccess ? success : failure).record(nanoseconds, TimeUnit.NANOSECONDS));
+    }
+
+    private Timer timer(String result, MeterRegistry registry) {
+        return Timer.builder("bloomgate.guard.loads").tags(getTagsWithCacheName()).tag("result", result)
+                .description("Calls of the methods of a cache").register(registry);
+    }
+}
