@@ -5,7 +5,6 @@ import io.lettuce.core.RedisClient;
 import io.lettuce.core.RedisURI;
 import io.lettuce.core.cluster.RedisClusterClient;
 import io.lettuce.core.codec.ByteArrayCodec;
-import io.netty.util.Timer;
 import java.time.Duration;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -13,6 +12,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 
 /**
  * A server or a cluster, for filters and guards. All of them share one connection for each node, which is made when it is needed, and
@@ -25,7 +25,6 @@ public final class Bloomgate implements AutoCloseable {
     final long timeoutMs;
     final long connectNanos;
     final Executor executor;
-    final Timer timer;
     final Link link;
     final WaitingConnections waiting;
     private final Runnable shutdown;
@@ -38,25 +37,25 @@ public final class Bloomgate implements AutoCloseable {
             thread.setDaemon(true);
             return thread;
         });
-        timer = builder.client.getResources().timer();
         connectNanos = TimeUnit.MILLISECONDS.toNanos(Options.CONNECT_TIMEOUT.milliseconds(builder.connectTimeout));
+        Supplier<? extends AbstractRedisClient> client = builder.client;
+        AbstractRedisClient first = client.get();
         Connection connection;
-        if (builder.client instanceof RedisClusterClient cluster) {
-            RedisClient nodes = RedisClient.create(cluster.getResources());
-            nodes.setOptions(cluster.getOptions());
-            connection = new Cluster(cluster, uri -> new Node(() -> open(nodes, uri), connectNanos));
-            shutdown = nodes::shutdownAsync;
-        } else {
-            RedisClient client = (RedisClient) builder.client;
+        if (first instanceof RedisClusterClient) {
+            connection = new Cluster(client, (nodes, uri) -> new Node(() -> open(() -> nodes, uri), connectNanos));
+        } else if (first instanceof RedisClient) {
             connection = new Node(() -> open(client, builder.uri), connectNanos);
-            shutdown = builder.isOwn ? client::shutdownAsync : () -> {};
+        } else {
+            throw new IllegalArgumentException("a RedisClient or a RedisClusterClient is needed");
         }
+        shutdown = builder.uri != null ? first::shutdownAsync : () -> {};
         link = new Link(this, connection, new Pause());
         waiting = new WaitingConnections(link, Options.WAITING_CONNECTIONS.number(builder.waitingConnections));
     }
 
-    private CompletableFuture<Wire> open(RedisClient client, RedisURI uri) {
+    private CompletableFuture<Wire> open(Supplier<? extends AbstractRedisClient> clients, RedisURI uri) {
         try {
+            RedisClient client = (RedisClient) clients.get();
             if (uri == null) {
                 // Lettuce opens connections to its client's own address in a call that blocks.
                 return CompletableFuture.supplyAsync(() -> new Wire(client.connect(ByteArrayCodec.INSTANCE)), executor);
@@ -109,14 +108,22 @@ public final class Bloomgate implements AutoCloseable {
     /** Returns a builder of a client for an address, with other options. {@link #close} shuts down what the client makes. */
     public static Builder builder(String uri) {
         RedisURI parsed = RedisURI.create(uri);
-        Builder builder = new Builder(RedisClient.create(parsed));
+        Builder builder = builder(RedisClient.create(parsed));
         builder.uri = parsed;
-        builder.isOwn = true;
         return builder;
     }
 
     /** Returns a builder of a client with other options, for a {@link RedisClient} or a {@link RedisClusterClient}. */
     public static Builder builder(AbstractRedisClient client) {
+        return builder(() -> client);
+    }
+
+    /**
+     * Returns a builder of a client for Lettuce clients that follow one another: a program that shuts one down, and makes another for the
+     * same server or cluster, passes what returns the current one. It is called for each new connection, and for each command to a cluster.
+     * While it throws, commands fail with {@link BloomgateException.Disconnected}.
+     */
+    public static Builder builder(Supplier<? extends AbstractRedisClient> client) {
         return new Builder(client);
     }
 
@@ -130,18 +137,15 @@ public final class Bloomgate implements AutoCloseable {
 
     /** The options of a client. */
     public static final class Builder {
-        private final AbstractRedisClient client;
+        private final Supplier<? extends AbstractRedisClient> client;
+        /** The address of a client that this one has made. */
         private RedisURI uri;
-        private boolean isOwn;
         private Duration timeout = Duration.ofSeconds(1);
         private Duration connectTimeout = Duration.ofSeconds(5);
         private int waitingConnections = 16;
         private Executor executor;
 
-        private Builder(AbstractRedisClient client) {
-            if (!(client instanceof RedisClient) && !(client instanceof RedisClusterClient)) {
-                throw new IllegalArgumentException("a RedisClient or a RedisClusterClient is needed");
-            }
+        private Builder(Supplier<? extends AbstractRedisClient> client) {
             this.client = client;
         }
 

@@ -1,6 +1,8 @@
 package io.bloomgate;
 
 import io.bloomgate.BloomgateException.Disconnected;
+import io.lettuce.core.AbstractRedisClient;
+import io.lettuce.core.RedisClient;
 import io.lettuce.core.RedisURI;
 import io.lettuce.core.cluster.RedisClusterClient;
 import io.lettuce.core.cluster.SlotHash;
@@ -11,37 +13,53 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.function.Function;
+import java.util.function.BiFunction;
+import java.util.function.Supplier;
 
 /** The nodes of a cluster. Lettuce's client knows which node has a slot; the connections to the nodes are this package's. */
 final class Cluster implements Connection {
     /** How often a command follows a redirection. */
     private static final int REDIRECTIONS = 5;
 
-    private final RedisClusterClient client;
+    private final Supplier<? extends AbstractRedisClient> clients;
     private final Map<String, Node> nodes = new ConcurrentHashMap<>();
-    private final Function<RedisURI, Node> connect;
+    private final BiFunction<RedisClient, RedisURI, Node> connect;
+    private volatile RedisClusterClient client;
+    /** Makes the connections. */
+    private volatile RedisClient connecting;
     private boolean isKnown;
     private CompletableFuture<Void> refreshing;
 
-    Cluster(RedisClusterClient client, Function<RedisURI, Node> connect) {
-        this.client = client;
+    Cluster(Supplier<? extends AbstractRedisClient> clients, BiFunction<RedisClient, RedisURI, Node> connect) {
+        this.clients = clients;
         this.connect = connect;
     }
 
     /** Asks the cluster for its nodes, unless that is under way. */
     private synchronized CompletableFuture<Void> refresh() {
         if (refreshing == null || refreshing.isDone()) {
-            refreshing = client.refreshPartitionsAsync().toCompletableFuture().thenRun(() -> {
+            RedisClusterClient asked = client;
+            refreshing = asked.refreshPartitionsAsync().toCompletableFuture().thenRun(() -> {
                 synchronized (this) {
-                    isKnown = true;
+                    isKnown |= asked == client;
                 }
             });
         }
         return refreshing;
     }
 
+    /** Ends once the nodes are known. Another client of Lettuce than before may lead to other nodes. */
     private synchronized CompletableFuture<Void> known() {
+        RedisClusterClient current = (RedisClusterClient) clients.get();
+        if (current != client) {
+            close();
+            nodes.clear();
+            client = current;
+            connecting = RedisClient.create(current.getResources());
+            connecting.setOptions(current.getOptions());
+            isKnown = false;
+            refreshing = null;
+        }
         return isKnown ? CompletableFuture.completedFuture(null) : refresh();
     }
 
@@ -59,7 +77,7 @@ final class Cluster implements Connection {
     }
 
     private Node node(RedisURI uri) {
-        return nodes.computeIfAbsent(name(uri), name -> connect.apply(uri));
+        return nodes.computeIfAbsent(name(uri), name -> connect.apply(connecting, uri));
     }
 
     private Node nodeOf(byte[] key) {
@@ -162,7 +180,10 @@ final class Cluster implements Connection {
     }
 
     @Override
-    public void close() {
+    public synchronized void close() {
         nodes.values().forEach(Node::close);
+        if (connecting != null) {
+            connecting.shutdownAsync();
+        }
     }
 }

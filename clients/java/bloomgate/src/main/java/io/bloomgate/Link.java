@@ -4,8 +4,6 @@ import io.bloomgate.BloomgateException.Disconnected;
 import io.bloomgate.BloomgateException.ModuleMissing;
 import io.bloomgate.BloomgateException.TimedOut;
 import io.bloomgate.Connection.Command;
-import io.netty.util.Timeout;
-import io.netty.util.TimerTask;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -158,7 +156,7 @@ final class Link {
     }
 
     /** Some commands that were sent together. */
-    private final class Asking implements TimerTask {
+    private final class Asking {
         final CompletableFuture<List<Object>> result = new CompletableFuture<>();
         private final List<Command> commands;
         private final How how;
@@ -168,7 +166,7 @@ final class Link {
         private final Runnable abort = this::abort;
         private final long limitNanos;
         private final long bytes;
-        private volatile Timeout timer;
+        private volatile CompletableFuture<Void> timer;
         private volatile long lastReply;
         private volatile boolean isSent;
         /** Whether it counts among the commands under way. */
@@ -196,10 +194,11 @@ final class Link {
         }
 
         private void startTimer(long nanos) {
-            Timeout before = timer;
-            timer = client.timer.newTimeout(this, nanos, TimeUnit.NANOSECONDS);
+            CompletableFuture<Void> before = timer;
+            timer = new CompletableFuture<Void>().completeOnTimeout(null, nanos, TimeUnit.NANOSECONDS);
+            timer.thenRun(this::expire);
             if (before != null) {
-                before.cancel();
+                before.cancel(false);
             }
         }
 
@@ -220,8 +219,7 @@ final class Link {
         }
 
         private void fail(Throwable error) {
-            // Lettuce's timer has ended, for instance.
-            arrived(Collections.nCopies(commands.size(), new Disconnected("the client is closed: " + error, error)));
+            arrived(Collections.nCopies(commands.size(), new Disconnected("there is no connection to the server: " + error, error)));
         }
 
         private void await(List<CompletableFuture<Object>> replies) {
@@ -260,13 +258,12 @@ final class Link {
             caller.execute(() -> result.complete(outcomes));
         }
 
-        /** The time limit. */
-        @Override
-        public void run(Timeout timeout) {
+        /** Ends the call, unless replies have arrived meanwhile. */
+        private void expire() {
             long leftNanos = isSent ? lastReply + limitNanos - System.nanoTime() : 0;
             if (leftNanos > 0) {
                 if (!hasLeft.get()) {
-                    timer = client.timer.newTimeout(this, leftNanos, TimeUnit.NANOSECONDS);
+                    startTimer(leftNanos);
                 }
             } else if (leave()) {
                 pause.begin();
@@ -281,7 +278,7 @@ final class Link {
         private void timedOut(String message) {
             List<Object> outcomes = Collections.nCopies(commands.size(), new TimedOut(message));
             try {
-                // Timers have one thread for all clients: the caller's steps must not run in it.
+                // The JDK has one thread for all timers: the caller's steps must not run in it.
                 client.executor.execute(() -> caller.execute(() -> result.complete(outcomes)));
             } catch (RejectedExecutionException closed) {
                 caller.execute(() -> result.complete(outcomes));
@@ -314,7 +311,7 @@ final class Link {
                 return false;
             }
             if (timer != null) {
-                timer.cancel();
+                timer.cancel(false);
             }
             caller.signal.remove(abort);
             return true;

@@ -27,8 +27,11 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Supplier;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -185,6 +188,43 @@ class ConnectionsTest {
         } finally {
             lettuce.shutdown();
             sentinel.destroyForcibly().waitFor();
+        }
+    }
+
+    /** Lettuce's clients are shut down with their threads and timers, as Spring's connection factory does. */
+    @Test
+    void anotherClientFollowsOneThatWasShutDown() {
+        String uri = "redis://127.0.0.1:" + servers.start().port();
+        follow(() -> RedisClient.create(uri));
+        follow(() -> RedisClient.create(Servers.RESOURCES, uri));
+    }
+
+    @Test
+    void anotherClientOfAClusterFollowsOneThatWasShutDown() {
+        String node = "redis://127.0.0.1:" + servers.startCluster().get(0).port();
+        follow(() -> RedisClusterClient.create(node));
+        follow(() -> RedisClusterClient.create(Servers.RESOURCES, node));
+    }
+
+    private static void follow(Supplier<AbstractRedisClient> maker) {
+        AtomicReference<AbstractRedisClient> current = new AtomicReference<>(maker.get());
+        Supplier<AbstractRedisClient> started = () -> {
+            if (current.get() == null) {
+                throw new IllegalStateException("stopped");
+            }
+            return current.get();
+        };
+        try (Bloomgate client = Bloomgate.builder(started).timeout(Duration.ofMinutes(1)).build()) {
+            Filter seen = new Filter(client, "seen");
+            seen.add("a");
+            for (int round = 0; round < 2; round++) {
+                current.getAndSet(null).shutdown();
+                assertThrows(Disconnected.class, seen::card);
+                current.set(maker.get());
+                assertEquals(1, seen.card());
+            }
+        } finally {
+            Optional.ofNullable(current.get()).ifPresent(AbstractRedisClient::shutdown);
         }
     }
 

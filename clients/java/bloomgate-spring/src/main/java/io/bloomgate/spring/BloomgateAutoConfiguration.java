@@ -78,7 +78,8 @@ public class BloomgateAutoConfiguration {
         @ConditionalOnMissingBean
         @ConditionalOnBean(LettuceConnectionFactory.class)
         Bloomgate bloomgate(LettuceConnectionFactory factory, BloomgateProperties properties) {
-            return build(Bloomgate.builder(factory.getRequiredNativeClient()), properties);
+            // A factory that is stopped and started, or refreshed, has another client afterwards.
+            return build(Bloomgate.builder(factory::getRequiredNativeClient), properties);
         }
     }
 
