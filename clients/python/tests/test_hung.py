@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import threading
@@ -103,6 +104,42 @@ async def test_an_event_loop_that_is_busy_during_a_wait(server: Server, rows: Ro
             guard._steps.paused_until = 0.0
             for other in range(10, 30):
                 assert await guard.get(other, rows.aload) == b"%d" % other
+
+
+@pytest.mark.parametrize("kind", [redis.asyncio.RedisCluster, valkey.asyncio.ValkeyCluster], ids=["redis", "valkey"])
+async def test_an_event_loop_that_is_busy_when_a_cluster_answers(
+    cluster_ports: list[int], cluster: redis.RedisCluster, rows: Rows, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two BF.MFETCH are sent together, and their replies arrive after the limit for the loop's clock. No row is another's."""
+    Filter(cluster, "rows").insert(range(100), capacity=100)
+    process = cluster.info(target_nodes=cluster.get_node_from_key("rows"))["process_id"]
+    # Rows whose loads are slow are fetched by different commands if their renewals are drawn far apart.
+    monkeypatch.setattr("random.random", itertools.cycle([0.1, 0.9]).__next__)
+    rows.delay = 0.1
+    async with kind(host="127.0.0.1", port=cluster_ports[0], socket_timeout=PATIENCE, protocol=3) as client:
+        guard = bloomgate.asyncio.Guard(client, "rows", load_many=rows.aload_many)
+        expected = {1: b"1", 2: b"2"}
+        assert await guard.get_many([1, 2]) == expected
+        assert await guard.get_many([1, 2]) == expected and guard.counts["hit"] == 2
+        connections = client.get_default_node().connection_class
+        send = connections.send_packed_command
+
+        async def send_and_be_busy(connection: Any, command: Any, *rest: Any, **options: Any) -> None:
+            if b"".join(command).count(b"BF.MFETCH") != 2:
+                return await send(connection, command, *rest, **options)
+            connection.socket_timeout = 0.2
+            os.kill(process, signal.SIGSTOP)
+            try:
+                await send(connection, command, *rest, **options)
+            finally:
+                asyncio.get_running_loop().call_soon(be_busy)
+
+        def be_busy() -> None:
+            os.kill(process, signal.SIGCONT)
+            time.sleep(0.4)
+
+        monkeypatch.setattr(connections, "send_packed_command", send_and_be_busy)
+        assert await guard.get_many([1, 2]) == expected and guard.counts["errors"] == 2
 
 
 def test_a_server_that_hangs_during_a_wait(server: Server, rows: Rows) -> None:

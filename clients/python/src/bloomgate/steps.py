@@ -352,6 +352,16 @@ def connection_lost(error: type[Exception], cause: Exception) -> Exception:
     return trouble
 
 
+def until_lost(replies: list[Any], error: type[Exception]) -> list[Any]:
+    """Returns the replies, and from the first that could not be read on its error in place of each. The pipelines of asyncio's
+    cluster clients go on to the next command after a time limit: with RESP3, they give it the late reply of the one before."""
+    refused = sys.modules[error.__module__].ResponseError
+    for index, reply in enumerate(replies):
+        if isinstance(reply, Exception) and not isinstance(reply, refused):
+            return [*replies[:index], *[reply] * (len(replies) - index)]
+    return replies
+
+
 async def aask(client: AsyncClient, error: type[Exception], step: Ask) -> list[Any]:
     calls = step.calls
     try:
@@ -366,7 +376,7 @@ async def aask(client: AsyncClient, error: type[Exception], step: Ask) -> list[A
             async with client.pipeline(transaction=False) as pipe:
                 for call in calls:
                     pipe.execute_command(*call.words, **cluster_options(client, call))
-                replies = await pipe.execute(raise_on_error=False)
+                replies = until_lost(await pipe.execute(raise_on_error=False), error)
     except AttributeError as trouble:
         # The clients of clusters write to a connection that a failure of another task has closed.
         if pool_of(client) is not None:
