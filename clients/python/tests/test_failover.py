@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 import redis
-from cluster import Start
+import redis.asyncio
+import valkey
+import valkey.asyncio
+from cluster import Start, cluster_of_three
 from link import Link
 from rows import Rows
-from server import Server, eventually, version
+from server import PATIENCE, Server, eventually, version
 
 import bloomgate
 import bloomgate.asyncio
@@ -279,3 +282,55 @@ def test_an_old_primary_that_lives_on_is_left(pair: Pair, bloom: Any) -> None:
     guard.announce(2)
     assert Filter(new, "rows").exists(2)
     pair.primary, pair.replica = pair.replica, pair.primary
+
+
+async def test_a_cluster_loses_its_nodes(start: Start, rows: Rows) -> None:
+    """The node that has the rows answers without the others. Once it is gone, too, rows come from the table."""
+    servers: dict[int, Server] = {}
+
+    def start_node(*lines: str) -> Server:
+        server = start(*lines)
+        return servers.setdefault(server.port, server)
+
+    def kill(server: Server) -> None:
+        server.process.kill()
+        server.process.wait()
+
+    port = cluster_of_three(start_node)[0]
+    rows.save(1, b"one")
+    rows.save(2, b"two")
+    options: Any = {"host": "127.0.0.1", "port": port, "socket_timeout": PATIENCE}
+    with redis.RedisCluster(**options) as client:
+        Filter(client, "users").insert(range(10), capacity=10)
+        home = servers.pop(client.get_node_from_key("users").port)
+        assert client.get_default_node().port in servers
+    loaders: Any = {"load": rows.load, "load_many": rows.load_many}
+    guards = [Guard(kind(**options), "users", **loaders) for kind in (redis.RedisCluster, valkey.ValkeyCluster)]
+    aclients = [kind(**options) for kind in (redis.asyncio.RedisCluster, valkey.asyncio.ValkeyCluster)]
+    loaders = {"load": rows.aload, "load_many": rows.aload_many}
+    aguards = [bloomgate.asyncio.Guard(client, "users", **loaders) for client in aclients]
+
+    async def read_all() -> None:
+        both = {1: b"one", 2: b"two"}
+        for guard in guards:
+            assert guard.get(1) == b"one" and guard.get_many([1, 2]) == both
+        for aguard in aguards:
+            assert await aguard.get(1) == b"one" and await aguard.get_many([1, 2]) == both
+
+    try:
+        await read_all()
+        queries = rows.queries
+        for server in servers.values():
+            kill(server)
+        await read_all()
+        assert rows.queries == queries
+        kill(home)
+        for _ in range(2):
+            await read_all()
+        assert rows.queries == queries + 2 * 3 * 4
+    finally:
+        for aclient in aclients:
+            await aclient.aclose()
+        for server in [home, *servers.values()]:
+            if server.process.poll() is not None:
+                server.start()

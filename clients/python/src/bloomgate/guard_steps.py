@@ -409,8 +409,8 @@ class GuardSteps(Generic[V]):
         """Returns the commands that announce changes: one for each filter."""
         pairs = [word for id in ids for word in (id, self.prefix + id)]
         if len(ids) > 1:
-            return [Call(["BF.MCHANGED", name, "ITEMS", *pairs]) for name in filters]
-        return [Call(["BF.CHANGED", name, *pairs]) for name in filters]
+            return [Call(["BF.MCHANGED", name, "ITEMS", *pairs], node_of=name) for name in filters]
+        return [Call(["BF.CHANGED", name, *pairs], node_of=name) for name in filters]
 
     def forget(self, ids: Sequence[Item]) -> Steps[None]:
         """Deletes ids from the filter: raises the first error."""
@@ -679,7 +679,7 @@ class GuardSteps(Generic[V]):
         for group_ms, group in groups:
             pairs = [word for id in group for word in (id, self.prefix + id)]
             words = ["BF.MFETCH", self.filter, *self.fetch_options(group_ms), "ITEMS", *pairs]
-            calls.append(Call(words, parse_mfetch))
+            calls.append(Call(words, parse_mfetch, node_of=self.filter))
 
         def answers(found: list[Any]) -> list[Any]:
             pairs = zip(groups, found, strict=True)
@@ -706,7 +706,7 @@ class GuardSteps(Generic[V]):
     def fetch_call(self, id: bytes, stale_ms: int | None = None, wait: Sequence[Word] = ()) -> Call[Fetched]:
         """Returns the BF.FETCH of a row."""
         options = self.fetch_options(self.stale_ms() if stale_ms is None else stale_ms)
-        return Call(self.words("BF.FETCH", id, *options, *wait), parse_fetch)
+        return Call(self.words("BF.FETCH", id, *options, *wait), parse_fetch, node_of=self.filter)
 
     def fetch_each(
         self, ids: Sequence[bytes], replace: bool, wait_ms: int, finished: Callable[[], None] | None, stale_ms: int | None
@@ -734,7 +734,7 @@ class GuardSteps(Generic[V]):
         return self.give_up({id: one.token for id, one in pairs if isinstance(one, Fetched) and one.token}).calls
 
     def fill(self, id: bytes, token: bytes, *rest: Word) -> Call[bool]:
-        return Call(self.words("BF.FILL", id, token, *rest), parse_fill)
+        return Call(self.words("BF.FILL", id, token, *rest), parse_fill, node_of=self.filter)
 
     def encode_rows(self, rows: Mapping[bytes, V | None]) -> dict[bytes, bytes | None]:
         """Returns loaded rows as they are cached."""

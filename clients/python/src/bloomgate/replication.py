@@ -61,7 +61,7 @@ class Durability:
 def check_replicas(filter: bytes) -> Steps[None]:
     """Logs a warning if the server has replicas and goes on without them: such a primary answers with its old data after a
     failover, until somebody tells it that it is a replica now."""
-    [found] = yield Ask([Call(["INFO", "replication"], keyless=True, node_of=filter)])
+    [found] = yield Ask([Call(["INFO", "replication"], node_of=filter)])
     if isinstance(found, Exception):
         logger.info("min-replicas-to-write could not be checked: %s", found)
     else:

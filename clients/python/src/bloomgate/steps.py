@@ -56,7 +56,9 @@ def same(reply: Any) -> Any:
 class Call(Generic[T]):
     """A command and the function that reads its reply. Strings in the reply are bytes, whatever the client decodes.
 
-    A cluster's client sends a `keyless` command to the node that holds `node_of`, by default to any node."""
+    A cluster's client sends a command to the node that holds the key `node_of`, and a `keyless` one without it to any node. For others
+    it finds the keys itself: those of the guard's commands it can only ask a node for (COMMAND GETKEYS), before each command and always
+    the same node, also once that is gone."""
 
     words: Sequence[Word]
     parse: Callable[[Any], T] = same
@@ -224,10 +226,18 @@ def is_cluster(client: object) -> bool:
 
 def cluster_options(client: object, call: Call[Any]) -> dict[str, Any]:
     chosen: dict[str, Any] = {"NEVER_DECODE": True}
-    if call.keyless:
-        cluster = cast(Any, client)
-        chosen["target_nodes"] = cluster.get_random_node() if call.node_of is None else cluster.get_node_from_key(call.node_of)
+    cluster = cast(Any, client)
+    if call.node_of is not None:
+        chosen["target_nodes"] = cluster.get_node_from_key(call.node_of)
+    elif call.keyless:
+        chosen["target_nodes"] = cluster.get_random_node()
     return chosen
+
+
+def errors_of(error: type[Exception]) -> tuple[type[Exception], type[Exception]]:
+    """Returns the base classes of the library's errors. A cluster's client that reaches no node, or knows none for a slot, raises errors of
+    the second, which is no subclass of the first."""
+    return error, getattr(sys.modules[error.__module__], error.__name__.replace("Error", "ClusterException"))
 
 
 def read(call: Call[Any], reply: Any) -> Any:
@@ -336,7 +346,7 @@ def ask(client: Client, error: type[Exception], step: Ask) -> list[Any]:
                 for call in calls:
                     pipe.execute_command(*call.words, **cluster_options(client, call))
                 replies = pipe.execute(raise_on_error=False)
-    except error as trouble:
+    except errors_of(error) as trouble:
         replies = [trouble] * len(calls)
     finally:
         if step.finished is not None:
@@ -369,8 +379,7 @@ async def aask(client: AsyncClient, error: type[Exception], step: Ask) -> list[A
             replies = await aask_pool(pool, error, step)
         elif len(calls) == 1:
             [call] = calls
-            if call.keyless:
-                await cast(Any, client).initialize()
+            await cast(Any, client).initialize()
             replies = [await client.execute_command(*call.words, **cluster_options(client, call))]
         else:
             async with client.pipeline(transaction=False) as pipe:
@@ -382,7 +391,7 @@ async def aask(client: AsyncClient, error: type[Exception], step: Ask) -> list[A
         if pool_of(client) is not None:
             raise
         replies = [connection_lost(error, trouble)] * len(calls)
-    except error as trouble:
+    except errors_of(error) as trouble:
         replies = [trouble] * len(calls)
     finally:
         if step.finished is not None:
