@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import gc
 import os
 import random
@@ -218,7 +219,7 @@ def test_values_from_before_the_tracking_are_dropped(filled: redis.Redis, monkey
     guard: Guard[bytes] = Guard(filled, "rows", near=NearCache(100, HOUR))
     near = guard._steps.near
     assert near is not None
-    assert guard.get(1, fails) == b"one" and len(near) == 1
+    assert guard.get(1, fails) == b"one" and not len(near), "nothing is kept before changes are reported"
     filled.set(KEY, b"two")
     assert guard.get(1, fails) == b"two" and not guard.counts["near_hit"], "nothing is served before changes are reported"
     near.end(near.begin([KEY.encode()]), {KEY.encode(): b"one"})
@@ -268,6 +269,68 @@ async def test_a_password_that_is_changed(start: Start) -> None:
                     await until(lambda: threads._steps.has_reports() and tasks._steps.has_reports())
                 admin.set(KEY, b"two")
                 assert threads.get(1, fails) == b"two" == await tasks.get(1, fails)
+
+
+@pytest.mark.usefixtures("retries")
+async def test_no_read_is_old_while_reports_are_lost(filled: redis.Redis, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connections of the reports are killed, made again, and killed while tracking is refused; then nothing is kept, either."""
+    seen: collections.defaultdict[Tracking, set[bytes]] = collections.defaultdict(set)
+    changed = Tracking._changed
+
+    def see(tracking: Tracking, message: Any) -> None:
+        changed(tracking, message)
+        seen[tracking].update(bytes(key) for key in message[1] or ())
+
+    monkeypatch.setattr(Tracking, "_changed", see)
+    filled.delete(*(f"{{rows}}:{id}" for id in range(10)))
+    user: Any = ("ACL", "SETUSER", "reader")
+    filled.execute_command(*user, "on", "nopass", "~*", "&*", "+@all")
+    options: Any = {"port": port, "username": "reader", "password": "any", "socket_timeout": PATIENCE}
+    rows, writer = Rows(), Guard(filled, "rows")
+    for id in range(10):
+        rows.save(id, b"0")
+
+    def kill() -> None:
+        for one in filled.client_list():
+            if one["user"] == "reader" and "t" in one["flags"]:
+                filled.client_kill_filter(_id=one["id"])
+
+    with redis.Redis(**options) as client:
+        async with redis.asyncio.Redis(**options) as aclient:
+            guard: Guard[bytes] = Guard(client, "rows", near=NearCache(100, HOUR), load=rows.load, load_many=rows.load_many)
+            aguard: bloomgate.asyncio.Guard[bytes] = bloomgate.asyncio.Guard(
+                aclient, "rows", near=NearCache(100, HOUR), load=rows.aload, load_many=rows.aload_many
+            )
+            trackings: Any = [guard._tracking, aguard._tracking]
+            nears: Any = [guard._steps.near, aguard._steps.near]
+            for number in range(200):
+                phase = number // 25 % 4
+                if number % 50 == 0:
+                    filled.execute_command(*user, "+client|tracking")
+                    guard.counts.clear()
+                    aguard.counts.clear()
+                    while not (guard.counts["near_hit"] and aguard.counts["near_hit"]):
+                        assert guard.get(9) == await aguard.get(9)
+                        await asyncio.sleep(0.001)
+                elif number % 25 == 0:
+                    if phase == 3:
+                        filled.execute_command(*user, "-client|tracking")
+                    kill()
+                    await until(lambda: phase == 1 or not any(tracking.is_active for tracking in trackings))
+                id, now = number % 10, b"%d" % number
+                with writer.changed(id):
+                    rows.save(id, now)
+                # What was reported before this key is dropped.
+                mark = b"{rows}:after-%d" % number
+                await until(
+                    lambda: filled.set(mark, b"") and all(not one.is_active or mark in seen[one] for one in trackings)
+                )
+                expected = {id: rows.load(id) for id in range(10)}
+                for one in (id, (id + 3) % 10, id):
+                    assert guard.get(one) == await aguard.get(one) == expected[one]
+                assert guard.get_many(range(10)) == await aguard.get_many(range(10)) == expected
+                assert phase != 3 or not any(len(near) for near in nears)
+    filled.execute_command("ACL", "DELUSER", "reader")
 
 
 def test_attempts_become_rarer(filled: redis.Redis) -> None:

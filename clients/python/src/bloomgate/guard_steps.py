@@ -609,7 +609,7 @@ class GuardSteps(Generic[V]):
             if finished is not None:
                 finished()
             return [PAUSED] * len(ids)
-        marks = self.near.begin(self.prefix + id for id in ids) if self.near is not None else {}
+        marks = self.near.begin(self.prefix + id for id in ids) if self.near is not None and self.has_reports() else {}
         try:
             if len(ids) > 1 and not replace:
                 answers = yield from self.fetch_together(ids, stale_ms)
