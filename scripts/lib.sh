@@ -141,6 +141,13 @@ mariadb_server() {
   PATH=$PATH:/usr/sbin command -v mariadbd
 }
 
+# run_cases TITLE WORDS...: runs the cases of clients/specification; the words are options and, after --, the adapter's command.
+run_cases() {
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
+    skip "the cases of clients/specification: their runner needs python3 3.10 or newer" "scripts/setup --test installs it"
+  python3 -B "$root/clients/specification/runner" --title "$@"
+}
+
 have_nightly() {
   have rustup && rustup run nightly cargo --version >/dev/null 2>&1
 }

@@ -3,9 +3,6 @@ package bloomgate_test
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -143,7 +140,7 @@ func (c *connection) automatic(name string, words []string) []byte {
 			c.protocol, _ = strconv.Atoi(words[1])
 		}
 		hello := []any{
-			"server", "redis", "version", "7.0.15", "proto", number(c.protocol), "id", number(1),
+			"server", "redis", "version", "7.0.15", "proto", c.protocol, "id", 1,
 			"mode", "standalone", "role", "master", "modules", []any{},
 		}
 		head := fmt.Sprintf("*%d\r\n", len(hello))
@@ -179,29 +176,13 @@ func (c *connection) answer(one *arrival, reply []byte) {
 	}
 }
 
-// token returns the token of a name.
-func token(name string) string {
-	sum := sha256.Sum256([]byte(name))
-	return hex.EncodeToString(sum[:])[:32]
-}
+type list = []any
 
-func fromHex(digits any) string {
-	decoded, err := hex.DecodeString(digits.(string))
-	if err != nil {
-		panic(err)
-	}
-	return string(decoded)
-}
+// simple is a simple string or an error, with its first character.
+type simple string
 
-func number(value int) json.Number { return json.Number(strconv.Itoa(value)) }
-
-func whole(number any) int {
-	value, err := strconv.Atoi(number.(json.Number).String())
-	if err != nil {
-		panic(err)
-	}
-	return value
-}
+// closed is the reply of a server that closes the connection.
+const closed = simple("")
 
 // encode returns the bytes of a reply on a connection that speaks the protocol.
 func encode(reply any, protocol int) []byte {
@@ -210,8 +191,8 @@ func encode(reply any, protocol int) []byte {
 		return []byte(map[int]string{2: "$-1\r\n", 3: "_\r\n"}[protocol])
 	case bool:
 		return []byte(map[bool][]string{false: {":0\r\n", "#f\r\n"}, true: {":1\r\n", "#t\r\n"}}[reply][protocol-2])
-	case json.Number:
-		return []byte(":" + reply.String() + "\r\n")
+	case int:
+		return fmt.Appendf(nil, ":%d\r\n", reply)
 	case string:
 		return fmt.Appendf(nil, "$%d\r\n%s\r\n", len(reply), reply)
 	case []any:
@@ -220,83 +201,8 @@ func encode(reply any, protocol int) []byte {
 			encoded = append(encoded, encode(one, protocol)...)
 		}
 		return encoded
-	case map[string]any:
-		switch name := only(reply, "hex", "token", "ok", "error", "repeat", "wire"); name {
-		case "hex":
-			return encode(fromHex(reply[name]), protocol)
-		case "token":
-			return encode(token(reply[name].(string)), protocol)
-		case "ok":
-			return []byte("+" + reply[name].(string) + "\r\n")
-		case "error":
-			return []byte("-" + reply[name].(string) + "\r\n")
-		case "repeat":
-			return encode(slices.Repeat([]any{reply[name]}, whole(reply["times"])), protocol)
-		case "wire":
-			var wire []byte
-			for _, letter := range reply[name].(string) {
-				wire = append(wire, byte(letter))
-			}
-			return wire
-		}
+	case simple:
+		return []byte(reply + "\r\n")
 	}
 	panic(fmt.Sprintf("unknown reply %v", reply))
-}
-
-// only returns which of some names an object has.
-func only(object map[string]any, names ...string) string {
-	for _, name := range names {
-		if _, found := object[name]; found {
-			return name
-		}
-	}
-	return ""
-}
-
-// matches says whether the words of a command are those that a case expects.
-func matches(expected []any, words []string) bool {
-	var all []any
-	for _, word := range expected {
-		object, _ := word.(map[string]any)
-		switch only(object, "items", "pairs") {
-		case "items":
-			for _, item := range itemList(word) {
-				all = append(all, item)
-			}
-		case "pairs":
-			for _, item := range itemList(map[string]any{"items": object["pairs"]}) {
-				all = append(all, item, object["prefix"].(string)+item)
-			}
-		default:
-			all = append(all, word)
-		}
-	}
-	if len(all) != len(words) || !strings.EqualFold(all[0].(string), words[0]) {
-		return false
-	}
-	for i, word := range all[1:] {
-		if !wordMatches(word, words[i+1]) {
-			return false
-		}
-	}
-	return true
-}
-
-func wordMatches(expected any, word string) bool {
-	if text, isText := expected.(string); isText {
-		return word == text
-	}
-	object := expected.(map[string]any)
-	switch name := only(object, "hex", "token", "from"); name {
-	case "hex":
-		return word == fromHex(object[name])
-	case "token":
-		return word == token(object[name].(string))
-	case "from":
-		number, err := strconv.ParseInt(word, 10, 64)
-		least, _ := object["from"].(json.Number).Int64()
-		most, _ := object["to"].(json.Number).Int64()
-		return err == nil && least <= number && number <= most
-	}
-	panic(fmt.Sprintf("unknown word %v", expected))
 }

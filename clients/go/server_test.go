@@ -135,14 +135,7 @@ func runServer(program, module string, lines []string) (*realServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	bus, err := freePort()
-	if err != nil {
-		return nil, err
-	}
 	lines = append(slices.Clone(lines), "port "+port, "bind 127.0.0.1", "dir "+folder, `save ""`, "loadmodule "+module)
-	if strings.HasPrefix(lines[0], "cluster-enabled") {
-		lines = append(lines, "cluster-port "+bus)
-	}
 	configuration := filepath.Join(folder, "redis.conf")
 	if err := os.WriteFile(configuration, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		return nil, err
@@ -175,72 +168,21 @@ func (s *realServer) end() {
 	_ = os.RemoveAll(s.folder)
 }
 
-// oneServer and threeServers are for all tests that only use them.
-var oneServer, threeServers []*realServer
+// oneServer is for all tests that only use it.
+var oneServer *realServer
 
 // emptyServer returns the address of a server without keys.
 func emptyServer(t testing.TB) string {
 	if oneServer == nil {
-		oneServer = []*realServer{startServer(t)}
+		oneServer = startServer(t)
 	}
-	address := oneServer[0].address
+	address := oneServer.address
 	client := redis.NewClient(&redis.Options{Addr: address})
 	defer func() { _ = client.Close() }()
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	return address
-}
-
-// emptyCluster returns the addresses of a cluster of three nodes without keys.
-func emptyCluster(t testing.TB) []string {
-	if threeServers == nil {
-		threeServers = startCluster(t)
-	}
-	var addresses []string
-	for _, server := range threeServers {
-		addresses = append(addresses, server.address)
-		client := redis.NewClient(&redis.Options{Addr: server.address})
-		if err := client.FlushAll(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
-		_ = client.Close()
-	}
-	return addresses
-}
-
-func startCluster(t testing.TB) []*realServer {
-	slots := [][]any{{0, 5460}, {5461, 10922}, {10923, 16383}}
-	var servers []*realServer
-	var clients []*redis.Client
-	for number, range_ := range slots {
-		// The timeout is so long that no node is taken for dead which only had to wait for a busy machine.
-		server := startServer(t, "cluster-enabled yes", "cluster-node-timeout 60000", "cluster-require-full-coverage yes")
-		client := redis.NewClient(&redis.Options{Addr: server.address})
-		defer func() { _ = client.Close() }()
-		servers, clients = append(servers, server), append(clients, client)
-		for _, words := range [][]any{
-			append([]any{"CLUSTER", "ADDSLOTSRANGE"}, range_...), {"CLUSTER", "SET-CONFIG-EPOCH", number + 1},
-		} {
-			if err := client.Do(t.Context(), words...).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	_, port, _ := net.SplitHostPort(servers[0].address)
-	bus := clients[0].ConfigGet(t.Context(), "cluster-port").Val()["cluster-port"]
-	for _, client := range clients[1:] {
-		if err := client.Do(t.Context(), "CLUSTER", "MEET", "127.0.0.1", port, bus).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, client := range clients {
-		eventually(t, "the cluster", func() bool {
-			info := client.ClusterInfo(t.Context()).Val()
-			return strings.Contains(info, "cluster_known_nodes:3") && strings.Contains(info, "cluster_state:ok")
-		})
-	}
-	return servers
 }
 
 // eventually waits until something is so.

@@ -1,0 +1,153 @@
+"""The JSON of the cases: their files, which are checked as a whole before one of them runs, and their items."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parents[1]
+OPTIONS = FOLDER / "options.json"
+
+MEMBERS = {"name", "servers", "needs", "client", "filter", "guard", "sharded", "setup", "steps"}
+SERVERS = ("scripted", "real", "cluster")
+NEEDS = {"cancel", "turns", "timeout", "pool", "share", "pause", "fatal", "resp2", "resp3"}
+OUTCOME = {"result", "error", "message", "answers", "ids"}
+STEPS = {
+    "call": {"with", "process", *OUTCOME},
+    "start": {"call", "with", "process"},
+    "start_together": set(),
+    "expect": {"reply", "hold", "on", "not_on"},
+    "expect_all": set(),
+    "answer": {"reply"},
+    "called": {"ids"},
+    "return": {"value"},
+    "raise": {"message", "fatal"},
+    "cancel": set(),
+    "end": OUTCOME,
+    "quiet": set(),
+    "pause": set(),
+}
+"""The steps, and the further members of each."""
+
+SCRIPTED_ONLY = {"expect", "expect_all", "answer", "quiet"}
+"""Steps that are skipped on real servers."""
+
+ERRORS = {"BadDump", "FilterExists", "FilterFull", "FilterLoading", "FilterMissing", "LoadFailed", "ModuleMissing"} | {
+    "ShardMissing", "ShardsChanged", "TimeoutError", "Unconfirmed", "cancelled", "connection", "fatal", "load", "refused", "server",
+    "shared",
+}
+
+
+class SpecificationError(Exception):
+    """A case that this runner, or an adapter, does not understand."""
+
+
+def known(what: str, names: Iterable[str], allowed: Iterable[str]) -> None:
+    if unknown := set(names) - set(allowed):
+        raise SpecificationError(f"{what}: unknown: {', '.join(sorted(unknown))}")
+
+
+def read_cases() -> list[dict[str, Any]]:
+    """Reads and checks the cases of all files."""
+    cases: list[dict[str, Any]] = []
+    for path in sorted(set(FOLDER.glob("*.json")) - {OPTIONS}):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        known(path.name, content, {"about", "cases"})
+        for case in content["cases"]:
+            check(f"{path.name}, {case.get('name')}", case)
+            cases.append(case)
+    names = [case["name"] for case in cases]
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise SpecificationError(f"two cases have the name {repeated}")
+    return cases
+
+
+def check(what: str, case: dict[str, Any]) -> None:
+    """Raises an error for whatever in a case is unknown."""
+    known(what, case, MEMBERS)
+    known(f"{what}, needs", case.get("needs", []), NEEDS)
+    known(f"{what}, servers", case["servers"], SERVERS)
+    known(f"{what}, client", case.get("client", {}), {"connections", "timeout_ms"})
+    for number, step in enumerate(case["steps"], 1):
+        name = next(iter(step))
+        if name not in STEPS:
+            raise SpecificationError(f"{what}, step {number}: unknown step {step}")
+        known(f"{what}, step {number}", set(step) - {name}, STEPS[name])
+        for inner, one in [(inner, one) for inner in ("start", "expect") for one in step.get(f"{inner}_{SUFFIXES[inner]}", [])]:
+            known(f"{what}, step {number}", one, {inner, *STEPS[inner]})
+        if "error" in step:
+            known(f"{what}, step {number}, error", [step["error"]], ERRORS)
+
+
+SUFFIXES = {"start": "together", "expect": "all"}
+
+
+def needs(case: dict[str, Any]) -> set[str]:
+    """Returns the abilities that a case needs: those that it names, and the parts of a client that not every language has."""
+    found = set(case.get("needs", []))
+    calls = {step["call"] for step in case["steps"] if "call" in step}
+    if any(call.startswith("shard") for call in calls):
+        found.add("sharded")
+    if calls & {"filter.dump", "filter.load"}:
+        found.add("dump")
+    return found
+
+
+def item_list(items: Any) -> list[Any]:
+    """Returns the items that a case writes as a list or in short."""
+    match items:
+        case list():
+            return items
+        case {"items": inner, **rest} if not rest:
+            return item_list(inner)
+        case {"numbers": [first, end], **rest} if not rest:
+            return list(range(first, end))
+        case {"filled": size, "times": times, **rest} if not rest:
+            return ["a" * size] * times
+    raise SpecificationError(f"unknown items {items}")
+
+
+def argument(value: Any) -> Any:
+    """Returns an argument of a call as an adapter gets it: items in full, and a text that is not UTF-8 as its UTF-16 code units."""
+    match value:
+        case str() if not value.isascii() and any(0xD800 <= ord(letter) <= 0xDFFF for letter in value):
+            return {"utf16": [ord(letter) for letter in value]}
+        case list():
+            return [argument(one) for one in value]
+        case {"items": items, **rest} if not rest:
+            return item_list(items)
+    return value
+
+
+def equal(expected: Any, found: Any) -> bool:
+    """Compares JSON values. Numbers are no booleans, and floating-point numbers are compared with a tolerance."""
+    if isinstance(expected, dict) and set(expected) == {"repeat", "times"}:
+        expected = [expected["repeat"]] * expected["times"]
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return expected.keys() == found.keys() and all(equal(expected[name], found[name]) for name in expected)
+    if isinstance(expected, list) and isinstance(found, list):
+        return len(expected) == len(found) and all(map(equal, expected, found))
+    if isinstance(expected, bool) or isinstance(found, bool):
+        return expected is found
+    if isinstance(expected, float) or isinstance(found, float):
+        return isinstance(found, (int, float)) and math.isclose(expected, found, rel_tol=1e-9)
+    return bool(expected == found)
+
+
+def named_alike(result: Any) -> Any:
+    """Returns what describes a filter with the names of the cases' fields: languages write `size_bytes`, `sizeBytes` or `SizeBytes`."""
+    if isinstance(result, dict):
+        names = {"windowseconds": "window_s", **{name.replace("_", "").lower(): name for name in FIELDS}}
+        return {names.get(name.replace("_", "").lower(), name): named_alike(value) for name, value in result.items()}
+    if isinstance(result, list):
+        return [named_alike(one) for one in result]
+    return result
+
+
+FIELDS = {"begin_ms", "bits_per_item", "buckets", "capacity", "end_ms", "error_rate", "error_rate_now", "expansion", "fill", "hash"} | {
+    "hashes", "items", "items_deleted", "items_estimated", "kind", "layers", "layout", "pending_bytes", "room_for_deleted", "size_bytes",
+    "sliding", "slot", "window_s",
+}
