@@ -22,7 +22,7 @@ from steps import Failed, Run
 
 REFUSED = Path(__file__).with_name("refused.json")
 TIMED_JOBS = 4
-"""How many cases with a time limit run at a time."""
+"""How many cases with a time limit or a pause run at a time."""
 
 
 def say(text: str) -> None:
@@ -113,9 +113,9 @@ def protocols(case: dict[str, Any]) -> list[int]:
 
 
 def runs(cases: list[dict[str, Any]], adapter: Adapter, report: Report, is_timed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Returns the runs on scripted servers: those of cases with a time limit, or the others."""
+    """Returns the runs on scripted servers: those of cases that measure time, or the others."""
     for case in (case for case in cases if "scripted" in case["servers"]):
-        if ("timeout_ms" in case.get("client", {})) != is_timed:
+        if is_timed != ("timeout_ms" in case.get("client", {}) or any("pause" in step for step in case["steps"])):
             continue
         for protocol in protocols(case):
             if missing := needs(case) - adapter.abilities:
@@ -144,7 +144,7 @@ def run_all(cases: list[dict[str, Any]], adapter: Adapter, report: Report, kinds
             if error := one.exception():
                 report.fail("the servers", str(error))
     if "scripted" in kinds:
-        # All at a time would keep the client from answering in time.
+        # More at a time would keep the client from answering in time.
         with concurrent.futures.ThreadPoolExecutor(min(jobs, TIMED_JOBS)) as pool:
             for run in runs(cases, adapter, report, is_timed=True):
                 pool.submit(report.run, *run)
@@ -157,7 +157,7 @@ def main() -> int:
     parser.add_argument("--title", default="the client", help="what the report calls the client")
     parser.add_argument("--on", choices=SERVERS, action="append", help="a kind of server; by default all of them")
     parser.add_argument("--case", help="runs only the cases whose names contain this text")
-    parser.add_argument("--jobs", type=int, default=16, help="how many cases run at a time; most of their time is waiting")
+    parser.add_argument("--jobs", type=int, default=8, help="how many cases run at a time; most of their time is waiting")
     parser.add_argument("--verbose", action="store_true", help="also prints a line for each run that passed")
     parser.add_argument("adapter", nargs="+", help="the adapter's command, after --")
     given = parser.parse_args()

@@ -21,8 +21,8 @@ import {
   Unconfirmed,
 } from "../src/index.js";
 import { connectIoredis, connectRedis, LIBRARIES, openClient, openCluster } from "./clients.js";
+import { ScriptedServer } from "./scripted.js";
 import { Cleanup, eventually, freePort, PATIENCE_MS, type Server, startCluster, startServer } from "./server.js";
-import { ScriptedServer } from "./specification/scripted.js";
 
 /** Longer than any test waits: a lease that is not given up is noticed. */
 const LEASE_MS = 3_600_000;
@@ -656,10 +656,10 @@ for (const library of LIBRARIES) {
       context.after(() => server.close());
       const client = await openClient(context, library, await server.start());
       const merged = new Filter(client, "all").merge("some");
-      const merge = await server.next(null);
+      const answerMerge = await server.next();
       const guard = new Guard(client, "rows", { timeoutMs: 100, warn: () => {} });
       assert.deepEqual(await guard.get(1, () => row), row);
-      server.answer(merge, { ok: "OK" });
+      answerMerge("+OK\r\n");
       await merged;
     });
 
@@ -671,7 +671,8 @@ for (const library of LIBRARIES) {
       const answers = [filter.exists(1), filter.exists(2), filter.exists(3)];
       for (const _ of answers) {
         await sleep(2000);
-        server.answer(await server.next(null), 1);
+        const answer = await server.next();
+        answer(":1\r\n");
       }
       assert.deepEqual(await Promise.all(answers), [true, true, true]);
     });

@@ -1,5 +1,5 @@
-/** A reporter for node:test: one line for each group of tests, every failure in full, and the totals at the end. The specification
- * has hundreds of cases, each of which runs on several clients: a line for each would hide the failures. */
+/** A reporter for node:test: one line for each group of tests, every failure in full, and the totals at the end. A line for each test
+ * would hide the failures. */
 
 import { basename } from "node:path";
 import type { EventData } from "node:test";
