@@ -340,7 +340,9 @@ fn of_refusal(words: &[&[u8]], refusal: Refusal) {
     let is_of = |names: &[&str]| names.iter().any(|name| words[0].eq_ignore_ascii_case(name.as_bytes()));
     let is_known = match refusal {
         Refusal::Arity => true,
-        Refusal::Exclude(one, _) | Refusal::Needs(one, _) if one != "PEEK" => is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN"]),
+        Refusal::Exclude(one, _) | Refusal::Needs(one, _) if one != "PEEK" => {
+            is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN"])
+        }
         Refusal::Range(range) if ["EX", "PX"].contains(&range.option) => {
             is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN", "BF.FILL"])
         }

@@ -37,7 +37,7 @@ fn calls(mut body: &str, functions: &[&str]) -> bool {
 }
 
 #[test]
-fn the_ways_down_are_those_of_the_code() {
+fn the_walks_match_the_code() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(root.join("docs/architecture.md")).unwrap();
     for (heading, files_max) in [

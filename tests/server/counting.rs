@@ -40,7 +40,7 @@ fn a_count_ends_at_fifteen() {
 }
 
 #[test]
-fn what_has_no_counters_has_no_counts_and_what_has_no_window_cannot_be_turned() {
+fn bf_count_needs_counters_and_bf_rotate_a_window() {
     with_client(|_, client| {
         let refusal = error("ERR this filter has no COUNTING");
         for (words, key) in [

@@ -63,7 +63,7 @@ fn a_delete_answers_whether_the_filter_found_the_item() {
 }
 
 #[test]
-fn what_cannot_delete_says_so() {
+fn deletes_are_refused_by_filters_without_deletes() {
     in_both_protocols(|client, _| {
         let yes = client.answer(true);
         for (key, line) in [

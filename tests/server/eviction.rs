@@ -81,7 +81,7 @@ fn a_filter_that_fits_is_not_evicted_at_once() {
 
 /// The allocator rounds up, by a fifth here. What it adds to a filter is as little room as the filter itself.
 #[test]
-fn what_the_allocator_adds_to_filters_is_no_room() {
+fn allocator_overhead_is_not_counted_as_free() {
     with_client(|_, client| {
         client.run("CONFIG SET maxmemory 100mb");
         client.run("CONFIG SET maxmemory-policy allkeys-lru");

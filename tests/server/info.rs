@@ -273,7 +273,7 @@ fn a_ring_tells_of_its_buckets() {
 }
 
 #[test]
-fn it_looks_and_changes_nothing() {
+fn bf_stats_changes_nothing() {
     with_client(|_, client| {
         for line in ["BF.STATS", "BF.STATS a b"] {
             assert_eq!(client.run(line), error("ERR wrong number of arguments for 'bf.stats' command"));

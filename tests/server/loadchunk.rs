@@ -159,7 +159,7 @@ fn a_header_is_refused_by_a_live_filter_of_another_layout() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_the_stream_can_go_on() {
+fn invalid_records_are_refused_and_later_ones_are_accepted() {
     on_every_server(|program| {
         let dump = dumps(program).swap_remove(0);
         let server = Server::start(program);

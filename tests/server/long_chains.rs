@@ -80,7 +80,7 @@ fn a_clients_chain_ends_where_a_lookup_is_still_cheap() {
 }
 
 #[test]
-fn what_a_filter_may_grow_to_is_told_by_the_layers_too() {
+fn the_layer_limit_bounds_the_growth() {
     with_client(|_, client| {
         let refused = error("ERR provided VALIDATESCALETO causes bloom object to exceed memory limit");
         for words in ["", " TIGHTENING 0.9999"] {

@@ -17,13 +17,13 @@
 mod corpus;
 
 mod architecture;
-mod beyond;
 mod chaos;
 mod clock;
 mod configuration;
 mod counting;
 mod debian;
 mod deleting;
+mod every_filter;
 mod eviction;
 mod fleet;
 mod freeing;
@@ -39,6 +39,7 @@ mod long_chains;
 mod membership;
 mod memory;
 mod merging;
+mod own_options;
 mod peers;
 mod pending;
 mod persistence;
@@ -52,4 +53,3 @@ mod transactions;
 mod transfer;
 mod valkey_bloom;
 mod windowed;
-mod zoo;

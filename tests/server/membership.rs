@@ -63,7 +63,7 @@ impl Crawl {
 }
 
 #[test]
-fn what_was_added_is_always_found() {
+fn added_items_are_always_found() {
     with_client(|_, client| {
         for (round, (words, rate, steps, longest)) in [
             ("0.01 100", 0.01, 300, 200),

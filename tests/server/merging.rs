@@ -108,7 +108,7 @@ fn a_union_without_room_beside_its_destination_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_merged_is_refused_and_nothing_has_changed() {
+fn filters_that_differ_are_not_merged_and_stay_unchanged() {
     with_client(|_, client| {
         make(client, "a", 0..12_000);
         make(client, "b", 12_000..24_000);
@@ -217,7 +217,7 @@ fn told(client: &mut Connection, key: &str) -> (String, Vec<String>) {
 }
 
 #[test]
-fn it_is_as_it_was_created() {
+fn a_cleared_filter_is_as_it_was_created() {
     in_both_protocols(|client, _| {
         let before = client.info_number("used_memory");
         for (key, creation) in KINDS {
@@ -242,7 +242,7 @@ fn it_is_as_it_was_created() {
 }
 
 #[test]
-fn it_is_done_above_maxmemory_and_gives_memory_back() {
+fn a_merge_above_maxmemory_frees_memory() {
     with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 1000 SEED 500 EXPANSION 4");
         for round in 0..20 {

@@ -159,7 +159,7 @@ fn merges_loads_and_transactions_are_replayed() {
 
 /// A row that BF.CHANGED announces gets a whole window from then on, in the copy as well.
 #[test]
-fn what_was_renewed_is_renewed_in_the_copy() {
+fn renewed_items_are_renewed_in_the_copy() {
     on_every_server(|program| {
         let original = with_append_only_file(program);
         let mut client = original.connect();

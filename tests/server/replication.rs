@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
+use crate::every_filter::{EveryFilter, assert_same};
 use crate::fleet::assert_equal;
 use crate::redisbloom::golden::{TODAY, snapshot};
 use crate::redisbloom::hostile::sound;
 use crate::redisbloom::words::{TheirPrimary, following};
-use crate::zoo::{Zoo, assert_same};
 use testing::{
     Connection, FOOTER, LAST_WORDS, Reply, Server, Stop, append_only_commands, append_only_length, catch_up, dump,
     encode, eventually, follow, integer, lines, module_of_other_processor, ok, on_every_server, records, restore,
@@ -74,23 +74,23 @@ fn a_replica_on_another_processor_has_the_same_filters() {
         let server = Server::start(program);
         let other = Server::with(&server_of_other_processor()).module(&module_of_other_processor()).start();
         let (mut primary, mut replica) = (server.connect(), other.connect());
-        let zoo = Zoo::build(&mut primary);
+        let filters = EveryFilter::build(&mut primary);
         follow(&mut replica, &server);
-        assert_same("snapshot", &zoo.view(&mut primary), &zoo.view(&mut replica));
-        zoo.write(&mut primary, 0);
+        assert_same("snapshot", &filters.view(&mut primary), &filters.view(&mut replica));
+        filters.write(&mut primary, 0);
         write_some(&mut primary, 0);
         catch_up(&mut primary, &mut replica);
-        assert_same("replicated writes", &zoo.view(&mut primary), &zoo.view(&mut replica));
+        assert_same("replicated writes", &filters.view(&mut primary), &filters.view(&mut replica));
         assert_equal("replicated writes", &mut primary, &mut replica);
         assert_eq!(replica.run("REPLICAOF NO ONE"), ok());
         // A filter that rotates records the time, so here both only add items.
         let items: Vec<String> = (0..500).map(|number| format!("added on each/{number}")).collect();
-        for key in zoo.keys() {
+        for key in filters.keys() {
             let words: Vec<&[u8]> =
                 [b"BF.MADD".as_slice(), key].into_iter().chain(items.iter().map(String::as_bytes)).collect();
             assert_eq!(primary.call(&words), replica.call(&words), "{}", key.escape_ascii());
         }
-        assert_same("writes on each", &zoo.view(&mut primary), &zoo.view(&mut replica));
+        assert_same("writes on each", &filters.view(&mut primary), &filters.view(&mut replica));
     });
 }
 
@@ -242,7 +242,7 @@ fn a_creation_is_carried_with_everything_that_made_it() {
 
 /// A filter that counts carries every item, in order: each changes it.
 #[test]
-fn every_item_that_is_counted_is_carried_and_deletes_as_what_they_found() {
+fn replicas_get_counted_items_and_effective_deletes() {
     on_every_server(|program| {
         assert_effects(
             program,
@@ -410,7 +410,7 @@ fn the_arguments_of_an_effect_are_its_own_whatever_came_before() {
 }
 
 #[test]
-fn nothing_new_leaves_no_trace() {
+fn adds_of_present_items_are_not_replicated() {
     with_append_only_client(|server, client| {
         client.run("SET string x");
         client.run("BF.RESERVE full 0.0001 1 NONSCALING SEED 1");
@@ -671,7 +671,7 @@ fn a_client_is_refused_and_the_server_goes_on() {
 /// What RedisBloom and valkey-bloom carry although they refused it. The server, which would count an error, sees none: whatever it counts
 /// is lost.
 #[test]
-fn what_was_refused_there_is_passed_over() {
+fn effects_of_filters_that_the_replica_refused_are_skipped() {
     on_every_server(|program| {
         let lines = [
             "BF.RESERVE twice 0.01 100",

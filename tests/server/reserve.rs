@@ -225,7 +225,7 @@ fn the_number_of_words_is_bounded() {
     });
 }
 
-// EXIST_OK. That the words of a creation accept its filter, whatever has become of that, is checked by `Zoo::write` and in `golden`.
+// EXIST_OK. That the words of a creation accept its filter, whatever has become of that, is checked by `EveryFilter::write` and in `golden`.
 
 /// Both of two clients that create the same filter get OK, and the second one changes nothing.
 #[test]
@@ -338,7 +338,7 @@ pub fn sizes_of_a_refusal(reply: &Reply) -> (u128, u128) {
 // BF.INSERT: creation and adding in one command, with its own spelling of errors.
 
 #[test]
-fn it_creates_with_what_was_asked_for_and_adds() {
+fn insert_creates_with_its_options_and_adds() {
     in_both_protocols(|client, protocol| {
         for (line, capacity, expansion, answers) in [
             ("BF.INSERT a ITEMS x y x", 100, Some(2), vec![1, 1, 0]),
@@ -496,7 +496,7 @@ fn an_existing_filter_keeps_its_own_parameters() {
 }
 
 #[test]
-fn it_makes_the_filter_that_reserve_makes() {
+fn insert_and_reserve_create_the_same_filter() {
     with_client(|_, client| {
         for (reserve, insert) in [
             ("0.001 300 EXPANSION 3 SEED 77", "SEED 77 EXPANSION 3 CAPACITY 300 ERROR 0.001"),
@@ -522,7 +522,7 @@ fn it_makes_the_filter_that_reserve_makes() {
 }
 
 #[test]
-fn what_cannot_be_held_is_refused_as_a_whole() {
+fn filters_that_do_not_fit_in_memory_are_refused() {
     on_every_server(|program| {
         let server = Server::start(program);
         for protocol in [2, 3] {
@@ -612,7 +612,7 @@ fn compare(client: &mut Connection, plan: &Reply, words: &str) {
 }
 
 #[test]
-fn it_answers_whatever_the_memory_is() {
+fn bf_plan_answers_whatever_memory_is_free() {
     with_client(|_, client| {
         client.run("CONFIG SET bf.max-filter-bytes 1");
         client.run("CONFIG SET maxmemory 1");
@@ -650,7 +650,7 @@ fn every_number_of_a_plan_is_the_right_one() {
 }
 
 #[test]
-fn what_is_no_filter_is_no_plan() {
+fn bf_plan_refuses_what_bf_reserve_refuses() {
     with_client(|_, client| {
         for line in ["BF.PLAN", "BF.PLAN 0.01"] {
             assert_eq!(client.run(line), error("ERR wrong number of arguments for 'bf.plan' command"));

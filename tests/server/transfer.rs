@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::slice;
 
+use crate::every_filter::{EveryFilter, assert_same};
 use crate::persistence::{rewrite_append_only_file, save_in_background};
 use crate::replaying::assert_replays;
 use crate::replication::write_some;
-use crate::zoo::{Zoo, assert_same};
 use testing::{
     Builder, Connection, Reply, Server, Stop, append_only_commands, catch_up, digest, dump, error, eventually, follow,
     integer, load_record, load_records, ok, on_every_server, records, rewritten_commands, simple,
@@ -137,11 +137,11 @@ pub fn through_clients(program: &Path, server: &Server, keys: &[&[u8]], check: C
 fn a_filter_of_any_kind_is_the_same_after_every_way() {
     on_every_server(|program| {
         let mut server = with_append_only_file(program);
-        let zoo = Zoo::build(&mut server.connect());
-        let before = zoo.view(&mut server.connect());
-        let check = |occasion: &str, client: &mut Connection| assert_same(occasion, &before, &zoo.view(client));
+        let filters = EveryFilter::build(&mut server.connect());
+        let before = filters.view(&mut server.connect());
+        let check = |occasion: &str, client: &mut Connection| assert_same(occasion, &before, &filters.view(client));
         through_files_and_replicas(program, &mut server, &check);
-        let keys: Vec<&[u8]> = zoo.keys().collect();
+        let keys: Vec<&[u8]> = filters.keys().collect();
         through_clients(program, &server, &keys, &check);
     });
 }
@@ -149,7 +149,7 @@ fn a_filter_of_any_kind_is_the_same_after_every_way() {
 /// Writes by every command reach replicas whose settings differ, a server to which a client says what the append-only file
 /// says, and the file itself, before and after rewrites.
 #[test]
-fn what_is_written_to_a_filter_of_any_kind_reaches_files_and_replicas() {
+fn writes_to_filters_of_every_kind_reach_files_and_replicas() {
     on_every_server(|program| {
         let mut server = with_append_only_file(program);
         let others = [contrary(program).start(), contrary(program).line("bf.layout redisbloom").start()];
@@ -157,7 +157,7 @@ fn what_is_written_to_a_filter_of_any_kind_reaches_files_and_replicas() {
         let mut replicas = others.each_ref().map(Server::connect);
         // One gets every command, the other a snapshot and then commands.
         follow(&mut replicas[0], &server);
-        let zoo = Zoo::build(&mut client);
+        let filters = EveryFilter::build(&mut client);
         follow(&mut replicas[1], &server);
         for round in 0..3 {
             if round == 2 {
@@ -167,12 +167,12 @@ fn what_is_written_to_a_filter_of_any_kind_reaches_files_and_replicas() {
                 assert!(rewritten_commands(&server).iter().all(|words| names.contains(&words[0].as_slice())));
             }
             write_some(&mut client, round);
-            zoo.write(&mut client, round);
+            filters.write(&mut client, round);
         }
-        let (written, whole) = (zoo.view(&mut client), client.run("DEBUG DIGEST"));
+        let (written, whole) = (filters.view(&mut client), client.run("DEBUG DIGEST"));
         for (replica, other) in replicas.iter_mut().zip(&others) {
             catch_up(&mut client, replica);
-            assert_same("live stream", &written, &zoo.view(replica));
+            assert_same("live stream", &written, &filters.view(replica));
             assert_eq!(replica.run("DEBUG DIGEST"), whole);
             assert!(replica.run("BF.ADD fixed x").error_text().starts_with("READONLY"));
             assert!(replica.run("BF.DEL deleted-fixed x").error_text().starts_with("READONLY"));
@@ -180,18 +180,18 @@ fn what_is_written_to_a_filter_of_any_kind_reaches_files_and_replicas() {
         }
         assert_eq!(client.info_number("sync_full"), 2);
         let copy = assert_replays(program, &server);
-        assert_same("replayed", &written, &zoo.view(&mut copy.connect()));
+        assert_same("replayed", &written, &filters.view(&mut copy.connect()));
         server.restart(Stop::Kill);
         let mut client = server.connect();
-        assert_same("writes after a rewrite", &written, &zoo.view(&mut client));
+        assert_same("writes after a rewrite", &written, &filters.view(&mut client));
         assert_eq!(client.run("DEBUG DIGEST"), whole);
         // What was loaded is written, rewritten and loaded again.
-        zoo.write(&mut client, 3);
+        filters.write(&mut client, 3);
         rewrite_append_only_file(&mut client);
-        zoo.write(&mut client, 4);
-        let before = zoo.view(&mut client);
+        filters.write(&mut client, 4);
+        let before = filters.view(&mut client);
         assert_eq!(client.run("DEBUG LOADAOF"), ok());
-        assert_same("a second rewrite", &before, &zoo.view(&mut client));
+        assert_same("a second rewrite", &before, &filters.view(&mut client));
     });
 }
 
@@ -200,9 +200,9 @@ fn a_copy_is_a_filter_of_its_own() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
-        let zoo = Zoo::build(&mut client);
-        let before = zoo.view(&mut client);
-        for key in zoo.keys() {
+        let filters = EveryFilter::build(&mut client);
+        let before = filters.view(&mut client);
+        for key in filters.keys() {
             let payload = dump(&mut client, key);
             assert_eq!(client.call(&[b"COPY".as_slice(), key, b"copied", b"REPLACE"]), integer(1));
             assert_eq!(client.call(&[b"RESTORE".as_slice(), b"restored", b"0", &payload, b"REPLACE"]), ok());
@@ -214,7 +214,7 @@ fn a_copy_is_a_filter_of_its_own() {
                 assert!(is_full || digest(&mut client, copy) != old, "{}: nothing was added", key.escape_ascii());
             }
         }
-        assert_same("the originals after changes to all copies", &before, &zoo.view(&mut client));
+        assert_same("the originals after changes to all copies", &before, &filters.view(&mut client));
         assert_eq!(client.run("RENAMENX grown fixed"), integer(0));
         assert_eq!(client.run("COPY grown fixed"), integer(0));
         assert_eq!(client.run("RENAME missing grown"), error("ERR no such key"));
@@ -233,9 +233,9 @@ fn records_give_the_same_filter_when_each_comes_twice() {
     on_every_server(|program| {
         let servers = [Server::start(program), Server::start(program)];
         let [mut client, mut far] = servers.each_ref().map(Server::connect);
-        let zoo = Zoo::build(&mut client);
+        let filters = EveryFilter::build(&mut client);
         client.run("PERSIST with-ttl");
-        for (key, before) in zoo.keys().zip(zoo.view(&mut client)) {
+        for (key, before) in filters.keys().zip(filters.view(&mut client)) {
             if client.call(&[b"TYPE", key]).text() == "bloomfltr" {
                 let expected = "ERR BF.SCANDUMP cannot dump a filter of valkey-bloom's layout, DUMP can";
                 for iterator in [b"0", b"1"] {
@@ -253,7 +253,7 @@ fn records_give_the_same_filter_when_each_comes_twice() {
             // RedisBloom's records cannot be told from those of another dump.
             let again = load_record(&mut far, key, last);
             assert!(again == ok() || client.call(&[b"TYPE", key]).text() == "MBbloom--", "{again:?}");
-            assert_same("BF.LOADCHUNK", &[before], &[zoo.view_of(&mut far, key, key)]);
+            assert_same("BF.LOADCHUNK", &[before], &[filters.view_of(&mut far, key, key)]);
         }
     });
 }

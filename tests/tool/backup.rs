@@ -27,11 +27,11 @@ pub const KINDS: [(&str, &str); 14] = [
     ("{tag}key", "0.01 1000 NONSCALING"),
 ];
 
-pub struct Zoo {
+pub struct EveryFilter {
     items: Vec<String>,
 }
 
-impl Zoo {
+impl EveryFilter {
     pub fn build(client: &mut Connection) -> Self {
         let items: Vec<String> = (0..3000).map(|number| format!("item {number}")).collect();
         for (key, words) in KINDS {
@@ -75,9 +75,9 @@ fn a_backup_restores_every_kind_unchanged() {
     on_every_server(|program| {
         let (server, other, files) = (Server::start(program), Server::start(program), Files::new());
         let (mut client, mut there) = (server.connect(), other.connect());
-        let zoo = Zoo::build(&mut client);
+        let filters = EveryFilter::build(&mut client);
         assert_eq!(client.run("SET string 1"), ok());
-        let before = zoo.view(&mut client);
+        let before = filters.view(&mut client);
         for (name, words) in [("plain", vec!["--all", "--verify"]), ("packed", vec!["--match", "*", "--compress"])] {
             let file = files.path(name);
             let text = backup(&server, &words, &file).success().text();
@@ -90,7 +90,7 @@ fn a_backup_restores_every_kind_unchanged() {
             there.run("FLUSHALL");
             let text = restore(&other, &[], &file).success().text();
             assert!(text.contains(&format!("{} filters restored", KINDS.len())), "{text}");
-            assert!(zoo.view(&mut there) == before, "{name}");
+            assert!(filters.view(&mut there) == before, "{name}");
             assert_eq!(keys(&mut there), KINDS.len());
             assert!((99_000..=100_000).contains(&there.run("TTL expiring").number()));
             assert_eq!(there.run("TTL grown"), integer(-1));
@@ -423,7 +423,7 @@ fn a_damaged_file_changes_nothing_on_the_server() {
 
 /// A server without room for the filter refuses it at its first record or in the middle.
 #[test]
-fn nothing_is_left_of_a_refused_filter() {
+fn a_refused_filter_leaves_no_keys() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let (mut client, file) = (server.connect(), files.path("file"));
@@ -442,7 +442,7 @@ fn nothing_is_left_of_a_refused_filter() {
 }
 
 #[test]
-fn nothing_is_left_of_a_filter_whose_restore_a_signal_ends() {
+fn a_restore_that_a_signal_ends_leaves_no_keys() {
     with_files(|server, client, files| {
         let file = files.path("file");
         // A hundred records.

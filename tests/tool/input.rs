@@ -65,7 +65,7 @@ fn compressed_lines_and_a_byte_order_mark_are_read_alike() {
 }
 
 #[test]
-fn what_is_not_text_is_refused_and_the_filter_stays() {
+fn input_that_is_not_text_is_refused_and_the_filter_stays() {
     with_servers(|server| {
         let mut client = server.connect();
         client.run("BF.RESERVE seen 1e-9 5000");

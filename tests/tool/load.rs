@@ -428,7 +428,7 @@ fn a_signal_ends_a_load_and_deletes_its_filter() {
 }
 
 #[test]
-fn what_a_killed_load_leaves_behind_expires() {
+fn the_keys_of_a_killed_load_expire() {
     with_servers(|server| {
         let mut client = server.connect();
         let mut child = begun_from_pipe(&server, &["--create", "1e-9", "100"]);

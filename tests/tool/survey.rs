@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use testing::{Connection, Server, catch_up, eventually, follow, on_every_server};
 
-use crate::backup::Zoo;
+use crate::backup::EveryFilter;
 use crate::running::{Ended, on_redisblooms, run, url, with_servers};
 
 /// Compares the filters of two servers.
@@ -56,7 +56,7 @@ fn a_replica_equals_its_primary_and_every_difference_is_named() {
     on_every_server(|program| {
         let (primary, replica) = (Server::start(program), Server::start(program));
         let (mut here, mut there) = (primary.connect(), replica.connect());
-        Zoo::build(&mut here);
+        EveryFilter::build(&mut here);
         // At this rate no item is mistaken for another.
         here.pipeline(&["BF.RESERVE exact 1e-9 100", "BF.INSERT tight ERROR 1e-9 TIGHTENING 0.5 ITEMS x"]);
         here.run("BF.RESERVE fewer 1e-9 100");

@@ -228,7 +228,7 @@ fn a_closed_output_fails_no_subcommand() {
 }
 
 #[test]
-fn it_continues_after_a_server_has_hung_and_after_a_restart() {
+fn watch_continues_after_a_server_has_hung_and_after_a_restart() {
     on_every_server(|program| {
         let mut server = filled(program);
         let url = url(&server);

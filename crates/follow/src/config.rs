@@ -402,7 +402,7 @@ max-lag = "1s"
     }
 
     #[test]
-    fn what_cannot_work_is_refused_by_its_name() {
+    fn invalid_keys_are_refused_by_name() {
         for (from, to, part) in [
             ("eventual", "sometimes", "line 5: unknown variant `sometimes`"),
             ("slot = \"bloomgate\"", "slot = \"Bloom gate\"", "`slot`"),

@@ -2,7 +2,7 @@
 
 mod answers;
 mod batches;
-mod carried;
+mod effects;
 mod keys;
 mod waiting;
 

@@ -8,8 +8,8 @@
 //!
 //! Commands are drawn from `BLOOMGATE_SEED` (default 1), and there are `BLOOMGATE_EFFORT` (default 1) times as many.
 
-mod carried;
 mod commands;
+mod exchange;
 mod extremes;
 mod moving;
 

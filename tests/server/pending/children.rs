@@ -46,7 +46,7 @@ fn adds_pend_while_a_child_saves_and_are_counted() {
 }
 
 #[test]
-fn what_a_command_creates_or_is_small_is_written_at_once() {
+fn new_and_small_filters_have_no_pending_adds() {
     with_client(|server, client| {
         for (key, words) in [
             ("small", "0.01 100000"),
@@ -238,7 +238,7 @@ fn pending_adds_leave_the_room_that_is_left_to_others() {
 }
 
 #[test]
-fn what_pends_is_in_the_next_save_and_the_next() {
+fn pending_adds_are_in_every_later_save() {
     on_every_server(|program| {
         let mut server = Server::start(program);
         let mut client = server.connect();

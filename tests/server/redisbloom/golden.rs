@@ -649,7 +649,7 @@ fn more() -> Vec<String> {
 
 /// RedisBloom of today hashes with seeds of 64 bits.
 #[test]
-fn what_is_added_takes_the_seeds_of_redisbloom_today() {
+fn items_are_added_with_the_seeds_of_current_redisbloom() {
     on_every_server(|program| {
         let server = Server::start(program);
         for (release, seeds) in OF_ENCODING_3 {

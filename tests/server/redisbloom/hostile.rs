@@ -147,7 +147,7 @@ fn assert_wrapped(client: &mut Connection, key: &str, items: &str, capacity: i64
 }
 
 #[test]
-fn what_no_machine_could_hold_is_passed_over() {
+fn oversized_effects_are_skipped() {
     on_every_server(|program| {
         let primary = TheirPrimary::start(snapshot(TODAY));
         let replica = following(program, &primary);
@@ -165,7 +165,7 @@ fn what_no_machine_could_hold_is_passed_over() {
 }
 
 #[test]
-fn what_holds_items_or_is_ours_is_never_passed_over() {
+fn effects_with_items_or_of_our_layout_are_never_skipped() {
     on_every_server(|program| {
         for line in [
             "BF.INSERT k CAPACITY 1000000000000000000 ITEMS a",

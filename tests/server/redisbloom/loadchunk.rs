@@ -62,7 +62,7 @@ fn chunks_may_have_any_length() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_the_load_can_go_on() {
+fn chunks_that_do_not_fit_are_refused_and_the_load_continues() {
     with_client(|server, client| {
         let golden = golden();
         let pieces = pieces(&golden, 48);
@@ -117,7 +117,7 @@ fn what_does_not_fit_is_refused_and_the_load_can_go_on() {
 
 /// As RedisBloom says it, and nothing more.
 #[test]
-fn what_cannot_be_a_record_is_bad_data() {
+fn malformed_records_are_bad_data() {
     with_client(|_, client| {
         client.run("BF.RESERVE source 0.01 100 LAYOUT redisbloom");
         let header = client.run("BF.SCANDUMP source 0").elements()[1].bytes().to_vec();

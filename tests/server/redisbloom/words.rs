@@ -364,7 +364,7 @@ fn assert_whole(server: &Server, occasion: &str) {
 }
 
 #[test]
-fn it_loads_and_our_own_rewrite_keeps_it() {
+fn an_aof_of_redisbloom_loads_and_survives_our_rewrite() {
     on_every_server(|program| {
         let mut server = start_on_commands(program, &[], &rewritten());
         assert_whole(&server, "loaded");

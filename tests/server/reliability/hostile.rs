@@ -147,7 +147,7 @@ fn an_extreme_number_is_refused_or_a_valid_filter() {
 
 /// What was accepted, damaged or not, comes back from a snapshot and from the append-only file as it was.
 #[test]
-fn what_is_accepted_comes_back_from_the_files() {
+fn accepted_payloads_survive_a_restart() {
     on_every_server(|program| {
         let lines = ["appendonly yes", "aof-use-rdb-preamble no", "bf.max-filter-bytes 2mb"];
         let server = start(program, &lines);

@@ -113,7 +113,7 @@ fn several_tables_with_composite_keys_and_several_cache_keys() {
 }
 
 #[test]
-fn what_cannot_be_followed_is_refused_in_one_line() {
+fn tables_that_cannot_be_followed_are_refused_in_one_line() {
     on_every_server(|program| {
         let world = World::new(program, USERS, USERS_TABLE);
         let mut session = world.session();

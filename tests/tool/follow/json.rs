@@ -633,7 +633,7 @@ fn the_second_follower_takes_over() {
 }
 
 #[test]
-fn what_cannot_be_followed_is_refused() {
+fn tables_that_cannot_be_followed_are_refused() {
     on_every_server(|program| {
         let world = World::new(Server::with(program), "debezium", false);
         let refused = |part: &str, line: &str| {

@@ -754,7 +754,7 @@ fn a_follower_that_is_at_work_keeps_its_position_from_one_without_a_log() {
 }
 
 #[test]
-fn what_cannot_be_followed_is_refused() {
+fn tables_that_cannot_be_followed_are_refused() {
     on_every_server(|program| {
         let world = World::on_mariadb(Server::with(program), &[], USERS, USERS_TABLE);
         let mut session = world.database.session();

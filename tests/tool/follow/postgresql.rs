@@ -187,7 +187,7 @@ fn an_older_data_directory_is_noticed_after_its_log_has_grown() {
 }
 
 #[test]
-fn nothing_is_skipped_after_the_last_transaction() {
+fn no_transaction_after_the_last_one_is_skipped() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
         world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
         soon(|| has(client, 1));

@@ -358,7 +358,7 @@ fn soak(program: &Path, effort: f64, leaks: bool) -> Vec<String> {
 
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "needs /proc")]
-fn nothing_grows_in_ordinary_use() {
+fn memory_and_keys_stay_constant_in_ordinary_use() {
     let effort = std::env::var("BLOOMGATE_EFFORT").map_or(1.0, |text| text.parse().expect("a factor"));
     on_every_server(|program| assert_eq!(soak(program, effort, false), [""; 0]));
 }

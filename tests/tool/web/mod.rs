@@ -276,7 +276,7 @@ fn a_lost_server_is_reported_and_reconnected() {
 }
 
 #[test]
-fn it_waits_for_its_server_and_serves_its_metrics_elsewhere_too() {
+fn web_waits_for_its_server_and_serves_its_metrics_elsewhere_too() {
     let mut server = Server::start(&testing::servers()[0]);
     server.stop(Stop::Kill);
     let port = free_port();

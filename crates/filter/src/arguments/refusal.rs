@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_about_memory_have_no_number_that_is_none() {
+    fn memory_errors_omit_unknown_sizes() {
         let text = |error: Error| Refusal::from(error).to_string().replace(NO_MEMORY, "");
         let above = |asked_bytes| Error::AboveCeiling { asked_bytes, available_bytes: 7 };
         assert_eq!(text(above(1 << 40)), ": 1099511627776 bytes asked, 7 available");

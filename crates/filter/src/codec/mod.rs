@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_returned() {
+    fn oversized_lengths_are_not_returned() {
         let mut sink = PackedSink::new();
         sink.put(&[7; PACKED_MAX]);
         assert_eq!(sink.written(), Some(&[7; PACKED_MAX][..]));

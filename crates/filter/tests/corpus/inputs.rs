@@ -2,11 +2,11 @@
 //! in `fuzz/corpus`. These tests, those of the server and `scripts/fuzz` use them.
 
 pub mod archive;
-pub mod beyond;
 pub mod cases;
 pub mod found;
 #[path = "../kinds/mod.rs"]
 pub mod kinds;
+pub mod newer_kinds;
 pub mod refusals;
 pub mod seeds;
 pub mod spelled;

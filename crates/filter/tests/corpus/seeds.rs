@@ -8,7 +8,7 @@ use bloomgate_filter::kinds::{NativeSpec, Origin, RedisBloomSpec, ValkeyBloomSpe
 use bloomgate_filter::{Filter, Moment, Scaling, Spec, Unlimited, Value};
 
 use super::Inputs;
-use super::beyond::beyond;
+use super::newer_kinds::beyond;
 use super::spelled::{Native, NativeLayer, RedisBloom, RedisBloomLayer, ValkeyBloom, ValkeyBloomLayer, records};
 use super::targets::records::OF_PRIMARY;
 use super::targets::snapshot::written;

@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_a_file_that_has_ended_is_none_in_the_next() {
+    fn old_log_offset_is_not_applied_to_next_file() {
         let mut reader = Reader { last: place("x.000001", 4000).unwrap(), ..Reader::default() };
         take(&mut reader, &event(ROTATE, 5000, &[&[4, 0, 0, 0, 0, 0, 0, 0], &b"x.000002"[..]].concat())).unwrap();
         let arrival = take(&mut reader, &event(HEARTBEAT, 5000, b"x.000001")).unwrap();

@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_listens_on_loopback_addresses_only() {
+    fn listens_on_loopback_addresses_only() {
         let shown = |text| listen_address(text).unwrap().to_string();
         assert_eq!(shown("80"), "127.0.0.1:80");
         assert_eq!(shown("localhost:0"), "127.0.0.1:0");

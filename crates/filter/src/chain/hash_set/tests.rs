@@ -52,7 +52,7 @@ fn check(set: &HashSet) {
 
 /// Random inserts, removals and lookups, of hashes that share bits in three ways.
 #[test]
-fn it_behaves_like_the_standard_set() {
+fn behaves_like_the_standard_set() {
     // All bits; 14 equal bits and few home buckets, so that segments split deeply and searches are long; few hashes, which are
     // added and removed repeatedly.
     let kinds: [fn(ItemHash) -> ItemHash; 3] = [
@@ -276,7 +276,7 @@ fn a_copy_is_equal_and_lives_its_own_life() {
 }
 
 #[test]
-fn it_may_be_used_by_any_thread() {
+fn is_send_and_sync() {
     fn is_send<T: Send + Sync>(_: &T) {}
     is_send(&HashSet::new());
 }

@@ -13,7 +13,7 @@ struct Animal {
 }
 
 /// The filters of one server.
-pub struct Zoo {
+pub struct EveryFilter {
     animals: Vec<Animal>,
     strangers: Vec<String>,
 }
@@ -114,7 +114,7 @@ pub const EXPIRES_AT_MS: i64 = 4_102_444_800_123;
 /// The largest filter whose payload is part of its view.
 const PAYLOAD_BYTES: i64 = 256 << 10;
 
-impl Zoo {
+impl EveryFilter {
     /// Creates all filters in the connection's database, and restores those that other programs and releases made.
     pub fn build(client: &mut Connection) -> Self {
         let mut animals = Vec::new();
@@ -185,7 +185,7 @@ impl Zoo {
 
     /// Looks at the filter at `at` as if it were the one at `key`.
     pub fn view_of(&self, client: &mut Connection, key: &[u8], at: &[u8]) -> View {
-        let animal = self.animals.iter().find(|animal| animal.key == key).expect("a key of the zoo");
+        let animal = self.animals.iter().find(|animal| animal.key == key).expect("a key of the filters");
         let mut answers = client.batched(&[b"BF.MEXISTS", at], &animal.members);
         answers.extend(client.batched(&[b"BF.MEXISTS", at], &self.strangers));
         let info = client.call(&[b"BF.INFO", at]);
@@ -289,7 +289,7 @@ impl Animal {
     }
 }
 
-/// Panics with the first difference between two views of the zoo.
+/// Panics with the first difference between two views of the filters.
 pub fn assert_same(occasion: &str, before: &[View], after: &[View]) {
     assert_eq!(before.len(), after.len(), "{occasion}: number of filters");
     for (old, new) in before.iter().zip(after) {
