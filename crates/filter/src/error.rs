@@ -1,10 +1,11 @@
-//! Errors of filters: a small `Copy` enum without texts. [`crate::arguments::Refusal`] has the texts for clients.
+//! Errors of filters: a small `Copy` enum. [`crate::arguments::Refusal`] has the texts for clients of a server.
+
+use crate::geometry::sizing::{RATE_MAX, RATE_MIN};
 
 /// Why a filter could not be created, or refused an item. The filter is unchanged then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The false positive rate is not between [`RATE_MIN`](crate::geometry::sizing::RATE_MIN) and
-    /// [`RATE_MAX`](crate::geometry::sizing::RATE_MAX).
+    /// The false positive rate is not between [`RATE_MIN`] and [`RATE_MAX`].
     RateOutOfRange,
     /// The capacity is 0, or the next layer's capacity does not fit 64 bits.
     CapacityOutOfRange,
@@ -70,7 +71,29 @@ impl Error {
 
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Debug::fmt(self, f)
+        match self {
+            Self::RateOutOfRange => write!(f, "the false positive rate is not between {RATE_MIN:e} and {RATE_MAX}"),
+            Self::CapacityOutOfRange => f.write_str("the capacity is 0, or too large"),
+            Self::Unsound => f.write_str("no filter can have this description"),
+            Self::Full => f.write_str("the filter is full and cannot grow"),
+            Self::RateTooLow => {
+                f.write_str("the filter cannot grow, because the rate of another layer would be too low")
+            }
+            Self::CannotDelete => f.write_str("items cannot be deleted from a filter of this kind"),
+            Self::CannotGuard => f.write_str("deletes from a filter of this kind may make other items absent"),
+            Self::CannotMerge => f.write_str("filters of this kind cannot be merged"),
+            Self::Different => f.write_str("the filters have different parameters"),
+            Self::UnionTooLarge { items, capacity } => {
+                write!(f, "a layer for {capacity} items would have about {items}")
+            }
+            Self::TooManyLayers => f.write_str("the filter has the maximum number of layers"),
+            Self::SizeOverflow => f.write_str("the size in bytes does not fit 63 bits"),
+            Self::AboveCeiling { asked_bytes, available_bytes } => {
+                write!(f, "{asked_bytes} bytes are needed, and {available_bytes} are available")
+            }
+            Self::NoRoomForDeleted { entries } => write!(f, "the table of deleted items is full ({entries} entries)"),
+            Self::OutOfMemory { asked_bytes } => write!(f, "the allocator refused {asked_bytes} bytes"),
+        }
     }
 }
 
