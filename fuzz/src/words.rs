@@ -29,7 +29,7 @@ use bloomgate_filter::kinds::{
 };
 use bloomgate_filter::{Scaling, Spec};
 
-use super::guard_arguments::{self, BACKOFF, Fetch, Fill, LEASE, STALE, WAIT};
+use super::guard_arguments::{self, BACKOFF, FRESH, Fetch, Fill, LEASE, STALE, WAIT};
 use super::guarding;
 
 /// The name of the target.
@@ -287,12 +287,21 @@ fn is_beyond_clients(spec: Spec) -> bool {
 pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
     use Refusal::{
         Bad, BadData, BadDumpIterator, BadLoadIterator, CapacityRange, Exclude, ExpansionRange, FixedExpansion,
-        FixedScaleTo, InfoField, InsertBad, InsertUnknown, LayoutMismatch, No, Range, RateRange, Syntax,
+        FixedScaleTo, InfoField, InsertBad, InsertUnknown, LayoutMismatch, Needs, No, Range, RateRange, Syntax,
     };
-    const PEEK_EXCLUDES: [Refusal; 2] = [Exclude("PEEK", "REPLACE"), Exclude("PEEK", "WAIT")];
-    const FETCH: &[Refusal] =
-        &[Range(&LEASE), Range(&STALE), Range(&WAIT), PEEK_EXCLUDES[0], PEEK_EXCLUDES[1], No("key"), Syntax];
-    const MFETCH: &[Refusal] = &[Range(&LEASE), Range(&STALE), PEEK_EXCLUDES[0], No("key"), Syntax];
+    const MFETCH: [Refusal; 7] = [
+        Range(&LEASE),
+        Range(&STALE),
+        Range(&FRESH),
+        Needs("FRESH", "WHILE"),
+        Exclude("PEEK", "REPLACE"),
+        No("key"),
+        Syntax,
+    ];
+    const FETCH: &[Refusal] = &{
+        let [lease, stale, fresh, needs, replace, key, syntax] = MFETCH;
+        [lease, stale, fresh, needs, replace, key, syntax, Range(&WAIT), Exclude("PEEK", "WAIT")]
+    };
     const FILL: &[Refusal] = &[No("expire time"), Range(&EX), Range(&PX), Range(&BACKOFF), Syntax];
     match command.to_ascii_uppercase().as_slice() {
         b"BF.RESERVE" | b"BF.PLAN" => &[
@@ -325,7 +334,7 @@ pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
         ],
         b"BF.ROTATE" => &[BadData],
         b"BF.FETCH" => FETCH,
-        b"BF.MFETCH" => MFETCH,
+        b"BF.MFETCH" => &MFETCH,
         b"BF.MCHANGED" => &[Syntax],
         b"BF.FILL" => FILL,
         b"BF.INFO" => &[InfoField],
@@ -340,7 +349,7 @@ fn of_refusal(words: &[&[u8]], refusal: Refusal) {
     let is_of = |names: &[&str]| names.iter().any(|name| words[0].eq_ignore_ascii_case(name.as_bytes()));
     let is_known = match refusal {
         Refusal::Arity => true,
-        Refusal::Exclude(one, _) | Refusal::Needs(one, _) if one != "PEEK" => {
+        Refusal::Exclude(one, _) | Refusal::Needs(one, _) if !["PEEK", "FRESH"].contains(&one) => {
             is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN"])
         }
         Refusal::Range(range) if ["EX", "PX"].contains(&range.option) => {

@@ -2,6 +2,7 @@
 //! the server asks for.
 
 use std::ffi::c_int;
+use std::num::NonZeroUsize;
 
 use bloomgate_filter::{BATCH, Error, Mask, Value};
 use redis_module::raw;
@@ -12,15 +13,15 @@ use crate::api;
 use crate::args::{Arg, Args};
 use crate::context::{CommandClock, Context, OK};
 use crate::guard::arguments::{self, Fetch, Fill};
-use crate::guard::{self, Answer, Asker, Guarded, Pause, Question, RowState, Shared, Token};
+use crate::guard::{self, Answer, Asker, Guarded, Pause, Question, RowState, Shared, Token, Trust};
 use crate::keys::cache_key::{self, Cached, Held, WritesInFlight};
 use crate::keys::{Keyspace, ReadKey};
 use crate::metrics;
 use crate::reply::{self, Refusal};
 use crate::server::role;
 
-/// `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [REPLACE | PEEK] [BACKOFF] [WAIT milliseconds] [WHILE key]
-/// [UNLESS key]`
+/// `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [REPLACE | PEEK] [BACKOFF] [WAIT milliseconds] [WHILE key
+/// [FRESH milliseconds]] [UNLESS key]`
 ///
 /// Asks the filter, then the cache. Grants one caller the lease to load what is in neither; the others wait for it.
 pub fn fetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
@@ -37,7 +38,7 @@ pub fn fetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<()
 
 /// The question about an item and its cache key.
 fn question<'a>(args: &'a Args<'_>, options: Fetch, [item, cache_key]: [Arg<'a>; 2]) -> Result<Question<'a>, Refusal> {
-    let key = |index: Option<usize>| index.map(|index| args.arg(index)).transpose();
+    let key = |index: Option<NonZeroUsize>| index.map(|index| args.arg(index.get())).transpose();
     let (while_key, unless_key) = (key(options.while_key)?, key(options.unless_key)?);
     Ok(Question { filter: args.arg(1)?, item, cache_key, while_key, unless_key, options })
 }
@@ -84,7 +85,7 @@ enum Membership {
     Maybe(u64),
     /// Nothing is certain: there is no filter, its chunks are still arriving, or the key of WHILE is missing. The instance is
     /// that of a filter that exists. Leases are granted for it, so that they end when the filter is replaced.
-    Unguarded(Option<u64>),
+    Unguarded(Option<u64>, Trust),
 }
 
 /// Asks the filter, the guard and the cache, and replies unless the caller has to wait.
@@ -113,10 +114,10 @@ fn ask_cache(
     membership: Membership,
     asker: Asker,
 ) -> Result<Answer, Refusal> {
-    let (instance, denies) = match membership {
+    let (instance, trust) = match membership {
         Membership::Absent => return Ok(reply_absent(context)),
-        Membership::Maybe(instance) => (Some(instance), true),
-        Membership::Unguarded(instance) => (instance, false),
+        Membership::Maybe(instance) => (Some(instance), Trust::All),
+        Membership::Unguarded(instance, trust) => (instance, trust),
     };
     let Question { filter, item, cache_key, options, .. } = question;
     let value = match asker {
@@ -127,29 +128,34 @@ fn ask_cache(
         |value: &Cached<'_>| options.stale > 0 && value.left_to_live().is_some_and(|left| left < options.stale);
     if let Some(value) = &value
         && !options.replaces
+        && trust != Trust::Fresh
         && !is_stale(value)
     {
         return Ok(reply_value(context, value));
     }
     let row = Guarded::new(context, filter, instance, [item, cache_key]);
-    match (row.row_state(asker, denies), &value) {
+    let state = row.row_state(asker, trust);
+    let value = value.filter(|_| trust != Trust::Fresh || state == RowState::Loaded);
+    match (state, &value) {
         (RowState::NoRow, _) => return Ok(reply_absent(context)),
-        (RowState::Free, _) if !options.peeks => {}
+        (RowState::Loaded, Some(value)) if !options.replaces => return Ok(reply_value(context, value)),
+        (RowState::Free | RowState::Loaded, _) if !options.peeks => {}
         (_, Some(value)) if !options.replaces => return Ok(reply_value(context, value)),
         (RowState::Leased(left), _) => return Ok(Answer::NotYet(Pause::Leased(left))),
         (RowState::BackedOff(left), _) => {
             reply_back_off(context, left, options.tells_failures);
             return Ok(Answer::Given(None));
         }
-        (RowState::Free, _) => return Ok(Answer::NotYet(Pause::Leased(1))),
+        (RowState::Free | RowState::Loaded, _) => return Ok(Answer::NotYet(Pause::Leased(1))),
     }
+    let fresh = Some(options.fresh).filter(|_| trust == Trust::Fresh);
     let Some(cached) = value else {
         drop(value);
         let is_followed = |while_key| cache_key::is_followed(keys, while_key, item.bytes(), cache_key.bytes());
         if !question.while_key.is_none_or(is_followed) {
             return Err(Refusal::NotFollowed);
         }
-        let (token, stamp) = row.grant(options.lease);
+        let (token, stamp) = row.grant(options.lease, fresh);
         reply::array(context, 2);
         reply::bytes(context, b"load");
         reply_token(context, token);
@@ -160,7 +166,7 @@ fn ask_cache(
     reply::bytes(context, b"stale");
     reply::bytes(context, cached.bytes());
     drop(cached);
-    let (token, stamp) = row.grant(options.lease);
+    let (token, stamp) = row.grant(options.lease, fresh);
     reply_token(context, token);
     metrics::FETCHES_STALE.count(1);
     Ok(Answer::Given(Some(stamp)))
@@ -194,7 +200,12 @@ fn ask_filter(
         metrics::FETCHES_UNGUARDED.count(1);
         guard::say_unguarded(context, question.filter, missing);
     }
-    Ok(Membership::Unguarded(instance))
+    Ok(Membership::Unguarded(instance, trust_without(missing, question.options)))
+}
+
+/// What a caller believes without a filter, or without the key of WHILE if that is `missing`.
+fn trust_without(missing: Option<Arg<'_>>, options: Fetch) -> Trust {
+    if missing.is_some() && options.fresh > 0 { Trust::Fresh } else { Trust::Values }
 }
 
 fn reply_absent(context: Context) -> Answer {
@@ -258,8 +269,8 @@ fn reply_token(context: Context, token: Token) {
     reply::bytes(context, text.as_flattened());
 }
 
-/// `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [REPLACE | PEEK] [BACKOFF] [WHILE key] [UNLESS key] ITEMS item cachekey
-/// [item cachekey ...]`
+/// `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [REPLACE | PEEK] [BACKOFF] [WHILE key [FRESH milliseconds]] [UNLESS key]
+/// ITEMS item cachekey [item cachekey ...]`
 ///
 /// Does for each pair what BF.FETCH does, and replies to each, without waiting. The filter is asked for up to [`BATCH`] items at a
 /// time.
@@ -273,6 +284,7 @@ pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
     let of_first = question(&args, options, [args.arg(first)?, args.arg(first + 1)?])?;
     let missing = of_first.while_key.filter(|name| cache_key::held(keys, *name) == Held::Nothing);
     let asked = Asked { filter: of_first.filter, missing, unless_key: of_first.unless_key };
+    let trust = trust_without(missing, options);
 
     let mut batches = pairs.chunks(2 * BATCH).peekable();
     // What is refused as a whole is refused before the array begins.
@@ -282,7 +294,7 @@ pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
         let found = found.take().map_or_else(|| asked.ask(context, keys, batch), Ok);
         for (index, pair) in batch.chunks_exact(2).enumerate() {
             let &[item, cache_key] = pair else { continue };
-            let look = found.and_then(|found| match found.membership(index) {
+            let look = found.and_then(|found| match found.membership(index, trust) {
                 None => Ok(Answer::NotYet(Pause::Held)),
                 Some(membership) => {
                     let question = Question { item, cache_key, ..of_first };
@@ -321,13 +333,13 @@ struct Found {
 }
 
 impl Found {
-    /// The filter's answer about a pair; `None` if it has a write in flight.
-    fn membership(&self, index: usize) -> Option<Membership> {
+    /// The filter's answer about a pair; `None` if it has a write in flight. `trust` is for a filter that has no answer.
+    fn membership(&self, index: usize, trust: Trust) -> Option<Membership> {
         match self.instance {
             _ if self.held.contains(index) => None,
             Some(instance) if self.denies && self.present.contains(index) => Some(Membership::Maybe(instance)),
             Some(_) if self.denies => Some(Membership::Absent),
-            instance => Some(Membership::Unguarded(instance)),
+            instance => Some(Membership::Unguarded(instance, trust)),
         }
     }
 }
@@ -373,6 +385,7 @@ pub fn fill(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(),
     let (filter, name) = (args.arg(1)?, args.arg(3)?);
     let row = Guarded::new(context, filter, instance_of(keys, filter), [args.arg(2)?, name]);
     let accepted = token.filter(|token| row.accepts(*token));
+    let fresh_until = accepted.and_then(|token| row.fresh_until(token));
     let done = match (accepted, fill) {
         (None, _) => false,
         // Another caller may have the lease by now.
@@ -387,12 +400,12 @@ pub fn fill(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(),
             if !cache_key::store(keys, name, args.arg(value)?, lives) {
                 return Ok(());
             }
-            row.filled();
+            row.filled(fresh_until);
             true
         }
         (Some(_), Fill::None(lives)) => {
             cache_key::delete(keys, name, false)?;
-            row.note_no_row(lives);
+            row.note_no_row(lives, fresh_until);
             true
         }
     };
@@ -530,7 +543,7 @@ fn report_fetched_keys(context: Context, cache_keys: impl Iterator<Item = usize>
     report_keys(context, [1].into_iter(), READS);
     report_keys(context, cache_keys, CHANGES);
     let others = options.map(|options| [options.while_key, options.unless_key]);
-    report_keys(context, others.into_iter().flatten().flatten(), READS)
+    report_keys(context, others.into_iter().flatten().flatten().map(NonZeroUsize::get), READS)
 }
 
 /// The function that the server calls when CLIENT UNBLOCK ends a client's wait in BF.FETCH.

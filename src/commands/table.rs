@@ -18,6 +18,7 @@ const PEEK: Argument = Argument::flag(c"peek", c"PEEK");
 const BACKOFF: Argument = Argument::flag(c"backoff", c"BACKOFF");
 const PAIRS: Argument = Argument::block(c"pair", &[ITEM, CACHE_KEY]).after(c"ITEMS").repeated();
 const WHILE: Argument = Argument::key(c"while", 2).after(c"WHILE").optional();
+const FRESH: Argument = Argument::integer(c"fresh").after(c"FRESH").optional();
 const UNLESS: Argument = Argument::key(c"unless", 3).after(c"UNLESS").optional();
 
 /// Every command of the module. Registration derives the arity from the arguments, and adds the options of BF.RESERVE, BF.INSERT and
@@ -146,6 +147,7 @@ pub const COMMANDS: &[Command] = &[
             BACKOFF,
             Argument::integer(c"wait").after(c"WAIT").optional(),
             WHILE,
+            FRESH,
             UNLESS,
         ],
     },
@@ -158,7 +160,7 @@ pub const COMMANDS: &[Command] = &[
         summary: c"Asks a Bloom filter and the cache for the values of items, and lets one caller load each",
         complexity: c"O(M * N), where M is the number of items and N the number of layers",
         since: c"8.0.0",
-        arguments: &[FILTER, LEASE, STALE, REPLACE, PEEK, BACKOFF, WHILE, UNLESS, PAIRS],
+        arguments: &[FILTER, LEASE, STALE, REPLACE, PEEK, BACKOFF, WHILE, FRESH, UNLESS, PAIRS],
     },
     Command {
         name: c"bf.fill",

@@ -1,6 +1,8 @@
 //! Parsers of the guard's commands. They are pure functions, as those of the filter crate are: this file uses nothing else of the
 //! module, so `fuzz` includes it too. Its tests are the inputs in `crates/filter/tests/corpus/words.rs`.
 
+use std::num::NonZeroUsize;
+
 use bloomgate_filter::arguments::numbers::Range;
 use bloomgate_filter::arguments::options::{EX, EXPIRES_MAX, PX};
 use bloomgate_filter::arguments::{Refusal, is, word};
@@ -12,6 +14,8 @@ const LEASE_DEFAULT: u64 = 3000;
 /// At most an hour: a caller that dies keeps all others from loading for that long.
 pub static LEASE: Range = Range::new("LEASE", 1, 60 * 60 * 1000);
 pub static STALE: Range = Range::new("STALE", 0, EXPIRES_MAX);
+/// At most an hour, as a lease.
+pub static FRESH: Range = Range::new("FRESH", 1, 60 * 60 * 1000);
 pub static WAIT: Range = Range::new("WAIT", 0, EXPIRES_MAX);
 pub static BACKOFF: Range = Range::new("BACKOFF", 0, EXPIRES_MAX);
 
@@ -24,6 +28,8 @@ pub struct Fetch {
     pub stale: u64,
     /// The time the caller waits for another client that loads the value; 0 for none.
     pub wait: u64,
+    /// Without the key of WHILE, a value or a NONE is believed only if a lease was granted for it not longer ago than this; 0 for any.
+    pub fresh: u64,
     /// The caller cannot use the cached value.
     pub replaces: bool,
     /// The caller wants no lease.
@@ -31,13 +37,13 @@ pub struct Fetch {
     /// The reply to a back-off is `failed`.
     pub tells_failures: bool,
     /// The reply is `absent` only while this key exists.
-    pub while_key: Option<usize>,
+    pub while_key: Option<NonZeroUsize>,
     /// The hash of the cache keys that have a write in flight.
-    pub unless_key: Option<usize>,
+    pub unless_key: Option<NonZeroUsize>,
 }
 
 /// Parses `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [REPLACE | PEEK] [BACKOFF] [WAIT milliseconds]
-/// [WHILE key] [UNLESS key]`. The options come in any order, each at most once.
+/// [WHILE key [FRESH milliseconds]] [UNLESS key]`. The options come in any order, each at most once.
 pub fn fetch<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
     const FIRST_OPTION: usize = 4;
     word(words, FIRST_OPTION - 1)?;
@@ -48,8 +54,8 @@ pub fn fetch<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
     options.fetch()
 }
 
-/// Parses `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [REPLACE | PEEK] [BACKOFF] [WHILE key] [UNLESS key] ITEMS item
-/// cachekey [item cachekey ...]`. Returns the options, and the index of the first item.
+/// Parses `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [REPLACE | PEEK] [BACKOFF] [WHILE key [FRESH
+/// milliseconds]] [UNLESS key] ITEMS item cachekey [item cachekey ...]`. Returns the options, and the index of the first item.
 pub fn mfetch<W: AsRef<[u8]>>(words: &[W]) -> Result<(Fetch, usize), Refusal> {
     let (mut options, mut index) = (Options::default(), 2);
     while !is(word(words, index)?, "ITEMS") {
@@ -81,11 +87,12 @@ struct Options {
     lease: Option<u64>,
     stale: Option<u64>,
     wait: Option<u64>,
+    fresh: Option<u64>,
     replaces: Option<()>,
     peeks: Option<()>,
     tells_failures: Option<()>,
-    while_key: Option<usize>,
-    unless_key: Option<usize>,
+    while_key: Option<NonZeroUsize>,
+    unless_key: Option<NonZeroUsize>,
 }
 
 impl Options {
@@ -98,6 +105,7 @@ impl Options {
             b'B' if is(option, "BACKOFF") => return set(&mut self.tells_failures, ()).map(|()| value),
             b'P' if is(option, "PEEK") => return set(&mut self.peeks, ()).map(|()| value),
             b'R' if is(option, "REPLACE") => return set(&mut self.replaces, ()).map(|()| value),
+            b'F' if is(option, "FRESH") => set(&mut self.fresh, FRESH.parse_word(words, value)?)?,
             b'L' if is(option, "LEASE") => set(&mut self.lease, LEASE.parse_word(words, value)?)?,
             b'S' if is(option, "STALE") => set(&mut self.stale, STALE.parse_word(words, value)?)?,
             b'U' if is(option, "UNLESS") => set_key(&mut self.unless_key, words, value)?,
@@ -110,7 +118,10 @@ impl Options {
 
     /// A caller that wants no lease waits for none, and replaces nothing.
     fn fetch(self) -> Result<Fetch, Refusal> {
-        let Self { lease, stale, wait, replaces, peeks, tells_failures, while_key, unless_key } = self;
+        let Self { lease, stale, wait, fresh, replaces, peeks, tells_failures, while_key, unless_key } = self;
+        if fresh.is_some() && while_key.is_none() {
+            return Err(Refusal::Needs("FRESH", "WHILE"));
+        }
         if peeks.is_some() {
             let others = [("REPLACE", replaces.is_some()), ("WAIT", wait.is_some())];
             others.iter().try_for_each(
@@ -123,6 +134,7 @@ impl Options {
             lease: lease.unwrap_or(LEASE_DEFAULT),
             stale: stale.unwrap_or(0),
             wait: wait.unwrap_or(0),
+            fresh: fresh.unwrap_or(0),
             replaces: replaces.is_some(),
             peeks: peeks.is_some(),
             tells_failures: tells_failures.is_some(),
@@ -133,9 +145,9 @@ impl Options {
 }
 
 /// Stores the index of a key, which must be a word of the command.
-fn set_key<W: AsRef<[u8]>>(place: &mut Option<usize>, words: &[W], index: usize) -> Result<(), Refusal> {
+fn set_key<W: AsRef<[u8]>>(place: &mut Option<NonZeroUsize>, words: &[W], index: usize) -> Result<(), Refusal> {
     word(words, index).map_err(|_| Refusal::No("key"))?;
-    set(place, index)
+    set(place, NonZeroUsize::new(index).ok_or(Refusal::Syntax)?)
 }
 
 /// Stores the value of an option that was not given before.

@@ -40,7 +40,7 @@ use crate::information::valkey_version;
 use crate::keys::Keyspace;
 use crate::server::role;
 use crate::server::timer::{Timer, now};
-pub use state::{Asker, RowState};
+pub use state::{Asker, RowState, Trust};
 
 /// The guard's state, with the questions of the waiters.
 type Guard = state::Guard<Asked>;
@@ -145,20 +145,22 @@ impl Guarded {
         Self { context, row: Row { key, filter, item, instance: instance.unwrap_or(0) } }
     }
 
-    /// Decides what BF.FETCH may do about the row. With `denies`, a NONE applies; without, it is ignored.
-    pub fn row_state(&self, asker: Asker, denies: bool) -> RowState {
+    /// Decides what BF.FETCH may do about the row.
+    pub fn row_state(&self, asker: Asker, trust: Trust) -> RowState {
         let now = now();
-        act(self.context, |guard| guard.row_state(&self.row, asker, denies, now))
+        act(self.context, |guard| guard.row_state(&self.row, asker, trust, now))
     }
 
-    /// Grants the lease for a number of milliseconds. Returns the token, and its stamp. BF.FILL will refuse it if memory is short,
+    /// Grants the lease for a number of milliseconds; with `fresh`, for at most that number, in which a fill is believed without the key
+    /// of WHILE. Returns the token, and its stamp. BF.FILL will refuse it if memory is short,
     /// the server does not raise the events that the row needs, or the epochs of its cluster cannot be read.
-    pub fn grant(&self, milliseconds: u64) -> (Token, Stamp) {
+    pub fn grant(&self, milliseconds: u64, fresh: Option<u64>) -> (Token, Stamp) {
         let mut stamp = 0;
         if subscribe(self.context) && (!self.row.is_unguarded() || knows_epochs(self.context)) {
             let now = now();
-            let end = now.saturating_add(milliseconds);
-            stamp = act(self.context, |guard| guard.grant(self.row, (now, end), config::max_leases()));
+            let end = now.saturating_add(fresh.map_or(milliseconds, |fresh| fresh.min(milliseconds)));
+            let fresh_until = fresh.map(|fresh| now.saturating_add(fresh));
+            stamp = act(self.context, |guard| guard.grant(self.row, (now, end), fresh_until, config::max_leases()));
             // A missing filter may come and go unseen where the server does not report DEL and RENAME.
             if self.row.is_unguarded() && !keeps_clients(self.context) {
                 with(|guard| guard.void_tokens(self.row.key));
@@ -175,6 +177,13 @@ impl Guarded {
             && act(self.context, |guard| guard.accepts(&self.row, stamp(given)))
     }
 
+    /// Until when what is filled in with an accepted token is believed without the key of WHILE, if it is. Storing the value ends the
+    /// lease that knows it.
+    pub fn fresh_until(&self, given: Token) -> Option<Instant> {
+        let now = now();
+        with(|guard| guard.fresh_until(self.row.key, stamp(given), now))
+    }
+
     /// Ends the lease if a token has it. Returns whether it did.
     pub fn give_up(&self, given: Token) -> bool {
         let now = now();
@@ -189,15 +198,16 @@ impl Guarded {
     }
 
     /// The value was stored: ends the lease, and schedules the waiters.
-    pub fn filled(&self) {
-        act(self.context, |guard| guard.row_changed(self.row.key));
+    pub fn filled(&self, fresh_until: Option<Instant>) {
+        let now = now();
+        act(self.context, |guard| guard.filled(self.row, now, fresh_until, config::max_leases()));
     }
 
     /// Records for a number of milliseconds that the item has no row. The lease ends, and the waiters are served.
-    pub fn note_no_row(&self, milliseconds: u64) {
+    pub fn note_no_row(&self, milliseconds: u64, fresh_until: Option<Instant>) {
         let now = now();
         let end = now.saturating_add(milliseconds);
-        act(self.context, |guard| guard.note_no_row(self.row, (now, end), config::max_leases()));
+        act(self.context, |guard| guard.note_no_row(self.row, (now, end), fresh_until, config::max_leases()));
     }
 }
 
@@ -354,7 +364,10 @@ impl Asked {
     /// Whether another waiter asks the same. WAIT does not matter, and neither does the length of a lease: an answer that grants one is
     /// not shared.
     fn equals(&self, other: &Self) -> bool {
-        let options = |asked: &Self| (asked.unless_id, asked.options.stale, asked.options.replaces);
+        let options = |asked: &Self| {
+            let Fetch { stale, fresh, replaces, .. } = asked.options;
+            (asked.unless_id, stale, fresh, replaces)
+        };
         self.words() == other.words() && options(self) == options(other)
     }
 

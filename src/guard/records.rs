@@ -24,15 +24,22 @@ pub enum RecordKind {
     BackOff,
     /// No caller has the lease, but a token may be filled, or there were failures.
     Token,
+    /// The cached value is believed without the key of WHILE.
+    Loaded,
 }
 
 /// The most failures that a record counts.
 const FAILURES_MAX: u64 = 7;
 /// Failures are remembered for this long after the end of a record, in milliseconds.
 const FAILURES_LIVE: Instant = 60 * 1000;
-/// The places of the failures and of the end in [`Record::bits`], above the kind.
+/// A record stores in this unit, in milliseconds, for how long its fill is believed after its end; and in at most this number.
+const FRESH_UNIT: Instant = 16;
+const FRESH_MAX: u64 = (1 << (END_AT - FRESH_AT)) - 1;
+/// The places of the failures, of the time after the end, and of the end in [`Record::bits`], above the kind.
 const FAILURES_AT: u32 = 3;
-const END_AT: u32 = 6;
+const FRESH_AT: u32 = 6;
+const END_AT: u32 = 24;
+const KIND: u64 = (1 << FAILURES_AT) - 1;
 
 /// The record of a cache key. It outlives its end while a token of the row may be filled.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +49,7 @@ pub struct Record {
     pub oldest: Stamp,
     /// That of the last token, or the last one of all when a NONE or a back-off was recorded.
     pub stamp: Stamp,
-    /// From the lowest bit on: the kind, how often its value could not be loaded, the end.
+    /// From the lowest bit on: the kind, how often its value could not be loaded, for how long its fill is believed, the end.
     bits: u64,
 }
 
@@ -52,9 +59,23 @@ pub const NO_TOKEN: Stamp = Stamp::MAX;
 const _: () = assert!(size_of::<Record>() == 64);
 
 impl Record {
-    /// An end beyond the range, in millions of years, is the end of the range.
+    /// An end beyond the range, in 34 years, is the end of the range.
     pub fn new(row: Row, kind: RecordKind, [oldest, stamp]: [Stamp; 2], end: Instant) -> Self {
         Self { row, oldest, stamp, bits: end.min(Instant::MAX >> END_AT) << END_AT | kind as u64 }
+    }
+
+    /// Lets what is filled under a lease be believed without the key of WHILE until a time, which is not before the end.
+    pub fn with_fresh_until(self, until: Instant) -> Self {
+        let units = until.saturating_sub(self.end()) / FRESH_UNIT + 1;
+        Self { bits: self.bits | units.min(FRESH_MAX) << FRESH_AT, ..self }
+    }
+
+    /// Until when what is filled under a lease is believed without the key of WHILE, if it is. Of a NONE: its end.
+    pub const fn fresh_until(&self) -> Option<Instant> {
+        match self.bits >> FRESH_AT & FRESH_MAX {
+            0 => None,
+            units => Some(self.end() + (units - 1) * FRESH_UNIT),
+        }
     }
 
     /// Sets how often the value of the cache key could not be loaded.
@@ -67,10 +88,11 @@ impl Record {
     }
 
     pub const fn kind(&self) -> RecordKind {
-        match self.bits & ((1 << FAILURES_AT) - 1) {
+        match self.bits & KIND {
             0 => RecordKind::Lease,
             1 => RecordKind::NoRow,
             2 => RecordKind::BackOff,
+            4 => RecordKind::Loaded,
             _ => RecordKind::Token,
         }
     }
@@ -110,7 +132,7 @@ impl Records {
         match kind {
             RecordKind::Lease => Some(&mut self.leases),
             RecordKind::NoRow => Some(&mut self.no_rows),
-            RecordKind::BackOff | RecordKind::Token => None,
+            RecordKind::BackOff | RecordKind::Token | RecordKind::Loaded => None,
         }
     }
 
@@ -132,7 +154,7 @@ impl Records {
     pub fn expire(&mut self, key: KeyId) {
         let Some(record) = self.get_mut(key) else { return };
         let kind = record.kind();
-        record.bits |= RecordKind::Token as u64;
+        record.bits = record.bits & !KIND | RecordKind::Token as u64;
         self.number_of(kind).into_iter().for_each(|number| *number -= 1);
     }
 
@@ -257,13 +279,20 @@ mod tests {
 
     #[test]
     fn a_record_keeps_its_kind_and_its_end() {
-        for kind in [RecordKind::Lease, RecordKind::NoRow, RecordKind::BackOff, RecordKind::Token] {
+        use RecordKind::{BackOff, Lease, Loaded, NoRow, Token};
+        for kind in [Lease, NoRow, BackOff, Token, Loaded] {
             let record = Record::new(Row::of(KeyId([1, 2])), kind, [6, 7], 1_000_000);
             assert_eq!((record.kind(), record.end(), record.stamp), (kind, 1_000_000, 7));
             assert_eq!(Record::new(record.row, kind, [6, 7], Instant::MAX).end(), Instant::MAX >> END_AT);
             let failed = record.with_failures(3);
             assert_eq!((failed.kind(), failed.end(), failed.failures(1_059_999)), (kind, 1_000_000, 3));
             assert_eq!((failed.failures(1_060_000), record.with_failures(9).failures(0)), (0, FAILURES_MAX));
+            assert_eq!(failed.fresh_until(), None);
+            for (asked, kept) in [(1_000_000, 1_000_000), (1_000_015, 1_000_000), (4_600_000, 4_600_000)] {
+                let fresh = failed.with_fresh_until(asked);
+                assert_eq!((fresh.fresh_until(), fresh.kind(), fresh.end()), (Some(kept), kind, 1_000_000));
+                assert_eq!(fresh.failures(0), 3);
+            }
         }
     }
 

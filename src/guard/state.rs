@@ -42,6 +42,19 @@ pub enum RowState {
     Leased(u64),
     /// Its value could not be loaded, and no lease is granted for this many milliseconds more.
     BackedOff(u64),
+    /// The cached value was loaded without the key of WHILE, and is believed. If there is none, the caller may take the lease.
+    Loaded,
+}
+
+/// What a caller of BF.FETCH believes, besides a filter that denies an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// NONEs and cached values.
+    All,
+    /// Cached values: the filter or the key of WHILE is missing.
+    Values,
+    /// What was loaded since the key of WHILE is missing, not longer ago than FRESH.
+    Fresh,
 }
 
 /// The current epoch of the cluster, and this node's own. One of them changes before a slot that has left comes back.
@@ -103,15 +116,21 @@ impl<Q> Guard<Q> {
         (leases, no_rows, self.queues.waiting())
     }
 
-    /// Decides what BF.FETCH may do about a row. With `denies`, a NONE applies; without, it is ignored. A lease or a back-off is for
-    /// every item of its cache key, a NONE for its own. A new caller does not overtake the waiters that are not held.
-    pub fn row_state(&mut self, row: &Row, asker: Asker, denies: bool, now: Instant) -> RowState {
+    /// Decides what BF.FETCH may do about a row. A lease or a back-off is for every item of its cache key, a NONE or a loaded value for
+    /// its own. A new caller does not overtake the waiters that are not held.
+    pub fn row_state(&mut self, row: &Row, asker: Asker, trust: Trust, now: Instant) -> RowState {
+        let mut free = RowState::Free;
         if let Some(record) = self.records.get(row.key).filter(|record| self.records.is_current(record, now)) {
             let left = record.end() - now;
             match record.kind() {
                 RecordKind::Lease => return RowState::Leased(left),
                 RecordKind::BackOff => return RowState::BackedOff(left),
-                RecordKind::NoRow if denies && record.row == *row => return RowState::NoRow,
+                _ if record.row != *row => {}
+                RecordKind::NoRow if trust == Trust::All => return RowState::NoRow,
+                RecordKind::NoRow if trust == Trust::Fresh && record.fresh_until().is_some() => {
+                    return RowState::NoRow;
+                }
+                RecordKind::Loaded => free = if trust == Trust::Fresh { RowState::Loaded } else { RowState::Free },
                 RecordKind::NoRow | RecordKind::Token => {}
             }
         }
@@ -119,7 +138,7 @@ impl<Q> Guard<Q> {
             self.serve_soon(row.key);
             return RowState::Leased(1);
         }
-        RowState::Free
+        free
     }
 
     /// In how many milliseconds the lease of a cache key expires; 1 if there is none.
@@ -129,14 +148,22 @@ impl<Q> Guard<Q> {
 
     /// Grants the lease of a row from `now` until `end`, and returns the stamp of its token. Earlier tokens of the same row stay safe; if
     /// the cache key had another item or filter, its earlier tokens are void. Of more than `max` records, some that are near their ends are evicted.
-    /// If memory is refused, the token is void.
-    pub fn grant(&mut self, row: Row, (now, end): (Instant, Instant), max: usize) -> Stamp {
+    /// If memory is refused, the token is void. With `fresh_until`, a time that is not before `end`, the key of WHILE is missing, and what
+    /// the holder fills in is believed until then.
+    pub fn grant(
+        &mut self,
+        row: Row,
+        (now, end): (Instant, Instant),
+        fresh_until: Option<Instant>,
+        max: usize,
+    ) -> Stamp {
         let stamp = self.next_stamp();
         let earlier = self.records.get(row.key);
         let failures = earlier.map_or(0, |record| record.failures(now));
         let oldest = earlier.map(|record| record.oldest).filter(|oldest| self.records.is_safe(&row, *oldest));
-        let lease = Record::new(row, RecordKind::Lease, [oldest.unwrap_or(stamp), stamp], end);
-        if !self.note(lease.with_failures(failures), now, max) {
+        let lease = Record::new(row, RecordKind::Lease, [oldest.unwrap_or(stamp), stamp], end).with_failures(failures);
+        let lease = fresh_until.map_or(lease, |until| lease.with_fresh_until(until));
+        if !self.note(lease, now, max) {
             return 0;
         }
         if self.queues.has(row.key) {
@@ -167,13 +194,31 @@ impl<Q> Guard<Q> {
         had_not_expired
     }
 
-    /// Records that an item has no row, from `now` until `end`, in place of what was known of its cache key. Of more than `max`
-    /// records, some are evicted. Without a filter nothing is `absent`, so nothing is recorded. If memory is refused, the next caller
-    /// loads again.
-    pub fn note_no_row(&mut self, row: Row, (now, end): (Instant, Instant), max: usize) {
+    /// Until when what the holder of a token fills in is believed without the key of WHILE, if it is: the token has the lease, which was
+    /// granted without that key.
+    pub fn fresh_until(&self, key: KeyId, stamp: Stamp, now: Instant) -> Option<Instant> {
+        self.lease_end(key, now)?;
+        self.records.get(key).filter(|record| record.stamp == stamp)?.fresh_until()
+    }
+
+    /// Records that an item has no row, from `now` until `end`, in place of what was known of its cache key; with `fresh_until`, at most
+    /// until then, also without the key of WHILE. Of more than `max` records, some are evicted. Without a filter nothing is `absent`, so
+    /// nothing is recorded. If memory is refused, the next caller loads again.
+    pub fn note_no_row(&mut self, row: Row, (now, end): (Instant, Instant), fresh_until: Option<Instant>, max: usize) {
         self.row_changed(row.key);
         if !row.is_unguarded() {
-            self.note(Record::new(row, RecordKind::NoRow, [NO_TOKEN, self.last], end), now, max);
+            let none = |end| Record::new(row, RecordKind::NoRow, [NO_TOKEN, self.last], end);
+            let fresh = |until: Instant| none(end.min(until)).with_fresh_until(end.min(until));
+            self.note(fresh_until.map_or_else(|| none(end), fresh), now, max);
+        }
+    }
+
+    /// The value of a row was filled in: as [`row_changed`](Self::row_changed). With `fresh_until`, it is believed until then without
+    /// the key of WHILE.
+    pub fn filled(&mut self, row: Row, now: Instant, fresh_until: Option<Instant>, max: usize) {
+        self.row_changed(row.key);
+        if let Some(until) = fresh_until {
+            self.note(Record::new(row, RecordKind::Loaded, [NO_TOKEN, self.last], until), now, max);
         }
     }
 

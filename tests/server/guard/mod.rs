@@ -3,6 +3,7 @@
 mod answers;
 mod batches;
 mod effects;
+mod fresh;
 mod keys;
 mod waiting;
 

@@ -7,8 +7,8 @@ use stateright::{Checker, HasDiscoveries, Model};
 
 use crate::server::{How, Name};
 use crate::world::{
-    NO_EARLY_TOKEN, NO_LATE_ABSENT, NO_LOST_FILL, NO_LOST_WAITER, NO_OLD_VALUE, NO_STALE_FILL, NO_WRONG_ABSENT,
-    ONE_HOLDER, Rule, TRUTH_AT_LAST, World,
+    NO_EARLY_TOKEN, NO_LATE_ABSENT, NO_LATE_VALUE, NO_LOST_FILL, NO_LOST_WAITER, NO_OLD_VALUE, NO_STALE_FILL,
+    NO_WRONG_ABSENT, ONE_HOLDER, Rule, TRUTH_AT_LAST, World,
 };
 use crate::writers::{Program, Step};
 
@@ -121,6 +121,12 @@ required! {
     waking: Wake, writes, NO_LOST_WAITER;
     a_back_off: KeepBackOff, writes, NO_EARLY_TOKEN;
     while_for_nones: WhileCoversNones, heartbeat, NO_LATE_ABSENT;
+    ignoring_the_cache: FreshIgnoresCache, fresh, NO_LATE_VALUE;
+    fresh_from_the_grant: FreshFromGrant, fresh, NO_LATE_VALUE;
+    fresh_from_the_grant_of_a_none: FreshFromGrant, fresh, NO_LATE_ABSENT;
+    fresh_by_its_own_lease: FreshOwnLease, fresh, NO_LATE_VALUE;
+    fresh_by_the_own_lease_of_a_none: FreshOwnLease, fresh, NO_LATE_ABSENT;
+    fresh_until_a_change: FreshVoided, fresh, NO_WRONG_ABSENT;
 }
 
 /// Rules that no promise depends on. docs/guard-proof.md lists them.
@@ -150,7 +156,7 @@ pub enum Size {
 pub type Scenario = fn(Size, Option<Rule>) -> World;
 
 /// All scenarios, by name.
-pub const SCENARIOS: [(&str, Scenario); 12] = [
+pub const SCENARIOS: [(&str, Scenario); 13] = [
     ("an insert and updates", writes),
     ("a row with two cache keys", two_keys),
     ("an insert that is announced by BF.ADD", adds),
@@ -162,6 +168,7 @@ pub const SCENARIOS: [(&str, Scenario); 12] = [
     ("a delete of an id that returns", returns),
     ("writes in flight (UNLESS)", in_flight),
     ("a heartbeat (WHILE)", heartbeat),
+    ("answers without the heartbeat (FRESH)", fresh),
     ("a filter that is lost and filled again", refill),
 ];
 
@@ -333,6 +340,18 @@ pub fn heartbeat(size: Size, without: Option<Rule>) -> World {
         programs: vec![vec![Step::Insert]],
         periods: if size == Size::Large { 5 } else { 4 },
         collides: true,
+        ..World::new(without)
+    }
+}
+
+/// An insert and an update that a follower announces later, and readers with FRESH.
+pub fn fresh(size: Size, without: Option<Rule>) -> World {
+    let is_large = size == Size::Large;
+    World {
+        starts: vec![true, false],
+        programs: vec![vec![Step::Insert], vec![Step::Update]],
+        hows: if is_large { vec![How::Fresh, How::Plain] } else { vec![How::Fresh] },
+        periods: if is_large { 3 } else { 2 },
         ..World::new(without)
     }
 }

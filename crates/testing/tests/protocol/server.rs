@@ -7,9 +7,9 @@
 //! The order of the steps of each command follows those of BF.FETCH, BF.FILL and BF.CHANGED in the module, and `walks.rs` compares
 //! their replies with a real server.
 
-use crate::guard::records::RecordKind;
+use crate::guard::records::{Record as GuardRecord, RecordKind};
 use crate::guard::row::{KeyId, Row, Stamp};
-use crate::guard::state::{Asker, Due, Guard, RowState};
+use crate::guard::state::{Asker, Due, Guard, RowState, Trust};
 use crate::world::Rule;
 
 /// The number of commits to the row so far.
@@ -55,6 +55,8 @@ pub enum Record {
     NoRow(For),
     /// No lease is granted.
     BackOff,
+    /// The cached value is believed without the key for WHILE.
+    Loaded(For),
 }
 
 /// A reader that waits.
@@ -72,6 +74,8 @@ pub struct CacheKey {
     /// The version of the row that is cached.
     pub value: Option<Version>,
     pub record: Option<Record>,
+    /// The period in which the lease was granted, if what is filled under it, or was, is believed without the key for WHILE.
+    pub fresh: Option<u8>,
     /// The readers that wait, in order of arrival.
     pub queue: Vec<Waiting>,
     /// Whether the timer is about to serve them.
@@ -80,6 +84,13 @@ pub struct CacheKey {
     pub backs_off: bool,
     /// Whether the hash for UNLESS names it.
     pub is_open: bool,
+}
+
+impl CacheKey {
+    /// Whether its record ends with this period, because FRESH does.
+    pub fn is_no_longer_fresh(&self, period: u8) -> bool {
+        self.fresh.is_some_and(|granted| period >= granted + 2)
+    }
 }
 
 /// A reply of BF.FETCH.
@@ -111,6 +122,8 @@ pub enum How {
     Replace,
     /// With PEEK.
     Peek,
+    /// With FRESH, which is as long as the life of the key for WHILE.
+    Fresh,
 }
 
 impl How {
@@ -141,6 +154,8 @@ pub struct Server {
     pub has_been_away: bool,
     /// Whether the key for WHILE exists. `None`: readers do not give WHILE.
     pub heartbeat: Option<bool>,
+    /// The period of the follower.
+    pub period: u8,
     /// The rule that is left out.
     pub without: Option<Rule>,
 }
@@ -155,6 +170,7 @@ impl Server {
             is_away: false,
             has_been_away: false,
             heartbeat: None,
+            period: 0,
             without,
         }
     }
@@ -218,14 +234,23 @@ impl Server {
         if self.may_have(Name::Rows) == Some(false) && trusts_filter {
             return Answer::Absent;
         }
-        if let Some(version) = value.filter(|_| !matches!(how, How::Stale | How::Replace)) {
+        let trust = match () {
+            () if trusts_filter || self.lacks(Rule::WhileCoversNones) => Trust::All,
+            () if how == How::Fresh => Trust::Fresh,
+            () => Trust::Values,
+        };
+        let trusts_value = trust != Trust::Fresh || self.lacks(Rule::FreshIgnoresCache);
+        if let Some(version) = value.filter(|_| trusts_value && !matches!(how, How::Stale | How::Replace)) {
             return Answer::Hit(version);
         }
         let row = row(key, self.instance());
-        let denies = trusts_filter || self.lacks(Rule::WhileCoversNones);
-        let row_state = session.guard.row_state(&row, asker, denies, NOW);
+        let row_state = session.guard.row_state(&row, asker, trust, NOW);
         if row_state == RowState::NoRow {
             return Answer::Absent;
+        }
+        let value = value.filter(|_| trusts_value || row_state == RowState::Loaded);
+        if let (RowState::Loaded, Some(version)) = (row_state, value) {
+            return Answer::Hit(version);
         }
         let is_leased = matches!(row_state, RowState::Leased(_)) && !self.lacks(Rule::OneLoader);
         let backs_off = matches!(row_state, RowState::BackedOff(_)) && !self.lacks(Rule::KeepBackOff);
@@ -233,7 +258,10 @@ impl Server {
             return value.filter(|_| how != How::Replace).map_or(Answer::Wait, Answer::Hit);
         }
         self.look_at_epochs(session);
-        session.stamps[usize::from(reader)] = session.guard.grant(row, (NOW, LATER), MAX);
+        session.stamps[usize::from(reader)] = {
+            let fresh_until = (trust == Trust::Fresh).then_some(fresh_end(self.period));
+            session.guard.grant(row, (NOW, LATER), fresh_until, MAX)
+        };
         self.tokens[usize::from(reader)] = Some(Token { key: key as u8, of: self.instance(), is_safe: true });
         value.map_or(Answer::Load, Answer::Stale)
     }
@@ -260,16 +288,17 @@ impl Server {
         let mut is_accepted = is_for_this && session.guard.accepts(&row, stamp);
         is_accepted &= has_lease || !self.lacks(Rule::OutliveLease);
         is_accepted |= self.lacks(Rule::CheckToken);
+        let fresh_until = self.fresh_until(&session, key, stamp);
         let (guard, slot) = (&mut session.guard, &mut self.keys[key]);
         match fill {
             _ if !is_accepted => {}
             Fill::Value(version) => {
                 (slot.value, slot.backs_off) = (Some(version), false);
-                guard.row_changed(key_id(key));
+                guard.filled(row, NOW, fresh_until, MAX);
             }
             Fill::None => {
                 (slot.value, slot.backs_off) = (None, false);
-                guard.note_no_row(row, (NOW, LATER), MAX);
+                guard.note_no_row(row, (NOW, FOREVER), fresh_until, MAX);
             }
             Fill::GiveUp => is_accepted = guard.give_up(key_id(key), stamp, NOW),
             Fill::BackOff => {
@@ -279,6 +308,16 @@ impl Server {
         }
         self.list(session, NOW);
         is_accepted
+    }
+
+    /// Until when what a reader fills is believed without the key for WHILE.
+    fn fresh_until(&self, session: &Session, key: usize, stamp: Stamp) -> Option<u64> {
+        let slot = &self.keys[key];
+        let of_lease = slot.fresh.filter(|_| matches!(slot.record, Some(Record::Lease(..)))).map(fresh_end);
+        let own = session.guard.fresh_until(key_id(key), stamp, NOW);
+        let found = if self.lacks(Rule::FreshOwnLease) { of_lease } else { own };
+        let now = fresh_end(self.period);
+        found.map(|until| if self.lacks(Rule::FreshFromGrant) { now } else { until })
     }
 
     /// BF.CHANGED.
@@ -303,7 +342,11 @@ impl Server {
     }
 
     fn keeps_none(&self, key: usize) -> bool {
-        self.lacks(Rule::EndNones) && matches!(self.keys[key].record, Some(Record::NoRow(_)))
+        let slot = &self.keys[key];
+        let (is_none, is_loaded) =
+            (matches!(slot.record, Some(Record::NoRow(_))), matches!(slot.record, Some(Record::Loaded(_))));
+        self.lacks(Rule::EndNones) && is_none
+            || self.lacks(Rule::FreshVoided) && slot.fresh.is_some() && (is_none || is_loaded)
     }
 
     /// SET of a cache key by a client.
@@ -380,9 +423,10 @@ impl Server {
         self.tokens.iter_mut().flatten().for_each(|token| token.is_safe &= !is_unusable(token.of));
         for slot in &mut self.keys {
             slot.record.take_if(|record| match record {
-                Record::Lease(_, of) | Record::NoRow(of) => is_unusable(*of),
+                Record::Lease(_, of) | Record::NoRow(of) | Record::Loaded(of) => is_unusable(*of),
                 Record::BackOff => false,
             });
+            slot.fresh = slot.fresh.filter(|_| slot.record.is_some());
         }
     }
 
@@ -393,7 +437,7 @@ impl Server {
             token.is_safe = self.without == Some(Rule::NewLife);
         }
         for slot in &mut self.keys {
-            (slot.record, slot.is_due, slot.backs_off) = (None, false, false);
+            (slot.record, slot.fresh, slot.is_due, slot.backs_off) = (None, None, false, false);
         }
     }
 
@@ -522,10 +566,16 @@ pub enum Passes {
 pub const NOW: u64 = 100;
 pub const SOON: u64 = 101;
 pub const LATER: u64 = 1000;
+const FOREVER: u64 = 100_000;
 pub const MAX: usize = 8;
 
 pub fn key_id(key: usize) -> KeyId {
     KeyId([key as u64, 1])
+}
+
+/// When a fill is no longer believed, by the period in which its lease was granted. The guard counts in units of 16 ms.
+const fn fresh_end(period: u8) -> u64 {
+    LATER + 16 * period as u64
 }
 
 /// The key of a filter, as its rows name it.
@@ -567,7 +617,7 @@ impl Server {
                 // Of the same row, so that the safe tokens stay safe.
                 let is_its = |token: &&Token| usize::from(token.key) == key && token.is_safe;
                 let of = self.tokens.iter().flatten().find(is_its).and_then(|token| token.of);
-                let passing = session.guard.grant(row(key, of), (NOW, LATER), MAX);
+                let passing = session.guard.grant(row(key, of), (NOW, LATER), None, MAX);
                 self.join(&mut session.guard, key, passes);
                 session.guard.give_up(key_id(key), passing, NOW);
                 self.note(&mut session, key, passes);
@@ -581,10 +631,12 @@ impl Server {
     }
 
     fn note(&self, session: &mut Session, key: usize, passes: Passes) {
-        let times = (NOW, if passes == Passes::Record(key) { SOON } else { LATER });
+        let fresh = self.keys[key].fresh.map(fresh_end);
+        let end = if passes == Passes::Record(key) { SOON } else { LATER };
+        let times = (NOW, end);
         match self.keys[key].record {
             Some(Record::Lease(holder, of)) => {
-                let stamp = session.guard.grant(row(key, of), times, MAX);
+                let stamp = session.guard.grant(row(key, of), times, fresh, MAX);
                 if let Some(holder) = holder {
                     session.stamps[usize::from(holder)] = stamp;
                 }
@@ -592,7 +644,13 @@ impl Server {
             Some(Record::NoRow(of)) => {
                 let is_of = |token: &Token| usize::from(token.key) == key && token.is_safe;
                 assert!(!self.tokens.iter().flatten().any(is_of), "a NONE voids all tokens");
-                session.guard.note_no_row(row(key, of), times, MAX);
+                // As long as it is believed.
+                let end = fresh.filter(|_| end != SOON).unwrap_or(end);
+                session.guard.note_no_row(row(key, of), (NOW, end), fresh, MAX);
+            }
+            Some(Record::Loaded(of)) => {
+                let end = fresh.filter(|_| end != SOON).unwrap_or(end);
+                session.guard.filled(row(key, of), NOW, Some(end), MAX);
             }
             Some(Record::BackOff) => session.guard.back_off(key_id(key), NOW, Some(times.1 - NOW), MAX),
             None => {}
@@ -616,14 +674,20 @@ impl Server {
         }
         let is_waking = !self.lacks(Rule::Wake);
         for (key, slot) in self.keys.iter_mut().enumerate() {
-            slot.record = guard.record(key_id(key), now).map(|record| {
+            let record = guard.record(key_id(key), now);
+            let is_loaded = |record: &GuardRecord| record.kind() == RecordKind::Loaded;
+            let fresh_until =
+                record.and_then(|record| record.fresh_until().or(is_loaded(&record).then(|| record.end())));
+            slot.fresh = fresh_until.map(|until| ((until - LATER) / 16) as u8);
+            slot.record = record.map(|record| {
                 let of = Some(record.row.instance as u8).filter(|instance| *instance > 0);
                 let has_it = |reader: &usize| self.tokens[*reader].is_some() && stamps[*reader] == record.stamp;
                 match record.kind() {
                     RecordKind::Lease => Record::Lease((0..READERS).find(has_it).map(|reader| reader as ReaderId), of),
                     RecordKind::NoRow => Record::NoRow(of),
                     RecordKind::BackOff => Record::BackOff,
-                    RecordKind::Token => panic!("it has no end"),
+                    RecordKind::Loaded => Record::Loaded(of),
+                    RecordKind::Token => panic!("it does not count"),
                 }
             });
             slot.is_due = false;
@@ -640,7 +704,7 @@ impl Session {
     /// Hands a token out, without a lease.
     fn hand_out(&mut self, token: Option<Token>, reader: usize) {
         if let Some(Token { key, of, .. }) = token {
-            self.stamps[reader] = self.guard.grant(row(key.into(), of), (NOW, LATER), MAX);
+            self.stamps[reader] = self.guard.grant(row(key.into(), of), (NOW, LATER), None, MAX);
             self.guard.give_up(key_id(key.into()), self.stamps[reader], NOW);
         }
     }

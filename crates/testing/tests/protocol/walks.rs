@@ -11,7 +11,7 @@ use stateright::Model;
 use testing::{Connection, Reply, Rng, Server, array, bulk, eventually, nil, ok, on_every_server, servers};
 
 use crate::checks::size;
-use crate::checks::{SCENARIOS, Scenario, Size, adds, heartbeat, in_flight, parts, refill, stores, writes};
+use crate::checks::{SCENARIOS, Scenario, Size, adds, fresh, heartbeat, in_flight, parts, refill, stores, writes};
 use crate::server::{Answer, Fill, How, Name, Record};
 use crate::world::{Action, Phase, Refill, Rule, State, World};
 use crate::writers::Step;
@@ -29,13 +29,19 @@ fn is_playable(state: &State, action: Action) -> bool {
         Action::ExpireRecord(key) if matches!(state.server.keys[usize::from(key)].record, Some(Record::Lease(..))) => {
             true
         }
-        // Any record may be evicted, and its tokens are void then: there must be only one, and no token.
-        Action::ExpireRecord(_) => {
-            state.server.keys.iter().filter(|slot| slot.record.is_some()).count() == 1
-                && !state.server.tokens.iter().flatten().any(|token| token.is_safe)
+        Action::ExpireRecord(_) => can_evict(state),
+        Action::Tick => {
+            let mut ending = state.server.keys.iter().filter(|slot| slot.is_no_longer_fresh(state.follower.period + 1));
+            ending.all(|slot| matches!(slot.record, Some(Record::Lease(..))) || can_evict(state))
         }
         _ => true,
     }
+}
+
+/// Any record may be evicted, and its tokens are void then: there must be only one, and no token.
+fn can_evict(state: &State) -> bool {
+    state.server.keys.iter().filter(|slot| slot.record.is_some()).count() == 1
+        && !state.server.tokens.iter().flatten().any(|token| token.is_safe)
 }
 
 /// A walk from one of the initial states.
@@ -130,12 +136,18 @@ fn a_rule_that_the_module_lacked_would_show() {
         (Rule::GiveUnless, in_flight),
         (Rule::GiveWhile, heartbeat),
         (Rule::WhileCoversNones, heartbeat),
+        (Rule::FreshIgnoresCache, fresh),
+        (Rule::FreshOwnLease, fresh),
+        (Rule::FreshVoided, fresh),
     ];
     let program = servers().remove(0);
     let mut stage = Stage::new(Server::start(&program));
     for (rule, scenario) in rules {
         // Without clients that wait: a difference shows in a reply.
-        let world = World { hows: vec![How::Plain, How::Stale], ..scenario(Size::Large, Some(rule)) };
+        let world = scenario(Size::Large, Some(rule));
+        let is_fresh = world.hows.contains(&How::Fresh);
+        let hows = if is_fresh { vec![How::Fresh] } else { vec![How::Plain, How::Stale] };
+        let world = World { hows, ..world };
         let shows = |seed| catch_unwind(AssertUnwindSafe(|| walk(&mut stage, &world, &mut Rng::new(seed)))).is_err();
         assert!((0..200).any(shows), "nobody would notice: {rule:?}");
     }
@@ -265,6 +277,11 @@ impl Stage {
             }
             Action::Announce => self.changed(before, Name::Rows, 0),
             Action::Beat | Action::ExpireBeat | Action::Tick => {
+                for (key, slot) in (0..).zip(&before.server.keys) {
+                    if action == Action::Tick && slot.is_no_longer_fresh(after.follower.period) {
+                        self.expire_record(before, key);
+                    }
+                }
                 let line = if after.server.heartbeat == Some(true) { "SET {f}:beat 1" } else { "DEL {f}:beat" };
                 self.client.run(line);
             }
@@ -288,13 +305,7 @@ impl Stage {
                 let found = before.server.may_have(Name::Rows) == Some(true);
                 assert_eq!(self.client.run(&format!("BF.DEL {FILTER} {}", self.item)).truth(), found);
             }
-            Action::ExpireRecord(key) => match before.server.keys[usize::from(key)].record {
-                Some(Record::Lease(..)) => {
-                    let (item, name, token) = (&self.item, cache_key(key), &self.last_tokens[&key]);
-                    self.client.run(&format!("BF.FILL {FILTER} {item} {name} {token} GIVEUP"));
-                }
-                _ => self.evict(),
-            },
+            Action::ExpireRecord(key) => self.expire_record(before, key),
             Action::ExpireValue(key) => {
                 // A server deletes the value, which is a change, if this time has passed before the command is done: with
                 // 1 ms, a run in twenty failed beside two others.
@@ -318,6 +329,16 @@ impl Stage {
         }
     }
 
+    fn expire_record(&mut self, before: &State, key: u8) {
+        match before.server.keys[usize::from(key)].record {
+            Some(Record::Lease(..)) => {
+                let (item, name, token) = (&self.item, cache_key(key), &self.last_tokens[&key]);
+                self.client.run(&format!("BF.FILL {FILTER} {item} {name} {token} GIVEUP"));
+            }
+            _ => self.evict(),
+        }
+    }
+
     fn ask(&mut self, before: &State, reader: u8, key: u8, how: How, after: &State) {
         let words = match how {
             How::Plain => "",
@@ -325,6 +346,7 @@ impl Stage {
             How::Stale => " STALE 2000000",
             How::Replace => " REPLACE WAIT 1000000",
             How::Peek => " PEEK",
+            How::Fresh => " FRESH 3600000",
         };
         let words =
             if before.server.heartbeat.is_some() { format!("{words} WHILE {{f}}:beat") } else { words.to_owned() };

@@ -125,8 +125,8 @@ pub struct Follower {
     pub beat: u8,
     /// Periods of `max-lag` that have passed.
     pub period: u8,
-    /// The period in which the row was committed.
-    pub committed: u8,
+    /// The period in which each version was committed.
+    pub committed: [u8; 3],
 }
 
 /// A broken promise.
@@ -135,6 +135,7 @@ pub enum Broken {
     WrongAbsent,
     OldValue,
     LateAbsent,
+    LateValue,
     TwoHolders,
     StaleFill,
     LostFill,
@@ -144,7 +145,7 @@ pub enum Broken {
 impl Broken {
     /// Whether a reader got a wrong answer. Other broken promises may still lead to one.
     const fn is_wrong_answer(self) -> bool {
-        matches!(self, Self::WrongAbsent | Self::OldValue | Self::LateAbsent)
+        matches!(self, Self::WrongAbsent | Self::OldValue | Self::LateAbsent | Self::LateValue)
     }
 }
 
@@ -316,6 +317,7 @@ impl Model for World {
             Property::always(NO_WRONG_ABSENT, |_, state: &State| state.broken != Some(Broken::WrongAbsent)),
             Property::always(NO_OLD_VALUE, |_, state: &State| state.broken != Some(Broken::OldValue)),
             Property::always(NO_LATE_ABSENT, |_, state: &State| state.broken != Some(Broken::LateAbsent)),
+            Property::always(NO_LATE_VALUE, |_, state: &State| state.broken != Some(Broken::LateValue)),
             Property::always(ONE_HOLDER, |_, state: &State| state.broken != Some(Broken::TwoHolders)),
             Property::always(NO_STALE_FILL, |_, state: &State| state.broken != Some(Broken::StaleFill)),
             Property::always(NO_LOST_FILL, |_, state: &State| state.broken != Some(Broken::LostFill)),
@@ -329,6 +331,7 @@ impl Model for World {
 pub const NO_WRONG_ABSENT: &str = "a reader is never told `absent` for a row whose writer had finished";
 pub const NO_OLD_VALUE: &str = "a reader never gets a value older than the last version whose writer had finished";
 pub const NO_LATE_ABSENT: &str = "with WHILE, `absent` is late by at most max-lag";
+pub const NO_LATE_VALUE: &str = "with WHILE and FRESH, a value is late by at most max-lag or FRESH";
 pub const ONE_HOLDER: &str = "a cache key has one lease holder";
 pub const NO_STALE_FILL: &str = "a fill is refused once something has changed since its token was handed out";
 pub const NO_LOST_FILL: &str = "a fill is stored, however long its load took, unless something has changed";
@@ -446,6 +449,14 @@ pub enum Rule {
     KeepBackOff,
     /// WHILE applies to NONEs, too.
     WhileCoversNones,
+    /// With FRESH, nothing that was cached is believed without the key for WHILE.
+    FreshIgnoresCache,
+    /// What is filled then is believed until FRESH after the grant of the lease, not after the fill.
+    FreshFromGrant,
+    /// Only what the holder of a lease fills that was granted without that key, and that no other reader has taken over.
+    FreshOwnLease,
+    /// A change ends that belief, as it voids tokens.
+    FreshVoided,
 }
 
 impl World {
@@ -482,7 +493,7 @@ impl World {
         match action {
             Action::BeginEarly(reader) => state.reader(reader).snapshot = Some(state.row.current),
             Action::Ask(reader, key, how) => match state.server.fetch(reader, key.into(), how) {
-                Some(answer) => self.told(state, reader, key, answer),
+                Some(answer) => self.told(state, reader, key, how, answer),
                 None => state.reader(reader).phase = Phase::Waiting(key),
             },
             Action::Load(reader) => {
@@ -514,11 +525,11 @@ impl World {
             Action::Deadline(reader) => {
                 let Phase::Waiting(key) = state.reader(reader).phase else { panic!("it does not wait") };
                 let answer = state.server.deadline(reader, key.into());
-                self.told(state, reader, key, answer);
+                self.told(state, reader, key, How::Wait, answer);
             }
             Action::Serve => {
                 for (reader, key, answer) in state.server.serve() {
-                    self.told(state, reader, key as u8, answer);
+                    self.told(state, reader, key as u8, How::Wait, answer);
                 }
             }
             Action::Write(writer) => self.write(state, writer),
@@ -562,12 +573,20 @@ impl World {
     }
 
     /// A reader gets an answer.
-    fn told(&self, state: &mut State, reader: ReaderId, key: u8, answer: Answer) {
+    fn told(&self, state: &mut State, reader: ReaderId, key: u8, how: How, answer: Answer) {
         let row = state.row;
-        let is_late = self.periods > 0 && row.is_present() && state.follower.period >= state.follower.committed + 2;
+        // Whether no version that an answer is right for was current within the last period.
+        let is_late = |is_right: &dyn Fn(Version) -> bool| {
+            let follower = &state.follower;
+            let was_current = |version: Version| {
+                version == row.current || follower.period < follower.committed[usize::from(version) + 1] + 2
+            };
+            self.periods > 0 && !(0..=row.current).any(|version| is_right(version) && was_current(version))
+        };
         let broken = match answer {
             Answer::Absent if !row.may_be_absent() => Some(Broken::WrongAbsent),
-            Answer::Absent if is_late => Some(Broken::LateAbsent),
+            Answer::Absent if is_late(&|version| !row.has(version)) => Some(Broken::LateAbsent),
+            Answer::Hit(version) if how == How::Fresh && is_late(&|other| other == version) => Some(Broken::LateValue),
             Answer::Hit(version) | Answer::Stale(version) if version < row.floor => Some(Broken::OldValue),
             answer if answer.grants() && state.server.keys[usize::from(key)].backs_off => Some(Broken::EarlyToken),
             answer if answer.grants() && state.has_holder(key) => Some(Broken::TwoHolders),
@@ -843,9 +862,17 @@ impl World {
             Action::ExpireBeat => state.server.heartbeat = Some(false),
             _ => {
                 state.follower.period += 1;
-                let ends = state.follower.period >= state.follower.beat + 2 && !self.lacks(Rule::HeartbeatExpires);
-                if ends {
+                let period = state.follower.period;
+                state.server.period = period;
+                if period >= state.follower.beat + 2 && !self.lacks(Rule::HeartbeatExpires) {
                     state.server.heartbeat = Some(false);
+                }
+                // FRESH, which no lease outlives.
+                for key in 0..self.keys {
+                    if state.server.keys[usize::from(key)].is_no_longer_fresh(period) {
+                        state.end_lease(key);
+                        state.server.expire(key.into());
+                    }
                 }
             }
         }

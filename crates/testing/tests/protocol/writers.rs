@@ -165,8 +165,8 @@ impl World {
         }
         state.row.commit(leaves_row);
         writer.version = state.row.current;
-        if leaves_row && !needs_row {
-            state.follower.committed = state.follower.period;
+        if self.periods > 0 {
+            state.follower.committed[usize::from(state.row.current)] = state.follower.period;
         }
     }
 

@@ -1,0 +1,165 @@
+//! FRESH: without the key of WHILE, nothing that was cached before is believed.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::{
+    WHILE, absent, fill, hears_everything, hit, lasting, load, ok_if, token, wait_of, wait_with, with_filter, word,
+};
+use testing::{Connection, array, bulk, error, eventually, integer, ok, with_client};
+
+/// BF.FETCH of the usual item with FRESH, which is as long as the longest lease.
+const FRESH: &str = "BF.FETCH {f} 42 {f}:42 WHILE {f}:feed FRESH 3600000";
+/// Callers that ask at once.
+const CALLERS: usize = 30;
+
+/// The usual item has a cached value, which was filled while the key of WHILE existed, and the key is gone. Nobody announces what has
+/// changed since then.
+fn with_an_old_value(client: &mut Connection) {
+    client.run("FLUSHALL");
+    with_filter(client);
+    client.run("SET {f}:feed 1");
+    let lease = load(client, FRESH);
+    assert_eq!(fill(client, &lease, "VALUE old PX 10000000"), ok());
+    assert_eq!(client.run(FRESH), hit("old"), "the key exists");
+    client.run("DEL {f}:feed");
+}
+
+#[test]
+fn without_the_key_one_caller_loads_and_all_get_the_new_value() {
+    with_client(|server, client| {
+        with_an_old_value(client);
+        assert_eq!(client.run(WHILE), hit("old"), "without FRESH a value is believed for its time to live");
+        let peek = format!("{FRESH} PEEK");
+        assert_eq!(wait_of(&client.run(&peek)), 1, "no old value is good enough");
+        let lease = load(client, FRESH);
+        assert!(wait_of(&client.run(FRESH)) > 90_000 && wait_of(&client.run(&peek)) > 90_000);
+        let mut waiting: Vec<Connection> = (1..CALLERS).map(|_| wait_with(server, FRESH)).collect();
+        assert_eq!(client.run("GET {f}:42"), bulk("old"), "it stays for callers without FRESH");
+        assert_eq!(fill(client, &lease, "VALUE new PX 10000000"), ok());
+        waiting.iter_mut().for_each(|waiter| assert_eq!(waiter.receive().unwrap(), hit("new")));
+        for line in [FRESH, &peek, &format!("{FRESH} STALE 20000000"), WHILE] {
+            assert_eq!(client.run(line), hit("new"), "{line}");
+        }
+        let many = "BF.MFETCH {f} FRESH 3600000 WHILE {f}:feed ITEMS 42 {f}:42 never {f}:never";
+        let reply = client.run(many);
+        assert_eq!((&reply.elements()[0], word(&reply.elements()[1])), (&hit("new"), "load".to_owned()));
+        assert_eq!(client.info_number("bf_bloom_fetches_load"), 3);
+        // Another item with the same cache key.
+        assert_eq!(word(&client.run(&FRESH.replace("{f} 42", "{f} 43"))), "load");
+    });
+}
+
+#[test]
+fn what_was_loaded_is_believed_until_something_changes() {
+    with_client(|_, client| {
+        let hears = hears_everything(client);
+        for (line, is_over) in [
+            ("BF.CHANGED {f} 42 {f}:42", true),
+            ("SET {f}:42 newer", true),
+            ("DEL {f}:42", true),
+            ("BF.ADD {f} 42", true),
+            ("BF.CLEAR {f}", true),
+            ("DEL {f}", hears),
+            ("BF.ADD {f} 43", false),
+            ("BF.CHANGED {f} 43 {f}:43", false),
+            ("PEXPIRE {f}:42 100000", false),
+        ] {
+            for (what, believed) in [("VALUE new", hit("new")), ("NONE PX 10000000", absent())] {
+                with_an_old_value(client);
+                let lease = load(client, FRESH);
+                assert_eq!(fill(client, &lease, what), ok());
+                assert_eq!(client.run(FRESH), believed);
+                if what.starts_with("NONE") && ["DEL {f}:42", "PEXPIRE {f}:42 100000"].contains(&line) {
+                    continue;
+                }
+                client.run(line);
+                let reply = client.run(FRESH);
+                if is_over {
+                    assert_eq!(word(&reply), "load", "{line}: {what}");
+                } else {
+                    assert_eq!(reply, believed, "{line}: {what}");
+                }
+            }
+        }
+        with_an_old_value(client);
+        let lease = load(client, FRESH);
+        assert_eq!(fill(client, &lease, "VALUE new"), ok());
+        let replacing = client.run(&format!("{FRESH} REPLACE"));
+        assert!(word(&replacing) == "stale" && replacing.elements()[1] == bulk("new"), "{replacing:?}");
+        assert_eq!(fill(client, &token(&replacing), "GIVEUP BACKOFF 100000"), ok());
+        assert_eq!(word(&client.run(&format!("{FRESH} BACKOFF"))), "failed", "the value was not loaded again");
+        client.run("SET {f}:feed 1");
+        assert_eq!(client.run(FRESH), hit("new"), "the key is back");
+    });
+}
+
+#[test]
+fn only_the_holder_of_a_lease_without_the_key_fills_what_is_believed() {
+    with_client(|_, client| {
+        // The lease was granted while the key existed.
+        with_an_old_value(client);
+        client.run("SET {f}:feed 1");
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        let lease = load(client, FRESH);
+        client.run("DEL {f}:feed");
+        assert!(wait_of(&client.run(FRESH)) > 90_000);
+        assert_eq!(fill(client, &lease, "VALUE new"), ok());
+        assert_eq!(client.run(WHILE), hit("new"));
+        let lease = load(client, FRESH);
+
+        // Another caller has taken it over, and has a later lease.
+        assert_eq!(fill(client, &lease, "GIVEUP"), ok());
+        let taken = load(client, FRESH);
+        assert_eq!(fill(client, &lease, "VALUE newer"), ok(), "nothing has changed");
+        assert_eq!(fill(client, &taken, "VALUE newest"), ok_if(false));
+        // And one without FRESH.
+        client.run("DEL {f}:42");
+        let lease = load(client, WHILE);
+        assert_eq!(fill(client, &lease, "VALUE plain"), ok());
+        load(client, FRESH);
+    });
+}
+
+#[test]
+fn it_is_counted_from_the_grant() {
+    with_client(|_, client| {
+        with_an_old_value(client);
+        let short = FRESH.replace("3600000", "200");
+        let lease = load(client, &short);
+        assert!(wait_of(&client.run(&lasting(&short))) <= 200, "a lease ends with it");
+        sleep(Duration::from_millis(250));
+        assert_eq!(fill(client, &lease, "VALUE late"), ok());
+        assert_eq!(client.run(WHILE), hit("late"));
+        assert_eq!(word(&client.run(&short)), "load", "it may have been read before 200 ms");
+        for what in ["VALUE new", "NONE PX 10000000"] {
+            client.run("BF.CHANGED {f} 42 {f}:42");
+            let lease = load(client, &FRESH.replace("3600000", "1000"));
+            fill(client, &lease, what);
+            eventually("it to end", || word(&client.run(&FRESH.replace("3600000", "1000"))) == "load");
+        }
+    });
+}
+
+#[test]
+fn it_needs_the_key_and_a_range() {
+    with_client(|_, client| {
+        with_filter(client);
+        for (words, text) in [
+            ("FRESH 1000", "ERR FRESH needs WHILE"),
+            ("WHILE {f}:feed FRESH 0", "ERR FRESH is a whole number from 1 to 3600000"),
+            ("WHILE {f}:feed FRESH 3600001", "ERR FRESH is a whole number from 1 to 3600000"),
+            ("WHILE {f}:feed FRESH 1 FRESH 1", "ERR syntax error"),
+        ] {
+            assert_eq!(client.run(&format!("BF.FETCH {{f}} 42 {{f}}:42 {words}")), error(text));
+            assert_eq!(client.run(&format!("BF.MFETCH {{f}} {words} ITEMS 42 {{f}}:42")), error(text));
+        }
+        // UNLESS comes first, and a filter that is missing is no reason to believe less.
+        client.run("HSET {f}:open {f}:42 x");
+        assert_eq!(client.run(&format!("{FRESH} UNLESS {{f}}:open")), array([bulk("wait"), integer(1)]));
+        client.run("SET {f}:feed 1");
+        client.run("SET {f}:42 v");
+        client.run("DEL {f}");
+        assert_eq!(client.run(FRESH), hit("v"));
+    });
+}
