@@ -126,7 +126,7 @@ pub fn parsed<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Parsed {
         b"BF.FETCH" => guard_arguments::fetch(words).map(Parsed::Fetch),
         b"BF.MFETCH" => guard_arguments::mfetch(words).map(|(fetch, first)| Parsed::FetchMany(fetch, first)),
         b"BF.MCHANGED" => guard_arguments::mchanged(words).map(Parsed::ChangedMany),
-        b"BF.FILL" => guard_arguments::fill(words).map(|(token, fill)| Parsed::Fill(token, fill)),
+        b"BF.FILL" => guard_arguments::fill(words).and_then(|(token, fill)| Ok(Parsed::Fill(token, fill?))),
         b"BF.ROTATE" => rotate::parse(words).map(Parsed::Rotate),
         b"MODULE" => return load_time::parse(after).map_or_else(Parsed::LoadTimeRefused, Parsed::LoadTime),
         _ => return Parsed::NoCommand,

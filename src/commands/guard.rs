@@ -114,12 +114,15 @@ fn ask_cache(
     membership: Membership,
     asker: Asker,
 ) -> Result<Answer, Refusal> {
+    let Question { filter, item, cache_key, while_key, options, .. } = question;
+    if while_key.is_some_and(|name| cache_key::belongs_to(cache_key.bytes(), name.bytes())) {
+        return Err(Refusal::BelongsToWhile);
+    }
     let (instance, trust) = match membership {
         Membership::Absent => return Ok(reply_absent(context)),
         Membership::Maybe(instance) => (Some(instance), Trust::All),
         Membership::Unguarded(instance, trust) => (instance, trust),
     };
-    let Question { filter, item, cache_key, options, .. } = question;
     let value = match asker {
         Asker::Caller => Cached::open(keys, cache_key)?,
         Asker::Waiter => Cached::get(keys, cache_key, options.stale > 0)?,
@@ -152,7 +155,7 @@ fn ask_cache(
     let Some(cached) = value else {
         drop(value);
         let is_followed = |while_key| cache_key::is_followed(keys, while_key, item.bytes(), cache_key.bytes());
-        if !question.while_key.is_none_or(is_followed) {
+        if !while_key.is_none_or(is_followed) {
             return Err(Refusal::NotFollowed);
         }
         let (token, stamp) = row.grant(options.lease, fresh);
@@ -379,43 +382,71 @@ impl Asked<'_> {
 /// `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX
 /// milliseconds)`, `... token GIVEUP [BACKOFF [milliseconds]]`
 ///
-/// Stores what the caller loaded if its token is safe, whether it still has the lease or not, and ends the lease.
+/// Stores what the caller loaded if its token is safe, whether it still has the lease or not, and ends the lease. A fill that is refused
+/// ends the lease, too, so that the next caller need not wait for its end.
 pub fn fill(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (token, fill) = arguments::fill(args.words())?;
     let (filter, name) = (args.arg(1)?, args.arg(3)?);
     let row = Guarded::new(context, filter, instance_of(keys, filter), [args.arg(2)?, name]);
     let accepted = token.filter(|token| row.accepts(*token));
-    let fresh_until = accepted.and_then(|token| row.fresh_until(token));
     let done = match (accepted, fill) {
-        (None, _) => false,
+        (_, Err(refusal)) => Err(refusal),
+        (None, Ok(_)) => Ok(Some(false)),
         // Another caller may have the lease by now.
-        (Some(token), Fill::GiveUp) => row.give_up(token),
-        (Some(_), Fill::BackOff(time)) => {
+        (Some(token), Ok(Fill::GiveUp)) => Ok(Some(row.give_up(token))),
+        (Some(_), Ok(Fill::BackOff(time))) => {
             row.back_off(time);
             metrics::BACKOFFS.count(1);
-            true
+            Ok(Some(true))
         }
-        _ if cache_key::held(keys, name) == Held::Other => return Err(Refusal::WrongType),
-        (Some(_), Fill::Value(value, lives)) => {
-            if !cache_key::store(keys, name, args.arg(value)?, lives) {
-                return Ok(());
-            }
-            row.filled(fresh_until);
-            true
+        (Some(token), Ok(Fill::Value(value, lives))) => {
+            store(keys, &row, token, (name, args.arg(value)?, lives)).map(|is_stored| is_stored.then_some(true))
         }
-        (Some(_), Fill::None(lives)) => {
-            cache_key::delete(keys, name, false)?;
-            row.note_no_row(lives, fresh_until);
-            true
-        }
+        (Some(token), Ok(Fill::None(lives))) => note_no_row(keys, &row, token, (name, lives)).map(|()| Some(true)),
     };
-    if done {
-        metrics::FILLS.count(1);
-        reply::ok(context);
-    } else {
-        metrics::FILLS_REFUSED.count(1);
-        reply::null(context);
+    if let Some(token) = accepted.filter(|_| !matches!(done, Ok(Some(_)))) {
+        row.give_up(token);
     }
+    match done? {
+        Some(true) => {
+            metrics::FILLS.count(1);
+            reply::ok(context);
+        }
+        Some(false) => {
+            metrics::FILLS_REFUSED.count(1);
+            reply::null(context);
+        }
+        // The server's error was sent.
+        None => {}
+    }
+    Ok(())
+}
+
+/// Stores a value that the holder of a token has loaded. Returns whether it is stored; if not, the error was sent to the client.
+fn store(
+    keys: &mut Keyspace,
+    row: &Guarded,
+    token: Token,
+    (name, value, lives): (Arg<'_>, Arg<'_>, Option<u64>),
+) -> Result<bool, Refusal> {
+    if cache_key::held(keys, name) == Held::Other {
+        return Err(Refusal::WrongType);
+    }
+    let fresh_until = row.fresh_until(token);
+    let is_stored = cache_key::store(keys, name, value, lives);
+    if is_stored {
+        row.filled(fresh_until);
+    }
+    Ok(is_stored)
+}
+
+/// Records that the holder of a token has found no row, in place of a value.
+fn note_no_row(keys: &mut Keyspace, row: &Guarded, token: Token, (name, lives): (Arg<'_>, u64)) -> Result<(), Refusal> {
+    let fresh_until = row.fresh_until(token);
+    if cache_key::delete(keys, name, false)? == Held::Other {
+        return Err(Refusal::WrongType);
+    }
+    row.note_no_row(lives, fresh_until);
     Ok(())
 }
 

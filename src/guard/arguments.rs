@@ -170,21 +170,25 @@ pub enum Fill {
 }
 
 /// Parses `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX
-/// milliseconds)` and `... token GIVEUP [BACKOFF [milliseconds]]`. The token is none if the word is not a token.
-pub fn fill<W: AsRef<[u8]>>(words: &[W]) -> Result<(Option<u128>, Fill), Refusal> {
-    let token = token(word(words, 4)?);
+/// milliseconds)` and `... token GIVEUP [BACKOFF [milliseconds]]`. The token is none if the word is not a token. It is returned beside a
+/// refusal of the words behind it, too.
+pub fn fill<W: AsRef<[u8]>>(words: &[W]) -> Result<(Option<u128>, Result<Fill, Refusal>), Refusal> {
+    Ok((token(word(words, 4)?), result_of(words)))
+}
+
+/// Parses the words of BF.FILL behind the token.
+fn result_of<W: AsRef<[u8]>>(words: &[W]) -> Result<Fill, Refusal> {
     let what = word(words, 5)?;
-    let fill = if is(what, "VALUE") {
+    if is(what, "VALUE") {
         word(words, 6)?;
-        Fill::Value(6, expires(words, 7)?)
+        Ok(Fill::Value(6, expires(words, 7)?))
     } else if is(what, "NONE") {
-        Fill::None(expires(words, 6)?.ok_or(Refusal::No("expire time"))?)
+        Ok(Fill::None(expires(words, 6)?.ok_or(Refusal::No("expire time"))?))
     } else if is(what, "GIVEUP") {
-        give_up(words, 6)?
+        give_up(words, 6)
     } else {
-        return Err(Refusal::Syntax);
-    };
-    Ok((token, fill))
+        Err(Refusal::Syntax)
+    }
 }
 
 /// Parses a token of 32 hexadecimal digits.

@@ -141,6 +141,13 @@ pub fn is_followed(keys: &mut Keyspace, while_key: Arg<'_>, item: &[u8], cache_k
         })
 }
 
+/// Whether a cache key is the key of WHILE, or one that the follower keeps beside it: its name begins with that key and a colon. Their values
+/// are no rows.
+#[inline]
+pub fn belongs_to(cache_key: &[u8], while_key: &[u8]) -> bool {
+    cache_key.strip_prefix(while_key).is_some_and(|rest| rest.first().is_none_or(|first| *first == b':'))
+}
+
 /// The cache keys that have a write in flight: an open hash with a field for each. It is closed when it is dropped.
 pub struct WritesInFlight<'a> {
     hash: OpenKey<'a>,

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{FETCH, INVENTED, UNLESS, WHILE, absent, fill, load, with_filter};
-use testing::{Connection, Reply, Server, array, eventually, integer, ok, on_every_server, with_client};
+use super::{FETCH, INVENTED, UNLESS, WHILE, absent, fill, load, with_filter, word};
+use testing::{Connection, Reply, Server, array, error, eventually, integer, ok, on_every_server, with_client};
 
 #[test]
 fn the_server_finds_every_key_and_what_is_done_to_it() {
@@ -159,6 +159,33 @@ fn a_cache_key_that_the_follower_does_not_delete_gets_no_lease() {
         // Without the heartbeat nothing is known of it.
         client.run("DEL {f}:feed");
         load(client, WHILE);
+    });
+}
+
+#[test]
+fn keys_of_the_follower_are_no_rows() {
+    with_client(|_, client| {
+        with_filter(client);
+        client.run("BF.ADD {f} feed");
+        let heartbeat = "time\n={f}:";
+        assert_eq!(client.call(&["SET", "{f}:feed", heartbeat]), ok());
+        client.run("SET {f}:feed:cut x");
+        let refused = error("ERR the cache key belongs to WHILE");
+        for key in ["{f}:feed", "{f}:feed:", "{f}:feed:cut"] {
+            let item = key.strip_prefix("{f}:").unwrap();
+            client.run(&format!("BF.ADD {{f}} {item}"));
+            for words in ["", " STALE 1 REPLACE", " FRESH 1000 PEEK"] {
+                assert_eq!(
+                    client.run(&format!("BF.FETCH {{f}} {item} {key} WHILE {{f}}:feed{words}")),
+                    refused,
+                    "{key}"
+                );
+            }
+            let reply = client.run(&format!("BF.MFETCH {{f}} WHILE {{f}}:feed ITEMS never {{f}}:never {item} {key}"));
+            assert_eq!((word(&reply.elements()[0]), &reply.elements()[1]), ("absent".to_owned(), &refused));
+        }
+        client.run("BF.ADD {f} feeds");
+        load(client, "BF.FETCH {f} feeds {f}:feeds WHILE {f}:feed");
     });
 }
 

@@ -549,6 +549,41 @@ fn the_words_of_a_back_off_are_checked_before_anything_changes() {
 }
 
 #[test]
+fn a_fill_that_is_refused_ends_the_lease() {
+    with_client(|server, client| {
+        for (what, text) in [
+            ("VALUE v PX 0", "ERR PX is a whole number from 1 to 2305843009213693952"),
+            ("NONE", "ERR no expire time"),
+            ("NOTHING", "ERR syntax error"),
+            ("GIVEUP BACKOFF -1", "ERR BACKOFF is a whole number from 0 to 2305843009213693952"),
+            ("VALUE v", "OOM command not allowed when used memory > 'maxmemory'."),
+            ("VALUE v", "WRONGTYPE Operation against a key holding the wrong kind of value"),
+            ("NONE PX 1000", "WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ] {
+            client.run("FLUSHALL");
+            with_filter(client);
+            let lease = load(client, FETCH);
+            fill(client, INVENTED, what);
+            assert!(wait_of(&client.run(FETCH)) > 90_000, "{what}: it was of no lease");
+            let mut waiter = wait_with(server, FETCH);
+            let line = format!("BF.FILL {{f}} 42 {{f}}:42 {lease} {what}");
+            let refused = if text.starts_with("WRONGTYPE") {
+                // The waiter must not find the list.
+                let replies = client.pipeline(&["MULTI", "LPUSH {f}:42 x", &line, "DEL {f}:42", "EXEC"]);
+                replies[4].elements()[1].clone()
+            } else {
+                client.run(if text.starts_with("OOM") { "CONFIG SET maxmemory 1" } else { "PING" });
+                client.run(&line)
+            };
+            client.run("CONFIG SET maxmemory 0");
+            assert_eq!(refused, error(text), "{what}");
+            let taken = token(&waiter.receive().unwrap());
+            assert_eq!(fill(client, &taken, "VALUE row"), ok(), "{what}");
+        }
+    });
+}
+
+#[test]
 fn a_back_off_without_a_time_doubles_and_is_told_as_a_failure() {
     with_client(|server, client| {
         with_filter(client);
@@ -666,7 +701,8 @@ fn above_maxmemory_only_values_are_refused() {
         client.run("CONFIG SET maxmemory 1");
         let refused = fill(client, &lease, "VALUE row");
         assert!(refused.error_text().starts_with("OOM"), "{refused:?}");
-        assert_eq!(word(&client.run(FETCH)), "wait", "the lease is as it was");
+        // The lease has ended.
+        load(client, FETCH);
         assert_eq!(client.run("BF.CHANGED {f} 42 {f}:42"), client.answer(false));
         let lease = load(client, FETCH);
         assert_eq!(fill(client, &lease, "NONE EX 100"), ok());

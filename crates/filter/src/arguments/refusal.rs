@@ -80,6 +80,8 @@ pub enum Refusal {
     NotStored,
     /// BF.FETCH and BF.MFETCH: the follower that keeps the key of WHILE would not delete this cache key.
     NotFollowed,
+    /// BF.FETCH and BF.MFETCH: the cache key is the key of WHILE, or one that the follower keeps beside it.
+    BelongsToWhile,
     /// The server did not open the key for writing.
     NotWritable,
     /// Only the primary can answer.
@@ -130,6 +132,7 @@ impl fmt::Display for Refusal {
             Self::NotFollowed => {
                 "ERR the follower of WHILE does not delete this cache key: compare `cache-key` and `item` of its configuration"
             }
+            Self::BelongsToWhile => "ERR the cache key belongs to WHILE",
             Self::NotWritable => "ERR the server cannot open the key for writing: try again",
             Self::Replica => "READONLY You can't guard with a replica: its filter may not have every item",
             Self::Dump(format::Error::WrongGeneration) => "ERR the filter was replaced since the dump began",
