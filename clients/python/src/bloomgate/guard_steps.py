@@ -640,6 +640,10 @@ class GuardSteps(Generic[V]):
         """Whether the id's cache key would be one of the follower's own keys."""
         return self.feed is not None and self.feed.own(self.prefix + id)
 
+    def is_simple(self, id: bytes) -> bool:
+        """Whether a fetch of this row is its BF.FETCH and nothing else."""
+        return self.near is None and not self.is_struck and not self.is_own(id)
+
     def is_paused(self) -> bool:
         """Whether a fetch has to be left out, after the server has not answered one in time. After a pause, one caller
         fetches, while the pause goes on for the others."""

@@ -484,12 +484,12 @@ def drive(client: Client, error: type[Exception], steps: Steps[R]) -> R:
         return result
 
 
-async def adrive(client: AsyncClient, error: type[Exception], steps: Steps[R]) -> R:
-    """Runs an operation in this task."""
+async def adrive(client: AsyncClient, error: type[Exception], steps: Steps[R], is_background: bool = False) -> R:
+    """Runs an operation in this task. Nobody cancels a task that `is_background`, so its commands need none of their own."""
 
     async def perform(step: Step) -> Any:
         if isinstance(step, Ask):
-            return await (aask if step.undo is None else ask_to_the_end)(client, error, step)
+            return await (aask if is_background or step.undo is None else ask_to_the_end)(client, error, step)
         if isinstance(step, Start):
             task = asyncio.create_task(adrive(client, error, step.steps))
             keep(task)

@@ -157,8 +157,13 @@ class Turns:
 
     async def ask(self, batch: Batch) -> None:
         """Fetches the rows of a batch, and gives each seat its answer."""
+        ids = list(batch.seats)
         try:
-            answers = await adrive(self.client, self.error, self.commands.fetch(list(batch.seats)))
+            if len(ids) == 1 and self.commands.is_simple(ids[0]):
+                answers = await aask(self.client, self.error, Ask([self.commands.fetch_call(ids[0])], is_small=True))
+                self.commands.record(answers)
+            else:
+                answers = await adrive(self.client, self.error, self.commands.fetch(ids), is_background=True)
         except BaseException as trouble:
             fail([seat for seats in batch.seats.values() for seat in seats], trouble)
             raise
