@@ -50,7 +50,8 @@ class Guarded:
         post_delete.connect(self._deleted, weak=False)
 
     def get(self, id: Any) -> models.Model | None:
-        if transaction.get_connection(self.using).in_atomic_block:
+        connection = transaction.get_connection(self.using)
+        if connection.in_atomic_block or not connection.get_autocommit():
             # A transaction sees rows that nobody else may see yet, or a snapshot older than the lease: fill nothing.
             return self._load(id)
         return self.guard.get(str(id), lambda _: self._load(id))

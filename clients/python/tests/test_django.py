@@ -195,6 +195,18 @@ def test_proxies_and_children(articles: Guarded) -> None:
         Guarded(LongArticle, articles.guard.client, "articles")
 
 
+def test_without_autocommit_nothing_is_filled(articles: Guarded) -> None:
+    article = Article.objects.create(title="one")
+    transaction.set_autocommit(False)
+    try:
+        Article.objects.filter(id=article.id).update(title="two")
+        assert title(articles.get(article.id)) == "two"
+        transaction.rollback()
+    finally:
+        transaction.set_autocommit(True)
+    assert title(articles.get(article.id)) == "one"
+
+
 def test_without_autocommit_rows_are_saved_in_transactions(articles: Guarded) -> None:
     transaction.set_autocommit(False)
     try:
