@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +47,43 @@ def test_a_row_is_read_once_and_a_missing_one_not_at_all(guard: Guard[bytes], ro
         rows.delete(1)
     guard.forget(1)
     assert guard.get(1, rows.load) is None and rows.queries == 2
+
+
+def test_a_transaction_fills_nothing(guard: Guard[bytes], tmp_path: Path) -> None:
+    """It reads its own change, and a snapshot from before the commit of another."""
+    own, other = (sqlite3.connect(tmp_path / "rows", isolation_level=None, check_same_thread=False) for _ in range(2))
+
+    def load(id: int, connection: sqlite3.Connection = own) -> bytes | None:
+        row = connection.execute("SELECT body FROM rows WHERE id = ?", [id]).fetchone()
+        return row and row[0]
+
+    def read_anew(id: int) -> bytes | None:
+        return load(id, other)
+
+    own.execute("PRAGMA journal_mode = WAL")
+    own.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, body BLOB)")
+    with guard.changed(1):
+        own.execute("INSERT INTO rows VALUES (1, x'01')")
+    own.execute("BEGIN")
+    assert guard.get_in_transaction(1, load) == b"\x01"
+    with guard.changed(1):
+        other.execute("UPDATE rows SET body = x'02'")
+    assert guard.get_in_transaction(1, load) == b"\x01"
+    assert guard.get(1, read_anew) == b"\x02", "the snapshot is not cached, and no lease is left"
+    assert guard.get_in_transaction(1, load) == b"\x02", "a cached row is returned"
+    own.execute("ROLLBACK")
+    with guard.changed(1, 2):
+        own.execute("BEGIN")
+        own.execute("DELETE FROM rows")
+        own.execute("INSERT INTO rows VALUES (2, x'03')")
+        assert guard.get_in_transaction(1, load) is None
+        assert guard.get_in_transaction(2, load) == b"\x03"
+        own.execute("ROLLBACK")
+    assert guard.get_many([1, 2], lambda ids: {id: row for id in ids if (row := read_anew(id))}) == {1: b"\x02", 2: None}
+    guard.forget(2)
+    assert guard.get_in_transaction(2, lambda _: b"new") == b"new", "the filter does not know of an uncommitted row"
+    assert guard.get(2, read_anew) is None
+    assert (guard.counts["unguarded"], guard.counts["wait"]) == (5, 0)
 
 
 @pytest.mark.parametrize("id", [b"\x00\xff}{\r\n", "ünï", 17, b""])

@@ -162,6 +162,10 @@ class Guard(GuardMethods[V], Tasks):
                     return self._steps.codec.decode(found.value)
         return await self._run(self._steps.get(key, partial(load, id), ttl, found))
 
+    async def get_in_transaction(self, id: Id, load: Callable[[Id], Awaitable[V | None]] | None = None) -> V | None:
+        """See `bloomgate.Guard.get_in_transaction`."""
+        return await self._run(self._steps.get_in_transaction(item_bytes(id), partial(chosen(load, self._load), id)))
+
     async def get_many(
         self, ids: Iterable[Id], load_many: Callable[[list[Id]], Awaitable[Mapping[Id, V]]] | None = None, ttl: float | None = None
     ) -> dict[Id, V | None]:

@@ -208,6 +208,18 @@ class GuardSteps(Generic[V]):
                 return answer.value
         return (yield from self.load_unguarded([key], lambda _: self.one_row(key, load)))[key]
 
+    def get_in_transaction(self, id: bytes, load: Callable[[], Any]) -> Steps[V | None]:
+        """Returns a row that is cached and not old, or what `load` returns, which is neither filled nor shared."""
+        [found] = yield from self.fetch([id], stale_ms=self.fail_safe_ms)
+        if isinstance(found, Fetched):
+            if found.token:
+                yield self.give_up({id: found.token})
+            if found.word == "hit" and (answer := self.read(found)).is_readable:
+                return answer.value
+        self.count("unguarded")
+        row: V | None = yield Do(load)
+        return row
+
     def one_row(self, id: bytes, load: Callable[[], Any]) -> Steps[dict[bytes, V | None]]:
         return {id: (yield from self.timed(load, [id]))}
 
