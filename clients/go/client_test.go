@@ -686,6 +686,46 @@ func TestARowThatNobodyBringsIsLoadedByOneAtATime(t *testing.T) {
 	}
 }
 
+func TestATransactionFillsNothing(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: emptyServer(t), ReadTimeout: patience})
+	defer func() { _ = rdb.Close() }()
+	client := bloomgate.New(rdb)
+	defer client.Close()
+	users := bloomgate.NewGuard(client, "users", bloomgate.JSON[string](), bloomgate.FailSafe(time.Hour))
+	if err := rdb.Do(t.Context(), "BF.RESERVE", "users", "0.0001", 1000).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := users.Changed(t.Context(), []string{"17"}, func(context.Context) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	is := func(expected string, found string, hasRow bool, err error) {
+		t.Helper()
+		if found != expected || !hasRow || err != nil {
+			t.Fatal(found, hasRow, err)
+		}
+	}
+	load := func(row string) func(context.Context) (*string, error) {
+		return func(context.Context) (*string, error) { return &row, nil }
+	}
+	for _, seen := range []string{"an older snapshot", "its own change"} {
+		found, hasRow, err := users.GetInTransaction(t.Context(), "17", load(seen))
+		is(seen, found, hasRow, err)
+	}
+	found, hasRow, err := users.Get(t.Context(), "17", load("Ann"))
+	is("Ann", found, hasRow, err)
+	found, hasRow, err = users.GetInTransaction(t.Context(), "17", load("an older snapshot"))
+	is("Ann", found, hasRow, err)
+	found, hasRow, err = users.GetInTransaction(t.Context(), "18", load("a new row"))
+	is("a new row", found, hasRow, err)
+	_, hasRow, err = users.GetInTransaction(t.Context(), "18", func(context.Context) (*string, error) { return nil, context.Canceled })
+	if hasRow || !errors.Is(err, context.Canceled) {
+		t.Error(hasRow, err)
+	}
+	if counts := users.Counts(); counts["wait"] != 0 || counts["filled"] != 1 || counts["unguarded"] != 4 {
+		t.Error(counts)
+	}
+}
+
 func TestManyCallersShareCommandsAndGetTheirOwnRows(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: emptyServer(t), PoolSize: 64, ReadTimeout: patience})
 	defer func() { _ = rdb.Close() }()

@@ -88,6 +88,25 @@ func (g *Guard[T]) GetWithTTL(
 	return *row, true, nil
 }
 
+// GetInTransaction returns a row inside a transaction of the caller's that may see other rows than the database's commits: its own changes,
+// or an older snapshot. A cached row is returned; otherwise, also if the filter answers that there is none, load is called. What it returns
+// is neither cached nor shared, and does not pass through the codec.
+//
+// If the transaction has changed the row, call load yourself: the cached row may be the one before the change.
+func (g *Guard[T]) GetInTransaction(
+	ctx context.Context, id string, load func(ctx context.Context) (*T, error),
+) (value T, found bool, err error) {
+	row, err := g.peek(ctx, id)
+	if err == nil && row == nil {
+		g.count("unguarded", 1)
+		row, err = load(ctx)
+	}
+	if err != nil || row == nil {
+		return value, false, err
+	}
+	return *row, true, nil
+}
+
 // GetMany returns rows by id, fetched together. load gets the ids that this caller has to load, and returns the rows that exist.
 // It is called once, and again for rows that other callers were loading and did not bring. As for [Guard.Get], no error of the
 // server is returned.

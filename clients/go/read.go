@@ -71,6 +71,24 @@ func (g *Guard[T]) get(ctx context.Context, id string, ttl time.Duration, load l
 	return first(rows), err
 }
 
+// peek returns a row that is cached and not old.
+func (g *Guard[T]) peek(ctx context.Context, id string) (*T, error) {
+	if err := g.checkCall(ctx, g.options.ttl); err != nil {
+		return nil, err
+	}
+	staleMS := milliseconds(g.options.failSafe)
+	answers, err := g.fetch(ctx, []string{id}, fetching{staleMS: &staleMS})
+	if err != nil {
+		return nil, err
+	}
+	g.giveUp(ctx, leasesIn([]string{id}, answers))
+	if one := answers[0]; one.err == nil && one.word == "hit" {
+		row, _ := g.read(one.fetched, nil)
+		return row, nil
+	}
+	return nil, nil
+}
+
 // first returns the row of a load of one row, which has none if it failed.
 func first[T any](rows []*T) *T {
 	if len(rows) == 0 {
