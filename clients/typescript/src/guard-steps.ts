@@ -74,6 +74,14 @@ export class GuardSteps<V> extends GuardLoads<V> {
     return (await this.loadDirectly([row], begun, load, signal)).get(row.id) ?? null;
   }
 
+  /** Returns a row that is cached and not old, or null. */
+  async peek(row: Row, signal: AbortSignal | undefined): Promise<V | null> {
+    const [found] = await this.fetch([row], { staleMs: this.options.failSafeMs, signal });
+    if (found === undefined || found instanceof Error) return null;
+    if (found.token !== undefined) await this.giveUp([{ row, token: found.token }]);
+    return found.word === "hit" ? this.read(found).value : null;
+  }
+
   /** Fetches a row until the answer is final. Resolves with undefined if the server fails, or nobody brings the row in time. */
   async fetchRow(
     row: Row,

@@ -33,7 +33,7 @@ export interface Loaders<V> {
 }
 
 /** What follows the ids of a call: a loader, unless the guard has one, and how the call reads. */
-export type ReadArguments<L> = [load: L, options?: GetOptions] | [options?: GetOptions];
+export type ReadArguments<L, O = GetOptions> = [load: L, options?: O] | [options?: O];
 
 /** Returns the loader of a call, and how it reads. */
 function chosen<L extends (...given: never[]) => unknown>(call: ReadArguments<L>, ofGuard: L | undefined): [L, GetOptions] {
@@ -97,6 +97,26 @@ export class Guard<V = Uint8Array> {
     this.#check();
     if (!(found instanceof Error) && found.word === "absent") return null;
     return steps.get(row, begun, loader, ttlMs, signal, found);
+  }
+
+  /** Returns a row inside a transaction of the caller's that may see other rows than the database's commits: its own changes, or an
+   * older snapshot. A cached row is returned; otherwise, also if the filter answers that there is none, `load` is called. What it
+   * returns is neither cached nor shared, and does not pass through the codec.
+   *
+   * If the transaction has changed the row, call `load` yourself: the cached row may be the one before the change. */
+  async getInTransaction<Id extends Item>(
+    id: Id,
+    ...call: ReadArguments<Load<Id, V>, Pick<GetOptions, "signal">>
+  ): Promise<V | null> {
+    const [load, { signal }] = chosen(call, this.#loaders.load);
+    signal?.throwIfAborted();
+    allowListeners(signal);
+    const steps = this.#steps;
+    const cached = await steps.peek(steps.row(id), signal);
+    this.#check();
+    if (cached !== null) return cached;
+    steps.count("unguarded", 1);
+    return (await load(id, signal)) ?? null;
   }
 
   /** Returns rows by id, fetched together: each id as it was passed, with its row or null. `loadMany`, by default the guard's, gets

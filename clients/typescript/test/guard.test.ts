@@ -455,6 +455,24 @@ for (const library of LIBRARIES) {
       }
     });
 
+    test("a read inside a transaction fills nothing", async () => {
+      const guard = guarded({ failSafe: 3600, load: () => Buffer.from("committed") });
+      const read = async (id: number, seen: string) => String(await guard.getInTransaction(id, () => Buffer.from(seen)));
+      for (const seen of ["an older snapshot", "its own change"]) {
+        assert.equal(await read(1, seen), seen);
+        assert.equal(await leases(), 0);
+      }
+      assert.equal(String(await guard.get(1)), "committed");
+      assert.equal(await read(1, "an older snapshot"), "committed");
+      assert.equal(await guard.get(5000), null);
+      assert.equal(await read(5000, "a new row"), "a new row");
+      assert.equal(await guard.getInTransaction(5000, () => undefined), null);
+      assert.equal(String(await guard.getInTransaction(5000)), "committed");
+      assert.equal(guard.counts.unguarded, 5);
+      const signal = AbortSignal.abort(new Error("aborted"));
+      await assert.rejects(guard.getInTransaction(2, { signal }), /aborted/);
+    });
+
     test("every caller gets the decoded form of a row", async () => {
       const codec = new Json<{ born: unknown; none?: undefined }>();
       const [row, decoded] = [{ born: new Date(0), none: undefined }, { born: "1970-01-01T00:00:00.000Z" }];
