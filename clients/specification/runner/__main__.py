@@ -16,6 +16,7 @@ from typing import Any
 
 from adapter import Adapter, AdapterEnded, AdapterError
 from cases import SERVERS, SpecificationError, check, needs, read_cases
+from replay import Replay, check_page
 from scripted import ScriptedServer
 from servers import Server, running, set_up
 from steps import Failed, Run
@@ -152,22 +153,32 @@ def run_all(cases: list[dict[str, Any]], adapter: Adapter, report: Report, kinds
             report.run(f"refused: {case['name']}", lambda case=case: refuse(case, adapter))
 
 
+def check_cases(cases: list[dict[str, Any]], report: Report) -> None:
+    """Checks the cases themselves, without a client."""
+    report.run("the page names each case", lambda: check_page(cases))
+    with running("real") as [server]:
+        for case in (case for case in cases if {"scripted", "real"} <= set(case["servers"])):
+            report.run(f"{case['name']}, replayed", Replay(case, server).run)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="runner", description=__doc__)
-    parser.add_argument("--title", default="the client", help="what the report calls the client")
+    parser.add_argument("--title", default="the cases", help="what the report calls the client")
     parser.add_argument("--on", choices=SERVERS, action="append", help="a kind of server; by default all of them")
-    parser.add_argument("--case", help="runs only the cases whose names contain this text")
+    parser.add_argument("--case", default="", help="runs only the cases whose names contain this text")
     parser.add_argument("--jobs", type=int, default=8, help="how many cases run at a time; most of their time is waiting")
     parser.add_argument("--verbose", action="store_true", help="also prints a line for each run that passed")
-    parser.add_argument("adapter", nargs="+", help="the adapter's command, after --")
+    parser.add_argument("adapter", nargs="*", help="the adapter's command, after --; without one, only the cases are checked")
     given = parser.parse_args()
     begun = time.monotonic()
     report = Report(given.title, given.verbose)
-    cases = [case for case in read_cases() if given.case is None or given.case in case["name"]]
-    adapter = Adapter(given.adapter)
-    run_all(cases, adapter, report, given.on or list(SERVERS), given.jobs)
-    report.run("the adapter", adapter.close)
-    report.passed -= 1
+    cases = [case for case in read_cases() if given.case in case["name"]]
+    if given.adapter:
+        adapter = Adapter(given.adapter)
+        run_all(cases, adapter, report, given.on or list(SERVERS), given.jobs)
+        report.run("the adapter", adapter.close)
+    else:
+        check_cases(cases, report)
     say(f"{given.title}: {len(cases)} cases in {time.monotonic() - begun:.1f} s")
     say(f"pass {report.passed}\nfail {report.failed}\nskipped {report.skipped}")
     return 1 if report.failed or not cases else 0
