@@ -2,29 +2,34 @@
 //! what `wait!` does with a call.
 
 use std::sync::Mutex;
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use bloomgate_client::{keys, sharding};
-use redis::{ConnectionAddr, IntoConnectionInfo};
+use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
 use serde_json::{Value, json};
 
 use super::guard::{GuardOf, fill_filter};
 use super::{Client, Filter, ShardedFilter, plan};
-use crate::calls::{Call, Called, Outcome, info_json, plan_json, stats_json};
-use crate::case::{Case, Target};
+use crate::calls::{Call, Outcome, info_json, plan_json, stats_json};
+use crate::case::{Case, hex, plain};
 use crate::failure::Failure;
-use crate::words::{hex, plain};
+
+/// Longer than any case takes.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Connects as a case says.
-pub fn connect(case: &Case, target: Target, patience: Duration) -> Result<Client, String> {
-    let address = ConnectionAddr::Tcp("127.0.0.1".to_owned(), target.port);
-    let info = address.into_connection_info().map_err(|error| error.to_string())?;
-    let settings = info.redis_settings().clone().set_protocol(target.protocol);
-    let info = info.set_redis_settings(settings);
-    let client = if target.is_cluster { Client::cluster([info]) } else { Client::open(info) };
+pub fn connect(case: &Case) -> Result<Client, String> {
+    let protocol = if case.protocol == 3 { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
+    let infos = case.ports.iter().map(|port| {
+        let info = ConnectionAddr::Tcp("127.0.0.1".to_owned(), *port).into_connection_info()?;
+        let settings = info.redis_settings().clone().set_protocol(protocol);
+        Ok(info.set_redis_settings(settings))
+    });
+    let infos: Result<Vec<_>, redis::RedisError> = infos.collect();
+    let mut infos = infos.map_err(|error| error.to_string())?;
+    let client = if infos.len() > 1 { Client::cluster(infos) } else { Client::open(infos.remove(0)) };
     let client = client.map_err(|error| error.to_string())?;
-    let client = client.with_timeout(case.client.timeout_ms.map_or(patience, Duration::from_millis));
+    let client = client.with_timeout(case.client.timeout_ms.map_or(PATIENCE, Duration::from_millis));
     Ok(match case.client.connections {
         Some(most) => client.with_connections(most),
         None => client,
@@ -52,7 +57,7 @@ impl Process {
         Self { guard, client, filter, name, sharded: Mutex::default() }
     }
 
-    pub async fn perform(&self, call: &Call, called: &Sender<Called>) -> Outcome {
+    pub async fn perform(&self, call: &Call) -> Outcome {
         let lacks = |what: &str| Failure::Unknown(format!("the case has no {what}"));
         match call.name.split_once('.') {
             Some(("filter", method)) => {
@@ -61,9 +66,7 @@ impl Process {
             Some(("sharded", method)) => {
                 self.sharded(self.name.as_ref().ok_or_else(|| lacks("sharded"))?, method, call).await
             }
-            Some(("guard", method)) => {
-                self.guard.as_ref().ok_or_else(|| lacks("guard"))?.perform(method, call, called).await
-            }
+            Some(("guard", method)) => self.guard.as_ref().ok_or_else(|| lacks("guard"))?.perform(method, call).await,
             _ => self.function(call).await,
         }
     }

@@ -1,4 +1,4 @@
-//! Methods that no case covers, on a real server: both halves have this file as a module, as process.rs.
+//! Methods that no case covers, on a real server: both halves have this file as a module.
 
 use std::collections::HashMap;
 use std::io;

@@ -12,8 +12,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::PATIENCE;
 use crate::scripted::Scripted;
-use crate::steps::PATIENCE;
 
 /// Makes a guard. Nobody listens at its server, so every row comes from the database.
 fn guard() -> Guard {
@@ -88,10 +88,9 @@ fn a_command_to_a_node_fails_if_its_runtime_ends() {
     let (sender, arrived) = oneshot::channel();
     let serving = thread::spawn(move || {
         let slots = server.next(PATIENCE).unwrap();
-        let reply = serde_json::from_str(&format!(r#"[[0, 16383, ["127.0.0.1", {port}]]]"#)).unwrap();
-        slots.connection.answer(&slots, &reply).unwrap();
+        slots.answer(&format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n"));
         let add = server.next(PATIENCE).unwrap();
-        sender.send(add.shown()).unwrap();
+        sender.send(add.command).unwrap();
         server
     });
     let added = on_two_runtimes(seen.add("a"), arrived);

@@ -5,12 +5,12 @@ use std::any::Any;
 use bloomgate_client::Error;
 use serde_json::Value;
 
-use crate::words::plain;
+use crate::case::plain;
 
 /// Why a call of a case failed.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// The case has something that this runner does not know.
+    /// The case has something that this adapter does not know.
     Unknown(String),
     /// The call failed as a caller sees it.
     Call {
@@ -52,7 +52,7 @@ impl From<String> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let names = match &error {
-            Error::Caller(_) => vec!["load", "shared"],
+            Error::Caller(_) => vec!["load"],
             Error::ModuleMissing { .. } => vec!["ModuleMissing"],
             Error::FilterMissing { .. } => vec!["FilterMissing"],
             Error::FilterExists { .. } => vec!["FilterExists"],
@@ -76,25 +76,3 @@ impl From<Error> for Failure {
         Self::Call { names, message: error.to_string(), answers: error.answers().to_vec(), ids }
     }
 }
-
-/// The errors of the cases.
-pub const ERRORS: [&str; 18] = [
-    "FilterMissing",
-    "FilterExists",
-    "FilterFull",
-    "FilterLoading",
-    "ModuleMissing",
-    "BadDump",
-    "ShardMissing",
-    "ShardsChanged",
-    "LoadFailed",
-    "Unconfirmed",
-    "refused",
-    "load",
-    "fatal",
-    "shared",
-    "server",
-    "connection",
-    "cancelled",
-    "TimeoutError",
-];

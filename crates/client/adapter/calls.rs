@@ -3,37 +3,27 @@
 use bloomgate_client::{Bucket, Info, Layer, Options, Plan, Stats};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 
+use crate::case::{Item, Items, Start};
 use crate::failure::Failure;
-use crate::words::{Item, Items};
 
 pub type Outcome = Result<Value, Failure>;
 
 /// What an actor's function returns, if it does not panic.
 pub type Returned = Result<Value, String>;
 
-/// A call of the client to the function that an actor passed: the ids of `load_many`, and where the outcome is sent: what it returns, or
-/// the text with which it panics.
-pub struct Called {
-    pub ids: Option<Vec<Value>>,
-    pub outcome: oneshot::Sender<Result<Returned, String>>,
-}
-
-/// Returns as an actor's function does.
-pub fn return_or_panic(outcome: Result<Result<Returned, String>, oneshot::error::RecvError>) -> Returned {
-    match outcome {
-        Ok(Ok(returned)) => returned,
-        Ok(Err(message)) => panic!("{message}"),
-        Err(_) => Err("the case has ended".to_owned()),
-    }
-}
-
 /// A call of a case.
 #[derive(Clone, Debug)]
 pub struct Call {
+    pub id: u64,
     pub name: String,
     pub arguments: Value,
+}
+
+impl From<Start> for Call {
+    fn from(Start { id, call, with }: Start) -> Self {
+        Self { id, name: call, arguments: with }
+    }
 }
 
 /// The arguments of all calls; [`Call::with`] checks that a call has no others than its own.
@@ -81,7 +71,7 @@ impl Arguments {
         item.ok_or_else(|| "no item".to_owned())?.bytes()
     }
 
-    pub fn ids(&self) -> Result<Vec<Item>, Failure> {
+    pub fn ids(&self) -> Result<&[Item], Failure> {
         self.ids.as_ref().ok_or_else(|| "no ids".to_owned())?.list()
     }
 
@@ -123,7 +113,8 @@ impl Call {
     /// Returns the bytes of the items that are the only argument.
     pub fn items(&self) -> Result<Vec<Vec<u8>>, Failure> {
         let items: Result<Items, _> = serde_json::from_value(self.with(&["items"])?.items);
-        items.map_err(|error| Failure::Unknown(format!("unknown items: {error}")))?.bytes()
+        let items = items.map_err(|error| Failure::Unknown(format!("unknown items: {error}")))?;
+        items.list()?.iter().map(Item::bytes).collect()
     }
 
     pub fn unknown(&self) -> Failure {

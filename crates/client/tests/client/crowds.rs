@@ -11,7 +11,7 @@ use std::time::Duration;
 use bloomgate_client::{Client, Guard, GuardOptions, aio};
 use tokio::runtime::Builder;
 
-use crate::steps::PATIENCE;
+use crate::PATIENCE;
 use testing::{Server, servers};
 
 /// A table that counts the loads of each row, and how many of them run at once. A row is the number of its load.

@@ -6,8 +6,6 @@ use bloomgate_client::{Client, Durability, Error, Guard, GuardOptions};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::case::folder;
-
 #[derive(Deserialize)]
 struct Listed {
     name: String,
@@ -21,7 +19,8 @@ fn listed() -> Vec<Listed> {
     struct Content {
         options: Vec<Listed>,
     }
-    let text = std::fs::read_to_string(folder().join("options.json")).unwrap();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/specification/options.json");
+    let text = std::fs::read_to_string(file).unwrap();
     serde_json::from_str::<Content>(&text).unwrap().options
 }
 

@@ -2,17 +2,15 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use bloomgate_client::{Bytes, Codec, Durability, Error, Json};
 use serde_json::{Value, json};
 
 use super::{Client, Guard, fill_filter as fill, function};
-use crate::calls::{Call, Called, Outcome};
-use crate::case::ChosenGuard;
+use crate::calls::{Call, Outcome};
+use crate::case::{ChosenGuard, Item, plain};
 use crate::failure::Failure;
-use crate::words::{Item, plain};
 
 /// Rows as the cases write them: JSON, or bytes.
 #[derive(Clone, Copy)]
@@ -78,29 +76,29 @@ impl GuardOf {
         Self { guard: Guard::with_codec(client, &chosen.filter, rows, chosen.options()), soft_timeout }
     }
 
-    pub async fn perform(&self, method: &str, call: &Call, called: &Sender<Called>) -> Outcome {
+    pub async fn perform(&self, method: &str, call: &Call) -> Outcome {
         let guard = self.guard.as_ref().map_err(|error| Failure::from(error.clone()))?;
         match method {
-            "get" => return self.get(guard, call, called).await,
-            "get_nested" => return get_nested(guard, call, called).await,
+            "get" => return self.get(guard, call).await,
+            "get_nested" => return get_nested(guard, call).await,
             _ => (),
         }
-        let ids = ids(&call.with(&["ids"])?.ids()?)?;
+        let ids = ids(call.with(&["ids"])?.ids()?)?;
         Ok(match method {
-            "get_many" => return get_many(guard, &ids, called).await,
+            "get_many" => return get_many(guard, &ids, call.id).await,
             "announce" => json!(wait!(guard.announce(ids))?),
             "confirm" => json!(wait!(guard.confirm(ids))?),
             "forget" => json!(wait!(guard.forget(ids))?),
-            "changed" => wait!(guard.changed(ids, || work!(wait!(function(called, None))))).map(|_| Value::Null)?,
+            "changed" => wait!(guard.changed(ids, || work!(wait!(function(call.id, None))))).map(|_| Value::Null)?,
             _ => return Err(call.unknown()),
         })
     }
 
-    async fn get(&self, guard: &Guard<Rows>, call: &Call, called: &Sender<Called>) -> Outcome {
+    async fn get(&self, guard: &Guard<Rows>, call: &Call) -> Outcome {
         let with = call.with(&["id", "ttl"])?;
         let id = with.item()?;
-        let called = called.clone();
-        let load = move |_| work!(wait!(function(&called, None)).map(row));
+        let own = call.id;
+        let load = move |_| work!(wait!(function(own, None)).map(row));
         let found = match (with.ttl, self.soft_timeout) {
             (Some(ttl), _) => {
                 // No time is less than 0.
@@ -114,18 +112,17 @@ impl GuardOf {
     }
 }
 
-async fn get_nested(guard: &Guard<Rows>, call: &Call, called: &Sender<Called>) -> Outcome {
+async fn get_nested(guard: &Guard<Rows>, call: &Call) -> Outcome {
     let id = call.with(&["id"])?.item()?;
-    let load = |id| work!(wait!(guard.get(id, |_: Vec<u8>| work!(wait!(function(called, None)).map(row)))));
+    let load = |id| work!(wait!(guard.get(id, |_: Vec<u8>| work!(wait!(function(call.id, None)).map(row)))));
     Ok(json!(wait!(guard.get(id, load))?))
 }
 
-async fn get_many(guard: &Guard<Rows>, ids: &[Id], called: &Sender<Called>) -> Outcome {
+async fn get_many(guard: &Guard<Rows>, ids: &[Id], call: u64) -> Outcome {
     let rows = wait!(guard.get_many(ids, |missing| {
-        let called = called.clone();
         work!({
             let named = missing.iter().map(|id| id.json.clone()).collect();
-            let loaded = wait!(function(&called, Some(named)))?;
+            let loaded = wait!(function(call, Some(named)))?;
             let row = |id: &Id| {
                 let name = String::from_utf8_lossy(&id.bytes).into_owned();
                 loaded.get(&name).map(|row| (id.clone(), row.clone()))
@@ -139,6 +136,6 @@ async fn get_many(guard: &Guard<Rows>, ids: &[Id], called: &Sender<Called>) -> O
 pub async fn fill_filter(client: &Client, call: &Call) -> Outcome {
     let with = call.with(&["rate", "capacity", "key", "ids", "replicas", "aof"])?;
     let durability = Durability { replicas: with.replicas, aof: with.aof, timeout: Duration::from_secs(3) };
-    let ids = ids(&with.ids()?)?;
+    let ids = ids(with.ids()?)?;
     Ok(json!(wait!(fill(client, &with.key, ids, with.rate, with.capacity, &with.options()?, &durability))?))
 }
