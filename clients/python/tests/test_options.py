@@ -1,0 +1,67 @@
+"""The options of the guard, which clients/specification/options.json and its page list."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bloomgate.guard_words import GuardOptions
+
+FOLDER = Path(__file__).parents[2] / "specification"
+OPTIONS: list[dict[str, Any]] = json.loads((FOLDER / "options.json").read_text())["options"]
+UNITS = ((10**12, "s"), (86_400_000, "day"), (3_600_000, "h"), (1000, "s"), (1, "ms"))
+
+
+def given(option: dict[str, Any], value: Any) -> Any:
+    """Returns a value of options.json as this package takes it: times in seconds."""
+    return value / 1000 if option["unit"] == "ms" and value is not None else value
+
+
+def test_the_options() -> None:
+    """options.json has every option of the guard with its default, and the ranges that it is checked against."""
+    defaults = {option["name"]: given(option, option["default"]) for option in OPTIONS}
+    assert defaults == {
+        field.name: list(field.default) if field.default == () else field.default for field in dataclasses.fields(GuardOptions)
+    }
+    for option in (option for option in OPTIONS if "most" in option):
+        name, step = option["name"], 0.1 if option["unit"] == "factor" else 1
+        for value in (option["least"], option["most"]):
+            GuardOptions(**{name: given(option, value)})
+        for value in (option["least"] - step, option["most"] + step):
+            with pytest.raises(ValueError, match=rf"{name} is .*from [\d.]+ to \d+"):
+                GuardOptions(**{name: given(option, value)})
+
+
+def test_the_table_of_options() -> None:
+    """The page gives every option of the guard with its default and its range, and every event by its name."""
+    page = (FOLDER / "README.md").read_text()
+    section = page.partition("## The guard: options and events")[2].partition("## The guard: reading")[0]
+    said = re.findall(r"^\| `(\w+)` \| (.*?) \| (?:(.*?) )?\| (.*) \|$", section, re.MULTILINE)
+
+    def time(ms: int) -> str:
+        size, unit = next((size, unit) for size, unit in UNITS if ms % size == 0)
+        return f"{ms // size if ms < 10**12 else '10^9'} {unit}"
+
+    def shown(option: dict[str, Any]) -> tuple[str, ...]:
+        value = option["default"]
+        default = "none" if value in (None, []) else time(value) if option["unit"] == "ms" else str(value).lower()
+        ends = [option[end] for end in ("least", "most") if end in option]
+        ends = [time(end) if option["unit"] == "ms" else "10^10" if end == 10**10 else str(end) for end in ends]
+        sentence = option["sentence"].partition("; by default")[0]
+        return option["name"], "the filter's" if option["name"] == "prefix" else default, " to ".join(ends), sentence
+
+    assert said == [shown(option) for option in OPTIONS]
+    package = (FOLDER.parent / "python" / "README.md").read_text()
+    events = package.partition("| event | counts |")[2].partition("\n\n")[0]
+    names = [
+        name
+        for line in events.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([a-z_]+)`", line.split("|")[1])
+    ]
+    assert len(names) == 15 and all(f"`{name}`" in " ".join(section.split()) for name in names)
