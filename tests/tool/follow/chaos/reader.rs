@@ -14,6 +14,10 @@ use crate::follow::chaos::{MAX_LAG, Mode, Run, Session, connect};
 pub const READERS: u64 = 4;
 /// A time to live is rounded to milliseconds.
 const ROUNDED: Duration = Duration::from_millis(2);
+/// The FRESH of half of the readers in eventual mode, longer than `max-lag` and than a lease, and the precision of the guard's times.
+const FRESH: Duration = Duration::from_secs(3);
+const FRESH_MS: &str = "3000";
+const PRECISION: Duration = Duration::from_millis(70);
 
 pub struct Reader<'a, S> {
     run: &'a Run,
@@ -44,6 +48,10 @@ impl<'a, S: Session> Reader<'a, S> {
         let id = self.random.usize(..self.run.rows.len());
         let (text, key) = (id.to_string(), format!("{{users}}:{id}"));
         let mut words = vec!["BF.FETCH", "{users}", &text, &key, "LEASE", "2000", "WHILE", "{users}:feed"];
+        let has_fresh = self.run.mode == Mode::Eventual && self.number % 2 == 0;
+        if has_fresh {
+            words.extend(["FRESH", FRESH_MS]);
+        }
         // The time up to which the heartbeat promises that changes are applied.
         let mut applied = None;
         match self.run.mode {
@@ -66,6 +74,7 @@ impl<'a, S: Session> Reader<'a, S> {
         let moment = match (self.run.mode, answer) {
             (Mode::Synchronous, _) => Some(asked),
             (Mode::Eventual, Answer::Absent) => asked.checked_sub(MAX_LAG + ROUNDED).max(applied),
+            (Mode::Eventual, _) if has_fresh => asked.checked_sub(FRESH + PRECISION).max(applied),
             (Mode::Eventual, _) => applied,
         };
         self.run.count(answer, moment.is_some());
