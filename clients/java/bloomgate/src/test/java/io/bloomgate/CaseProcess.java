@@ -1,111 +1,40 @@
 package io.bloomgate;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ArrayNode;
-import com.fasterxml.jackson.databind.node.NullNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.bloomgate.Words.SpecificationError;
+import io.bloomgate.Adapter.Call;
+import io.bloomgate.Adapter.FatalError;
+import io.bloomgate.Adapter.LoadError;
+import io.bloomgate.Adapter.UnknownError;
+import io.lettuce.core.AbstractRedisClient;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
-import java.lang.reflect.RecordComponent;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
-import java.util.Optional;
-import java.util.Set;
-import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import java.util.regex.Pattern;
 
 /** What one process of a case has: a client, and the objects of the case, which are made when they are used first. */
 final class CaseProcess {
-    /** What a function of an actor throws if the case says so. */
-    static final class LoadError extends RuntimeException {
-        LoadError(String message) {
-            super(message);
-        }
-    }
-
-    /** The same for more than an error. */
-    static final class FatalError extends Error {
-        FatalError(String message) {
-            super(message);
-        }
-    }
-
-    /** One call of an actor's function, which ends as the case says later. */
-    record Called(Set<Object> ids, CompletableFuture<JsonNode> pending) {}
-
-    /** A call of one actor. */
-    static final class Call {
-        final String name;
-        final JsonNode given;
-        /** The calls of the actor's function that the case has not dealt with yet. */
-        final BlockingQueue<Called> called = new LinkedBlockingQueue<>();
-        final CompletableFuture<JsonNode> ended = new CompletableFuture<>();
-        private volatile Runnable canceller = () -> {};
-        private CompletableFuture<JsonNode> pending;
-
-        Call(String name, JsonNode given) {
-            this.name = name;
-            this.given = given;
-        }
-
-        CompletableFuture<JsonNode> begin(Collection<?> ids) {
-            CompletableFuture<JsonNode> result = new CompletableFuture<>();
-            called.add(new Called(new HashSet<>(ids), result));
-            return result;
-        }
-
-        Set<Object> untilCalled() throws InterruptedException {
-            Called next = null;
-            for (long left = ScriptedServer.PATIENCE_SECONDS * 20; next == null; left--) {
-                next = called.poll(50, TimeUnit.MILLISECONDS);
-                if (next == null && (left == 0 || ended.isDone())) {
-                    throw new AssertionError(name + " has not called its function: " + ended);
-                }
-            }
-            pending = next.pending();
-            return next.ids();
-        }
-
-        CompletableFuture<JsonNode> takePending() throws InterruptedException {
-            if (pending == null) {
-                untilCalled();
-            }
-            CompletableFuture<JsonNode> taken = pending;
-            pending = null;
-            return taken;
-        }
-
-        void cancel() {
-            canceller.run();
-        }
-
-        void end(JsonNode result, Throwable error) {
-            Caller.settle(ended, result, error);
-        }
-    }
-
+    private final AbstractRedisClient lettuce;
     private final Bloomgate client;
     private final JsonNode from;
     private final boolean isAsync;
     private Filter filter;
     private Guard<Object> guard;
 
-    CaseProcess(Bloomgate client, JsonNode from, boolean isAsync) {
+    CaseProcess(AbstractRedisClient lettuce, Bloomgate client, JsonNode from, boolean isAsync) {
+        this.lettuce = lettuce;
         this.client = client;
         this.from = from;
         this.isAsync = isAsync;
@@ -113,12 +42,12 @@ final class CaseProcess {
 
     void close() {
         client.close();
+        lettuce.shutdownAsync(0, 0, TimeUnit.SECONDS);
     }
 
     private synchronized Filter filter() {
         if (filter == null) {
             JsonNode given = from.get("filter");
-            Words.known("filter", given.fieldNames(), List.of("key", "create"));
             filter = new Filter(client, given.get("key").textValue(), given.path("create").asBoolean(true));
         }
         return filter;
@@ -181,7 +110,7 @@ final class CaseProcess {
             return value.booleanValue();
         }
         if (type == String[].class) {
-            return Words.texts(value).toArray(String[]::new);
+            return Adapter.items(value).toArray(String[]::new);
         }
         return value.asText();
     }
@@ -197,9 +126,6 @@ final class CaseProcess {
     private Codec<Object> codec() {
         if (isJson()) {
             return Codec.json(Object.class);
-        }
-        if (from.path("guard").has("codec")) {
-            throw new SpecificationError("unknown codec");
         }
         Codec<byte[]> bytes = Codec.bytes();
         return new Codec<>() {
@@ -224,73 +150,39 @@ final class CaseProcess {
             return null;
         }
         if (isJson()) {
-            return Words.MAPPER.convertValue(value, Object.class);
+            return Adapter.MAPPER.convertValue(value, Object.class);
         }
-        return value.isTextual() ? value.textValue().getBytes(StandardCharsets.UTF_8) : Words.oneItem(value);
+        return value.isTextual() ? value.textValue().getBytes(StandardCharsets.UTF_8) : Adapter.item(value);
     }
 
-    void setup() {
-        for (JsonNode command : from.path("setup")) {
-            Object[] words = Words.texts(command).stream().map(Items::bytes).toArray();
-            Caller.block(client, caller -> client.link.ask(List.of(Link.command((byte[]) words[1], words)), caller));
+    /** Begins an asynchronous call. Returns null if the client only has one that blocks. */
+    CompletableFuture<?> asynchronous(Call call) {
+        if (!isAsync) {
+            return null;
         }
-    }
-
-    /** Begins a call: in a thread of its own, if it blocks. */
-    void begin(Call call) {
-        CompletableFuture<?> future;
-        try {
-            future = isAsync ? asynchronous(call) : null;
-        } catch (RuntimeException | SpecificationError error) {
-            call.end(null, error);
-            return;
-        }
-        if (future != null) {
-            CompletableFuture<?> begun = future;
-            call.canceller = () -> begun.cancel(true);
-            begun.whenComplete((result, error) -> call.end(error == null ? plain(result) : null, error));
-            return;
-        }
-        Thread thread = new Thread(() -> {
-            try {
-                call.end(plain(perform(call)), null);
-            } catch (Throwable error) {
-                call.end(null, error);
-            }
-        });
-        call.canceller = () -> {
-            thread.interrupt();
-            // The call has noticed, so that what the case does next is later.
-            Servers.eventually("the interrupt", () -> !thread.isInterrupted() || !thread.isAlive());
-        };
-        thread.setDaemon(true);
-        thread.start();
-    }
-
-    private CompletableFuture<?> asynchronous(Call call) {
         JsonNode given = call.given;
         Duration ttl = given.has("ttl") ? seconds(given.get("ttl")) : null;
         switch (call.name) {
             case "filter.add":
-                return filter().addAsync(Words.oneItem(given.get("item")));
+                return filter().addAsync(Adapter.item(given.get("item")));
             case "filter.exists":
-                return filter().containsAsync(Words.oneItem(given.get("item")));
+                return filter().containsAsync(Adapter.item(given.get("item")));
             case "filter.add_many":
-                return filter().addAllAsync(Words.itemList(given.get("items")));
+                return filter().addAllAsync(Adapter.items(given.get("items")));
             case "filter.exists_many":
-                return filter().containsAllAsync(Words.itemList(given.get("items")));
+                return filter().containsAllAsync(Adapter.items(given.get("items")));
             case "guard.get":
                 return guard().getAsync(
-                        Words.oneItem(given.get("id")), id -> called(call, List.of(), this::value), ttl);
+                        Adapter.item(given.get("id")), id -> called(call, List.of(), this::value), ttl);
             case "guard.get_nested":
-                Object nested = Words.oneItem(given.get("id"));
+                Object nested = Adapter.item(given.get("id"));
                 return guard().getAsync(nested, id -> guard().getAsync(nested, own -> called(call, List.of(), this::value))
                         .thenApply(row -> row.orElse(null)));
             case "guard.get_many":
-                return guard().getAllAsync(Words.itemList(given.get("ids")),
+                return guard().getAllAsync(Adapter.items(given.get("ids")),
                         ids -> called(call, ids, rows -> loaded(ids, rows)), ttl);
             case "guard.changed":
-                return guard().changedAsync(Words.itemList(given.get("ids")), () -> called(call, List.of(), row -> null));
+                return guard().changedAsync(Adapter.items(given.get("ids")), () -> called(call, List.of(), row -> null));
             default:
                 return null;
         }
@@ -327,7 +219,8 @@ final class CaseProcess {
         }
     }
 
-    private Object perform(Call call) {
+    /** Makes a call that blocks. */
+    Object perform(Call call) {
         JsonNode given = call.given;
         String[] name = call.name.split("\\.");
         return switch (name[0]) {
@@ -340,7 +233,7 @@ final class CaseProcess {
     private Object function(String name, JsonNode given) {
         switch (name) {
             case "item_bytes":
-                return Map.of("hex", HexFormat.of().formatHex(Items.bytes(Words.oneItem(given.get("item")))));
+                return Map.of("hex", HexFormat.of().formatHex(Items.bytes(Adapter.item(given.get("item")))));
             case "cache_prefix":
                 return Keys.cachePrefix(Items.bytes(given.get("filter").textValue()));
             case "filling_name":
@@ -351,11 +244,11 @@ final class CaseProcess {
             case "fill_filter":
                 Durability durability = new Durability(given.path("replicas").asInt(0), Duration.ofSeconds(3),
                         given.path("aof").asBoolean(false));
-                return Filter.fill(client, given.get("key").textValue(), Words.itemList(given.get("ids")),
+                return Filter.fill(client, given.get("key").textValue(), Adapter.items(given.get("ids")),
                         given.get("rate").doubleValue(), given.get("capacity").longValue(),
                         creation(given, "key", "ids", "replicas", "aof"), durability);
             default:
-                throw new SpecificationError("unknown call " + name);
+                throw new UnknownError("unknown call " + name);
         }
     }
 
@@ -374,19 +267,19 @@ final class CaseProcess {
         Filter filter = filter();
         switch (method) {
             case "add":
-                return filter.add(Words.oneItem(given.get("item")));
+                return filter.add(Adapter.item(given.get("item")));
             case "exists":
-                return filter.contains(Words.oneItem(given.get("item")));
+                return filter.contains(Adapter.item(given.get("item")));
             case "delete":
-                return filter.remove(Words.oneItem(given.get("item")));
+                return filter.remove(Adapter.item(given.get("item")));
             case "count":
-                return filter.count(Words.oneItem(given.get("item")));
+                return filter.count(Adapter.item(given.get("item")));
             case "add_many":
-                return filter.addAll(Words.itemList(given.get("items")));
+                return filter.addAll(Adapter.items(given.get("items")));
             case "exists_many":
-                return filter.containsAll(Words.itemList(given.get("items")));
+                return filter.containsAll(Adapter.items(given.get("items")));
             case "delete_many":
-                return filter.removeAll(Words.itemList(given.get("items")));
+                return filter.removeAll(Adapter.items(given.get("items")));
             case "card":
                 return filter.card();
             case "info":
@@ -408,19 +301,19 @@ final class CaseProcess {
                 filter.reserve(rate, capacity, options);
                 return true;
             default:
-                throw new SpecificationError("unknown call filter." + method);
+                throw new UnknownError("unknown call filter." + method);
         }
     }
 
     private Object guardCall(String method, Call call) {
         JsonNode given = call.given;
         Duration ttl = given.has("ttl") ? seconds(given.get("ttl")) : null;
-        Object[] ids = given.has("ids") ? Words.itemList(given.get("ids")).toArray() : new Object[0];
+        Object[] ids = given.has("ids") ? Adapter.items(given.get("ids")).toArray() : new Object[0];
         switch (method) {
             case "get":
-                return guard().get(Words.oneItem(given.get("id")), id -> value(await(call, List.of())), ttl);
+                return guard().get(Adapter.item(given.get("id")), id -> value(await(call, List.of())), ttl);
             case "get_nested":
-                Object nested = Words.oneItem(given.get("id"));
+                Object nested = Adapter.item(given.get("id"));
                 return guard().get(nested, id -> guard().get(nested, own -> value(await(call, List.of()))).orElse(null));
             case "get_many":
                 return guard().getAll(Arrays.asList(ids), left -> loaded(left, await(call, left)), ttl);
@@ -439,53 +332,11 @@ final class CaseProcess {
                     return null;
                 });
             default:
-                throw new SpecificationError("unknown call guard." + method);
+                throw new UnknownError("unknown call guard." + method);
         }
     }
 
     static String camel(String name) {
         return Pattern.compile("_(\\w)").matcher(name).replaceAll(match -> match.group(1).toUpperCase(Locale.ROOT));
-    }
-
-    private static String snake(String name) {
-        return Pattern.compile("[A-Z]").matcher(name).replaceAll(match -> "_" + match.group().toLowerCase(Locale.ROOT));
-    }
-
-    /** Returns a result as JSON would write it, with names in snake_case. */
-    private static JsonNode plain(Object found) {
-        if (found == null) {
-            return NullNode.getInstance();
-        }
-        if (found instanceof Optional<?> row) {
-            return plain(row.orElse(null));
-        }
-        if (found instanceof byte[] bytes) {
-            String text = new String(bytes, StandardCharsets.UTF_8);
-            boolean isText = Arrays.equals(text.getBytes(StandardCharsets.UTF_8), bytes);
-            return isText ? Words.MAPPER.valueToTree(text)
-                    : Words.MAPPER.createObjectNode().put("hex", HexFormat.of().formatHex(bytes));
-        }
-        if (found instanceof Map<?, ?> rows && rows.values().stream().allMatch(Optional.class::isInstance)) {
-            ArrayNode pairs = Words.MAPPER.createArrayNode();
-            rows.forEach((id, row) -> pairs.add(Words.MAPPER.createArrayNode().add(plain(id)).add(plain(row))));
-            return pairs;
-        }
-        if (found instanceof List<?> list) {
-            ArrayNode array = Words.MAPPER.createArrayNode();
-            list.forEach(one -> array.add(plain(one)));
-            return array;
-        }
-        if (found instanceof Record) {
-            ObjectNode object = Words.MAPPER.createObjectNode();
-            for (RecordComponent component : found.getClass().getRecordComponents()) {
-                try {
-                    object.set(snake(component.getName()), plain(component.getAccessor().invoke(found)));
-                } catch (ReflectiveOperationException error) {
-                    throw new AssertionError(error);
-                }
-            }
-            return object;
-        }
-        return Words.MAPPER.valueToTree(found);
     }
 }
