@@ -20,8 +20,9 @@ final class Filling {
     }
 
     long fill(Iterable<?> ids, double rate, long capacity, CreationOptions options) {
-        Items.Windows windows = new Items.Windows(ids);
         new Filter(client, new String(name, java.nio.charset.StandardCharsets.UTF_8)).reserve(rate, capacity, options);
+        // A row that is committed once the source is open is announced to this filter.
+        Items.Windows windows = new Items.Windows(ids);
         if (!durability.isAsked()) {
             return fill(windows, client.link);
         }
