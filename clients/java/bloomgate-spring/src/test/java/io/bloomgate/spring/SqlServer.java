@@ -25,15 +25,13 @@ final class SqlServer implements AutoCloseable {
             : Path.of("../../../target/debug/bloomgate").toAbsolutePath().normalize().toString();
 
     private final Path folder;
-    private final int port;
     private final List<Process> processes = new ArrayList<>();
-    private final DataSource source;
+    private final DriverManagerDataSource source;
     private final String url;
     final JdbcTemplate jdbc;
 
-    private SqlServer(Path folder, int port, String jdbcUrl, String user, String url) {
+    private SqlServer(Path folder, String jdbcUrl, String user, String url) {
         this.folder = folder;
-        this.port = port;
         this.url = url;
         source = new DriverManagerDataSource(jdbcUrl, user, "");
         jdbc = new JdbcTemplate(source);
@@ -50,12 +48,12 @@ final class SqlServer implements AutoCloseable {
             prefix = List.of(program("setpriv"), "--reuid=postgres", "--regid=postgres", "--clear-groups");
         }
         int port = freePort();
-        var server = new SqlServer(folder, port, "jdbc:postgresql://127.0.0.1:" + port + "/postgres", "guard",
+        var server = new SqlServer(folder, "jdbc:postgresql://127.0.0.1:" + port + "/postgres", "guard",
                 "postgres://guard@127.0.0.1:" + port + "/postgres");
         server.run("initdb", join(prefix, initdb, "-D", "data", "-U", "guard", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"));
         server.launch("postgres", join(prefix, Path.of(initdb).resolveSibling("postgres").toString(), "-D", "data", "-c", "wal_level=logical",
                 "-c", "fsync=off", "-c", "listen_addresses=127.0.0.1", "-c", "port=" + port, "-c", "unix_socket_directories="));
-        return server.ready();
+        return server.ready("postgres");
     }
 
     /** Starts MariaDB, with a log that a follower can read. */
@@ -64,7 +62,7 @@ final class SqlServer implements AutoCloseable {
         String daemon = program("mariadbd");
         Path folder = Files.createTempDirectory("bloomgate-maria");
         int port = freePort();
-        var server = new SqlServer(folder, port, "jdbc:mariadb://127.0.0.1:" + port + "/mysql", "root",
+        var server = new SqlServer(folder, "jdbc:mariadb://127.0.0.1:" + port + "/mysql", "root",
                 "mysql://root@127.0.0.1:" + port + "/mysql");
         List<String> words = new ArrayList<>(List.of("--no-defaults", "--datadir=" + folder.resolve("data"), "--innodb-log-file-size=8M"));
         if (IS_ROOT) {
@@ -73,11 +71,15 @@ final class SqlServer implements AutoCloseable {
         server.run("install", join(join(List.of(install), words), "--auth-root-authentication-method=normal", "--skip-test-db"));
         server.launch("mariadb", join(join(List.of(daemon), words), "--bind-address=127.0.0.1", "--port=" + port,
                 "--socket=" + folder.resolve("socket"), "--log-bin=binlog", "--binlog-format=ROW", "--server-id=1", "--skip-name-resolve"));
-        return server.ready();
+        return server.ready("mariadb");
     }
 
     DataSource source() {
         return source;
+    }
+
+    String url() {
+        return source.getUrl();
     }
 
     /** Follows the table of users into a filter, and waits for the heartbeat. */
@@ -103,7 +105,7 @@ final class SqlServer implements AutoCloseable {
         }
         launch("follow", List.of(FOLLOWER, "follow", configuration.toString()));
         Servers.eventually("the follower", () -> {
-            checkFollower();
+            checkAlive(1, "follow");
             return redis.commands().exists("{" + filter + "}:feed") == 1;
         });
     }
@@ -112,14 +114,14 @@ final class SqlServer implements AutoCloseable {
     void awaitFollower(String filter, Bloomgate client, long newId) {
         jdbc.update("INSERT INTO users VALUES (?, 'a mark')", newId);
         Servers.eventually("the follower", () -> {
-            checkFollower();
+            checkAlive(1, "follow");
             return new Filter(client, filter).contains(newId);
         });
     }
 
-    private void checkFollower() {
-        if (!processes.get(1).isAlive()) {
-            throw new AssertionError("the follower has ended:\n" + log("follow"));
+    private void checkAlive(int index, String name) {
+        if (!processes.get(index).isAlive()) {
+            throw new AssertionError(name + " has ended:\n" + log(name));
         }
     }
 
@@ -175,8 +177,9 @@ final class SqlServer implements AutoCloseable {
     }
 
     /** Waits until the database answers, and creates the table. */
-    private SqlServer ready() {
-        Servers.eventually("the database on port " + port, () -> {
+    private SqlServer ready(String name) {
+        Servers.eventually(name, () -> {
+            checkAlive(0, name);
             try {
                 jdbc.execute("CREATE TABLE users (id bigint PRIMARY KEY, name varchar(100))");
                 return true;
