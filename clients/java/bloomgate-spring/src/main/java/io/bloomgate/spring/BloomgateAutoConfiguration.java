@@ -3,7 +3,6 @@ package io.bloomgate.spring;
 import io.bloomgate.Bloomgate;
 import io.bloomgate.BloomgateException;
 import io.bloomgate.Codec;
-import io.bloomgate.Filter;
 import io.bloomgate.Guard;
 import io.bloomgate.spring.BloomgateProperties.CacheSettings;
 import java.time.Duration;
@@ -180,13 +179,10 @@ public class BloomgateAutoConfiguration {
     @Bean
     @ConditionalOnBean(GuardCacheManager.class)
     SmartInitializingSingleton bloomgateStart(Bloomgate client, BloomgateProperties properties) {
-        return () -> properties.caches().forEach((name, own) -> {
-            String filter = properties.filter(name);
-            try {
-                new Filter(client, filter).info();
-            } catch (BloomgateException.FilterMissing missing) {
-                LOG.warn("the cache " + name + ": there is no filter " + filter + " yet, so each read asks the database");
-            } catch (RuntimeException error) {
+        return () -> FilterStates.ask(client, properties).forEach((name, state) -> {
+            if (state instanceof BloomgateException.FilterMissing) {
+                LOG.warn("the cache " + name + ": there is no filter " + properties.filter(name) + " yet, so each read asks the database");
+            } else if (state instanceof RuntimeException error) {
                 LOG.warn("the cache " + name + ": the server does not answer, so each read asks the database", error);
             }
         });

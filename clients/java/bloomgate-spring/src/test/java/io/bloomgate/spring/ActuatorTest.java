@@ -13,8 +13,10 @@ import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.Tag;
 import io.micrometer.core.instrument.Timer;
 import java.io.IOException;
+import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
@@ -23,6 +25,9 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInstance;
+import org.springframework.beans.PropertyAccessor;
+import org.springframework.beans.PropertyAccessorFactory;
+import org.springframework.beans.factory.BeanFactory;
 import org.springframework.boot.autoconfigure.AutoConfigurations;
 import org.springframework.boot.test.context.FilteredClassLoader;
 import org.springframework.boot.test.context.runner.ApplicationContextRunner;
@@ -30,8 +35,9 @@ import org.springframework.cache.annotation.Cacheable;
 import org.springframework.cache.annotation.EnableCaching;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.util.ClassUtils;
+import org.springframework.util.ReflectionUtils;
 
-/** Meters with Spring Boot's own. It has other packages since release 4, so that all are found by name. */
+/** Meters and health with Spring Boot's own. It has other packages for them since release 4, so that all are found by name. */
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class ActuatorTest {
     private final Servers servers = new Servers();
@@ -51,10 +57,15 @@ class ActuatorTest {
                         "actuate.autoconfigure.metrics.export.simple.SimpleMetricsExportAutoConfiguration",
                         "micrometer.metrics.autoconfigure.export.simple.SimpleMetricsExportAutoConfiguration",
                         "actuate.autoconfigure.metrics.cache.CacheMetricsAutoConfiguration",
-                        "cache.autoconfigure.metrics.CacheMetricsAutoConfiguration")))
+                        "cache.autoconfigure.metrics.CacheMetricsAutoConfiguration",
+                        "actuate.autoconfigure.health.HealthContributorAutoConfiguration",
+                        "actuate.autoconfigure.health.HealthEndpointAutoConfiguration",
+                        "health.autoconfigure.contributor.HealthContributorAutoConfiguration",
+                        "health.autoconfigure.registry.HealthContributorRegistryAutoConfiguration",
+                        "health.autoconfigure.actuate.endpoint.HealthEndpointAutoConfiguration")))
                 .withUserConfiguration(Application.class).withBean(Users.class)
                 .withPropertyValues("bloomgate.uri=redis://127.0.0.1:" + server.port(), "bloomgate.caches.users.filter=people",
-                        "bloomgate.caches.users.trust=filter", "spring.cache.type=simple");
+                        "bloomgate.caches.users.trust=filter", "spring.cache.type=simple", "management.endpoints.web.exposure.include=health");
     }
 
     private static Class<?>[] bootClasses(String... names) {
@@ -162,6 +173,42 @@ class ActuatorTest {
         });
     }
 
+    private PropertyAccessor health(BeanFactory context) {
+        Object endpoint = context.getBean("healthEndpoint");
+        Method method = ReflectionUtils.findMethod(endpoint.getClass(), "healthForPath", String[].class);
+        return PropertyAccessorFactory.forBeanPropertyAccess(
+                ReflectionUtils.invokeMethod(method, endpoint, (Object) new String[] {"bloomgate"}));
+    }
+
+    @Test
+    void theHealthIsThatOfTheServerAndTheFilters() {
+        runner.run(context -> {
+            PropertyAccessor health = health(context);
+            assertThat(health.getPropertyValue("status.code")).isEqualTo("UP");
+            assertThat(health.getPropertyValue("details")).isEqualTo(
+                    Map.of("users", Map.of("filter", "people", "items", 2L, "capacity", 1000L)));
+            server.commands().del("people");
+            health = health(context);
+            assertThat(health.getPropertyValue("status.code")).isEqualTo("DOWN");
+            assertThat(health.getPropertyValue("details").toString()).contains("people", "FilterMissing");
+        });
+        runner.withPropertyValues("bloomgate.uri=redis://127.0.0.1:1", "bloomgate.caches.names.filter=people").run(context -> {
+            PropertyAccessor health = health(context);
+            assertThat(health.getPropertyValue("status.code")).isEqualTo("DOWN");
+            assertThat(health.getPropertyValue("details").toString()).contains("users", "names", "Disconnected");
+        });
+    }
+
+    @Test
+    void theHealthIsLeftOutByTheUsualProperty() {
+        for (String property : List.of("management.health.bloomgate.enabled=false", "management.health.defaults.enabled=false")) {
+            runner.withPropertyValues(property).run(context ->
+                    assertThat(context).hasNotFailed().doesNotHaveBean("bloomgateHealthIndicator"));
+        }
+        runner.withPropertyValues("management.health.defaults.enabled=false", "management.health.bloomgate.enabled=true").run(context ->
+                assertThat(context).hasBean("bloomgateHealthIndicator"));
+    }
+
     @Test
     void aProgramWithoutActuatorAndMicrometerStarts() {
         new ApplicationContextRunner()
@@ -171,7 +218,7 @@ class ActuatorTest {
                 .withClassLoader(new FilteredClassLoader("io.micrometer", "org.springframework.boot.actuate",
                         "org.springframework.boot.health", "org.springframework.data"))
                 .run(context -> {
-                    assertThat(context).hasNotFailed().doesNotHaveBean("bloomgateMetrics");
+                    assertThat(context).hasNotFailed().doesNotHaveBean("bloomgateHealthIndicator").doesNotHaveBean("bloomgateMetrics");
                     assertThat(context.getBean(Users.class).find(17)).containsExactly("Ann");
                     assertThat(server.commands().exists("{people}~users:17")).isEqualTo(1);
                 });
