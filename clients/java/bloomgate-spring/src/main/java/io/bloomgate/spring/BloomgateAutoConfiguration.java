@@ -11,6 +11,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.Executor;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 import org.apache.commons.logging.Log;
@@ -64,8 +65,8 @@ public class BloomgateAutoConfiguration {
     static class FromUri {
         @Bean
         @ConditionalOnMissingBean
-        Bloomgate bloomgate(BloomgateProperties properties) {
-            return build(Bloomgate.builder(properties.uri()), properties);
+        Bloomgate bloomgate(BloomgateProperties properties, BeanFactory beans) {
+            return build(Bloomgate.builder(properties.uri()), properties, beans);
         }
     }
 
@@ -76,16 +77,17 @@ public class BloomgateAutoConfiguration {
         @Bean
         @ConditionalOnMissingBean
         @ConditionalOnBean(LettuceConnectionFactory.class)
-        Bloomgate bloomgate(LettuceConnectionFactory factory, BloomgateProperties properties) {
+        Bloomgate bloomgate(LettuceConnectionFactory factory, BloomgateProperties properties, BeanFactory beans) {
             // A factory that is stopped and started, or refreshed, has another client afterwards.
-            return build(Bloomgate.builder(factory::getRequiredNativeClient), properties);
+            return build(Bloomgate.builder(factory::getRequiredNativeClient), properties, beans);
         }
     }
 
-    private static Bloomgate build(Bloomgate.Builder builder, BloomgateProperties properties) {
+    private static Bloomgate build(Bloomgate.Builder builder, BloomgateProperties properties, BeanFactory beans) {
         ifGiven(properties.connectTimeout(), builder::connectTimeout);
         ifGiven(properties.timeout(), builder::timeout);
         ifGiven(properties.waitingConnections(), builder::waitingConnections);
+        ifGiven(properties.executor(), name -> builder.executor(beans.getBean(name, Executor.class)));
         return builder.build();
     }
 
@@ -139,14 +141,15 @@ public class BloomgateAutoConfiguration {
     @Conditional(HasCaches.class)
     @ConditionalOnBean(Bloomgate.class)
     GuardCacheManager cacheManager(
-            Bloomgate client, BloomgateProperties properties, ObjectProvider<Codec<Object>> codec,
+            Bloomgate client, BloomgateProperties properties, ObjectProvider<Codec<Object>> codecs, ObjectProvider<Codec<?>> typedCodecs,
             ObjectProvider<GuardCustomizer> customizers, OtherManager other, BeanFactory beans) {
         if (properties.cache() != null && properties.cache().feed() != null) {
             throw new IllegalArgumentException("bloomgate.cache.feed ends the evictions of caches that no follower follows: "
                     + "set bloomgate.caches.NAME.feed for each cache that bloomgate follow follows");
+        } else if (properties.cache() != null && properties.cache().filter() != null) {
+            throw new IllegalArgumentException("bloomgate.cache.filter has no effect: set bloomgate.caches.NAME.filter for each cache");
         }
-        Codec<Object> chosen = codec.getIfAvailable(
-                () -> GuardCacheManager.serialization(Thread.currentThread().getContextClassLoader()));
+        Codec<Object> codec = codecs.getIfAvailable(() -> typed(typedCodecs));
         Map<String, String> prefixes = new HashMap<>();
         List<GuardCache> caches = new ArrayList<>();
         properties.caches().forEach((name, own) -> {
@@ -158,9 +161,15 @@ public class BloomgateAutoConfiguration {
                         + prefix + ": give one of them another prefix, or, with a feed, another filter");
             }
             Supplier<Guard.Builder<Object>> builders = () -> {
-                Guard.Builder<Object> builder = Guard.builder(client, filter, chosen).prefix(prefix);
-                apply(properties.cache(), builder);
+                Guard.Builder<Object> builder = Guard.builder(client, filter, codec).prefix(prefix);
+                if (properties.cache() != null) {
+                    apply(properties.cache(), builder);
+                    if (!Boolean.TRUE.equals(own.feed())) {
+                        applyToWriters(properties.cache(), builder);
+                    }
+                }
                 apply(own, builder);
+                applyToWriters(own, builder);
                 customizers.orderedStream().forEach(one -> one.customize(name, builder));
                 return builder;
             };
@@ -213,10 +222,22 @@ public class BloomgateAutoConfiguration {
         return all != null && all.trust() != null ? all.trust() : Trust.OBSERVE;
     }
 
+    /** Returns the codec of the program, which may be that of one class. */
+    @SuppressWarnings("unchecked")
+    private static Codec<Object> typed(ObjectProvider<Codec<?>> codecs) {
+        return (Codec<Object>) codecs.getIfAvailable(
+                () -> GuardCacheManager.serialization(Thread.currentThread().getContextClassLoader()));
+    }
+
+    /** Applies the settings that have no effect with a feed, where writers send nothing. */
+    private static void applyToWriters(CacheSettings settings, Guard.Builder<Object> builder) {
+        ifGiven(settings.replicas(), builder::replicas);
+        ifGiven(settings.replicasTimeout(), builder::replicasTimeout);
+        ifGiven(settings.aof(), builder::aof);
+        ifGiven(settings.announceTo(), filters -> builder.announceTo(filters.toArray(String[]::new)));
+    }
+
     private static void apply(CacheSettings settings, Guard.Builder<Object> builder) {
-        if (settings == null) {
-            return;
-        }
         ifGiven(settings.ttl(), builder::ttl);
         ifGiven(settings.absentTtl(), builder::absentTtl);
         ifGiven(settings.lease(), builder::lease);

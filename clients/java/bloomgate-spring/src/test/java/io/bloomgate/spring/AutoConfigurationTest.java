@@ -164,6 +164,8 @@ class AutoConfigurationTest {
                 .run(context -> assertThat(context).getFailure().rootCause().hasMessageContaining("would share their keys"));
         withUri.withPropertyValues("bloomgate.cache.feed=true")
                 .run(context -> assertThat(context).getFailure().rootCause().hasMessageContaining("bloomgate.caches.NAME.feed"));
+        withUri.withPropertyValues("bloomgate.cache.filter=people")
+                .run(context -> assertThat(context).getFailure().rootCause().hasMessageContaining("bloomgate.caches.NAME.filter"));
     }
 
     @Test

@@ -1,0 +1,184 @@
+package io.bloomgate.spring;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.catchThrowable;
+
+import io.bloomgate.Bloomgate;
+import io.bloomgate.BloomgateException;
+import io.bloomgate.Codec;
+import io.bloomgate.CreationOptions;
+import io.bloomgate.Durability;
+import io.bloomgate.Filter;
+import io.bloomgate.Servers;
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestInstance;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.MethodSource;
+import org.springframework.boot.autoconfigure.AutoConfigurations;
+import org.springframework.boot.convert.DurationStyle;
+import org.springframework.boot.json.JsonParserFactory;
+import org.springframework.boot.test.context.runner.ApplicationContextRunner;
+import org.springframework.cache.Cache;
+import org.springframework.cache.CacheManager;
+
+/** The properties, their metadata for editors, and the table of README.md. */
+@TestInstance(TestInstance.Lifecycle.PER_CLASS)
+class PropertiesTest {
+    /** A row of the table: name, default, range, description. */
+    private static final Pattern ROW = Pattern.compile("\\| `(bloomgate\\.[^`]+)` \\| (.*) \\| (.*) \\| (.*) \\|");
+
+    private final Servers servers = new Servers();
+    private Servers.Server server;
+    private ApplicationContextRunner runner;
+
+    @BeforeAll
+    void start() {
+        server = servers.start();
+        try (Bloomgate client = Bloomgate.connect("redis://127.0.0.1:" + server.port())) {
+            Filter.fill(client, "users", List.of(17L), 0.001, 1000, CreationOptions.defaults().seed("7"), Durability.NONE);
+        }
+        runner = new ApplicationContextRunner().withConfiguration(AutoConfigurations.of(BloomgateAutoConfiguration.class))
+                .withPropertyValues("bloomgate.uri=redis://127.0.0.1:" + server.port(), "bloomgate.caches.users.ttl=1h");
+    }
+
+    @AfterAll
+    void end() throws IOException {
+        servers.close();
+    }
+
+    private static List<Matcher> rows() throws IOException {
+        return Files.readAllLines(Path.of("../README.md")).stream().map(ROW::matcher).filter(Matcher::matches).toList();
+    }
+
+    @SuppressWarnings("unchecked")
+    private static List<Map<String, Object>> objects(InputStream json, String list) throws IOException {
+        return (List<Map<String, Object>>) JsonParserFactory.getJsonParser()
+                .parseMap(new String(json.readAllBytes(), StandardCharsets.UTF_8)).get(list);
+    }
+
+    @Test
+    void theTableHasTheNamesDefaultsAndDescriptionsThatEditorsShow() throws IOException {
+        List<String> expected = new ArrayList<>();
+        for (var property : objects(getClass().getResourceAsStream("/META-INF/spring-configuration-metadata.json"), "properties")) {
+            // What is an error for all caches is a setting of one.
+            String name = property.get("name").toString();
+            name = property.containsKey("deprecation") ? name.replace("bloomgate.cache.", "bloomgate.caches.NAME.") : name;
+            expected.add(name + " | " + property.getOrDefault("defaultValue", "") + " | " + property.get("description"));
+        }
+        assertThat(rows()).extracting(row -> row.group(1) + " | " + row.group(2) + " | " + row.group(4))
+                .containsExactlyInAnyOrderElementsOf(expected);
+    }
+
+    @Test
+    void theDefaultsAreThoseOfTheGuard() throws IOException {
+        Map<String, Long> guard = new HashMap<>();
+        for (var option : objects(Files.newInputStream(Path.of("../../specification/options.json")), "options")) {
+            if (option.get("default") instanceof Number number) {
+                guard.put(option.get("name").toString().replaceFirst("^wait$", "wait-time").replace('_', '-'), number.longValue());
+            }
+        }
+        Map<String, Long> table = new HashMap<>();
+        rows().stream().filter(row -> row.group(1).startsWith("bloomgate.cache.") && row.group(2).matches("[0-9].*"))
+                .forEach(row -> table.put(row.group(1).replace("bloomgate.cache.", ""), number(row.group(2))));
+        assertThat(table).isEqualTo(guard);
+    }
+
+    static Stream<Arguments> ranges() throws IOException {
+        return rows().stream().filter(row -> row.group(3).contains(" to "))
+                .map(row -> Arguments.of(row.group(1), row.group(3).split(" to ")[0], row.group(3).split(" to ")[1]));
+    }
+
+    private static long number(String text) {
+        return text.endsWith("s") || text.endsWith("h") || text.endsWith("d") ? DurationStyle.detectAndParse(text).toMillis()
+                : Long.parseLong(text);
+    }
+
+    @ParameterizedTest
+    @MethodSource("ranges")
+    void theRangesOfTheTableAreThose(String name, String least, String most) {
+        String unit = least.endsWith("s") ? "ms" : "";
+        runner.withPropertyValues(name + "=" + least).run(context -> assertThat(context).hasNotFailed());
+        runner.withPropertyValues(name + "=" + most).run(context -> assertThat(context).hasNotFailed());
+        for (long outside : new long[] {number(least) - 1, number(most) + 1}) {
+            runner.withPropertyValues(name + "=" + outside + unit).run(context -> assertThat(context).getFailure().rootCause()
+                    .hasMessageContaining(" is from " + number(least) + " to " + number(most)));
+        }
+    }
+
+    @Test
+    void writersWaitForReplicasAndTheDisk() {
+        runner.withPropertyValues("bloomgate.cache.replicas=1", "bloomgate.cache.replicas-timeout=50ms", "bloomgate.cache.patience=0s",
+                "bloomgate.caches.fed.feed=true").run(context -> {
+                    Cache users = context.getBean(CacheManager.class).getCache("users");
+                    assertThat(catchThrowable(() -> users.evict(17L)))
+                            .isInstanceOf(BloomgateException.Unconfirmed.class).hasStackTraceContaining("0 of 1 replica(s)");
+                });
+        runner.withPropertyValues("bloomgate.caches.users.aof=true", "bloomgate.cache.patience=0s").run(context ->
+                assertThat(catchThrowable(
+                        () -> context.getBean(CacheManager.class).getCache("users").evict(17L)))
+                        .isInstanceOf(BloomgateException.Unconfirmed.class));
+    }
+
+    @Test
+    void idsAreAnnouncedToFiltersThatAreBeingFilled() {
+        runner.withPropertyValues("bloomgate.caches.users.announce-to=next,{users}next").run(context -> {
+            new Filter(context.getBean(Bloomgate.class), "next").reserve(0.01, 100);
+            new Filter(context.getBean(Bloomgate.class), "{users}next").reserve(0.01, 100);
+            context.getBean(CacheManager.class).getCache("users").evict(18L);
+            assertThat(new Filter(context.getBean(Bloomgate.class), "next").contains(18L)).isTrue();
+            assertThat(new Filter(context.getBean(Bloomgate.class), "{users}next").contains(18L)).isTrue();
+        });
+    }
+
+    @Test
+    void loadersOfFuturesRunInTheExecutorOfTheProgram() {
+        Executor own = task -> new Thread(task, "own").start();
+        runner.withBean("mine", Executor.class, () -> own).withPropertyValues("bloomgate.executor=mine").run(context ->
+                assertThat(context.getBean(CacheManager.class).getCache("users").retrieve(17L,
+                        () -> CompletableFuture.completedFuture(Thread.currentThread().getName())).join()).isEqualTo("own"));
+    }
+
+    /** A codec of one class, in which a row's bytes can be recognised. */
+    static final class Durations implements Codec<Duration> {
+        @Override
+        public byte[] encode(Duration row) {
+            return ("codec " + row).getBytes(StandardCharsets.US_ASCII);
+        }
+
+        @Override
+        public Duration decode(byte[] bytes) {
+            return Duration.parse(new String(bytes, StandardCharsets.US_ASCII).substring(6));
+        }
+    }
+
+    @Test
+    void aCodecOfAnyClassIsUsed() {
+        server.commands().del("{users}:17");
+        runner.withBean(Durations.class).run(context -> {
+            Cache users = context.getBean(CacheManager.class).getCache("users");
+            for (int time = 0; time < 2; time++) {
+                assertThat(users.get(17L, () -> Duration.ofDays(1))).isEqualTo(Duration.ofDays(1));
+            }
+            assertThat(server.commands().get("{users}:17")).contains("codec PT24H");
+        });
+        server.commands().del("{users}:17");
+    }
+}
