@@ -15,6 +15,7 @@ import org.springframework.cache.CacheManager;
 import org.springframework.core.serializer.DefaultDeserializer;
 import org.springframework.core.serializer.DefaultSerializer;
 import org.springframework.core.serializer.support.SerializationDelegate;
+import org.springframework.util.ClassUtils;
 
 /**
  * Guards as Spring caches: those of given names, beside the caches of another manager, or one for each name, made when it is used first.
@@ -24,9 +25,16 @@ public final class GuardCacheManager implements CacheManager, DisposableBean {
     private final CacheManager others;
     private final ConcurrentMap<String, GuardCache> caches = new ConcurrentHashMap<>();
 
-    /** Makes a manager of caches with the default options and filters of their names, whose values are written by Java's serialization. */
+    /**
+     * Makes a manager of caches with the default options and filters of their names, whose values are written by Java's serialization. Their
+     * classes are those of this thread's class loader: with devtools, each restart of the program has another one.
+     */
     public GuardCacheManager(Bloomgate client) {
-        this(name -> Guard.builder(client, name, serialization(GuardCacheManager.class.getClassLoader())).build());
+        this(client, serialization(ClassUtils.getDefaultClassLoader()));
+    }
+
+    private GuardCacheManager(Bloomgate client, Codec<Object> codec) {
+        this(name -> Guard.builder(client, name, codec).build());
     }
 
     /** Makes a manager of caches, whose guards a function makes by the names of the caches. */

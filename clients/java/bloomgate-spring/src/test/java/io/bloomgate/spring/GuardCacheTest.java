@@ -10,6 +10,9 @@ import io.bloomgate.Durability;
 import io.bloomgate.Filter;
 import io.bloomgate.Guard;
 import io.bloomgate.Servers;
+import java.io.Serializable;
+import java.io.InputStream;
+import java.io.IOException;
 import java.lang.annotation.ElementType;
 import java.lang.annotation.Retention;
 import java.lang.annotation.RetentionPolicy;
@@ -611,6 +614,48 @@ class GuardCacheTest {
 
     private static int loads(Users users) {
         return ((Users) org.springframework.aop.framework.AopProxyUtils.getSingletonTarget(users)).loads.get();
+    }
+
+    public record Person(String name) implements Serializable {}
+
+    /** A class loader with its own class Person, as each restart of a program with devtools has one. */
+    private static final class Restart extends ClassLoader {
+        Restart() {
+            super(GuardCacheTest.class.getClassLoader());
+        }
+
+        @Override
+        protected Class<?> loadClass(String name, boolean isResolved) throws ClassNotFoundException {
+            if (!name.equals(Person.class.getName()) || findLoadedClass(name) != null) {
+                return super.loadClass(name, isResolved);
+            }
+            try (InputStream file = getParent().getResourceAsStream(name.replace('.', '/') + ".class")) {
+                byte[] code = file.readAllBytes();
+                return defineClass(name, code, 0, code.length);
+            } catch (IOException error) {
+                throw new ClassNotFoundException(name, error);
+            }
+        }
+    }
+
+    @Test
+    void rowsHaveTheClassesOfTheProgramThatWasRestarted() throws Exception {
+        ClassLoader before = Thread.currentThread().getContextClassLoader();
+        try {
+            for (int restart = 0; restart < 2; restart++) {
+                ClassLoader loader = new Restart();
+                Class<?> person = loader.loadClass(Person.class.getName());
+                Thread.currentThread().setContextClassLoader(loader);
+                try (Bloomgate own = Bloomgate.connect("redis://127.0.0.1:" + server.port())) {
+                    CacheManager manager = new GuardCacheManager(own);
+                    Thread.currentThread().setContextClassLoader(before);
+                    Object row = manager.getCache("users").get(17L, () -> person.getConstructor(String.class).newInstance("Ann"));
+                    assertThat(row.getClass().getClassLoader()).isSameAs(loader);
+                }
+            }
+        } finally {
+            Thread.currentThread().setContextClassLoader(before);
+        }
     }
 
     @Test
