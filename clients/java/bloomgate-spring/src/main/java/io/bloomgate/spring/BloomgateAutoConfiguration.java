@@ -255,6 +255,6 @@ public class BloomgateAutoConfiguration {
     @Conditional(HasCaches.class)
     @ConditionalOnBean(Bloomgate.class)
     static GuardedOperations bloomgateOperations(Environment environment) {
-        return new GuardedOperations(HasCaches.names(environment)::contains);
+        return new GuardedOperations(HasCaches.names(environment)::contains, MANAGER);
     }
 }

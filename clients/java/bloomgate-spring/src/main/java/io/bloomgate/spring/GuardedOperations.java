@@ -44,6 +44,7 @@ public final class GuardedOperations implements BeanPostProcessor, PriorityOrder
     private static final Log LOG = LogFactory.getLog(GuardedOperations.class);
 
     private final Predicate<String> isGuarded;
+    private final String manager;
 
     /** For programs all of whose caches are guards. */
     public GuardedOperations() {
@@ -52,7 +53,13 @@ public final class GuardedOperations implements BeanPostProcessor, PriorityOrder
 
     /** For programs some of whose caches are guards. */
     public GuardedOperations(Predicate<String> isGuarded) {
+        this(isGuarded, null);
+    }
+
+    /** The same, with the bean of the manager that has the guards: a program may have set another one for annotations. */
+    GuardedOperations(Predicate<String> isGuarded, String manager) {
         this.isGuarded = isGuarded;
+        this.manager = manager;
     }
 
     /** Precedes the post-processor that makes proxies, because that reads the operations. */
@@ -94,33 +101,33 @@ public final class GuardedOperations implements BeanPostProcessor, PriorityOrder
         List<CacheOperation> all = new ArrayList<>();
         for (CacheOperation operation : operations) {
             Set<String> guarded = operation.getCacheNames().stream().filter(isGuarded).collect(Collectors.toSet());
-            boolean isElsewhere = StringUtils.hasText(operation.getCacheManager()) || StringUtils.hasText(operation.getCacheResolver());
-            if (isElsewhere && !guarded.isEmpty()) {
-                LOG.info(method + " uses caches " + guarded + " of the cacheManager or cacheResolver that its annotation names, not guarded ones");
-            }
-            if (isElsewhere || guarded.isEmpty() || operation instanceof CacheEvictOperation eviction
-                    && (eviction.isCacheWide() || eviction.isBeforeInvocation())) {
+            boolean isElsewhere = StringUtils.hasText(operation.getCacheResolver())
+                    || StringUtils.hasText(operation.getCacheManager()) && !operation.getCacheManager().equals(manager);
+            if (guarded.isEmpty() || isElsewhere) {
+                if (!guarded.isEmpty()) {
+                    LOG.info(method + " uses caches " + guarded
+                            + " of the cacheManager or cacheResolver that its annotation names, not guarded ones");
+                }
                 all.add(operation);
                 continue;
             }
             all.add(operation instanceof CacheableOperation read ? adaptRead(read, guarded, operations.size(), method)
-                    : evict(operation, guarded, canPrecede(operation, method)));
+                    : adaptChange(operation, guarded, method));
             Set<String> others = operation.getCacheNames().stream().filter(isGuarded.negate()).collect(Collectors.toSet());
             if (!others.isEmpty()) {
-                all.add(forOthers(operation, others));
+                all.add(copy(operation, others));
             }
         }
         return List.copyOf(all);
     }
 
-    private static CacheOperation adaptRead(CacheableOperation read, Set<String> guarded, int operations, Method method) {
+    private CacheOperation adaptRead(CacheableOperation read, Set<String> guarded, int operations, Method method) {
         String unless = read.getUnless();
         boolean isAlways = !StringUtils.hasText(unless) || unless.replace(" ", "").equals("#result==null");
         String obstacle = operations > 1 ? "it is not the only annotation for caches of its method"
                 : read.getCacheNames().size() > 1 ? "it names several caches, " + read.getCacheNames()
                 : !isAlways ? "it has unless = \"" + unless + "\"" : null;
-        CacheableOperation.Builder builder = new CacheableOperation.Builder();
-        copy(read, guarded, builder);
+        CacheableOperation.Builder builder = copy(read, guarded, manager, new CacheableOperation.Builder());
         if (obstacle == null) {
             builder.setSync(true);
         } else {
@@ -131,40 +138,49 @@ public final class GuardedOperations implements BeanPostProcessor, PriorityOrder
         return builder.build();
     }
 
-    /** Returns an eviction, for a put as well. */
-    private static CacheOperation evict(CacheOperation operation, Set<String> names, boolean isBefore) {
-        CacheEvictOperation.Builder builder = new CacheEvictOperation.Builder();
-        copy(operation, names, builder);
-        if (isBefore && operation.getCondition().contains("#result")) {
+    /** Returns an eviction, for a put as well: before the method, if the key is known then. */
+    private CacheOperation adaptChange(CacheOperation change, Set<String> guarded, Method method) {
+        CacheEvictOperation.Builder builder = copy(change, guarded, manager, new CacheEvictOperation.Builder());
+        boolean isEviction = change instanceof CacheEvictOperation;
+        boolean isAll = isEviction && ((CacheEvictOperation) change).isCacheWide();
+        boolean isBefore = isEviction && ((CacheEvictOperation) change).isBeforeInvocation();
+        boolean isMovedBefore = !isAll && !isBefore && canPrecede(change, method);
+        if (isMovedBefore && change.getCondition().contains("#result")) {
             // The method may change the row: an announcement without a change costs one load.
             builder.setCondition("");
         }
-        builder.setBeforeInvocation(isBefore);
+        builder.setCacheWide(isAll);
+        builder.setBeforeInvocation(isBefore || isMovedBefore);
         return builder.build();
     }
 
-    /** Returns the operation for those of its caches that are not guarded. */
-    private static CacheOperation forOthers(CacheOperation operation, Set<String> others) {
-        if (operation instanceof CacheEvictOperation) {
-            return evict(operation, others, false);
+    /** Returns an operation for some of its caches. */
+    private static CacheOperation copy(CacheOperation operation, Set<String> names) {
+        if (operation instanceof CacheEvictOperation eviction) {
+            CacheEvictOperation.Builder builder = copy(operation, names, null, new CacheEvictOperation.Builder());
+            builder.setCacheWide(eviction.isCacheWide());
+            builder.setBeforeInvocation(eviction.isBeforeInvocation());
+            return builder.build();
         } else if (operation instanceof CachePutOperation put) {
-            CachePutOperation.Builder builder = new CachePutOperation.Builder();
+            CachePutOperation.Builder builder = copy(operation, names, null, new CachePutOperation.Builder());
             builder.setUnless(put.getUnless());
-            copy(put, others, builder);
             return builder.build();
         }
-        CacheableOperation.Builder builder = new CacheableOperation.Builder();
+        CacheableOperation.Builder builder = copy(operation, names, null, new CacheableOperation.Builder());
         builder.setUnless(((CacheableOperation) operation).getUnless());
-        copy(operation, others, builder);
         return builder.build();
     }
 
-    private static void copy(CacheOperation operation, Set<String> names, CacheOperation.Builder builder) {
+    private static <B extends CacheOperation.Builder> B copy(CacheOperation operation, Set<String> names, String manager, B builder) {
         builder.setName(operation.getName());
         builder.setCacheNames(names.toArray(String[]::new));
         builder.setKey(operation.getKey());
         builder.setKeyGenerator(operation.getKeyGenerator());
         builder.setCondition(operation.getCondition());
+        if (manager != null) {
+            builder.setCacheManager(manager);
+        }
+        return builder;
     }
 
     /** Whether the key is known before the method runs, and its end is known after it has returned. */

@@ -25,10 +25,15 @@ import org.springframework.boot.autoconfigure.AutoConfigurations;
 import org.springframework.boot.test.context.runner.ApplicationContextRunner;
 import org.springframework.cache.Cache;
 import org.springframework.cache.CacheManager;
+import org.springframework.cache.annotation.CacheEvict;
 import org.springframework.cache.annotation.Cacheable;
+import org.springframework.cache.annotation.CachingConfigurer;
 import org.springframework.cache.annotation.EnableCaching;
 import org.springframework.cache.concurrent.ConcurrentMapCache;
 import org.springframework.cache.concurrent.ConcurrentMapCacheManager;
+import org.springframework.cache.interceptor.CacheResolver;
+import org.springframework.cache.interceptor.SimpleCacheResolver;
+import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
 
@@ -64,6 +69,9 @@ class AutoConfigurationTest {
         public String find(long id) {
             return "Ann" + loads.incrementAndGet();
         }
+
+        @CacheEvict(cacheNames = {"users", "others"}, allEntries = true)
+        public void forget() {}
 
         @Cacheable(cacheNames = "others", unless = "#result.isEmpty()")
         public String other(String key, int part) {
@@ -131,6 +139,48 @@ class AutoConfigurationTest {
         assertThat(users.find(18)).isNull();
         assertThat(users.other("id", 1)).isEqualTo("other1");
         assertThat(users.other("id", 1)).isEqualTo("other1");
+    }
+
+    /** A program that sets what its annotations use, as many do. */
+    @Configuration
+    @EnableCaching
+    static class Configurer implements CachingConfigurer {
+        @Bean
+        @Override
+        public CacheManager cacheManager() {
+            return new ConcurrentMapCacheManager();
+        }
+    }
+
+    /** One that resolves its caches itself. */
+    @Configuration
+    @EnableCaching
+    static class Resolver implements CachingConfigurer {
+        @Override
+        public CacheResolver cacheResolver() {
+            return new SimpleCacheResolver(new ConcurrentMapCacheManager());
+        }
+    }
+
+    @Test
+    void annotationsAreGuardedThoughTheProgramSetsAnotherManagerForThem() {
+        for (Class<?> program : List.of(Configurer.class, Resolver.class)) {
+            new ApplicationContextRunner().withConfiguration(AutoConfigurations.of(BloomgateAutoConfiguration.class))
+                    .withUserConfiguration(program).withBean(Users.class)
+                    .withPropertyValues("bloomgate.uri=" + uri, "bloomgate.caches.users.filter=people").run(context -> {
+                        Users users = context.getBean(Users.class);
+                        assertThat(users.find(17)).isEqualTo("Ann1");
+                        assertThat(users.find(17)).isEqualTo("Ann1");
+                        assertThat(server.commands().exists("{people}~users:17")).isEqualTo(1);
+                        context.getBean(CacheManager.class).getCache("users").evict(17L);
+                        assertThat(users.find(17)).isEqualTo("Ann2");
+                        assertThat(users.other("id", 1)).isEqualTo("other3");
+                        assertThat(users.other("id", 1)).isEqualTo("other3");
+                        users.forget();
+                        assertThat(server.commands().exists("{people}~users:17")).isZero();
+                        assertThat(users.other("id", 1)).isEqualTo("other4");
+                    });
+        }
     }
 
     @Test
