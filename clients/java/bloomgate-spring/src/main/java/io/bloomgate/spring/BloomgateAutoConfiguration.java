@@ -135,6 +135,16 @@ public class BloomgateAutoConfiguration {
         return new OtherManager();
     }
 
+    /** Says why the caches are not guarded. */
+    @Bean
+    @Conditional(HasCaches.class)
+    @ConditionalOnMissingBean(Bloomgate.class)
+    static SmartInitializingSingleton bloomgateUnguarded(BeanFactory beans) {
+        String other = "redisConnectionFactory";
+        return () -> LOG.warn("guards no cache: there is neither bloomgate.uri nor a LettuceConnectionFactory"
+                + (beans.containsBean(other) ? ", and " + other + " is a " + beans.getType(other).getName() : ""));
+    }
+
     /** Makes the cache manager. */
     @Bean(MANAGER)
     @Primary
@@ -178,6 +188,8 @@ public class BloomgateAutoConfiguration {
                     : new FollowerCheck(name, guard, builders.get().feed(false).patience(Duration.ZERO).build());
             caches.add(new GuardCache(name, guard, trust(properties.cache(), own), follower));
         });
+        LOG.info("guards the caches " + properties.caches().keySet() + (other.name == null ? ", and there are no others"
+                : "; the others are those of " + other.name));
         return new GuardCacheManager(caches, other.name == null ? null : beans.getBean(other.name, CacheManager.class));
     }
 

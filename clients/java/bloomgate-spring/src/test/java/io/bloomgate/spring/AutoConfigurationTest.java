@@ -13,6 +13,7 @@ import io.lettuce.core.RedisClient;
 import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
 import java.io.IOException;
+import java.lang.reflect.Proxy;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -35,6 +36,7 @@ import org.springframework.cache.interceptor.CacheResolver;
 import org.springframework.cache.interceptor.SimpleCacheResolver;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.data.redis.connection.RedisConnectionFactory;
 import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
 
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
@@ -181,6 +183,27 @@ class AutoConfigurationTest {
                         assertThat(users.other("id", 1)).isEqualTo("other4");
                     });
         }
+    }
+
+    private List<String> logged(ApplicationContextRunner program) {
+        try (Logged log = new Logged()) {
+            program.run(context -> assertThat(context).hasNotFailed());
+            return log.lines();
+        }
+    }
+
+    @Test
+    void oneLineTellsWhatIsGuardedAndWhyNothingIs() {
+        ApplicationContextRunner withUri = runner.withPropertyValues("bloomgate.uri=" + uri);
+        assertThat(logged(withUri)).containsExactly("INFO guards the caches [users], and there are no others");
+        assertThat(logged(withUri.withBean("own", CacheManager.class, ConcurrentMapCacheManager::new)))
+                .containsExactly("INFO guards the caches [users]; the others are those of own");
+        ApplicationContextRunner unguarded = runner.withBean(CacheManager.class, ConcurrentMapCacheManager::new);
+        assertThat(logged(unguarded)).containsExactly("WARN guards no cache: there is neither bloomgate.uri nor a LettuceConnectionFactory");
+        RedisConnectionFactory another = (RedisConnectionFactory) Proxy.newProxyInstance(getClass().getClassLoader(),
+                new Class<?>[] {RedisConnectionFactory.class}, (proxy, method, arguments) -> null);
+        assertThat(logged(unguarded.withBean("redisConnectionFactory", RedisConnectionFactory.class, () -> another)))
+                .singleElement().asString().endsWith(", and redisConnectionFactory is a " + another.getClass().getName());
     }
 
     @Test
