@@ -23,6 +23,7 @@ import org.springframework.core.convert.support.DefaultConversionService;
 import org.springframework.transaction.support.TransactionSynchronizationManager;
 import org.springframework.util.ObjectUtils;
 import org.springframework.util.ReflectionUtils;
+import reactor.core.scheduler.Schedulers;
 
 /**
  * A guard as a Spring cache. A value gets into it only through {@link #get(Object, Callable)} and {@link #retrieve(Object, Supplier)}, which
@@ -278,7 +279,7 @@ public final class GuardCache implements Cache {
 
     /**
      * Announces and confirms a change: in a transaction now and after its end, or else at once, after the change. What the call of an
-     * annotated method has announced is confirmed at its end.
+     * annotated method has announced is confirmed at its end. In a thread of Reactor that must not block, the confirmation only begins.
      */
     @Override
     public void evict(Object key) {
@@ -286,6 +287,8 @@ public final class GuardCache implements Cache {
         CachedCall call = CachedCall.evaluating();
         if (TransactionSynchronizationManager.isSynchronizationActive()) {
             TransactionChanges.announce(this, id);
+        } else if (Schedulers.isInNonBlockingThread()) {
+            confirmLater(List.of(id), true);
         } else if (call == null || !call.hasAnnounced(this, id)) {
             write(writer -> writer.confirm(id));
         }

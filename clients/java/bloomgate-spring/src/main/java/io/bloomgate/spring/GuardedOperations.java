@@ -105,8 +105,8 @@ public final class GuardedOperations implements BeanPostProcessor, PriorityOrder
                     || StringUtils.hasText(operation.getCacheManager()) && !operation.getCacheManager().equals(manager);
             if (guarded.isEmpty() || isElsewhere) {
                 if (!guarded.isEmpty()) {
-                    LOG.info(method + " uses caches " + guarded
-                            + " of the cacheManager or cacheResolver that its annotation names, not guarded ones");
+                    LOG.info(method + " is not adapted to the guards of " + guarded
+                            + ": its annotation names a cacheManager or a cacheResolver");
                 }
                 all.add(operation);
                 continue;

@@ -31,6 +31,8 @@ import org.springframework.cache.interceptor.CacheOperationSource;
 import org.springframework.context.annotation.AnnotationConfigApplicationContext;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
+import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Schedulers;
 
 /** Annotations of methods that use the guarded cache users, and other ones. */
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
@@ -38,6 +40,7 @@ class GuardedOperationsTest {
     private final Servers servers = new Servers();
     private Servers.Server server;
     private Bloomgate client;
+    private GuardCache cache;
 
     @BeforeAll
     void start() {
@@ -158,6 +161,11 @@ class GuardedOperationsTest {
             return row();
         }
 
+        @CacheEvict("users")
+        public Mono<String> evictReactively(long id) {
+            return Mono.fromSupplier(Users::row).subscribeOn(Schedulers.parallel());
+        }
+
         @CacheEvict({"users", "others"})
         public CompletableFuture<String> evictLater(long id, CompletableFuture<Void> start) {
             return start.thenApply(any -> row());
@@ -180,9 +188,9 @@ class GuardedOperationsTest {
 
     private void with(BiConsumer<Users, List<String>> test) {
         try (Logged log = new Logged(); var context = new AnnotationConfigApplicationContext()) {
-            GuardCache users = new GuardCache("users", Guard.builder(client, "users",
+            cache = new GuardCache("users", Guard.builder(client, "users",
                     GuardCacheManager.serialization(getClass().getClassLoader())).build());
-            context.registerBean(CacheManager.class, () -> new GuardCacheManager(List.of(users), new ConcurrentMapCacheManager()));
+            context.registerBean(CacheManager.class, () -> new GuardCacheManager(List.of(cache), new ConcurrentMapCacheManager()));
             context.register(Application.class);
             context.refresh();
             Users.CALLS.set(0);
@@ -240,6 +248,17 @@ class GuardedOperationsTest {
             users.evictBoth(17);
             assertThat(users.findOther(17)).isEqualTo("row 6");
             assertThat(users.find(17)).isEqualTo("row 7");
+        });
+    }
+
+    @Test
+    void aThreadOfReactorDoesNotWaitForTheConfirmation() {
+        with((users, log) -> {
+            server.commands().clientPause(3000);
+            assertThat(users.evictReactively(17).block()).isEqualTo("row 1");
+            assertThat(cache.areChangesConfirmed()).isFalse();
+            cache.awaitConfirmations();
+            assertThat(calls("bf.changed") + calls("bf.mchanged")).isPositive();
         });
     }
 
