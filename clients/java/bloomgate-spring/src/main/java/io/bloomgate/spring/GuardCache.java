@@ -1,8 +1,11 @@
 package io.bloomgate.spring;
 
 import io.bloomgate.Guard;
+import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.math.BigInteger;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.Date;
 import java.util.List;
@@ -15,9 +18,11 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
+import java.util.stream.Collectors;
 import org.apache.commons.logging.Log;
 import org.apache.commons.logging.LogFactory;
 import org.springframework.cache.Cache;
+import org.springframework.cache.interceptor.SimpleKey;
 import org.springframework.cache.support.SimpleValueWrapper;
 import org.springframework.core.convert.support.DefaultConversionService;
 import org.springframework.transaction.support.TransactionSynchronizationManager;
@@ -38,11 +43,18 @@ import reactor.core.scheduler.Schedulers;
  * gets or caches the old row.
  *
  * <p>Keys are ids: texts, whole numbers and {@code byte[]}. Keys of other types are converted to texts, unless their class has no text of its
- * own.
+ * own. Several arguments are joined by colons.
  */
 public final class GuardCache implements Cache {
     private static final Log LOG = LogFactory.getLog(GuardCache.class);
     private static final String NOT_ANNOUNCED = "a change could not be announced";
+
+    /** The arguments of a method that has several. The text that Spring makes of them is that of other arguments as well. */
+    private static final Field PARTS = ReflectionUtils.findField(SimpleKey.class, "params");
+
+    static {
+        ReflectionUtils.makeAccessible(PARTS);
+    }
 
     private final String name;
     private final Guard<Object> guard;
@@ -102,6 +114,9 @@ public final class GuardCache implements Cache {
             // The text of a date has no milliseconds.
             return Long.toString(date.getTime());
         }
+        if (key instanceof SimpleKey && !key.equals(SimpleKey.EMPTY)) {
+            return Arrays.stream((Object[]) ReflectionUtils.getField(PARTS, key)).map(GuardCache::part).collect(Collectors.joining(":"));
+        }
         if (hasText(key)) {
             return key.toString();
         }
@@ -109,6 +124,16 @@ public final class GuardCache implements Cache {
             return DefaultConversionService.getSharedInstance().convert(key, String.class);
         }
         throw new IllegalArgumentException(key.getClass().getName() + " is no key: it has no toString of its own");
+    }
+
+    /** Returns a part of an id that has several, so that other parts make another id. */
+    private static String part(Object argument) {
+        if (argument == null) {
+            return "\\N";
+        }
+        Object id = id(argument);
+        String text = id instanceof byte[] bytes ? new String(bytes, StandardCharsets.ISO_8859_1) : id.toString();
+        return text.replace("\\", "\\\\").replace(":", "\\:");
     }
 
     private static boolean hasText(Object key) {

@@ -338,6 +338,20 @@ class GuardCacheTest {
         assertThatThrownBy(() -> guarded.get(new Object(), () -> "row")).isInstanceOf(IllegalArgumentException.class);
     }
 
+    @Test
+    void differentArgumentsAreDifferentIds() {
+        List<SimpleKey> keys = List.of(new SimpleKey("a, b", "c"), new SimpleKey("a", "b, c"), new SimpleKey("a:b", "c"), new SimpleKey("a", "b:c"),
+                new SimpleKey("a\\", "b:c"), new SimpleKey("a\\:b", "c"), new SimpleKey("a", null), new SimpleKey("a", "null"),
+                new SimpleKey("a", "\\N"), new SimpleKey("a", new Date(1)), new SimpleKey("a", new Date(2)), new SimpleKey("a", "b", "c"));
+        for (SimpleKey key : keys) {
+            guarded.evict(key);
+            guarded.get(key, () -> keys.indexOf(key));
+        }
+        for (SimpleKey key : keys) {
+            assertThat((int) guarded.get(key, () -> -1)).isEqualTo(keys.indexOf(key));
+        }
+    }
+
     /** A service whose methods have other arguments than one id. */
     @CacheConfig(cacheNames = "users")
     static class Keyed {
@@ -371,7 +385,7 @@ class GuardCacheTest {
 
     @Test
     void theArgumentsOfAMethodAreAnId() {
-        new Filter(client, "users").addAll(List.of("SimpleKey []", "SimpleKey [17, en]", "RED", "1970-01-01", "Place[x=1, y=2]"));
+        new Filter(client, "users").addAll(List.of("SimpleKey []", "17:en", "RED", "1970-01-01", "Place[x=1, y=2]"));
         Keyed.CALLS.set(0);
         with(Keyed.class, trusted(), keyed -> {
             for (int time = 0; time < 2; time++) {
