@@ -189,9 +189,9 @@ class Guard(GuardMethods[V], Threads):
         return self._run(steps.get(key, partial(load, id), ttl, found))
 
     def get_in_transaction(self, id: Id, load: Callable[[Id], V | None] | None = None) -> V | None:
-        """Returns a row inside a transaction of the caller's that may see other rows than the database's commits: its own changes, or an
-        older snapshot. A cached row is returned; otherwise, also if the filter answers that there is none, `load` is called. What it
-        returns is neither cached nor shared, and does not pass through the codec.
+        """Returns a row inside a transaction of the caller's that may see other rows than the database's commits: its own
+        changes, or an older snapshot. A cached row is returned; otherwise, also if the filter answers that there is none,
+        `load` is called. What it returns is neither cached nor shared, and does not pass through the codec.
 
         If the transaction has changed the row, call `load` yourself: the cached row may be the one before the change."""
         return self._run(self._steps.get_in_transaction(item_bytes(id), partial(chosen(load, self._load), id)))

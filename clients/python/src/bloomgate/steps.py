@@ -56,9 +56,9 @@ def same(reply: Any) -> Any:
 class Call(Generic[T]):
     """A command and the function that reads its reply. Strings in the reply are bytes, whatever the client decodes.
 
-    A cluster's client sends a command to the node that holds the key `node_of`, and a `keyless` one without it to any node. For others
-    it finds the keys itself: those of the guard's commands it can only ask a node for (COMMAND GETKEYS), before each command and always
-    the same node, also once that is gone."""
+    A cluster's client sends a command to the node that holds the key `node_of`, and a `keyless` one without it to any node. For
+    others it finds the keys itself. It cannot find those of the guard's commands: before each it asks a node (COMMAND GETKEYS),
+    always the same, also once that is gone."""
 
     words: Sequence[Word]
     parse: Callable[[Any], T] = same
@@ -235,8 +235,8 @@ def cluster_options(client: object, call: Call[Any]) -> dict[str, Any]:
 
 
 def errors_of(error: type[Exception]) -> tuple[type[Exception], type[Exception]]:
-    """Returns the base classes of the library's errors. A cluster's client that reaches no node, or knows none for a slot, raises errors of
-    the second, which is no subclass of the first."""
+    """Returns the base classes of the library's errors. A cluster's client that reaches no node, or knows none for a slot,
+    raises errors of the second, which is no subclass of the first."""
     return error, getattr(sys.modules[error.__module__], error.__name__.replace("Error", "ClusterException"))
 
 
