@@ -90,11 +90,15 @@ def nothing_to_undo(_found: list[Any]) -> Sequence[Call[Any]]:
     return ()
 
 
+UNREACHED = {"TimeoutError", "RedisClusterException", "ValkeyClusterException"}
+"""The names of errors that may have taken long: the client has waited for a reply, or for one node of a cluster after the other."""
+
+
 def is_lost(error: Exception) -> bool:
     """Whether an error says that the server was not reached. Other errors of a client are answers."""
     names = {kind.__name__ for kind in type(error).__mro__}
     # Python's own TimeoutError says that replicas are late.
-    return not isinstance(error, TimeoutError) and bool(names & {"ConnectionError", "TimeoutError"})
+    return not isinstance(error, TimeoutError) and bool(names & {"ConnectionError", *UNREACHED})
 
 
 def is_cancelled(error: BaseException) -> bool:
@@ -819,6 +823,6 @@ class GuardSteps(Generic[V]):
         self.count("errors")
         if not is_lost(error):
             self.is_struck = False
-        elif type(error).__name__ == "TimeoutError":
+        elif type(error).__name__ in UNREACHED:
             self.pause()
         self.grumble.about("the server could not be asked", error)
