@@ -3,6 +3,8 @@ package io.bloomgate.spring;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import org.junit.jupiter.api.Test;
@@ -13,6 +15,13 @@ class ReleaseTest {
     @Test
     void theTestsRunOnTheReleaseThatMavenNames() {
         assertThat(SpringBootVersion.getVersion()).isEqualTo(System.getProperty("spring-boot.version"));
+    }
+
+    @Test
+    void theMetadataForEditorsHasDescriptions() throws IOException {
+        try (InputStream metadata = getClass().getResourceAsStream("/META-INF/spring-configuration-metadata.json")) {
+            assertThat(new String(metadata.readAllBytes(), StandardCharsets.UTF_8)).containsIgnoringCase("how long a command may take");
+        }
     }
 
     @Test
