@@ -5,6 +5,7 @@ import io.lettuce.core.RedisClient;
 import io.lettuce.core.RedisURI;
 import io.lettuce.core.cluster.RedisClusterClient;
 import io.lettuce.core.codec.ByteArrayCodec;
+import io.netty.util.HashedWheelTimer;
 import java.time.Duration;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -25,26 +26,26 @@ public final class Bloomgate implements AutoCloseable {
     final long timeoutMs;
     final long connectNanos;
     final Executor executor;
+    /** The time limits of commands. That of Lettuce's client would end with it. */
+    final HashedWheelTimer timer = new HashedWheelTimer(task -> daemon(task, "bloomgate-timer"));
+    private final Supplier<? extends AbstractRedisClient> lettuce;
     final Link link;
     final WaitingConnections waiting;
     private final Runnable shutdown;
+    private volatile boolean isClosed;
     private final Map<String, Codec<?>> codecs = new ConcurrentHashMap<>();
 
     private Bloomgate(Builder builder) {
         timeoutMs = Options.TIMEOUT.milliseconds(builder.timeout);
-        executor = builder.executor != null ? builder.executor : Executors.newCachedThreadPool(task -> {
-            Thread thread = new Thread(task, "bloomgate");
-            thread.setDaemon(true);
-            return thread;
-        });
+        executor = builder.executor != null ? builder.executor : Executors.newCachedThreadPool(task -> daemon(task, "bloomgate"));
         connectNanos = TimeUnit.MILLISECONDS.toNanos(Options.CONNECT_TIMEOUT.milliseconds(builder.connectTimeout));
-        Supplier<? extends AbstractRedisClient> client = builder.client;
-        AbstractRedisClient first = client.get();
+        lettuce = builder.client;
+        AbstractRedisClient first = lettuce.get();
         Connection connection;
         if (first instanceof RedisClusterClient) {
-            connection = new Cluster(client, (nodes, uri) -> new Node(() -> open(() -> nodes, uri), connectNanos));
+            connection = new Cluster(lettuce, uri -> new Node(() -> open(uri), connectNanos));
         } else if (first instanceof RedisClient) {
-            connection = new Node(() -> open(client, builder.uri), connectNanos);
+            connection = new Node(() -> open(builder.uri), connectNanos);
         } else {
             throw new IllegalArgumentException("a RedisClient or a RedisClusterClient is needed");
         }
@@ -53,13 +54,25 @@ public final class Bloomgate implements AutoCloseable {
         waiting = new WaitingConnections(link, Options.WAITING_CONNECTIONS.number(builder.waitingConnections));
     }
 
-    private CompletableFuture<Wire> open(Supplier<? extends AbstractRedisClient> clients, RedisURI uri) {
+    private static Thread daemon(Runnable task, String name) {
+        Thread thread = new Thread(task, name);
+        thread.setDaemon(true);
+        return thread;
+    }
+
+    /** Opens a connection to an address: null for that of Lettuce's client. */
+    private CompletableFuture<Wire> open(RedisURI uri) {
         try {
-            RedisClient client = (RedisClient) clients.get();
+            if (isClosed) {
+                throw new BloomgateException.Disconnected("the client is closed", null);
+            }
+            AbstractRedisClient current = lettuce.get();
             if (uri == null) {
                 // Lettuce opens connections to its client's own address in a call that blocks.
-                return CompletableFuture.supplyAsync(() -> new Wire(client.connect(ByteArrayCodec.INSTANCE)), executor);
+                return CompletableFuture.supplyAsync(() -> new Wire(((RedisClient) current).connect(ByteArrayCodec.INSTANCE)), executor);
             }
+            RedisClient client = RedisClient.create(current.getResources());
+            client.setOptions(current.getOptions());
             RedisURI limited = RedisURI.builder(uri).withTimeout(Duration.ofNanos(connectNanos)).build();
             return client.connectAsync(ByteArrayCodec.INSTANCE, limited).toCompletableFuture().thenApply(Wire::new);
         } catch (Throwable error) {
@@ -130,9 +143,11 @@ public final class Bloomgate implements AutoCloseable {
     /** Closes the connections. Commands without a reply fail. */
     @Override
     public void close() {
-        waiting.close();
-        shutdown.run();
+        isClosed = true;
         link.connection.close();
+        shutdown.run();
+        // The calls that wait for a connection.
+        timer.stop().forEach(Link::expire);
     }
 
     /** The options of a client. */

@@ -8,6 +8,7 @@ import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.Executor;
 import java.util.concurrent.FutureTask;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Function;
@@ -105,6 +106,19 @@ final class Caller implements Executor {
             drain();
         } else if (Thread.currentThread() != thread) {
             LockSupport.unpark(thread);
+        }
+    }
+
+    /** Runs a step that the client's timer begins, whose thread serves all calls: no steps may run there. */
+    void executeAfterTimer(Runnable task) {
+        if (thread != null && !hasEnded) {
+            execute(task);
+            return;
+        }
+        try {
+            client.executor.execute(task);
+        } catch (RejectedExecutionException closed) {
+            execute(task);
         }
     }
 

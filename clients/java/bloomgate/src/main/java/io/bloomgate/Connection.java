@@ -3,11 +3,7 @@ package io.bloomgate;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
-/**
- * What this package needs of a client library. Replies are null, Long, Boolean, Double, byte[] and Lists of these, with a
- * RuntimeException in place of what failed: maps are lists of names and values. No command is sent twice, except to the node to which
- * a cluster redirects it.
- */
+/** What sends commands: a server, which is one node, or a cluster. No command is sent twice, except where a cluster redirects it. */
 interface Connection {
     /** A command and the key that says which node of a cluster has to get it: null for any node. */
     record Command(byte[] key, List<byte[]> words) {
@@ -20,32 +16,17 @@ interface Connection {
         }
     }
 
-    /** Connects to the nodes of commands, unless they are connected. Ends, or fails, once commands need not wait for a connection. */
-    default CompletableFuture<?> ready(List<Command> commands) {
-        return CompletableFuture.completedFuture(null);
-    }
+    /** Connects to the nodes of commands, unless they are connected. Ends once commands need not wait; fails if none can be sent. */
+    CompletableFuture<?> ready(List<Command> commands);
 
-    /** Sends commands, those of one node together and in their order. Each reply is completed with a value, never exceptionally. */
+    /**
+     * Sends commands, those of one node together and in their order. Replies are null, Long, Double, byte[] and Lists of these, with a
+     * RuntimeException in place of what the server refuses: maps are lists of names and values. A reply that is lost fails.
+     */
     List<CompletableFuture<Object>> send(List<Command> commands);
 
-    /** Opens a connection of its own to the node of a key, for commands that wait in the server. */
-    default CompletableFuture<Wire> separate(byte[] key) {
-        throw new UnsupportedOperationException();
-    }
-
-    /** Names the node of a key. */
-    default String node(byte[] key) {
-        return "";
-    }
-
-    default boolean isCluster() {
-        return false;
-    }
-
-    /** Replaces the connections to the nodes of these commands, because one of them did not answer in time. */
-    default void replace(List<Command> commands) {
-        close();
-    }
+    /** Returns the node of a key. */
+    Node node(byte[] key);
 
     /** Closes the connections. Commands without a reply fail. */
     void close();

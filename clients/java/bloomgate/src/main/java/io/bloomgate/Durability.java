@@ -33,7 +33,7 @@ public record Durability(int replicas, Duration timeout, boolean aof) {
     }
 
     void check(Connection connection) {
-        if (isAsked() && connection.isCluster()) {
+        if (isAsked() && connection instanceof Cluster) {
             throw new IllegalArgumentException("replicas and aof need a single server, not a cluster");
         }
     }

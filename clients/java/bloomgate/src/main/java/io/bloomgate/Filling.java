@@ -27,7 +27,7 @@ final class Filling {
             return fill(windows, client.link);
         }
         // WAIT would block the connection that all share, and waits for the writes of the connection that it arrives on.
-        Node node = new Node(() -> client.link.connection.separate(key), client.connectNanos);
+        Node node = client.link.connection.node(key).further();
         try {
             return fill(windows, new Link(client, node, client.link.pause));
         } finally {

@@ -4,6 +4,8 @@ import io.bloomgate.BloomgateException.Disconnected;
 import io.bloomgate.BloomgateException.ModuleMissing;
 import io.bloomgate.BloomgateException.TimedOut;
 import io.bloomgate.Connection.Command;
+import io.netty.util.Timeout;
+import io.netty.util.TimerTask;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -11,11 +13,11 @@ import java.util.Deque;
 import java.util.List;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import java.util.function.Function;
+import java.util.stream.IntStream;
 
 /** Sends commands within the time limit. */
 final class Link {
@@ -68,10 +70,6 @@ final class Link {
      * aborted. The time limit is that of the next reply.
      */
     CompletableFuture<List<Object>> ask(List<Command> commands, How how, Caller caller) {
-        if (caller.signal.isAborted()) {
-            how.finished.accept(List.of());
-            return CompletableFuture.failedFuture(new CancellationException("the call was cancelled"));
-        }
         Asking asking = new Asking(commands, how, caller);
         caller.signal.add(asking.abort);
         synchronized (this) {
@@ -111,27 +109,22 @@ final class Link {
             }
             isSending = true;
         }
-        for (;;) {
-            Asking next;
-            synchronized (this) {
-                next = queue.peek();
-                if (next == null || !reserve(next)) {
-                    isSending = false;
-                    return;
-                }
-                queue.remove();
-            }
+        for (Asking next = next(); next != null; next = next()) {
             next.send();
         }
     }
 
-    /** Ends what waits: the server does not answer. */
-    private List<Asking> takeQueue() {
-        synchronized (this) {
-            List<Asking> all = List.copyOf(queue);
-            queue.clear();
-            return all;
-        }
+    /** Takes the first that waits out of the queue, if there is room for it. */
+    private synchronized Asking next() {
+        isSending = !queue.isEmpty() && reserve(queue.peek());
+        return isSending ? queue.remove() : null;
+    }
+
+    /** Takes what waits out of the queue, to end it: the server does not answer. */
+    private synchronized List<Asking> takeQueue() {
+        List<Asking> all = List.copyOf(queue);
+        queue.clear();
+        return all;
     }
 
     CompletableFuture<List<Object>> ask(List<Command> commands, Caller caller) {
@@ -155,20 +148,26 @@ final class Link {
         });
     }
 
+    /** Ends a call whose timer was stopped. */
+    static void expire(Timeout timer) {
+        ((Asking) timer.task()).run(timer);
+    }
+
+    private enum State { UNSENT, SENT, LEFT }
+
     /** Some commands that were sent together. */
-    private final class Asking {
+    private final class Asking implements TimerTask {
         final CompletableFuture<List<Object>> result = new CompletableFuture<>();
         private final List<Command> commands;
         private final How how;
         private final Caller caller;
-        private final AtomicBoolean hasLeft = new AtomicBoolean();
-        private final AtomicBoolean hasFinished = new AtomicBoolean();
+        private final AtomicReference<State> state = new AtomicReference<>(State.UNSENT);
         private final Runnable abort = this::abort;
         private final long limitNanos;
         private final long bytes;
-        private volatile CompletableFuture<Void> timer;
+        private volatile Timeout timer;
+        /** When the last reply arrived, or the wait for the first one began, or that for a connection. */
         private volatile long lastReply;
-        private volatile boolean isSent;
         /** Whether it counts among the commands under way. */
         private boolean isReserved;
 
@@ -180,114 +179,111 @@ final class Link {
             bytes = commands.stream().mapToLong(Command::bytes).sum();
         }
 
-        /** Sends the commands once there is a connection. */
+        /** Sends the commands once there is a connection, unless the caller has gone by then. */
         void send() {
-            try {
-                CompletableFuture<?> opened = connection.ready(commands);
-                if (!opened.isDone()) {
-                    startTimer(pause.isOn() ? limitNanos : Math.max(limitNanos, client.connectNanos));
-                }
-                opened.whenComplete((nothing, error) -> dispatch());
-            } catch (Throwable error) {
-                fail(error);
-            }
-        }
-
-        private void startTimer(long nanos) {
-            CompletableFuture<Void> before = timer;
-            timer = new CompletableFuture<Void>().completeOnTimeout(null, nanos, TimeUnit.NANOSECONDS);
-            timer.thenRun(this::expire);
-            if (before != null) {
-                before.cancel(false);
-            }
-        }
-
-        /** Sends the commands, unless the caller has gone. */
-        private void dispatch() {
-            if (hasLeft.get()) {
-                finish(List.of());
-                return;
-            }
-            try {
-                isSent = true;
+            lastReply = System.nanoTime();
+            startTimer(limitNanos);
+            connection.ready(commands).whenComplete((nothing, error) -> {
                 lastReply = System.nanoTime();
-                startTimer(limitNanos);
-                await(connection.send(commands));
-            } catch (Throwable error) {
-                fail(error);
+                if (!state.compareAndSet(State.UNSENT, State.SENT)) {
+                    release(this);
+                    return;
+                }
+                try {
+                    await(error == null ? connection.send(commands) : failed(error));
+                } catch (Throwable unsent) {
+                    await(failed(unsent));
+                }
+            });
+        }
+
+        private List<CompletableFuture<Object>> failed(Throwable error) {
+            return Collections.nCopies(commands.size(), CompletableFuture.failedFuture(error));
+        }
+
+        /** Returns false if the client is closed. */
+        private boolean startTimer(long nanos) {
+            try {
+                timer = client.timer.newTimeout(this, nanos, TimeUnit.NANOSECONDS);
+                return true;
+            } catch (IllegalStateException closed) {
+                return false;
             }
         }
 
-        private void fail(Throwable error) {
-            arrived(Collections.nCopies(commands.size(), new Disconnected("there is no connection to the server: " + error, error)));
+        /** Returns how long the caller still waits: before the commands are sent, for the connection. */
+        private long leftNanos() {
+            boolean isOpening = state.get() == State.UNSENT && !pause.isOn();
+            return lastReply + (isOpening ? Math.max(limitNanos, client.connectNanos) : limitNanos) - System.nanoTime();
         }
 
         private void await(List<CompletableFuture<Object>> replies) {
-            if (replies.size() == 1) {
-                replies.get(0).thenAccept(reply -> arrived(Collections.singletonList(outcome(commands.get(0), reply))));
-                return;
-            }
-            replies.forEach(reply -> reply.thenRun(() -> lastReply = System.nanoTime()));
-            CompletableFuture.allOf(replies.toArray(CompletableFuture[]::new)).thenRun(() -> {
-                List<Object> outcomes = new ArrayList<>();
-                for (int index = 0; index < commands.size(); index++) {
-                    outcomes.add(outcome(commands.get(index), replies.get(index).join()));
-                }
-                arrived(outcomes);
-            });
+            List<CompletableFuture<Object>> outcomes = IntStream.range(0, commands.size()).mapToObj(index ->
+                    replies.get(index).handle((reply, error) -> {
+                        lastReply = System.nanoTime();
+                        return outcome(commands.get(index), reply, error);
+                    })).toList();
+            CompletableFuture.allOf(outcomes.toArray(CompletableFuture[]::new))
+                    .thenRun(() -> arrived(outcomes.stream().map(CompletableFuture::join).toList()));
         }
 
         private void arrived(List<Object> outcomes) {
             if (outcomes.stream().anyMatch(Link::isRefusal)) {
-                connection.replace(commands);
+                replaceConnections();
             }
             finish(outcomes);
-            if (!leave()) {
+            if (leave() == State.LEFT) {
                 List<Command> undoing = how.undo.apply(outcomes);
                 if (!undoing.isEmpty()) {
                     askFirst(undoing, Caller.asynchronous(client));
                 }
                 return;
             }
-            for (Object outcome : outcomes) {
-                if (!(outcome instanceof RuntimeException) || Wire.isReply(outcome)) {
-                    pause.end();
-                    break;
-                }
+            if (outcomes.stream().anyMatch(Wire::isReply)) {
+                pause.end();
             }
             caller.execute(() -> result.complete(outcomes));
         }
 
         /** Ends the call, unless replies have arrived meanwhile. */
-        private void expire() {
-            long leftNanos = isSent ? lastReply + limitNanos - System.nanoTime() : 0;
-            if (leftNanos > 0) {
-                if (!hasLeft.get()) {
-                    startTimer(leftNanos);
-                }
-            } else if (leave()) {
-                pause.begin();
-                List<Asking> unsent = takeQueue();
-                connection.replace(commands);
-                finishUnsent();
-                timedOut("the server has not answered " + commands.get(0).name() + " in time");
-                unsent.stream().filter(Asking::leave).forEach(other -> other.timedOut("the server has not answered other commands in time"));
+        @Override
+        public void run(Timeout expired) {
+            long leftNanos = leftNanos();
+            if (leftNanos > 0 && state.get() != State.LEFT && startTimer(Math.min(leftNanos, limitNanos))) {
+                return;
             }
+            State before = leave();
+            if (before != State.LEFT) {
+                pause.begin();
+                caller.executeAfterTimer(() -> giveUp(before));
+            }
+        }
+
+        private void giveUp(State before) {
+            List<Asking> unsent = takeQueue();
+            replaceConnections();
+            if (before == State.UNSENT) {
+                finish(List.of());
+            }
+            timedOut("the server has not answered " + commands.get(0).name() + " in time");
+            unsent.stream().filter(other -> other.leave() != State.LEFT)
+                    .forEach(other -> other.timedOut("the server has not answered other commands in time"));
         }
 
         private void timedOut(String message) {
-            List<Object> outcomes = Collections.nCopies(commands.size(), new TimedOut(message));
-            try {
-                // The JDK has one thread for all timers: the caller's steps must not run in it.
-                client.executor.execute(() -> caller.execute(() -> result.complete(outcomes)));
-            } catch (RejectedExecutionException closed) {
-                caller.execute(() -> result.complete(outcomes));
-            }
+            caller.executeAfterTimer(() -> result.complete(Collections.nCopies(commands.size(), new TimedOut(message))));
+        }
+
+        private void replaceConnections() {
+            commands.stream().map(command -> connection.node(command.key())).distinct().forEach(Node::replace);
         }
 
         private void abort() {
-            if (leave()) {
-                finishUnsent();
+            State before = leave();
+            if (before == State.UNSENT) {
+                finish(List.of());
+            }
+            if (before != State.LEFT) {
                 caller.execute(() -> result.completeExceptionally(new CancellationException("the call was cancelled")));
             }
         }
@@ -295,41 +291,36 @@ final class Link {
         /** Gives up what these commands occupy: once, when no reply can arrive any more. */
         private void finish(List<Object> outcomes) {
             release(this);
-            if (hasFinished.compareAndSet(false, true)) {
-                how.finished.accept(outcomes);
-            }
+            how.finished.accept(outcomes);
         }
 
-        private void finishUnsent() {
-            if (!isSent) {
-                finish(List.of());
+        /** Ends the wait of the caller. Returns the state before. */
+        private State leave() {
+            State before = state.getAndSet(State.LEFT);
+            if (before != State.LEFT) {
+                if (timer != null) {
+                    timer.cancel();
+                }
+                caller.signal.remove(abort);
             }
-        }
-
-        private boolean leave() {
-            if (!hasLeft.compareAndSet(false, true)) {
-                return false;
-            }
-            if (timer != null) {
-                timer.cancel(false);
-            }
-            caller.signal.remove(abort);
-            return true;
+            return before;
         }
     }
 
     /** Whether a server refuses all commands. A new connection may find the new primary, where an old one that still runs never would. */
     private static boolean isRefusal(Object outcome) {
-        String text = Wire.isReply(outcome) ? String.valueOf(((RuntimeException) outcome).getMessage()) : "";
+        String text = Wire.errorText(outcome);
         return text.startsWith("READONLY ") || text.startsWith("MASTERDOWN ") || text.startsWith("LOADING ");
     }
 
-    private static Object outcome(Command command, Object reply) {
-        if (reply instanceof RuntimeException error && command.name().startsWith("BF.")
-                && String.valueOf(error.getMessage()).contains("unknown command")) {
-            return new ModuleMissing(
-                    "the server does not know " + command.name() + ": it has not loaded the module bloomgate", error);
+    /** Returns a reply, or else a RuntimeException: the server's, or what has ended the wait for the reply. */
+    private static Object outcome(Command command, Object reply, Throwable error) {
+        if (error != null) {
+            Throwable cause = Caller.cause(error);
+            return cause instanceof Disconnected ? cause : new Disconnected("there is no connection to the server: " + cause, cause);
         }
-        return reply;
+        return Wire.errorText(reply).contains("unknown command") && command.name().startsWith("BF.")
+                ? new ModuleMissing("the server does not know " + command.name() + ": it has not loaded the module bloomgate", (Throwable) reply)
+                : reply;
     }
 }

@@ -1,8 +1,9 @@
 package io.bloomgate;
 
-import io.bloomgate.BloomgateException.Disconnected;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
 
@@ -13,9 +14,10 @@ import java.util.stream.IntStream;
 final class Node implements Connection {
     private final Supplier<CompletableFuture<Wire>> opener;
     private final long connectNanos;
+    /** Further connections for the next callers. */
+    final Set<Node> idle = ConcurrentHashMap.newKeySet();
     private CompletableFuture<Wire> current;
     private long begun;
-    private boolean isClosed;
 
     Node(Supplier<CompletableFuture<Wire>> opener, long connectNanos) {
         this.opener = opener;
@@ -24,12 +26,11 @@ final class Node implements Connection {
 
     @Override
     public synchronized CompletableFuture<Wire> ready(List<Command> commands) {
-        if (isClosed) {
-            return CompletableFuture.failedFuture(new Disconnected("the client is closed", null));
-        }
         if (current == null || current.isCompletedExceptionally()
                 || (current.isDone() ? current.join().isLost() : System.nanoTime() - begun > connectNanos)) {
-            end();
+            if (current != null) {
+                current.thenAccept(Wire::close);
+            }
             begun = System.nanoTime();
             current = opener.get();
         }
@@ -43,34 +44,45 @@ final class Node implements Connection {
             return opened.join().send(commands);
         }
         var sent = opened.thenApply(wire -> wire.send(commands));
-        return IntStream.range(0, commands.size()).mapToObj(index -> sent.thenCompose(replies -> replies.get(index))
-                .exceptionally(error -> new Disconnected("there is no connection to the server", Caller.cause(error)))).toList();
-    }
-
-    /** Opens a further connection, once this one has proved that the server accepts any. */
-    @Override
-    public CompletableFuture<Wire> separate(byte[] key) {
-        return ready(List.of()).thenCompose(wire -> opener.get());
+        return IntStream.range(0, commands.size()).mapToObj(index -> sent.thenCompose(replies -> replies.get(index))).toList();
     }
 
     @Override
-    public synchronized void replace(List<Command> commands) {
-        // An attempt in progress is kept: a second one would hang, too.
-        if (current != null && current.isDone()) {
-            end();
+    public Node node(byte[] key) {
+        return this;
+    }
+
+    /** Returns a further connection to the server: an idle one, or one that is opened once this one has proved that the server accepts any. */
+    Node further() {
+        for (Node one : idle) {
+            if (idle.remove(one)) {
+                return one;
+            }
         }
+        return new Node(() -> ready(List.of()).thenCompose(wire -> opener.get()), connectNanos);
     }
 
-    private void end() {
-        if (current != null) {
-            current.thenAccept(Wire::close);
+    /** Closes a connection whose server refuses commands or does not answer. An attempt in progress is kept: a second one would hang, too. */
+    void replace() {
+        end(false);
+    }
+
+    @Override
+    public void close() {
+        end(true);
+        idle.forEach(Node::close);
+    }
+
+    private void end(boolean isLast) {
+        CompletableFuture<Wire> ended;
+        synchronized (this) {
+            if (current == null || !isLast && !current.isDone()) {
+                return;
+            }
+            ended = current;
             current = null;
         }
-    }
-
-    @Override
-    public synchronized void close() {
-        isClosed = true;
-        end();
+        // Without the lock: the callers of commands without a reply go on in this thread.
+        ended.thenAccept(Wire::close);
     }
 }

@@ -24,14 +24,15 @@ final class Pause {
 
     /** Whether a caller has to leave the server alone. After a pause this lets one caller through, while it goes on for the others. */
     boolean holds() {
-        return holds && stillHolds();
-    }
-
-    private synchronized boolean stillHolds() {
-        if (System.nanoTime() - end < 0) {
-            return holds;
+        if (!holds) {
+            return false;
         }
-        begin();
-        return false;
+        synchronized (this) {
+            if (System.nanoTime() - end < 0) {
+                return holds;
+            }
+            begin();
+            return false;
+        }
     }
 }

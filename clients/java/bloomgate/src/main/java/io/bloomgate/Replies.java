@@ -6,7 +6,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
-/** Reads parts of replies. RESP2 writes floating-point numbers and some integers as text, and truth as 1 and 0. */
+/** Reads parts of replies. RESP2 writes floating-point numbers and some integers as text. */
 final class Replies {
     private Replies() {}
 
@@ -30,7 +30,7 @@ final class Replies {
     }
 
     static boolean truth(Object reply) {
-        return reply instanceof Boolean truth ? truth : integer(reply) != 0;
+        return integer(reply) != 0;
     }
 
     @SuppressWarnings("unchecked")

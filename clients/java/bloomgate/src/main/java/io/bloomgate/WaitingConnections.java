@@ -2,7 +2,6 @@ package io.bloomgate;
 
 import io.bloomgate.Connection.Command;
 import java.util.ArrayDeque;
-import java.util.ArrayList;
 import java.util.Deque;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -16,14 +15,9 @@ final class WaitingConnections {
     /** How long an unused connection stays open. */
     private static final long IDLE_MS = 1000;
 
-    /** A connection to the node of a name. */
-    private record Further(String name, Node node) {}
-
     private final Link main;
-    private final List<Further> idle = new ArrayList<>();
     private final Deque<CompletableFuture<Void>> queue = new ArrayDeque<>();
     private int free;
-    private boolean isClosed;
 
     /** `most` is how many connections wait inside the server at a time. Other callers wait in the process, or ask again. */
     WaitingConnections(Link main, int most) {
@@ -73,45 +67,22 @@ final class WaitingConnections {
 
     /** Sends commands on a reserved connection, and ends the reservation once the replies have arrived or the connection is closed. */
     CompletableFuture<List<Object>> ask(List<Command> commands, Link.How how, Caller caller) {
-        byte[] key = commands.get(0).key();
-        Further further = open(main.connection.node(key), key);
-        how.finished = outcomes -> giveBack(further, !outcomes.isEmpty()
-                && outcomes.stream().allMatch(outcome -> !(outcome instanceof RuntimeException) || Wire.isReply(outcome)));
-        return new Link(main.client, further.node, main.pause).ask(commands, how, caller);
-    }
-
-    private synchronized Further open(String name, byte[] key) {
-        for (Further one : idle) {
-            if (one.name.equals(name)) {
-                idle.remove(one);
-                return one;
-            }
-        }
-        return new Further(name, new Node(() -> main.connection.separate(key), main.client.connectNanos));
-    }
-
-    /** Keeps a connection for the next caller, or closes one with a reply that is not read. Ends the reservation. */
-    private void giveBack(Further further, boolean isSound) {
-        synchronized (this) {
-            if (isSound && !isClosed) {
-                idle.add(further);
-                main.client.later(IDLE_MS, () -> closeIdle(further));
+        Node node = main.connection.node(commands.get(0).key());
+        Node further = node.further();
+        how.finished = outcomes -> {
+            if (!outcomes.isEmpty() && outcomes.stream().allMatch(Wire::isReply)) {
+                node.idle.add(further);
+                main.client.later(IDLE_MS, () -> {
+                    if (node.idle.remove(further)) {
+                        further.close();
+                    }
+                });
             } else {
-                further.node.close();
+                // Perhaps it has a reply that is not read.
+                further.close();
             }
-        }
-        release();
-    }
-
-    private synchronized void closeIdle(Further further) {
-        if (idle.removeIf(other -> other == further)) {
-            further.node.close();
-        }
-    }
-
-    synchronized void close() {
-        isClosed = true;
-        idle.forEach(one -> one.node.close());
-        idle.clear();
+            release();
+        };
+        return new Link(main.client, further, main.pause).ask(commands, how, caller);
     }
 }

@@ -1,20 +1,19 @@
 package io.bloomgate;
 
 import io.bloomgate.BloomgateException.Disconnected;
+import io.bloomgate.Connection.Command;
 import io.lettuce.core.RedisChannelHandler;
 import io.lettuce.core.RedisCommandExecutionException;
 import io.lettuce.core.RedisConnectionStateListener;
 import io.lettuce.core.api.StatefulRedisConnection;
 import io.lettuce.core.codec.ByteArrayCodec;
-import io.lettuce.core.output.CommandOutput;
+import io.lettuce.core.output.NestedMultiOutput;
+import io.lettuce.core.protocol.AsyncCommand;
 import io.lettuce.core.protocol.CommandArgs;
 import io.lettuce.core.protocol.ProtocolKeyword;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
-import java.util.ArrayDeque;
-import java.util.ArrayList;
-import java.util.Deque;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
@@ -25,9 +24,9 @@ import java.util.concurrent.ConcurrentHashMap;
  * add that arrives twice answers that the item was in, and a fetch that arrives twice waits for a lease of its own. So this closes
  * Lettuce's connection before that, and completes the commands, because Lettuce writes none that is completed.
  */
-final class Wire implements Connection, RedisConnectionStateListener {
+final class Wire implements RedisConnectionStateListener {
     private final StatefulRedisConnection<byte[], byte[]> connection;
-    private final Set<Sent> unanswered = ConcurrentHashMap.newKeySet();
+    private final Set<AsyncCommand<byte[], byte[], List<Object>>> unanswered = ConcurrentHashMap.newKeySet();
     private volatile boolean isLost;
 
     Wire(StatefulRedisConnection<byte[], byte[]> connection) {
@@ -40,14 +39,16 @@ final class Wire implements Connection, RedisConnectionStateListener {
         }
     }
 
+    /** Lettuce closes the connections of a client that is shut down, and need not report that. */
     boolean isLost() {
-        return isLost;
+        return isLost || !connection.isOpen();
     }
 
-    @Override
-    public List<CompletableFuture<Object>> send(List<Command> commands) {
-        List<Sent> sent = commands.stream().map(Sent::new).toList();
+    /** Sends commands together. Their replies are as in {@link Connection}. */
+    List<CompletableFuture<Object>> send(List<Command> commands) {
+        List<AsyncCommand<byte[], byte[], List<Object>>> sent = commands.stream().map(Wire::prepared).toList();
         unanswered.addAll(sent);
+        List<CompletableFuture<Object>> replies = sent.stream().map(this::reply).toList();
         try {
             if (sent.size() == 1) {
                 connection.dispatch(sent.get(0));
@@ -56,12 +57,29 @@ final class Wire implements Connection, RedisConnectionStateListener {
             }
         } catch (Throwable error) {
             // An Error, too: of a version of Lettuce that lacks a method, for instance. The caller would wait for a reply.
-            sent.forEach(one -> one.end(new Disconnected(commands.get(0).name() + " could not be sent: " + error, error)));
+            sent.forEach(one -> one.completeExceptionally(error));
         }
         if (isLost) {
-            sent.forEach(one -> one.completeExceptionally(null));
+            sent.forEach(AsyncCommand::cancel);
         }
-        return sent.stream().map(one -> one.reply).toList();
+        return replies;
+    }
+
+    private static AsyncCommand<byte[], byte[], List<Object>> prepared(Command command) {
+        CommandArgs<byte[], byte[]> arguments = new CommandArgs<>(ByteArrayCodec.INSTANCE);
+        command.words().stream().skip(1).forEach(arguments::add);
+        Keyword name = new Keyword(command.words().get(0), command.name());
+        return new AsyncCommand<>(new io.lettuce.core.protocol.Command<>(name, new Reply(), arguments));
+    }
+
+    private CompletableFuture<Object> reply(AsyncCommand<byte[], byte[], List<Object>> sent) {
+        return sent.handle((list, error) -> {
+            unanswered.remove(sent);
+            if (error != null && !(error instanceof RedisCommandExecutionException)) {
+                throw new Disconnected("the connection was lost before the reply to " + ((Keyword) sent.getType()).name + ": " + error, error);
+            }
+            return error != null ? error : ((Reply) sent.getOutput()).value();
+        });
     }
 
     @Override
@@ -69,15 +87,14 @@ final class Wire implements Connection, RedisConnectionStateListener {
         close();
     }
 
-    @Override
-    public void close() {
+    void close() {
         synchronized (this) {
             if (isLost) {
                 return;
             }
             isLost = true;
         }
-        unanswered.forEach(one -> one.completeExceptionally(null));
+        unanswered.forEach(AsyncCommand::cancel);
         // Lettuce logs a warning if its client has closed the connection already.
         if (!((RedisChannelHandler<?, ?>) connection).isClosed()) {
             connection.closeAsync();
@@ -85,121 +102,40 @@ final class Wire implements Connection, RedisConnectionStateListener {
     }
 
     /** The name of a command. */
-    private record Keyword(byte[] bytes) implements ProtocolKeyword {
-        @Override
-        public byte[] getBytes() {
-            return bytes;
-        }
-
+    private record Keyword(byte[] getBytes, String name) implements ProtocolKeyword {
         /** Lettuce up to 6.4 has no default for this method. */
         @Override
         @Deprecated
         public String name() {
-            return Keys.latin(bytes);
-        }
-
-        @Override
-        public String toString() {
-            return Keys.latin(bytes);
+            return name;
         }
     }
 
-    /** A command on its way. */
-    private final class Sent extends io.lettuce.core.protocol.Command<byte[], byte[], Object> {
-        final CompletableFuture<Object> reply = new CompletableFuture<>();
-
-        Sent(Command command) {
-            super(new Keyword(command.words().get(0)), new Reply(), new CommandArgs<>(ByteArrayCodec.INSTANCE));
-            for (byte[] word : command.words().subList(1, command.words().size())) {
-                getArgs().add(word);
-            }
-        }
-
-        @Override
-        public void complete() {
-            super.complete();
-            CommandOutput<byte[], byte[], Object> output = getOutput();
-            end(output.hasError() ? new RedisCommandExecutionException(output.getError()) : output.get());
-        }
-
-        @Override
-        public boolean completeExceptionally(Throwable error) {
-            super.cancel();
-            end(new Disconnected("the connection to the server was lost before the reply to " + getType(), error));
-            return true;
-        }
-
-        @Override
-        public void cancel() {
-            completeExceptionally(null);
-        }
-
-        private void end(Object result) {
-            unanswered.remove(this);
-            reply.complete(result);
-        }
-
-        // Lettuce keeps its commands in collections, some of which compare them.
-        @Override
-        public boolean equals(Object other) {
-            return this == other;
-        }
-
-        @Override
-        public int hashCode() {
-            return System.identityHashCode(this);
-        }
-    }
-
-    /** Collects a reply of any shape. */
-    private static final class Reply extends CommandOutput<byte[], byte[], Object> {
-        private record Open(List<Object> list, int size) {}
-
-        private final Deque<Open> open = new ArrayDeque<>();
+    /** A reply of any shape. RESP2 has 1 and 0 in place of truth. */
+    private static final class Reply extends NestedMultiOutput<byte[], byte[]> {
+        private boolean isList;
 
         Reply() {
-            super(ByteArrayCodec.INSTANCE, null);
+            super(ByteArrayCodec.INSTANCE);
         }
 
-        private void put(Object value) {
-            if (open.isEmpty()) {
-                output = value;
-            } else {
-                open.peek().list.add(value);
-                popComplete();
-            }
-        }
-
-        private void popComplete() {
-            while (!open.isEmpty() && open.peek().list.size() >= open.peek().size) {
-                open.pop();
-            }
+        Object value() {
+            return isList ? get() : get().isEmpty() ? null : get().get(0);
         }
 
         @Override
         public void multi(int count) {
             if (count < 0) {
-                put(null);
-                return;
-            }
-            List<Object> list = new ArrayList<>(Math.min(count, 1 << 16));
-            if (open.isEmpty()) {
-                output = list;
+                set((ByteBuffer) null);
             } else {
-                open.peek().list.add(list);
+                isList = true;
+                super.multi(count);
             }
-            open.push(new Open(list, count));
-            popComplete();
         }
 
         @Override
-        public void set(ByteBuffer bytes) {
-            put(bytes == null ? null : copy(bytes));
-        }
-
-        @Override
-        public void setSingle(ByteBuffer bytes) {
-            set(bytes);
+        public void set(boolean value) {
+            set(value ? 1 : 0);
         }
 
         @Override
@@ -208,38 +144,23 @@ final class Wire implements Connection, RedisConnectionStateListener {
         }
 
         @Override
-        public void set(long integer) {
-            put(integer);
-        }
-
-        @Override
-        public void set(double number) {
-            put(number);
-        }
-
-        @Override
-        public void set(boolean value) {
-            put(value);
-        }
-
-        @Override
         public void setError(ByteBuffer error) {
-            if (open.isEmpty()) {
-                super.setError(error);
+            if (isList) {
+                output.add(new RedisCommandExecutionException(StandardCharsets.UTF_8.decode(error).toString()));
             } else {
-                put(new RedisCommandExecutionException(new String(copy(error), StandardCharsets.UTF_8)));
+                super.setError(error);
             }
-        }
-
-        private static byte[] copy(ByteBuffer bytes) {
-            byte[] copy = new byte[bytes.remaining()];
-            bytes.get(copy);
-            return copy;
         }
     }
 
-    /** Whether the server has sent this error. */
+    /** Whether the server has sent this reply, or error. */
     static boolean isReply(Object outcome) {
-        return outcome instanceof RedisCommandExecutionException || outcome instanceof BloomgateException.ModuleMissing;
+        return !(outcome instanceof RuntimeException) || outcome instanceof RedisCommandExecutionException
+                || outcome instanceof BloomgateException.ModuleMissing;
+    }
+
+    /** Returns the text of an error that the server has sent, or else an empty one. */
+    static String errorText(Object outcome) {
+        return isReply(outcome) && outcome instanceof RuntimeException error ? String.valueOf(error.getMessage()) : "";
     }
 }

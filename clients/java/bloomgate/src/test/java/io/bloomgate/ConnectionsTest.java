@@ -29,6 +29,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
@@ -74,7 +75,8 @@ class ConnectionsTest {
                     }
                     return method.getReturnType() == boolean.class ? true : null;
                 });
-        Object outcome = new Wire(connection).send(List.of(Link.command(null, "PING"))).get(0).get(60, TimeUnit.SECONDS);
+        var reply = new Wire(connection).send(List.of(Link.command(null, "PING"))).get(0);
+        Throwable outcome = assertThrows(ExecutionException.class, () -> reply.get(60, TimeUnit.SECONDS)).getCause();
         assertSame(missing, assertInstanceOf(Disconnected.class, outcome).getCause());
     }
 
@@ -105,6 +107,10 @@ class ConnectionsTest {
                     assertThrows(TimedOut.class, () -> durable.announce(17));
                 }
                 assertEquals(2, sockets.size(), "one of each client");
+                var waiting = new Filter(client, "seen").addAsync("a");
+                Runnable closing = client::close;
+                closing.run();
+                assertInstanceOf(TimedOut.class, assertThrows(ExecutionException.class, () -> waiting.get(60, TimeUnit.SECONDS)).getCause());
             } finally {
                 for (Socket socket : sockets) {
                     socket.close();
