@@ -35,7 +35,7 @@ public class Driver {
         return JSON.convertValue(answer.get(), new TypeReference<>() {});
     }
 
-    static void call(Guard<String> guard, String word, long number, List<String> ids) {
+    static void call(Guard<String, String> guard, String word, long number, List<String> ids) {
         try {
             Map<String, String> rows = new ConcurrentHashMap<>();
             if (word.equals("write")) {
@@ -61,11 +61,11 @@ public class Driver {
         String url = "redis://" + settings.get("address").asText();
         boolean isCluster = settings.get("cluster").asBoolean();
         Bloomgate client = isCluster ? Bloomgate.of(RedisClusterClient.create(url)) : Bloomgate.connect(url);
-        Guard<String> guard = Guard.builder(client, "rows", Codec.json(String.class)).announceTo("{rows}~filling")
+        Guard<String, String> guard = Guard.builder(client, "rows", Codec.json(String.class)).announceTo("{rows}~filling")
                 .ttl(time(settings, "ttl")).absentTtl(time(settings, "absent_ttl")).lease(time(settings, "lease"))
                 .wait(time(settings, "wait")).patience(time(settings, "patience")).failSafe(time(settings, "fail_safe"))
                 .softTimeout(time(settings, "soft_timeout")).replicas(settings.get("guard").get("replicas").asInt())
-                .loader((String id) -> ask("load", List.of(id)).get(id)).build();
+                .build(id -> ask("load", List.of(id)).get(id));
         Map<Long, Thread> calls = new ConcurrentHashMap<>();
         tell("ready", 0, null);
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));

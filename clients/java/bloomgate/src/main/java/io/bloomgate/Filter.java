@@ -117,9 +117,20 @@ public final class Filter {
         return one(Replies::truth, "BF.DEL", Items.bytes(item));
     }
 
+    /** {@link #remove} without blocking. */
+    public CompletableFuture<Boolean> removeAsync(Object item) {
+        byte[] bytes = Items.bytes(item);
+        return Caller.begin(client, caller -> send(Replies::truth, caller, "BF.DEL", bytes));
+    }
+
     /** {@link #remove} for any number of items. */
     public List<Boolean> removeAll(Iterable<?> items) {
         return Caller.block(client, batch(items, List.of("BF.MDEL", key)));
+    }
+
+    /** {@link #removeAll} without blocking. */
+    public CompletableFuture<List<Boolean>> removeAllAsync(Iterable<?> items) {
+        return Caller.begin(client, batch(items, List.of("BF.MDEL", key)));
     }
 
     /** Returns how often an item is in a filter with counters, at most 15. */

@@ -24,39 +24,39 @@ import java.util.function.Predicate;
  * Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. {@code docs/guard.md} of the
  * project has the protocol. Thread-safe.
  *
- * <p>Ids are items of the filter, as those of {@link Filter}: texts, bytes or whole numbers. Rows are of the type {@code V}, and never
- * null: null is what a loader returns where there is no row. A {@code ttl} of null stands for that of the guard.
+ * <p>Ids are items of the filter, as those of {@link Filter}: texts, bytes or whole numbers. They are of the type {@code K}, which is
+ * {@code Object} in a guard that gets several. Rows are of the type {@code V}, and never null: null is what a loader returns where there is no row. A {@code ttl} of null stands for that of the guard.
  */
-public final class Guard<V> {
+public final class Guard<K, V> {
     /**
      * Reads the row with an id from the database that has every commit, in a transaction that begins with the call. It runs in the thread
      * that waits for the row, and in the executor of the client for a call that does not block, or where a load may go on in the
      * background. Returns null if there is no row. Callers get any error, a checked one inside of a {@link CompletionException}.
      */
     @FunctionalInterface
-    public interface Loader<I, V> {
+    public interface Loader<K, V> {
         /** Reads the row with an id, which is passed as the caller of the guard has passed it. */
-        V load(I id) throws Exception;
+        V load(K id) throws Exception;
     }
 
     /** Begins to read the row with an id. What it returns is cancelled with the call; it ends with null if there is no row. */
     @FunctionalInterface
-    public interface AsyncLoader<I, V> {
+    public interface AsyncLoader<K, V> {
         /** Begins to read the row with an id. */
-        CompletionStage<? extends V> load(I id);
+        CompletionStage<? extends V> load(K id);
     }
 
     private final GuardSteps<V> steps;
     private final Bloomgate client;
-    private final Loader<Object, V> loader;
-    private final Loader<Collection<Object>, Map<Object, V>> loaderOfAll;
+    private final Loader<? super K, ? extends V> loader;
+    private final Loader<? super Collection<K>, ? extends Map<K, V>> loaderOfAll;
     private final AtomicBoolean isChecked = new AtomicBoolean();
 
-    private Guard(Builder<V> builder) {
+    private Guard(Builder<V> builder, Loader<? super K, ? extends V> loader, Loader<? super Collection<K>, ? extends Map<K, V>> loaderOfAll) {
         client = builder.client;
         steps = new GuardSteps<>(builder);
-        loader = builder.loader;
-        loaderOfAll = builder.loaderOfAll;
+        this.loader = loader;
+        this.loaderOfAll = loaderOfAll;
     }
 
     /** Returns a builder of a guard with the filter of a name. The codec converts the rows to bytes. */
@@ -65,7 +65,7 @@ public final class Guard<V> {
     }
 
     /** {@link #get(Object, Loader)} with the guard's loader. */
-    public Optional<V> get(Object id) {
+    public Optional<V> get(K id) {
         return get(id, given(loader));
     }
 
@@ -77,12 +77,12 @@ public final class Guard<V> {
      * value may be served, it is. An interrupt ends the call with {@link java.util.concurrent.CancellationException}, and leaves the
      * thread interrupted.
      */
-    public <I> Optional<V> get(I id, Loader<? super I, ? extends V> loader) {
+    public Optional<V> get(K id, Loader<? super K, ? extends V> loader) {
         return get(id, loader, null);
     }
 
     /** {@link #get(Object, Loader)} with a time to live of its own, if the row is loaded. */
-    public <I> Optional<V> get(I id, Loader<? super I, ? extends V> loader, Duration ttl) {
+    public Optional<V> get(K id, Loader<? super K, ? extends V> loader, Duration ttl) {
         Row row = steps.row(id);
         long ttlMs = ttlMs(ttl);
         V found = Caller.block(client, caller -> steps.get(row, running(Collections.singletonList(id), () -> loader.load(id)), ttlMs, caller));
@@ -91,24 +91,23 @@ public final class Guard<V> {
     }
 
     /** {@link #getAsync(Object, AsyncLoader)} with the guard's loader, in the executor of the client. */
-    public CompletableFuture<Optional<V>> getAsync(Object id) {
-        Loader<Object, V> given = given(loader);
+    public CompletableFuture<Optional<V>> getAsync(K id) {
+        Loader<? super K, ? extends V> given = given(loader);
         return begin(id, running(Collections.singletonList(id), () -> given.load(id)), null);
     }
 
     /** {@link #get(Object, Loader)} without blocking. Cancelling the future gives the lease up. */
-    public <I> CompletableFuture<Optional<V>> getAsync(I id, AsyncLoader<? super I, ? extends V> loader) {
+    public CompletableFuture<Optional<V>> getAsync(K id, AsyncLoader<? super K, ? extends V> loader) {
         return getAsync(id, loader, null);
     }
 
     /** {@link #getAsync(Object, AsyncLoader)} with a time to live of its own, if the row is loaded. */
-    public <I> CompletableFuture<Optional<V>> getAsync(
-            I id, AsyncLoader<? super I, ? extends V> loader, Duration ttl) {
+    public CompletableFuture<Optional<V>> getAsync(K id, AsyncLoader<? super K, ? extends V> loader, Duration ttl) {
         return begin(id, beginning(Collections.singletonList(id), () -> loader.load(id)), ttl);
     }
 
     private CompletableFuture<Optional<V>> begin(
-            Object id, Function<Caller, CompletableFuture<V>> load, Duration ttl) {
+            K id, Function<Caller, CompletableFuture<V>> load, Duration ttl) {
         Row row = steps.row(id);
         long ttlMs = ttlMs(ttl);
         return Caller.begin(client, caller -> steps.get(row, load, ttlMs, caller).thenApply(found -> {
@@ -121,13 +120,13 @@ public final class Guard<V> {
      * Returns a cached row that is not old, or nothing: if none is cached, if there is no such row, if another caller loads or changes it,
      * or if the server fails. It loads and waits for nothing.
      */
-    public Optional<V> peek(Object id) {
+    public Optional<V> peek(K id) {
         Row row = steps.row(id);
         return Optional.ofNullable(Caller.block(client, caller -> steps.peek(row, caller)));
     }
 
     /** {@link #peek} without blocking. */
-    public CompletableFuture<Optional<V>> peekAsync(Object id) {
+    public CompletableFuture<Optional<V>> peekAsync(K id) {
         Row row = steps.row(id);
         return Caller.begin(client, caller -> steps.peek(row, caller).thenApply(Optional::ofNullable));
     }
@@ -139,7 +138,7 @@ public final class Guard<V> {
      *
      * <p>If the transaction has changed the row, call the loader yourself: the cached row may be the one before the change.
      */
-    public <I> Optional<V> getInTransaction(I id, Loader<? super I, ? extends V> loader) {
+    public Optional<V> getInTransaction(K id, Loader<? super K, ? extends V> loader) {
         Optional<V> cached = peek(id);
         if (cached.isPresent()) {
             return cached;
@@ -149,9 +148,8 @@ public final class Guard<V> {
     }
 
     /** {@link #getAll(Collection, Loader)} with the guard's loader of many. */
-    @SuppressWarnings({"unchecked", "rawtypes"})
-    public <I> Map<I, Optional<V>> getAll(Collection<I> ids) {
-        return getAll(ids, (Loader) given(loaderOfAll));
+    public Map<K, Optional<V>> getAll(Collection<? extends K> ids) {
+        return getAll(ids, given(loaderOfAll));
     }
 
     /**
@@ -159,31 +157,54 @@ public final class Guard<V> {
      * load, and returns a map without those that have no row. It is called once, and again for rows that other callers were loading and
      * did not bring.
      */
-    public <I> Map<I, Optional<V>> getAll(Collection<I> ids, Loader<Collection<I>, Map<I, V>> loader) {
+    public Map<K, Optional<V>> getAll(
+            Collection<? extends K> ids, Loader<? super Collection<K>, ? extends Map<K, V>> loader) {
         return getAll(ids, loader, null);
     }
 
     /** {@link #getAll(Collection, Loader)} with a time to live of its own, for the rows that are loaded. */
-    public <I> Map<I, Optional<V>> getAll(Collection<I> ids, Loader<Collection<I>, Map<I, V>> loader, Duration ttl) {
+    public Map<K, Optional<V>> getAll(
+            Collection<? extends K> ids, Loader<? super Collection<K>, ? extends Map<K, V>> loader, Duration ttl) {
         long ttlMs = ttlMs(ttl);
-        Map<I, Optional<V>> rows = Caller.block(client, caller ->
-                new ManyRows<I, V>(steps, ids, left -> running(left, () -> loader.load(left)), ttlMs, caller).get());
+        Map<K, Optional<V>> rows = Caller.block(client, caller ->
+                new ManyRows<K, V>(steps, ids, left -> running(left, () -> loader.load(left)), ttlMs, caller).get());
         check();
         return rows;
     }
 
+    /** {@link #getAllAsync(Collection, AsyncLoader)} with the guard's loader of many, in the executor of the client. */
+    public CompletableFuture<Map<K, Optional<V>>> getAllAsync(Collection<? extends K> ids) {
+        Loader<? super Collection<K>, ? extends Map<K, V>> given = given(loaderOfAll);
+        return beginAll(ids, left -> running(left, () -> given.load(left)), null);
+    }
+
     /** {@link #getAll(Collection, Loader)} without blocking. Cancelling the future gives the leases up. */
-    public <I> CompletableFuture<Map<I, Optional<V>>> getAllAsync(
-            Collection<I> ids, AsyncLoader<Collection<I>, Map<I, V>> loader, Duration ttl) {
+    public CompletableFuture<Map<K, Optional<V>>> getAllAsync(
+            Collection<? extends K> ids, AsyncLoader<? super Collection<K>, ? extends Map<K, V>> loader) {
+        return getAllAsync(ids, loader, null);
+    }
+
+    /** {@link #getAllAsync(Collection, AsyncLoader)} with a time to live of its own, for the rows that are loaded. */
+    public CompletableFuture<Map<K, Optional<V>>> getAllAsync(
+            Collection<? extends K> ids, AsyncLoader<? super Collection<K>, ? extends Map<K, V>> loader, Duration ttl) {
+        return beginAll(ids, left -> beginning(left, () -> loader.load(left)), ttl);
+    }
+
+    private CompletableFuture<Map<K, Optional<V>>> beginAll(
+            Collection<? extends K> ids, Function<Collection<K>, Function<Caller, CompletableFuture<Map<K, V>>>> load, Duration ttl) {
         long ttlMs = ttlMs(ttl);
-        return Caller.begin(client, caller -> new ManyRows<I, V>(
-                steps, ids, left -> beginning(left, () -> loader.load(left)), ttlMs, caller).get()
+        return Caller.begin(client, caller -> new ManyRows<K, V>(steps, ids, load, ttlMs, caller).get()
                 .whenComplete((rows, error) -> check()));
     }
 
     /** A writer's first call, before the commit. If it throws, do not commit. With a feed it does nothing. */
-    public void announce(Object... ids) {
-        List<Row> rows = rows(Arrays.asList(ids));
+    @SafeVarargs
+    @SuppressWarnings("varargs")
+    public final void announce(K... ids) {
+        announce(rows(Arrays.asList(ids)));
+    }
+
+    private void announce(List<Row> rows) {
         Caller.block(client, caller -> steps.announce(rows, caller));
         check();
     }
@@ -195,20 +216,25 @@ public final class Guard<V> {
      * <p>If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that lands after
      * this call leaves the old row cached. With a feed it does nothing.
      */
-    public void confirm(Object... ids) {
-        List<Row> rows = rows(Arrays.asList(ids));
+    @SafeVarargs
+    @SuppressWarnings("varargs")
+    public final void confirm(K... ids) {
+        confirm(rows(Arrays.asList(ids)));
+    }
+
+    private void confirm(List<Row> rows) {
         Caller.blockUninterrupted(client, caller -> steps.confirm(rows, caller));
         check();
     }
 
     /** {@link #announce} without blocking. */
-    public CompletableFuture<Void> announceAsync(Collection<?> ids) {
+    public CompletableFuture<Void> announceAsync(Collection<? extends K> ids) {
         List<Row> rows = rows(ids);
         return Caller.begin(client, caller -> steps.announce(rows, caller));
     }
 
     /** {@link #confirm} without blocking. It is repeated though the future is cancelled. */
-    public CompletableFuture<Void> confirmAsync(Collection<?> ids) {
+    public CompletableFuture<Void> confirmAsync(Collection<? extends K> ids) {
         List<Row> rows = rows(ids);
         return Caller.begin(client, caller -> steps.confirm(rows, Caller.asynchronous(client)));
     }
@@ -217,7 +243,7 @@ public final class Guard<V> {
      * A writer's second call if the outcome of its commit is unknown and cannot be found out: confirms the change now, and again after
      * {@code lease}. A commit that lands later than that still leaves the old row cached for up to {@code ttl}.
      */
-    public CompletableFuture<Void> confirmUnknownAsync(Collection<?> ids) {
+    public CompletableFuture<Void> confirmUnknownAsync(Collection<? extends K> ids) {
         List<Row> rows = rows(ids);
         return Caller.begin(client, caller -> steps.confirmTwice(rows, Caller.asynchronous(client)));
     }
@@ -227,12 +253,12 @@ public final class Guard<V> {
      * of {@code transaction}, its outcome known. With a feed this only runs it: the follower announces each change. Returns what the
      * transaction returns; its checked exceptions are thrown inside of a {@link CompletionException}.
      */
-    public <T> T changed(Object id, Callable<T> transaction) {
+    public <T> T changed(K id, Callable<T> transaction) {
         return changedAll(Collections.singletonList(id), transaction);
     }
 
     /** {@link #changed(Object, Callable)} for a transaction without a result. */
-    public void changed(Object id, Runnable transaction) {
+    public void changed(K id, Runnable transaction) {
         changedAll(Collections.singletonList(id), () -> {
             transaction.run();
             return null;
@@ -240,9 +266,9 @@ public final class Guard<V> {
     }
 
     /** {@link #changed(Object, Callable)} for several rows. */
-    public <T> T changedAll(Collection<?> ids, Callable<T> transaction) {
-        Object[] all = ids.toArray();
-        announce(all);
+    public <T> T changedAll(Collection<? extends K> ids, Callable<T> transaction) {
+        List<Row> rows = rows(ids);
+        announce(rows);
         CompletableFuture<T> result = new CompletableFuture<>();
         try {
             result.complete(transaction.call());
@@ -253,7 +279,7 @@ public final class Guard<V> {
             result.completeExceptionally(error);
         }
         try {
-            confirm(all);
+            confirm(rows);
         } catch (Unconfirmed unconfirmed) {
             result.whenComplete((value, error) -> {
                 if (error != null) {
@@ -269,7 +295,7 @@ public final class Guard<V> {
      * {@link #changedAll} for a transaction that does not block. Cancelling the future cancels the transaction, whose end is confirmed all
      * the same.
      */
-    public <T> CompletableFuture<T> changedAsync(Collection<?> ids, Callable<? extends CompletionStage<T>> transaction) {
+    public <T> CompletableFuture<T> changedAsync(Collection<? extends K> ids, Callable<? extends CompletionStage<T>> transaction) {
         List<Row> rows = rows(ids);
         return Caller.begin(client, caller -> steps.announce(rows, caller).thenCompose(announced -> {
             CompletableFuture<T> result = new CompletableFuture<>();
@@ -288,9 +314,17 @@ public final class Guard<V> {
      * Deletes ids that never return from the filter, after their rows were deleted inside of {@code changed}. The filter needs SipHash.
      * With a feed it does nothing: the follower deletes the ids of deleted rows.
      */
-    public void forget(Object... ids) {
+    @SafeVarargs
+    @SuppressWarnings("varargs")
+    public final void forget(K... ids) {
         List<Row> rows = rows(Arrays.asList(ids));
         Caller.block(client, caller -> steps.forget(rows, caller));
+    }
+
+    /** {@link #forget} without blocking. */
+    public CompletableFuture<Void> forgetAsync(Collection<? extends K> ids) {
+        List<Row> rows = rows(ids);
+        return Caller.begin(client, caller -> steps.forget(rows, caller));
     }
 
     /**
@@ -312,6 +346,11 @@ public final class Guard<V> {
     /** Returns the executor of the client, in which asynchronous loaders begin. */
     public Executor executor() {
         return client.executor;
+    }
+
+    /** {@link #clear} without blocking. */
+    public CompletableFuture<Void> clearAsync() {
+        return Caller.begin(client, steps::clear);
     }
 
     /** Returns how often each event has happened. */
@@ -411,8 +450,6 @@ public final class Guard<V> {
         List<byte[]> announceTo = List.of();
         Durability durability;
         BiConsumer<Event, Integer> listener;
-        private Loader<Object, V> loader;
-        private Loader<Collection<Object>, Map<Object, V>> loaderOfAll;
         int replicas;
         Duration replicasTimeout = Duration.ofSeconds(1);
         private boolean aof;
@@ -421,20 +458,6 @@ public final class Guard<V> {
             this.client = client;
             this.filter = Items.bytes(filter);
             this.codec = codec;
-        }
-
-        /** Sets the loader of calls that bring none of their own. Name the type of the ids: {@code (Long id) -> repository.find(id)}. */
-        @SuppressWarnings("unchecked")
-        public <I> Builder<V> loader(Loader<I, ? extends V> loader) {
-            this.loader = (Loader<Object, V>) loader;
-            return this;
-        }
-
-        /** Sets the loader of those calls of {@code getAll} that bring none of their own. */
-        @SuppressWarnings({"unchecked", "rawtypes"})
-        public <I> Builder<V> loaderOfAll(Loader<Collection<I>, Map<I, V>> loader) {
-            loaderOfAll = (Loader) loader;
-            return this;
         }
 
         /** Sets the time to live of a cached row, 60 s: how long readers may get an old row after a writer has died. */
@@ -558,14 +581,25 @@ public final class Guard<V> {
          * Makes the guard. It sends nothing. A client's guards with one prefix share their cached rows, so they need equal codecs: another
          * one is refused, and needs a prefix of its own.
          */
-        public Guard<V> build() {
+        public <K> Guard<K, V> build() {
+            return build(null, null);
+        }
+
+        /** {@link #build()} with the loader of calls that bring none of their own. */
+        public <K> Guard<K, V> build(Loader<? super K, ? extends V> loader) {
+            return build(loader, null);
+        }
+
+        /** {@link #build()} with the loaders of calls that bring none of their own: of one row, and of those of {@code getAll}. */
+        public <K> Guard<K, V> build(
+                Loader<? super K, ? extends V> loader, Loader<? super Collection<K>, ? extends Map<K, V>> loaderOfAll) {
             durability = new Durability(replicas, replicasTimeout, aof);
             if (feed && (!announceTo.isEmpty() || durability.isAsked())) {
                 throw new IllegalArgumentException(
                         "with a feed the follower announces changes: announceTo, replicas and aof have no effect");
             }
             client.claim(prefix != null ? prefix : Keys.cachePrefix(filter), codec);
-            return new Guard<>(this);
+            return new Guard<>(this, loader, loaderOfAll);
         }
     }
 }

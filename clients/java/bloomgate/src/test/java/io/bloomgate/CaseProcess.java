@@ -31,7 +31,7 @@ final class CaseProcess {
     private final JsonNode from;
     private final boolean isAsync;
     private Filter filter;
-    private Guard<Object> guard;
+    private Guard<Object, Object> guard;
 
     CaseProcess(AbstractRedisClient lettuce, Bloomgate client, JsonNode from, boolean isAsync) {
         this.lettuce = lettuce;
@@ -53,7 +53,7 @@ final class CaseProcess {
         return filter;
     }
 
-    private synchronized Guard<Object> guard() {
+    private synchronized Guard<Object, Object> guard() {
         if (guard == null) {
             JsonNode given = from.get("guard");
             Guard.Builder<Object> builder = Guard.builder(client, given.get("filter").textValue(), codec());

@@ -100,7 +100,7 @@ class ConnectionsTest {
                     Bloomgate impatient = Bloomgate.builder(lettuce).timeout(Duration.ofMillis(50)).connectTimeout(Duration.ofMillis(50)).build()) {
                 assertThrows(TimedOut.class, impatient::ping);
                 client.link.pause.begin();
-                Guard<byte[]> durable = Guard.builder(client, "users", Codec.bytes()).replicas(1)
+                Guard<Integer, byte[]> durable = Guard.builder(client, "users", Codec.bytes()).replicas(1)
                         .replicasTimeout(Duration.ofMillis(1)).build();
                 for (int call = 0; call < 20; call++) {
                     assertThrows(TimedOut.class, () -> new Filter(client, "seen").add("a"));

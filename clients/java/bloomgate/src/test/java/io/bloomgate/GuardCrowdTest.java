@@ -73,7 +73,7 @@ class GuardCrowdTest {
         return load;
     }
 
-    private List<CompletableFuture<Optional<byte[]>>> crowd(Guard<byte[]> guard) {
+    private List<CompletableFuture<Optional<byte[]>>> crowd(Guard<Integer, byte[]> guard) {
         return IntStream.range(0, CALLERS).mapToObj(caller -> guard.getAsync(17, id -> begin())).toList();
     }
 
@@ -109,7 +109,7 @@ class GuardCrowdTest {
     @Test
     void aReadNeverSharesALoadThatBeganEarlier() throws Exception {
         try (Bloomgate client = withoutServer()) {
-            Guard<byte[]> guard = guard(client).build();
+            Guard<Integer, byte[]> guard = guard(client).build();
             var early = guard.getAsync(17, id -> begin());
             CompletableFuture<byte[]> first = nextLoad();
             var late = IntStream.range(0, 10).mapToObj(reader -> guard.getAsync(17, id -> begin())).toList();
@@ -125,7 +125,7 @@ class GuardCrowdTest {
     @Test
     void aCancelledLoadIsFollowedByAnother() throws Exception {
         try (Bloomgate client = withoutServer()) {
-            Guard<byte[]> guard = guard(client).build();
+            Guard<Integer, byte[]> guard = guard(client).build();
             var first = guard.getAsync(17, id -> begin());
             CompletableFuture<byte[]> cancelled = nextLoad();
             var second = guard.getAsync(17, id -> begin());
@@ -139,7 +139,7 @@ class GuardCrowdTest {
     @Test
     void aLoadThatTakesTooLongIsFollowedByOneForAllThatWaited() throws Exception {
         try (Bloomgate client = patient(servers.start().port())) {
-            Guard<byte[]> guard = guard(client).lease(Duration.ofHours(1)).wait(Duration.ofSeconds(1)).attempts(1).build();
+            Guard<Integer, byte[]> guard = guard(client).lease(Duration.ofHours(1)).wait(Duration.ofSeconds(1)).attempts(1).build();
             var leased = guard.getAsync(17, id -> begin());
             CompletableFuture<byte[]> slow = nextLoad();
             int number = serve(crowd(guard));
@@ -155,7 +155,7 @@ class GuardCrowdTest {
         Set<Integer> running = ConcurrentHashMap.newKeySet();
         AtomicInteger loaded = new AtomicInteger();
         try (Bloomgate client = withoutServer()) {
-            Guard<byte[]> guard = guard(client).build();
+            Guard<Integer, byte[]> guard = guard(client).build();
             List<CompletableFuture<Map<Integer, Optional<byte[]>>>> readers = new ArrayList<>();
             for (int reader = 0; reader < 20; reader++) {
                 // They share some of their rows only.
@@ -184,7 +184,7 @@ class GuardCrowdTest {
     @Test
     void anErrorOfALoadEndsTheWaitOfAll() throws Exception {
         for (Bloomgate client : List.of(patient(servers.start().port()), withoutServer())) {
-            Guard<byte[]> guard = guard(client).lease(Duration.ofHours(1)).failSafe(Duration.ofHours(1)).build();
+            Guard<Integer, byte[]> guard = guard(client).lease(Duration.ofHours(1)).failSafe(Duration.ofHours(1)).build();
             var leading = guard.getAsync(17, id -> begin());
             CompletableFuture<byte[]> load = nextLoad();
             var waiting = guard.getAsync(17, id -> begin());
@@ -204,7 +204,7 @@ class GuardCrowdTest {
     @Test
     void anErrorIsThrownThoughThereIsAnOldValue() throws Exception {
         try (Bloomgate client = patient(servers.start().port())) {
-            Guard<byte[]> guard = guard(client).ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1)).build();
+            Guard<Integer, byte[]> guard = guard(client).ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1)).build();
             guard.get(17, id -> Keys.ascii("row"));
             Thread.sleep(20);
             assertThrows(Fatal.class, () -> guard.get(17, id -> {
@@ -216,7 +216,7 @@ class GuardCrowdTest {
     @Test
     void aLoadThatAsksForItsOwnRowLoadsIt() throws Exception {
         for (Bloomgate client : List.of(patient(servers.start().port()), withoutServer())) {
-            Guard<byte[]> guard = guard(client).wait(Duration.ofHours(1)).build();
+            Guard<Object, byte[]> guard = guard(client).wait(Duration.ofHours(1)).build();
             Guard.Loader<Object, byte[]> inner = id -> Keys.ascii("row");
             assertEquals("row", Keys.latin(guard.get(17, id -> guard.get("17", inner).orElseThrow()).orElseThrow()));
             assertEquals("row", Keys.latin(guard.getAll(List.of(18), ids -> Map.of(18, guard.get(18, inner).orElseThrow())).get(18)
@@ -238,7 +238,7 @@ class GuardCrowdTest {
             Filter filter = new Filter(client, "users");
             filter.reserve(0.001, rows);
             filter.addAll(IntStream.range(0, rows).boxed().toList());
-            Guard<byte[]> guard = guard(client).lease(Duration.ofHours(1)).build();
+            Guard<Integer, byte[]> guard = guard(client).lease(Duration.ofHours(1)).build();
             var readers = IntStream.range(0, rows).mapToObj(
                     id -> guard.getAsync(id, any -> CompletableFuture.completedFuture(row))).toList();
             for (var reader : readers) {
@@ -251,7 +251,7 @@ class GuardCrowdTest {
     @Test
     void aBurstHas500CommandsUnderWay() throws Exception {
         try (ScriptedServer scripted = new ScriptedServer(); Bloomgate client = patient(scripted.port())) {
-            Guard<byte[]> guard = guard(client).build();
+            Guard<Integer, byte[]> guard = guard(client).build();
             String lease = "*2\r\n$4\r\nload\r\n$2\r\n00\r\n";
             String absent = "*1\r\n$6\r\nabsent\r\n";
             var readers = IntStream.range(0, 600).mapToObj(

@@ -83,7 +83,7 @@ public final class GuardFigures {
     }
 
     private void hits(Bloomgate client, StatefulRedisConnection<byte[], byte[]> connection) throws Exception {
-        Guard<byte[]> guard = guard(client).build();
+        Guard<Integer, byte[]> guard = guard(client).build();
         var commands = connection.sync();
         var async = connection.async();
         for (int id = 0; id < ROWS; id++) {
@@ -149,7 +149,7 @@ public final class GuardFigures {
     }
 
     private void oneRow(Bloomgate client) throws Exception {
-        Guard<byte[]> guard = guard(client).build();
+        Guard<Integer, byte[]> guard = guard(client).build();
         AtomicInteger loads = new AtomicInteger();
         double rate = threads(GETS, any -> guard.get(17, id -> {
             loads.incrementAndGet();
@@ -163,7 +163,7 @@ public final class GuardFigures {
     private void hungServer() throws Exception {
         try (ServerSocket hung = new ServerSocket(0, 1000, InetAddress.getLoopbackAddress());
                 Bloomgate client = Bloomgate.connect("redis://127.0.0.1:" + hung.getLocalPort())) {
-            Guard<byte[]> guard = guard(client).build();
+            Guard<Integer, byte[]> guard = guard(client).build();
             long[] nanos = new long[GETS];
             AtomicInteger next = new AtomicInteger();
             double rate = threads(GETS, any -> {
@@ -179,7 +179,7 @@ public final class GuardFigures {
     }
 
     private void failingLoad(Bloomgate client) throws Exception {
-        Guard<byte[]> guard = guard(client).failSafe(Duration.ofHours(1)).build();
+        Guard<Integer, byte[]> guard = guard(client).failSafe(Duration.ofHours(1)).build();
         AtomicInteger loads = new AtomicInteger();
         double rate = threads(GETS, any -> {
             try {

@@ -11,12 +11,14 @@ import io.lettuce.core.RedisClient;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.stream.Collectors;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -65,7 +67,7 @@ class GuardUsesTest {
 
     @Test
     void aTransactionReadsWhatIsCachedAndFillsNothing() throws Exception {
-        Guard<byte[]> guard = guard().lease(Duration.ofHours(1)).build();
+        Guard<Integer, byte[]> guard = guard().lease(Duration.ofHours(1)).build();
         assertFalse(guard.peek(17).isPresent());
         assertEquals("its own", text(guard.getInTransaction(17, loader("its own"))));
         assertEquals(0, server.commands().exists("{users}:17"));
@@ -92,7 +94,7 @@ class GuardUsesTest {
 
     @Test
     void aTransactionDoesNotReadOldValues() throws Exception {
-        Guard<byte[]> guard = guard().ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1)).build();
+        Guard<Integer, byte[]> guard = guard().ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1)).build();
         guard.get(17, loader("old"));
         Thread.sleep(20);
         server.commands().configResetstat();
@@ -118,7 +120,7 @@ class GuardUsesTest {
 
     @Test
     void anUnknownOutcomeIsConfirmedAgainAfterALease() throws Exception {
-        Guard<byte[]> guard = guard().lease(Duration.ofMillis(300)).build();
+        Guard<Integer, byte[]> guard = guard().lease(Duration.ofMillis(300)).build();
         server.commands().configResetstat();
         var confirmed = guard.confirmUnknownAsync(List.of(17));
         Servers.eventually("the first confirmation", () -> server.commands().info("commandstats").contains("cmdstat_bf.changed:calls=1"));
@@ -131,9 +133,31 @@ class GuardUsesTest {
         assertFalse(guard.peek(17).isPresent());
     }
 
+    /** The loaders of the guard, and futures of all that blocks. */
+    @Test
+    void whatBlocksHasAFuture() throws Exception {
+        Filter filter = new Filter(client, "siphash");
+        filter.reserve(0.001, 100, CreationOptions.defaults().hash("siphash"));
+        filter.addAll(List.of("a", "b", "c"));
+        Guard<String, byte[]> guard = Guard.builder(client, "siphash", Codec.bytes())
+                .build(Keys::ascii, ids -> ids.stream().collect(Collectors.toMap(id -> id, Keys::ascii)));
+        assertEquals("a", text(guard.get("a")));
+        assertEquals("a", text(guard.getAsync("a").get(60, TimeUnit.SECONDS)));
+        Map<String, Optional<byte[]>> rows = guard.getAllAsync(List.of("a", "b", "x")).get(60, TimeUnit.SECONDS);
+        assertEquals("b", text(rows.get("b")));
+        assertEquals(Optional.empty(), rows.get("x"));
+        assertEquals(rows.keySet(), guard.getAll(List.of("a", "b", "x")).keySet());
+        guard.clearAsync().get(60, TimeUnit.SECONDS);
+        assertFalse(guard.peek("a").isPresent());
+        guard.forgetAsync(List.of("a")).get(60, TimeUnit.SECONDS);
+        assertEquals(List.of(false, true), filter.containsAll(List.of("a", "b")));
+        assertTrue(filter.removeAsync("b").get(60, TimeUnit.SECONDS));
+        assertEquals(List.of(false, true), filter.removeAllAsync(List.of("b", "c")).get(60, TimeUnit.SECONDS));
+    }
+
     @Test
     void loadersDoNotRunInTheThreadsOfLettuce() throws Exception {
-        Guard<byte[]> guard = guard().build();
+        Guard<Integer, byte[]> guard = guard().build();
         AtomicReference<String> thread = new AtomicReference<>();
         // A loader that blocks, and asks the server itself: in a thread of Lettuce it would wait for ever.
         var found = guard.getAsync(17, id -> {
@@ -151,7 +175,7 @@ class GuardUsesTest {
 
     @Test
     void exceptionsOfTheProgramAreNoFailures() throws Exception {
-        Guard<byte[]> guard = guard().ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1))
+        Guard<Integer, byte[]> guard = guard().ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1))
                 .failSafeFor(error -> !(error instanceof IllegalArgumentException)).build();
         IllegalArgumentException own = new IllegalArgumentException("not found");
         for (int call = 0; call < 3; call++) {
@@ -186,7 +210,7 @@ class GuardUsesTest {
                 task.run();
             });
         }).build()) {
-            Guard<byte[]> guard = Guard.builder(own, "users", Codec.bytes()).ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1))
+            Guard<Integer, byte[]> guard = Guard.builder(own, "users", Codec.bytes()).ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1))
                     .softTimeout(Duration.ofMinutes(1)).build();
             guard.get(17, loader("old"));
             Thread.sleep(20);

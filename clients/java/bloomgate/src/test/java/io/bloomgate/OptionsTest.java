@@ -60,7 +60,7 @@ class OptionsTest {
             assertThrows(IllegalArgumentException.class, () -> builder.beta(Double.NaN));
             assertThrows(IllegalArgumentException.class, () -> builder.attempts(1001));
             assertThrows(IllegalArgumentException.class, () -> builder.replicas(-1).build());
-            Guard<byte[]> guard = guard(client).build();
+            Guard<Integer, byte[]> guard = guard(client).build();
             assertThrows(IllegalArgumentException.class, () -> guard.get(17, id -> new byte[0], Duration.ofDays(20_000)));
         }
     }

@@ -47,8 +47,8 @@ class ReadmeTest {
 
         CreationOptions siphash = CreationOptions.defaults().hash("siphash");
         Filter.fill(client, "users", table.keySet(), 0.001, 100_000, siphash, Durability.NONE);
-        Guard<User> users = Guard.builder(client, "users", Codec.json(User.class))
-                .ttl(Duration.ofMinutes(1)).failSafe(Duration.ofHours(1)).loader((Long id) -> table.get(id)).build();
+        Guard<Long, User> users = Guard.builder(client, "users", Codec.json(User.class))
+                .ttl(Duration.ofMinutes(1)).failSafe(Duration.ofHours(1)).build(table::get);
 
         assertEquals(Optional.of(new User("Ann")), users.get(17L));
         assertEquals(Optional.empty(), users.get(18L)); // the database is not asked
@@ -84,8 +84,8 @@ class ReadmeTest {
         Map<Long, User> table = new ConcurrentHashMap<>(Map.of(17L, new User("Ann"))); // stands for the database
         CreationOptions siphash = CreationOptions.defaults().hash("siphash");
         Filter.fill(client, "users", table.keySet(), 0.001, 100_000, siphash, Durability.NONE);
-        Guard<User> users = Guard.builder(client, "users", Codec.json(User.class))
-                .ttl(Duration.ofMinutes(1)).failSafe(Duration.ofHours(1)).loader((Long id) -> table.get(id)).build();
+        Guard<Long, User> users = Guard.builder(client, "users", Codec.json(User.class))
+                .ttl(Duration.ofMinutes(1)).failSafe(Duration.ofHours(1)).build(table::get);
 
         assertEquals(Optional.of(new User("Ann")), users.get(17L));
         Guard.Loader<Collection<Long>, Map<Long, User>> loadAll = ids -> ids.stream().filter(table::containsKey)

@@ -183,7 +183,7 @@ public class BloomgateAutoConfiguration {
                 customizers.orderedStream().forEach(one -> one.customize(name, builder));
                 return builder;
             };
-            Guard<Object> guard = builders.get().build();
+            Guard<Object, Object> guard = builders.get().build();
             FollowerCheck follower = !Boolean.TRUE.equals(own.feed()) ? null
                     : new FollowerCheck(name, guard, builders.get().feed(false).patience(Duration.ZERO).build());
             caches.add(new GuardCache(name, guard, trust(properties.cache(), own), follower));

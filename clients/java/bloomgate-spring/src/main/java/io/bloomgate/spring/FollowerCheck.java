@@ -16,13 +16,13 @@ final class FollowerCheck {
     private static final Log LOG = LogFactory.getLog(FollowerCheck.class);
 
     private final String cache;
-    private final Guard<Object> fed;
-    private final Guard<Object> announcing;
+    private final Guard<Object, Object> fed;
+    private final Guard<Object, Object> announcing;
     private final Set<String> warned = ConcurrentHashMap.newKeySet();
     private volatile boolean isSeen;
 
     /** Takes the guard with the feed, and one without it, which should try once: a follower that starts later fills the filter. */
-    FollowerCheck(String cache, Guard<Object> fed, Guard<Object> announcing) {
+    FollowerCheck(String cache, Guard<Object, Object> fed, Guard<Object, Object> announcing) {
         this.cache = cache;
         this.fed = fed;
         this.announcing = announcing;
@@ -47,7 +47,7 @@ final class FollowerCheck {
     }
 
     /** Returns the guard that announces changes, which does nothing once the follower has been seen. */
-    Guard<Object> writer() {
+    Guard<Object, Object> writer() {
         return isSeen ? fed : announcing;
     }
 

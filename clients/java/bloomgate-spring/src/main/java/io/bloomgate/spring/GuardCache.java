@@ -57,7 +57,7 @@ public final class GuardCache implements Cache {
     }
 
     private final String name;
-    private final Guard<Object> guard;
+    private final Guard<Object, Object> guard;
     private final Trust trust;
     private final FollowerCheck follower;
     private final Reads reads = new Reads();
@@ -65,17 +65,17 @@ public final class GuardCache implements Cache {
     private final Set<CompletableFuture<Void>> confirmations = ConcurrentHashMap.newKeySet();
 
     /** Makes a guard a cache that does not trust its filter. */
-    public GuardCache(String name, Guard<Object> guard) {
+    public GuardCache(String name, Guard<Object, Object> guard) {
         this(name, guard, Trust.OBSERVE);
     }
 
     /** Makes a guard a cache. */
-    public GuardCache(String name, Guard<Object> guard, Trust trust) {
+    public GuardCache(String name, Guard<Object, Object> guard, Trust trust) {
         this(name, guard, trust, null);
     }
 
     /** Makes a guard a cache. If it has a feed, another one announces changes until its follower has been seen. */
-    GuardCache(String name, Guard<Object> guard, Trust trust, FollowerCheck follower) {
+    GuardCache(String name, Guard<Object, Object> guard, Trust trust, FollowerCheck follower) {
         this.name = name;
         this.guard = guard;
         this.trust = trust;
@@ -88,7 +88,7 @@ public final class GuardCache implements Cache {
     }
 
     @Override
-    public Guard<Object> getNativeCache() {
+    public Guard<Object, Object> getNativeCache() {
         return guard;
     }
 
@@ -330,7 +330,7 @@ public final class GuardCache implements Cache {
     }
 
     /** Calls the guard that announces changes. With a feed its errors are logged: a follower that starts later fills the filter. */
-    private void write(Consumer<Guard<Object>> call) {
+    private void write(Consumer<Guard<Object, Object>> call) {
         if (follower == null) {
             call.accept(guard);
             return;
@@ -362,7 +362,7 @@ public final class GuardCache implements Cache {
     /** Begins to confirm changes. An error is logged: the callers have gone on. */
     void confirmLater(Collection<Object> ids, boolean isOutcomeKnown) {
         List<Object> all = List.copyOf(ids);
-        Guard<Object> writer = follower == null ? guard : follower.writer();
+        Guard<Object, Object> writer = follower == null ? guard : follower.writer();
         CompletableFuture<Void> confirmation = isOutcomeKnown ? writer.confirmAsync(all) : writer.confirmUnknownAsync(all);
         confirmations.add(confirmation);
         confirmation.whenComplete((confirmed, error) -> {

@@ -21,7 +21,7 @@ import org.springframework.util.ClassUtils;
  * Guards as Spring caches: those of given names, beside the caches of another manager, or one for each name, made when it is used first.
  */
 public final class GuardCacheManager implements CacheManager, DisposableBean {
-    private final Function<String, Guard<Object>> guards;
+    private final Function<String, Guard<Object, Object>> guards;
     private final CacheManager others;
     private final ConcurrentMap<String, GuardCache> caches = new ConcurrentHashMap<>();
 
@@ -38,7 +38,7 @@ public final class GuardCacheManager implements CacheManager, DisposableBean {
     }
 
     /** Makes a manager of caches, whose guards a function makes by the names of the caches. */
-    public GuardCacheManager(Function<String, Guard<Object>> guards) {
+    public GuardCacheManager(Function<String, Guard<Object, Object>> guards) {
         this.guards = guards;
         others = null;
     }

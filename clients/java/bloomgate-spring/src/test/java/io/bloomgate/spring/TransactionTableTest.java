@@ -289,7 +289,7 @@ class TransactionTableTest {
         } else {
             new Filter(client, filter).reserve(0.001, 10_000, CreationOptions.defaults().hash("siphash"));
         }
-        Guard<Object> guard = Guard.builder(client, filter, GuardCacheManager.serialization(getClass().getClassLoader())).feed(isFed).build();
+        Guard<Object, Object> guard = Guard.builder(client, filter, GuardCacheManager.serialization(getClass().getClassLoader())).feed(isFed).build();
         return new GuardCacheManager(List.of(new GuardCache("users", guard, Trust.FILTER)), null);
     }
 
