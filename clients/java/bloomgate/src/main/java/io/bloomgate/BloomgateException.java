@@ -6,7 +6,7 @@ import java.util.List;
  * An error of a filter or a guard. Errors of the server that have no class here are Lettuce's, and wrong arguments are
  * {@link IllegalArgumentException}s.
  */
-public class BloomgateException extends RuntimeException {
+public class BloomgateException extends RuntimeException implements Cloneable {
     private List<Boolean> answers = List.of();
 
     BloomgateException(String message, Throwable cause) {
@@ -16,6 +16,15 @@ public class BloomgateException extends RuntimeException {
     /** Returns what is known of a batch that failed: true or false for each item, or null where the answer is unknown. Empty for others. */
     public List<Boolean> answers() {
         return answers;
+    }
+
+    /** Returns a copy with the trace of this thread. */
+    BloomgateException here() {
+        try {
+            return (BloomgateException) ((BloomgateException) clone()).fillInStackTrace();
+        } catch (CloneNotSupportedException impossible) {
+            return this;
+        }
     }
 
     BloomgateException withAnswers(List<Boolean> known) {

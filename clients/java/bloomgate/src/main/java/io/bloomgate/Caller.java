@@ -1,5 +1,6 @@
 package io.bloomgate;
 
+import io.lettuce.core.RedisCommandExecutionException;
 import java.util.Queue;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CancellationException;
@@ -81,7 +82,16 @@ final class Caller implements Executor {
                 thread.interrupt();
             }
         }
-        return value(result);
+        try {
+            return value(result);
+        } catch (BloomgateException | RedisCommandExecutionException error) {
+            throw Rethrown.names(error, new Throwable()) ? error : Rethrown.here(error);
+        }
+    }
+
+    /** Returns the failure of a load that another call has made, as this call throws it. */
+    Throwable shared(Throwable failure) {
+        return thread != null && failure instanceof RuntimeException error ? Rethrown.here(error) : failure;
     }
 
     private void noteInterrupt(boolean isInterruptible) {

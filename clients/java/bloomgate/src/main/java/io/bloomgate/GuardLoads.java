@@ -191,7 +191,7 @@ class GuardLoads<V> extends GuardCommands<V> {
                     waking.add(wake);
                 } else if (flight.givenFailure() != null) {
                     count(Event.SHARED, 1);
-                    throw new CompletionException(flight.givenFailure());
+                    throw new CompletionException(caller.shared(flight.givenFailure()));
                 } else if (flight.givenAnswer() != null) {
                     count(Event.SHARED, 1);
                     found.put(left.get(flight).id, GuardLoads.this.read(flight.givenAnswer(), null).value());

@@ -154,7 +154,7 @@ final class GuardSteps<V> extends GuardLoads<V> {
                         count(Event.SHARED, 1);
                     }
                     if (flight.givenFailure() != null) {
-                        throw new CompletionException(flight.givenFailure());
+                        throw new CompletionException(caller.shared(flight.givenFailure()));
                     }
                     return flight.givenAnswer();
                 });

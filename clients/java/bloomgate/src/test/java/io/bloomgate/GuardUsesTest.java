@@ -8,8 +8,10 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.lettuce.core.RedisClient;
+import io.lettuce.core.RedisCommandExecutionException;
 import java.io.IOException;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -131,6 +133,48 @@ class GuardUsesTest {
         guard.announceAsync(List.of(17, 18)).get(60, TimeUnit.SECONDS);
         guard.confirmAsync(List.of(17, 18)).get(60, TimeUnit.SECONDS);
         assertFalse(guard.peek(17).isPresent());
+    }
+
+    private static void checkTrace(Throwable error) {
+        assertTrue(Arrays.stream(error.getStackTrace()).anyMatch(line -> line.getClassName().equals(GuardUsesTest.class.getName())
+                && line.getMethodName().contains("tracesNameTheLineOfTheCall")), () -> Arrays.toString(error.getStackTrace()));
+    }
+
+    @Test
+    void tracesNameTheLineOfTheCall() throws Exception {
+        try (Bloomgate nowhere = Bloomgate.connect("redis://127.0.0.1:" + Servers.freePort())) {
+            checkTrace(assertThrows(BloomgateException.Disconnected.class, nowhere::ping));
+        }
+        server.commands().set("text", "text");
+        RuntimeException refused = assertThrows(RedisCommandExecutionException.class, () -> new Filter(client, "text").card());
+        checkTrace(refused);
+        assertTrue(refused.getMessage().startsWith("WRONGTYPE"), refused.getMessage());
+        checkTrace(assertThrows(BloomgateException.FilterMissing.class, () -> new Filter(client, "missing").info()));
+        // The error of a load that another caller runs.
+        Guard<Integer, byte[]> guard = guard().build();
+        CompletableFuture<byte[]> load = new CompletableFuture<>();
+        IllegalStateException down = new IllegalStateException("the database is down");
+        var leading = guard.getAsync(17, id -> load);
+        Servers.eventually("the load", () -> guard.counts().get(Event.LOAD) == 1);
+        CompletableFuture<Void> failing = CompletableFuture.runAsync(() -> {
+            Servers.eventually("the wait", () -> guard.counts().get(Event.WAIT) >= 1);
+            load.completeExceptionally(down);
+        }, CompletableFuture.delayedExecutor(300, TimeUnit.MILLISECONDS));
+        IllegalStateException shared = assertThrows(IllegalStateException.class, () -> guard.get(17, NEVER));
+        checkTrace(shared);
+        assertEquals(down.getMessage(), shared.getMessage());
+        assertSame(down, shared.getCause());
+        assertSame(down, assertThrows(ExecutionException.class, () -> leading.get(60, TimeUnit.SECONDS)).getCause());
+        failing.get(60, TimeUnit.SECONDS);
+        // What has data of its own stays as it is.
+        class NotFound extends IllegalStateException {
+            final int id = 17;
+        }
+        NotFound own = new NotFound();
+        assertSame(own, Rethrown.here(own));
+        // An error of a loader's own call names the line inside the loader, too.
+        var inner = assertThrows(BloomgateException.FilterMissing.class, () -> guard.get(18, id -> row(new Filter(client, "missing").info().toString())));
+        assertTrue(Arrays.stream(inner.getStackTrace()).filter(line -> line.getMethodName().startsWith("lambda$tracesName")).count() > 1);
     }
 
     /** The loaders of the guard, and futures of all that blocks. */
