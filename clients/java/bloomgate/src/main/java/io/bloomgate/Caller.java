@@ -32,6 +32,16 @@ final class Caller implements Executor {
         tasks = thread == null ? null : new ConcurrentLinkedQueue<>();
     }
 
+    /** Whether a thread brings the replies of servers. */
+    private static final ThreadLocal<Boolean> BRINGS_REPLIES = new ThreadLocal<>();
+
+    /** Notes that this thread brings the replies of servers: a blocking call in it would wait for itself. */
+    static void bringsReplies() {
+        if (BRINGS_REPLIES.get() == null) {
+            BRINGS_REPLIES.set(true);
+        }
+    }
+
     /** Makes a caller of which nobody waits for the steps. */
     static Caller asynchronous(Bloomgate client) {
         return new Caller(client, null);
@@ -61,6 +71,10 @@ final class Caller implements Executor {
     }
 
     private <T> T pump(Function<Caller, CompletableFuture<T>> steps, boolean isInterruptible) {
+        if (BRINGS_REPLIES.get() != null) {
+            throw new IllegalStateException("this thread of Lettuce brings the replies for which a blocking call waits: "
+                    + "call a method that returns a future, or call this one in another thread, by thenApplyAsync for instance");
+        }
         CompletableFuture<T> result = null;
         try {
             noteInterrupt(isInterruptible);

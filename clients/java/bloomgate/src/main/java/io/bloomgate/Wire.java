@@ -78,6 +78,7 @@ final class Wire implements RedisConnectionStateListener {
             if (error != null && !(error instanceof RedisCommandExecutionException)) {
                 throw new Disconnected("the connection was lost before the reply to " + ((Keyword) sent.getType()).name + ": " + error, error);
             }
+            Caller.bringsReplies();
             return error != null ? error : ((Reply) sent.getOutput()).value();
         });
     }

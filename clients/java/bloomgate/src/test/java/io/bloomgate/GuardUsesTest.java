@@ -217,6 +217,32 @@ class GuardUsesTest {
         assertEquals("bloomgate", thread.get());
     }
 
+    /** A program that evicts where a future has ended: its thread brings the replies of the server. */
+    @Test
+    void aBlockingCallInAThreadOfLettuceIsRefused() throws Exception {
+        Guard<Integer, byte[]> guard = guard().build();
+        assertEquals("Ann", text(guard.get(17, loader("Ann"))));
+        AtomicReference<Thread> thread = new AtomicReference<>();
+        CompletableFuture<Void> evicted = new CompletableFuture<>();
+        // The reply comes after the stage was added, also on a fast machine.
+        server.commands().clientPause(300);
+        guard.getAsync(17, id -> null).thenAccept(row -> {
+            thread.set(Thread.currentThread());
+            guard.confirm(17);
+        }).whenComplete((nothing, error) -> Caller.settle(evicted, null, error));
+        var refused = assertThrows(ExecutionException.class, () -> evicted.get(60, TimeUnit.SECONDS)).getCause();
+        assertTrue(assertInstanceOf(IllegalStateException.class, refused).getMessage().contains("returns a future"), refused.toString());
+        assertTrue(thread.get().getName().startsWith("lettuce-"), thread.get().getName());
+        // Neither has the thread waited, nor is anything lost by it.
+        assertEquals("Ann", text(guard.getAsync(17, id -> null).get(60, TimeUnit.SECONDS)));
+        server.commands().clientPause(300);
+        guard.getAsync(17, id -> null).thenCompose(row -> guard.confirmAsync(List.of(17))).get(60, TimeUnit.SECONDS);
+        assertFalse(guard.peek(17).isPresent());
+        guard.getAsync(17, id -> CompletableFuture.completedFuture(row("Eve"))).get(60, TimeUnit.SECONDS);
+        guard.getAsync(17, id -> null).thenAcceptAsync(row -> guard.confirm(17)).get(60, TimeUnit.SECONDS);
+        assertFalse(guard.peek(17).isPresent());
+    }
+
     @Test
     void exceptionsOfTheProgramAreNoFailures() throws Exception {
         Guard<Integer, byte[]> guard = guard().ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1))
