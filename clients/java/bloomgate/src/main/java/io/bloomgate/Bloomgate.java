@@ -14,6 +14,7 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A server or a cluster, for filters and guards. All of them share one connection for each node, which is made when it is needed, and
@@ -61,7 +62,7 @@ public final class Bloomgate implements AutoCloseable {
     }
 
     /** Opens a connection to an address: null for that of Lettuce's client. */
-    private CompletableFuture<Wire> open(RedisURI uri) {
+    private CompletableFuture<Wire> open(@Nullable RedisURI uri) {
         try {
             if (isClosed) {
                 throw new BloomgateException.Disconnected("the client is closed", null);
@@ -154,11 +155,11 @@ public final class Bloomgate implements AutoCloseable {
     public static final class Builder {
         private final Supplier<? extends AbstractRedisClient> client;
         /** The address of a client that this one has made. */
-        private RedisURI uri;
+        private @Nullable RedisURI uri;
         private Duration timeout = Duration.ofSeconds(1);
         private Duration connectTimeout = Duration.ofSeconds(5);
         private int waitingConnections = 16;
-        private Executor executor;
+        private @Nullable Executor executor;
 
         private Builder(Supplier<? extends AbstractRedisClient> client) {
             this.client = client;

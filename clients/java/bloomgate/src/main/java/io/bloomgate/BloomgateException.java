@@ -1,20 +1,21 @@
 package io.bloomgate;
 
 import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /**
  * An error of a filter or a guard. Errors of the server that have no class here are Lettuce's, and wrong arguments are
  * {@link IllegalArgumentException}s.
  */
 public class BloomgateException extends RuntimeException implements Cloneable {
-    private List<Boolean> answers = List.of();
+    private List<@Nullable Boolean> answers = List.of();
 
-    BloomgateException(String message, Throwable cause) {
+    BloomgateException(String message, @Nullable Throwable cause) {
         super(message, cause);
     }
 
     /** Returns what is known of a batch that failed: true or false for each item, or null where the answer is unknown. Empty for others. */
-    public List<Boolean> answers() {
+    public List<@Nullable Boolean> answers() {
         return answers;
     }
 
@@ -27,42 +28,42 @@ public class BloomgateException extends RuntimeException implements Cloneable {
         }
     }
 
-    BloomgateException withAnswers(List<Boolean> known) {
+    BloomgateException withAnswers(List<@Nullable Boolean> known) {
         answers = known;
         return this;
     }
 
     /** The server lacks one of bloomgate's commands: it has not loaded the module, or has loaded another one with BF.* commands. */
     public static final class ModuleMissing extends BloomgateException {
-        ModuleMissing(String message, Throwable cause) {
+        ModuleMissing(String message, @Nullable Throwable cause) {
             super(message, cause);
         }
     }
 
     /** There is no filter at this key. */
     public static final class FilterMissing extends BloomgateException {
-        FilterMissing(String message, Throwable cause) {
+        FilterMissing(String message, @Nullable Throwable cause) {
             super(message, cause);
         }
     }
 
     /** The key exists already. */
     public static final class FilterExists extends BloomgateException {
-        FilterExists(String message, Throwable cause) {
+        FilterExists(String message, @Nullable Throwable cause) {
             super(message, cause);
         }
     }
 
     /** A filter that does not grow has reached its capacity. Items before the first null of {@link #answers()} were added. */
     public static final class FilterFull extends BloomgateException {
-        FilterFull(String message, Throwable cause) {
+        FilterFull(String message, @Nullable Throwable cause) {
             super(message, cause);
         }
     }
 
     /** The filter is still being loaded: the last BF.LOADCHUNK has not arrived yet. */
     public static final class FilterLoading extends BloomgateException {
-        FilterLoading(String message, Throwable cause) {
+        FilterLoading(String message, @Nullable Throwable cause) {
             super(message, cause);
         }
     }
@@ -76,7 +77,7 @@ public class BloomgateException extends RuntimeException implements Cloneable {
 
     /** There is no connection to the server, or it was lost before the reply. The command is not repeated. */
     public static final class Disconnected extends BloomgateException {
-        Disconnected(String message, Throwable cause) {
+        Disconnected(String message, @Nullable Throwable cause) {
             super(message, cause);
         }
     }
@@ -86,7 +87,7 @@ public class BloomgateException extends RuntimeException implements Cloneable {
      * load has thrown an {@link Error}, which is the cause.
      */
     public static final class LoadFailed extends BloomgateException {
-        LoadFailed(byte[] id, Throwable cause) {
+        LoadFailed(byte[] id, @Nullable Throwable cause) {
             super("the row " + Items.text(id) + " has no cached value, and its last load has failed", cause);
         }
     }
@@ -98,7 +99,7 @@ public class BloomgateException extends RuntimeException implements Cloneable {
     public static final class Unconfirmed extends BloomgateException {
         private final List<byte[]> ids;
 
-        Unconfirmed(List<byte[]> ids, Throwable cause) {
+        Unconfirmed(List<byte[]> ids, @Nullable Throwable cause) {
             super("the change of " + ids.size() + " row(s) could not be confirmed", cause);
             this.ids = ids;
         }

@@ -13,6 +13,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Function;
+import org.jspecify.annotations.Nullable;
 
 /**
  * One call of the package. Its steps follow one another: those of a blocking call run in the caller's thread, so that a loader finds
@@ -21,12 +22,12 @@ import java.util.function.Function;
 final class Caller implements Executor {
     final Signal signal = new Signal();
     private final Bloomgate client;
-    private final Thread thread;
-    private final Queue<Runnable> tasks;
+    private final @Nullable Thread thread;
+    private final @Nullable Queue<Runnable> tasks;
     private volatile boolean hasEnded;
     private boolean isInterrupted;
 
-    private Caller(Bloomgate client, Thread thread) {
+    private Caller(Bloomgate client, @Nullable Thread thread) {
         this.client = client;
         this.thread = thread;
         tasks = thread == null ? null : new ConcurrentLinkedQueue<>();
@@ -48,7 +49,7 @@ final class Caller implements Executor {
     }
 
     /** Begins an asynchronous call. Cancelling the returned future aborts it. */
-    static <T> CompletableFuture<T> begin(Bloomgate client, Function<Caller, CompletableFuture<T>> steps) {
+    static <T extends @Nullable Object> CompletableFuture<T> begin(Bloomgate client, Function<Caller, CompletableFuture<T>> steps) {
         Caller caller = asynchronous(client);
         CompletableFuture<T> result = new CompletableFuture<>();
         GuardLoads.attempt(() -> steps.apply(caller)).whenComplete((value, error) -> settle(result, value, error));
@@ -61,16 +62,16 @@ final class Caller implements Executor {
     }
 
     /** Makes a call in this thread. An interrupt aborts it: it throws CancellationException, and leaves the thread interrupted. */
-    static <T> T block(Bloomgate client, Function<Caller, CompletableFuture<T>> steps) {
+    static <T extends @Nullable Object> T block(Bloomgate client, Function<Caller, CompletableFuture<T>> steps) {
         return new Caller(client, Thread.currentThread()).pump(steps, true);
     }
 
     /** The same for a call that has to be completed. */
-    static <T> T blockUninterrupted(Bloomgate client, Function<Caller, CompletableFuture<T>> steps) {
+    static <T extends @Nullable Object> T blockUninterrupted(Bloomgate client, Function<Caller, CompletableFuture<T>> steps) {
         return new Caller(client, Thread.currentThread()).pump(steps, false);
     }
 
-    private <T> T pump(Function<Caller, CompletableFuture<T>> steps, boolean isInterruptible) {
+    private <T extends @Nullable Object> T pump(Function<Caller, CompletableFuture<T>> steps, boolean isInterruptible) {
         if (BRINGS_REPLIES.get() != null) {
             throw new IllegalStateException("this thread of Lettuce brings the replies for which a blocking call waits: "
                     + "call a method that returns a future, or call this one in another thread, by thenApplyAsync for instance");
@@ -153,7 +154,7 @@ final class Caller implements Executor {
     }
 
     /** Calls a function that blocks: here if this thread waits for it, or else in the client's executor. */
-    <T> CompletableFuture<T> run(Callable<T> function) {
+    <T extends @Nullable Object> CompletableFuture<T> run(Callable<T> function) {
         CompletableFuture<T> result = new CompletableFuture<>();
         if (Thread.currentThread() == thread) {
             try {
@@ -189,7 +190,7 @@ final class Caller implements Executor {
     }
 
     /** Awaits a future in this call's steps. If the call is aborted, ends with CancellationException; the future goes on. */
-    <T> CompletableFuture<T> until(CompletableFuture<T> future) {
+    <T extends @Nullable Object> CompletableFuture<T> until(CompletableFuture<T> future) {
         CompletableFuture<T> result = new CompletableFuture<>();
         Runnable abort =
                 () -> execute(() -> result.completeExceptionally(new CancellationException("the call was cancelled")));
@@ -202,7 +203,7 @@ final class Caller implements Executor {
     }
 
     /** The same for a future that is cancelled with the call. */
-    <T> CompletableFuture<T> untilCancelled(CompletableFuture<T> future) {
+    <T extends @Nullable Object> CompletableFuture<T> untilCancelled(CompletableFuture<T> future) {
         CompletableFuture<T> result = until(future);
         result.whenComplete((value, error) -> {
             if (signal.isAborted()) {
@@ -227,7 +228,7 @@ final class Caller implements Executor {
         return settles(new CompletableFuture<>(), ms);
     }
 
-    static <T> void settle(CompletableFuture<T> future, T value, Throwable error) {
+    static <T extends @Nullable Object> void settle(CompletableFuture<T> future, T value, @Nullable Throwable error) {
         if (error == null) {
             future.complete(value);
         } else {
@@ -244,7 +245,7 @@ final class Caller implements Executor {
     }
 
     /** Returns the value of a future that has ended, or throws its error: a checked one inside of a CompletionException. */
-    static <T> T value(CompletableFuture<T> future) {
+    static <T extends @Nullable Object> T value(CompletableFuture<T> future) {
         try {
             return future.join();
         } catch (CompletionException wrapped) {

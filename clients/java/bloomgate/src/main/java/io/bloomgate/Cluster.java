@@ -15,6 +15,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
 import java.util.function.Supplier;
+import org.jspecify.annotations.Nullable;
 
 /** The nodes of a cluster. Lettuce's client knows which node has a slot; the connections to the nodes are this package's. */
 final class Cluster implements Connection {
@@ -27,10 +28,10 @@ final class Cluster implements Connection {
     private final Supplier<? extends AbstractRedisClient> clients;
     private final Function<RedisURI, Node> connect;
     private final Map<String, Node> nodes = new ConcurrentHashMap<>();
-    private volatile RedisClusterClient client;
+    private volatile @Nullable RedisClusterClient client;
     /** The last client that has asked for its nodes. */
-    private volatile RedisClusterClient known;
-    private CompletableFuture<Void> refreshing;
+    private volatile @Nullable RedisClusterClient known;
+    private @Nullable CompletableFuture<Void> refreshing;
 
     Cluster(Supplier<? extends AbstractRedisClient> clients, Function<RedisURI, Node> connect) {
         this.clients = clients;
@@ -70,7 +71,7 @@ final class Cluster implements Connection {
         before.forEach(Node::close);
     }
 
-    private RedisURI address(byte[] key) {
+    private RedisURI address(byte @Nullable [] key) {
         RedisClusterNode found = key == null ? null : client.getPartitions().getPartitionBySlot(SlotHash.getSlot(key));
         return (found == null ? client.getPartitions().getPartition(0) : found).getUri();
     }
@@ -80,7 +81,7 @@ final class Cluster implements Connection {
     }
 
     @Override
-    public Node node(byte[] key) {
+    public Node node(byte @Nullable [] key) {
         return known != null && known == client ? node(address(key)) : UNKNOWN;
     }
 

@@ -2,11 +2,12 @@ package io.bloomgate;
 
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import org.jspecify.annotations.Nullable;
 
 /** What sends commands: a server, which is one node, or a cluster. No command is sent twice, except where a cluster redirects it. */
 interface Connection {
     /** A command and the key that says which node of a cluster has to get it: null for any node. */
-    record Command(byte[] key, List<byte[]> words) {
+    record Command(byte @Nullable [] key, List<byte[]> words) {
         String name() {
             return Keys.latin(words.get(0));
         }
@@ -26,7 +27,7 @@ interface Connection {
     List<CompletableFuture<Object>> send(List<Command> commands);
 
     /** Returns the node of a key. */
-    Node node(byte[] key);
+    Node node(byte @Nullable [] key);
 
     /** Closes the connections. Commands without a reply fail. */
     void close();

@@ -4,6 +4,7 @@ import io.bloomgate.BloomgateException.TimedOut;
 import io.bloomgate.Connection.Command;
 import java.time.Duration;
 import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Whether a write survives a failover or a restart.
@@ -50,7 +51,7 @@ public record Durability(int replicas, Duration timeout, boolean aof) {
     }
 
     /** Returns what is wrong with the outcome of `commands`, which is the last one, or null. */
-    RuntimeException error(List<Object> outcomes) {
+    @Nullable RuntimeException error(List<Object> outcomes) {
         if (!isAsked()) {
             return null;
         }

@@ -1,22 +1,23 @@
 package io.bloomgate;
 
 import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /**
  * What is known of a row after a fetch: a reply of BF.FETCH, or the error in its place. `value` comes with hit and stale, `token` with
  * load and stale.
  */
-record Fetched(Event word, byte[] value, byte[] token, RuntimeException error) {
+record Fetched(@Nullable Event word, byte @Nullable [] value, byte @Nullable [] token, @Nullable RuntimeException error) {
     static Fetched failed(RuntimeException error) {
         return new Fetched(null, null, null, error);
     }
 
     /** Returns a loaded row as an answer of the server would have it: null is no row. */
-    static Fetched loaded(byte[] row) {
+    static Fetched loaded(byte @Nullable [] row) {
         return new Fetched(row == null ? Event.ABSENT : Event.HIT, row, null, null);
     }
 
-    static Fetched parse(Object reply) {
+    static Fetched parse(@Nullable Object reply) {
         if (reply instanceof RuntimeException error) {
             // CLIENT UNBLOCK has ended the wait.
             return String.valueOf(error.getMessage()).startsWith("UNBLOCKED") ? new Fetched(Event.WAIT, null, null, null) : failed(error);
@@ -40,7 +41,7 @@ record Fetched(Event word, byte[] value, byte[] token, RuntimeException error) {
         return failed(new IllegalStateException("BF.FETCH has answered " + Replies.text(reply)));
     }
 
-    private static byte[] bytes(List<?> words, int index) {
+    private static byte @Nullable [] bytes(List<?> words, int index) {
         return index < words.size() && words.get(index) instanceof byte[] bytes ? bytes : null;
     }
 

@@ -11,6 +11,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Where the callers of one process wait for a row that another caller loads.
@@ -30,25 +31,25 @@ final class Flights {
         /** The number of the fetch that `outcome` answers. */
         private long asked;
         /** What ends the caller's call: an answer to a fetch or the server's error. */
-        Fetched outcome;
+        @Nullable Fetched outcome;
         /** The failure of the caller's load. */
-        Throwable failure;
+        @Nullable Throwable failure;
         private boolean isActive = true;
-        private CompletableFuture<Void> wake;
+        private @Nullable CompletableFuture<Void> wake;
         /** What another caller has shared. */
-        private Fetched givenAnswer;
-        private Throwable givenFailure;
+        private @Nullable Fetched givenAnswer;
+        private @Nullable Throwable givenFailure;
 
         private Flight(String id, long begun) {
             this.id = id;
             this.begun = begun;
         }
 
-        Fetched givenAnswer() {
+        @Nullable Fetched givenAnswer() {
             return givenAnswer;
         }
 
-        Throwable givenFailure() {
+        @Nullable Throwable givenFailure() {
             return givenFailure;
         }
     }
@@ -159,7 +160,7 @@ final class Flights {
      * Makes an active flight wait until the returned future ends. If it is the only active one of its row, it stays active, and null is
      * returned.
      */
-    synchronized CompletableFuture<Void> beginWait(Flight flight) {
+    synchronized @Nullable CompletableFuture<Void> beginWait(Flight flight) {
         OfRow row = rows.get(flight.id);
         if (row.active == 1) {
             return null;
@@ -174,7 +175,7 @@ final class Flights {
     }
 
     /** Returns what wakes a waiting flight, or null if it is active. */
-    synchronized CompletableFuture<Void> waiting(Flight flight) {
+    synchronized @Nullable CompletableFuture<Void> waiting(Flight flight) {
         return flight.isActive ? null : flight.wake;
     }
 

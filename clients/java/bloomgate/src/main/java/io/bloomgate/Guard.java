@@ -19,6 +19,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
 import java.util.function.Predicate;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. {@code docs/guard.md} of the
@@ -36,23 +37,24 @@ public final class Guard<K, V> {
     @FunctionalInterface
     public interface Loader<K, V> {
         /** Reads the row with an id, which is passed as the caller of the guard has passed it. */
-        V load(K id) throws Exception;
+        @Nullable V load(K id) throws Exception;
     }
 
     /** Begins to read the row with an id. What it returns is cancelled with the call; it ends with null if there is no row. */
     @FunctionalInterface
     public interface AsyncLoader<K, V> {
         /** Begins to read the row with an id. */
-        CompletionStage<? extends V> load(K id);
+        CompletionStage<? extends @Nullable V> load(K id);
     }
 
     private final GuardSteps<V> steps;
     private final Bloomgate client;
-    private final Loader<? super K, ? extends V> loader;
-    private final Loader<? super Collection<K>, ? extends Map<K, V>> loaderOfAll;
+    private final @Nullable Loader<? super K, ? extends V> loader;
+    private final @Nullable Loader<? super Collection<K>, ? extends Map<K, V>> loaderOfAll;
     private final AtomicBoolean isChecked = new AtomicBoolean();
 
-    private Guard(Builder<V> builder, Loader<? super K, ? extends V> loader, Loader<? super Collection<K>, ? extends Map<K, V>> loaderOfAll) {
+    private Guard(Builder<V> builder, @Nullable Loader<? super K, ? extends V> loader,
+            @Nullable Loader<? super Collection<K>, ? extends Map<K, V>> loaderOfAll) {
         client = builder.client;
         steps = new GuardSteps<>(builder);
         this.loader = loader;
@@ -82,7 +84,7 @@ public final class Guard<K, V> {
     }
 
     /** {@link #get(Object, Loader)} with a time to live of its own, if the row is loaded. */
-    public Optional<V> get(K id, Loader<? super K, ? extends V> loader, Duration ttl) {
+    public Optional<V> get(K id, Loader<? super K, ? extends V> loader, @Nullable Duration ttl) {
         Row row = steps.row(id);
         long ttlMs = ttlMs(ttl);
         V found = Caller.block(client, caller -> steps.get(row, running(Collections.singletonList(id), () -> loader.load(id)), ttlMs, caller));
@@ -102,12 +104,12 @@ public final class Guard<K, V> {
     }
 
     /** {@link #getAsync(Object, AsyncLoader)} with a time to live of its own, if the row is loaded. */
-    public CompletableFuture<Optional<V>> getAsync(K id, AsyncLoader<? super K, ? extends V> loader, Duration ttl) {
+    public CompletableFuture<Optional<V>> getAsync(K id, AsyncLoader<? super K, ? extends V> loader, @Nullable Duration ttl) {
         return begin(id, beginning(Collections.singletonList(id), () -> loader.load(id)), ttl);
     }
 
     private CompletableFuture<Optional<V>> begin(
-            K id, Function<Caller, CompletableFuture<V>> load, Duration ttl) {
+            K id, Function<Caller, CompletableFuture<V>> load, @Nullable Duration ttl) {
         Row row = steps.row(id);
         long ttlMs = ttlMs(ttl);
         return Caller.begin(client, caller -> steps.get(row, load, ttlMs, caller).thenApply(found -> {
@@ -164,7 +166,7 @@ public final class Guard<K, V> {
 
     /** {@link #getAll(Collection, Loader)} with a time to live of its own, for the rows that are loaded. */
     public Map<K, Optional<V>> getAll(
-            Collection<? extends K> ids, Loader<? super Collection<K>, ? extends Map<K, V>> loader, Duration ttl) {
+            Collection<? extends K> ids, Loader<? super Collection<K>, ? extends Map<K, V>> loader, @Nullable Duration ttl) {
         long ttlMs = ttlMs(ttl);
         Map<K, Optional<V>> rows = Caller.block(client, caller ->
                 new ManyRows<K, V>(steps, ids, left -> running(left, () -> loader.load(left)), ttlMs, caller).get());
@@ -186,12 +188,12 @@ public final class Guard<K, V> {
 
     /** {@link #getAllAsync(Collection, AsyncLoader)} with a time to live of its own, for the rows that are loaded. */
     public CompletableFuture<Map<K, Optional<V>>> getAllAsync(
-            Collection<? extends K> ids, AsyncLoader<? super Collection<K>, ? extends Map<K, V>> loader, Duration ttl) {
+            Collection<? extends K> ids, AsyncLoader<? super Collection<K>, ? extends Map<K, V>> loader, @Nullable Duration ttl) {
         return beginAll(ids, left -> beginning(left, () -> loader.load(left)), ttl);
     }
 
     private CompletableFuture<Map<K, Optional<V>>> beginAll(
-            Collection<? extends K> ids, Function<Collection<K>, Function<Caller, CompletableFuture<Map<K, V>>>> load, Duration ttl) {
+            Collection<? extends K> ids, Function<Collection<K>, Function<Caller, CompletableFuture<Map<K, V>>>> load, @Nullable Duration ttl) {
         long ttlMs = ttlMs(ttl);
         return Caller.begin(client, caller -> new ManyRows<K, V>(steps, ids, load, ttlMs, caller).get()
                 .whenComplete((rows, error) -> check()));
@@ -253,7 +255,7 @@ public final class Guard<K, V> {
      * of {@code transaction}, its outcome known. With a feed this only runs it: the follower announces each change. Returns what the
      * transaction returns; its checked exceptions are thrown inside of a {@link CompletionException}.
      */
-    public <T> T changed(K id, Callable<T> transaction) {
+    public <T extends @Nullable Object> T changed(K id, Callable<T> transaction) {
         return changedAll(Collections.singletonList(id), transaction);
     }
 
@@ -266,7 +268,7 @@ public final class Guard<K, V> {
     }
 
     /** {@link #changed(Object, Callable)} for several rows. */
-    public <T> T changedAll(Collection<? extends K> ids, Callable<T> transaction) {
+    public <T extends @Nullable Object> T changedAll(Collection<? extends K> ids, Callable<T> transaction) {
         List<Row> rows = rows(ids);
         announce(rows);
         CompletableFuture<T> result = new CompletableFuture<>();
@@ -295,7 +297,7 @@ public final class Guard<K, V> {
      * {@link #changedAll} for a transaction that does not block. Cancelling the future cancels the transaction, whose end is confirmed all
      * the same.
      */
-    public <T> CompletableFuture<T> changedAsync(Collection<? extends K> ids, Callable<? extends CompletionStage<T>> transaction) {
+    public <T extends @Nullable Object> CompletableFuture<T> changedAsync(Collection<? extends K> ids, Callable<? extends CompletionStage<T>> transaction) {
         List<Row> rows = rows(ids);
         return Caller.begin(client, caller -> steps.announce(rows, caller).thenCompose(announced -> {
             CompletableFuture<T> result = new CompletableFuture<>();
@@ -359,12 +361,12 @@ public final class Guard<K, V> {
     }
 
     /** Returns a load of rows that blocks. */
-    private <T> Function<Caller, CompletableFuture<T>> running(Collection<?> ids, Callable<T> load) {
+    private <T extends @Nullable Object> Function<Caller, CompletableFuture<T>> running(Collection<?> ids, Callable<T> load) {
         return caller -> caller.run(steps.own.during(rows(ids), load));
     }
 
     /** Returns a load of rows that begins something, and awaits that. */
-    private <T> Function<Caller, CompletableFuture<T>> beginning(
+    private <T extends @Nullable Object> Function<Caller, CompletableFuture<T>> beginning(
             Collection<?> ids, Callable<? extends CompletionStage<? extends T>> load) {
         return caller -> awaited(steps.own.during(rows(ids), load), caller);
     }
@@ -373,11 +375,11 @@ public final class Guard<K, V> {
         return ids.stream().map(steps::row).toList();
     }
 
-    private long ttlMs(Duration ttl) {
+    private long ttlMs(@Nullable Duration ttl) {
         return ttl == null ? steps.options.ttlMs : Options.TTL.milliseconds(ttl);
     }
 
-    private static <T> T given(T loader) {
+    private static <T> T given(@Nullable T loader) {
         if (loader == null) {
             throw new IllegalArgumentException("there is no loader: pass one to this call or to the guard");
         }
@@ -388,7 +390,7 @@ public final class Guard<K, V> {
      * Calls a function that begins something, and awaits that. The function runs in the client's executor: it may block, and Lettuce's
      * threads serve all callers. It is not interrupted, so that a change is never confirmed before its transaction has begun.
      */
-    private <T> CompletableFuture<T> awaited(Callable<? extends CompletionStage<? extends T>> begin, Caller caller) {
+    private <T extends @Nullable Object> CompletableFuture<T> awaited(Callable<? extends CompletionStage<? extends T>> begin, Caller caller) {
         CompletableFuture<CompletionStage<? extends T>> beginning = new CompletableFuture<>();
         client.executor.execute(() -> {
             try {
@@ -441,15 +443,15 @@ public final class Guard<K, V> {
         long waitMs = 3_000;
         int attempts = 3;
         long failSafeMs;
-        Long softTimeoutMs;
+        @Nullable Long softTimeoutMs;
         Predicate<? super Throwable> isFailure = error -> true;
         double beta = 1;
         boolean feed;
         long patienceMs = 30_000;
-        byte[] prefix;
+        byte @Nullable [] prefix;
         List<byte[]> announceTo = List.of();
         Durability durability;
-        BiConsumer<Event, Integer> listener;
+        @Nullable BiConsumer<Event, Integer> listener;
         int replicas;
         Duration replicasTimeout = Duration.ofSeconds(1);
         private boolean aof;
@@ -592,7 +594,7 @@ public final class Guard<K, V> {
 
         /** {@link #build()} with the loaders of calls that bring none of their own: of one row, and of those of {@code getAll}. */
         public <K> Guard<K, V> build(
-                Loader<? super K, ? extends V> loader, Loader<? super Collection<K>, ? extends Map<K, V>> loaderOfAll) {
+                @Nullable Loader<? super K, ? extends V> loader, @Nullable Loader<? super Collection<K>, ? extends Map<K, V>> loaderOfAll) {
             durability = new Durability(replicas, replicasTimeout, aof);
             if (feed && (!announceTo.isEmpty() || durability.isAsked())) {
                 throw new IllegalArgumentException(

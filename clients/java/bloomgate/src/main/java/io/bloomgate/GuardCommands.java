@@ -18,6 +18,7 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
+import org.jspecify.annotations.Nullable;
 
 /** The commands of one guard, and what their replies mean: what reading one row, reading many and writing have in common. */
 class GuardCommands<V> {
@@ -43,7 +44,7 @@ class GuardCommands<V> {
      * What a caller may do with a row: use the value, which is null if there is no row; with a token load the row, where the value is
      * what may be served if that fails. `isReadable` is false where no value is cached, or none that the codec can decode.
      */
-    record Answer<V>(V value, byte[] token, boolean isReadable) {}
+    record Answer<V>(@Nullable V value, byte @Nullable [] token, boolean isReadable) {}
 
     /** How rows are fetched. */
     enum Fetching {
@@ -62,10 +63,10 @@ class GuardCommands<V> {
     final byte[] filter;
     final byte[] prefix;
     final Guard.Builder<V> options;
-    final FeedKeys feed;
+    final @Nullable FeedKeys feed;
     final Warnings warnings = new Warnings();
     private final LongAdder[] counts = new LongAdder[Event.values().length];
-    private final BiConsumer<Event, Integer> listener;
+    private final @Nullable BiConsumer<Event, Integer> listener;
     volatile boolean hasAnswered;
     /** Until when no row is fetched: the user may not end leases (BF.FILL), and each reader would wait for the end of the one before it. */
     private volatile long forbiddenUntil = System.nanoTime();
@@ -360,7 +361,7 @@ class GuardCommands<V> {
         return found;
     }
 
-    Command fillWith(Lease lease, byte[] bytes, long ttlMs) {
+    Command fillWith(Lease lease, byte @Nullable [] bytes, long ttlMs) {
         double share = 1 - JITTER * ThreadLocalRandom.current().nextDouble();
         if (bytes == null) {
             return fill(lease, "NONE", "PX", Math.max(1, Math.round(options.absentTtlMs * share)));
@@ -420,7 +421,7 @@ class GuardCommands<V> {
     }
 
     /** Decodes the value of a reply other than `wait`. `undecodable` is a value that the codec has failed on already, or null. */
-    Answer<V> read(Fetched found, byte[] undecodable) {
+    Answer<V> read(Fetched found, byte @Nullable [] undecodable) {
         if (found.word() == Event.ABSENT) {
             return new Answer<>(null, null, true);
         }

@@ -13,6 +13,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
+import org.jspecify.annotations.Nullable;
 
 /** The guard's protocol (docs/guard.md of the project): reading one row, and writing. */
 final class GuardSteps<V> extends GuardLoads<V> {
@@ -84,7 +85,7 @@ final class GuardSteps<V> extends GuardLoads<V> {
         private final Flight flight;
         private final long deadline;
         private final Caller caller;
-        private byte[] undecodable;
+        private byte @Nullable [] undecodable;
         private boolean replace;
         private int waits;
         private int earlyEnds;

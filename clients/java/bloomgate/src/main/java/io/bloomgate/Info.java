@@ -1,5 +1,7 @@
 package io.bloomgate;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * A filter's capacity and contents (BF.INFO).
  *
@@ -9,4 +11,4 @@ package io.bloomgate;
  * @param items how many items were added
  * @param expansion the factor from one layer's capacity to the next; null if the filter does not grow
  */
-public record Info(long capacity, long sizeBytes, long layers, long items, Long expansion) {}
+public record Info(long capacity, long sizeBytes, long layers, long items, @Nullable Long expansion) {}

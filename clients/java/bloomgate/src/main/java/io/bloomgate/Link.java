@@ -18,6 +18,7 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.stream.IntStream;
+import org.jspecify.annotations.Nullable;
 
 /** Sends commands within the time limit. */
 final class Link {
@@ -42,7 +43,7 @@ final class Link {
         this.pause = pause;
     }
 
-    static Command command(byte[] key, Object... words) {
+    static Command command(byte @Nullable [] key, Object... words) {
         List<byte[]> bytes = new ArrayList<>(words.length);
         for (Object word : words) {
             bytes.add(word instanceof byte[] data ? data : Keys.ascii(word.toString()));
@@ -115,7 +116,7 @@ final class Link {
     }
 
     /** Takes the first that waits out of the queue, if there is room for it. */
-    private synchronized Asking next() {
+    private synchronized @Nullable Asking next() {
         isSending = !queue.isEmpty() && reserve(queue.peek());
         return isSending ? queue.remove() : null;
     }
@@ -165,7 +166,7 @@ final class Link {
         private final Runnable abort = this::abort;
         private final long limitNanos;
         private final long bytes;
-        private volatile Timeout timer;
+        private volatile @Nullable Timeout timer;
         /** When the last reply arrived, or the wait for the first one began, or that for a connection. */
         private volatile long lastReply;
         /** Whether it counts among the commands under way. */
@@ -314,7 +315,7 @@ final class Link {
     }
 
     /** Returns a reply, or else a RuntimeException: the server's, or what has ended the wait for the reply. */
-    private static Object outcome(Command command, Object reply, Throwable error) {
+    private static @Nullable Object outcome(Command command, @Nullable Object reply, @Nullable Throwable error) {
         if (error != null) {
             Throwable cause = Caller.cause(error);
             return cause instanceof Disconnected ? cause : new Disconnected("there is no connection to the server: " + cause, cause);

@@ -6,6 +6,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
+import org.jspecify.annotations.Nullable;
 
 /**
  * One connection to a server, which is opened when it is needed. One attempt is under way at a time; only one that exceeds the limit of
@@ -16,7 +17,7 @@ final class Node implements Connection {
     private final long connectNanos;
     /** Further connections for the next callers. */
     final Set<Node> idle = ConcurrentHashMap.newKeySet();
-    private CompletableFuture<Wire> current;
+    private @Nullable CompletableFuture<Wire> current;
     private long begun;
 
     Node(Supplier<CompletableFuture<Wire>> opener, long connectNanos) {
@@ -48,7 +49,7 @@ final class Node implements Connection {
     }
 
     @Override
-    public Node node(byte[] key) {
+    public Node node(byte @Nullable [] key) {
         return this;
     }
 

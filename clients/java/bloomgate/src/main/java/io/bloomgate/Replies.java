@@ -5,12 +5,13 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.jspecify.annotations.Nullable;
 
 /** Reads parts of replies. RESP2 writes floating-point numbers and some integers as text. */
 final class Replies {
     private Replies() {}
 
-    static String text(Object reply) {
+    static String text(@Nullable Object reply) {
         return reply instanceof byte[] bytes ? new String(bytes, StandardCharsets.UTF_8) : String.valueOf(reply);
     }
 
@@ -25,7 +26,7 @@ final class Replies {
         return reply instanceof Long number ? number : Long.parseLong(text(reply));
     }
 
-    static Long optional(Object reply) {
+    static @Nullable Long optional(@Nullable Object reply) {
         return reply == null ? null : (Long) integer(reply);
     }
 

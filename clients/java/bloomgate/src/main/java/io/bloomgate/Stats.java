@@ -1,6 +1,7 @@
 package io.bloomgate;
 
 import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A filter's kind and fill (BF.STATS). What does not apply to a kind is null.
@@ -30,9 +31,9 @@ public record Stats(
         long sizeBytes,
         long pendingBytes,
         List<Layer> layers,
-        Long itemsDeleted,
-        Long roomForDeleted,
-        Long windowS,
+        @Nullable Long itemsDeleted,
+        @Nullable Long roomForDeleted,
+        @Nullable Long windowS,
         boolean sliding,
         List<Bucket> buckets) {
 
@@ -45,7 +46,7 @@ public record Stats(
      * @param items how many items it has; null in a plan
      * @param fill the share of its bits that are set; null in a plan
      */
-    public record Layer(long capacity, long sizeBytes, long hashes, Long items, Double fill) {}
+    public record Layer(long capacity, long sizeBytes, long hashes, @Nullable Long items, @Nullable Double fill) {}
 
     /**
      * One bucket of a filter that forgets.
@@ -55,5 +56,5 @@ public record Stats(
      * @param beginMs its beginning in milliseconds since 1970; null in a filter with ROLLING
      * @param endMs its end; null in a filter with ROLLING
      */
-    public record Bucket(long slot, long items, Long beginMs, Long endMs) {}
+    public record Bucket(long slot, long items, @Nullable Long beginMs, @Nullable Long endMs) {}
 }

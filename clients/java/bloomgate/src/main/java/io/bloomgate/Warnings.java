@@ -5,6 +5,7 @@ import java.lang.System.Logger.Level;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
+import org.jspecify.annotations.Nullable;
 
 /** Warnings of a guard that goes on without its server: of each kind one a minute, not one per request. */
 final class Warnings {
@@ -13,7 +14,7 @@ final class Warnings {
 
     private final Map<String, Long> last = new ConcurrentHashMap<>();
 
-    void about(String what, Throwable error) {
+    void about(String what, @Nullable Throwable error) {
         long now = System.nanoTime();
         Long kept = last.merge(what, now, (before, after) -> after - before < EVERY_NANOS ? before : after);
         if (kept == now) {
