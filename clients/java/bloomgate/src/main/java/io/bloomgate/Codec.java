@@ -27,8 +27,15 @@ public interface Codec<V> {
         return new Bytes();
     }
 
-    /** Returns a codec for JSON by Jackson 2, which has to be in the class path. Numbers that JSON does not have are refused. */
+    /**
+     * Returns a codec for JSON by Jackson 2 or, if that is not in the class path, by Jackson 3. Numbers that JSON does not have are refused.
+     * With a mapper of one's own: {@link JsonCodec} and {@link Json3Codec}.
+     */
     static <T> Codec<T> json(Class<T> type) {
-        return JsonCodec.of(type);
+        try {
+            return JsonCodec.of(type);
+        } catch (NoClassDefFoundError missing) {
+            return Json3Codec.of(type);
+        }
     }
 }

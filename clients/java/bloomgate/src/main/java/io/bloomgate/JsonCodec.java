@@ -71,28 +71,21 @@ public final class JsonCodec<V> implements Codec<V> {
 
         @Override
         public void writeNumber(double number) throws IOException {
-            super.writeNumber(checked(number));
+            super.writeNumber(Options.finite(number));
         }
 
         @Override
         public void writeNumber(float number) throws IOException {
-            checked(number);
+            Options.finite(number);
             super.writeNumber(number);
         }
 
         @Override
         public void writeArray(double[] numbers, int offset, int length) throws IOException {
             for (int index = offset; index < offset + length; index++) {
-                checked(numbers[index]);
+                Options.finite(numbers[index]);
             }
             super.writeArray(numbers, offset, length);
-        }
-
-        private static double checked(double number) {
-            if (Double.isNaN(number) || Double.isInfinite(number)) {
-                throw new IllegalArgumentException("JSON has no number " + number);
-            }
-            return number;
         }
     }
 }

@@ -53,10 +53,15 @@ final class Options {
 
     /** Writes a number without an exponent. */
     static String decimal(double number) {
+        BigDecimal exact = new BigDecimal(Double.toString(finite(number)));
+        return exact.signum() == 0 ? "0" : exact.stripTrailingZeros().toPlainString();
+    }
+
+    /** Returns a number that has a decimal form, or refuses it. */
+    static double finite(double number) {
         if (Double.isNaN(number) || Double.isInfinite(number)) {
             throw new IllegalArgumentException(number + " is not a finite number");
         }
-        BigDecimal exact = new BigDecimal(Double.toString(number));
-        return exact.signum() == 0 ? "0" : exact.stripTrailingZeros().toPlainString();
+        return number;
     }
 }
