@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import json
 import queue
@@ -96,7 +97,7 @@ class Adapter:
         self.send({**message, "id": number})
         try:
             done.result(PATIENCE_S)
-        except TimeoutError as error:
+        except concurrent.futures.TimeoutError as error:
             raise AdapterError(f"the adapter has not done {json.dumps(message)}") from error
 
     def start(self, process: int, calls: list[tuple[str, dict[str, Any]]]) -> list[Call]:
