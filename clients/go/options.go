@@ -100,7 +100,7 @@ func Observe(observe func(event string, number int)) Option {
 	}
 }
 
-// option is an option with a range, as in clients/specification/options.json.
+// option is an option with a range.
 type option struct {
 	name string
 	// of returns the option's value, in milliseconds if it is a time.
@@ -109,26 +109,22 @@ type option struct {
 	isTime      bool
 }
 
-const (
-	dayMS     = 24 * 3_600_000
-	longestMS = 1e12
-)
-
-var ttlRange = option{"TTL", func(o *options) float64 { return inMS(o.ttl) }, 1, longestMS, true}
-
 var ranges = []option{
-	ttlRange,
-	{"AbsentTTL", func(o *options) float64 { return inMS(o.absentTTL) }, 1, longestMS, true},
+	// scripts/generate-options writes these lines.
+	{"TTL", func(o *options) float64 { return inMS(o.ttl) }, 1, 1_000_000_000_000, true},
+	{"AbsentTTL", func(o *options) float64 { return inMS(o.absentTTL) }, 1, 1_000_000_000_000, true},
 	{"Lease", func(o *options) float64 { return inMS(o.lease) }, 1, 3_600_000, true},
-	{"Wait", func(o *options) float64 { return inMS(o.wait) }, 0, dayMS, true},
+	{"Wait", func(o *options) float64 { return inMS(o.wait) }, 0, 86_400_000, true},
 	{"Attempts", func(o *options) float64 { return float64(o.attempts) }, 1, 1000, false},
-	{"FailSafe", func(o *options) float64 { return inMS(o.failSafe) }, 0, longestMS, true},
-	{"SoftTimeout", func(o *options) float64 { return inMS(o.softTimeout) }, 0, dayMS, true},
-	{"Beta", func(o *options) float64 { return o.beta }, 0, 1e10, false},
-	{"Patience", func(o *options) float64 { return inMS(o.patience) }, 0, dayMS, true},
+	{"FailSafe", func(o *options) float64 { return inMS(o.failSafe) }, 0, 1_000_000_000_000, true},
+	{"SoftTimeout", func(o *options) float64 { return inMS(o.softTimeout) }, 0, 86_400_000, true},
+	{"Beta", func(o *options) float64 { return o.beta }, 0, 10_000_000_000, false},
+	{"Patience", func(o *options) float64 { return inMS(o.patience) }, 0, 86_400_000, true},
 	{"Replicas", func(o *options) float64 { return float64(o.durability.replicas) }, 0, 1000, false},
-	{"ReplicasTimeout", func(o *options) float64 { return inMS(o.durability.timeout) }, 1, dayMS, true},
+	{"ReplicasTimeout", func(o *options) float64 { return inMS(o.durability.timeout) }, 1, 86_400_000, true},
 }
+
+var ttlRange = ranges[0]
 
 func inMS(duration time.Duration) float64 { return float64(duration) / float64(time.Millisecond) }
 

@@ -1,4 +1,4 @@
-"""The options of the guard, which clients/specification/options.json and its page list."""
+"""The options of the guard, which clients/specification/options.json lists, and its events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from bloomgate.guard_words import GuardOptions
 
 FOLDER = Path(__file__).parents[2] / "specification"
 OPTIONS: list[dict[str, Any]] = json.loads((FOLDER / "options.json").read_text())["options"]
-UNITS = ((10**12, "s"), (86_400_000, "day"), (3_600_000, "h"), (1000, "s"), (1, "ms"))
 
 
 def given(option: dict[str, Any], value: Any) -> Any:
@@ -37,25 +36,10 @@ def test_the_options() -> None:
                 GuardOptions(**{name: given(option, value)})
 
 
-def test_the_table_of_options() -> None:
-    """The page gives every option of the guard with its default and its range, and every event by its name."""
+def test_the_events() -> None:
+    """The page of the specification names every event."""
     page = (FOLDER / "README.md").read_text()
     section = page.partition("## The guard: options and events")[2].partition("## The guard: reading")[0]
-    said = re.findall(r"^\| `(\w+)` \| (.*?) \| (?:(.*?) )?\| (.*) \|$", section, re.MULTILINE)
-
-    def time(ms: int) -> str:
-        size, unit = next((size, unit) for size, unit in UNITS if ms % size == 0)
-        return f"{ms // size if ms < 10**12 else '10^9'} {unit}"
-
-    def shown(option: dict[str, Any]) -> tuple[str, ...]:
-        value = option["default"]
-        default = "none" if value in (None, []) else time(value) if option["unit"] == "ms" else str(value).lower()
-        ends = [option[end] for end in ("least", "most") if end in option]
-        ends = [time(end) if option["unit"] == "ms" else "10^10" if end == 10**10 else str(end) for end in ends]
-        sentence = option["sentence"].partition("; by default")[0]
-        return option["name"], "the filter's" if option["name"] == "prefix" else default, " to ".join(ends), sentence
-
-    assert said == [shown(option) for option in OPTIONS]
     package = (FOLDER.parent / "python" / "README.md").read_text()
     events = package.partition("| event | counts |")[2].partition("\n\n")[0]
     names = [

@@ -72,6 +72,7 @@ export interface CheckedOptions
 
 /** Every option with its default. */
 export const DEFAULTS = {
+  // scripts/generate-options writes these lines.
   ttl: 60,
   absentTtl: 10,
   leaseMs: 3000,
@@ -94,16 +95,17 @@ export const DEFAULTS = {
   warn: undefined,
 } satisfies Required<GuardOptions>;
 
-/** The least and the most of every option that is a number, as in clients/specification/options.json. */
+/** The least and the most of every option that is a number. */
 export const RANGES = {
-  ttl: [0.001, 1e9],
-  absentTtl: [0.001, 1e9],
+  // scripts/generate-options writes these lines.
+  ttl: [0.001, 1_000_000_000],
+  absentTtl: [0.001, 1_000_000_000],
   leaseMs: [1, 3_600_000],
   waitMs: [0, 86_400_000],
   attempts: [1, 1000],
-  failSafe: [0, 1e9],
+  failSafe: [0, 1_000_000_000],
   softTimeout: [0, 86_400],
-  beta: [0, 1e10],
+  beta: [0, 10_000_000_000],
   patience: [0, 86_400],
   replicas: [0, 1000],
   replicasTimeoutMs: [1, 86_400_000],

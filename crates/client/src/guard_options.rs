@@ -4,33 +4,40 @@ use std::time::Duration;
 
 use crate::Error;
 
-const HOUR_MS: u64 = 3_600_000;
-const DAY_MS: u64 = 24 * HOUR_MS;
 /// Some 32 years.
 const LONGEST_MS: u64 = 1_000_000_000_000;
 
-/// The ranges of times in milliseconds. clients/specification/options.json has the options of all clients.
-const TIMES: [(&str, u64, u64); 8] = [
-    ("ttl", 1, LONGEST_MS),
-    ("absent_ttl", 1, LONGEST_MS),
-    ("lease", 1, HOUR_MS),
-    ("wait", 0, DAY_MS),
-    ("fail_safe", 0, LONGEST_MS),
-    ("soft_timeout", 0, DAY_MS),
-    ("patience", 0, DAY_MS),
-    ("replicas_timeout", 1, DAY_MS),
+// The ranges of times in milliseconds, and of numbers: scripts/generate-options writes them.
+const TIMES: &[(&str, u64, u64)] = &[
+    ("ttl", 1, 1_000_000_000_000),
+    ("absent_ttl", 1, 1_000_000_000_000),
+    ("lease", 1, 3_600_000),
+    ("wait", 0, 86_400_000),
+    ("fail_safe", 0, 1_000_000_000_000),
+    ("soft_timeout", 0, 86_400_000),
+    ("patience", 0, 86_400_000),
+    ("replicas_timeout", 1, 86_400_000),
 ];
-const MOST_ATTEMPTS: u32 = 1000;
-const MOST_REPLICAS: u32 = 1000;
-const MOST_BETA: f64 = 1e10;
+const NUMBERS: &[(&str, f64, f64)] =
+    &[("attempts", 1.0, 1000.0), ("beta", 0.0, 10_000_000_000.0), ("replicas", 0.0, 1000.0)];
 
 /// Checks an option that is a time.
 pub(crate) fn in_range(name: &str, time: Duration) -> Result<(), Error> {
-    let (_, least, most) = TIMES.into_iter().find(|(other, ..)| *other == name).unwrap_or((name, 0, LONGEST_MS));
+    let (_, least, most) = TIMES.iter().find(|(other, ..)| *other == name).copied().unwrap_or((name, 0, LONGEST_MS));
     if (Duration::from_millis(least)..=Duration::from_millis(most)).contains(&time) {
         return Ok(());
     }
     Err(Error::Refused(format!("{name} is from {least} ms to {most} ms, not {time:?}")))
+}
+
+/// Checks an option that is a number.
+fn number_in_range(name: &str, number: f64) -> Result<(), Error> {
+    match NUMBERS.iter().find(|(other, ..)| *other == name) {
+        Some((_, least, most)) if !(*least..=*most).contains(&number) => {
+            Err(Error::Refused(format!("{name} is from {least} to {most}, not {number}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// How a guard reads, waits, survives outages and writes. docs/guard.md has the protocol.
@@ -101,12 +108,8 @@ impl GuardOptions {
         in_range("wait", self.wait)?;
         in_range("fail_safe", self.fail_safe)?;
         in_range("patience", self.patience)?;
-        if !(1..=MOST_ATTEMPTS).contains(&self.attempts) {
-            return Err(Error::Refused(format!("attempts is from 1 to {MOST_ATTEMPTS}, not {}", self.attempts)));
-        }
-        if !(0.0..=MOST_BETA).contains(&self.beta) {
-            return Err(Error::Refused(format!("beta is from 0 to {MOST_BETA}, not {}", self.beta)));
-        }
+        number_in_range("attempts", self.attempts.into())?;
+        number_in_range("beta", self.beta)?;
         if self.feed && (!self.announce_to.is_empty() || self.durability.is_asked()) {
             let text = "with a feed the follower announces changes: announce_to and durability have no effect";
             return Err(Error::Refused(text.to_owned()));
@@ -148,9 +151,7 @@ impl Durability {
     /// Checks the options, for a cluster or for one server.
     pub(crate) fn check(&self, is_cluster: bool) -> Result<(), Error> {
         in_range("replicas_timeout", self.timeout)?;
-        if self.replicas > MOST_REPLICAS {
-            return Err(Error::Refused(format!("replicas is from 0 to {MOST_REPLICAS}, not {}", self.replicas)));
-        }
+        number_in_range("replicas", self.replicas.into())?;
         if is_cluster && self.is_asked() {
             return Err(Error::Refused("replicas and aof need a client of a single server".to_owned()));
         }

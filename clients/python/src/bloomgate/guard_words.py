@@ -10,28 +10,28 @@ from .items import Key, refuse_single
 from .near import NearCache
 from .replies import text
 
-DAY_S = 86_400
-LONG_S = 1_000_000_000
-
-TIMES: dict[str, tuple[float, int]] = {
-    "ttl": (0.001, LONG_S),
-    "absent_ttl": (0.001, LONG_S),
+# The least and the most of each time, in seconds, and of each number, of which `beta` need not be whole: scripts/generate-options.
+TIMES: dict[str, tuple[float, float]] = {
+    "ttl": (0.001, 1_000_000_000),
+    "absent_ttl": (0.001, 1_000_000_000),
     "lease": (0.001, 3600),
-    "wait": (0, DAY_S),
-    "fail_safe": (0, LONG_S),
-    "soft_timeout": (0, DAY_S),
-    "patience": (0, DAY_S),
-    "replicas_timeout": (0.001, DAY_S),
+    "wait": (0, 86_400),
+    "fail_safe": (0, 1_000_000_000),
+    "soft_timeout": (0, 86_400),
+    "patience": (0, 86_400),
+    "replicas_timeout": (0.001, 86_400),
 }
-"""The least and the most of each time in seconds, as in clients/specification/options.json."""
-
-NUMBERS = {"attempts": (1, 1000), "replicas": (0, 1000), "beta": (0, 10_000_000_000)}
-"""The same for the other numbers, of which `beta` need not be whole."""
+NUMBERS: dict[str, tuple[int, int]] = {
+    "attempts": (1, 1000),
+    "beta": (0, 10_000_000_000),
+    "replicas": (0, 1000),
+}
 
 
 class GuardWords(TypedDict, total=False):
     """The options of `bloomgate.Guard`, which documents them."""
 
+    # scripts/generate-options writes these lines.
     ttl: float
     absent_ttl: float
     lease: float
@@ -54,6 +54,7 @@ class GuardWords(TypedDict, total=False):
 class GuardOptions:
     """See `bloomgate.Guard`."""
 
+    # scripts/generate-options writes these lines.
     ttl: float = 60.0
     absent_ttl: float = 10.0
     lease: float = 3.0

@@ -7,28 +7,26 @@ import java.time.Duration;
 final class Options {
     private static final long DAY_MS = 86_400_000;
 
-    /** The longest time to live, some 31 years. */
-    private static final long MOST_TTL_MS = 1_000_000_000_000L;
-
-    static final Range TTL = new Range("ttl", 1, MOST_TTL_MS);
-    static final Range ABSENT_TTL = new Range("absentTtl", 1, MOST_TTL_MS);
-    /** The server refuses a longer lease. */
+    // The ranges of a guard's options: scripts/generate-options writes them.
+    static final Range TTL = new Range("ttl", 1, 1_000_000_000_000L);
+    static final Range ABSENT_TTL = new Range("absentTtl", 1, 1_000_000_000_000L);
     static final Range LEASE = new Range("lease", 1, 3_600_000);
-    static final Range WAIT = new Range("wait", 0, DAY_MS);
+    static final Range WAIT = new Range("wait", 0, 86_400_000);
     static final Range ATTEMPTS = new Range("attempts", 1, 1000);
-    static final Range FAIL_SAFE = new Range("failSafe", 0, MOST_TTL_MS);
-    static final Range SOFT_TIMEOUT = new Range("softTimeout", 0, DAY_MS);
+    static final Range FAIL_SAFE = new Range("failSafe", 0, 1_000_000_000_000L);
+    static final Range SOFT_TIMEOUT = new Range("softTimeout", 0, 86_400_000);
     static final Range BETA = new Range("beta", 0, 10_000_000_000L);
-    static final Range PATIENCE = new Range("patience", 0, DAY_MS);
+    static final Range PATIENCE = new Range("patience", 0, 86_400_000);
     static final Range REPLICAS = new Range("replicas", 0, 1000);
-    static final Range REPLICAS_TIMEOUT = new Range("replicasTimeout", 1, DAY_MS);
+    static final Range REPLICAS_TIMEOUT = new Range("replicasTimeout", 1, 86_400_000);
+
     static final Range TIMEOUT = new Range("timeout", 1, DAY_MS);
     static final Range CONNECT_TIMEOUT = new Range("connectTimeout", 1, DAY_MS);
     static final Range WAITING_CONNECTIONS = new Range("waitingConnections", 1, 10_000);
 
     private Options() {}
 
-    /** The range of an option: times in milliseconds. Those of a guard are the ranges of clients/specification/options.json. */
+    /** The range of an option: times in milliseconds. */
     record Range(String name, long least, long most) {
         /** Converts a time. One with a fraction of a millisecond is rounded up. */
         long milliseconds(Duration time) {
