@@ -48,7 +48,7 @@ impl<'a, S: Session> Reader<'a, S> {
         let id = self.random.usize(..self.run.rows.len());
         let (text, key) = (id.to_string(), format!("{{users}}:{id}"));
         let mut words = vec!["BF.FETCH", "{users}", &text, &key, "LEASE", "2000", "WHILE", "{users}:feed"];
-        let has_fresh = self.run.mode == Mode::Eventual && self.number % 2 == 0;
+        let has_fresh = self.run.mode == Mode::Eventual && self.number.is_multiple_of(2);
         if has_fresh {
             words.extend(["FRESH", FRESH_MS]);
         }
