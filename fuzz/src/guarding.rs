@@ -16,7 +16,7 @@ pub fn of_fetch(fetch: Fetch, words: &[&[u8]], options: Range<usize>) {
         names.push(index);
         index += if FLAGS.iter().any(|flag| words[index].eq_ignore_ascii_case(flag.as_bytes())) { 1 } else { 2 };
     }
-    assert!(index == options.end && names.len() <= 9, "{words:?}");
+    assert!(index == options.end && names.len() <= 10, "{words:?}");
     let value_of = |name: &str| {
         let is_its = |index: &&usize| words[**index].eq_ignore_ascii_case(name.as_bytes());
         names.iter().find(is_its).map(|index| index + 1)
@@ -29,8 +29,13 @@ pub fn of_fetch(fetch: Fetch, words: &[&[u8]], options: Range<usize>) {
     let keys = [fetch.while_key, fetch.unless_key].map(|key| key.map(NonZeroUsize::get));
     assert_eq!(keys, ["WHILE", "UNLESS"].map(value_of), "{words:?}");
     assert!(fetch.fresh == 0 || fetch.while_key.is_some(), "{words:?}");
-    let times =
-        [(fetch.lease, "LEASE", 3000), (fetch.stale, "STALE", 0), (fetch.wait, "WAIT", 0), (fetch.fresh, "FRESH", 0)];
+    let times = [
+        (fetch.lease, "LEASE", 3000),
+        (fetch.stale, "STALE", 0),
+        (fetch.wait, "WAIT", 0),
+        (fetch.renew.into(), "RENEW", 0),
+        (fetch.fresh, "FRESH", 0),
+    ];
     for (time, name, default) in times {
         let given = value_of(name).map_or(default.to_string().into_bytes(), |index| words[index].to_vec());
         assert_eq!(time.to_string().into_bytes(), given, "{words:?}");

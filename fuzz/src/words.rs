@@ -29,7 +29,7 @@ use bloomgate_filter::kinds::{
 };
 use bloomgate_filter::{Scaling, Spec};
 
-use super::guard_arguments::{self, BACKOFF, FRESH, Fetch, Fill, LEASE, STALE, WAIT};
+use super::guard_arguments::{self, BACKOFF, FRESH, Fetch, Fill, LEASE, RENEW, STALE, WAIT};
 use super::guarding;
 
 /// The name of the target.
@@ -289,9 +289,10 @@ pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
         Bad, BadData, BadDumpIterator, BadLoadIterator, CapacityRange, Exclude, ExpansionRange, FixedExpansion,
         FixedScaleTo, InfoField, InsertBad, InsertUnknown, LayoutMismatch, Needs, No, Range, RateRange, Syntax,
     };
-    const MFETCH: [Refusal; 7] = [
+    const MFETCH: [Refusal; 8] = [
         Range(&LEASE),
         Range(&STALE),
+        Range(&RENEW),
         Range(&FRESH),
         Needs("FRESH", "WHILE"),
         Exclude("PEEK", "REPLACE"),
@@ -299,8 +300,8 @@ pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
         Syntax,
     ];
     const FETCH: &[Refusal] = &{
-        let [lease, stale, fresh, needs, replace, key, syntax] = MFETCH;
-        [lease, stale, fresh, needs, replace, key, syntax, Range(&WAIT), Exclude("PEEK", "WAIT")]
+        let [lease, stale, renew, fresh, needs, replace, key, syntax] = MFETCH;
+        [lease, stale, renew, fresh, needs, replace, key, syntax, Range(&WAIT), Exclude("PEEK", "WAIT")]
     };
     const FILL: &[Refusal] = &[No("expire time"), Range(&EX), Range(&PX), Range(&BACKOFF), Syntax];
     match command.to_ascii_uppercase().as_slice() {

@@ -20,8 +20,8 @@ use crate::metrics;
 use crate::reply::{self, Refusal};
 use crate::server::role;
 
-/// `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [REPLACE | PEEK] [BACKOFF] [WAIT milliseconds] [WHILE key
-/// [FRESH milliseconds]] [UNLESS key]`
+/// `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [RENEW percent] [REPLACE | PEEK] [BACKOFF] [WAIT
+/// milliseconds] [WHILE key [FRESH milliseconds]] [UNLESS key]`
 ///
 /// Asks the filter, then the cache. Grants one caller the lease to load what is in neither; the others wait for it.
 pub fn fetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
@@ -127,8 +127,11 @@ fn ask_cache(
         Asker::Caller => Cached::open(keys, cache_key)?,
         Asker::Waiter => Cached::get(keys, cache_key, options.stale > 0)?,
     };
-    let is_stale =
-        |value: &Cached<'_>| options.stale > 0 && value.left_to_live().is_some_and(|left| left < options.stale);
+    let is_stale = |value: &Cached<'_>| {
+        let expires = options.stale > 0 || options.renew > 0;
+        let is_due = |left: u64| left < options.stale || guard::renews(context, instance, options, left);
+        expires && value.left_to_live().is_some_and(is_due)
+    };
     if let Some(value) = &value
         && !options.replaces
         && trust != Trust::Fresh
@@ -272,8 +275,8 @@ fn reply_token(context: Context, token: Token) {
     reply::bytes(context, text.as_flattened());
 }
 
-/// `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [REPLACE | PEEK] [BACKOFF] [WHILE key [FRESH milliseconds]] [UNLESS key]
-/// ITEMS item cachekey [item cachekey ...]`
+/// `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [RENEW percent] [REPLACE | PEEK] [BACKOFF] [WHILE key [FRESH
+/// milliseconds]] [UNLESS key] ITEMS item cachekey [item cachekey ...]`
 ///
 /// Does for each pair what BF.FETCH does, and replies to each, without waiting. The filter is asked for up to [`BATCH`] items at a
 /// time.
@@ -435,6 +438,7 @@ fn store(
     let fresh_until = row.fresh_until(token);
     let is_stored = cache_key::store(keys, name, value, lives);
     if is_stored {
+        row.loaded(token);
         row.filled(fresh_until);
     }
     Ok(is_stored)
@@ -446,6 +450,7 @@ fn note_no_row(keys: &mut Keyspace, row: &Guarded, token: Token, (name, lives): 
     if cache_key::delete(keys, name, false)? == Held::Other {
         return Err(Refusal::WrongType);
     }
+    row.loaded(token);
     row.note_no_row(lives, fresh_until);
     Ok(())
 }

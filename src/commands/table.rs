@@ -13,6 +13,7 @@ const FILTER: Argument = Argument::key(c"filter", 0);
 const CACHE_KEY: Argument = Argument::key(c"cachekey", 1);
 const LEASE: Argument = Argument::integer(c"lease").after(c"LEASE").optional();
 const STALE: Argument = Argument::integer(c"stale").after(c"STALE").optional();
+const RENEW: Argument = Argument::integer(c"percent").after(c"RENEW").optional();
 const REPLACE: Argument = Argument::flag(c"replace", c"REPLACE");
 const PEEK: Argument = Argument::flag(c"peek", c"PEEK");
 const BACKOFF: Argument = Argument::flag(c"backoff", c"BACKOFF");
@@ -142,6 +143,7 @@ pub const COMMANDS: &[Command] = &[
             CACHE_KEY,
             LEASE,
             STALE,
+            RENEW,
             REPLACE,
             PEEK,
             BACKOFF,
@@ -160,7 +162,7 @@ pub const COMMANDS: &[Command] = &[
         summary: c"Asks a Bloom filter and the cache for the values of items, and lets one caller load each",
         complexity: c"O(M * N), where M is the number of items and N the number of layers",
         since: c"8.0.0",
-        arguments: &[FILTER, LEASE, STALE, REPLACE, PEEK, BACKOFF, WHILE, FRESH, UNLESS, PAIRS],
+        arguments: &[FILTER, LEASE, STALE, RENEW, REPLACE, PEEK, BACKOFF, WHILE, FRESH, UNLESS, PAIRS],
     },
     Command {
         name: c"bf.fill",

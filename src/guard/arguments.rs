@@ -14,6 +14,8 @@ const LEASE_DEFAULT: u64 = 3000;
 /// At most an hour: a caller that dies keeps all others from loading for that long.
 pub static LEASE: Range = Range::new("LEASE", 1, 60 * 60 * 1000);
 pub static STALE: Range = Range::new("STALE", 0, EXPIRES_MAX);
+/// In percent.
+pub static RENEW: Range = Range::new("RENEW", 0, 100_000);
 /// At most an hour, as a lease.
 pub static FRESH: Range = Range::new("FRESH", 1, 60 * 60 * 1000);
 pub static WAIT: Range = Range::new("WAIT", 0, EXPIRES_MAX);
@@ -28,6 +30,8 @@ pub struct Fetch {
     pub stale: u64,
     /// The time the caller waits for another client that loads the value; 0 for none.
     pub wait: u64,
+    /// A value is renewed earlier than `stale`, by the average time of a load; the percentage of it, 0 for never.
+    pub renew: u32,
     /// Without the key of WHILE, a value or a NONE is believed only if a lease was granted for it not longer ago than this; 0 for any.
     pub fresh: u64,
     /// The caller cannot use the cached value.
@@ -42,22 +46,22 @@ pub struct Fetch {
     pub unless_key: Option<NonZeroUsize>,
 }
 
-/// Parses `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [REPLACE | PEEK] [BACKOFF] [WAIT milliseconds]
-/// [WHILE key [FRESH milliseconds]] [UNLESS key]`. The options come in any order, each at most once.
+/// Parses `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [RENEW percent] [REPLACE | PEEK] [BACKOFF] [WAIT
+/// milliseconds] [WHILE key [FRESH milliseconds]] [UNLESS key]`. The options come in any order, each at most once.
 pub fn fetch<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
     const FIRST_OPTION: usize = 4;
     word(words, FIRST_OPTION - 1)?;
-    let (mut options, mut index) = (Options::default(), FIRST_OPTION);
+    let (mut options, mut index) = (Options::new(), FIRST_OPTION);
     while index < words.len() {
         index = options.read(words, index)?;
     }
     options.fetch()
 }
 
-/// Parses `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [REPLACE | PEEK] [BACKOFF] [WHILE key [FRESH
-/// milliseconds]] [UNLESS key] ITEMS item cachekey [item cachekey ...]`. Returns the options, and the index of the first item.
+/// Parses `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [RENEW percent] [REPLACE | PEEK] [BACKOFF] [WHILE key
+/// [FRESH milliseconds]] [UNLESS key] ITEMS item cachekey [item cachekey ...]`. Returns the options, and the index of the first item.
 pub fn mfetch<W: AsRef<[u8]>>(words: &[W]) -> Result<(Fetch, usize), Refusal> {
-    let (mut options, mut index) = (Options::default(), 2);
+    let (mut options, mut index) = (Options::new(), 2);
     while !is(word(words, index)?, "ITEMS") {
         if is(word(words, index)?, "WAIT") {
             return Err(Refusal::Syntax);
@@ -82,77 +86,122 @@ fn first_item<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<usize, Refusa
 }
 
 /// The options that were read so far.
-#[derive(Default)]
 struct Options {
-    lease: Option<u64>,
-    stale: Option<u64>,
-    wait: Option<u64>,
-    fresh: Option<u64>,
-    replaces: Option<()>,
-    peeks: Option<()>,
-    tells_failures: Option<()>,
-    while_key: Option<NonZeroUsize>,
-    unless_key: Option<NonZeroUsize>,
+    fetch: Fetch,
+    /// A bit for each option that was given, in the order of [`Given`].
+    given: u16,
+}
+
+/// An option, by its bit in [`Options`].
+#[derive(Clone, Copy)]
+enum Given {
+    Lease,
+    Stale,
+    Renew,
+    Replace,
+    Peek,
+    BackOff,
+    Wait,
+    While,
+    Fresh,
+    Unless,
 }
 
 impl Options {
-    /// Reads the option at `index`, with its value if it has one. Returns the index of the next one. Its first letter decides which names it is
-    /// compared with, so that the number of options does not matter.
+    const fn new() -> Self {
+        let fetch = Fetch {
+            lease: LEASE_DEFAULT,
+            stale: 0,
+            wait: 0,
+            renew: 0,
+            fresh: 0,
+            replaces: false,
+            peeks: false,
+            tells_failures: false,
+            while_key: None,
+            unless_key: None,
+        };
+        Self { fetch, given: 0 }
+    }
+
+    /// Reads the option at `index`, with its value if it has one. Returns the index of the next one. Its first letter decides which names
+    /// it is compared with, so that the number of options does not matter.
     #[inline]
     fn read<W: AsRef<[u8]>>(&mut self, words: &[W], index: usize) -> Result<usize, Refusal> {
-        let (option, value) = (word(words, index)?, index + 1);
-        match option.first().map_or(0, u8::to_ascii_uppercase) {
-            b'B' if is(option, "BACKOFF") => return set(&mut self.tells_failures, ()).map(|()| value),
-            b'P' if is(option, "PEEK") => return set(&mut self.peeks, ()).map(|()| value),
-            b'R' if is(option, "REPLACE") => return set(&mut self.replaces, ()).map(|()| value),
-            b'F' if is(option, "FRESH") => set(&mut self.fresh, FRESH.parse_word(words, value)?)?,
-            b'L' if is(option, "LEASE") => set(&mut self.lease, LEASE.parse_word(words, value)?)?,
-            b'S' if is(option, "STALE") => set(&mut self.stale, STALE.parse_word(words, value)?)?,
-            b'U' if is(option, "UNLESS") => set_key(&mut self.unless_key, words, value)?,
-            b'W' if is(option, "WAIT") => set(&mut self.wait, WAIT.parse_word(words, value)?)?,
-            b'W' if is(option, "WHILE") => set_key(&mut self.while_key, words, value)?,
+        let (option, value, fetch) = (word(words, index)?, index + 1, &mut self.fetch);
+        let (given, next) = match option.first().map_or(0, u8::to_ascii_uppercase) {
+            b'B' if is(option, "BACKOFF") => {
+                fetch.tells_failures = true;
+                (Given::BackOff, value)
+            }
+            b'F' if is(option, "FRESH") => {
+                fetch.fresh = FRESH.parse_word(words, value)?;
+                (Given::Fresh, value + 1)
+            }
+            b'L' if is(option, "LEASE") => {
+                fetch.lease = LEASE.parse_word(words, value)?;
+                (Given::Lease, value + 1)
+            }
+            b'P' if is(option, "PEEK") => {
+                fetch.peeks = true;
+                (Given::Peek, value)
+            }
+            b'R' if is(option, "RENEW") => {
+                fetch.renew = u32::try_from(RENEW.parse_word(words, value)?).unwrap_or(u32::MAX);
+                (Given::Renew, value + 1)
+            }
+            b'R' if is(option, "REPLACE") => {
+                fetch.replaces = true;
+                (Given::Replace, value)
+            }
+            b'S' if is(option, "STALE") => {
+                fetch.stale = STALE.parse_word(words, value)?;
+                (Given::Stale, value + 1)
+            }
+            b'U' if is(option, "UNLESS") => {
+                fetch.unless_key = Some(key(words, value)?);
+                (Given::Unless, value + 1)
+            }
+            b'W' if is(option, "WAIT") => {
+                fetch.wait = WAIT.parse_word(words, value)?;
+                (Given::Wait, value + 1)
+            }
+            b'W' if is(option, "WHILE") => {
+                fetch.while_key = Some(key(words, value)?);
+                (Given::While, value + 1)
+            }
             _ => return Err(Refusal::Syntax),
+        };
+        if self.has(given) {
+            return Err(Refusal::Syntax);
         }
-        Ok(value + 1)
+        self.given |= 1 << given as u16;
+        Ok(next)
+    }
+
+    const fn has(&self, given: Given) -> bool {
+        self.given >> given as u16 & 1 == 1
     }
 
     /// A caller that wants no lease waits for none, and replaces nothing.
-    fn fetch(self) -> Result<Fetch, Refusal> {
-        let Self { lease, stale, wait, fresh, replaces, peeks, tells_failures, while_key, unless_key } = self;
-        if fresh.is_some() && while_key.is_none() {
+    const fn fetch(self) -> Result<Fetch, Refusal> {
+        if self.has(Given::Fresh) && !self.has(Given::While) {
             return Err(Refusal::Needs("FRESH", "WHILE"));
         }
-        if peeks.is_some() {
-            let others = [("REPLACE", replaces.is_some()), ("WAIT", wait.is_some())];
-            others.iter().try_for_each(
-                |(name, is_given)| {
-                    if *is_given { Err(Refusal::Exclude("PEEK", name)) } else { Ok(()) }
-                },
-            )?;
+        if self.has(Given::Peek) && self.has(Given::Replace) {
+            return Err(Refusal::Exclude("PEEK", "REPLACE"));
         }
-        Ok(Fetch {
-            lease: lease.unwrap_or(LEASE_DEFAULT),
-            stale: stale.unwrap_or(0),
-            wait: wait.unwrap_or(0),
-            fresh: fresh.unwrap_or(0),
-            replaces: replaces.is_some(),
-            peeks: peeks.is_some(),
-            tells_failures: tells_failures.is_some(),
-            while_key,
-            unless_key,
-        })
+        if self.has(Given::Peek) && self.has(Given::Wait) {
+            return Err(Refusal::Exclude("PEEK", "WAIT"));
+        }
+        Ok(self.fetch)
     }
 }
 
-/// Stores the index of a key, which must be a word of the command.
-fn set_key<W: AsRef<[u8]>>(place: &mut Option<NonZeroUsize>, words: &[W], index: usize) -> Result<(), Refusal> {
+/// The index of a key, which must be a word of the command.
+fn key<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<NonZeroUsize, Refusal> {
     word(words, index).map_err(|_| Refusal::No("key"))?;
-    set(place, NonZeroUsize::new(index).ok_or(Refusal::Syntax)?)
-}
-
-/// Stores the value of an option that was not given before.
-fn set<T>(place: &mut Option<T>, value: T) -> Result<(), Refusal> {
-    if place.replace(value).is_some() { Err(Refusal::Syntax) } else { Ok(()) }
+    NonZeroUsize::new(index).ok_or(Refusal::Syntax)
 }
 
 /// The result of the holder of a lease.

@@ -9,6 +9,7 @@
 
 pub mod arguments;
 mod dependencies;
+mod loads;
 #[cfg(test)]
 mod model;
 mod queues;
@@ -27,6 +28,7 @@ use std::time::Duration;
 use arguments::Fetch;
 use bloomgate_filter::hash::siphash::{self, siphash24_128};
 use foldhash::quality::FixedState;
+use loads::Tick;
 use queues::{Left, WaiterId};
 use redis_module::raw;
 use row::{DependencyId, KeyId, Row, Stamp};
@@ -119,15 +121,36 @@ fn item_id(context: Context, filter: DependencyId, item: Arg<'_>) -> DependencyI
 /// or server.
 pub type Token = u128;
 
-fn token(context: Context, row: &Row, stamp: Stamp) -> Token {
+/// The bits of a stamp in a token, which are enough for years. The time of the grant is above them.
+const STAMP_BITS: u32 = 48;
+
+fn token(context: Context, row: &Row, stamp: Stamp, granted: Tick) -> Token {
     let Row { key: KeyId([first, second]), item, instance, .. } = *row;
+    let stamp = stamp | u64::from(granted) << STAMP_BITS;
     let bytes = [stamp, first, second, item, instance].map(u64::to_le_bytes);
     let [tag, _] = hash(context, bytes.as_flattened());
     Token::from(stamp) << u64::BITS | Token::from(tag)
 }
 
 const fn stamp(token: Token) -> Stamp {
-    (token >> u64::BITS) as Stamp
+    (token >> u64::BITS) as Stamp & ((1 << STAMP_BITS) - 1)
+}
+
+/// The time of the grant.
+const fn granted(token: Token) -> Tick {
+    (token >> (u64::BITS + STAMP_BITS)) as Tick
+}
+
+/// Whether a value that expires in `left` milliseconds is renewed before STALE, by RENEW. A hit takes no lock for this.
+#[inline]
+pub fn renews(context: Context, instance: Option<u64>, options: Fetch, left: u64) -> bool {
+    static DRAWS: AtomicU64 = AtomicU64::new(0);
+    let draw = || {
+        let number = DRAWS.load(Relaxed).wrapping_add(1);
+        DRAWS.store(number, Relaxed);
+        table_hash(context, &number.to_le_bytes())
+    };
+    options.renew > 0 && loads::is_due(instance.unwrap_or(0), options.renew, left.saturating_sub(options.stale), draw)
 }
 
 /// The row that a command of the guard names, with what the guard does about it.
@@ -155,9 +178,8 @@ impl Guarded {
     /// of WHILE. Returns the token, and its stamp. BF.FILL will refuse it if memory is short,
     /// the server does not raise the events that the row needs, or the epochs of its cluster cannot be read.
     pub fn grant(&self, milliseconds: u64, fresh: Option<u64>) -> (Token, Stamp) {
-        let mut stamp = 0;
+        let (mut stamp, now) = (0, now());
         if subscribe(self.context) && (!self.row.is_unguarded() || knows_epochs(self.context)) {
-            let now = now();
             let end = now.saturating_add(fresh.map_or(milliseconds, |fresh| fresh.min(milliseconds)));
             let fresh_until = fresh.map(|fresh| now.saturating_add(fresh));
             stamp = act(self.context, |guard| guard.grant(self.row, (now, end), fresh_until, config::max_leases()));
@@ -166,13 +188,13 @@ impl Guarded {
                 with(|guard| guard.void_tokens(self.row.key));
             }
         }
-        (token(self.context, &self.row, stamp), stamp)
+        (token(self.context, &self.row, stamp, loads::tick(now)), stamp)
     }
 
     /// Whether a token is safe: what its caller has read may be cached.
     pub fn accepts(&self, given: Token) -> bool {
         !is_idle()
-            && given == token(self.context, &self.row, stamp(given))
+            && given == token(self.context, &self.row, stamp(given), granted(given))
             && (!self.row.is_unguarded() || see_epochs(self.context))
             && act(self.context, |guard| guard.accepts(&self.row, stamp(given)))
     }
@@ -195,6 +217,11 @@ impl Guarded {
     pub fn back_off(&self, milliseconds: Option<u64>) {
         let now = now();
         act(self.context, |guard| guard.back_off(self.row.key, now, milliseconds, config::max_leases()));
+    }
+
+    /// The holder of an accepted token has loaded the row, or found none: RENEW needs to know how long that took.
+    pub fn loaded(&self, given: Token) {
+        loads::count(self.row.instance, granted(given), now());
     }
 
     /// The value was stored: ends the lease, and schedules the waiters.

@@ -1,6 +1,8 @@
 //! What the three commands answer, word by word, in both protocols.
 
 use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
 
 use super::{
     FETCH, INVENTED, LONG, UNLESS, WHILE, absent, fill, hears_everything, hit, lasting, load, ok_if, token, wait_of,
@@ -86,6 +88,47 @@ fn one_caller_refreshes_a_stale_value() {
         assert_eq!(client.run(&line), hit("new"));
         client.run("PERSIST {f}:42");
         assert_eq!(client.run(&format!("{FETCH} STALE 2305843009213693952")), hit("new"), "it does not expire");
+    });
+}
+
+#[test]
+fn a_value_is_renewed_before_its_end_by_the_average_of_loads() {
+    with_client(|_, client| {
+        with_filter(client);
+        // A thousand times the average, which is minutes: nearly every draw is longer than what the value has left to live.
+        let renew = lasting(&format!("{FETCH} RENEW 100000"));
+        let loads_for = |client: &mut Connection, what: &str| {
+            client.run("BF.CHANGED {f} 42 {f}:42");
+            let lease = load(client, FETCH);
+            sleep(Duration::from_millis(200));
+            assert_eq!(fill(client, &lease, what), ok());
+        };
+        let is_renewed = |client: &mut Connection, line: &str| (0..100).any(|_| word(&client.run(line)) == "stale");
+        client.run("SET {f}:42 v PX 100000");
+        assert!(!is_renewed(client, &renew), "no load is known");
+        loads_for(client, "GIVEUP");
+        client.run("SET {f}:42 v PX 100000");
+        assert!(!is_renewed(client, &renew), "it has failed");
+        loads_for(client, "VALUE v PX 10000");
+        assert!(!is_renewed(client, FETCH) && !is_renewed(client, &format!("{FETCH} RENEW 0")), "nobody asks for it");
+        assert!(!is_renewed(client, &format!("{renew} PEEK")), "no lease is asked for");
+        assert!(is_renewed(client, &renew));
+        assert_eq!(client.run(&renew), hit("v"), "one renews it");
+
+        // As far from STALE as the value is from its end otherwise.
+        loads_for(client, "VALUE v PX 1000000000000");
+        assert!(!is_renewed(client, &renew), "23 times the average are a few hours at most");
+        assert!(is_renewed(client, &format!("{renew} STALE 999999990000")));
+        loads_for(client, "VALUE v");
+        assert!(!is_renewed(client, &renew), "it does not expire");
+        let batch = "BF.MFETCH {f} RENEW 100000 ITEMS 42 {f}:42";
+        loads_for(client, "VALUE v PX 10000");
+        assert!((0..100).any(|_| word(&client.run(batch).elements()[0]) == "stale"));
+        // Another filter has other loads.
+        client.run("BF.CLEAR {f}");
+        client.run("BF.ADD {f} 42");
+        client.run("SET {f}:42 v PX 10000");
+        assert!(!is_renewed(client, &renew));
     });
 }
 
@@ -613,6 +656,6 @@ fn what_the_list_of_client_options_allows_is_accepted() {
         accepted(&format!("LEASE {most} STALE {fail_safe}"), &format!("VALUE v PX {shortest}"));
         accepted("WAIT 0", &format!("NONE PX {longest_absent}"));
         accepted("STALE 0", &format!("NONE PX {shortest_absent}"));
-        accepted(&format!("LEASE {least}"), "GIVEUP");
+        accepted(&format!("LEASE {least}"), "VALUE v");
     });
 }

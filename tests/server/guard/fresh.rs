@@ -3,9 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::{
-    WHILE, absent, fill, hears_everything, hit, lasting, load, ok_if, token, wait_of, wait_with, with_filter, word,
-};
+use super::{WHILE, absent, fill, hit, lasting, load, ok_if, token, wait_of, wait_with, with_filter, word};
 use testing::{Connection, array, bulk, error, eventually, integer, ok, with_client};
 
 /// BF.FETCH of the usual item with FRESH, which is as long as the longest lease.
@@ -53,14 +51,13 @@ fn without_the_key_one_caller_loads_and_all_get_the_new_value() {
 #[test]
 fn what_was_loaded_is_believed_until_something_changes() {
     with_client(|_, client| {
-        let hears = hears_everything(client);
         for (line, is_over) in [
             ("BF.CHANGED {f} 42 {f}:42", true),
             ("SET {f}:42 newer", true),
             ("DEL {f}:42", true),
             ("BF.ADD {f} 42", true),
             ("BF.CLEAR {f}", true),
-            ("DEL {f}", hears),
+            ("DEL {f}", true),
             ("BF.ADD {f} 43", false),
             ("BF.CHANGED {f} 43 {f}:43", false),
             ("PEXPIRE {f}:42 100000", false),

@@ -8,14 +8,29 @@ pub const EXPANSION_MAX: u32 = 32768;
 
 /// Parses a whole number as strictly as the server does: an optional minus, then digits without a leading zero.
 pub fn integer(word: &[u8]) -> Option<i64> {
-    let digits = word.strip_prefix(b"-").unwrap_or(word);
-    let strict = digits.first().is_some_and(|first| (b'1'..=b'9').contains(first)) || word == b"0";
-    if strict { std::str::from_utf8(word).ok()?.parse().ok() } else { None }
+    match word.strip_prefix(b"-") {
+        Some(digits) => {
+            magnitude(digits).filter(|number| *number > 0).and_then(|number| 0_i64.checked_sub_unsigned(number))
+        }
+        None => magnitude(word).and_then(|number| i64::try_from(number).ok()),
+    }
 }
 
-/// Parses a whole number of at least 0.
+/// Parses a whole number of at least 0, of at most 63 bits.
+#[inline]
 pub fn unsigned(word: &[u8]) -> Option<u64> {
-    integer(word).and_then(|number| u64::try_from(number).ok())
+    magnitude(word).filter(|number| i64::try_from(*number).is_ok())
+}
+
+/// Parses digits without a leading zero. The standard library's parser takes three times the instructions.
+fn magnitude(digits: &[u8]) -> Option<u64> {
+    if !matches!(digits, [b'1'..=b'9', ..] | [b'0']) {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |number, digit| {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 { None } else { number.checked_mul(10)?.checked_add(digit.into()) }
+    })
 }
 
 /// The whole numbers that an option accepts.
@@ -118,10 +133,27 @@ mod tests {
 
     #[test]
     fn integers_are_read_strictly() {
-        for (word, number) in [("0", 0), ("7", 7), ("-7", -7), ("9223372036854775807", i64::MAX)] {
+        for (word, number) in
+            [("0", 0), ("7", 7), ("-7", -7), ("9223372036854775807", i64::MAX), ("-9223372036854775808", i64::MIN)]
+        {
             assert_eq!(integer(word.as_bytes()), Some(number));
         }
-        for word in ["", "-", "-0", "+5", "007", " 5", "5 ", "5.0", "1e3", "9223372036854775808", "x", "\u{661}"] {
+        for word in [
+            "",
+            "-",
+            "-0",
+            "+5",
+            "007",
+            " 5",
+            "5 ",
+            "5.0",
+            "1e3",
+            "9223372036854775808",
+            "-9223372036854775809",
+            "18446744073709551616",
+            "x",
+            "\u{661}",
+        ] {
             assert_eq!(integer(word.as_bytes()), None, "{word:?}");
         }
         assert_eq!(integer(b"\xff"), None);

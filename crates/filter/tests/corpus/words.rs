@@ -14,7 +14,7 @@ use bloomgate_filter::kinds::{BucketStart, CountingSpec, NativeSpec, RedisBloomS
 use bloomgate_filter::{Moment, Scaling, Spec};
 
 use super::Inputs;
-use super::targets::guard_arguments::{BACKOFF, FRESH, Fetch, Fill, LEASE, STALE, WAIT};
+use super::targets::guard_arguments::{BACKOFF, FRESH, Fetch, Fill, LEASE, RENEW, STALE, WAIT};
 use super::targets::words::{NAME, NATIVE_SEED, Parsed, check, parse};
 
 const CLIENT: u8 = b'0';
@@ -362,6 +362,7 @@ pub fn guarding(all: &Inputs) {
         lease: 1,
         stale: 2,
         wait: 3,
+        renew: 0,
         fresh: 0,
         replaces: false,
         peeks: false,
@@ -402,26 +403,27 @@ pub fn guarding(all: &Inputs) {
     let plain = Fetch { lease: 3000, stale: 0, wait: 0, ..fetch };
     assert_eq!(parsed("fetch-plain", "BF.FETCH f i c"), Parsed::Fetch(plain));
     assert_eq!(parsed("fetch-zeros", "BF.FETCH f i c STALE 0 WAIT 0"), Parsed::Fetch(plain));
-    let all_options = "UNLESS WHILE BACKOFF fresh 7 REPLACE STALE 2305843009213693952 while unless LEASE 3600000";
+    let all_options =
+        "UNLESS WHILE BACKOFF fresh 7 renew 100 REPLACE STALE 2305843009213693952 while unless LEASE 3600000";
     let fetch = Fetch { lease: LEASE.most, stale: 1 << 61, ..fetch };
-    let flags = Fetch { wait: 0, fresh: 7, replaces: true, tells_failures: true, ..fetch };
-    let many = Fetch { while_key: NonZeroUsize::new(11), unless_key: NonZeroUsize::new(3), ..flags };
+    let flags = Fetch { wait: 0, renew: 100, fresh: 7, replaces: true, tells_failures: true, ..fetch };
+    let many = Fetch { while_key: NonZeroUsize::new(13), unless_key: NonZeroUsize::new(3), ..flags };
     let items = "ITEMS ITEMS ITEMS i c";
-    assert_eq!(parsed("mfetch", &format!("BF.MFETCH f {all_options} {items}")), Parsed::FetchMany(many, 15));
+    assert_eq!(parsed("mfetch", &format!("BF.MFETCH f {all_options} {items}")), Parsed::FetchMany(many, 17));
     assert_eq!(parsed("mchanged", &format!("BF.MCHANGED f {items}")), Parsed::ChangedMany(3));
-    let single = Fetch { wait: 3, while_key: NonZeroUsize::new(13), unless_key: NonZeroUsize::new(5), ..many };
+    let single = Fetch { wait: 3, while_key: NonZeroUsize::new(15), unless_key: NonZeroUsize::new(5), ..many };
     assert_eq!(parsed("fetch-all", &format!("BF.FETCH f i c {all_options} WAIT 3")), Parsed::Fetch(single));
 }
 
 pub fn guarding_that_is_refused(all: &Inputs) {
     let client = |refusal, name: &str, words: &str| refused(all, refusal, name, CLIENT, words);
-    let options = [(&LEASE, "lease"), (&STALE, "stale"), (&FRESH, "fresh"), (&WAIT, "wait")];
+    let options = [(&LEASE, "lease"), (&STALE, "stale"), (&RENEW, "renew"), (&FRESH, "fresh"), (&WAIT, "wait")];
     for (range, name) in options {
         let (refusal, option) = (Refusal::Range(range), range.option);
         client(refusal, &format!("fetch-no-{name}"), &format!("BF.FETCH f i c {option}"));
         client(refusal, &format!("fetch-bad-{name}"), &format!("BF.FETCH f i c {option} {}", range.most + 1));
     }
-    for (range, name) in options.into_iter().take(3) {
+    for (range, name) in options.into_iter().take(4) {
         let (refusal, option) = (Refusal::Range(range), range.option);
         client(refusal, &format!("mfetch-no-{name}"), &format!("BF.MFETCH f {option}"));
         client(refusal, &format!("mfetch-bad-{name}"), &format!("BF.MFETCH f {option} -1 ITEMS i c"));
