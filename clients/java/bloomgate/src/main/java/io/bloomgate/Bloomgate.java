@@ -34,6 +34,8 @@ public final class Bloomgate implements AutoCloseable {
     final WaitingConnections waiting;
     private final Runnable shutdown;
     private volatile boolean isClosed;
+    private @Nullable AbstractRedisClient cluster;
+    private @Nullable RedisClient nodes;
     private final Map<String, Codec<?>> codecs = new ConcurrentHashMap<>();
 
     private Bloomgate(Builder builder) {
@@ -67,17 +69,38 @@ public final class Bloomgate implements AutoCloseable {
             if (isClosed) {
                 throw new BloomgateException.Disconnected("the client is closed", null);
             }
-            AbstractRedisClient current = lettuce.get();
+            RedisClient client = connecting();
             if (uri == null) {
                 // Lettuce opens connections to its client's own address in a call that blocks.
-                return CompletableFuture.supplyAsync(() -> new Wire(((RedisClient) current).connect(ByteArrayCodec.INSTANCE)), executor);
+                return CompletableFuture.supplyAsync(() -> new Wire(client.connect(ByteArrayCodec.INSTANCE)), executor);
             }
-            RedisClient client = RedisClient.create(current.getResources());
-            client.setOptions(current.getOptions());
             RedisURI limited = RedisURI.builder(uri).withTimeout(Duration.ofNanos(connectNanos)).build();
             return client.connectAsync(ByteArrayCodec.INSTANCE, limited).toCompletableFuture().thenApply(Wire::new);
         } catch (Throwable error) {
             return CompletableFuture.failedFuture(error);
+        }
+    }
+
+    /** Returns what connects to a server: Lettuce's client, or one of our own for the nodes of its cluster. */
+    private synchronized RedisClient connecting() {
+        AbstractRedisClient current = lettuce.get();
+        if (current instanceof RedisClient client) {
+            return client;
+        }
+        if (current != cluster || nodes == null) {
+            endNodes();
+            cluster = current;
+            nodes = RedisClient.create(current.getResources());
+            nodes.setOptions(current.getOptions());
+        }
+        return nodes;
+    }
+
+    /** Lettuce's threads end with the last client that has used them. */
+    private synchronized void endNodes() {
+        if (nodes != null) {
+            nodes.shutdownAsync();
+            nodes = null;
         }
     }
 
@@ -146,9 +169,10 @@ public final class Bloomgate implements AutoCloseable {
     public void close() {
         isClosed = true;
         link.connection.close();
+        endNodes();
         shutdown.run();
         // The calls that wait for a connection.
-        timer.stop().forEach(Link::expire);
+        timer.stop().forEach(left -> ((Link.Asking) left.task()).run(left));
     }
 
     /** The options of a client. */

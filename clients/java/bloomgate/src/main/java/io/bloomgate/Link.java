@@ -149,15 +149,10 @@ final class Link {
         });
     }
 
-    /** Ends a call whose timer was stopped. */
-    static void expire(Timeout timer) {
-        ((Asking) timer.task()).run(timer);
-    }
-
     private enum State { UNSENT, SENT, LEFT }
 
     /** Some commands that were sent together. */
-    private final class Asking implements TimerTask {
+    final class Asking implements TimerTask {
         final CompletableFuture<List<Object>> result = new CompletableFuture<>();
         private final List<Command> commands;
         private final How how;

@@ -29,7 +29,7 @@ final class Node implements Connection {
     public synchronized CompletableFuture<Wire> ready(List<Command> commands) {
         if (current == null || current.isCompletedExceptionally()
                 || (current.isDone() ? current.join().isLost() : System.nanoTime() - begun > connectNanos)) {
-            if (current != null) {
+            if (current != null && !current.isDone()) {
                 current.thenAccept(Wire::close);
             }
             begun = System.nanoTime();

@@ -140,11 +140,6 @@ final class Wire implements RedisConnectionStateListener {
         }
 
         @Override
-        public void setBigNumber(ByteBuffer bytes) {
-            set(bytes);
-        }
-
-        @Override
         public void setError(ByteBuffer error) {
             if (isList) {
                 output.add(new RedisCommandExecutionException(StandardCharsets.UTF_8.decode(error).toString()));

@@ -28,11 +28,13 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
+import java.util.stream.Collectors;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -232,6 +234,27 @@ class ConnectionsTest {
         } finally {
             Optional.ofNullable(current.get()).ifPresent(AbstractRedisClient::shutdown);
         }
+    }
+
+    /** Lettuce's threads end with the last client that has used them: this library's own clients have to end, too. */
+    @Test
+    void closingEndsAllThreads() {
+        String node = "redis://127.0.0.1:" + servers.startCluster().get(0).port();
+        Set<String> before = threadPools();
+        RedisClusterClient lettuce = RedisClusterClient.create(node);
+        try (Bloomgate cluster = patient(lettuce); Bloomgate single = Bloomgate.builder(node).timeout(Duration.ofMinutes(1)).build()) {
+            new Filter(cluster, "seen").add("a");
+            single.ping();
+        } finally {
+            lettuce.shutdown();
+        }
+        Servers.eventually("the end of the threads", () -> before.containsAll(threadPools()));
+    }
+
+    private static Set<String> threadPools() {
+        return Thread.getAllStackTraces().keySet().stream().map(Thread::getName)
+                .filter(name -> name.matches("lettuce-[a-z_]*EventLoop-.*|bloomgate-timer"))
+                .map(name -> name.replaceAll("-[0-9]+$", "")).collect(Collectors.toSet());
     }
 
     /** A slot moves while the client believes that its first node has it. */
