@@ -16,7 +16,7 @@ var (
 	ErrFilterFull = errors.New("the filter is full")
 	// ErrFilterLoading: the filter is still being loaded: its last BF.LOADCHUNK has not arrived yet.
 	ErrFilterLoading = errors.New("the filter is still being loaded")
-	// ErrModuleMissing: the server has not loaded the module, or has loaded another one with BF commands.
+	// ErrModuleMissing: the server has not loaded the module, has loaded another one with BF commands, or one that is older than this client.
 	ErrModuleMissing = errors.New("the server has not loaded the module bloomgate")
 	// ErrLoadFailed: a row has no cached value, and its last load failed elsewhere: the database is not queried for it before the
 	// back-off ends.
@@ -111,10 +111,16 @@ func isUnknownCommand(err error) bool {
 	return found && strings.HasPrefix(strings.TrimLeft(rest, " '`"), "BF.")
 }
 
-// withoutModule returns the error of a guard's command.
+// withoutModule returns the error of a guard's command. A module that does not know its words is older than this client.
 func withoutModule(err error) error {
-	if err != nil && isUnknownCommand(err) {
+	if err == nil {
+		return nil
+	}
+	if isUnknownCommand(err) {
 		return &Error{Kind: ErrModuleMissing, Err: err}
+	}
+	if err.Error() == "ERR syntax error" {
+		return &Error{Kind: ErrModuleMissing, Err: fmt.Errorf("the server's module is older than this client: %w", err)}
 	}
 	return err
 }

@@ -9,21 +9,19 @@ import (
 )
 
 // A caller that waits inside the server occupies its connection, and gets the lease if the loading caller gives up. So at most one
-// caller per row waits there. The others wait in the process until that caller is done, and share the answer to the next fetch.
+// caller per row waits there. The others wait in the process until that caller is done, and share its row if they began before it was asked
+// for; of the others, the one that has waited longest fetches.
 //
 // Loads without a lease, while there is no server, have flights of their own: callers of a row do not wait behind one that tries a server
 // that hangs. At most one load of a row runs. Callers that arrive during it share the next one.
 
-// outcome is what a flight that ends shares with those that wait for it. By default nothing: it has filled the row, or was
-// cancelled.
+// outcome is what a flight that ends shares with those that wait for it. By default nothing: its call was cancelled, or served an old value.
 type outcome struct {
-	// found is the answer that ended its call, for those that began before that was asked for. One that began later may know of a
-	// change that the answer does not have.
-	found *fetched
+	// answer is for those that began before it was asked for. One that began later may know of a change that it does not have. If the server
+	// failed, it is for all: nobody waits any longer.
+	answer *answer
 	// err is the error of its load. It is shared with all, so that a crowd sees one failed load.
 	err error
-	// noServer says that the server failed: nobody waits any longer.
-	noServer bool
 }
 
 // flights are the rows that callers of this process fetch now, or load now. While flights of a row wait, another one is active.
@@ -32,11 +30,11 @@ type flights struct {
 	rows  map[string]*row
 	// clock numbers calls, fetches and loads in the order in which they begin.
 	clock *atomic.Uint64
-	// areLoads says that these flights load their rows: one that gets a row or an error from another flight has ended.
+	// areLoads says that these flights load their rows: one that gets a row or an error from another one has ended.
 	areLoads bool
 }
 
-// row has the flights of one row: how many are active, and those that wait in the process, by their numbers.
+// row has the flights of one row: how many are active, and those that wait in the process, by the beginnings of their calls.
 type row struct {
 	active  int
 	waiting []*flight
@@ -48,44 +46,48 @@ type flight struct {
 	flights *flights
 	row     *row
 	id      string
-	number  uint64
-	asked   uint64
-	ended   bool
-	waits   bool
+	// begun and asked are times of the clock.
+	begun, asked uint64
+	ended, waits bool
+	// token is that of its lease.
+	token string
+	// replaces says that its caller could not decode the cached value.
+	replaces bool
 	// resumed gets something when another flight ends the wait of this one, which then has given.
-	resumed chan<- struct{}
-	given   outcome
-	// unblocked says that its last wait inside the server has ended early.
-	unblocked bool
-	// shares is what it shares when it ends.
-	shares outcome
+	resumed       chan<- struct{}
+	given, shares outcome
 }
 
-// begin begins an active flight.
-func (f *flights) begin(id string) *flight {
+func newFlights(clock *atomic.Uint64) *flights {
+	return &flights{rows: map[string]*row{}, clock: clock}
+}
+
+// begin begins an active flight of a call that began at a time of the clock.
+func (f *flights) begin(id string, begun uint64) *flight {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
-	if f.rows == nil {
-		f.rows = map[string]*row{}
-	}
 	of := f.rows[id]
 	if of == nil {
 		of = &row{}
 		f.rows[id] = of
 	}
 	of.active++
-	now := f.clock.Add(1)
-	return &flight{flights: f, row: of, id: id, number: now, asked: now}
+	return &flight{flights: f, row: of, id: id, begun: begun}
 }
 
 // ask is called right before a fetch is sent, or a load begins: what it brings may be shared with the flights that began earlier.
-func (f *flight) ask() {
-	f.asked = f.flights.clock.Add(1)
+func (f *flight) ask() { f.asked = f.flights.clock.Add(1) }
+
+// share sets what a flight shares when it ends.
+func (f *flight) share(what outcome) {
+	f.flights.mutex.Lock()
+	defer f.flights.mutex.Unlock()
+	f.shares = what
 }
 
-// beginWait makes an active flight wait for the channel, which has room for one. If it is the only active one of its row, it stays
+// wait makes an active flight wait for the channel, which has room for one. If it is the only active one of its row, it stays
 // active, and false is returned.
-func (f *flight) beginWait(resumed chan<- struct{}) bool {
+func (f *flight) wait(resumed chan<- struct{}) bool {
 	f.flights.mutex.Lock()
 	defer f.flights.mutex.Unlock()
 	if f.row.active == 1 {
@@ -93,27 +95,19 @@ func (f *flight) beginWait(resumed chan<- struct{}) bool {
 	}
 	f.row.active--
 	f.resumed, f.given = resumed, outcome{}
-	at, _ := slices.BinarySearchFunc(f.row.waiting, f.number, func(other *flight, number uint64) int {
-		return cmp.Compare(other.number, number)
-	})
+	at, _ := slices.BinarySearchFunc(f.row.waiting, f.begun, func(other *flight, begun uint64) int { return cmp.Compare(other.begun, begun) })
 	f.row.waiting, f.waits = slices.Insert(f.row.waiting, at, f), true
 	return true
 }
 
-// state returns whether a flight still waits, and otherwise what another one shares with it.
-func (f *flight) state() (waits bool, given outcome) {
+// stop returns whether a flight still waits, which ends if it has waited for long enough, and what another flight shares with it.
+func (f *flight) stop(isOver bool) (waits bool, given outcome) {
 	f.flights.mutex.Lock()
 	defer f.flights.mutex.Unlock()
+	if isOver {
+		f.activate()
+	}
 	return f.waits, f.given
-}
-
-// endWait makes a flight active again that was resumed or has waited for long enough. It returns what another flight shares, which
-// stays as old as it is if this one hands it on.
-func (f *flight) endWait() outcome {
-	f.flights.mutex.Lock()
-	defer f.flights.mutex.Unlock()
-	f.activate()
-	return f.given
 }
 
 func (f *flight) activate() {
@@ -124,17 +118,15 @@ func (f *flight) activate() {
 	}
 }
 
-// resumeFirst resumes the flight that began first. It is active from now on, though its caller may be cancelled before it notices:
-// then the end of the flight resumes the next one.
+// resumeFirst resumes the flight that began first. Unless it has ended, it is active from now on, though its caller may be cancelled before it notices:
+// then the end of the flight resumes the next one. What it is given stays as old as it is.
 func (r *row) resumeFirst(given outcome, asked uint64) {
 	first := r.waiting[0]
 	r.waiting = r.waiting[1:]
-	first.waits, first.given, first.asked = false, given, asked
-	if first.flights.areLoads && given != (outcome{}) {
-		first.ended = true
-	} else {
+	if first.ended = first.flights.areLoads && given != (outcome{}); !first.ended {
 		r.active++
 	}
+	first.waits, first.given, first.asked = false, given, asked
 	select {
 	case first.resumed <- struct{}{}:
 	default:
@@ -166,13 +158,13 @@ func (f *flight) endLocked() {
 	f.activate()
 	f.row.active--
 	before := uint64(0)
-	switch {
-	case f.shares.found != nil:
-		before = f.asked
-	case f.shares.err != nil || f.shares.noServer:
+	switch answer := f.shares.answer; {
+	case f.shares.err != nil || answer != nil && answer.err != nil:
 		before = math.MaxUint64
+	case answer != nil:
+		before = f.asked
 	}
-	for len(f.row.waiting) > 0 && f.row.waiting[0].number < before {
+	for len(f.row.waiting) > 0 && f.row.waiting[0].begun < before {
 		f.row.resumeFirst(f.shares, f.asked)
 	}
 	if f.row.active == 0 && len(f.row.waiting) > 0 {
@@ -181,4 +173,18 @@ func (f *flight) endLocked() {
 	if f.row.active == 0 {
 		delete(f.flights.rows, f.id)
 	}
+}
+
+func shareAll(all []*flight, what outcome) {
+	for _, one := range all {
+		one.share(what)
+	}
+}
+
+func idsOf(all []*flight) []string {
+	ids := make([]string, len(all))
+	for i, one := range all {
+		ids[i] = one.id
+	}
+	return ids
 }

@@ -64,7 +64,7 @@ func NewGuard[T any](client *Client, filter string, codec Codec[T], options ...O
 // No error of the server is returned. If the server fails, the database is queried and nothing is filled; for two seconds after
 // the server has not answered in time, or has refused BF.FILL to this user, it is queried at once. Until then one caller of this process loads a row at a time. Callers that
 // arrive during a load share the next one, so each gets a row that was read after its call began. If load fails, the lease is given up; if an old value is cached, that
-// is returned instead of the error. Callers of this process that waited for the row share the error. If load panics or ends its goroutine,
+// is returned instead of the error. Callers of this process that wait for the row share the error, and those that began before its fetch share the row. If load panics or ends its goroutine,
 // so does this call, and the others get [ErrLoadFailed] with the cause.
 //
 // If ctx ends, Get returns its error: at once if it waits for another caller, and otherwise when the reply that is under way has arrived, which
@@ -78,10 +78,14 @@ func (g *Guard[T]) Get(ctx context.Context, id string, load func(ctx context.Con
 func (g *Guard[T]) GetWithTTL(
 	ctx context.Context, id string, ttl time.Duration, load func(ctx context.Context) (*T, error),
 ) (value T, found bool, err error) {
-	row, err := g.get(ctx, id, ttl, func(ctx context.Context, _ []string) ([]*T, error) {
+	of, err := g.begin(ctx, ttl, func(ctx context.Context, _ []string) ([]*T, error) {
 		row, err := load(ctx)
 		return []*T{row}, err
 	})
+	if err != nil {
+		return value, false, err
+	}
+	row, err := of.get(ctx, id)
 	if err != nil || row == nil {
 		return value, false, err
 	}
@@ -120,7 +124,7 @@ func (g *Guard[T]) GetMany(
 func (g *Guard[T]) GetManyWithTTL(
 	ctx context.Context, ids []string, ttl time.Duration, load func(ctx context.Context, ids []string) (map[string]T, error),
 ) (map[string]T, error) {
-	return g.getMany(ctx, ids, ttl, func(ctx context.Context, ids []string) ([]*T, error) {
+	of, err := g.begin(ctx, ttl, func(ctx context.Context, ids []string) ([]*T, error) {
 		loaded, err := load(ctx, ids)
 		rows := make([]*T, len(ids))
 		for i, id := range ids {
@@ -130,6 +134,10 @@ func (g *Guard[T]) GetManyWithTTL(
 		}
 		return rows, err
 	})
+	if err != nil {
+		return nil, err
+	}
+	return of.getMany(ctx, ids)
 }
 
 // Changed announces ids, calls write, and confirms them, whatever write returns, also if it panics and after ctx has ended. The
@@ -182,7 +190,7 @@ func (g *Guard[T]) Forget(ctx context.Context, ids ...string) error {
 
 // Counts returns how often each event has happened:
 //
-//   - absent, hit, stale, load, wait: replies of BF.FETCH, one for each row;
+//   - absent, hit, stale, load, wait, failed: replies of BF.FETCH, one for each row;
 //   - filled, lease_lost: loaded rows that were cached, and those that were not, because the row changed or another caller filled it
 //     during the load;
 //   - load_failed: rows whose load failed;

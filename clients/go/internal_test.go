@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math"
 	"net"
 	"os"
 	"slices"
@@ -19,23 +18,24 @@ import (
 
 // A caller that began after the answer was asked for may know of a change that the answer does not have.
 func TestAnAnswerThatIsHandedOnStaysAsOldAsItWas(t *testing.T) {
-	all := flights{clock: &atomic.Uint64{}}
-	first, second := all.begin("row"), all.begin("row")
-	first.ask()
-	third := all.begin("row")
-	second.ask()
+	all := newFlights(&atomic.Uint64{})
+	first, second := all.begin("row", 1), all.begin("row", 2)
+	first.asked = 3
+	third := all.begin("row", 4)
+	second.asked = 5
 	resumed := make(chan struct{}, 1)
-	if !second.beginWait(resumed) || !third.beginWait(resumed) {
+	if !second.wait(resumed) || !third.wait(resumed) {
 		t.Fatal("another one is active")
 	}
-	first.shares = fetched{word: "absent"}.shared()
+	first.share(answer{word: "absent"}.shared())
 	first.end()
-	second.shares = second.endWait()
-	if second.shares.found == nil {
+	_, given := second.stop(true)
+	second.share(given)
+	if second.shares.answer == nil {
 		t.Fatal("the first answer was not shared")
 	}
 	second.end()
-	if third.endWait().found != nil {
+	if _, given := third.stop(true); given.answer != nil {
 		t.Fatal("the answer is older than the third caller")
 	}
 	third.end()
@@ -46,10 +46,10 @@ func TestAnAnswerThatIsHandedOnStaysAsOldAsItWas(t *testing.T) {
 
 // The caller that began first goes on first, also if it began to wait later.
 func TestTheOneThatHasWaitedLongestGoesOn(t *testing.T) {
-	all := flights{clock: &atomic.Uint64{}}
-	loads, early, late := all.begin("row"), all.begin("row"), all.begin("row")
+	all := newFlights(&atomic.Uint64{})
+	loads, early, late := all.begin("row", 1), all.begin("row", 2), all.begin("row", 3)
 	first, second := make(chan struct{}, 1), make(chan struct{}, 1)
-	if !late.beginWait(second) || !early.beginWait(first) {
+	if !late.wait(second) || !early.wait(first) {
 		t.Fatal("another one is active")
 	}
 	loads.end()
@@ -291,53 +291,30 @@ func someCommands(t *testing.T, options ...Option) *commands {
 	return g
 }
 
-// A value is renewed with the probability exp(-left / (beta * load)): within six standard deviations of it.
-func TestRenewalsAreDrawnAsTheyShould(t *testing.T) {
-	const draws = 20_000
-	for _, beta := range []float64{0.5, 1, 2} {
-		g := someCommands(t, Beta(beta), FailSafe(time.Minute))
-		g.loadTime = time.Second
-		for _, leftMS := range []float64{100, 1000, 3000} {
-			renewed := 0
-			for range draws {
-				if float64(g.staleMS()-60_000) >= leftMS {
-					renewed++
-				}
-			}
-			expected := math.Exp(-leftMS / (1000 * beta))
-			deviation := math.Sqrt(expected * (1 - expected) / draws)
-			// Times are whole milliseconds.
-			if found := float64(renewed) / draws; math.Abs(found-expected) > 6*deviation+0.002 {
-				t.Errorf("beta %v, %v ms left: %v instead of %v", beta, leftMS, found, expected)
-			}
-		}
-	}
-	if g := someCommands(t, Beta(1e10)); g.staleMS() != 0 {
-		t.Error("nothing was loaded yet")
-	} else if g.loadTime = math.MaxInt64; g.staleMS() != anyAgeMS {
-		t.Error("a longer STALE than the server accepts")
-	}
-}
-
 // clients/specification/options.json has the ranges and the defaults of all languages.
 func TestOptionsHaveTheRangesOfTheSpecification(t *testing.T) {
-	text, err := os.ReadFile("../specification/options.json")
-	if err != nil {
-		t.Fatal(err)
+	type specification struct {
+		Name, Unit  string
+		Least, Most *float64
+		Default     any
 	}
-	var specified struct {
-		Options []struct {
-			Name, Unit  string
-			Least, Most *float64
-			Default     any
+	specified := map[string]specification{}
+	for _, path := range []string{"../specification/options.json", "../specification/words-2/options.json"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if err := json.Unmarshal(text, &specified); err != nil {
-		t.Fatal(err)
+		var found struct{ Options []specification }
+		if err := json.Unmarshal(text, &found); err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range found.Options {
+			specified[one.Name] = one
+		}
 	}
 	usual := defaults()
 	compared := 0
-	for _, one := range specified.Options {
+	for _, one := range specified {
 		if one.Least == nil {
 			continue
 		}
@@ -358,42 +335,6 @@ func TestOptionsHaveTheRangesOfTheSpecification(t *testing.T) {
 	}
 	if compared != len(ranges) {
 		t.Errorf("%d of %d ranges are specified", compared, len(ranges))
-	}
-}
-
-func TestSlowRowsAreFetchedInGroupsOfSimilarAge(t *testing.T) {
-	g := someCommands(t)
-	g.loadTime = time.Second
-	seen := map[int]bool{}
-	groups := g.staleGroups(500, nil)
-	for _, group := range groups {
-		for _, place := range group.places {
-			seen[place] = true
-		}
-	}
-	if len(seen) != 500 || len(groups) < 3 || len(groups) > 20 {
-		t.Errorf("%d rows in %d groups", len(seen), len(groups))
-	}
-	g.loadTime = time.Millisecond
-	if groups := g.staleGroups(500, nil); len(groups) != 1 {
-		t.Errorf("fast loads are in %d groups", len(groups))
-	}
-}
-
-func TestBackOffsDoubleAndTheOldestRowIsForgotten(t *testing.T) {
-	g := someCommands(t)
-	var last int64
-	for range 100 {
-		last = g.nextBackOffMS("row")
-	}
-	if last != mostBackOffMS {
-		t.Errorf("the back-off is %d ms", last)
-	}
-	for number := range mostFailing {
-		g.nextBackOffMS(Int(number))
-	}
-	if _, isThere := g.failing["row"]; isThere || len(g.failing) != mostFailing {
-		t.Error("the row that has not failed for the longest time is still there")
 	}
 }
 

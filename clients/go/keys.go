@@ -47,16 +47,11 @@ func FillingName(filter string) (string, error) {
 	return base + "~filling", err
 }
 
-// feedKeys are the keys of bloomgate follow beside a filter, named by the rule of crates/follow/src/config.rs.
-type feedKeys struct{ heartbeat, inFlight, filling string }
+// feedKeys are the keys of bloomgate follow beside a filter, named by the rule of crates/follow/src/config.rs. The server refuses cache keys
+// with the name of the heartbeat, or with names that begin with it and a colon.
+type feedKeys struct{ heartbeat, inFlight string }
 
 func feedKeysOf(filter string) (*feedKeys, error) {
 	base, err := inSlotOf(filter)
-	return &feedKeys{base + ":feed", base + ":feed:open", base + ":filling"}, err
-}
-
-// own says whether a name is the follower's. Every name that begins with the heartbeat's and a colon is reserved for it.
-func (f *feedKeys) own(key string) bool {
-	rest, found := strings.CutPrefix(key, f.heartbeat)
-	return key == f.filling || found && (rest == "" || rest[0] == ':')
+	return &feedKeys{base + ":feed", base + ":feed:open"}, err
 }

@@ -16,6 +16,7 @@ type options struct {
 	failSafe, softTimeout       time.Duration
 	beta                        float64
 	feed                        bool
+	fresh                       time.Duration
 	patience                    time.Duration
 	prefix                      *string
 	announceTo                  []string
@@ -57,7 +58,8 @@ func FailSafe(duration time.Duration) Option { return func(o *options) { o.failS
 // context then no longer ends with the caller's.
 func SoftTimeout(duration time.Duration) Option { return func(o *options) { o.softTimeout = duration } }
 
-// Beta multiplies how long before its end a value is renewed; 1 suits most, 0 turns early renewal off.
+// Beta multiplies how long before its end a value is renewed, up to 1000; 1 suits most, 0 turns early renewal off. The server counts how long
+// loads take.
 func Beta(factor float64) Option { return func(o *options) { o.beta = factor } }
 
 // Patience sets how long a confirmation is repeated: 30 s.
@@ -83,6 +85,10 @@ func ReplicasTimeout(duration time.Duration) Option {
 // Feed is for a table that bloomgate follow follows (docs/feed.md): writers call nothing, and the calls for writers do nothing.
 // AnnounceTo, Replicas and AOF are refused.
 func Feed() Option { return func(o *options) { o.feed = true } }
+
+// Fresh limits how old an answer may be while the follower's heartbeat is missing, up to an hour. Without it, a cached value is then served for
+// its whole time to live; with it, each row is read from the database once in this time. With 0 there is no limit. It needs [Feed].
+func Fresh(duration time.Duration) Option { return func(o *options) { o.fresh = duration } }
 
 // Logger sets where the guard logs errors that it recovers from, at most once a minute for each kind. With nil, as without this
 // option, it is [slog.Default].
@@ -110,6 +116,7 @@ type option struct {
 }
 
 var ranges = []option{
+	{"Fresh", func(o *options) float64 { return inMS(o.fresh) }, 0, 3_600_000, true},
 	// scripts/generate-options writes these lines.
 	{"TTL", func(o *options) float64 { return inMS(o.ttl) }, 1, 1_000_000_000_000, true},
 	{"AbsentTTL", func(o *options) float64 { return inMS(o.absentTTL) }, 1, 1_000_000_000_000, true},
@@ -118,13 +125,13 @@ var ranges = []option{
 	{"Attempts", func(o *options) float64 { return float64(o.attempts) }, 1, 1000, false},
 	{"FailSafe", func(o *options) float64 { return inMS(o.failSafe) }, 0, 1_000_000_000_000, true},
 	{"SoftTimeout", func(o *options) float64 { return inMS(o.softTimeout) }, 0, 86_400_000, true},
-	{"Beta", func(o *options) float64 { return o.beta }, 0, 10_000_000_000, false},
+	{"Beta", func(o *options) float64 { return o.beta }, 0, 1000, false},
 	{"Patience", func(o *options) float64 { return inMS(o.patience) }, 0, 86_400_000, true},
 	{"Replicas", func(o *options) float64 { return float64(o.durability.replicas) }, 0, 1000, false},
 	{"ReplicasTimeout", func(o *options) float64 { return inMS(o.durability.timeout) }, 1, 86_400_000, true},
 }
 
-var ttlRange = ranges[0]
+var ttlRange = ranges[1]
 
 func inMS(duration time.Duration) float64 { return float64(duration) / float64(time.Millisecond) }
 
@@ -151,6 +158,8 @@ func (o *options) check(isCluster bool) error {
 	switch {
 	case o.feed && (len(o.announceTo) > 0 || o.durability.isAsked()):
 		return refused("with a feed the follower announces changes: AnnounceTo, Replicas and AOF have no effect")
+	case o.fresh != 0 && !o.feed:
+		return refused("Fresh needs Feed")
 	case o.durability.isAsked() && isCluster:
 		return refused("Replicas and AOF need the client of a single server")
 	}

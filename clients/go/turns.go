@@ -4,56 +4,75 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 )
 
 const (
 	// mostAlone is how many fetches of one row a guard sends by themselves at a time. Callers beyond them fetch in turns.
 	mostAlone = 8
-	// mostTogether is how many commands with the rows of turns, and how many with those of GetMany, a guard sends at a time. Those of a burst
-	// wait for their turn, not for a connection: in the time limit of a command they would not all get one.
+	// mostTogether is how many commands of each kind a guard sends for turns at a time. Those of a burst wait for their turn, not for a
+	// connection: in the time limit of a command they would not all get one.
 	mostTogether = 8
-	// turnRows is the most rows of a turn's command. More gain little, and one reply has to arrive within the time limit.
+	// turnRows is the most rows of several callers in a command. More gain little, and one reply has to arrive within the time limit.
 	turnRows = 64
+	// fillBytes is the size of a BF.FILL beside its value: some 500 are sent together.
+	fillBytes = commandBytes / batch
 )
 
 // turns gather what many callers ask for before Go's scheduler runs the goroutine that sends it, together, or while mostTogether commands are
 // under way: with many callers, most of the time of a command is that of its system calls and of go-redis.
-type turns[T any] struct {
+type turns struct {
+	tasks   *tasks
 	mutex   sync.Mutex
-	waiting []T
+	waiting []*work
 	senders int
-	// take says how many of those that wait are sent together: at least one.
-	take func(waiting []T) int
-	send func(part []T)
+	// most is the most that is sent together, of the sizes of work. More is sent if a single piece of work has it.
+	most int
+	send func(part []*work)
+}
+
+// work is one fetch or one BF.FILL of a turn. done is closed when it has its answers or its reply.
+type work struct {
+	// ctx is never done. A command has the values of its first caller's context.
+	ctx     context.Context
+	size    int
+	ids     []string
+	how     fetching
+	answers []answer
+	words   []any
+	reply   reply
+	done    chan struct{}
 }
 
 // add adds work to a turn.
-func (t *turns[T]) add(tasks *tasks, work ...T) {
+func (t *turns) add(all ...*work) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	isFirst := len(t.waiting) == 0
-	t.waiting = append(t.waiting, work...)
-	if isFirst {
-		t.startSender(tasks)
+	if t.waiting = append(t.waiting, all...); isFirst && len(all) > 0 {
+		t.startSender()
 	}
 }
 
 // startSender starts a sender, if there are not enough of them already. A sender ends when the queue is empty.
-func (t *turns[T]) startSender(tasks *tasks) {
+func (t *turns) startSender() {
 	if t.senders == mostTogether {
 		return
 	}
 	t.senders++
-	tasks.start(func() {
-		for part := t.next(tasks); len(part) > 0; part = t.next(tasks) {
+	t.tasks.start(func() {
+		for part := t.next(); len(part) > 0; part = t.next() {
 			t.send(part)
+			for _, one := range part {
+				close(one.done)
+			}
 		}
 	})
 }
 
 // next returns what is sent next, or nothing if the sender has to end.
-func (t *turns[T]) next(tasks *tasks) []T {
+func (t *turns) next() []*work {
 	// The callers that are ready to run add their work first.
 	runtime.Gosched()
 	t.mutex.Lock()
@@ -62,92 +81,41 @@ func (t *turns[T]) next(tasks *tasks) []T {
 		t.senders--
 		return nil
 	}
-	count := t.take(t.waiting)
+	count, size := 0, 0
+	for count < len(t.waiting) && (count == 0 || size+t.waiting[count].size <= t.most && t.waiting[count].how == t.waiting[0].how) {
+		size += t.waiting[count].size
+		count++
+	}
 	part := slices.Clone(t.waiting[:count])
 	t.waiting = slices.Delete(t.waiting, 0, count)
 	if len(t.waiting) > 0 {
-		t.startSender(tasks)
+		t.startSender()
 	}
 	return part
 }
 
-// waitingRow is a row of a turn. answered gets its answer.
-type waitingRow struct {
-	ctx      context.Context
-	id       string
-	answered chan answer
-}
-
-// fetchInTurn fetches a row together with those that other callers ask for. If ctx is done meanwhile, it returns its error at once,
-// and a lease in the answer is given up.
-func (g *commands) fetchInTurn(ctx context.Context, id string) (*answer, error) {
-	mine := waitingRow{context.WithoutCancel(ctx), id, make(chan answer, 1)}
-	g.fetches.add(&g.client.tasks, mine)
-	select {
-	case found := <-mine.answered:
-		return &found, nil
-	case <-ctx.Done():
-		g.client.tasks.start(func() { g.giveUp(mine.ctx, leasesIn([]string{id}, []answer{<-mine.answered})) })
-		return nil, ctx.Err()
+// sendFetches sends the fetches of a turn as one command.
+func (g *commands) sendFetches(part []*work) {
+	var ids []string
+	for _, one := range part {
+		ids = append(ids, one.ids...)
+	}
+	answers := g.find(part[0].ctx, ids, part[0].how)
+	for _, one := range part {
+		one.answers, answers = answers[:len(one.ids)], answers[len(one.ids):]
 	}
 }
 
-// fetchPart sends the rows of a turn. The command has the values of its first caller's context.
-func (g *commands) fetchPart(part []waitingRow) {
-	ids := make([]string, len(part))
-	for i, one := range part {
-		ids[i] = one.id
-	}
-	for i, found := range g.find(part[0].ctx, ids, fetching{}) {
-		part[i].answered <- found
-	}
-}
-
-// waitingFill is a BF.FILL of a turn. reply gets its reply.
-type waitingFill struct {
-	ctx   context.Context
-	words []any
-	reply *reply
-	group *sync.WaitGroup
-}
-
-// fillInTurn sends BF.FILLs, of loaded rows or of leases that end, together with those of other callers.
-func (g *commands) fillInTurn(ctx context.Context, words ...[]any) []reply {
-	replies := make([]reply, len(words))
-	work := make([]waitingFill, len(words))
-	var group sync.WaitGroup
-	group.Add(len(words))
-	for i, one := range words {
-		work[i] = waitingFill{context.WithoutCancel(ctx), one, &replies[i], &group}
-	}
-	g.fills.add(&g.client.tasks, work...)
-	group.Wait()
-	return replies
-}
-
-// takeFills says how many fills are sent together: up to a batch of rows, and commandBytes of values.
-func takeFills(waiting []waitingFill) int {
-	bytes := 0
-	for i, one := range waiting[:min(batch, len(waiting))] {
-		for _, word := range one.words {
-			if value, isValue := word.([]byte); isValue {
-				bytes += len(value)
-			}
-		}
-		if i > 0 && bytes > commandBytes {
-			return i
-		}
-	}
-	return min(batch, len(waiting))
-}
-
-func (g *commands) fillPart(part []waitingFill) {
+// sendFills sends the BF.FILLs of a turn together, of loaded rows or of leases that end.
+func (g *commands) sendFills(part []*work) {
 	words := make([][]any, len(part))
 	for i, one := range part {
 		words[i] = one.words
 	}
 	for i, found := range g.send(part[0].ctx, 0, words...) {
-		*part[i].reply = found
-		part[i].group.Done()
+		if part[i].reply = found; found.err != nil && strings.HasPrefix(found.err.Error(), "NOPERM") {
+			// The user may not fill, so others would wait until the leases end: they ask the database for a while.
+			g.beginPause()
+		}
 	}
 }

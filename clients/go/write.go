@@ -131,10 +131,7 @@ func (g *commands) changes(ids []string) [][]any {
 		if len(ids) == 1 {
 			all = []any{"BF.CHANGED", filter}
 		}
-		for _, id := range ids {
-			all = append(all, id, g.prefix+id)
-		}
-		words = append(words, all)
+		words = append(words, g.withKeys(all, ids))
 	}
 	return words
 }

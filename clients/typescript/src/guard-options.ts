@@ -105,7 +105,7 @@ export const RANGES = {
   attempts: [1, 1000],
   failSafe: [0, 1_000_000_000],
   softTimeout: [0, 86_400],
-  beta: [0, 10_000_000_000],
+  beta: [0, 1000],
   patience: [0, 86_400],
   replicas: [0, 1000],
   replicasTimeoutMs: [1, 86_400_000],

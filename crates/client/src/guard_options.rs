@@ -19,7 +19,7 @@ const TIMES: &[(&str, u64, u64)] = &[
     ("replicas_timeout", 1, 86_400_000),
 ];
 const NUMBERS: &[(&str, f64, f64)] =
-    &[("attempts", 1.0, 1000.0), ("beta", 0.0, 10_000_000_000.0), ("replicas", 0.0, 1000.0)];
+    &[("attempts", 1.0, 1000.0), ("beta", 0.0, 1000.0), ("replicas", 0.0, 1000.0)];
 
 /// Checks an option that is a time.
 pub(crate) fn in_range(name: &str, time: Duration) -> Result<(), Error> {

@@ -46,7 +46,7 @@ var guardOptions = map[string]any{
 	"ttl": bloomgate.TTL, "absent_ttl": bloomgate.AbsentTTL, "lease_ms": bloomgate.Lease, "wait_ms": bloomgate.Wait,
 	"fail_safe": bloomgate.FailSafe, "soft_timeout": bloomgate.SoftTimeout, "patience": bloomgate.Patience,
 	"replicas_timeout_ms": bloomgate.ReplicasTimeout, "attempts": bloomgate.Attempts, "replicas": bloomgate.Replicas,
-	"beta": bloomgate.Beta, "prefix": bloomgate.Prefix, "announce_to": bloomgate.AnnounceTo, "aof": bloomgate.AOF, "feed": bloomgate.Feed,
+	"beta": bloomgate.Beta, "fresh_ms": bloomgate.Fresh, "prefix": bloomgate.Prefix, "announce_to": bloomgate.AnnounceTo, "aof": bloomgate.AOF, "feed": bloomgate.Feed,
 }
 
 func (p *process) theGuard() *bloomgate.Guard[any] {

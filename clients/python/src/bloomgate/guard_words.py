@@ -23,7 +23,7 @@ TIMES: dict[str, tuple[float, float]] = {
 }
 NUMBERS: dict[str, tuple[int, int]] = {
     "attempts": (1, 1000),
-    "beta": (0, 10_000_000_000),
+    "beta": (0, 1000),
     "replicas": (0, 1000),
 }
 
