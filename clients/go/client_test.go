@@ -191,6 +191,23 @@ func TestScriptedCancelledCallThatWaitsReturnsAtOnceAndCloseWaitsForItsReply(t *
 	_ = await(t, closed)
 }
 
+// So does one of many rows.
+func TestScriptedCancelledCallOfManyRowsReturnsAtOnceAndGivesItsLeasesUp(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	got := start(func() error {
+		_, err := s.users().GetMany(ctx, []string{"17", "18"}, nil)
+		return err
+	})
+	fetch := s.take("BF.MFETCH users ITEMS 17 {users}:17 18 {users}:18")
+	cancel()
+	if err := await(t, got); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	s.answer(fetch, list{list{"load", "token"}, list{"absent"}})
+	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", simple("+OK"))
+}
+
 // A server that hangs delays a cancelled call for no longer than the time limit.
 func TestScriptedCancelledCallEndsWithTheTimeLimit(t *testing.T) {
 	server := startScripted(t)
@@ -572,6 +589,52 @@ func TestScriptedPanicOfALoadInTheBackgroundIsAnError(t *testing.T) {
 	}
 	loading <- errors.New("panic")
 	s.expect("BF.FILL users 17 {users}:17 token GIVEUP BACKOFF", simple("+OK"))
+}
+
+// Beyond 64 loads of a guard in the background, callers get old values at once, and load only rows that have none.
+func TestScriptedLoadsInTheBackgroundAreLimited(t *testing.T) {
+	s := startScript(t, redis.Options{})
+	users := s.users(bloomgate.FailSafe(time.Hour), bloomgate.SoftTimeout(time.Hour))
+	end := make(chan struct{})
+	get := func(id int, load func(context.Context) (*string, error)) <-chan error {
+		return start(func() error {
+			_, _, err := users.Get(t.Context(), bloomgate.Int(id), load)
+			return err
+		})
+	}
+	fetch := func(id int) string { return fmt.Sprintf("BF.FETCH users %d {users}:%d STALE 3600000", id, id) }
+	var slow []<-chan error
+	for id := range 64 {
+		begun := make(chan struct{})
+		slow = append(slow, get(id, func(context.Context) (*string, error) {
+			close(begun)
+			<-end
+			return nil, nil
+		}))
+		s.expect(fetch(id), list{"stale", `"old"`, "token"})
+		<-begun
+	}
+	old := get(64, never)
+	s.expect(fetch(64), list{"stale", `"old"`, "token"})
+	s.expect(fetch(64)+" PEEK", list{"hit", `"old"`})
+	s.expect("BF.FILL users 64 {users}:64 token GIVEUP BACKOFF", simple("+OK"))
+	changed := get(65, func(context.Context) (*string, error) { return nil, loadError("down") })
+	s.expect(fetch(65), list{"stale", `"old"`, "token"})
+	s.expect(fetch(65)+" PEEK", list{"wait", 2900})
+	s.expect("BF.FILL users 65 {users}:65 token GIVEUP BACKOFF", nil)
+	s.expect(fetch(65)+" PEEK", list{"wait", 1})
+	if err, failed := await(t, old), await(t, changed); err != nil || !errors.Is(failed, loadError("down")) {
+		t.Error(err, failed)
+	}
+	close(end)
+	for range slow {
+		s.answer(s.nextCommand(), simple("+OK"))
+	}
+	for _, one := range slow {
+		if err := await(t, one); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func TestScriptedAllGuardsOfAClientWaitOnHalfOfItsConnections(t *testing.T) {
