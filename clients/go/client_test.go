@@ -606,10 +606,13 @@ func TestScriptedLoadsInTheBackgroundAreLimited(t *testing.T) {
 	var slow []<-chan error
 	for id := range 64 {
 		begun := make(chan struct{})
-		slow = append(slow, get(id, func(context.Context) (*string, error) {
+		slow = append(slow, get(id, func(ctx context.Context) (*string, error) {
 			close(begun)
-			<-end
-			return nil, nil
+			select {
+			case <-end:
+			case <-ctx.Done():
+			}
+			return nil, ctx.Err()
 		}))
 		s.expect(fetch(id), list{"stale", `"old"`, "token"})
 		<-begun
