@@ -299,7 +299,7 @@ func TestOptionsHaveTheRangesOfTheSpecification(t *testing.T) {
 		Default     any
 	}
 	specified := map[string]specification{}
-	for _, path := range []string{"../specification/options.json", "../specification/words-2/options.json"} {
+	for _, path := range []string{"../specification/options.json"} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -116,7 +116,6 @@ type option struct {
 }
 
 var ranges = []option{
-	{"Fresh", func(o *options) float64 { return inMS(o.fresh) }, 0, 3_600_000, true},
 	// scripts/generate-options writes these lines.
 	{"TTL", func(o *options) float64 { return inMS(o.ttl) }, 1, 1_000_000_000_000, true},
 	{"AbsentTTL", func(o *options) float64 { return inMS(o.absentTTL) }, 1, 1_000_000_000_000, true},
@@ -126,12 +125,13 @@ var ranges = []option{
 	{"FailSafe", func(o *options) float64 { return inMS(o.failSafe) }, 0, 1_000_000_000_000, true},
 	{"SoftTimeout", func(o *options) float64 { return inMS(o.softTimeout) }, 0, 86_400_000, true},
 	{"Beta", func(o *options) float64 { return o.beta }, 0, 1000, false},
+	{"Fresh", func(o *options) float64 { return inMS(o.fresh) }, 0, 3_600_000, true},
 	{"Patience", func(o *options) float64 { return inMS(o.patience) }, 0, 86_400_000, true},
 	{"Replicas", func(o *options) float64 { return float64(o.durability.replicas) }, 0, 1000, false},
 	{"ReplicasTimeout", func(o *options) float64 { return inMS(o.durability.timeout) }, 1, 86_400_000, true},
 }
 
-var ttlRange = ranges[1]
+var ttlRange = ranges[0]
 
 func inMS(duration time.Duration) float64 { return float64(duration) / float64(time.Millisecond) }
 

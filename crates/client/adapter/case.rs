@@ -105,6 +105,7 @@ pub struct ChosenGuard {
     aof: bool,
     #[serde(default)]
     feed: bool,
+    fresh_ms: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -132,6 +133,7 @@ impl ChosenGuard {
             announce_to: self.announce_to.iter().map(|name| name.clone().into_bytes()).collect(),
             durability: Durability { replicas: self.replicas, aof: self.aof, timeout },
             feed: self.feed,
+            fresh: ms(self.fresh_ms, default.fresh),
         }
     }
 }

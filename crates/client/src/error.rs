@@ -20,8 +20,8 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub enum Error {
     /// The function that the caller passed has failed: `load`, `load_many` or `write`. Clones share its error.
     Caller(Arc<dyn std::error::Error + Send + Sync>),
-    /// The server lacks one of bloomgate's commands: it has not loaded the module, or has loaded another module with BF.*
-    /// commands.
+    /// The server lacks one of bloomgate's commands, or a word of one: it has not loaded the module, or has loaded another module with
+    /// BF.* commands, or a module that is older than this client.
     ModuleMissing {
         /// The server's error.
         source: RedisError,
@@ -172,6 +172,16 @@ pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
         && detail.get(15..).is_some_and(|rest| rest.trim_start_matches([' ', '\'', '`']).starts_with("BF."))
 }
 
+impl Error {
+    /// Converts an error of the client library for a command of the guard. A module that does not know all of its words is older.
+    pub(crate) fn of_guard(source: RedisError) -> Self {
+        match source.detail() {
+            Some("syntax error") => Self::ModuleMissing { source },
+            _ => source.into(),
+        }
+    }
+}
+
 impl From<RedisError> for Error {
     fn from(source: RedisError) -> Self {
         if is_unknown_command(&source) {
@@ -187,7 +197,13 @@ impl fmt::Display for Error {
         match self {
             Self::Caller(source) => source.fmt(formatter),
             Self::ModuleMissing { source } => {
-                write!(formatter, "the server has not loaded the module bloomgate: {source}")
+                let is_older = source.detail() == Some("syntax error");
+                let text = if is_older {
+                    "the server's module is older than this client"
+                } else {
+                    "the server has not loaded the module bloomgate"
+                };
+                write!(formatter, "{text}: {source}")
             }
             Self::FilterMissing { key, .. } => write!(formatter, "there is no filter `{}`", shown(key)),
             Self::FilterExists { key } => write!(formatter, "the key `{}` exists already", shown(key)),

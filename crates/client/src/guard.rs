@@ -110,7 +110,7 @@ impl<C: Codec> Guard<C> {
         load: impl FnOnce(T) -> Result<Option<C::Row>, E>,
     ) -> Result<Option<C::Row>, Error> {
         let key = id.item_bytes().into_owned();
-        let first = self.core.commands.fetch_one(&self.client, &key, Fetch::default());
+        let first = self.core.commands.fetch(&self.client, vec![key.clone()], Fetch::default());
         now(self.core.get(&self.client, &key, ttl, first, || async { load(id).map_err(Error::caller) }))
     }
 
@@ -129,7 +129,7 @@ impl<C: Codec> Guard<C> {
         C: 'static,
     {
         let key = id.item_bytes().into_owned();
-        let first = self.core.commands.fetch_one(&self.client, &key, Fetch::default());
+        let first = self.core.commands.fetch(&self.client, vec![key.clone()], Fetch::default());
         let load = move || async move { load(id).map_err(Error::caller) };
         now(self.core.get_with_soft_timeout(&self.client, &key, soft_timeout, first, load))
     }
@@ -295,7 +295,7 @@ macro_rules! guard_methods {
         impl<C: Codec> Guard<C> {
             /// Returns how often each event has happened:
             ///
-            /// - `absent`, `hit`, `stale`, `load`, `wait`: replies of BF.FETCH, one for each row;
+            /// - `absent`, `hit`, `stale`, `load`, `wait`, `failed`: replies of BF.FETCH, one for each row;
             /// - `filled`, `lease_lost`: loaded rows that were cached, and those that were not, because the row changed or another caller
             ///   filled it during the load;
             /// - `load_failed`: rows whose load failed;

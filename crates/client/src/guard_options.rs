@@ -15,11 +15,11 @@ const TIMES: &[(&str, u64, u64)] = &[
     ("wait", 0, 86_400_000),
     ("fail_safe", 0, 1_000_000_000_000),
     ("soft_timeout", 0, 86_400_000),
+    ("fresh", 0, 3_600_000),
     ("patience", 0, 86_400_000),
     ("replicas_timeout", 1, 86_400_000),
 ];
-const NUMBERS: &[(&str, f64, f64)] =
-    &[("attempts", 1.0, 1000.0), ("beta", 0.0, 1000.0), ("replicas", 0.0, 1000.0)];
+const NUMBERS: &[(&str, f64, f64)] = &[("attempts", 1.0, 1000.0), ("beta", 0.0, 1000.0), ("replicas", 0.0, 1000.0)];
 
 /// Checks an option that is a time.
 pub(crate) fn in_range(name: &str, time: Duration) -> Result<(), Error> {
@@ -65,7 +65,8 @@ pub struct GuardOptions {
     /// every caller gets it if the load fails. Then nobody queries the database for the row before a back-off has passed; callers
     /// without an old value get [`Error::LoadFailed`].
     pub fail_safe: Duration,
-    /// Multiplies how long before its end a value is renewed; 1 suits most, 0 turns early renewal off.
+    /// Multiplies how long before its end a value is renewed, by the server's average of load times; 1 suits most, at most 1000, and 0
+    /// turns early renewal off.
     pub beta: f64,
     /// How long a confirmation is repeated: 30 s, at most a day.
     pub patience: Duration,
@@ -78,6 +79,9 @@ pub struct GuardOptions {
     /// For a table that `bloomgate follow` follows (docs/feed.md): writers call nothing, and the calls for writers do nothing.
     /// `announce_to` and `durability` are refused.
     pub feed: bool,
+    /// How old an answer may be while the follower's heartbeat is missing, at most an hour and at least `lease`. With zero, the default,
+    /// there is no limit. It needs `feed`, and then makes one query per row and `fresh`.
+    pub fresh: Duration,
 }
 
 impl Default for GuardOptions {
@@ -95,6 +99,7 @@ impl Default for GuardOptions {
             announce_to: Vec::new(),
             durability: Durability::default(),
             feed: false,
+            fresh: Duration::ZERO,
         }
     }
 }
@@ -110,11 +115,21 @@ impl GuardOptions {
         in_range("patience", self.patience)?;
         number_in_range("attempts", self.attempts.into())?;
         number_in_range("beta", self.beta)?;
+        in_range("fresh", self.fresh)?;
+        if !self.fresh.is_zero() && !self.feed {
+            return Err(Error::Refused("fresh needs a feed".to_owned()));
+        }
         if self.feed && (!self.announce_to.is_empty() || self.durability.is_asked()) {
             let text = "with a feed the follower announces changes: announce_to and durability have no effect";
             return Err(Error::Refused(text.to_owned()));
         }
         self.durability.check(is_cluster)
+    }
+
+    /// Returns `beta` in percent.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in its range")]
+    pub(crate) fn renew_percent(&self) -> u64 {
+        (self.beta * 100.0).round() as u64
     }
 
     /// Checks a time to live. It has to end: it bounds how long readers get an old row after a writer has died.

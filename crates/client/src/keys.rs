@@ -41,19 +41,12 @@ pub fn filling_name(filter: &[u8]) -> Result<Vec<u8>, Error> {
 pub(crate) struct FeedKeys {
     pub heartbeat: Vec<u8>,
     pub in_flight: Vec<u8>,
-    filling: Vec<u8>,
 }
 
 impl FeedKeys {
     pub fn of(filter: &[u8]) -> Result<Self, Error> {
         let base = in_slot_of(filter)?;
         let named = |end: &[u8]| [&base, end].concat();
-        Ok(Self { heartbeat: named(b":feed"), in_flight: named(b":feed:open"), filling: named(b":filling") })
-    }
-
-    /// Whether a name is the follower's. Every name that begins with the heartbeat's and a colon is reserved for it.
-    pub fn owns(&self, key: &[u8]) -> bool {
-        let rest = key.strip_prefix(self.heartbeat.as_slice());
-        key == self.filling || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b":"))
+        Ok(Self { heartbeat: named(b":feed"), in_flight: named(b":feed:open") })
     }
 }

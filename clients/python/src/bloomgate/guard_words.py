@@ -18,6 +18,7 @@ TIMES: dict[str, tuple[float, float]] = {
     "wait": (0, 86_400),
     "fail_safe": (0, 1_000_000_000),
     "soft_timeout": (0, 86_400),
+    "fresh": (0, 3600),
     "patience": (0, 86_400),
     "replicas_timeout": (0.001, 86_400),
 }
@@ -42,6 +43,7 @@ class GuardWords(TypedDict, total=False):
     beta: float
     near: NearCache | None
     feed: bool
+    fresh: float
     patience: float
     prefix: Key | None
     announce_to: Sequence[Key]
@@ -65,6 +67,7 @@ class GuardOptions:
     beta: float = 1.0
     near: NearCache | None = None
     feed: bool = False
+    fresh: float = 0.0
     patience: float = 30.0
     prefix: Key | None = None
     announce_to: Sequence[Key] = ()

@@ -7,11 +7,10 @@ use tokio::sync::oneshot::{self, Receiver, Sender};
 use tokio::task::yield_now;
 
 use super::Client;
-use crate::Error;
-use crate::core::{BATCH, Commands, Fetch, Fetched, Found, FoundOne, Leases, lock};
+use crate::core::{Commands, Fetch, Fetched, Found, Leases, lock, not_fetched};
 
 /// Where a task waits for the reply for its row. A task that was cancelled has dropped its receiver.
-type Seat = Sender<FoundOne<Client>>;
+type Seat = Sender<Found<Client>>;
 
 /// The rows that tasks ask for in one turn.
 type Turn = Vec<(Vec<u8>, Seat)>;
@@ -56,13 +55,13 @@ impl Turns {
 
     /// Fetches a row together with those that other tasks ask for. If this task is cancelled, another task that wants the row
     /// gets its lease, or the lease is given up.
-    pub async fn fetch(&self, id: &[u8]) -> FoundOne<Client> {
-        let lost = || Err(Error::UnexpectedReply("the runtime ended during a fetch".to_owned()));
-        self.sit(id).await.unwrap_or_else(|_| (lost(), Leases::new(&self.commands, &self.client)))
+    pub async fn fetch(&self, id: &[u8]) -> Found<Client> {
+        let lost = |_| Found::one(&self.commands, &self.client, Err(not_fetched("the runtime ended during a fetch")));
+        self.sit(id).await.unwrap_or_else(lost)
     }
 
     /// Takes a seat in the turn. The first one of a turn sends it.
-    fn sit(&self, id: &[u8]) -> Receiver<FoundOne<Client>> {
+    fn sit(&self, id: &[u8]) -> Receiver<Found<Client>> {
         let (seat, receiver) = oneshot::channel();
         let mut open = lock(&self.open);
         open.push((id.to_vec(), seat));
@@ -91,38 +90,36 @@ impl Turns {
             }
             of_row.push(seat);
         }
-        // Longer turns are several commands, one after the other.
-        for part in ids.chunks(BATCH) {
-            let fetch = Arc::clone(&self.commands).find(self.client.clone(), part.to_vec(), Fetch::default());
-            let Found { answers, mut leases } = fetch.await;
-            for (id, answer) in part.iter().zip(answers) {
-                let lease = leases.take(id).unwrap_or_else(|| Leases::new(&self.commands, &self.client));
-                deliver(seats.remove(id).unwrap_or_default(), answer, lease);
-            }
+        let fetch = Arc::clone(&self.commands).find(self.client.clone(), ids.clone(), Fetch::default());
+        let Found { answers, mut leases } = fetch.await;
+        for (id, answer) in ids.iter().zip(answers) {
+            let mut found = Found::one(&self.commands, &self.client, answer);
+            leases.move_to(&mut found.leases, id);
+            self.deliver(seats.remove(id).unwrap_or_default(), found);
         }
     }
-}
 
-/// Gives one reply to all that wait for it, and the lease to the first of them. If all were cancelled, the lease is dropped, and
-/// so given up.
-fn deliver(seats: Vec<Seat>, answer: Result<Fetched, Error>, lease: Leases<Client>) {
-    let others = match &answer {
-        Ok(Fetched::Stale(value, _)) => Ok(Fetched::Hit(Arc::clone(value))),
-        Ok(Fetched::Load(_)) => Ok(Fetched::Wait),
-        other => other.clone(),
-    };
-    let none = Leases::new(&lease.commands, &lease.io);
-    let mut first = Some((answer, lease));
-    for seat in seats {
-        match first.take() {
-            Some(found) => first = seat.send(found).err(),
-            // The receiver may have been dropped. There is no lease to lose.
-            None => {
-                if let Ok(answer) = &others {
-                    none.commands.count(answer.word(), 1);
-                }
-                _ = seat.send((others.clone(), Leases::new(&none.commands, &none.io)));
+    /// Gives one reply to all that wait for it, and the lease to the first of them. If all were cancelled, the lease is dropped, and
+    /// so given up.
+    fn deliver(&self, seats: Vec<Seat>, found: Found<Client>) {
+        let mut others = found.answers.clone();
+        for answer in others.iter_mut().flatten() {
+            match answer {
+                Fetched::Stale(value, _) => *answer = Fetched::Hit(Arc::clone(value)),
+                Fetched::Load(_) => *answer = Fetched::Wait,
+                _ => (),
             }
+        }
+        let mut first = Some(found);
+        for seat in seats {
+            if let Some(found) = first.take() {
+                first = seat.send(found).err();
+                continue;
+            }
+            others.iter().flatten().for_each(|answer| self.commands.count(answer.word(), 1));
+            let leases = Leases::new(&self.commands, &self.client);
+            // The receiver may have been dropped. There is no lease to lose.
+            _ = seat.send(Found { answers: others.clone(), leases });
         }
     }
 }

@@ -20,8 +20,7 @@ use redis::{Cmd, RedisError, Value};
 pub use cluster::{Cluster, Node};
 pub use filter::{FilterCore, plan};
 #[cfg(feature = "tokio")]
-#[cfg(feature = "tokio")]
-pub use guard::{BATCH, Commands, Fetched, Found, FoundOne, Leases, is_late};
+pub use guard::{Commands, Fetched, Found, Leases, is_late, not_fetched};
 pub use guard::{Fetch, GuardCore, Waiter, fill_filter, lock};
 pub use sharded::{ShardedCore, create as create_sharded};
 

@@ -1,9 +1,13 @@
-//! What a guard logs.
+//! What a guard logs, and the text of an error that names an older module.
 
 use std::sync::Mutex;
+use std::thread;
 
-use bloomgate_client::{Client, Guard, GuardOptions};
+use bloomgate_client::{Client, Error, Guard, GuardOptions};
 use log::{LevelFilter, Log, Metadata, Record};
+
+use crate::PATIENCE;
+use crate::scripted::Scripted;
 
 /// Keeps the warnings of all guards of this program.
 struct Kept(Mutex<Vec<String>>);
@@ -37,4 +41,19 @@ fn a_guard_without_its_server_warns_once_a_minute() {
     let warnings = KEPT.0.lock().unwrap();
     let warnings: Vec<_> = warnings.iter().filter(|text| text.starts_with("the guard of logged: ")).collect();
     assert!(matches!(warnings.as_slice(), [one] if one.contains("a command failed")), "{warnings:?}");
+}
+
+#[test]
+fn a_module_that_does_not_know_a_word_is_called_older() {
+    let server = Scripted::start();
+    let client = Client::open(format!("redis://127.0.0.1:{}", server.port)).unwrap();
+    let guard = Guard::new(&client, "older", GuardOptions::default()).unwrap();
+    let announced = thread::scope(|scope| {
+        let call = scope.spawn(|| guard.announce([17]));
+        server.next(PATIENCE).expect("a command").answer("-ERR syntax error\r\n");
+        call.join().unwrap()
+    });
+    let error = announced.unwrap_err();
+    assert!(matches!(error, Error::ModuleMissing { .. }), "{error:?}");
+    assert!(error.to_string().contains("older than this client"), "{error}");
 }

@@ -1,4 +1,5 @@
-//! The options of a guard are those of clients/specification/options.json, with its defaults and its ranges.
+//! The options of a guard are those of clients/specification/options.json, with its defaults and its ranges. Those in words-2 take the place
+//! of the ones of the same name.
 
 use std::time::Duration;
 
@@ -19,9 +20,17 @@ fn listed() -> Vec<Listed> {
     struct Content {
         options: Vec<Listed>,
     }
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/specification/options.json");
-    let text = std::fs::read_to_string(file).unwrap();
-    serde_json::from_str::<Content>(&text).unwrap().options
+    let read = |file: &str| {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/specification/");
+        let text = std::fs::read_to_string(format!("{folder}{file}")).unwrap();
+        serde_json::from_str::<Content>(&text).unwrap().options
+    };
+    let mut options = read("words-2/options.json");
+    let older = read("options.json");
+    let is_new = |one: &Listed| options.iter().all(|other| other.name != one.name);
+    let older: Vec<_> = older.into_iter().filter(is_new).collect();
+    options.extend(older);
+    options
 }
 
 /// Returns the option as the list writes it, or nothing if this crate has no such option.
@@ -36,6 +45,7 @@ fn value(options: &GuardOptions, name: &str) -> Option<Value> {
         "fail_safe" => ms(options.fail_safe),
         "beta" => json!(options.beta as u64),
         "feed" => json!(options.feed),
+        "fresh" => ms(options.fresh),
         "patience" => ms(options.patience),
         "prefix" => json!(options.prefix),
         "announce_to" => json!(options.announce_to),
@@ -61,6 +71,7 @@ fn with(name: &str, number: u64) -> Result<(), Error> {
         "fail_safe" => GuardOptions { fail_safe: ms, ..default },
         "beta" => GuardOptions { beta: number as f64, ..default },
         "patience" => GuardOptions { patience: ms, ..default },
+        "fresh" => GuardOptions { fresh: ms, feed: true, lease: Duration::from_millis(1), ..default },
         "replicas" => GuardOptions {
             durability: Durability { replicas: u32::try_from(number).unwrap(), ..durability },
             ..default
@@ -98,8 +109,10 @@ fn options_have_the_ranges_and_the_defaults_of_the_list() {
             assert!(names_range, "{text}");
         }
     }
-    assert_eq!(ranges, 11);
+    assert_eq!(ranges, 12);
     assert!(with("lease", 2 * 3_600_000).is_err(), "the server refuses it, and would never cache a row");
+    let without_feed = GuardOptions { fresh: Duration::from_secs(5), ..GuardOptions::default() };
+    assert!(Guard::new(&Client::open("redis://127.0.0.1:1").unwrap(), "users", without_feed).is_err());
     for beta in [f64::NAN, f64::INFINITY, -1.0] {
         let options = GuardOptions { beta, ..GuardOptions::default() };
         assert!(Guard::new(&Client::open("redis://127.0.0.1:1").unwrap(), "users", options).is_err(), "{beta}");

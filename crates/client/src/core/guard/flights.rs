@@ -1,8 +1,8 @@
 //! Where the callers of one process wait for a row that another caller loads.
 //!
 //! A caller that waits inside the server (`BF.FETCH ... WAIT`) occupies its connection, and gets the lease if the loading caller
-//! gives up. So at most one caller per row waits there. The others wait in the process until that caller is done, and share the
-//! answer to the next fetch.
+//! gives up. So at most one caller per row waits there. The others wait in the process until that caller is done, and share its row if
+//! they began before it was asked for; of the others, the one that has waited longest fetches.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
@@ -27,16 +27,14 @@ pub fn number() -> u64 {
 /// What a flight that ends shares with those that wait for it.
 #[derive(Debug, Clone, Default)]
 pub enum Outcome {
-    /// Nothing: it has filled the row, or was cancelled.
+    /// Nothing: it was cancelled, or has served an old value.
     #[default]
     Nothing,
     /// The answer or the row that ended its call, for those that began before that was asked for. One that began later may know of a
-    /// change that the answer does not have.
-    Found(Fetched),
+    /// change that the answer does not have. If the server failed, for all: they read from the database, too.
+    Found(Result<Fetched, Error>),
     /// The error of its load.
     Failed(Error),
-    /// The server failed: nobody waits any longer.
-    NoServer,
 }
 
 /// What a flight shares, and the number of the fetch that it answers.
@@ -106,7 +104,16 @@ impl Flights {
     pub fn begin(&self, id: &[u8], number: u64) -> Flight<'_> {
         lock(&self.rows).entry(id.to_vec()).or_default().active += 1;
         let outcome = Outcome::Nothing;
-        Flight { flights: self, id: id.to_vec(), number, asked: number, waiter: None, outcome, has_ended: false }
+        Flight {
+            flights: self,
+            id: id.to_vec(),
+            number,
+            asked: number,
+            waiter: None,
+            replaces: false,
+            outcome,
+            has_ended: false,
+        }
     }
 
     /// Ends flights at once: a call that waits for several of them sees all of their outcomes.
@@ -134,9 +141,11 @@ pub struct Flight<'a> {
     flights: &'a Flights,
     pub id: Vec<u8>,
     /// When its call began.
-    pub number: u64,
+    number: u64,
     asked: u64,
     waiter: Option<Arc<Waiter>>,
+    /// Whether its caller could not decode the cached value.
+    pub replaces: bool,
     /// What it shares when it ends.
     pub outcome: Outcome,
     has_ended: bool,
@@ -196,8 +205,8 @@ impl Flight<'_> {
         row.active -= 1;
         let end = match &self.outcome {
             Outcome::Nothing => 0,
-            Outcome::Found(_) => self.asked,
-            Outcome::Failed(_) | Outcome::NoServer => u64::MAX,
+            Outcome::Found(Ok(_)) => self.asked,
+            Outcome::Found(Err(_)) | Outcome::Failed(_) => u64::MAX,
         };
         while row.waiting.first_key_value().is_some_and(|(number, _)| *number < end) {
             row.resume_first(self.outcome.clone(), self.asked);
@@ -234,10 +243,10 @@ mod tests {
         let mut third = begin();
         second.ask();
         assert!(second.begin_wait().is_some() && third.begin_wait().is_some());
-        first.outcome = Outcome::Found(Fetched::Absent);
+        first.outcome = Outcome::Found(Ok(Fetched::Absent));
         drop(first);
         second.outcome = second.end_wait();
-        assert!(matches!(second.outcome, Outcome::Found(Fetched::Absent)));
+        assert!(matches!(second.outcome, Outcome::Found(Ok(Fetched::Absent))));
         drop(second);
         assert!(matches!(third.end_wait(), Outcome::Nothing));
     }

@@ -2,54 +2,100 @@
 
 use std::any::Any;
 use std::future::poll_fn;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::flights::{Flight, Outcome};
-use super::leases::Lease;
+use super::flights::{Flight, Flights, Outcome, number};
 use super::nesting;
-use super::{Fetch, Fetched, GuardCore, Io, Leases, lock};
+use super::{Fetch, Fetched, GuardCore, Io, Leases};
 use crate::{Codec, Error};
 
-/// The weight of the newest load in the average duration of loads.
-const SMOOTHING: f64 = 0.2;
+/// Rows by the bytes of their ids.
+pub type Rows<R> = Vec<(Vec<u8>, Option<R>)>;
 
-/// What a load has panicked with.
-pub struct Panic(Box<dyn Any + Send>);
+/// What a call has found so far.
+pub struct Call<'a, R> {
+    /// When it began.
+    pub number: u64,
+    pub rows: Rows<R>,
+    /// Rows to read from the database without leases, because the server has failed for them, or no caller brought them in time.
+    pub unguarded: Vec<Vec<u8>>,
+    /// The flights of such rows.
+    pub ended: Vec<Flight<'a>>,
+}
 
-/// A result of work that may have panicked.
-pub type Caught<T> = Result<T, Panic>;
+impl<R> Call<'_, R> {
+    pub fn begin() -> Self {
+        Self { number: number(), rows: Vec::new(), unguarded: Vec::new(), ended: Vec::new() }
+    }
+
+    /// Returns the row of a call for one row.
+    pub fn row(self) -> Option<R> {
+        self.rows.into_iter().next().and_then(|(_, row)| row)
+    }
+}
+
+/// Loaded rows as callers get them, and as they are cached. If old values are served instead, nothing is shared.
+pub struct Loaded<R> {
+    rows: Vec<Option<R>>,
+    encoded: Vec<Option<Vec<u8>>>,
+}
+
+/// Why a load has failed.
+pub enum Failure {
+    Error(Error),
+    Panic(Box<dyn Any + Send>),
+}
+
+impl Failure {
+    /// Returns the error for the other callers of a row.
+    fn of(&self, id: &[u8]) -> Error {
+        let panic = match self {
+            Self::Error(error) => return error.clone(),
+            Self::Panic(panic) => panic,
+        };
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Error::LoadFailed { id: id.to_vec(), cause: Some(text.unwrap_or("the load panicked").to_owned()) }
+    }
+}
 
 /// Runs work and catches its panic.
-pub async fn caught<T>(work: impl Future<Output = T>) -> Caught<T> {
+async fn caught<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
     let mut work = pin!(work);
     // After a panic the work is not polled again.
     poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
-        Ok(poll) => poll.map(Ok),
-        Err(panic) => Poll::Ready(Err(Panic(panic))),
+        Ok(poll) => poll.map_err(Failure::Error),
+        Err(panic) => Poll::Ready(Err(Failure::Panic(panic))),
     })
     .await
 }
 
-/// Shares the error of a load with those that wait for its flights. A panic is shared as an error, and continues.
-pub fn settle<T>(flights: &mut [Flight<'_>], loaded: Caught<Result<T, Error>>) -> Result<T, Error> {
-    let mut fail = |error: &dyn Fn(&[u8]) -> Error| {
-        for flight in &mut *flights {
-            flight.outcome = Outcome::Failed(error(&flight.id));
+/// Shares what was loaded with those that wait for its flights, and returns it. A panic continues.
+pub fn share<R>(
+    of: &Flights,
+    mut flights: Vec<Flight<'_>>,
+    loaded: Result<Loaded<R>, Failure>,
+) -> Result<Rows<R>, Error> {
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
+        Err(failure) => {
+            flights.iter_mut().for_each(|flight| flight.outcome = Outcome::Failed(failure.of(&flight.id)));
+            match failure {
+                Failure::Error(error) => return Err(error),
+                Failure::Panic(panic) => resume_unwind(panic),
+            }
         }
     };
-    match loaded {
-        Ok(loaded) => loaded.inspect_err(|error| fail(&|_| error.clone())),
-        Err(Panic(panic)) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-            let cause = text.unwrap_or("the load panicked").to_owned();
-            fail(&|id| Error::LoadFailed { id: id.to_vec(), cause: Some(cause.clone()) });
-            resume_unwind(panic)
-        }
+    for (flight, value) in flights.iter_mut().zip(loaded.encoded) {
+        flight.outcome = Outcome::Found(Ok(value.map_or(Fetched::Absent, |value| Fetched::Hit(value.into()))));
     }
+    let rows = flights.iter().map(|flight| flight.id.clone()).zip(loaded.rows).collect();
+    of.end(flights);
+    Ok(rows)
 }
 
 impl<C: Codec> GuardCore<C> {
@@ -63,84 +109,71 @@ impl<C: Codec> GuardCore<C> {
         nesting::is_inside_load_of(self.number(), id)
     }
 
-    /// Loads some rows, and takes the duration into the average.
-    async fn timed<R>(&self, ids: Vec<Vec<u8>>, load: impl Future<Output = Result<R, Error>>) -> Result<R, Error> {
-        let (begun, rows) = (Instant::now(), ids.len());
-        let loaded = nesting::inside(self.number(), ids, load).await;
-        let loaded = loaded.inspect_err(|_| self.commands.count("load_failed", rows))?;
-        let took = begun.elapsed().as_secs_f64();
-        let mut average = lock(&self.commands.load_time);
-        let old = average.as_secs_f64();
-        let weight = if old > 0.0 { SMOOTHING } else { 1.0 };
-        *average = Duration::try_from_secs_f64(old + (took - old) * weight).unwrap_or_default();
-        Ok(loaded)
-    }
-
-    /// Loads rows without leases, and shares them with the callers that began before. Returns the rows in the order of the flights.
-    async fn load_and_share(
+    /// Runs a load of some rows. Its caller gets them as everybody does who finds them in the cache.
+    async fn run(
         &self,
-        mut flights: Vec<Flight<'_>>,
+        ids: Vec<Vec<u8>>,
         load: impl Future<Output = Result<Vec<Option<C::Row>>, Error>>,
-    ) -> Result<Vec<Option<C::Row>>, Error> {
-        let ids: Vec<_> = flights.iter().map(|flight| flight.id.clone()).collect();
-        self.commands.count("unguarded", ids.len());
-        flights.iter_mut().for_each(Flight::ask);
-        let loaded = caught(async {
-            let encoded = self.encode(&self.timed(ids, load).await?)?;
-            Ok((self.decode(&encoded)?, encoded))
-        });
-        let (rows, encoded) = settle(&mut flights, loaded.await)?;
-        for (flight, value) in flights.iter_mut().zip(encoded) {
-            flight.outcome = Outcome::Found(value.map_or(Fetched::Absent, |value| Fetched::Hit(value.into())));
-        }
-        self.direct.end(flights);
-        Ok(rows)
+    ) -> Result<Loaded<C::Row>, Failure> {
+        let count = ids.len();
+        let work = async {
+            let rows = nesting::inside(self.number(), ids, load).await?;
+            let encode = |row: &Option<C::Row>| row.as_ref().map(|row| self.codec.encode(row)).transpose();
+            let encoded: Vec<_> = rows.iter().map(encode).collect::<Result<_, _>>().map_err(Error::Refused)?;
+            let decode = |value: &Option<Vec<u8>>| value.as_ref().map(|value| self.codec.decode(value)).transpose();
+            let rows = encoded.iter().map(decode).collect::<Result<_, _>>().map_err(Error::Refused)?;
+            Ok(Loaded { rows, encoded })
+        };
+        caught(work).await.inspect_err(|_| self.commands.count("load_failed", count))
     }
 
-    /// Reads rows from the database without leases. At most one such load of a row runs in the process. Callers that arrive during
-    /// it share the next one. The call began at `number`. Returns each row with its id.
+    /// Reads the rows of a call from the database that are left, without leases. At most one such load of a row runs in the process.
+    /// Callers that arrive during it share the next one.
     ///
     /// A caller that waits holds back no other: it is not inside a load, and rows that it has to load itself are loaded before it
     /// waits again.
     pub(super) async fn unguarded<L: Future<Output = Result<Vec<Option<C::Row>>, Error>>>(
         &self,
         io: &impl Io,
-        ids: Vec<Vec<u8>>,
-        number: u64,
+        call: &mut Call<'_, C::Row>,
         mut load: impl FnMut(Vec<Vec<u8>>) -> L,
-    ) -> Result<Vec<(Vec<u8>, Option<C::Row>)>, Error> {
-        let (mut rows, mut waiting) = (Vec::new(), Vec::new());
-        let mut free: Vec<Flight> = ids.iter().map(|id| self.direct.begin(id, number)).collect();
+    ) -> Result<(), Error> {
+        if call.unguarded.is_empty() {
+            return Ok(());
+        }
+        let mut waiting = Vec::new();
+        let mut free: Vec<Flight> = call.unguarded.iter().map(|id| self.direct.begin(id, call.number)).collect();
         if !nesting::is_inside() {
             waiting = free.extract_if(.., |flight| flight.begin_wait().is_some()).collect();
         }
+        // Those that waited for this caller may begin now, behind it.
+        call.ended.clear();
         loop {
             if !free.is_empty() {
                 let ids: Vec<_> = free.iter().map(|flight| flight.id.clone()).collect();
-                let asked = ids.clone();
-                let loaded = self.load_and_share(std::mem::take(&mut free), async { load(asked).await }).await?;
-                rows.extend(ids.into_iter().zip(loaded));
+                self.commands.count("unguarded", ids.len());
+                free.iter_mut().for_each(Flight::ask);
+                let loaded = self.run(ids.clone(), async { load(ids).await }).await;
+                call.rows.extend(share(&self.direct, mem::take(&mut free), loaded)?);
             }
             if waiting.is_empty() {
-                return Ok(rows);
+                return Ok(());
             }
             let waiters: Vec<_> = waiting.iter().filter_map(Flight::waiter).collect();
             io.wait(&waiters, Duration::MAX).await;
             for (flight, outcome) in self.direct.take_resumed(&mut waiting) {
-                let value = match outcome {
-                    Outcome::Found(Fetched::Hit(value)) => Some(self.codec.decode(&value).map_err(Error::Refused)?),
-                    Outcome::Found(_) => None,
-                    Outcome::Failed(error) => {
-                        self.commands.count("shared", 1);
-                        return Err(error);
-                    }
-                    Outcome::Nothing | Outcome::NoServer => {
+                let found = match outcome {
+                    Outcome::Found(found) => found,
+                    Outcome::Failed(error) => Err(error),
+                    Outcome::Nothing => {
                         free.push(flight);
                         continue;
                     }
                 };
                 self.commands.count("shared", 1);
-                rows.push((flight.id.clone(), value));
+                let row =
+                    self.read(&found?).ok_or_else(|| Error::Refused("a loaded row cannot be decoded".to_owned()))?;
+                call.rows.push((flight.id.clone(), row));
             }
         }
     }
@@ -153,44 +186,33 @@ impl<C: Codec> GuardCore<C> {
         load: impl Future<Output = Result<Vec<Option<C::Row>>, Error>>,
         ttl_ms: u64,
         has_values: bool,
-    ) -> Result<Vec<Option<C::Row>>, Error> {
-        let loaded = self.timed(leases.ids(), load).await.and_then(|rows| {
-            let encoded = self.encode(&rows)?;
-            let fill =
-                |((id, token), value): (&Lease, &Option<Vec<u8>>)| self.fill_with(id, token, value.as_deref(), ttl_ms);
-            let fills: Vec<_> = leases.left.iter().zip(&encoded).map(fill).collect();
-            Ok((self.decode(&encoded)?, fills))
-        });
-        let error = match loaded {
-            Ok((rows, fills)) => {
+    ) -> Result<Loaded<C::Row>, Failure> {
+        let failure = match self.run(leases.ids(), load).await {
+            Ok(loaded) => {
+                let rows = leases.left.iter().zip(&loaded.encoded);
+                let fills = rows.map(|(lease, value)| self.fill_with(lease, value.as_deref(), ttl_ms)).collect();
                 leases.fill(fills).await;
-                return Ok(rows);
+                return Ok(loaded);
             }
-            Err(error) => error,
+            Err(failure) => failure,
         };
         let (io, ids) = (leases.io.clone(), leases.ids());
-        leases.back_off().await;
-        if has_values {
-            let count = ids.len();
-            if let Some(rows) = self.old_values(&io, ids).await.into_iter().collect() {
-                self.commands.count("stale_served", count);
-                self.commands.warn("a load failed, and old values were served", &error);
-                return Ok(rows);
-            }
+        leases.give_up(true).await;
+        if let Failure::Error(error) = &failure
+            && has_values
+            && let Some(rows) = self.old_values(&io, ids).await
+        {
+            self.commands.count("stale_served", rows.len());
+            self.commands.warn("a load failed, and old values were served", error);
+            return Ok(Loaded { rows, encoded: Vec::new() });
         }
-        Err(error)
+        Err(failure)
     }
 
-    /// Fetches values that may be served though they are old: a row, or that there is none. The values that were fetched before a
-    /// load do not qualify: a row may have been changed during the load, and then its value has been deleted.
-    pub(super) async fn old_values(&self, io: &impl Io, ids: Vec<Vec<u8>>) -> Vec<Option<Option<C::Row>>> {
-        let how = Fetch { stale_ms: Some(0), ..Fetch::default() };
-        let found = self.commands.fetch(io, ids, how).await;
-        found.leases.give_up().await;
-        let read = |answer: Result<_, Error>| {
-            let (value, is_readable) = self.read(&answer.ok()?, None);
-            is_readable.then_some(value)
-        };
-        found.answers.into_iter().map(read).collect()
+    /// Fetches values that may be served though they are old: of each row, its value or that there is none. The values that were
+    /// fetched before a load do not qualify: a row may have been changed during the load, and then its value has been deleted.
+    pub(super) async fn old_values(&self, io: &impl Io, ids: Vec<Vec<u8>>) -> Option<Vec<Option<C::Row>>> {
+        let found = self.commands.fetch(io, ids, Fetch { peek: true, ..Fetch::default() }).await;
+        found.answers.into_iter().map(|answer| self.read(&answer.ok()?)).collect()
     }
 }

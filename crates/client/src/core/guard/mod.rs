@@ -4,7 +4,6 @@ mod commands;
 mod flights;
 mod leases;
 mod load;
-mod many;
 mod nesting;
 mod read;
 mod write;
@@ -20,27 +19,18 @@ use crate::{Codec, Error, GuardOptions};
 
 #[cfg(feature = "tokio")]
 pub use commands::is_late;
-pub use commands::{Commands, Fetch, Fetched, Found, FoundOne};
+pub use commands::{Commands, Fetch, Fetched, Found, not_fetched};
 use flights::Flights;
 pub use flights::Waiter;
 pub use flights::lock;
+use leases::Lease;
 pub use leases::Leases;
-use leases::Token;
 pub use write::fill_filter;
 
 /// The most ids that are sent together.
 pub const BATCH: usize = 500;
 /// Times to live are shortened by up to this share, at random: rows that are filled together do not expire together.
 const JITTER: f64 = 0.1;
-
-/// What is known of a row. With a lease the caller has to load the row, and `value` is what may be served if that fails.
-struct Answer<R, I: Io> {
-    /// The cached value, or `None` if there is no row.
-    value: Option<R>,
-    lease: Option<Leases<I>>,
-    /// Whether a value is cached that the codec can decode, or there is no row.
-    is_readable: bool,
-}
 
 /// One guard.
 pub struct GuardCore<C> {
@@ -70,38 +60,21 @@ impl<C: Codec> GuardCore<C> {
         &self.commands.options
     }
 
-    /// Decodes the value of a reply other than `wait`: the value, and whether it is readable. `undecodable` is a value that the
-    /// codec has failed on already.
-    fn read(&self, found: &Fetched, undecodable: Option<&[u8]>) -> (Option<C::Row>, bool) {
-        match found {
-            Fetched::Absent => (None, true),
-            Fetched::Load(_) | Fetched::Wait => (None, false),
+    /// Returns the row in an answer, or that there is none. Returns nothing if the answer has no value, or one that cannot be decoded.
+    fn read(&self, answer: &Fetched) -> Option<Option<C::Row>> {
+        match answer {
+            Fetched::Absent => Some(None),
+            Fetched::Load(_) | Fetched::Wait | Fetched::Failed => None,
             Fetched::Hit(value) | Fetched::Stale(value, _) => {
-                let is_new = undecodable != Some(value.as_ref());
                 let warn = |error: &String| self.commands.warn("a cached value cannot be decoded", error);
-                let decoded = if is_new { self.codec.decode(value).inspect_err(warn).ok() } else { None };
-                self.commands.count("undecodable", usize::from(is_new && decoded.is_none()));
-                let is_readable = decoded.is_some();
-                (decoded, is_readable)
+                self.codec.decode(value).inspect_err(warn).ok().map(Some)
             }
         }
     }
 
-    /// Returns loaded rows as they are cached.
-    fn encode(&self, rows: &[Option<C::Row>]) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let encode = |row: &Option<C::Row>| row.as_ref().map(|row| self.codec.encode(row)).transpose();
-        rows.iter().map(encode).collect::<Result<_, _>>().map_err(Error::Refused)
-    }
-
-    /// Returns loaded rows as callers get them: as everybody gets them who finds them in the cache.
-    fn decode(&self, encoded: &[Option<Vec<u8>>]) -> Result<Vec<Option<C::Row>>, Error> {
-        let decode = |value: &Option<Vec<u8>>| value.as_ref().map(|value| self.codec.decode(value)).transpose();
-        encoded.iter().map(decode).collect::<Result<_, _>>().map_err(Error::Refused)
-    }
-
     /// Returns the command that fills a row, or that there is none.
-    fn fill_with(&self, id: &[u8], token: &Token, value: Option<&[u8]>, ttl_ms: u64) -> Cmd {
-        let mut fill = self.commands.fill(id, token);
+    fn fill_with(&self, lease: &Lease, value: Option<&[u8]>, ttl_ms: u64) -> Cmd {
+        let mut fill = self.commands.fill(lease);
         match value {
             Some(value) => {
                 let fresh_ms = jittered(ttl_ms).saturating_add(milliseconds(self.options().fail_safe));

@@ -1,13 +1,14 @@
-//! Reading one row.
+//! Reading rows.
 
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::flights::{Flight, Outcome, number};
-use super::load::{caught, settle};
-use super::{Answer, Fetch, Fetched, FoundOne, GuardCore, Io, Leases, milliseconds};
+use super::flights::{Flight, Outcome};
+use super::load::{Call, share};
+use super::{Fetch, Fetched, Found, GuardCore, Io, Leases};
 use crate::core::Slot;
 use crate::guard_options::in_range;
 use crate::{Codec, Error};
@@ -18,9 +19,15 @@ pub(super) const REPEAT: Duration = Duration::from_millis(100);
 /// The most loads of a guard that continue in the background after their `soft_timeout`.
 const BACKGROUND_LOADS: usize = 64;
 
-/// Returns the row of a load of one row.
-fn only<R>(rows: Vec<Option<R>>) -> Option<R> {
-    rows.into_iter().next().flatten()
+/// What is left to do after a fetch.
+struct Left<'a, I: Io> {
+    /// The rows that this caller has to load, in the order of their leases.
+    flights: Vec<Flight<'a>>,
+    leases: Leases<I>,
+    /// Whether each of them has an old value that may be served.
+    has_values: bool,
+    /// The rows that other callers load.
+    waiting: Vec<Flight<'a>>,
 }
 
 impl<C: Codec> GuardCore<C> {
@@ -30,48 +37,34 @@ impl<C: Codec> GuardCore<C> {
         io: &I,
         id: &[u8],
         ttl: Option<Duration>,
-        first: impl Future<Output = FoundOne<I>>,
+        first: impl Future<Output = Found<I>>,
         load: impl FnOnce() -> L,
     ) -> Result<Option<C::Row>, Error> {
         let ttl_ms = self.options().ttl_ms(ttl)?;
-        if self.is_loading(id) {
-            return self.unguarded_row(io, id, number(), load).await;
-        }
-        let mut flight = self.flights.begin(id, number());
-        flight.ask();
-        let answer = self.fetch_row(io, &mut flight, self.deadline(self.options().attempts), Some(first.await)).await?;
-        let Some(Answer { value, lease, is_readable }) = answer else {
-            let number = flight.number;
-            drop(flight);
-            return self.unguarded_row(io, id, number, load).await;
-        };
-        let Some(lease) = lease else { return Ok(value) };
-        let load = async { Ok(vec![load().await?]) };
-        let loaded = Box::pin(caught(self.load_and_fill(lease, load, ttl_ms, is_readable))).await;
-        settle(slice::from_mut(&mut flight), loaded).map(only)
+        let mut call = Call::begin();
+        let left = self.read_one(io, id, self.deadline(self.options().attempts), first, &mut call).await?;
+        self.finish(io, left, ttl_ms, call, load).await
     }
 
-    /// Reads a row from the database, and fills nothing: the server does not answer, another caller loads the row and takes too long, or
-    /// this call is made inside a load of the row.
-    async fn unguarded_row<L: Future<Output = Result<Option<C::Row>, Error>>>(
+    /// Loads the row of a call for one row, if that is left to do.
+    async fn finish<I: Io, L: Future<Output = Result<Option<C::Row>, Error>>>(
         &self,
-        io: &impl Io,
-        id: &[u8],
-        number: u64,
+        io: &I,
+        left: Left<'_, I>,
+        ttl_ms: u64,
+        mut call: Call<'_, C::Row>,
         load: impl FnOnce() -> L,
     ) -> Result<Option<C::Row>, Error> {
-        let mut load = Some(load);
-        let once = |_| {
-            let load = load.take();
-            async move {
-                match load {
-                    Some(load) => Ok(vec![load().await?]),
-                    None => Ok(Vec::new()),
-                }
-            }
-        };
-        let rows = Box::pin(self.unguarded(io, vec![id.to_vec()], number, once)).await?;
-        Ok(only(rows.into_iter().map(|(_, row)| row).collect()))
+        if call.rows.is_empty() {
+            let mut load = Some(load);
+            let mut once = |_| {
+                let load = load.take();
+                async { if let Some(load) = load { Ok(vec![load().await?]) } else { Ok(Vec::new()) } }
+            };
+            Box::pin(self.load_leased(left, ttl_ms, &mut call, &mut once)).await?;
+            Box::pin(self.unguarded(io, &mut call, once)).await?;
+        }
+        Ok(call.row())
     }
 
     /// Reads a row. If an old value is cached and the load takes longer than `soft_timeout`, that value is returned, and the load
@@ -81,7 +74,7 @@ impl<C: Codec> GuardCore<C> {
         io: &I,
         id: &[u8],
         soft_timeout: Duration,
-        first: impl Future<Output = FoundOne<I>>,
+        first: impl Future<Output = Found<I>>,
         load: impl FnOnce() -> L + Send + 'static,
     ) -> Result<Option<C::Row>, Error>
     where
@@ -90,177 +83,233 @@ impl<C: Codec> GuardCore<C> {
     {
         let ttl_ms = self.options().ttl_ms(None)?;
         in_range("soft_timeout", soft_timeout)?;
-        if self.is_loading(id) {
-            return self.unguarded_row(io, id, number(), load).await;
-        }
-        let mut flight = self.flights.begin(id, number());
-        flight.ask();
-        let answer = self.fetch_row(io, &mut flight, self.deadline(self.options().attempts), Some(first.await)).await?;
-        let Some(Answer { value, lease, is_readable }) = answer else {
-            let number = flight.number;
-            drop(flight);
-            return self.unguarded_row(io, id, number, load).await;
-        };
-        let Some(lease) = lease else { return Ok(value) };
-        if !is_readable {
-            let load = async { Ok(vec![load().await?]) };
-            let loaded = caught(self.load_and_fill(lease, load, ttl_ms, false)).await;
-            return settle(slice::from_mut(&mut flight), loaded).map(only);
+        let mut call = Call::begin();
+        let left = self.read_one(io, id, self.deadline(self.options().attempts), first, &mut call).await?;
+        if left.flights.is_empty() || !left.has_values {
+            return self.finish(io, left, ttl_ms, call, load).await;
         }
         let Some(slot) = Slot::take(&self.background, BACKGROUND_LOADS) else {
             // Too many loads are running already.
-            lease.back_off().await;
-            return match self.old_value(io, id).await {
-                Some(old) => Ok(old),
-                None => {
-                    let number = flight.number;
-                    drop(flight);
-                    self.unguarded_row(io, id, number, load).await
-                }
+            let Some(old) = self.old_value(io, id).await else {
+                return self.finish(io, left, ttl_ms, call, load).await;
             };
+            left.leases.give_up(true).await;
+            return Ok(old);
         };
-        let guard = Arc::clone(self);
+        let (guard, leases) = (Arc::clone(self), left.leases);
         let mut running = io.start(async move {
             let load = async { Ok(vec![load().await?]) };
-            let loaded = caught(guard.load_and_fill(lease, load, ttl_ms, true)).await;
+            let loaded = guard.load_and_fill(leases, load, ttl_ms, true).await;
             drop(slot);
             loaded
         });
-        if let Some(loaded) = io.join(&mut running, soft_timeout).await {
-            return settle(slice::from_mut(&mut flight), loaded).map(only);
+        let mut loaded = io.join(&mut running, soft_timeout).await;
+        if loaded.is_none() {
+            if let Some(old) = self.old_value(io, id).await {
+                return Ok(old);
+            }
+            loaded = io.join(&mut running, Duration::MAX).await;
         }
-        if let Some(old) = self.old_value(io, id).await {
-            return Ok(old);
-        }
-        let lost = || Ok(Err(Error::LoadFailed { id: id.to_vec(), cause: None }));
-        let loaded = io.join(&mut running, Duration::MAX).await.unwrap_or_else(lost);
-        settle(slice::from_mut(&mut flight), loaded).map(only)
+        let lost = || Error::LoadFailed { id: id.to_vec(), cause: None };
+        call.rows = share(&self.flights, left.flights, loaded.ok_or_else(lost)?)?;
+        Ok(call.row())
     }
 
     /// Returns the old value of a row that is being loaded, if one may be served.
     async fn old_value(&self, io: &impl Io, id: &[u8]) -> Option<Option<C::Row>> {
-        let old = self.old_values(io, vec![id.to_vec()]).await.pop().flatten();
+        let old = self.old_values(io, vec![id.to_vec()]).await?.pop();
         self.commands.count("soft_timeout", usize::from(old.is_some()));
         old
     }
 
+    /// Reads rows. Ids with the same bytes are one row. `load` gets the ids that this caller has to load, and returns a row or
+    /// nothing for each.
+    pub async fn get_many<L: Future<Output = Result<Vec<Option<C::Row>>, Error>>>(
+        &self,
+        io: &impl Io,
+        ids: &[Vec<u8>],
+        ttl: Option<Duration>,
+        mut load: impl FnMut(Vec<Vec<u8>>) -> L,
+    ) -> Result<Vec<Option<C::Row>>, Error> {
+        let ttl_ms = self.options().ttl_ms(ttl)?;
+        let (deadline, mut call) = (self.deadline(1), Call::begin());
+        let mut seen = HashSet::new();
+        let unique = ids.iter().filter(|id| seen.insert(*id)).cloned();
+        let (nested, mut ids_left): (Vec<_>, Vec<_>) = unique.partition(|id| self.is_loading(id));
+        call.unguarded = nested;
+        while !ids_left.is_empty() {
+            let mut flights: Vec<_> = ids_left.iter().map(|id| self.flights.begin(id, call.number)).collect();
+            let found = self.fetch(io, &mut flights, Fetch::default()).await;
+            let mut left = self.settle(io, flights, found, &mut call).await?;
+            // Only those with a lease will bring a row: nobody in this process has to wait for the other flights.
+            call.ended.clear();
+            ids_left = left.waiting.drain(..).map(|flight| flight.id.clone()).collect();
+            self.load_leased(left, ttl_ms, &mut call, &mut load).await?;
+            if ids_left.is_empty() || Instant::now() >= deadline {
+                break;
+            }
+            // By the time the first row is there, most of the others are, too.
+            let id = ids_left.remove(0);
+            let first = self.commands.fetch(io, vec![id.clone()], Fetch::default());
+            let left = self.read_one(io, &id, deadline, first, &mut call).await?;
+            self.load_leased(left, ttl_ms, &mut call, &mut load).await?;
+        }
+        call.unguarded.extend(ids_left);
+        self.unguarded(io, &mut call, load).await?;
+        let rows: HashMap<_, _> = call.rows.into_iter().collect();
+        Ok(ids.iter().map(|id| rows.get(id).cloned().flatten()).collect())
+    }
+
+    /// Loads the rows that have leases, and shares them.
+    async fn load_leased<L: Future<Output = Result<Vec<Option<C::Row>>, Error>>>(
+        &self,
+        left: Left<'_, impl Io>,
+        ttl_ms: u64,
+        call: &mut Call<'_, C::Row>,
+        load: &mut impl FnMut(Vec<Vec<u8>>) -> L,
+    ) -> Result<(), Error> {
+        if !left.flights.is_empty() {
+            let ids = left.leases.ids();
+            let loaded = self.load_and_fill(left.leases, async { load(ids).await }, ttl_ms, left.has_values).await;
+            call.rows.extend(share(&self.flights, left.flights, loaded)?);
+        }
+        Ok(())
+    }
+
     /// Returns when a caller no longer waits.
-    pub(super) fn deadline(&self, attempts: u32) -> Instant {
+    fn deadline(&self, attempts: u32) -> Instant {
         let now = Instant::now();
         now.checked_add(self.options().wait.saturating_mul(attempts)).unwrap_or(now)
     }
 
-    /// Fetches a row until the answer is final. `first` is the reply to a fetch, if there was one. Returns nothing if the server
-    /// fails, or nobody brings the row in time.
+    /// Fetches the rows of flights.
+    async fn fetch<I: Io>(&self, io: &I, flights: &mut [Flight<'_>], how: Fetch) -> Found<I> {
+        flights.iter_mut().for_each(Flight::ask);
+        let ids = flights.iter().map(|flight| flight.id.clone()).collect();
+        self.commands.fetch(io, ids, how).await
+    }
+
+    /// Reads a row, and waits for a caller that loads it, but not for longer than the deadline. Returns its lease if this caller has to
+    /// load it.
+    async fn read_one<'a, I: Io>(
+        &'a self,
+        io: &I,
+        id: &[u8],
+        deadline: Instant,
+        first: impl Future<Output = Found<I>>,
+        call: &mut Call<'a, C::Row>,
+    ) -> Result<Left<'a, I>, Error> {
+        if self.is_loading(id) {
+            call.unguarded.push(id.to_vec());
+            return Ok(self.nothing_left(io));
+        }
+        let mut flight = self.flights.begin(id, call.number);
+        flight.ask();
+        let mut found = first.await;
+        loop {
+            let mut left = self.settle(io, vec![flight], found, call).await?;
+            let Some(waiting) = left.waiting.pop() else { return Ok(left) };
+            let time = deadline.saturating_duration_since(Instant::now());
+            if time.is_zero() {
+                call.unguarded.push(id.to_vec());
+                call.ended.push(waiting);
+                return Ok(left);
+            }
+            flight = waiting;
+            found = self.wait(io, &mut flight, time).await?;
+        }
+    }
+
+    fn nothing_left<'a, I: Io>(&self, io: &I) -> Left<'a, I> {
+        Left { flights: Vec::new(), leases: Leases::new(&self.commands, io), has_values: true, waiting: Vec::new() }
+    }
+
+    /// Sorts the answers for rows. Rows whose values cannot be decoded are fetched again, to be replaced.
     ///
     /// # Errors
-    /// The row's load failed, and its back-off has not ended.
-    pub(super) async fn fetch_row<I: Io>(
+    /// The load of a row has failed, and its back-off has not ended.
+    async fn settle<'a, I: Io>(
         &self,
         io: &I,
-        flight: &mut Flight<'_>,
-        deadline: Instant,
-        first: Option<FoundOne<I>>,
-    ) -> Result<Option<Answer<C::Row, I>>, Error> {
-        let mut undecodable: Option<Arc<[u8]>> = None;
-        let mut replace = false;
-        let (mut waits, mut early) = (0, 0);
-        let mut known = first;
+        mut flights: Vec<Flight<'a>>,
+        mut found: Found<I>,
+        call: &mut Call<'a, C::Row>,
+    ) -> Result<Left<'a, I>, Error> {
+        let mut left = self.nothing_left(io);
         loop {
-            let (found, lease) = match known.take() {
-                Some(found) => found,
-                None => {
-                    flight.ask();
-                    self.commands.fetch_one(io, &flight.id, Fetch { replace, ..Fetch::default() }).await
-                }
-            };
-            let Ok(found) = found else {
-                flight.outcome = Outcome::NoServer;
-                return Ok(None);
-            };
-            if found != Fetched::Wait {
-                let (value, is_readable) = self.read(&found, undecodable.as_deref());
-                if is_readable && replace {
-                    // Another caller has replaced the value meanwhile. The new one is not due for a refresh.
-                    lease.give_up().await;
-                    flight.outcome = found.shared();
-                    return Ok(Some(Answer { value, lease: None, is_readable }));
-                }
-                let lease = Some(lease).filter(|lease| !lease.left.is_empty());
-                if lease.is_some() || is_readable {
-                    if lease.is_none() {
-                        flight.outcome = found.shared();
+            let mut unreadable = Vec::new();
+            let Found { answers, mut leases } = found;
+            for (mut flight, answer) in flights.into_iter().zip(answers) {
+                let answer = match answer {
+                    Ok(answer) => answer,
+                    failed => {
+                        flight.outcome = Outcome::Found(failed);
+                        call.unguarded.push(flight.id.clone());
+                        call.ended.push(flight);
+                        continue;
                     }
-                    return Ok(Some(Answer { value, lease, is_readable }));
-                }
-                if let Fetched::Hit(value) = &found {
-                    undecodable = Some(Arc::clone(value));
-                }
-                if !replace {
-                    replace = true;
-                    continue;
+                };
+                match (self.read(&answer), &answer) {
+                    (_, Fetched::Failed) => {
+                        let error = Error::LoadFailed { id: flight.id.clone(), cause: None };
+                        flight.outcome = Outcome::Failed(error.clone());
+                        return Err(error);
+                    }
+                    (row, Fetched::Load(_) | Fetched::Stale(..)) if row.is_none() || !flight.replaces => {
+                        left.has_values &= row.is_some();
+                        leases.move_to(&mut left.leases, &flight.id);
+                        left.flights.push(flight);
+                    }
+                    (Some(row), _) => {
+                        flight.outcome = answer.shared();
+                        call.rows.push((flight.id.clone(), row));
+                    }
+                    (None, Fetched::Hit(_)) if !flight.replaces => {
+                        flight.replaces = true;
+                        unreadable.push(flight);
+                    }
+                    (None, _) => left.waiting.push(flight),
                 }
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            waits += 1;
-            if left.is_zero() && waits >= self.options().attempts {
-                return Ok(None);
+            self.commands.count("undecodable", unreadable.len());
+            // Other callers have replaced the values of those that are left, which are not due for a refresh.
+            leases.give_up(false).await;
+            if unreadable.is_empty() {
+                return Ok(left);
             }
-            known = self.wait(io, flight, left, matches!(found, Fetched::Hit(_)), &mut early).await?;
-            replace = false;
+            flights = unreadable;
+            found = self.fetch(io, &mut flights, Fetch { replace: true, ..Fetch::default() }).await;
         }
     }
 
     /// Waits for the caller that holds the lease: in this process, or else inside the server. Returns what another caller shares,
-    /// or what the server answers. A server that has a value cached makes nobody wait for another; then, and if half of the
-    /// connections wait in the server already, it pauses. `early` counts the waits in succession that ended early.
-    async fn wait<I: Io>(
-        &self,
-        io: &I,
-        flight: &mut Flight<'_>,
-        left: Duration,
-        is_cached: bool,
-        early: &mut u32,
-    ) -> Result<Option<FoundOne<I>>, Error> {
-        if left.is_zero() {
-            return Ok(None);
-        }
+    /// or what the server answers. If half of the connections wait in the server already, it pauses.
+    async fn wait<I: Io>(&self, io: &I, flight: &mut Flight<'_>, left: Duration) -> Result<Found<I>, Error> {
         if let Some(waiter) = flight.begin_wait() {
             io.wait(&[waiter], left).await;
-            let outcome = flight.end_wait();
-            let is_shared = matches!(outcome, Outcome::Found(_) | Outcome::Failed(_));
-            self.commands.count("shared", usize::from(is_shared));
-            return match outcome {
-                Outcome::Found(found) => Ok(Some((Ok(found), Leases::new(&self.commands, io)))),
-                Outcome::Failed(error) => Err(error),
-                Outcome::Nothing | Outcome::NoServer => Ok(None),
+            let answer = match flight.end_wait() {
+                Outcome::Nothing => return Ok(self.fetch(io, slice::from_mut(flight), Fetch::default()).await),
+                Outcome::Found(answer) => answer,
+                Outcome::Failed(error) => {
+                    self.commands.count("shared", 1);
+                    return Err(error);
+                }
             };
+            self.commands.count("shared", usize::from(answer.is_ok()));
+            return Ok(Found::one(&self.commands, io, answer));
         }
-        let slot = if is_cached { None } else { io.take_slot() };
-        let Some(slot) = slot else {
-            io.sleep(REPEAT.min(left)).await;
-            return Ok(None);
-        };
-        let wait_ms = milliseconds(self.options().wait.min(left)).max(1);
+        let mut how = Fetch { replace: flight.replaces, ..Fetch::default() };
         let begun = Instant::now();
-        flight.ask();
-        let how = Fetch { wait: Some((wait_ms, slot)), ..Fetch::default() };
-        let (found, lease) = self.commands.fetch_one(io, &flight.id, how).await;
-        let is_unblocked = matches!(&found, Err(Error::Redis { source, .. }) if source.code() == Some("UNBLOCKED"));
-        let waited = begun.elapsed();
-        let is_early = matches!(found, Ok(Fetched::Wait)) && waited < Duration::from_millis(wait_ms) / 2;
-        if !is_unblocked && !is_early {
-            *early = 0;
-            return Ok(Some((found, lease)));
+        let Some(slot) = io.take_slot() else {
+            io.sleep(REPEAT.min(left)).await;
+            return Ok(self.fetch(io, slice::from_mut(flight), how).await);
+        };
+        how.wait = Some((self.options().wait.min(left).max(Duration::from_millis(1)), slot));
+        let found = self.fetch(io, slice::from_mut(flight), how).await;
+        if let [Ok(Fetched::Wait)] = found.answers.as_slice() {
+            // CLIENT UNBLOCK has ended the wait.
+            io.sleep(REPEAT.min(left).saturating_sub(begun.elapsed())).await;
         }
-        // CLIENT UNBLOCK has ended the wait, or no caller may load during a back-off, when each fetch is answered at once.
-        *early = if is_unblocked { 0 } else { *early + 1 };
-        if *early > 1 && !self.options().fail_safe.is_zero() {
-            let error = Error::LoadFailed { id: flight.id.clone(), cause: None };
-            flight.outcome = Outcome::Failed(error.clone());
-            return Err(error);
-        }
-        io.sleep(REPEAT.saturating_sub(waited).min(left)).await;
-        Ok(Some((Ok(Fetched::Wait), lease)))
+        Ok(found)
     }
 }

@@ -100,7 +100,7 @@ impl Commands {
             let answers: Vec<Reply> = replies.into_iter().flat_map(|reply| spread(reply, part.len())).collect();
             for position in 0..part.len() {
                 let mut of_id = answers.iter().skip(position).step_by(part.len());
-                let error = of_id.find_map(|answer| answer.as_ref().err().cloned().map(Error::from));
+                let error = of_id.find_map(|answer| answer.as_ref().err().cloned().map(Error::of_guard));
                 errors.push(lost.clone().or(error));
             }
         }

@@ -447,6 +447,7 @@ public final class Guard<K, V> {
         Predicate<? super Throwable> isFailure = error -> true;
         double beta = 1;
         boolean feed;
+        long freshMs;
         long patienceMs = 30_000;
         byte @Nullable [] prefix;
         List<byte[]> announceTo = List.of();
@@ -537,6 +538,15 @@ public final class Guard<K, V> {
             return this;
         }
 
+        /**
+         * Sets how old an answer may be while the follower's heartbeat is missing: without a limit by default, or if 0. It is at most an hour,
+         * and needs a feed. With a follower that is down, each row is then loaded once in this time, within which a load must end.
+         */
+        public Builder<V> fresh(Duration time) {
+            freshMs = Options.FRESH.milliseconds(time);
+            return this;
+        }
+
         /** Sets how long {@link Guard#confirm} is repeated: 30 s. */
         public Builder<V> patience(Duration time) {
             patienceMs = Options.PATIENCE.milliseconds(time);
@@ -599,6 +609,9 @@ public final class Guard<K, V> {
             if (feed && (!announceTo.isEmpty() || durability.isAsked())) {
                 throw new IllegalArgumentException(
                         "with a feed the follower announces changes: announceTo, replicas and aof have no effect");
+            }
+            if (freshMs > 0 && !feed) {
+                throw new IllegalArgumentException("fresh needs feed");
             }
             client.claim(prefix != null ? prefix : Keys.cachePrefix(filter), codec);
             return new Guard<>(this, loader, loaderOfAll);

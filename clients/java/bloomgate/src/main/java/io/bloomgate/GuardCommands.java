@@ -143,6 +143,9 @@ class GuardCommands<V> {
         }
         if (feed != null) {
             Collections.addAll(words, "WHILE", feed.heartbeat, "UNLESS", feed.inFlight);
+            if (options.freshMs > 0) {
+                Collections.addAll(words, "FRESH", options.freshMs);
+            }
         }
         return words;
     }

@@ -16,6 +16,7 @@ final class Options {
     static final Range FAIL_SAFE = new Range("failSafe", 0, 1_000_000_000_000L);
     static final Range SOFT_TIMEOUT = new Range("softTimeout", 0, 86_400_000);
     static final Range BETA = new Range("beta", 0, 1000);
+    static final Range FRESH = new Range("fresh", 0, 3_600_000);
     static final Range PATIENCE = new Range("patience", 0, 86_400_000);
     static final Range REPLICAS = new Range("replicas", 0, 1000);
     static final Range REPLICAS_TIMEOUT = new Range("replicasTimeout", 1, 86_400_000);

@@ -185,7 +185,7 @@ public class BloomgateAutoConfiguration {
             };
             Guard<Object, Object> guard = builders.get().build();
             FollowerCheck follower = !Boolean.TRUE.equals(own.feed()) ? null
-                    : new FollowerCheck(name, guard, builders.get().feed(false).patience(Duration.ZERO).build());
+                    : new FollowerCheck(name, guard, builders.get().feed(false).fresh(Duration.ZERO).patience(Duration.ZERO).build());
             caches.add(new GuardCache(name, guard, trust(properties.cache(), own), follower));
         });
         LOG.info("guards the caches " + properties.caches().keySet() + (other.name == null ? ", and there are no others"
