@@ -1,5 +1,4 @@
-//! The options of a guard are those of clients/specification/options.json, with its defaults and its ranges. Those in words-2 take the place
-//! of the ones of the same name.
+//! The options of a guard are those of clients/specification/options.json, with its defaults and its ranges.
 
 use std::time::Duration;
 
@@ -20,17 +19,8 @@ fn listed() -> Vec<Listed> {
     struct Content {
         options: Vec<Listed>,
     }
-    let read = |file: &str| {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/specification/");
-        let text = std::fs::read_to_string(format!("{folder}{file}")).unwrap();
-        serde_json::from_str::<Content>(&text).unwrap().options
-    };
-    let mut options = read("words-2/options.json");
-    let older = read("options.json");
-    let is_new = |one: &Listed| options.iter().all(|other| other.name != one.name);
-    let older: Vec<_> = older.into_iter().filter(is_new).collect();
-    options.extend(older);
-    options
+    let text = include_str!("../../../../clients/specification/options.json");
+    serde_json::from_str::<Content>(text).unwrap().options
 }
 
 /// Returns the option as the list writes it, or nothing if this crate has no such option.
