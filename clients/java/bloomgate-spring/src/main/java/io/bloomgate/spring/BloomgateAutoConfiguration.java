@@ -179,6 +179,9 @@ public class BloomgateAutoConfiguration {
                     }
                 }
                 apply(own, builder);
+                if (!Boolean.TRUE.equals(own.feed()) && own.fresh() == null) {
+                    builder.fresh(Duration.ZERO);
+                }
                 applyToWriters(own, builder);
                 customizers.orderedStream().forEach(one -> one.customize(name, builder));
                 return builder;
@@ -260,6 +263,7 @@ public class BloomgateAutoConfiguration {
         ifGiven(settings.beta(), builder::beta);
         ifGiven(settings.patience(), builder::patience);
         ifGiven(settings.feed(), builder::feed);
+        ifGiven(settings.fresh(), builder::fresh);
     }
 
     /** Adapts the annotations of the program to guards. */

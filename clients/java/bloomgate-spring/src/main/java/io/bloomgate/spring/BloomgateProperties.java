@@ -45,6 +45,7 @@ public record BloomgateProperties(
      * @param patience How long a confirmation is repeated.
      * @param prefix What precedes an id in its cache key. By default it has the names of the filter and, if that differs, of the cache.
      * @param feed Whether bloomgate follow announces the changes, so that no writer has to.
+     * @param fresh How old an answer may be while the follower's heartbeat is missing; 0 is no limit. Only for caches with a feed.
      * @param trust Whether the method is still called if the guard answers that there is no row (observe), or not (filter).
      * @param replicas How many replicas must have a change before it counts. Caches with a feed ignore that of bloomgate.cache.
      * @param replicasTimeout How long the replicas, or the disk, may take.
@@ -53,6 +54,6 @@ public record BloomgateProperties(
      */
     public record CacheSettings(
             String filter, Duration ttl, Duration absentTtl, Duration lease, Duration waitTime, Integer attempts, Duration failSafe,
-            Duration softTimeout, Double beta, Duration patience, String prefix, Boolean feed, Trust trust, Integer replicas,
-            Duration replicasTimeout, Boolean aof, List<String> announceTo) {}
+            Duration softTimeout, Double beta, Duration patience, String prefix, Boolean feed, Duration fresh, Trust trust,
+            Integer replicas, Duration replicasTimeout, Boolean aof, List<String> announceTo) {}
 }
