@@ -30,7 +30,7 @@ from bloomgate.codec import Json
 PATIENCE = 120
 """Longer than any case takes."""
 
-ABILITIES = ["timeout", "pool", "share", "pause", "fatal", "resp2", "resp3", "sharded", "dump"]
+ABILITIES = ["words-2", "timeout", "pool", "share", "pause", "fatal", "resp2", "resp3", "sharded", "dump"]
 
 
 class LoadError(Exception):

@@ -136,13 +136,14 @@ def test_fills_of_large_rows(probe: redis.Redis, size: int) -> None:
     """No more than a mebibyte is sent together, and each row is filled."""
     sent: list[int] = []
     guard = Guard(probe, "rows")
-    send = guard._steps.send_fills
+    next_fills = guard._steps.next_fills
 
-    def send_fills(tokens: Any, fills: Any) -> Any:
-        sent.append(sum(len(call.words[6]) for call in fills))
-        return send(tokens, fills)
+    def counted(ids: Any, encoded: Any) -> Any:
+        part = next_fills(ids, encoded)
+        sent.append(sum(len(encoded[id]) for id in part))
+        return part
 
-    guard._steps.send_fills = send_fills  # type: ignore[method-assign]
+    guard._steps.next_fills = counted  # type: ignore[method-assign]
     guard.get_many(range(20), lambda ids: dict.fromkeys(ids, b"x" * size))
     assert sum(sent) == 20 * size and max(sent) <= 1 << 20 and guard.counts["filled"] == 20
     assert len(sent) == (1 if size < 1 << 18 else 5)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from server import PATIENCE, eventually
 import bloomgate
 import bloomgate.asyncio
 from bloomgate import Filter, Guard, LoadFailed
+from bloomgate.guard_reads import Reading
 
 KEY = "{rows}:1"
 OPTIONS: Any = {"ttl": 0.001, "fail_safe": 3600, "beta": 0}
@@ -87,11 +90,16 @@ def test_a_load_that_fails(guards: Any, filled: redis.Redis, database: Database)
 
 def test_a_value_that_is_renewed_early(filled: redis.Redis, database: Database) -> None:
     """Without `fail_safe`, too, a value that has not expired is better than an error."""
-    guard = Guard(filled, "rows", beta=1e9)
-    assert guard.get(3, database.load) == b"one"
-    guard._steps.load_s = 1.0
+    guard = Guard(filled, "rows", beta=1000)
+
+    def slow(_: Any) -> bytes:
+        time.sleep(0.2)
+        return b"slow"
+
+    assert guard.get(3, slow) == b"slow"
     database.is_down = True
-    assert guard.get(3, database.load) == b"one"
+    # The time before the end is random; its mean is 200 s.
+    eventually("the renewal", lambda: guard.get(3, database.load) == b"slow" and guard.counts["stale"])
     assert guard.counts["stale"] == 1 and guard.counts["stale_served"] == 1
 
 
@@ -134,14 +142,14 @@ def test_a_slow_load_without_an_old_value(filled: redis.Redis, database: Databas
 def test_a_change_during_a_slow_load(filled: redis.Redis, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """It deletes the old value, so the load is waited for. Its result is not cached: it was read before the change."""
     guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0)
-    old_values = guard._steps.old_values
+    old_values = Reading.old_values
 
-    def after_a_change(ids: Any) -> Any:
-        with Guard(filled, "rows").changed(*ids):
+    def after_a_change(reading: Any, flights: Any) -> Any:
+        with Guard(filled, "rows").changed(*(flight.id for flight in flights)):
             database.goes_on.set()
-        return old_values(ids)
+        return old_values(reading, flights)
 
-    monkeypatch.setattr(guard._steps, "old_values", after_a_change)
+    monkeypatch.setattr(Reading, "old_values", after_a_change)
     database.goes_on.clear()
     assert guard.get(1, database.load) == b"one"
     assert guard.counts["soft_timeout"] == 0 and guard.counts["lease_lost"] == 1
@@ -176,7 +184,10 @@ def test_a_back_off(filled: redis.Redis, database: Database, port: int) -> None:
     guards = [Guard(redis.Redis(port=port, socket_timeout=PATIENCE), "rows", **OPTIONS, wait=PATIENCE) for _ in range(3)]
     database.is_down = True
     for guard in guards:
-        guard._steps.failing[b"1"] = guard._steps.failing[b"3"] = 7
+        calls = guard._steps.give_up_calls
+        # Longer than the test.
+        longer = partial(lambda calls, tokens, *rest: calls(tokens, *rest, *([600_000] if rest else [])), calls)
+        guard._steps.give_up_calls = longer  # type: ignore[method-assign]
         assert [guard.get(1, database.load) for _ in range(5)] == [b"old"] * 5
     assert database.loads == 1
     with pytest.raises(OSError, match="down"):
@@ -191,15 +202,6 @@ def test_a_back_off(filled: redis.Redis, database: Database, port: int) -> None:
     with guards[0].changed(3):
         pass
     assert guards[1].get(3, database.load) == b"one", "a change ends it"
-
-
-def test_back_offs_grow_up_to_a_limit(filled: redis.Redis) -> None:
-    steps = Guard(filled, "rows", **OPTIONS)._steps
-    assert [steps.next_backoff_ms(b"1") for _ in range(9)] == [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]
-    assert steps.next_backoff_ms(b"2") == 100
-    for id in range(10_000):
-        steps.next_backoff_ms(b"%d" % id)
-    assert len(steps.failing) <= 10_000
 
 
 CROWD = 200

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import signal
 import threading
@@ -110,22 +109,23 @@ async def test_an_event_loop_that_is_busy_during_a_wait(server: Server, rows: Ro
 async def test_an_event_loop_that_is_busy_when_a_cluster_answers(
     cluster_ports: list[int], cluster: redis.RedisCluster, rows: Rows, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two BF.MFETCH are sent together, and their replies arrive after the limit for the loop's clock. No row is another's."""
+    """Two BF.FILL are sent together, and their replies arrive after the limit for the loop's clock. Neither is taken for the other."""
     Filter(cluster, "rows").insert(range(100), capacity=100)
     process = cluster.info(target_nodes=cluster.get_node_from_key("rows"))["process_id"]
-    # Rows whose loads are slow are fetched by different commands if their renewals are drawn far apart.
-    monkeypatch.setattr("random.random", itertools.cycle([0.1, 0.9]).__next__)
-    rows.delay = 0.1
+
+    async def load_many(ids: list[int]) -> dict[int, bytes]:
+        # The second fill is refused.
+        Guard(cluster, "rows").announce(2)
+        return await rows.aload_many(ids)
+
     async with kind(host="127.0.0.1", port=cluster_ports[0], socket_timeout=PATIENCE, protocol=3) as client:
-        guard = bloomgate.asyncio.Guard(client, "rows", load_many=rows.aload_many)
-        expected = {1: b"1", 2: b"2"}
-        assert await guard.get_many([1, 2]) == expected
-        assert await guard.get_many([1, 2]) == expected and guard.counts["hit"] == 2
+        guard = bloomgate.asyncio.Guard(client, "rows", load_many=load_many)
+        assert await guard.get(50, rows.aload) == b"50"
         connections = client.get_default_node().connection_class
         send = connections.send_packed_command
 
         async def send_and_be_busy(connection: Any, command: Any, *rest: Any, **options: Any) -> None:
-            if b"".join(command).count(b"BF.MFETCH") != 2:
+            if b"".join(command).count(b"BF.FILL") != 2:
                 return await send(connection, command, *rest, **options)
             connection.socket_timeout = 0.2
             os.kill(process, signal.SIGSTOP)
@@ -139,7 +139,8 @@ async def test_an_event_loop_that_is_busy_when_a_cluster_answers(
             time.sleep(0.4)
 
         monkeypatch.setattr(connections, "send_packed_command", send_and_be_busy)
-        assert await guard.get_many([1, 2]) == expected and guard.counts["errors"] == 2
+        assert await guard.get_many([1, 2]) == {1: b"1", 2: b"2"}
+        assert guard.counts["errors"] == 2 and guard.counts["filled"] == 1 and guard.counts["lease_lost"] == 0
 
 
 def test_a_server_that_hangs_during_a_wait(server: Server, rows: Rows) -> None:
@@ -148,9 +149,11 @@ def test_a_server_that_hangs_during_a_wait(server: Server, rows: Rows) -> None:
         guard: Guard[bytes] = Guard(client, "rows", wait=0.01)
         lease(redis.Redis(port=server.port), 1)
         free = guard._steps.slots._free
+        assert guard._steps.slots.take()
         with hung(server):
             guard._steps.record([])
-            [found] = bloomgate.steps.drive(client, guard._error, guard._steps.fetch([b"1"], wait_ms=10))
+            waiting = guard._steps.fetch([b"1"], "WAIT", 10, wait_s=0.01, finished=guard._steps.slots.give_back)
+            [found] = bloomgate.steps.drive(client, guard._error, waiting)
             assert type(found).__name__ == "TimeoutError"
         assert guard._steps.slots._free == free
         guard._steps.paused_until = 0.0

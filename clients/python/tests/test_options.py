@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bloomgate import NearCache
 from bloomgate.guard_words import GuardOptions
 
 FOLDER = Path(__file__).parents[2] / "specification"
@@ -30,7 +31,7 @@ def test_the_options() -> None:
     for option in (option for option in OPTIONS if "most" in option):
         name, step = option["name"], 0.1 if option["unit"] == "factor" else 1
         for value in (option["least"], option["most"]):
-            GuardOptions(**{name: given(option, value)})
+            GuardOptions(**{"feed": name == "fresh", name: given(option, value)})
         for value in (option["least"] - step, option["most"] + step):
             with pytest.raises(ValueError, match=rf"{name} is .*from [\d.]+ to \d+"):
                 GuardOptions(**{name: given(option, value)})
@@ -48,4 +49,14 @@ def test_the_events() -> None:
         if line.startswith("| `")
         for name in re.findall(r"`([a-z_]+)`", line.split("|")[1])
     ]
-    assert len(names) == 15 and all(f"`{name}`" in " ".join(section.split()) for name in names)
+    newer = (FOLDER / "words-2" / "README.md").read_text()
+    assert len(names) == 16 and all(f"`{name}`" in " ".join((section + newer).split()) for name in names)
+
+
+def test_how_fresh_answers_are() -> None:
+    """FRESH bounds the age of an answer only if no lease, and no near cache, outlives it."""
+    options: Any = {"feed": True, "lease": 2.0, "fresh": 2.0}
+    GuardOptions(**options, near=NearCache(10, 2.0))
+    for refused in ({**options, "feed": False}, {**options, "fresh": 1.9}, {**options, "near": NearCache(10, 2.1)}):
+        with pytest.raises(ValueError, match="fresh"):
+            GuardOptions(**refused)

@@ -3,6 +3,7 @@ to those who load."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import threading
@@ -17,13 +18,9 @@ from server import PATIENCE, eventually, free_port
 
 from bloomgate import Guard
 from bloomgate.guard_words import ABSENT, Fetched
-from bloomgate.waiting import Flights
+from bloomgate.waiting import Failed, Flight, Flights
 
 ID = b"row"
-
-
-class Failed(Exception):
-    """What a load of the model raises."""
 
 
 class Model:
@@ -32,7 +29,8 @@ class Model:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.flights = Flights(threading.Event)
+        self.flights = Flights()
+        self.clock = itertools.count(1).__next__
         self.version = 0
         self.cached: bytes | None = None
         self.is_leased = False
@@ -57,15 +55,16 @@ class Model:
     def caller(self, number: int) -> Iterator[Callable[[], bool]]:
         """One caller: yields, between its steps, whether it can go on."""
         begun = self.version
-        with self.flights.flight(ID) as flight:
+        [flight] = self.flights.begin([ID], self.clock())
+        try:
             while True:
-                self.flights.ask(flight)
+                flight.asked = self.clock()
                 yield lambda: True  # the command is sent
                 answer = self.cached
                 if answer is not None:
                     assert int(answer) >= begun
                     yield lambda: True  # the answer arrives
-                    flight.found = Fetched("hit", value=answer)
+                    flight.shares = Fetched("hit", value=answer)
                     return
                 if not self.is_leased:
                     self.is_leased = True
@@ -73,15 +72,17 @@ class Model:
                     try:
                         yield lambda: True  # the row is loaded
                         if self.chance.random() < 0.2:
-                            flight.error = Failed()
-                        elif version == self.version:
-                            self.cached = b"%d" % version
+                            flight.shares = Failed(ID, OSError())
+                        else:
+                            flight.shares = Fetched("hit", value=b"%d" % version)
+                            if version == self.version:
+                                self.cached = b"%d" % version
                     finally:
                         if version == self.version:
                             self.is_leased = False
                     return
-                event = self.flights.begin_wait(flight)
-                if event is None:
+                flight.given, event = None, threading.Event()
+                if self.flights.wait([flight], event):
                     self.server_waiters += 1
                     try:
                         yield lambda: self.cached is not None or not self.is_leased
@@ -97,13 +98,15 @@ class Model:
                             break
                 finally:
                     self.local_waiters.discard(number)
-                self.flights.end_wait(flight)
-                if flight.given is not None:
-                    assert int(flight.given.value) >= begun, "a value from before a change that this caller knows of"
+                given = self.flights.stop(flight)
+                if isinstance(given, Fetched):
+                    assert int(given.value) >= begun, "a value from before a change that this caller knows of"
                     self.shared += 1
                     return
-                if flight.given_error is not None:
+                if given is not None:
                     return
+        finally:
+            self.flights.end([flight])
 
     def run(self) -> None:
         callers: dict[int, Iterator[Callable[[], bool]]] = {}
@@ -140,46 +143,35 @@ def test_flights_under_any_interleaving() -> None:
     assert shared > 100
 
 
-def test_an_answer_that_is_handed_on_stays_as_old_as_it_was() -> None:
+def begin(flights: Flights, begun: int) -> Flight:
+    [flight] = flights.begin([ID], begun)
+    return flight
+
+
+def test_an_answer_that_was_given_is_not_handed_on() -> None:
     """A caller that began after the answer was asked for may know of a change that the answer does not have."""
-    flights = Flights(threading.Event)
-    first, second = flights.begin(ID), flights.begin(ID)
-    flights.ask(first)
-    third = flights.begin(ID)
-    flights.ask(second)
-    assert flights.begin_wait(second) and flights.begin_wait(third)
-    first.found = ABSENT
-    flights.end(first)
+    flights = Flights()
+    first, second = begin(flights, 1), begin(flights, 2)
+    first.asked = 3
+    third = begin(flights, 4)
+    second.asked = 5
+    assert not flights.wait([second], threading.Event()) and not flights.wait([third], threading.Event())
+    first.shares = ABSENT
+    flights.end([first])
     assert second.given is ABSENT
-    second.found = second.given
-    flights.end(second)
+    second.shares = second.given
+    flights.end([second])
     assert third.active and third.given is None
 
 
-def test_an_answer_is_not_given_twice() -> None:
-    """A caller that could not decode what it was given waits again, and learns nothing if that takes too long."""
-    flights = Flights(threading.Event)
-    first, second = flights.begin(ID), flights.begin(ID)
-    flights.ask(first)
-    flights.begin_wait(second)
-    first.found = ABSENT
-    flights.end(first)
-    other = flights.begin(ID)
-    flights.begin_wait(second)
-    flights.end_wait(second)
-    assert second.given is None
-    flights.end(second)
-    flights.end(other)
-
-
 def test_a_forked_process_waits_for_nobody_elses_flights() -> None:
-    flights = Flights(threading.Event)
-    with flights.flight(ID):
-        child = os.fork()
-        if child == 0:
-            with flights.flight(ID) as flight:
-                os._exit(0 if flights.begin_wait(flight) is None else 1)
-        _, status = os.waitpid(child, 0)
+    flights = Flights()
+    mine = begin(flights, 1)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if flights.wait([begin(flights, 2)], threading.Event()) else 1)
+    _, status = os.waitpid(child, 0)
+    flights.end([mine])
     assert os.waitstatus_to_exitcode(status) == 0 and not flights._rows
 
 

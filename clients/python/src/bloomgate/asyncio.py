@@ -14,15 +14,14 @@ from .filling import TIMEOUT_S, fill_steps
 from .filter import FilterMethods, plan_steps
 from .flavours import TaskBatches, Tasks
 from .guard import GuardMethods, Id
-from .guard_many import ManyRows
-from .guard_steps import LOADING, chosen
+from .guard_reads import chosen, is_direct
 from .guard_words import Fetched, GuardOptions, GuardWords, milliseconds
 from .items import Item, Items, Key, item_bytes
 from .replication import Durability
 from .replies import Plan
 from .sharded import ShardedMethods, create_steps
 from .steps import AsyncClient, Signal, adrive, client_error
-from .turns import Fills, Turns
+from .turns import Fetches, Fills
 from .words import Words
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ class Guard(GuardMethods[V], Tasks):
     ) -> None:
         Tasks.__init__(self, client)
         GuardMethods.__init__(self, client, filter, codec, load, load_many, GuardOptions(**options), Signal)
-        self._turns = Turns(client, self._error, self._steps)
+        self._turns = Fetches(client, self._error, self._steps)
         self._steps.together = Fills(client, self._error)
 
     async def get(self, id: Id, load: Callable[[Id], Awaitable[V | None]] | None = None, ttl: float | None = None) -> V | None:
@@ -148,10 +147,11 @@ class Guard(GuardMethods[V], Tasks):
             milliseconds("ttl", ttl)
         if self._tracking is not None:
             self._tracking.start()
-            if (near := self._steps.near_answer(key)) is not None:
-                return near.value
-        if LOADING.get() is not None and self._steps.is_loading(key):
-            return await self._run(self._steps.get(key, partial(load, id), ttl))
+            if (near := self._steps.near_row(key)) is not None:
+                return near[0]
+        begun = self._steps.clock()
+        if is_direct(self._steps, key):
+            return await self._run(self._steps.get(key, partial(load, id), ttl, begun))
         found = await self._turns.fetch(key)
         if isinstance(found, Fetched) and self._steps.is_checked:
             # Nearly all calls end here.
@@ -160,7 +160,7 @@ class Guard(GuardMethods[V], Tasks):
             if found.word == "hit":
                 with suppress(Exception):
                     return self._steps.codec.decode(found.value)
-        return await self._run(self._steps.get(key, partial(load, id), ttl, found))
+        return await self._run(self._steps.get(key, partial(load, id), ttl, begun, found))
 
     async def get_in_transaction(self, id: Id, load: Callable[[Id], Awaitable[V | None]] | None = None) -> V | None:
         """See `bloomgate.Guard.get_in_transaction`."""
@@ -172,7 +172,7 @@ class Guard(GuardMethods[V], Tasks):
         """Returns rows by id, fetched together: each id as it was passed, with its row or None. `load_many`, by default the
         guard's, gets the ids that this caller has to load, and returns a mapping without those that have no row. It is called
         once, and again for rows that other callers were loading and did not bring."""
-        return await self._run(ManyRows(self._steps, ids, chosen(load_many, self._load_many), ttl).get())
+        return await self._run(self._steps.get_many(ids, chosen(load_many, self._load_many), ttl))
 
     def cached(self, load: Callable[[Id], Awaitable[V | None]]) -> Callable[[Id], Coroutine[Any, Any, V | None]]:
         """Decorates a function that loads a row by its id: a call of it becomes `get`."""

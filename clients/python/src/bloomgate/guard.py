@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from .codec import Bytes, Codec, V
 from .filling import TIMEOUT_S, fill_steps
 from .flavours import Prepared, Threads, method
-from .guard_many import ManyRows
-from .guard_steps import LOADING, PAUSED, GuardSteps, chosen
+from .guard_reads import GuardReads, chosen, is_direct
+from .guard_steps import PAUSED
 from .guard_words import Fetched, GuardOptions, GuardWords, check_socket_timeout, milliseconds
 from .items import Item, Key, item_bytes
 from .near import Tracking
@@ -45,7 +45,7 @@ class GuardMethods(Prepared, Generic[V]):
         check_socket_timeout(client, options.longest_wait)
         self._load, self._load_many = load, load_many
         chosen_codec: Any = codec or Bytes()
-        self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, options, slots_of(client), make_event)
+        self._steps: GuardReads[V] = GuardReads(filter, chosen_codec, options, slots_of(client), make_event)
         self._steps.durability.check_client(client)
         self._tracking: Tracking | None = None
         if options.near is not None:
@@ -101,8 +101,8 @@ class Guard(GuardMethods[V], Threads):
     a back-off has passed; callers without an old value get LoadFailed. If a load takes longer than `soft_timeout` and
     there is an old value, that is served, and the load continues in a thread of its own.
 
-    Renewal: `beta` multiplies how long before its end a value is renewed; 1 suits most, 0 turns early renewal off. Times to
-    live are shortened by up to a tenth at random.
+    Renewal: `beta` multiplies how long before its end a value is renewed, which follows the duration of loads; 1 suits most, 0
+    turns early renewal off. Times to live are shortened by up to a tenth at random.
 
     `near` keeps values in this process as well; see NearCache.
 
@@ -113,7 +113,8 @@ class Guard(GuardMethods[V], Threads):
     Feed: `feed=True` is for a table that `bloomgate follow` follows (docs/feed.md). The writers need no guard then: `changed`,
     `announce`, `confirm` and `forget` do nothing, because the follower makes these calls for every writer. No row is absent
     unless the follower's heartbeat exists, and a row with a write in flight is waited for. `announce_to`, `replicas` and
-    `aof` are refused. The follower's `cache-key` must be `prefix`, followed by its `item`.
+    `aof` are refused. The follower's `cache-key` must be `prefix`, followed by its `item`. `fresh` is how old an answer may be
+    while the heartbeat is missing: then each row is loaded again after this time. It is at least `lease`, and 0 sets no limit.
 
     `prefix` of the cache keys is by default `{filter}:`. `codec` converts rows to bytes and back; by default they are bytes.
     `load` and `load_many` are the loaders of calls that bring none of their own.
@@ -168,12 +169,13 @@ class Guard(GuardMethods[V], Threads):
         steps = self._steps
         key = item_bytes(id)
         load = chosen(load, self._load)
-        if steps.near is not None or steps.is_own(key) or LOADING.get() is not None:
-            return self._run(steps.get(key, partial(load, id), ttl))
+        begun = steps.clock()
+        if steps.near is not None or is_direct(steps, key):
+            return self._run(steps.get(key, partial(load, id), ttl, begun))
         if ttl is not None:
             milliseconds("ttl", ttl)
         if steps.is_struck and steps.is_paused():
-            return self._run(steps.get(key, partial(load, id), ttl, PAUSED))
+            return self._run(steps.get(key, partial(load, id), ttl, begun, PAUSED))
         [found] = ask(self.client, self._error, Ask([steps.fetch_call(key)], is_small=True))
         steps.record([found])
         if steps.is_checked and isinstance(found, Fetched):
@@ -186,7 +188,7 @@ class Guard(GuardMethods[V], Threads):
                 except Exception:
                     # It is counted, and replaced.
                     pass
-        return self._run(steps.get(key, partial(load, id), ttl, found))
+        return self._run(steps.get(key, partial(load, id), ttl, begun, found))
 
     def get_in_transaction(self, id: Id, load: Callable[[Id], V | None] | None = None) -> V | None:
         """Returns a row inside a transaction of the caller's that may see other rows than the database's commits: its own
@@ -202,7 +204,7 @@ class Guard(GuardMethods[V], Threads):
         """Returns rows by id, fetched together: each id as it was passed, with its row or None. `load_many`, by default the
         guard's, gets the ids that this caller has to load, and returns a mapping without those that have no row. It is called
         once, and again for rows that other callers were loading and did not bring."""
-        return self._run(ManyRows(self._steps, ids, chosen(load_many, self._load_many), ttl).get())
+        return self._run(self._steps.get_many(ids, chosen(load_many, self._load_many), ttl))
 
     def cached(self, load: Callable[[Id], V | None]) -> Callable[[Id], V | None]:
         """Decorates a function that loads a row by its id: a call of it becomes `get`."""

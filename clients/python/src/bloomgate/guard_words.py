@@ -84,6 +84,10 @@ class GuardOptions:
             check_number(name, getattr(self, name))
         if self.feed and (self.announce_to or self.replicas or self.aof):
             raise ValueError("with feed=True the follower announces changes: announce_to, replicas and aof have no effect")
+        if self.fresh and not (self.feed and self.fresh >= self.lease):
+            raise ValueError(f"fresh needs feed=True, and is at least the lease, {self.lease} s; it is not {self.fresh!r}")
+        if self.fresh and self.near is not None and self.near.seconds > self.fresh:
+            raise ValueError(f"the near cache keeps values for longer than fresh, {self.fresh} s")
 
     @property
     def fail_safe_ms(self) -> int:
@@ -136,8 +140,8 @@ def parse_fetch(reply: Any) -> Fetched:
             return Fetched("stale", value=value, token=token)
         case "load", [token]:
             return Fetched("load", token=token)
-        case "wait", [_]:
-            return Fetched("wait")
+        case "wait" | "failed" as said, [_]:
+            return Fetched(said)
     raise ValueError(f"BF.FETCH answered {reply!r}")
 
 
@@ -183,11 +187,7 @@ class FeedKeys:
         base = in_slot_of(filter)
         self.heartbeat = base + b":feed"
         self.in_flight = base + b":feed:open"
-        self._filling = base + b":filling"
-
-    def own(self, key: bytes) -> bool:
-        """Whether a name is the follower's. Every name that begins with the heartbeat's and a colon is reserved for it."""
-        return key in (self.heartbeat, self._filling) or key.startswith(self.heartbeat + b":")
+        self.filling = base + b":filling"
 
 
 def filling_name(filter: bytes) -> bytes:

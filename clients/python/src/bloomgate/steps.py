@@ -240,6 +240,10 @@ def errors_of(error: type[Exception]) -> tuple[type[Exception], type[Exception]]
     return error, getattr(sys.modules[error.__module__], error.__name__.replace("Error", "ClusterException"))
 
 
+NEWER_WORDS = ("BF.FETCH", "BF.MFETCH", "BF.FILL", "BF.CHANGED", "BF.MCHANGED")
+"""The commands of the guard, whose options older modules do not know."""
+
+
 def read(call: Call[Any], reply: Any) -> Any:
     """Returns what a reply means. A reply that cannot be parsed is an error, like an error of the server."""
     if not isinstance(reply, Exception):
@@ -247,13 +251,16 @@ def read(call: Call[Any], reply: Any) -> Any:
             return call.parse(reply)
         except Exception as error:
             return error
-    command = text(call.words[0])
+    command, said = text(call.words[0]), str(reply)
     # A cluster's client looks a command up before it sends it.
-    if command.startswith("BF.") and any(said in str(reply) for said in ("unknown command", "command doesn't exist")):
+    if command.startswith("BF.") and ("unknown command" in said or "command doesn't exist" in said):
         missing = ModuleMissing(f"the server does not know {command}: it has not loaded the module bloomgate")
-        missing.__cause__ = reply
-        return missing
-    return reply
+    elif command in NEWER_WORDS and said.removeprefix("ERR ") == "syntax error":
+        missing = ModuleMissing(f"the server does not know the options of {command}: its module bloomgate is older than this client")
+    else:
+        return reply
+    missing.__cause__ = reply
+    return missing
 
 
 def pool_of(client: object) -> Any:

@@ -7,13 +7,10 @@ close."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from types import TracebackType
+from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -65,14 +62,19 @@ def slots_of(client: object) -> Slots:
     return _slots.setdefault(client if pool is None else pool, Slots(connections_of(client) // 2))
 
 
-def shared_error(id: bytes, error: BaseException) -> tuple[Exception, TracebackType | None]:
-    """Returns the error, with its traceback, for callers that wait for a failed load. A BaseException such as SystemExit becomes
-    the cause of a LoadFailed: raised in each of them, it would end their threads, or the event loop."""
-    if isinstance(error, Exception):
-        return error, error.__traceback__
-    failed = LoadFailed(id)
-    failed.__cause__ = error
-    return failed, None
+class Failed:
+    """A load that has failed, as those see it that wait for it. A BaseException such as SystemExit becomes the cause of a
+    LoadFailed: raised in each of them, it would end their threads, or the event loop."""
+
+    def __init__(self, id: bytes, error: BaseException) -> None:
+        self.error, self.traceback = error, error.__traceback__
+        if not isinstance(error, Exception):
+            self.error, self.traceback = LoadFailed(id), None
+            self.error.__cause__ = error
+
+
+Outcome = Fetched | Exception | Failed
+"""What a flight shares at its end: an answer or a row, an error of the server, or the error of its load."""
 
 
 class Row:
@@ -84,34 +86,32 @@ class Row:
 
 
 class Flight:
-    """One caller's interest in one row. It is `active` while the caller fetches the row, waits for it inside the server or
-    loads it.
+    """One caller's interest in one row. It is active while the caller fetches the row, waits for it inside the server or loads
+    it. `begun` and `asked` are times of the guard's clock: when its call began, and when the last fetch was sent or the load
+    began. It has the `token` of its lease, and `replaces` a value that its caller could not decode.
 
-    At its end it shares with those that wait: `found`, the answer that ends its call, with those that began before this was
-    asked for; or `error`, if its load failed, with all. They have that as `given` or `given_error`, the error with its
-    traceback. If `found` is an error of the server, all waiters resume. `was_early` says whether its last wait in the
-    server ended early."""
+    At its end it `shares` an outcome with those that wait, which have it as `given`: an error with all, so that a crowd sees
+    one failed load; an answer or a row with those that began before it was asked for. One that began later may know of a change
+    that it does not have."""
 
-    def __init__(self, id: bytes, row: Row, number: int) -> None:
+    def __init__(self, id: bytes, row: Row, begun: int) -> None:
         self.id = id
         self.row = row
-        self.number = number
-        self.active = True
-        self.event: Event | None = None
+        self.begun = begun
         self.asked = 0
-        self.was_early = False
-        self.found: Fetched | Exception | None = None
-        self.error: BaseException | None = None
-        self.given: Fetched | None = None
-        self.given_error: tuple[Exception, TracebackType | None] | None = None
+        self.active = True
+        self.ended = False
+        self.event: Event | None = None
+        self.token = b""
+        self.replaces = False
+        self.shares: Outcome | None = None
+        self.given: Outcome | None = None
 
 
 class Flights:
     """The rows that callers of this process fetch and load now. While flights of a row wait, another one is active."""
 
-    def __init__(self, make_event: Callable[[], Event]) -> None:
-        self._make_event = make_event
-        self._numbers = itertools.count(1)
+    def __init__(self) -> None:
         self._start_empty()
 
     def _start_empty(self) -> None:
@@ -119,81 +119,24 @@ class Flights:
         self._lock = threading.Lock()
         self._process = os.getpid()
 
-    @contextmanager
-    def flight(self, id: bytes) -> Iterator[Flight]:
-        """Begins a flight, and ends it with the `with` block."""
-        flight = self.begin(id)
-        try:
-            yield flight
-        finally:
-            self.end(flight)
-
-    def begin(self, id: bytes) -> Flight:
-        """Begins an active flight."""
+    def begin(self, ids: Iterable[bytes], begun: int) -> list[Flight]:
+        """Begins active flights of a call."""
         if self._process != os.getpid():
             # This process was forked. The callers of these flights are in the other process.
             self._start_empty()
         with self._lock:
-            row = self._rows.setdefault(id, Row())
-            row.active += 1
-            return Flight(id, row, next(self._numbers))
-
-    def ask(self, flight: Flight) -> None:
-        """To call right before a fetch is sent: its answer may be shared with the flights that began earlier. One that began
-        later may know of a change that the answer does not have."""
-        flight.asked = next(self._numbers)
-
-    def end(self, *flights: Flight) -> None:
-        """Ends flights, and resumes the callers that share their outcome. If others still wait for a row and none is active,
-        the first of them resumes, and fetches for the others."""
-        with self._lock:
+            flights = [Flight(id, self._rows.setdefault(id, Row()), begun) for id in ids]
             for flight in flights:
-                self._end(flight)
+                flight.row.active += 1
+            return flights
 
-    def _end(self, flight: Flight) -> None:
-        row = flight.row
-        if flight.active:
-            flight.active = False
-            row.active -= 1
-        else:
-            row.waiting.pop(flight, None)
-        for other in list(row.waiting):
-            if flight.error is not None:
-                other.given_error = shared_error(flight.id, flight.error)
-            elif isinstance(flight.found, Fetched):
-                if other.number > flight.asked:
-                    break
-                # It stays as old as it is if the other one hands it on.
-                other.given, other.asked = flight.found, flight.asked
-            elif flight.found is None:
-                break
-            self._resume(other)
-        if row.waiting and not row.active:
-            self._resume(next(iter(row.waiting)))
-        if not row.active and self._rows.get(flight.id) is row:
-            del self._rows[flight.id]
-
-    def begin_wait(self, flight: Flight) -> Event | None:
-        """Makes an active flight wait for the event that is returned. If it is the only active one of its row, it stays
-        active, and nothing is returned."""
-        row = flight.row
-        with self._lock:
-            if row.active == 1:
-                return None
-            flight.active = False
-            flight.given = None
-            row.active -= 1
-            flight.event = self._make_event()
-            row.waiting[flight] = None
-            return flight.event
-
-    def begin_waits(self, flights: Iterable[Flight], event: Event) -> list[Flight]:
-        """Makes flights wait for one event, until one of them is resumed. Returns those that need not wait: they are alone in their
-        rows, or have got a row or an error."""
+    def wait(self, flights: Iterable[Flight], event: Event) -> list[Flight]:
+        """Makes flights wait for one event, until one of them is resumed. Returns those that need not wait: they have been
+        given an outcome, or are the only active ones of their rows, and stay active."""
         free = []
         with self._lock:
             for flight in flights:
-                if flight.given is not None or flight.given_error is not None or (flight.active and flight.row.active == 1):
+                if flight.given is not None or (flight.active and flight.row.active == 1):
                     free.append(flight)
                     continue
                 if flight.active:
@@ -203,17 +146,39 @@ class Flights:
                 flight.event = event
         return free
 
-    def end_wait(self, flight: Flight) -> None:
-        """Makes a flight active again whose event was set, or that has waited for long enough."""
+    def stop(self, flight: Flight) -> Outcome | None:
+        """Makes a flight active again whose event was set, or that has waited for long enough. Returns what it was given."""
         with self._lock:
-            if not flight.active:
+            self._activate(flight)
+        return flight.given
+
+    def end(self, flights: Iterable[Flight]) -> None:
+        """Ends flights, and resumes the callers that share their outcomes. If others still wait for a row and none is active,
+        the first of them resumes, and fetches for the others."""
+        with self._lock:
+            for flight in flights:
+                if flight.ended:
+                    continue
                 self._activate(flight)
+                flight.active, flight.ended = False, True
+                row, shares = flight.row, flight.shares
+                row.active -= 1
+                for other in list(row.waiting) if shares is not None else ():
+                    if not isinstance(shares, Fetched) or other.begun < flight.asked:
+                        # It shares nothing of what it is given: that stays as old as it is.
+                        other.given, other.asked = shares, 0
+                        self._resume(other)
+                if row.waiting and not row.active:
+                    self._resume(next(iter(row.waiting)))
+                if not row.active and self._rows.get(flight.id) is row:
+                    del self._rows[flight.id]
 
     @staticmethod
     def _activate(flight: Flight) -> None:
-        del flight.row.waiting[flight]
-        flight.active = True
-        flight.row.active += 1
+        if not flight.active:
+            flight.active = True
+            del flight.row.waiting[flight]
+            flight.row.active += 1
 
     def _resume(self, flight: Flight) -> None:
         # It is active as soon as its event is set, though its caller may be cancelled before it notices: then the end of the

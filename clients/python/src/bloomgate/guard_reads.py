@@ -1,0 +1,377 @@
+"""Reading rows through the guard: one or many, with leases or without the server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, cast
+
+from .codec import V
+from .errors import LoadFailed
+from .guard_steps import REPEAT_S, GuardSteps, tokens_in
+from .guard_words import ABSENT, Fetched, milliseconds
+from .items import Item, item_bytes, refuse_single
+from .steps import Do, Join, Sleep, Start, Steps, Wait
+from .waiting import Failed, Flight, Outcome
+from .words import Word
+
+T = TypeVar("T")
+Rows = dict[bytes, V | None]
+
+LONGEST_WAIT_S = 60.0
+"""After which time those that wait for a load without the server look again."""
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether a load has ended because its caller was cancelled, by asyncio, gevent or eventlet."""
+    library = type(error).__module__.partition(".")[0]
+    return isinstance(error, (asyncio.CancelledError, GeneratorExit)) or library in ("greenlet", "gevent", "eventlet")
+
+
+class Loading:
+    """A load, as the calls inside of it see it: they get rows that it loads without waiting for it."""
+
+    def __init__(self, guard: object, ids: Sequence[bytes]) -> None:
+        self.guard = guard
+        self.ids = ids
+        self.outer = LOADING.get()
+        # A task that the load has begun may outlive it, and still see it.
+        self.is_over = False
+
+
+LOADING: ContextVar[Loading | None] = ContextVar("bloomgate_loading", default=None)
+"""The load inside of which this task, or this thread, runs."""
+
+
+@contextmanager
+def loading(guard: object, ids: Sequence[bytes]) -> Iterator[None]:
+    """Marks the calls inside of a load."""
+    inside = Loading(guard, ids)
+    LOADING.set(inside)
+    try:
+        yield
+    finally:
+        inside.is_over = True
+        LOADING.set(inside.outer)
+
+
+def is_direct(guard: GuardSteps[Any], id: bytes) -> bool:
+    """Whether a row is read from the database at once: the caller runs inside a load of it, and would wait for its own lease, or its
+    cache key is the follower's."""
+    inside = LOADING.get()
+    while inside is not None:
+        if inside.guard is guard and id in inside.ids and not inside.is_over:
+            return True
+        inside = inside.outer
+    return guard.prefix + id == guard.filling
+
+
+def chosen(of_call: T | None, of_guard: T | None) -> T:
+    """Returns the loader of a call."""
+    if of_call is not None:
+        return of_call
+    if of_guard is None:
+        raise TypeError("there is no loader: pass one to this call or to the guard")
+    return of_guard
+
+
+@dataclass
+class Reading(Generic[V]):
+    """One call of `get` or `get_many`, which began at a time of the guard's clock. `load` loads rows, and `pick` takes one of
+    them out of what it returns."""
+
+    guard: GuardSteps[V]
+    ttl_ms: int
+    begun: int
+    load: Callable[[list[bytes]], Any]
+    pick: Callable[[Any, bytes], V | None]
+    rows: Rows[V] = field(default_factory=dict)
+
+    def read(self, id: bytes, deadline: float, found: Any = None) -> Steps[bool]:
+        """Reads a row, and waits for a caller that loads it. Returns False if the server fails, or if nobody brings the row
+        before the deadline."""
+        [flight] = flights = self.guard.flights.begin([id], self.begun)
+        flight.asked = self.begun
+        try:
+            if found is None:
+                [found] = yield from self.fetch(flights)
+            while True:
+                waiting, failed = yield from self.settle(flights, [found])
+                left_s = deadline - time.monotonic()
+                if not waiting or left_s <= 0:
+                    return not waiting and not failed
+                found = yield from self.wait(flight, left_s)
+        finally:
+            self.guard.flights.end(flights)
+
+    def read_all(self, ids: list[bytes]) -> Steps[None]:
+        """Reads many rows."""
+        deadline = time.monotonic() + self.guard.options.wait
+        direct = [id for id in ids if is_direct(self.guard, id)]
+        left = []
+        for id in ids:
+            if id not in direct and (near := self.guard.near_row(id)) is not None:
+                self.rows[id] = near[0]
+            elif id not in direct:
+                left.append(id)
+        while left:
+            flights = self.guard.flights.begin(left, self.begun)
+            try:
+                left, failed = yield from self.settle(flights, (yield from self.fetch(flights)))
+            finally:
+                self.guard.flights.end(flights)
+            direct += failed
+            # By the time the first row is there, most of the others are, too.
+            if not left or time.monotonic() >= deadline or not (yield from self.read(left[0], deadline)):
+                break
+            left = left[1:]
+        if direct or left:
+            yield from self.unguarded(direct + left)
+
+    def fetch(self, flights: Sequence[Flight], *how: Word, **options: Any) -> Steps[list[Any]]:
+        for flight in flights:
+            flight.asked = self.guard.clock()
+        return (yield from self.guard.fetch([flight.id for flight in flights], *how, **options))
+
+    def settle(self, flights: Sequence[Flight], answers: Sequence[Any]) -> Steps[tuple[list[bytes], list[bytes]]]:
+        """Takes the rows out of answers, and loads those with leases. Rows whose values cannot be decoded are fetched again.
+        Returns the ids of the rows that other callers load, and of those that the server failed for."""
+        waiting: list[bytes] = []
+        failed: list[bytes] = []
+        has_values = True
+        left = flights
+        while left:
+            undecodable: list[Flight] = []
+            replaced: dict[bytes, bytes] = {}
+            error: Exception | None = None
+            for flight, one in zip(left, answers, strict=True):
+                row, is_known = (None, False) if isinstance(one, Exception) else self.guard.decode(one)
+                token = b"" if isinstance(one, Exception) else one.token
+                if is_known and (flight.replaces or not token):
+                    self.rows[flight.id] = row
+                    flight.shares = one if one.word == "absent" else Fetched("hit", value=one.value)
+                    if token:
+                        # Another caller has replaced the value meanwhile. The new one is not due for a refresh.
+                        replaced[flight.id] = token
+                elif token:
+                    flight.token = token
+                    has_values = has_values and is_known
+                elif isinstance(one, Exception):
+                    failed.append(flight.id)
+                    flight.shares = one
+                elif one.word == "failed":
+                    error = LoadFailed(flight.id)
+                    flight.shares = Failed(flight.id, error)
+                elif one.word == "hit" and not flight.replaces:
+                    flight.replaces = True
+                    undecodable.append(flight)
+                else:
+                    waiting.append(flight.id)
+            left = undecodable
+            try:
+                yield from self.guard.give_up(replaced)
+                if error is not None:
+                    raise error
+                if left:
+                    answers = yield from self.fetch(left, "REPLACE")
+            except BaseException:
+                yield from self.guard.give_up({flight.id: flight.token for flight in flights if flight.token})
+                raise
+        if leased := [flight for flight in flights if flight.token]:
+            # Only those with a lease will bring a row: nobody in this process has to wait for the other flights.
+            self.guard.flights.end(flight for flight in flights if not flight.token)
+            self.rows |= yield from self.load_leased(leased, has_values)
+        return waiting, failed
+
+    def wait(self, flight: Flight, left_s: float) -> Steps[Any]:
+        """Waits for the caller that holds the lease: in this process, or else inside the server. Returns what another caller
+        shares, or what the server answers. If all slots are taken, it pauses."""
+        guard = self.guard
+        flight.given, event = None, guard.make_event()
+        if not guard.flights.wait([flight], event):
+            yield Wait(event, left_s)
+            if (given := guard.flights.stop(flight)) is not None:
+                return self.given(given)
+            return (yield from self.fetch([flight]))[0]
+        replace: list[Word] = ["REPLACE"] if flight.replaces else []
+        if not guard.slots.take():
+            yield Sleep(min(REPEAT_S, left_s))
+            return (yield from self.fetch([flight], *replace))[0]
+        wait_ms = max(1, int(1000 * min(guard.options.wait, left_s)))
+        begun = time.monotonic()
+        how: list[Word] = [*replace, "WAIT", wait_ms, "BACKOFF"]
+        [found] = yield from self.fetch([flight], *how, wait_s=wait_ms / 1000, finished=guard.slots.give_back)
+        if isinstance(found, Fetched) and found.word == "wait":
+            # CLIENT UNBLOCK has ended the wait.
+            yield Sleep(max(0.0, min(REPEAT_S, left_s) - (time.monotonic() - begun)))
+        return found
+
+    def given(self, outcome: Outcome) -> Fetched | Exception:
+        """Returns what another caller of this process shares, or raises the error of its load."""
+        self.guard.count("shared")
+        if isinstance(outcome, Failed):
+            # Each caller would add its own frames to the shared error.
+            raise outcome.error.with_traceback(outcome.traceback)
+        return outcome
+
+    def run(self, flights: Sequence[Flight]) -> Steps[tuple[dict[bytes, bytes | None], Rows[V]]]:
+        """Loads rows. Returns them as they are cached, and as callers get them: as everybody gets them who finds them in the
+        cache. The flights share them, or the error unless the caller was cancelled."""
+        guard = self.guard
+        ids = [flight.id for flight in flights]
+        try:
+            with guard.telemetry.load(len(ids)), loading(guard, ids):
+                loaded = yield Do(lambda: self.load(ids))
+            picked = {id: self.pick(loaded, id) for id in ids}
+            encoded = {id: None if row is None else guard.codec.encode(row) for id, row in picked.items()}
+            rows = {id: None if data is None else guard.codec.decode(data) for id, data in encoded.items()}
+        except BaseException as error:
+            if not is_cancelled(error):
+                guard.count("load_failed", len(ids))
+                for flight in flights:
+                    flight.shares = Failed(flight.id, error)
+            raise
+        for flight in flights:
+            data = encoded[flight.id]
+            flight.shares = ABSENT if data is None else Fetched("hit", value=data)
+        return encoded, rows
+
+    def unguarded(self, ids: Sequence[bytes]) -> Steps[None]:
+        """Loads rows without the server, because it does not answer, or because another caller loads them and takes too long.
+        Fills nothing. At most one such load of a row runs in this process. Callers that arrive during it share the next load,
+        which begins after their calls, so they get no row older than that. A load does not wait for its own rows."""
+        guard = self.guard
+        guard.count("unguarded", len(ids))
+        left = flights = guard.direct.begin(ids, self.begun)
+        try:
+            while left:
+                event = guard.make_event()
+                own = [flight for flight in left if is_direct(guard, flight.id)]
+                free = own + guard.direct.wait([flight for flight in left if flight not in own], event)
+                if not free:
+                    yield Wait(event, LONGEST_WAIT_S)
+                    continue
+                for flight in free:
+                    if flight.given is not None:
+                        found = cast(Fetched, self.given(flight.given))
+                        self.rows[flight.id] = None if found.word == "absent" else guard.codec.decode(found.value)
+                if mine := [flight for flight in free if flight.given is None]:
+                    for flight in mine:
+                        flight.asked = guard.clock()
+                    self.rows |= (yield from self.run(mine))[1]
+                guard.direct.end(free)
+                left = [flight for flight in left if not flight.ended]
+        finally:
+            guard.direct.end(flights)
+
+    def load_leased(self, flights: Sequence[Flight], has_values: bool) -> Steps[Rows[V]]:
+        """Loads rows under leases, and fills them or gives the leases up. If all of them have old values in the cache
+        (`has_values`), these are served when the load fails or takes longer than `soft_timeout`. In the latter case the load
+        continues in the background."""
+        soft_timeout, background = self.guard.options.soft_timeout, self.guard.background
+        if soft_timeout is None or not has_values:
+            return (yield from self.load_and_fill(flights, has_values))
+        if not background.take():
+            # Too many loads are running already.
+            if (old := (yield from self.old_values(flights))) is None:
+                return (yield from self.load_and_fill(flights, has_values))
+            yield from self.end_failed(flights)
+            self.guard.count("soft_timeout", len(old))
+            return old
+
+        def in_background() -> Steps[Rows[V]]:
+            try:
+                return (yield from self.load_and_fill(flights, has_values))
+            finally:
+                background.give_back()
+
+        running = yield Start(in_background(), soft_timeout)
+        if not running.done() and (old := (yield from self.old_values(flights))) is not None:
+            self.guard.count("soft_timeout", len(old))
+            return old
+        rows: Rows[V] = yield Join(running)
+        return rows
+
+    def end_failed(self, flights: Sequence[Flight], is_cancelled: bool = False) -> Steps[None]:
+        """Ends the leases of a load that has failed. With `fail_safe`, nobody gets another lease before a back-off has
+        passed."""
+        back_off = ["BACKOFF"] if self.guard.fail_safe_ms and not is_cancelled else []
+        yield from self.guard.give_up({flight.id: flight.token for flight in flights}, *back_off)
+
+    def load_and_fill(self, flights: Sequence[Flight], has_values: bool) -> Steps[Rows[V]]:
+        try:
+            encoded, rows = yield from self.run(flights)
+        except BaseException as error:
+            yield from self.end_failed(flights, is_cancelled(error))
+            old = (yield from self.old_values(flights)) if has_values and isinstance(error, Exception) else None
+            if old is None:
+                raise
+            for flight in flights:
+                flight.shares = None
+            self.guard.count("stale_served", len(old))
+            self.guard.grumble.about("rows could not be loaded, and their old values were served", error)
+            return old
+        yield from self.guard.fill_all({flight.id: flight.token for flight in flights}, encoded, self.ttl_ms)
+        return rows
+
+    def old_values(self, flights: Sequence[Flight]) -> Steps[Rows[V] | None]:
+        """Fetches values that may be served though they are old. The values that were fetched before a load do not qualify: a
+        row may have been changed during the load, and then its value has been deleted. Returns nothing unless all have one."""
+        found = yield from self.guard.fetch([flight.id for flight in flights], "PEEK")
+        rows = {}
+        for flight, one in zip(flights, found, strict=True):
+            rows[flight.id], is_known = (None, False) if isinstance(one, Exception) else self.guard.decode(one)
+            if not is_known:
+                return None
+        return rows
+
+
+class GuardReads(GuardSteps[V]):
+    """Readers and writers of one table."""
+
+    def ttl_ms(self, of_call: float | None) -> int:
+        return milliseconds("ttl", self.options.ttl if of_call is None else of_call)
+
+    def get(self, id: bytes, load: Callable[[], Any], ttl: float | None, begun: int, found: Any = None) -> Steps[V | None]:
+        """Reads a row. `found` is what a fetch has answered already that was sent after this call began."""
+        call: Reading[V] = Reading(self, self.ttl_ms(ttl), begun, lambda _: load(), lambda loaded, _: loaded)
+        if found is None and (near := self.near_row(id)) is not None:
+            return near[0]
+        deadline = time.monotonic() + self.options.attempts * self.options.wait
+        if is_direct(self, id) or not (yield from call.read(id, deadline, found)):
+            yield from call.unguarded([id])
+        return call.rows[id]
+
+    def get_in_transaction(self, id: bytes, load: Callable[[], Any]) -> Steps[V | None]:
+        """Returns a row that is cached and not old, or what `load` returns, which is neither filled nor shared."""
+        [found] = yield from self.fetch([id])
+        if isinstance(found, Fetched):
+            yield from self.give_up(tokens_in([id], [found]))
+            row, is_known = self.decode(found)
+            if found.word == "hit" and is_known:
+                return row
+        self.count("unguarded")
+        loaded: V | None = yield Do(load)
+        return loaded
+
+    def get_many(
+        self, ids: Iterable[Item], load_many: Callable[[list[Any]], Any], ttl: float | None
+    ) -> Steps[dict[Any, V | None]]:
+        """Reads rows. Ids that are written in the same bytes, such as 7 and "7", name one row: it is loaded by the first of them,
+        and returned under each."""
+        refuse_single(ids)
+        asked = {id: item_bytes(id) for id in ids}
+        first: dict[bytes, Any] = {}
+        for id, key in asked.items():
+            first.setdefault(key, id)
+
+        def load(keys: list[bytes]) -> Any:
+            return load_many([first[key] for key in keys])
+
+        call: Reading[V] = Reading(self, self.ttl_ms(ttl), self.clock(), load, lambda loaded, key: loaded.get(first[key]))
+        yield from call.read_all(list(first))
+        return {id: call.rows[key] for id, key in asked.items()}
