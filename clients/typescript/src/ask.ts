@@ -5,6 +5,9 @@ import { asError, isNoPrimary, isReply, ModuleMissing, TimeoutError } from "./er
 import { Pause } from "./pause.js";
 import type { Word } from "./words.js";
 
+/** The guard's commands. Their words are always the same, so only an older module can find a syntax error in them. */
+const GUARDS = /^BF\.(M?FETCH|FILL|M?CHANGED)$/;
+
 /** How long a command may take by default. */
 export const TIMEOUT_MS = 1000;
 
@@ -148,6 +151,10 @@ export class Link {
       const command = String(call.words[0]);
       if (command.startsWith("BF.") && error.message.includes("unknown command")) {
         const message = `the server does not know ${command}: it has not loaded the module bloomgate`;
+        return new ModuleMissing(message, { cause: error });
+      }
+      if (GUARDS.test(command) && error.message.includes("syntax error")) {
+        const message = `the server does not know the options of ${command}: its module bloomgate is older than this client`;
         return new ModuleMissing(message, { cause: error });
       }
       return error;

@@ -6,13 +6,18 @@ import { array, number, text } from "./replies.js";
 
 /** A reply of BF.FETCH: `value` comes with hit and stale, `token` with load and stale. */
 export interface Fetched {
-  readonly word: "absent" | "hit" | "stale" | "load" | "wait";
+  readonly word: "absent" | "hit" | "stale" | "load" | "wait" | "failed";
   readonly value?: Buffer;
   readonly token?: Buffer;
 }
 
 export const ABSENT: Fetched = { word: "absent" };
 export const WAIT: Fetched = { word: "wait" };
+
+/** Returns a row as a fetch would answer it. */
+export function fetchedRow(data: Buffer | null): Fetched {
+  return data === null ? ABSENT : { word: "hit", value: data };
+}
 
 /** Returns an answer as those get it that do not load. */
 export function withoutToken(found: Fetched): Fetched {
@@ -28,7 +33,7 @@ export function parseFetch(reply: Reply): Fetched {
   if (word === "hit" && Buffer.isBuffer(second)) return { word, value: second };
   if (word === "stale" && Buffer.isBuffer(second) && Buffer.isBuffer(third)) return { word, value: second, token: third };
   if (word === "load" && Buffer.isBuffer(second)) return { word, token: second };
-  if (word === "wait" && number(second) >= 0) return WAIT;
+  if ((word === "wait" || word === "failed") && number(second) >= 0) return { word };
   throw new TypeError(`BF.FETCH answered ${JSON.stringify(reply)}`);
 }
 
@@ -42,9 +47,4 @@ export function parseMfetch(reply: Reply): (Fetched | Error)[] {
       return asError(error);
     }
   });
-}
-
-/** Whether the token was still valid. */
-export function parseFill(reply: Reply): boolean {
-  return reply !== null;
 }

@@ -2,16 +2,10 @@
  *
  * A caller that waits inside the server (`BF.FETCH ... WAIT`) occupies a connection, and gets the lease if the loading caller
  * gives up. So at most one caller per row waits there; the others wait in the process until that caller is done, and share what
- * the next fetch answers. They cost no connections. */
+ * it shares or what the next fetch answers. They cost no connections. */
 
 import type { Outcome } from "./ask.js";
 import type { Fetched } from "./fetched.js";
-
-/** The flights of one row: how many are active, and those that wait in the process, in the order in which they came. */
-interface FlightsOfRow {
-  active: number;
-  readonly waiting: Set<Flight>;
-}
 
 /** What a load has thrown, which may be any value. */
 export class Failure {
@@ -22,105 +16,119 @@ export class Failure {
   }
 }
 
+/** An answer to a fetch or a loaded row, an error of the server in its place, or the failure of a load. */
+export type Shared = Outcome<Fetched> | Failure;
+
+let clock = 0;
+
+/** Returns the time of an event: those of all calls, fetches and loads have an order. */
+export function now(): number {
+  return ++clock;
+}
+
+/** The flights of one row: how many are active, and those that wait in the process, in the order in which they came. */
+interface Crowd {
+  active: number;
+  readonly waiting: Set<Flight>;
+}
+
 /** One caller's interest in one row. It is active while the caller fetches the row, waits for it inside the server or loads it. */
 export class Flight {
   readonly id: string;
-  readonly number: number;
-  /** The number of the fetch that `outcome` answers. */
+  readonly begun: number;
+  /** When the fetch or the load began that `shares` is the outcome of. */
   asked = 0;
-  /** What ends the caller's call: the answer to a fetch, an error of the server in its place, or the failure of a load. */
-  outcome: Outcome<Fetched> | Failure | undefined;
-  /** What another caller has shared. */
-  given: Fetched | Failure | undefined;
-  isActive = true;
-  /** Whether its last wait inside the server ended early. */
-  wasEarly = false;
+  crowd: Crowd = { active: 0, waiting: new Set() };
+  /** What another caller has shared. It is not shared again. */
+  given: Shared | undefined;
+  shares: Shared | undefined;
   wake: (() => void) | undefined;
 
-  constructor(id: string, number: number) {
+  constructor(id: string, begun: number) {
     this.id = id;
-    this.number = number;
+    this.begun = begun;
+  }
+
+  /** Shares an outcome with those that wait, once this flight ends. */
+  share(outcome: Shared): void {
+    if (this.given === undefined) this.shares = outcome;
   }
 }
 
 /** The rows that callers of this process fetch and load now. While flights of a row wait, another one is active. */
 export class Flights {
-  readonly #rows = new Map<string, FlightsOfRow>();
-  #numbers = 0;
+  readonly #crowds = new Map<string, Crowd>();
 
-  /** Begins an active flight. */
-  begin(id: string): Flight {
-    let row = this.#rows.get(id);
-    if (row === undefined) {
-      row = { active: 0, waiting: new Set() };
-      this.#rows.set(id, row);
-    }
-    row.active++;
-    return new Flight(id, ++this.#numbers);
+  /** Begins an active flight of a call that began at a time. */
+  begin(id: string, begun = now()): Flight {
+    const flight = new Flight(id, begun);
+    this.#join(flight);
+    return flight;
   }
 
-  /** To call right before a fetch is sent: its answer may be shared with the flights that began earlier. One that began later may
-   * know of a change that the answer does not have. */
+  #join(flight: Flight): void {
+    const crowd = this.#crowds.get(flight.id);
+    if (crowd === undefined) this.#crowds.set(flight.id, flight.crowd);
+    else flight.crowd = crowd;
+    flight.crowd.active++;
+  }
+
+  /** To call right before a fetch is sent or a load begins: its outcome may be shared with the flights that began earlier. One
+   * that began later may know of a change that the outcome does not have. */
   ask(flight: Flight): void {
-    flight.asked = ++this.#numbers;
-  }
-
-  /** Ends a flight. An answer is shared with those flights that began before it was asked for, and a failure with all that wait;
-   * after an error of the server all go on without an answer. If others still wait and none is active, the first of them goes on,
-   * and fetches for the others. */
-  end(flight: Flight): void {
-    const row = this.#rows.get(flight.id);
-    if (row === undefined) return;
-    if (flight.isActive) {
-      flight.isActive = false;
-      row.active--;
-    } else {
-      row.waiting.delete(flight);
-    }
-    const { outcome, asked } = flight;
-    for (const other of outcome === undefined ? [] : row.waiting) {
-      if (!(outcome instanceof Error)) {
-        if (!(outcome instanceof Failure) && other.number > asked) break;
-        other.given = outcome;
-        other.asked = asked;
-      }
-      resume(row, other);
-    }
-    const [first] = row.waiting;
-    if (first !== undefined && row.active === 0) resume(row, first);
-    if (row.active === 0) this.#rows.delete(flight.id);
+    flight.asked = now();
+    flight.given = undefined;
   }
 
   /** Makes an active flight wait until the returned promise resolves. If it is the only active one of its row, it stays active,
    * and nothing is returned. */
-  beginWait(flight: Flight): Promise<void> | undefined {
-    const row = this.#rows.get(flight.id);
-    if (row === undefined || row.active === 1) return undefined;
-    flight.isActive = false;
+  wait(flight: Flight): Promise<void> | undefined {
+    const { crowd } = flight;
+    if (crowd.active === 1) return undefined;
     flight.given = undefined;
-    row.active--;
-    row.waiting.add(flight);
+    crowd.active--;
+    crowd.waiting.add(flight);
     return new Promise((resolve) => {
       flight.wake = resolve;
     });
   }
 
-  /** Makes a flight active again that was woken, or that has waited for long enough. */
-  endWait(flight: Flight): void {
-    const row = this.#rows.get(flight.id);
-    if (row !== undefined && !flight.isActive) activate(row, flight);
+  /** Makes a flight active again that has waited for long enough. */
+  stop(flight: Flight): void {
+    if (flight.crowd.waiting.delete(flight)) flight.crowd.active++;
   }
-}
 
-function activate(row: FlightsOfRow, flight: Flight): void {
-  row.waiting.delete(flight);
-  flight.isActive = true;
-  row.active++;
+  /** Makes a waiting flight active, without those of its row that are active already. */
+  leave(flight: Flight): void {
+    const { crowd } = flight;
+    if (!crowd.waiting.delete(flight)) return;
+    if (this.#crowds.get(flight.id) === crowd) this.#crowds.delete(flight.id);
+    flight.crowd = { active: 0, waiting: new Set() };
+    this.#join(flight);
+  }
+
+  /** Ends a flight. An answer is shared with those flights that began before it was asked for, and an error with all that wait.
+   * If others still wait and none is active, the first of them goes on, and fetches for the others. */
+  end(flight: Flight): void {
+    const { crowd, shares, asked } = flight;
+    if (!crowd.waiting.delete(flight)) crowd.active--;
+    if (shares !== undefined) {
+      const isError = shares instanceof Error || shares instanceof Failure;
+      for (const other of crowd.waiting) {
+        if (isError || other.begun < asked) resume(other, shares);
+      }
+    }
+    const [first] = crowd.waiting;
+    if (first !== undefined && crowd.active === 0) resume(first, undefined);
+    if (crowd.active === 0 && this.#crowds.get(flight.id) === crowd) this.#crowds.delete(flight.id);
+  }
 }
 
 /** Wakes a flight. It is active from then on, though its caller may be aborted before it notices: then the end of the flight lets
  * the next one go on. */
-function resume(row: FlightsOfRow, flight: Flight): void {
-  activate(row, flight);
+function resume(flight: Flight, given: Shared | undefined): void {
+  flight.crowd.waiting.delete(flight);
+  flight.crowd.active++;
+  flight.given = given;
   flight.wake?.();
 }

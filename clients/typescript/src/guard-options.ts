@@ -2,8 +2,9 @@
 
 import type { Key } from "./items.js";
 import type { NearCache } from "./near.js";
+import { feedKeys } from "./rows.js";
 import type { Telemetry } from "./telemetry.js";
-import { defined } from "./words.js";
+import { defined, type Word } from "./words.js";
 
 /** How a guard reads, waits and writes. Times are seconds, except those whose names end in Ms. `RANGES` has what is accepted. */
 export interface GuardOptions {
@@ -23,13 +24,17 @@ export interface GuardOptions {
   failSafe?: number | undefined;
   /** If a load takes longer and there is an old value, that is served, and the load continues in the background. */
   softTimeout?: number | undefined;
-  /** Multiplies how long before its end a value is renewed: 1. 0 turns early renewal off. */
+  /** Multiplies how long before its end a value is renewed: 1. 0 turns early renewal off. The server takes the average of the
+   * times that loads take. */
   beta?: number | undefined;
   /** Keeps values in this process as well. */
   near?: NearCache | undefined;
   /** For a table that `bloomgate follow` follows. The writers need no guard then: `changed`, `announce`, `confirm` and `forget`
    * send nothing. No row is absent unless the follower's heartbeat exists, and a row with a write in flight is waited for. */
   feed?: boolean | undefined;
+  /** With `feed`: how old an answer may be while the follower's heartbeat is missing, at least `leaseMs`. By default, 0, there is no
+   * limit: a value is served for its `ttl`. */
+  freshMs?: number | undefined;
   /** How long `confirm` is repeated: 30. */
   patience?: number | undefined;
   /** What precedes an id in the name of its cache key: by default `{filter}:`. */
@@ -83,7 +88,7 @@ export const DEFAULTS = {
   beta: 1,
   near: undefined,
   feed: false,
-  fresh: 0,
+  freshMs: 0,
   patience: 30,
   prefix: undefined,
   announceTo: [],
@@ -107,7 +112,7 @@ export const RANGES = {
   failSafe: [0, 1_000_000_000],
   softTimeout: [0, 86_400],
   beta: [0, 1000],
-  fresh: [0, 3600],
+  freshMs: [0, 3_600_000],
   patience: [0, 86_400],
   replicas: [0, 1000],
   replicasTimeoutMs: [1, 86_400_000],
@@ -115,7 +120,15 @@ export const RANGES = {
 } as const satisfies { [Name in keyof GuardOptions]: readonly [number, number] };
 
 /** The options that are no times in seconds, and no factors. */
-const WHOLE: readonly string[] = ["leaseMs", "waitMs", "attempts", "replicas", "replicasTimeoutMs", "waitingConnections"];
+const WHOLE: readonly string[] = [
+  "leaseMs",
+  "waitMs",
+  "freshMs",
+  "attempts",
+  "replicas",
+  "replicasTimeoutMs",
+  "waitingConnections",
+];
 
 export function checkOptions(options: GuardOptions): CheckedOptions {
   for (const name of Object.keys(options)) {
@@ -129,6 +142,13 @@ export function checkOptions(options: GuardOptions): CheckedOptions {
   }
   if (chosen.feed && (chosen.announceTo.length > 0 || chosen.replicas || chosen.aof)) {
     throw new RangeError("with feed the follower announces changes: announceTo, replicas and aof have no effect");
+  }
+  const { freshMs, leaseMs, feed } = chosen;
+  if (freshMs > 0 && !feed) throw new RangeError("freshMs needs feed: there is no heartbeat without it");
+  if (freshMs > 0 && freshMs < leaseMs) {
+    throw new RangeError(
+      `freshMs is at least leaseMs, ${leaseMs}, not ${freshMs}: a slow load would serve only its own caller`,
+    );
   }
   return { ...chosen, failSafeMs: Math.round(chosen.failSafe * 1000) };
 }
@@ -144,4 +164,20 @@ function checkRange(name: keyof typeof RANGES, value: number): void {
 export function milliseconds(name: "ttl" | "absentTtl", seconds: number): number {
   checkRange(name, seconds);
   return Math.max(1, Math.round(seconds * 1000));
+}
+
+/** Returns the options of a guard's fetches as words: those that differ from the server's defaults. */
+export function fetchWords(filter: Word, options: CheckedOptions): Word[] {
+  const { leaseMs, failSafeMs, beta, feed, freshMs } = options;
+  const words: Word[] = [];
+  if (leaseMs !== DEFAULTS.leaseMs) words.push("LEASE", String(leaseMs));
+  if (failSafeMs > 0) words.push("STALE", String(failSafeMs));
+  const renew = Math.round(beta * 100);
+  if (renew > 0) words.push("RENEW", String(renew));
+  if (feed) {
+    const [heartbeat, inFlight] = feedKeys(filter);
+    words.push("WHILE", heartbeat, "UNLESS", inFlight);
+  }
+  if (freshMs > 0) words.push("FRESH", String(freshMs));
+  return words;
 }

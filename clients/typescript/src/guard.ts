@@ -1,19 +1,26 @@
 /** The guard in front of a database. docs/guard.md of the project has the protocol, and docs/guard-proof.md its reasons. */
 
-import { Batches } from "./batches.js";
 import { Bytes, type Codec } from "./codec.js";
 import type { Client } from "./connection.js";
 import { checkReplicas } from "./durability.js";
 import { Unconfirmed } from "./errors.js";
-import type { Counts } from "./guard-commands.js";
-import { type LoadMany, ManyRows } from "./guard-many.js";
+import { now } from "./flights.js";
 import { checkOptions, type GuardOptions, milliseconds } from "./guard-options.js";
-import { GuardSteps } from "./guard-steps.js";
-import type { Item, Key } from "./items.js";
+import { type Item, type Key, refuseSingle } from "./items.js";
 import { allowListeners } from "./promises.js";
+import { type LoadRows, type ReadCall, Reading } from "./read.js";
+import { Row } from "./rows.js";
+import type { Counts } from "./telemetry.js";
+import { Writing } from "./write.js";
 
 /** Reads the row with an id from the database. */
 export type Load<Id, V> = (id: Id, signal: AbortSignal | undefined) => Promise<V | null | undefined> | V | null | undefined;
+
+/** Reads rows. Ids that the map does not have do not exist. */
+export type LoadMany<Id, V> = (
+  ids: Id[],
+  signal: AbortSignal | undefined,
+) => Promise<ReadonlyMap<Id, V | null | undefined>> | ReadonlyMap<Id, V | null | undefined>;
 
 /** How one call reads. */
 export interface GetOptions {
@@ -48,8 +55,8 @@ function chosen<L extends (...given: never[]) => unknown>(call: ReadArguments<L>
  * The calls of `get` that are made in one turn of the event loop are one BF.MFETCH. Callers that wait for another process do so on
  * connections of their own: at most `waitingConnections` for each guard. */
 export class Guard<V = Uint8Array> {
-  readonly #steps: GuardSteps<V>;
-  readonly #batches: Batches;
+  readonly #reads: Reading<V>;
+  readonly #writes: Writing;
   readonly #loaders: Loaders<V>;
   #isChecked = false;
 
@@ -64,14 +71,14 @@ export class Guard<V = Uint8Array> {
   ) {
     const { codec, load, loadMany, ...rest } = options ?? {};
     const chosen = (codec ?? new Bytes()) as Codec<V>;
-    this.#steps = new GuardSteps(client, filter, chosen, checkOptions(rest));
-    this.#batches = new Batches(this.#steps);
+    this.#reads = new Reading(client, filter, chosen, checkOptions(rest));
+    this.#writes = new Writing(this.#reads);
     this.#loaders = { load, loadMany };
   }
 
   /** What this guard has done, by event. */
   get counts(): Readonly<Counts> {
-    return this.#steps.counts;
+    return this.#reads.events.counts;
   }
 
   /** Returns a row, or null if there is none. `load`, by default the guard's, gets the id. It reads the row from the database that
@@ -82,21 +89,11 @@ export class Guard<V = Uint8Array> {
    * value is cached, that is served instead. A `load` that asks this guard for the same row calls the function that it passes. */
   async get<Id extends Item>(id: Id, ...call: ReadArguments<Load<Id, V>>): Promise<V | null> {
     const [load, options] = chosen(call, this.#loaders.load);
-    const { signal } = options;
-    signal?.throwIfAborted();
-    allowListeners(signal);
-    const steps = this.#steps;
-    const row = steps.row(id);
-    const ttlMs = milliseconds("ttl", options.ttl ?? steps.options.ttl);
-    const begun = steps.direct.now();
-    const near = steps.nearAnswer(row);
-    if (near !== undefined) return near.value;
-    const loader = steps.loader(row, (aborted) => load(id, aborted));
-    if (steps.isInsideLoad(row)) return (await steps.loadInside([row], loader, signal)).get(row.id) ?? null;
-    const found = await this.#batches.fetch(row, signal);
+    const row = this.#row(id);
+    const loadRow: LoadRows<V> = async (_, signal) => new Map([[row.id, (await load(id, signal)) ?? null]]);
+    const found = await this.#reads.get(row, this.#call(loadRow, options));
     this.#check();
-    if (!(found instanceof Error) && found.word === "absent") return null;
-    return steps.get(row, begun, loader, ttlMs, signal, found);
+    return found;
   }
 
   /** Returns a row inside a transaction of the caller's that may see other rows than the database's commits: its own changes, or an
@@ -111,11 +108,10 @@ export class Guard<V = Uint8Array> {
     const [load, { signal }] = chosen(call, this.#loaders.load);
     signal?.throwIfAborted();
     allowListeners(signal);
-    const steps = this.#steps;
-    const cached = await steps.peek(steps.row(id), signal);
+    const cached = await this.#reads.cached(this.#row(id), signal);
     this.#check();
     if (cached !== null) return cached;
-    steps.count("unguarded", 1);
+    this.#reads.events.count("unguarded");
     return (await load(id, signal)) ?? null;
   }
 
@@ -124,18 +120,25 @@ export class Guard<V = Uint8Array> {
    * that other callers were loading and did not bring. */
   async getMany<Id extends Item>(ids: Iterable<Id>, ...call: ReadArguments<LoadMany<Id, V>>): Promise<Map<Id, V | null>> {
     const [loadMany, options] = chosen(call, this.#loaders.loadMany);
-    const { signal } = options;
-    signal?.throwIfAborted();
-    allowListeners(signal);
-    const ttlMs = milliseconds("ttl", options.ttl ?? this.#steps.options.ttl);
-    const rows = await new ManyRows(this.#steps, ids, loadMany, ttlMs, signal).get();
+    refuseSingle(ids);
+    const asked = new Map([...ids].map((id) => [id, this.#row(id)]));
+    // Ids that are written in the same bytes, such as 7 and "7", name one row: it is loaded by the first of them.
+    const first = new Map<string, [Id, Row]>();
+    for (const [id, row] of asked) if (!first.has(row.id)) first.set(row.id, [id, row]);
+    const loadRows: LoadRows<V> = async (rows, signal) => {
+      const wanted = rows.map((row) => first.get(row.id)?.[0] as Id);
+      const loaded = await loadMany([...wanted], signal);
+      return new Map(rows.map((row, index) => [row.id, loaded.get(wanted[index] as Id) ?? null]));
+    };
+    const rows = [...first.values()].map(([, row]) => row);
+    const found = await this.#reads.getMany(rows, this.#call(loadRows, options));
     this.#check();
-    return rows;
+    return new Map([...asked].map(([id, row]) => [id, found.get(row.id) ?? null]));
   }
 
   /** A writer's first call, before the commit. If it throws, do not commit. With `feed` it does nothing. */
   async announce(...ids: Item[]): Promise<void> {
-    await this.#steps.announce(ids.map((id) => this.#steps.row(id)));
+    await this.#writes.announce(this.#rows(ids));
     this.#check();
   }
 
@@ -145,7 +148,7 @@ export class Guard<V = Uint8Array> {
    * If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that lands after
    * this call leaves the old row cached. With `feed` it does nothing. */
   async confirm(...ids: Item[]): Promise<void> {
-    await this.#steps.confirm(ids.map((id) => this.#steps.row(id)));
+    await this.#writes.confirm(this.#rows(ids));
     this.#check();
   }
 
@@ -179,13 +182,27 @@ export class Guard<V = Uint8Array> {
   /** Deletes ids that never return from the filter, after their rows were deleted inside of `changed`. The filter needs
    * `hash: "siphash"`. With `feed` it does nothing: the follower deletes the ids of deleted rows. */
   async forget(...ids: Item[]): Promise<void> {
-    await this.#steps.forget(ids.map((id) => this.#steps.row(id)));
+    await this.#writes.forget(this.#rows(ids));
+  }
+
+  #row(id: Item): Row {
+    return new Row(id, this.#reads.prefix);
+  }
+
+  #rows(ids: readonly Item[]): Row[] {
+    return ids.map((id) => this.#row(id));
+  }
+
+  #call(load: LoadRows<V>, { ttl = this.#reads.options.ttl, signal }: GetOptions): ReadCall<V> {
+    signal?.throwIfAborted();
+    allowListeners(signal);
+    return { load, ttlMs: milliseconds("ttl", ttl), begun: now(), signal };
   }
 
   /** After the first call that the server has answered, checks the server's replication settings. */
   #check(): void {
-    if (this.#isChecked || !this.#steps.hasAnswered) return;
+    if (this.#isChecked || !this.#reads.hasAnswered) return;
     this.#isChecked = true;
-    void checkReplicas(this.#steps.link, this.#steps.filter, this.#steps.warnings);
+    void checkReplicas(this.#reads.link, this.#reads.filter, this.#reads.warnings);
   }
 }

@@ -20,9 +20,7 @@ export {
 } from "./errors.js";
 export { type FillOptions, fillFilter } from "./filling.js";
 export { Filter, type FilterOptions, type Items, plan } from "./filter.js";
-export { type GetOptions, Guard, type Load, type Loaders, type ReadArguments } from "./guard.js";
-export type { Counts } from "./guard-commands.js";
-export type { LoadMany } from "./guard-many.js";
+export { type GetOptions, Guard, type Load, type Loaders, type LoadMany, type ReadArguments } from "./guard.js";
 export type { GuardOptions } from "./guard-options.js";
 export type { IoredisClient } from "./ioredis.js";
 export type { Item, Key } from "./items.js";
@@ -31,5 +29,5 @@ export type { NodeRedisClient } from "./node-redis.js";
 export type { Bucket, Info, Layer, Plan, Stats } from "./replies.js";
 export type { Changed, ChangeReports } from "./reports.js";
 export { ShardedFilter } from "./sharded.js";
-export type { EventAttributes, LoadAttributes, Telemetry } from "./telemetry.js";
+export type { Counts, EventAttributes, LoadAttributes, Telemetry } from "./telemetry.js";
 export type { CreationOptions, InsertOptions, Word } from "./words.js";

@@ -64,25 +64,9 @@ export function fillingName(filter: Word): Word {
   return joined(inSlotOf(filter), "~filling");
 }
 
-/** The keys of `bloomgate follow` beside a filter, named by the rule of crates/follow/src/config.rs. */
-export class FeedKeys {
-  readonly heartbeat: Word;
-  readonly inFlight: Word;
-  readonly #heartbeat: string;
-  readonly #filling: string;
-
-  constructor(filter: Word) {
-    const base = inSlotOf(filter);
-    this.heartbeat = joined(base, ":feed");
-    this.inFlight = joined(base, ":feed:open");
-    this.#heartbeat = binary(this.heartbeat);
-    this.#filling = binary(joined(base, ":filling"));
-  }
-
-  /** Whether the cache key of a row is one of the follower's keys. Every name that begins with the heartbeat's and a colon is
-   * reserved for it. */
-  own(row: Row): boolean {
-    const key = binary(row.cacheKey);
-    return key === this.#heartbeat || key === this.#filling || key.startsWith(`${this.#heartbeat}:`);
-  }
+/** Returns the keys of `bloomgate follow` beside a filter, its heartbeat and the hash of the writes in flight, named by the rule of
+ * crates/follow/src/config.rs. */
+export function feedKeys(filter: Word): [heartbeat: Word, inFlight: Word] {
+  const base = inSlotOf(filter);
+  return [joined(base, ":feed"), joined(base, ":feed:open")];
 }

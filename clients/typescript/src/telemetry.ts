@@ -23,27 +23,69 @@ export interface LoadAttributes {
   readonly "bloomgate.rows": number;
 }
 
+/** What a guard has done, by event. The names are the same in every language, and a metric may have them. */
+export interface Counts {
+  /** Answers of BF.FETCH, one for each row. */
+  absent: number;
+  hit: number;
+  stale: number;
+  load: number;
+  wait: number;
+  failed: number;
+  /** Loaded rows that were cached. */
+  filled: number;
+  /** Loaded rows that were not cached, because the row changed or another caller filled it during the load. */
+  lease_lost: number;
+  /** Rows whose `load` threw. */
+  load_failed: number;
+  /** Old values that were served because a `load` threw. */
+  stale_served: number;
+  /** Old values that were served because a `load` took too long. */
+  soft_timeout: number;
+  /** Rows that were read from the database without a lease: the server failed, or another caller took too long. */
+  unguarded: number;
+  /** Rows that the near cache had. */
+  near_hit: number;
+  /** Answers and errors that other callers of the process got, and that waiting callers share. */
+  shared: number;
+  /** Cached values that the codec could not decode. */
+  undecodable: number;
+  /** Commands that the server did not answer, or refused. */
+  errors: number;
+}
+
 /** Counts the events of one guard. Makes the attributes of each event once. */
 export class Events {
-  readonly #telemetry: Telemetry;
+  readonly counts: Counts = {
+    ...{ absent: 0, hit: 0, stale: 0, load: 0, wait: 0, failed: 0, filled: 0, lease_lost: 0, load_failed: 0 },
+    ...{ stale_served: 0, soft_timeout: 0, unguarded: 0, near_hit: 0, shared: 0, undecodable: 0, errors: 0 },
+  };
+  readonly #telemetry: Telemetry | undefined;
   readonly #filter: string;
   readonly #attributes = new Map<string, EventAttributes>();
 
-  constructor(telemetry: Telemetry, filter: string) {
+  constructor(telemetry: Telemetry | undefined, filter: string) {
     this.#telemetry = telemetry;
     this.#filter = filter;
   }
 
-  count(event: string, number: number): void {
+  count(event: keyof Counts, number = 1): void {
+    this.counts[event] += number;
+    if (this.#telemetry === undefined) return;
     let attributes = this.#attributes.get(event);
     if (attributes === undefined) {
       attributes = { "bloomgate.filter": this.#filter, "bloomgate.event": event };
       this.#attributes.set(event, attributes);
     }
-    this.#telemetry.count(number, attributes);
+    try {
+      this.#telemetry.count(number, attributes);
+    } catch {
+      // A metric fails no call.
+    }
   }
 
   load<T>(rows: number, load: () => Promise<T>): Promise<T> {
+    if (this.#telemetry === undefined) return load();
     return this.#telemetry.load({ "bloomgate.filter": this.#filter, "bloomgate.rows": rows }, load);
   }
 }

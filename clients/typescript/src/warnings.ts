@@ -17,6 +17,10 @@ export class Warnings {
     const last = this.#last.get(what);
     if (last !== undefined && now - last < EVERY_MS) return;
     this.#last.set(what, now);
-    this.#warn(error === undefined ? what : `${what}: ${error.name}: ${error.message}`);
+    try {
+      this.#warn(error === undefined ? what : `${what}: ${error.name}: ${error.message}`);
+    } catch {
+      // A warning fails no call.
+    }
   }
 }

@@ -7,7 +7,7 @@ import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { type Connection, connectionOf } from "../src/connection.js";
-import { Flights } from "../src/flights.js";
+import { Flights, type Shared } from "../src/flights.js";
 import { DEFAULTS, RANGES } from "../src/guard-options.js";
 import {
   type Client,
@@ -17,6 +17,7 @@ import {
   Json,
   type Loaders,
   LoadFailed,
+  ModuleMissing,
   TimeoutError,
   Unconfirmed,
 } from "../src/index.js";
@@ -47,16 +48,31 @@ test("an answer is shared with the flights that began before it was asked for", 
   flights.ask(asking);
   const late = flights.begin("1");
   flights.ask(early);
-  flights.beginWait(early);
-  flights.beginWait(late);
-  asking.outcome = { word: "hit", value: row };
+  const wakes: string[] = [];
+  void flights.wait(early)?.then(() => wakes.push("early"));
+  void flights.wait(late)?.then(() => wakes.push("late"));
+  asking.share({ word: "hit", value: row });
   flights.end(asking);
-  assert.equal(early.given, asking.outcome);
-  assert.deepEqual([late.given, late.isActive], [undefined, false]);
-  // The answer is as old as before when it is handed on.
-  early.outcome = early.given;
+  assert.deepEqual([early.given, late.given], [{ word: "hit", value: row }, undefined]);
+  assert.equal(late.crowd.waiting.has(late), true);
+  // What is given is not handed on.
+  early.share(early.given as Shared);
   flights.end(early);
-  assert.deepEqual([late.given, late.isActive], [undefined, true]);
+  assert.deepEqual([late.given, late.crowd.waiting.has(late)], [undefined, false]);
+});
+
+test("an error is shared with all flights that wait, and the oldest goes on if nothing is shared", () => {
+  const flights = new Flights();
+  const [first, second, third] = [flights.begin("1"), flights.begin("1"), flights.begin("1")];
+  flights.wait(second);
+  flights.wait(third);
+  flights.end(first);
+  assert.deepEqual([second.given, third.crowd.waiting.has(third)], [undefined, true]);
+  assert.equal(flights.wait(second), undefined, "it is the only active one");
+  const error = new Error("down");
+  second.share(error);
+  flights.end(second);
+  assert.equal(third.given, error);
 });
 
 /** A client whose server is down. */
@@ -68,14 +84,16 @@ const down: Connection = {
 };
 
 test("options have the names, the ranges and the defaults of the specification", () => {
-  const file = new URL("../../../specification/options.json", import.meta.url);
-  const { options } = JSON.parse(readFileSync(file, "utf8")) as {
-    options: { name: string; unit: string; least?: number; most?: number; default: unknown }[];
+  type Option = { name: string; unit: string; least?: number; most?: number; default: unknown };
+  const read = (name: string) => {
+    const file = new URL(`../../../specification/${name}`, import.meta.url);
+    return (JSON.parse(readFileSync(file, "utf8")) as { options: Option[] }).options;
   };
+  const options = new Map([...read("options.json"), ...read("words-2/options.json")].map((one) => [one.name, one]));
   const known = new Set(["timeoutMs", "waitingConnections", "telemetry", "warn"]);
   const defaults: { [name: string]: unknown } = DEFAULTS;
   const ranges: { [name: string]: readonly number[] } = RANGES;
-  for (const { name, unit, least, most, default: usual } of options) {
+  for (const { name, unit, least, most, default: usual } of options.values()) {
     const camel = name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
     const own = unit === "ms" && `${camel}Ms` in defaults ? `${camel}Ms` : camel;
     const scale = unit === "ms" && own === camel ? 1000 : 1;
@@ -84,7 +102,8 @@ test("options have the names, the ranges and the defaults of the specification",
     if (least === undefined || most === undefined) continue;
     const range = [least / scale, most / scale] as const;
     assert.deepEqual(ranges[own], range, own);
-    for (const value of range) new Guard(down, "rows", { [own]: value });
+    const others = own === "freshMs" ? { feed: true } : {};
+    for (const value of range) new Guard(down, "rows", { ...others, [own]: value });
     for (const value of [range[0] - 0.0001, range[1] * 1.0001]) {
       const isRefused = (error: Error) =>
         error instanceof RangeError && error.message.includes(`from ${range[0]} to ${range[1]},`);
@@ -118,6 +137,33 @@ describe("without a server", () => {
     loads[1]?.resolve(Buffer.from("new"));
     assert.deepEqual(new Set((await Promise.all(others)).map(String)), new Set(["new"]));
     assert.equal(loads.length, 2);
+  });
+
+  test("a call that fails leaves the loads of its other rows alone", async () => {
+    const guard = new Guard(down, "rows", { warn: () => {} });
+    const [first, both] = [deferred<Buffer>(), deferred<Map<number, Buffer>>()];
+    const failing = guard.get(1, () => first.promise);
+    await eventually("the load", () => guard.counts.unguarded === 1);
+    const many = guard.getMany([1, 2], () => both.promise);
+    await eventually("the load of the other row", () => guard.counts.unguarded === 2);
+    first.reject(new Error("the database is down"));
+    await assert.rejects(failing, /the database is down/);
+    await assert.rejects(many, /the database is down/);
+    const later = guard.get(2, () => Buffer.from("new"));
+    for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
+    assert.equal(guard.counts.unguarded, 2, "one load of a row at a time");
+    both.resolve(new Map([[2, Buffer.from("old")]]));
+    assert.equal(String(await later), "new");
+  });
+
+  test("a module that is older than this client", async () => {
+    const old: Connection = { ...down, command: () => Promise.reject(new Error("ERR syntax error")) };
+    const guard = new Guard(old, "rows", { warn: () => {} });
+    await assert.rejects(
+      guard.announce(1, 2),
+      (error) => error instanceof ModuleMissing && /older than this client/.test(error.message),
+    );
+    assert.deepEqual(await guard.get(1, () => row), row);
   });
 
   test("a load that never ends does not block its row for ever", async (context) => {
@@ -193,6 +239,23 @@ for (const library of LIBRARIES) {
       assert.equal(await calls("bf.fetch"), 1);
       assert.equal(guard.counts.shared, 1999);
       assert.deepEqual(await guard.get(2, () => row), row, "the next call loads again");
+    });
+
+    test("the callers of one turn share the row of the one that gets the lease inside the server", async () => {
+      const guard = guarded({ waitMs: PATIENCE_MS });
+      const words = ["rows", "1", "{rows}:1"];
+      const lease = ["BF.FETCH", ...words, "LEASE", String(LEASE_MS)];
+      const [, token] = (await server.probe.sendCommand(lease)) as unknown as string[];
+      await server.probe.configResetStat();
+      const loading = deferred<Buffer>();
+      const crowd = Array.from({ length: 10 }, () => guard.get(1, () => loading.promise));
+      await eventually("the wait", async () => (await server.number("clients", "blocked_clients")) === 1);
+      await server.probe.sendCommand(["BF.FILL", ...words, String(token), "GIVEUP"]);
+      await eventually("the load", () => guard.counts.load === 1);
+      loading.resolve(row);
+      assert.deepEqual(new Set((await Promise.all(crowd)).map(String)), new Set(["row"]));
+      assert.equal(guard.counts.shared, 9);
+      assert.equal(await calls("bf.fetch"), 2, "the turn and the wait");
     });
 
     test("whatever a load throws is shared with those that wait for it", async () => {
@@ -385,8 +448,7 @@ for (const library of LIBRARIES) {
       };
       const ids = Array.from({ length: 10_000 }, (_, id) => id);
       await new Filter(client, "rows").addMany(ids);
-      // With `beta`, a fetch after slow loads is a few commands.
-      const guard = new Guard(from, "rows", { beta: 0, timeoutMs: PATIENCE_MS, warn: () => {} });
+      const guard = new Guard(from, "rows", { timeoutMs: PATIENCE_MS, warn: () => {} });
       await Promise.all(ids.map((id) => guard.get(id, () => row)));
       assert.equal(await server.probe.dbSize(), 10_001);
       assert.ok(Number(most.get("BF.MFETCH")) <= 8, String(most.get("BF.MFETCH")));
@@ -416,7 +478,7 @@ for (const library of LIBRARIES) {
       });
       await begun.promise;
       await guard.changed(1, () => {});
-      await eventually("the soft timeout", async () => guard.counts.load + guard.counts.stale >= 2);
+      await eventually("the soft timeout", () => guard.counts.wait);
       loading.resolve(Buffer.from("new"));
       assert.equal(String(await got), "new");
       assert.equal(guard.counts.lease_lost, 1);
@@ -493,6 +555,8 @@ for (const library of LIBRARIES) {
         { leaseMs: 1.5 },
         { attempts: 1.5 },
         { feed: true, replicas: 1 },
+        { freshMs: 5000 },
+        { feed: true, leaseMs: 3000, freshMs: 2999 },
       ] satisfies GuardOptions[]) {
         assert.throws(() => guarded(options), RangeError, JSON.stringify(options));
       }
@@ -602,7 +666,9 @@ for (const library of LIBRARIES) {
       const got = guard.get(1, () => assert.fail("another caller loads"));
       for (const how of ["TIMEOUT", "ERROR"]) {
         await eventually("the wait to be ended", async () => {
-          const id = /^id=(\d+) .* cmd=bf.fetch /im.exec(String(await server.probe.sendCommand(["CLIENT", "LIST"])))?.[1];
+          const id = /^id=(\d+) .* flags=b .* cmd=bf.fetch /im.exec(
+            String(await server.probe.sendCommand(["CLIENT", "LIST"])),
+          )?.[1];
           return id !== undefined && Number(await server.probe.sendCommand(["CLIENT", "UNBLOCK", id, how]));
         });
       }
@@ -635,8 +701,11 @@ for (const library of LIBRARIES) {
         await replica.probe.sendCommand(["REPLICAOF", "NO", "ONE"]);
         await primary.probe.sendCommand(["REPLICAOF", "127.0.0.1", String(replica.port)]);
       });
-      assert.deepEqual(await guard.get(1, () => row), row);
-      assert.equal(await replica.probe.get("{rows}:1"), "row");
+      // The change of its role may void the first token of the new primary.
+      await eventually("the row to be cached", async () => {
+        assert.deepEqual(await guard.get(1, () => row), row);
+        return (await replica.probe.get("{rows}:1")) === "row";
+      });
     });
 
     test("no server at all", async () => {

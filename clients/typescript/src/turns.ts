@@ -1,0 +1,39 @@
+/** What callers ask for in one turn of the event loop, sent together. */
+
+/** How many batches may be under way at a time. All others wait in the process, where no time limit has begun. */
+const MOST_BATCHES = 8;
+
+export class Turns<Job> {
+  readonly #send: (batch: readonly Job[]) => Promise<void>;
+  readonly #count: (queue: readonly Job[]) => number;
+  readonly #queue: Job[] = [];
+  #sent = 0;
+  #isScheduled = false;
+
+  /** `send` sends a batch, and never rejects. `count` returns how many of the first jobs are the next batch. */
+  constructor(send: (batch: readonly Job[]) => Promise<void>, count: (queue: readonly Job[]) => number) {
+    this.#send = send;
+    this.#count = count;
+  }
+
+  /** Sends a job with those of the same turn. */
+  add(job: Job): void {
+    this.#queue.push(job);
+    this.#schedule();
+  }
+
+  #schedule(): void {
+    if (this.#isScheduled || this.#queue.length === 0) return;
+    this.#isScheduled = true;
+    setImmediate(() => {
+      this.#isScheduled = false;
+      while (this.#sent < MOST_BATCHES && this.#queue.length > 0) {
+        this.#sent++;
+        void this.#send(this.#queue.splice(0, this.#count(this.#queue))).finally(() => {
+          this.#sent--;
+          this.#schedule();
+        });
+      }
+    });
+  }
+}
