@@ -86,7 +86,7 @@ func ReplicasTimeout(duration time.Duration) Option {
 // AnnounceTo, Replicas and AOF are refused.
 func Feed() Option { return func(o *options) { o.feed = true } }
 
-// Fresh limits how old an answer may be while the follower's heartbeat is missing, up to an hour. Without it, a cached value is then served for
+// Fresh limits how old an answer may be while the follower's heartbeat is missing, from the lease to an hour. Without it, a cached value is then served for
 // its whole time to live; with it, each row is read from the database once in this time. With 0 there is no limit. It needs [Feed].
 func Fresh(duration time.Duration) Option { return func(o *options) { o.fresh = duration } }
 
@@ -158,8 +158,8 @@ func (o *options) check(isCluster bool) error {
 	switch {
 	case o.feed && (len(o.announceTo) > 0 || o.durability.isAsked()):
 		return refused("with a feed the follower announces changes: AnnounceTo, Replicas and AOF have no effect")
-	case o.fresh != 0 && !o.feed:
-		return refused("Fresh needs Feed")
+	case o.fresh != 0 && (!o.feed || o.fresh < o.lease):
+		return refused("Fresh needs Feed, and is at least the lease")
 	case o.durability.isAsked() && isCluster:
 		return refused("Replicas and AOF need the client of a single server")
 	}

@@ -101,8 +101,10 @@ fn options_have_the_ranges_and_the_defaults_of_the_list() {
     }
     assert_eq!(ranges, 12);
     assert!(with("lease", 2 * 3_600_000).is_err(), "the server refuses it, and would never cache a row");
-    let without_feed = GuardOptions { fresh: Duration::from_secs(5), ..GuardOptions::default() };
-    assert!(Guard::new(&Client::open("redis://127.0.0.1:1").unwrap(), "users", without_feed).is_err());
+    for (fresh_ms, feed) in [(5000, false), (2999, true)] {
+        let options = GuardOptions { fresh: Duration::from_millis(fresh_ms), feed, ..GuardOptions::default() };
+        assert!(Guard::new(&Client::open("redis://127.0.0.1:1").unwrap(), "users", options).is_err(), "{fresh_ms}");
+    }
     for beta in [f64::NAN, f64::INFINITY, -1.0] {
         let options = GuardOptions { beta, ..GuardOptions::default() };
         assert!(Guard::new(&Client::open("redis://127.0.0.1:1").unwrap(), "users", options).is_err(), "{beta}");

@@ -539,8 +539,8 @@ public final class Guard<K, V> {
         }
 
         /**
-         * Sets how old an answer may be while the follower's heartbeat is missing: without a limit by default, or if 0. It is at most an hour,
-         * and needs a feed. With a follower that is down, each row is then loaded once in this time, within which a load must end.
+         * Sets how old an answer may be while the follower's heartbeat is missing: without a limit by default, or if 0. It is at least the
+         * lease and at most an hour, and needs a feed. With a follower that is down, each row is then loaded once in this time.
          */
         public Builder<V> fresh(Duration time) {
             freshMs = Options.FRESH.milliseconds(time);
@@ -610,8 +610,8 @@ public final class Guard<K, V> {
                 throw new IllegalArgumentException(
                         "with a feed the follower announces changes: announceTo, replicas and aof have no effect");
             }
-            if (freshMs > 0 && !feed) {
-                throw new IllegalArgumentException("fresh needs feed");
+            if (freshMs > 0 && (!feed || freshMs < leaseMs)) {
+                throw new IllegalArgumentException("fresh needs feed, and is at least the lease, " + leaseMs + " ms, not " + freshMs + " ms");
             }
             client.claim(prefix != null ? prefix : Keys.cachePrefix(filter), codec);
             return new Guard<>(this, loader, loaderOfAll);

@@ -59,6 +59,8 @@ class OptionsTest {
             assertThrows(IllegalArgumentException.class, () -> builder.ttl(null));
             assertThrows(IllegalArgumentException.class, () -> builder.beta(Double.NaN));
             assertThrows(IllegalArgumentException.class, () -> builder.attempts(1001));
+            assertThrows(IllegalArgumentException.class, () -> guard(client).fresh(Duration.ofSeconds(5)).build());
+            assertThrows(IllegalArgumentException.class, () -> guard(client).feed(true).fresh(Duration.ofMillis(2999)).build());
             assertThrows(IllegalArgumentException.class, () -> builder.replicas(-1).build());
             Guard<Integer, byte[]> guard = guard(client).build();
             assertThrows(IllegalArgumentException.class, () -> guard.get(17, id -> new byte[0], Duration.ofDays(20_000)));
