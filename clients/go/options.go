@@ -86,8 +86,8 @@ func ReplicasTimeout(duration time.Duration) Option {
 // AnnounceTo, Replicas and AOF are refused.
 func Feed() Option { return func(o *options) { o.feed = true } }
 
-// Fresh limits how old an answer may be while the follower's heartbeat is missing, from the lease to an hour. Without it, a cached value is then served for
-// its whole time to live; with it, each row is read from the database once in this time. With 0 there is no limit. It needs [Feed].
+// Fresh limits how old an answer may be while the follower's heartbeat is missing, from the lease to an hour. Without it, a cached value is then
+// served for its whole time to live; with it, each row is read from the database once in this time. With 0 there is no limit. It needs [Feed].
 func Fresh(duration time.Duration) Option { return func(o *options) { o.fresh = duration } }
 
 // Logger sets where the guard logs errors that it recovers from, at most once a minute for each kind. With nil, as without this
