@@ -601,7 +601,11 @@ fn data_that_cannot_be_applied_ends_the_server() {
             "a client's payload is refused, and the server goes on"
         );
         let restoring = |payload| vec![b"RESTORE".to_vec(), b"k".to_vec(), b"0".to_vec(), payload];
-        assert_ends(program, &[restoring(payload)], "the filter at 'k': the filter is refused: Unsound");
+        assert_ends(
+            program,
+            &[restoring(payload)],
+            "the filter at 'k': the filter is refused: no filter can have this description",
+        );
         // One that ends too early. On a replica the primary may have hung up.
         let mut cut = dump(&mut client, "native");
         cut.drain(TYPE_BYTES..cut.len() - FOOTER);

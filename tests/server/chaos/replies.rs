@@ -65,6 +65,9 @@ pub fn settle(model: &mut Model, op: &Op, reply: &Reply, sent: Instant) -> Resul
     if let Reply::Error(text) = reply
         && is_refused_by_limit(model.limit, op, text)
     {
+        if let Op::Fill { row, token, .. } = op {
+            model.guard.refuse_fill(*row, token);
+        }
         return Ok(());
     }
     match op {
@@ -102,7 +105,7 @@ pub fn refuses_an_item(op: &Op, reply: &Reply) -> bool {
     is_many && matches!(reply, Reply::Error(text) if refusals.iter().any(|refusal| text.starts_with(refusal)))
 }
 
-/// Whether the whole command was refused because of insufficient memory. Then nothing has changed.
+/// Whether the whole command was refused because of insufficient memory. Then nothing has changed but the lease of a fill.
 fn is_refused_by_limit(limit: Limit, op: &Op, text: &str) -> bool {
     let makes_or_grows = matches!(
         op,
@@ -525,6 +528,18 @@ impl Guarded {
     /// Ends the record of a row, and leaves its tokens as they are.
     pub fn end_record(&mut self, row: Row) {
         self.records.remove(&row);
+    }
+
+    /// A fill was refused: the lease of its token ends, if the token is good.
+    pub fn refuse_fill(&mut self, row: Row, token: &str) {
+        let is_good = self.token(row, token).is_some_and(|token| !token.is_void && token.is_of_filter);
+        let Some(record) = self.records.get_mut(&row) else { return };
+        if record.known == Known::Lease(token.to_owned()) {
+            record.is_of_filter = false;
+            if is_good {
+                self.end_record(row);
+            }
+        }
     }
 
     /// Voids the tokens of a row, and ends its record.
