@@ -138,11 +138,11 @@ def test_the_follower_invalidates_the_near_cache(client: redis.Redis, follower: 
 
 def test_ids_that_would_name_the_followers_keys(client: redis.Redis, follower: Follower, rows: Rows) -> None:
     follower.announces(2)
-    ids = ["feed", "feed:open", "feed:position", "filling"]
+    ids = ["feed", "feed:open", "feed:position", "feed:filling"]
     for id in ids:
         rows.save(id, b"row")
         Filter(client, "rows").add(id)
     before = client.dump(IN_FLIGHT)
     guard = Guard(client, "rows", feed=True)
     assert guard.get_many([*ids, 1, "none"], rows.load_many) == {**dict.fromkeys(ids, b"row"), 1: b"one", "none": None}
-    assert client.dump(IN_FLIGHT) == before and not client.exists("{rows}:feed:position", "{rows}:filling")
+    assert client.dump(IN_FLIGHT) == before and not client.exists("{rows}:feed:position", "{rows}:feed:filling")

@@ -258,7 +258,7 @@ impl Keys {
             epoch: format!("{base}:feed:epoch"),
             open: format!("{base}:feed:open"),
             alive: format!("{base}:feed:alive"),
-            filling: format!("{base}:filling"),
+            filling: format!("{base}:feed:filling"),
             null: format!("{base}:feed:null:"),
         }
     }
@@ -378,7 +378,7 @@ max-lag = "1s"
         let keys = table.keys();
         assert_eq!(
             (keys.feed.as_str(), keys.filling.as_str(), table.tag()),
-            ("{users}:feed", "{users}:filling", "users")
+            ("{users}:feed", "{users}:feed:filling", "users")
         );
         let keys = Keys::of("users");
         assert_eq!((keys.filter.as_str(), keys.feed.as_str()), ("users", "{users}:feed"));

@@ -189,7 +189,7 @@ fn a_filter_without_room_for_deleted_items_is_replaced_while_it_serves() {
         running.batch_execute("BEGIN; SELECT pg_current_xact_id()").unwrap();
         session.batch_execute("DELETE FROM users WHERE id <= 900").unwrap();
         follower.says("no room for more deleted items");
-        soon(|| client.run("EXISTS {users}:filling") == integer(1));
+        soon(|| client.run("EXISTS {users}:feed:filling") == integer(1));
         for id in 2001..2100 {
             session
                 .batch_execute(&format!("INSERT INTO users VALUES ({id}, 1); DELETE FROM users WHERE id = {id} - 1"))
@@ -198,7 +198,7 @@ fn a_filter_without_room_for_deleted_items_is_replaced_while_it_serves() {
             // The heartbeat goes on.
             soon(|| answer(client, id + 100) == "absent");
         }
-        assert_eq!(client.run("EXISTS {users}:filling"), integer(1));
+        assert_eq!(client.run("EXISTS {users}:feed:filling"), integer(1));
         running.batch_execute("COMMIT").unwrap();
         soon(|| (1..=900).all(|id| answer(client, id) == "absent"));
         for id in (901..=1000).chain([2099]) {

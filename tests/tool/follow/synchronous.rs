@@ -324,7 +324,7 @@ fn a_truncation_ends_the_leases_that_were_granted_without_a_filter() {
         running.batch_execute("BEGIN; SELECT pg_current_xact_id()").unwrap();
         client.run("DEL {users}");
         session.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
-        soon(|| client.run("EXISTS {users}:filling") == integer(1) && open_keys(client) == 0);
+        soon(|| client.run("EXISTS {users}:feed:filling") == integer(1) && open_keys(client) == 0);
         let parts = ask(client, 1);
         assert_eq!(parts[0], "load");
         session.batch_execute("TRUNCATE users").unwrap();
@@ -352,10 +352,10 @@ fn commits_return_while_a_filter_is_filled() {
             }
             id += 1;
             let text = format!("INSERT INTO users VALUES ({id}, 1); DELETE FROM users WHERE id = {id} - 400000");
-            let before = client.run("EXISTS {users}:filling");
+            let before = client.run("EXISTS {users}:feed:filling");
             session.batch_execute(&text).unwrap();
             assert_ne!(answer(client, id), "absent");
-            during += i32::from(before == integer(1) && client.run("EXISTS {users}:filling") == integer(1));
+            during += i32::from(before == integer(1) && client.run("EXISTS {users}:feed:filling") == integer(1));
         }
         world.wait_for_heartbeat();
         for id in (400_001..=id).chain([id - 400_000 + 1, 150_000, 300_000]) {

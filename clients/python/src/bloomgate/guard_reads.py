@@ -60,14 +60,13 @@ def loading(guard: object, ids: Sequence[bytes]) -> Iterator[None]:
 
 
 def is_direct(guard: GuardSteps[Any], id: bytes) -> bool:
-    """Whether a row is read from the database at once: the caller runs inside a load of it, and would wait for its own lease, or its
-    cache key is the follower's."""
+    """Whether a row is read from the database at once: the caller runs inside a load of it, and would wait for its own lease."""
     inside = LOADING.get()
     while inside is not None:
         if inside.guard is guard and id in inside.ids and not inside.is_over:
             return True
         inside = inside.outer
-    return guard.prefix + id == guard.filling
+    return False
 
 
 def chosen(of_call: T | None, of_guard: T | None) -> T:

@@ -101,7 +101,6 @@ class GuardSteps(Generic[V]):
         self.has_reports: Callable[[], bool] = lambda: False
         self.feed = FeedKeys(self.filter) if options.feed else None
         # The one key of the follower that the server does not refuse: it fills the filter under this name.
-        self.filling = self.feed.filling if self.feed is not None else None
         self.fetch_options = self.words_of_options()
         self.grumble = Grumble()
         self.has_answered = False

@@ -187,7 +187,6 @@ class FeedKeys:
         base = in_slot_of(filter)
         self.heartbeat = base + b":feed"
         self.in_flight = base + b":feed:open"
-        self.filling = base + b":filling"
 
 
 def filling_name(filter: bytes) -> bytes:

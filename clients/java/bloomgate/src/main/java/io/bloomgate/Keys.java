@@ -88,7 +88,7 @@ final class Keys {
 
         boolean own(byte[] cacheKey) {
             String key = latin(cacheKey);
-            return key.equals(base + ":feed") || key.equals(base + ":filling") || key.startsWith(base + ":feed:");
+            return key.equals(base + ":feed") || key.startsWith(base + ":feed:");
         }
 
         /**
