@@ -160,7 +160,7 @@ func (g *commands) count(event string, number int) {
 	}
 }
 
-// warn logs trouble that the guard goes on after.
+// warn logs a failure that the guard survives.
 func (g *commands) warn(what string, err error) {
 	g.mutex.Lock()
 	isDue := time.Since(g.warned[what]) >= warnEvery
@@ -173,7 +173,7 @@ func (g *commands) warn(what string, err error) {
 	}
 }
 
-// isPaused says whether a fetch has to be left out. After a pause one caller fetches, while the pause goes on for the others.
+// isPaused reports whether to skip the fetch. After a pause, one caller probes the server; the rest stay paused.
 func (g *commands) isPaused() bool {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
@@ -370,7 +370,7 @@ func (g *commands) endFailed(ctx context.Context, leases []*flight, isCancelled 
 	}
 }
 
-// fillAll fills rows, nil where there is none. If ctx ends meanwhile, it returns its error at once, and the fills go on. A token outlives its
+// fillAll fills rows, nil where there is none. If ctx ends first, it returns the error of ctx at once, and the fills continue. A token outlives its
 // lease, so a fill that had to wait still counts.
 func (g *commands) fillAll(ctx context.Context, leases []*flight, values [][]byte, ttl time.Duration) error {
 	fill := func(ctx context.Context) []reply {

@@ -18,7 +18,7 @@ import (
 // outcome is what a flight that ends shares with those that wait for it. By default nothing: its call was cancelled, or served an old value.
 type outcome struct {
 	// answer is for those that began before it was asked for. One that began later may know of a change that it does not have. If the server
-	// failed, it is for all: nobody waits any longer.
+	// failed, it is for all waiting callers.
 	answer *answer
 	// err is the error of its load. It is shared with all, so that a crowd sees one failed load.
 	err error
@@ -49,7 +49,7 @@ type flight struct {
 	// begun and asked are times of the clock.
 	begun, asked uint64
 	ended, waits bool
-	// token is that of its lease.
+	// token is the token of its lease.
 	token string
 	// replaces says that its caller could not decode the cached value.
 	replaces bool

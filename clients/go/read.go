@@ -120,7 +120,7 @@ func (c *call[T]) getMany(ctx context.Context, ids []string) (map[string]T, erro
 	return found, nil
 }
 
-// read reads a row into a map, and waits for a caller that loads it. The row is not settled if the server fails, or if nobody brings it before
+// read reads a row into a map, and waits for a caller that loads it. The row is not settled if the server fails, or if no caller loads it before
 // the deadline.
 func (c *call[T]) read(ctx context.Context, id string, deadline time.Time, into map[string]*T) (isSettled bool, err error) {
 	mine := c.flights.begin(id, c.since)

@@ -209,7 +209,7 @@ fn ask_filter(
     Ok(Membership::Unguarded(instance, trust_without(missing, question.options)))
 }
 
-/// What a caller believes without a filter, or without the key of WHILE if that is `missing`.
+/// The answers that a caller accepts without a filter, or without the key of WHILE if it is `missing`.
 fn trust_without(missing: Option<Arg<'_>>, options: Fetch) -> Trust {
     if missing.is_some() && options.fresh > 0 { Trust::Fresh } else { Trust::Values }
 }

@@ -219,7 +219,7 @@ pub enum Fill {
 }
 
 /// Parses `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX
-/// milliseconds)` and `... token GIVEUP [BACKOFF [milliseconds]]`. The token is none if the word is not a token. It is returned beside a
+/// milliseconds)` and `... token GIVEUP [BACKOFF [milliseconds]]`. A malformed token parses as `None`. It is returned beside a
 /// refusal of the words behind it, too.
 pub fn fill<W: AsRef<[u8]>>(words: &[W]) -> Result<(Option<u128>, Result<Fill, Refusal>), Refusal> {
     Ok((token(word(words, 4)?), result_of(words)))
@@ -246,7 +246,7 @@ fn token(word: &[u8]) -> Option<u128> {
     std::str::from_utf8(word).ok().filter(|_| is_token).and_then(|digits| u128::from_str_radix(digits, 16).ok())
 }
 
-/// Parses a back-off, the words from `index` to the last. One of 0 milliseconds is none.
+/// Parses a back-off, the words from `index` to the last. A time of 0 milliseconds means no back-off.
 fn give_up<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<Fill, Refusal> {
     let Ok(option) = word(words, index) else { return Ok(Fill::GiveUp) };
     if !is(option, "BACKOFF") || words.len() > index + 2 {

@@ -46,7 +46,7 @@ pub enum RowState {
     Loaded,
 }
 
-/// What a caller of BF.FETCH believes, besides a filter that denies an item.
+/// The answers that a caller of BF.FETCH accepts, besides `absent` from the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// NONEs and cached values.

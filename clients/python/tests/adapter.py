@@ -34,7 +34,7 @@ ABILITIES = ["words-2", "timeout", "pool", "share", "pause", "fatal", "resp2", "
 
 
 class LoadError(Exception):
-    """What a function of an actor raises if the case says so."""
+    """The error that an actor's function raises on request of a case."""
 
 
 class Fatal(BaseException):
@@ -42,7 +42,7 @@ class Fatal(BaseException):
 
 
 class UnknownError(Exception):
-    """What the runner has sent that this adapter does not understand."""
+    """A message of the runner that this adapter does not understand."""
 
 
 NAMES: dict[str, Any] = {

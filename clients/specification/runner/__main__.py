@@ -23,7 +23,7 @@ from steps import Failed, Run
 
 REFUSED = Path(__file__).with_name("refused.json")
 TIMED_JOBS = 4
-"""How many cases with a time limit or a pause run at a time."""
+"""The number of cases with a time limit or a pause that run at the same time."""
 
 
 def say(text: str) -> None:

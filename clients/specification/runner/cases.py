@@ -11,7 +11,7 @@ from typing import Any
 FOLDER = Path(__file__).parents[1]
 OPTIONS = FOLDER / "options.json"
 NEWER = "words-2"
-"""A folder with files of cases, and the need of their clients. For these, a file takes the place of the one of the same name."""
+"""A folder with files of cases, and the need of their clients. For these clients, a file replaces the one of the same name."""
 
 MEMBERS = {"name", "servers", "needs", "client", "filter", "guard", "sharded", "setup", "steps"}
 SERVERS = ("scripted", "real", "cluster")

@@ -133,7 +133,7 @@ class Run:
         self.expect(step["expect_all"])
 
     def expect(self, steps: list[dict[str, Any]]) -> None:
-        """Takes as many commands as are expected, in any order."""
+        """Receives the expected number of commands, in any order."""
         left = list(steps)
         while left:
             arrival = self.next_command()

@@ -46,7 +46,7 @@ interface Fill {
 
 /** How rows are fetched. */
 export interface FetchOptions {
-  /** The words behind those that all fetches of the guard have. */
+  /** The words that follow the ones common to all fetches of the guard. */
   words?: readonly Word[];
   /** Waits inside the server, on a reserved connection. */
   waitMs?: number;

@@ -16,12 +16,12 @@ export class Failure {
   }
 }
 
-/** An answer to a fetch or a loaded row, an error of the server in its place, or the failure of a load. */
+/** The outcome of a flight: an answer to a fetch, a loaded row, an error of the server, or the failure of a load. */
 export type Shared = Outcome<Fetched> | Failure;
 
 let clock = 0;
 
-/** Returns the time of an event: those of all calls, fetches and loads have an order. */
+/** Returns the time of an event. The times of all calls, fetches and loads are ordered. */
 export function now(): number {
   return ++clock;
 }
@@ -98,7 +98,7 @@ export class Flights {
     if (flight.crowd.waiting.delete(flight)) flight.crowd.active++;
   }
 
-  /** Makes a waiting flight active, without those of its row that are active already. */
+  /** Makes a waiting flight active. Other active flights of its row stay active. */
   leave(flight: Flight): void {
     const { crowd } = flight;
     if (!crowd.waiting.delete(flight)) return;

@@ -10,7 +10,7 @@ import { Failure, type Flight, Flights } from "./flights.js";
 import { pause, settledBy, settles } from "./promises.js";
 import type { Row } from "./rows.js";
 
-/** The pause before a row is fetched again that nobody can wait for. */
+/** The pause before a row is fetched again if the server cannot block another caller. */
 const REPEAT_MS = 100;
 
 /** The most loads of a guard that continue in the background after their `softTimeout`. */
@@ -258,7 +258,7 @@ export class Reading<V> extends Fetching<V> {
       running?.catch((error) => this.#warnOfOld(error));
       return old;
     } finally {
-      // From here on nobody waits for the load, so nobody can abort it.
+      // From here on no caller waits for the load, so none can abort it.
       signal?.removeEventListener("abort", abort);
     }
   }
@@ -296,7 +296,7 @@ export class Reading<V> extends Fetching<V> {
     }
   }
 
-  /** Ends the leases of rows whose load has failed. With `failSafe`, nobody gets another lease for them before a back-off ends. */
+  /** Ends the leases of rows whose load has failed. With `failSafe`, no caller gets another lease for them before a back-off ends. */
   #fail(leases: readonly Lease[]): Promise<void> {
     return this.options.failSafeMs > 0 ? this.giveUp(leases, "BACKOFF") : this.giveUp(leases);
   }
@@ -390,7 +390,7 @@ export class Reading<V> extends Fetching<V> {
       if (!signal?.aborted) this.events.count("load_failed", rows.length);
       throw error;
     } finally {
-      // What the load has started may run on.
+      // Work that the load has started may continue.
       call.hasEnded = true;
     }
   }

@@ -23,7 +23,7 @@ export interface LoadAttributes {
   readonly "bloomgate.rows": number;
 }
 
-/** What a guard has done, by event. The names are the same in every language, and a metric may have them. */
+/** The events of a guard, with a count for each. The names are the same in every language, and usable in metrics. */
 export interface Counts {
   /** Answers of BF.FETCH, one for each row. */
   absent: number;

@@ -16,7 +16,7 @@ export class Turns<Job> {
     this.#count = count;
   }
 
-  /** Sends a job with those of the same turn. */
+  /** Sends a job together with the others of this turn. */
   add(job: Job): void {
     this.#queue.push(job);
     this.#schedule();

@@ -29,10 +29,10 @@ const ABILITIES = ["cancel", "turns", "timeout", "share", "pause", "resp2", "res
 // biome-ignore lint/suspicious/noExplicitAny: the messages come from the cases, some of which are wrong on purpose.
 type Any = any;
 
-/** What a function of an actor throws if the case says so. */
+/** The error that an actor's function throws on request of a case. */
 class LoadError extends Error {}
 
-/** What the runner has sent that this adapter does not understand. */
+/** A message of the runner that this adapter does not understand. */
 class Unknown extends Error {}
 
 /** A call of an actor. */

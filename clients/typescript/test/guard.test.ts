@@ -55,7 +55,7 @@ test("an answer is shared with the flights that began before it was asked for", 
   flights.end(asking);
   assert.deepEqual([early.given, late.given], [{ word: "hit", value: row }, undefined]);
   assert.equal(late.crowd.waiting.has(late), true);
-  // What is given is not handed on.
+  // A shared outcome is not shared again.
   early.share(early.given as Shared);
   flights.end(early);
   assert.deepEqual([late.given, late.crowd.waiting.has(late)], [undefined, false]);

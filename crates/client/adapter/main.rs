@@ -75,7 +75,7 @@ fn end(call: u64, outcome: Outcome) {
     });
 }
 
-/// What a half of the crate does with messages.
+/// The calls of one half of the crate.
 trait Half {
     fn open(&mut self, process: u64, case: &case::Case) -> Result<(), String>;
     /// Begins calls, in one turn if they are tasks.

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{Connection, Server, watched};
 
-/// Memory that the server itself needs meanwhile.
+/// Memory that the server itself may use during the measurement.
 const SLACK_BYTES: i64 = 2 << 20;
 /// How often a request is tried before its memory is held against it.
 const TRIES: u32 = 5;

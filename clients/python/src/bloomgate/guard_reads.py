@@ -23,7 +23,7 @@ T = TypeVar("T")
 Rows = dict[bytes, V | None]
 
 LONGEST_WAIT_S = 60.0
-"""After which time those that wait for a load without the server look again."""
+"""How long callers wait for another one's load without the server before they look again."""
 
 
 def is_cancelled(error: BaseException) -> bool:
@@ -296,7 +296,7 @@ class Reading(Generic[V]):
         return rows
 
     def end_failed(self, flights: Sequence[Flight], is_cancelled: bool = False) -> Steps[None]:
-        """Ends the leases of a load that has failed. With `fail_safe`, nobody gets another lease before a back-off has
+        """Ends the leases of a load that has failed. With `fail_safe`, no caller gets another lease before a back-off has
         passed."""
         back_off = ["BACKOFF"] if self.guard.fail_safe_ms and not is_cancelled else []
         yield from self.guard.give_up({flight.id: flight.token for flight in flights}, *back_off)

@@ -74,7 +74,7 @@ class Failed:
 
 
 Outcome = Fetched | Exception | Failed
-"""What a flight shares at its end: an answer or a row, an error of the server, or the error of its load."""
+"""The outcome that a flight shares when it ends: an answer or a row, an error of the server, or the error of its load."""
 
 
 class Row:

@@ -1,4 +1,4 @@
-//! What a guard logs, and the text of an error that names an older module.
+//! The log lines of a guard, and the text of the error about an older module.
 
 use std::sync::Mutex;
 use std::thread;

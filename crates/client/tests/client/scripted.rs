@@ -60,7 +60,7 @@ impl Scripted {
 impl Drop for Scripted {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
-        // The listening thread sees that it is over when it accepts this connection.
+        // This connection wakes the listening thread, which then ends.
         drop(TcpStream::connect(("127.0.0.1", self.port)));
         for peer in self.peers.lock().unwrap().iter() {
             _ = peer.shutdown(Shutdown::Both);

@@ -6,7 +6,8 @@
 //!
 //! In synchronous mode, an answer must show every COMMIT that had returned when the reader asked. In eventual mode, `absent` must
 //! show every COMMIT that had returned `max-lag` before, and any answer those that had returned before the time that the heartbeat
-//! stands for; to readers with FRESH, any answer must show those that had returned FRESH before, without a heartbeat too. Where the database stops during a COMMIT, that COMMIT has not returned.
+//! stands for; to readers with FRESH, any answer must show those that had returned FRESH before, without a heartbeat too. Where the
+//! database stops during a COMMIT, that COMMIT has not returned.
 
 mod json;
 mod mariadb;

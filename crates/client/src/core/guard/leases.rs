@@ -49,7 +49,7 @@ impl<I: Io> Leases<I> {
     }
 
     /// Sends the commands that fill the rows, in the order of the leases. A server that refuses a fill ends its lease. After a lost
-    /// connection the lease is given up: nobody should wait until it ends.
+    /// connection the lease is given up, so that no caller waits until it ends.
     pub async fn fill(mut self, fills: Vec<Cmd>) {
         let io = self.io.clone();
         let work = async move {

@@ -17,7 +17,7 @@ use crate::{Codec, Error};
 /// Rows by the bytes of their ids.
 pub type Rows<R> = Vec<(Vec<u8>, Option<R>)>;
 
-/// What a call has found so far.
+/// The state of a call.
 pub struct Call<'a, R> {
     /// When it began.
     pub number: u64,

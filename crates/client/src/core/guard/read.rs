@@ -19,7 +19,7 @@ pub(super) const REPEAT: Duration = Duration::from_millis(100);
 /// The most loads of a guard that continue in the background after their `soft_timeout`.
 const BACKGROUND_LOADS: usize = 64;
 
-/// What is left to do after a fetch.
+/// The rows that a fetch has not settled.
 struct Left<'a, I: Io> {
     /// The rows that this caller has to load, in the order of their leases.
     flights: Vec<Flight<'a>>,

@@ -100,7 +100,7 @@ class GuardLoads<V> extends GuardCommands<V> {
         running.whenComplete((rows, error) -> background.decrementAndGet());
         return caller.settles(running, options.softTimeoutMs)
                 .thenCompose(isDone -> isDone ? running : serveOld(loading, running, caller))
-                // From here on nobody waits for the load, so nobody can abort it.
+                // From here on no caller waits for the load, so none can abort it.
                 .whenComplete((rows, error) -> caller.signal.remove(abort));
     }
 

@@ -32,7 +32,7 @@ final class Rethrown {
                     return error;
                 }
             }
-            // What a loader has thrown elsewhere.
+            // The error of a loader in another thread.
             RuntimeException copy = error.getClass().getConstructor(String.class, Throwable.class).newInstance(error.getMessage(), error);
             return String.valueOf(copy.getMessage()).equals(String.valueOf(error.getMessage())) ? copy : error;
         } catch (ReflectiveOperationException | RuntimeException impossible) {

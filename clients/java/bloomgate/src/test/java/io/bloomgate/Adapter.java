@@ -47,7 +47,7 @@ final class Adapter {
     /** Longer than any case takes. */
     private static final long PATIENCE_MS = 120_000;
 
-    /** What a function of an actor throws if the case says so. */
+    /** The error that an actor's function throws on request of a case. */
     static final class LoadError extends RuntimeException {
         LoadError(String message) {
             super(message);
@@ -61,7 +61,7 @@ final class Adapter {
         }
     }
 
-    /** What the runner has sent that this adapter does not understand. */
+    /** A message of the runner that this adapter does not understand. */
     static final class UnknownError extends Error {
         UnknownError(String message) {
             super(message);

@@ -34,7 +34,7 @@ public class BloomgateActuatorAutoConfiguration {
                     new GuardCacheMetrics(cache, properties.filter(cache.getName())).bindTo(registry)));
         }
 
-        /** Keeps Spring Boot from counting the caches of the other manager twice: that of the guards has them, too. */
+        /** Keeps Spring Boot from counting the caches of the other manager twice: the manager of the guards has them, too. */
         @Bean
         static MeterFilter bloomgateOtherCaches(BloomgateProperties properties) {
             return MeterFilter.deny(id -> GuardCacheMetrics.MANAGER.equals(id.getTag("cache.manager"))

@@ -79,7 +79,7 @@ class PropertiesTest {
     void theTableHasTheNamesDefaultsAndDescriptionsThatEditorsShow() throws IOException {
         List<String> expected = new ArrayList<>();
         for (var property : objects(getClass().getResourceAsStream("/META-INF/spring-configuration-metadata.json"), "properties")) {
-            // What is an error for all caches is a setting of one.
+            // A property that is refused for all caches is a setting of one.
             String name = property.get("name").toString();
             name = property.containsKey("deprecation") ? name.replace("bloomgate.cache.", "bloomgate.caches.NAME.") : name;
             expected.add(name + " | " + property.getOrDefault("defaultValue", "") + " | " + property.get("description"));
