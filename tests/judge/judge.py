@@ -30,8 +30,12 @@ TIMES = {"ttl": 2, "absent_ttl": 1, "lease": 0.3, "wait": 0.3, "patience": 20, "
 READ_ERRORS = ["the judge fails this call", "LoadFailed", "last load failed", "ancel", "bort"]
 """Parts of the errors that reads may raise: a load that failed, a back-off, a cancelled call. None is of the server."""
 
-NEAR = {"seconds": 30, "age": 3}
-"""How long near caches keep values, and how old their answers may be: their reports come within a moment."""
+PAUSES = [0.3, 1.5, 4.5]
+"""How long an event loop is busy or a process stops, in seconds."""
+
+NEAR = {"seconds": 30, "age": PAUSES[-1] + 1.5}
+"""How long near caches keep values, and how old their answers may be. Reports arrive within a moment, but a process that was paused may
+answer calls before it reads the reports of that time."""
 
 
 class Call:
@@ -207,14 +211,14 @@ class Judge:
         """The event loops are busy."""
         for driver in self.drivers:
             if "asyncio" in driver.name or "TypeScript" in driver.name:
-                driver.tell("busy", 0, random.choice([0.2, 1.5, 4.5]))
-        await asyncio.sleep(4.5)
+                driver.tell("busy", 0, random.choice(PAUSES))
+        await asyncio.sleep(PAUSES[-1])
 
     async def pause_fault(self):
         """A driver's whole process stops, as in a pause of its garbage collector or of its machine."""
         driver = random.choice(self.drivers)
         os.kill(driver.process.pid, signal.SIGSTOP)
-        await asyncio.sleep(random.choice([0.3, 1.5, 4.5]))
+        await asyncio.sleep(random.choice(PAUSES))
         os.kill(driver.process.pid, signal.SIGCONT)
 
     async def quiet(self):

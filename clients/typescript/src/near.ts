@@ -5,7 +5,8 @@ import type { Word } from "./words.js";
 
 /** Keeps up to `items` values in this process, for `seconds` each. Values that others change are dropped as soon as the server
  * reports the change (`CLIENT TRACKING`). Without a connection for these reports it keeps and serves nothing. If such a connection
- * hangs, what it serves may be `seconds` older than what the server would answer. Several guards may share one.
+ * hangs, its values may be `seconds` older than the server's. After the event loop was blocked, calls may be answered before the
+ * reports of that time are read. Several guards may share one.
  *
  * A value is stored only if it was not dropped since it was fetched: `begin` marks the keys that are fetched, `drop` removes the
  * marks, and `end` stores those values whose marks are left. */
