@@ -1,5 +1,5 @@
-"""The package for asyncio, on `redis.asyncio`. Its methods are those of `bloomgate`, to be awaited; errors, codecs and replies
-are the same."""
+"""The package for asyncio, on `redis.asyncio`. It has the classes and methods of `bloomgate`, as coroutines, and the same
+errors, codecs and replies."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ShardedFilter(ShardedMethods, TaskBatches):
 
 
 class Guard(GuardMethods[V], Tasks):
-    """Rows of a database by id, with a filter and a cache in front of them; `bloomgate.Guard` documents the options.
+    """Reads database rows by id through a filter and a cache; `bloomgate.Guard` documents the options.
 
     A load that takes longer than `soft_timeout` continues in a task of its own.
 
@@ -134,13 +134,7 @@ class Guard(GuardMethods[V], Tasks):
         self._steps.together = Fills(client, self._error)
 
     async def get(self, id: Id, load: Callable[[Id], Awaitable[V | None]] | None = None, ttl: float | None = None) -> V | None:
-        """Returns a row, or None if there is none. `load`, by default the guard's, gets the id. It reads the row from the
-        database that has every commit, in a transaction that begins when `load` is called, and returns None if there is no
-        row. `ttl`, in seconds, replaces the guard's.
-
-        If the server fails, the database is asked and nothing is filled: errors of the server are logged, not raised. What
-        `load` raises is raised, after the lease was given up, in all callers of this process that waited for it; but if an old
-        value is cached, that is served instead."""
+        """See `bloomgate.Guard.get`; `load` is awaited."""
         key = item_bytes(id)
         load = chosen(load, self._load)
         if ttl is not None:
@@ -169,13 +163,11 @@ class Guard(GuardMethods[V], Tasks):
     async def get_many(
         self, ids: Iterable[Id], load_many: Callable[[list[Id]], Awaitable[Mapping[Id, V]]] | None = None, ttl: float | None = None
     ) -> dict[Id, V | None]:
-        """Returns rows by id, fetched together: each id as it was passed, with its row or None. `load_many`, by default the
-        guard's, gets the ids that this caller has to load, and returns a mapping without those that have no row. It is called
-        once, and again for rows that other callers were loading and did not bring."""
+        """See `bloomgate.Guard.get_many`; `load_many` is awaited."""
         return await self._run(self._steps.get_many(ids, chosen(load_many, self._load_many), ttl))
 
     def cached(self, load: Callable[[Id], Awaitable[V | None]]) -> Callable[[Id], Coroutine[Any, Any, V | None]]:
-        """Decorates a function that loads a row by its id: a call of it becomes `get`."""
+        """Decorates a function that loads a row by id, so that calling it reads the row by `get`."""
 
         @wraps(load)
         async def get(id: Id) -> V | None:
@@ -185,10 +177,7 @@ class Guard(GuardMethods[V], Tasks):
 
     @asynccontextmanager
     async def changed(self, *ids: Item) -> AsyncIterator[None]:
-        """Announces ids, and confirms them at the end of the `async with` block, whatever happens in it. The transaction
-        that inserts, changes or deletes the rows has to end inside the block, its outcome known.
-
-        With `feed=True` it does nothing: the follower announces each change."""
+        """See `bloomgate.Guard.changed`."""
         await self.announce(*ids)
         try:
             yield
@@ -208,15 +197,7 @@ async def fill_filter(
     aof: bool = False,
     **words: Unpack[Words],
 ) -> int:
-    """Fills the filter of a guard as `{key}~filling`, and renames it to `key` once every id is in it. Returns how many ids
-    were new. Writers that are active meanwhile have to announce to both names.
-
-    A filter that lost ids denies their rows. To make it survive a failover, pass as `replicas` the number of all replicas
-    that may be promoted; to make it survive a restart, pass `aof=True`. Each batch, and the new name, must then have reached
-    them within `replicas_timeout` seconds; otherwise this raises TimeoutError.
-
-    If this raises, `{key}~filling` may be left: delete it and begin again. As long as it exists, FilterExists is raised,
-    because another client may be filling it."""
+    """See `bloomgate.fill_filter`. `ids` may be an asynchronous iterable."""
     durability = Durability(replicas, replicas_timeout, aof)
     steps = fill_steps(client, key, ids, rate, capacity, durability, words)
     return await adrive(client, client_error(client, is_async=True), steps)

@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 class Codec(Protocol[V]):
     """Converts a value to bytes and back. If `decode` raises, the guard loads the row and replaces the cached value. Every
-    caller gets what `decode` returns, the one that loaded the row included."""
+    caller gets the result of `decode`, including the caller that loaded the row."""
 
     def encode(self, value: V, /) -> bytes: ...
 
@@ -19,7 +19,7 @@ class Codec(Protocol[V]):
 
 
 class Bytes:
-    """Leaves bytes as they are: the guard's default."""
+    """Returns bytes unchanged. The guard's default."""
 
     def encode(self, value: bytes, /) -> bytes:
         if not isinstance(value, bytes):
@@ -31,8 +31,9 @@ class Bytes:
 
 
 class Json:
-    """Converts values that JSON can represent, in UTF-8. `default`, as of `json.dumps`, converts others: `Json(default=str)` stores
-    dates as texts, and every caller gets texts. NaN and infinities raise ValueError: other readers of JSON refuse them."""
+    """Converts values that JSON can represent, in UTF-8. `default`, as of `json.dumps`, converts others: `Json(default=str)`
+    stores dates as texts, and every caller gets texts. NaN and infinities raise ValueError: other readers of JSON refuse
+    them."""
 
     def __init__(self, *, default: Callable[[Any], Any] | None = None) -> None:
         self._encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=default)

@@ -1,5 +1,4 @@
-"""Clients of redis-py that suit filters and the guard: their callers wait for a free connection, and no command is sent
-twice."""
+"""Clients of redis-py for filters and the guard: callers wait for a free connection, and no command is sent twice."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 TIMEOUT_S = 1.0
-"""How long a command may take, how long connecting may take, and how long a caller waits for a free connection."""
+"""The time limit of a command, of connecting, and of waiting for a free connection."""
 
 CONNECTIONS = 100
 """The most connections of one client."""

@@ -1,5 +1,5 @@
-"""The errors of this package. All others are the client library's own (`redis.RedisError`): a lost connection, a missing
-permission, a server that is out of memory."""
+"""Errors of this package. Other errors are the client library's (`redis.RedisError`): lost connections, missing permissions,
+a server that is out of memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 class BloomgateError(Exception):
     """The base class of this package's errors.
 
-    `answers` has what is known of a batch that failed: True, False, or None for an item whose answer is unknown."""
+    `answers` has the answers of a failed batch: True, False, or None where the answer is unknown."""
 
     answers: list[bool | None]
 
@@ -17,12 +17,11 @@ class BloomgateError(Exception):
 
 
 class ModuleMissing(BloomgateError):
-    """The server does not know a command of bloomgate: it has not loaded the module, or has loaded another one with BF.*
-    commands."""
+    """The server lacks a command of bloomgate: the module is missing or too old, or another module provides BF.*."""
 
 
 class FilterMissing(BloomgateError):
-    """There is no filter at this key."""
+    """The key does not exist."""
 
 
 class FilterExists(BloomgateError):
@@ -30,7 +29,7 @@ class FilterExists(BloomgateError):
 
 
 class FilterFull(BloomgateError):
-    """A filter that does not grow has reached its capacity. Items before the first None in `answers` were added."""
+    """A NONSCALING filter has reached its capacity. Items before the first None in `answers` were added."""
 
 
 class FilterLoading(BloomgateError):
@@ -42,7 +41,7 @@ class BadDump(BloomgateError):
 
 
 class ShardMissing(FilterMissing):
-    """A shard of a sharded filter is missing, so nothing is known of its items."""
+    """A shard of a sharded filter is missing, so answers for its items are unknown."""
 
 
 class ShardsChanged(BloomgateError):
@@ -50,8 +49,8 @@ class ShardsChanged(BloomgateError):
 
 
 class LoadFailed(BloomgateError):
-    """A row has no cached value, and its last load failed: the database is not asked for it again before the back-off ends. If a load
-    raised more than an Exception, those that waited for it get this, with the cause."""
+    """The last load of a row failed, and no value is cached: the row is not loaded again until the back-off ends. Callers that
+    waited for a load that raised a BaseException, such as SystemExit, get this error with its cause."""
 
     def __init__(self, id: bytes) -> None:
         super().__init__(f"the row {id!r} has no cached value, and its last load has failed")
@@ -59,8 +58,8 @@ class LoadFailed(BloomgateError):
 
 
 class Unconfirmed(BloomgateError):
-    """A write was committed, but the server did not answer its confirmation in time. Readers may get the old rows for up to a
-    lease and a time to live. `ids` are those of the rows; `Guard.confirm(*ids)` tries again."""
+    """A write was committed, but its confirmation was not acknowledged in time. Readers may get the old rows for up to a lease
+    and a time to live. `ids` are the ids of the rows; `Guard.confirm(*ids)` tries again."""
 
     def __init__(self, ids: tuple[bytes | str | int, ...]) -> None:
         super().__init__(f"the change of {len(ids)} row(s) could not be confirmed")
@@ -68,8 +67,8 @@ class Unconfirmed(BloomgateError):
 
 
 def named(error: Exception, key: object) -> Exception:
-    """Converts an error of the client library, which becomes the cause, to the one of this package that it stands for.
-    Returns any other error unchanged."""
+    """Converts an error of the client library to this package's error, with the former as its cause. Returns other errors
+    unchanged."""
     text = str(error).removeprefix("ERR ")
     result: Exception
     if "non scaling filter is full" in text:

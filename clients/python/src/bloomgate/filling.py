@@ -1,4 +1,4 @@
-"""Filling the filter of a guard: under another name, until every id is in it and is safe."""
+"""Fills the filter of a guard under another name until every id is in it and acknowledged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .steps import Ask, Call, Steps, next_window, send
 from .words import Words, creation_words
 
 TIMEOUT_S = 3.0
-"""How long a batch may take to reach the replicas, or the disk."""
+"""The time limit for replicas, or the disk, to acknowledge a batch."""
 
 
 def fill_steps(

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONG_S = 60.0
-"""How much longer commands may take that read or write a whole filter, or a record of up to 512 MiB."""
+"""The additional time limit of commands that read or write a whole filter, or a record of up to 512 MiB."""
 
 
 def nothing(_reply: Any) -> None:
-    """Reads the reply of commands that answer OK."""
+    """Parses the reply of commands that answer OK."""
 
 
 def plan_steps(rate: float, capacity: int, items: int | None, tightening: float | None, words: Words) -> Steps[Plan]:
@@ -50,7 +50,7 @@ def plan(
 
 
 class FilterMethods(Batches):
-    """What a filter does, in threads and in tasks."""
+    """The calls of a filter that threads and tasks share."""
 
     def __init__(self, key: Key, create: bool) -> None:
         if not isinstance(key, (bytes, str)):
@@ -63,8 +63,8 @@ class FilterMethods(Batches):
 
     @method
     def reserve(self, rate: float, capacity: int, *, exist_ok: bool = False, **words: Unpack[Words]) -> Steps[bool]:
-        """Creates the filter. `rate` is the false positive rate, between 0 and 1; `capacity` is the number of items for which
-        it has room before it grows. Returns True; with `exist_ok`, False if the filter exists, which is left unchanged."""
+        """Creates the filter. `rate` is the false positive rate, between 0 and 1; `capacity` is the number of items before it
+        grows. Returns True; with `exist_ok`, returns False if the filter exists and leaves it unchanged."""
         try:
             yield from self._one(nothing, "BF.RESERVE", rate, capacity, *creation_words(words))
         except FilterExists:
@@ -77,13 +77,13 @@ class FilterMethods(Batches):
 
     @method
     def add(self, item: Item) -> Steps[bool]:
-        """Adds an item. Returns True if it is certainly new, False if it was in or is a false positive."""
+        """Adds an item. Returns True if it is certainly new, False if it was present or is a false positive."""
         return single(self._add_window([[item_bytes(item)]]))
 
     @method
     def exists(self, item: Item) -> Steps[bool]:
-        """Returns False if the item is certainly not in the filter, True if it is or is a false positive. A missing filter has
-        no items."""
+        """Returns False if the item is certainly not in the filter, True if it is or is a false positive. A missing filter is
+        empty."""
         return self._one(bool, "BF.EXISTS", item_bytes(item))
 
     @method
@@ -117,12 +117,12 @@ class FilterMethods(Batches):
 
     @method
     def count(self, item: Item) -> Steps[int]:
-        """Returns how often the item is in a filter with `counting`, at most 15."""
+        """Returns how often the item was added to a filter with `counting`, at most 15."""
         return self._one(int, "BF.COUNT", item_bytes(item))
 
     @method
     def card(self) -> Steps[int]:
-        """Returns the number of items; 0 if there is no filter."""
+        """Returns the number of items; 0 if the key does not exist."""
         return self._one(int, "BF.CARD")
 
     @method
@@ -142,20 +142,20 @@ class FilterMethods(Batches):
 
     @method
     def merge(self, *sources: Key) -> Steps[None]:
-        """Adds the items of the sources to this filter (BF.MERGE). If it is missing, it is created with the options of the
-        first source. All need the same rate, capacity, expansion, hash and seed."""
+        """Adds the items of the sources to this filter (BF.MERGE). Creates it with the options of the first source if it is
+        missing. All filters need the same rate, capacity, expansion, hash and seed."""
         if not sources:
             raise ValueError("merge needs a source")
         return self._one(nothing, "BF.MERGE", *sources, wait_s=LONG_S)
 
     @method
     def rotate(self) -> Steps[int]:
-        """Begins the next bucket of a filter that forgets. Returns how many items were dropped with the oldest."""
+        """Starts the next bucket of a filter that forgets. Returns how many items were dropped with the oldest bucket."""
         return self._one(int, "BF.ROTATE")
 
     @method
     def clear(self) -> Steps[None]:
-        """Empties the filter, and keeps its options."""
+        """Removes all items and keeps the options."""
         return self._one(nothing, "BF.CLEAR")
 
     @method
@@ -180,7 +180,8 @@ class FilterMethods(Batches):
     @method
     def load(self, file: BinaryIO, *, replace: bool = False) -> Steps[int]:
         """Creates the filter from a file of `dump`. Raises FilterExists if the key exists, unless `replace` deletes it first.
-        Nobody can use the filter before the last record. If loading fails, deletes the key. Returns the bytes of data."""
+        The filter cannot be used before its last record arrives. If loading fails, deletes the key. Returns the bytes of
+        data."""
         records = dump.read_records(file)
         record = next(records, None)
         if record is None:

@@ -16,7 +16,7 @@ Send = Callable[[Window], Steps[list[bool]]]
 
 
 class Prepared:
-    """What every call of an object runs."""
+    """Runs the calls of an object."""
 
     def _prepared(self, steps: Steps[R]) -> Steps[R]:
         return steps
@@ -68,7 +68,7 @@ class method(Generic[P, R]):
 
 
 class Batches:
-    """Items of any number: they are split into windows, whose commands are sent together."""
+    """Batches of any size, split into windows whose commands are sent together."""
 
     def _add_window(self, window: Window) -> Steps[list[bool]]:
         raise NotImplementedError
@@ -81,23 +81,23 @@ class Batches:
 
     @method
     def add_many(self, items: Items) -> Steps[list[bool]]:
-        """Adds any number of items, 500 or 1 MiB per command and 16 commands together. Returns the answers in the order of the
-        items. A BloomgateError carries the answers so far."""
+        """Adds items, up to 500 or 1 MiB per command and 16 commands at a time. Returns the answers in the order of the items.
+        A BloomgateError carries the answers so far."""
         return many(items, self._add_window)
 
     @method
     def exists_many(self, items: Items) -> Steps[list[bool]]:
-        """Looks up any number of items."""
+        """Looks items up."""
         return many(items, self._exists_window)
 
     @method
     def delete_many(self, items: Items) -> Steps[list[bool]]:
-        """Deletes any number of items from filters with `hash="siphash"` or `counting`. Returns whether each was found."""
+        """Deletes items from filters with `hash="siphash"` or `counting`. Returns whether each was found."""
         return many(items, self._delete_window)
 
 
 def many(items: Items, send: Send) -> Steps[list[bool]]:
-    """Sends items of any number. A single item is refused before anything is sent."""
+    """Sends a batch of any size. Refuses a single item before anything is sent."""
     return in_windows(windows_of(items), send)
 
 
@@ -118,11 +118,11 @@ def single(steps: Steps[list[bool]]) -> Steps[bool]:
 
 
 class ThreadBatches(Batches, Threads):
-    """Batches that do not fit into memory, as iterators."""
+    """Batches larger than memory, as iterators."""
 
     def add_each(self, items: Iterable[Item]) -> Iterator[bool]:
-        """Like `add_many`, but returns an iterator of the answers, for batches that do not fit into memory. Items are read as
-        the answers are consumed, some 8000 ahead: items whose answers are not consumed are not added."""
+        """Like `add_many`, but returns an iterator of the answers, for batches larger than memory. Items are read as the
+        answers are consumed, up to 8,000 ahead; the rest is not added."""
         return self._each(items, self._add_window)
 
     def exists_each(self, items: Iterable[Item]) -> Iterator[bool]:
@@ -135,11 +135,11 @@ class ThreadBatches(Batches, Threads):
 
 
 class TaskBatches(Batches, Tasks):
-    """Batches that do not fit into memory, as asynchronous iterators."""
+    """Batches larger than memory, as asynchronous iterators."""
 
     def add_each(self, items: Items) -> AsyncIterator[bool]:
-        """Like `add_many`, but returns an iterator of the answers, for batches that do not fit into memory. Items are read as
-        the answers are consumed, some 8000 ahead: items whose answers are not consumed are not added."""
+        """Like `add_many`, but returns an iterator of the answers, for batches larger than memory. Items are read as the
+        answers are consumed, up to 8,000 ahead; the rest is not added."""
         return self._each(items, self._add_window)
 
     def exists_each(self, items: Items) -> AsyncIterator[bool]:

@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 class GuardMethods(Prepared, Generic[V]):
-    """What a guard does, in threads and in tasks."""
+    """The calls of a guard that threads and tasks share."""
 
     def __init__(
         self,
@@ -59,24 +59,24 @@ class GuardMethods(Prepared, Generic[V]):
 
     @method
     def announce(self, *ids: Item) -> Steps[None]:
-        """A writer's first call, before the commit. If it raises, do not commit. With `feed=True` it does nothing."""
+        """Announces changes before their commit. If it raises, do not commit. With `feed=True` it does nothing."""
         return self._steps.announce(ids)
 
     @method
     def confirm(self, *ids: Item) -> Steps[None]:
-        """A writer's second call, after the commit. It is repeated for up to `patience` seconds until the server answers;
-        then it raises Unconfirmed.
+        """Confirms changes after their commit. Repeats failed confirmations for up to `patience` seconds, then raises
+        Unconfirmed.
 
-        If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that
-        lands after this call leaves the old row cached.
+        If the outcome of the commit is unknown, determine it before this call, or end the database session: a commit after
+        this call leaves the old row cached.
 
         With `feed=True` it does nothing."""
         return self._steps.confirm(ids)
 
     @method
     def forget(self, *ids: Item) -> Steps[None]:
-        """Deletes ids that never return from the filter, after their rows were deleted inside of `changed`. The filter needs
-        `hash="siphash"`. With `feed=True` it does nothing: the follower deletes the ids of deleted rows."""
+        """Deletes ids from the filter after their rows were deleted inside `changed`. Deleted ids must never be used again.
+        The filter needs `hash="siphash"`. With `feed=True` it does nothing: the follower deletes the ids of deleted rows."""
         return self._steps.forget(ids)
 
     def _prepared(self, steps: Steps[R]) -> Steps[R]:
@@ -86,38 +86,38 @@ class GuardMethods(Prepared, Generic[V]):
 
 
 class Guard(GuardMethods[V], Threads):
-    """Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row.
+    """Reads database rows by id through a filter and a cache. The filter contains the id of every row.
 
-    Every time is in seconds. Times to live: `ttl` of a cached row; `absent_ttl` of the knowledge that there is no row.
+    All times are in seconds. Time to live: `ttl` is that of a cached row, `absent_ttl` that of a cached absence.
 
-    Waiting: `lease` is how long one caller may take to load a row while the others wait. They wait for up to `wait`, and for
-    that long again until they have waited `attempts` times; then they ask the database themselves. With `wait=0` they ask it
-    at once. The client's time limit for a command is that much longer where it waits (the socket_timeout of a
-    cluster's client is not, and has to be longer than `wait`). After a command has taken longer, callers ask the database
-    at once for two seconds.
+    Waiting: `lease` is how long one caller may load a row while others wait. A caller waits for up to `wait` at a time and
+    `attempts` times in all, then queries the database. With `wait=0` it queries at once. A command that waits extends the
+    client's time limit by `wait`; the socket_timeout of a cluster client is not extended and must exceed `wait`. After a
+    command times out, callers query the database directly for two seconds.
 
-    Outages: `fail_safe` is how long a value stays in the cache after its `ttl`. One caller refreshes such a value;
-    the others get it meanwhile, and everybody gets it where the load fails. Then nobody asks the database for the row before
-    a back-off has passed; callers without an old value get LoadFailed. If a load takes longer than `soft_timeout` and
-    there is an old value, that is served, and the load continues in a thread of its own.
+    Outages: `fail_safe` is how long a value stays cached after its `ttl`. One caller refreshes such a value; others get the
+    old value meanwhile, and every caller gets it if the load fails. The row is then not loaded again until a back-off ends;
+    callers without an old value get LoadFailed. If a load exceeds `soft_timeout` and an old value is cached, the old value is
+    returned, and the load continues in its own thread.
 
-    Renewal: `beta` multiplies how long before its end a value is renewed, which follows the duration of loads; 1 suits most, 0
-    turns early renewal off. Times to live are shortened by up to a tenth at random.
+    Renewal: values are renewed before they expire, earlier if loads take longer. `beta` scales how early: 1 suits most uses,
+    0 turns early renewal off. Times to live are shortened by up to a tenth at random.
 
     `near` keeps values in this process as well; see NearCache.
 
-    Writing: `confirm` is repeated for up to `patience`. `replicas`: how many replicas must have a change before it
-    counts (WAIT), within `replicas_timeout`; `aof`: whether it must be in the append-only file on disk (WAITAOF).
-    `announce_to`: filters that are being filled, to which each id is announced first.
+    Writing: `patience` is how long a confirmation is repeated. `replicas` is how many replicas must acknowledge a change
+    (WAIT) within `replicas_timeout`. With `aof`, the append-only file on disk must contain it (WAITAOF). `announce_to` lists
+    filters that are being filled; each id is announced to them first.
 
-    Feed: `feed=True` is for a table that `bloomgate follow` follows (docs/feed.md). The writers need no guard then: `changed`,
-    `announce`, `confirm` and `forget` do nothing, because the follower makes these calls for every writer. No row is absent
-    unless the follower's heartbeat exists, and a row with a write in flight is waited for. `announce_to`, `replicas` and
-    `aof` are refused. The follower's `cache-key` must be `prefix`, followed by its `item`. `fresh` is how old an answer may be
-    while the heartbeat is missing: then each row is loaded again after this time. It is at least `lease`, and 0 sets no limit.
+    Feed: `feed=True` is for a table that `bloomgate follow` follows (docs/feed.md). Writers then need no guard: `changed`,
+    `announce`, `confirm` and `forget` do nothing, because the follower announces every writer's changes. A row is reported
+    absent only while the follower's heartbeat exists, and callers wait for rows with a write in flight. `announce_to`,
+    `replicas` and `aof` are refused. The follower's `cache-key` must be `prefix` followed by its `item`. `fresh` limits the
+    age of an answer while the heartbeat is missing: rows are loaded again after that time. It is at least `lease`; 0 sets no
+    limit.
 
-    `prefix` of the cache keys is by default `{filter}:`. `codec` converts rows to bytes and back; by default they are bytes.
-    `load` and `load_many` are the loaders of calls that bring none of their own.
+    `prefix` is the prefix of cache keys, by default `{filter}:`. `codec` converts rows to bytes and back; the default takes
+    bytes. `load` and `load_many` are the default loaders of calls.
 
     `counts` has the guard's events by name; clients/python/README.md lists them."""
 
@@ -159,13 +159,13 @@ class Guard(GuardMethods[V], Threads):
         GuardMethods.__init__(self, client, filter, codec, load, load_many, GuardOptions(**options), threading.Event)
 
     def get(self, id: Id, load: Callable[[Id], V | None] | None = None, ttl: float | None = None) -> V | None:
-        """Returns a row, or None if there is none. `load`, by default the guard's, gets the id. It reads the row from the
-        database that has every commit, in a transaction that begins when `load` is called, and returns None if there is no
-        row. `ttl`, in seconds, replaces the guard's.
+        """Returns a row, or None if it does not exist. `load(id)`, by default the guard's loader, reads the row from the
+        primary database in a transaction that begins with the call, and returns None if the row does not exist. `ttl`, in
+        seconds, replaces the guard's.
 
-        If the server fails, the database is asked and nothing is filled: errors of the server are logged, not raised. What
-        `load` raises is raised, after the lease was given up, in all callers of this process that waited for it; but if an old
-        value is cached, that is served instead."""
+        If the server fails, the row is read from the database and not cached: errors of the server are logged, not raised. An
+        exception of `load` ends the lease and is raised in every caller of this process that waited for the load. If an old
+        value is cached, it is returned instead."""
         steps = self._steps
         key = item_bytes(id)
         load = chosen(load, self._load)
@@ -191,23 +191,23 @@ class Guard(GuardMethods[V], Threads):
         return self._run(steps.get(key, partial(load, id), ttl, begun, found))
 
     def get_in_transaction(self, id: Id, load: Callable[[Id], V | None] | None = None) -> V | None:
-        """Returns a row inside a transaction of the caller's that may see other rows than the database's commits: its own
-        changes, or an older snapshot. A cached row is returned; otherwise, also if the filter answers that there is none,
-        `load` is called. What it returns is neither cached nor shared, and does not pass through the codec.
+        """Returns a row inside the caller's transaction, whose view may differ from the committed rows: it may see its own
+        changes, or an older snapshot. Returns a cached row; otherwise calls `load`, even if the filter does not contain the
+        id. The loaded row is neither cached nor shared, and is not encoded.
 
-        If the transaction has changed the row, call `load` yourself: the cached row may be the one before the change."""
+        If the transaction has changed the row, call `load` directly: the cached row may be older than the change."""
         return self._run(self._steps.get_in_transaction(item_bytes(id), partial(chosen(load, self._load), id)))
 
     def get_many(
         self, ids: Iterable[Id], load_many: Callable[[list[Id]], Mapping[Id, V]] | None = None, ttl: float | None = None
     ) -> dict[Id, V | None]:
-        """Returns rows by id, fetched together: each id as it was passed, with its row or None. `load_many`, by default the
-        guard's, gets the ids that this caller has to load, and returns a mapping without those that have no row. It is called
-        once, and again for rows that other callers were loading and did not bring."""
+        """Returns a row or None for each id, fetched together. `load_many(ids)`, by default the guard's loader, returns a
+        mapping that omits ids without a row. It is called once with the ids that this caller has to load, and again with ids
+        whose loads by other callers did not complete."""
         return self._run(self._steps.get_many(ids, chosen(load_many, self._load_many), ttl))
 
     def cached(self, load: Callable[[Id], V | None]) -> Callable[[Id], V | None]:
-        """Decorates a function that loads a row by its id: a call of it becomes `get`."""
+        """Decorates a function that loads a row by id, so that calling it reads the row by `get`."""
 
         @wraps(load)
         def get(id: Id) -> V | None:
@@ -217,8 +217,8 @@ class Guard(GuardMethods[V], Threads):
 
     @contextmanager
     def changed(self, *ids: Item) -> Iterator[None]:
-        """Announces ids, and confirms them at the end of the `with` block, whatever happens in it. The transaction that
-        inserts, changes or deletes the rows has to end inside the block, its outcome known.
+        """Announces ids, and confirms them at the end of the `with` block, even if it raises. The transaction that inserts,
+        changes or deletes the rows must end inside the block, with a known outcome.
 
         With `feed=True` it does nothing: the follower announces each change."""
         self.announce(*ids)
@@ -240,14 +240,14 @@ def fill_filter(
     aof: bool = False,
     **words: Unpack[Words],
 ) -> int:
-    """Fills the filter of a guard as `{key}~filling`, and renames it to `key` once every id is in it. Returns how many ids
-    were new. Writers that are active meanwhile have to announce to both names.
+    """Fills the filter of a guard as `{key}~filling`, then renames it to `key`. Returns the number of new ids. Writers must
+    announce to both names meanwhile.
 
-    A filter that lost ids denies their rows. To make it survive a failover, pass as `replicas` the number of all replicas
-    that may be promoted; to make it survive a restart, pass `aof=True`. Each batch, and the new name, must then have reached
-    them within `replicas_timeout` seconds; otherwise this raises TimeoutError.
+    If the filter loses ids, their rows are reported absent. To survive a failover, set `replicas` to the number of replicas
+    that may be promoted; to survive a restart, set `aof=True`. Each batch and the rename must then be acknowledged within
+    `replicas_timeout` seconds; otherwise this raises TimeoutError.
 
-    If this raises, `{key}~filling` may be left: delete it and begin again. As long as it exists, FilterExists is raised,
+    After an exception `{key}~filling` may exist: delete it and start again. While it exists, this raises FilterExists,
     because another client may be filling it."""
     durability = Durability(replicas, replicas_timeout, aof)
     return drive(client, client_error(client), fill_steps(client, key, ids, rate, capacity, durability, words))

@@ -23,7 +23,7 @@ T = TypeVar("T")
 Rows = dict[bytes, V | None]
 
 LONGEST_WAIT_S = 60.0
-"""How long callers wait for another one's load without the server before they look again."""
+"""How long callers wait for another caller's load without the server before they check again."""
 
 
 def is_cancelled(error: BaseException) -> bool:
@@ -33,7 +33,7 @@ def is_cancelled(error: BaseException) -> bool:
 
 
 class Loading:
-    """A load, as the calls inside of it see it: they get rows that it loads without waiting for it."""
+    """A running load, seen by the calls inside it: these read its rows without waiting for it."""
 
     def __init__(self, guard: object, ids: Sequence[bytes]) -> None:
         self.guard = guard
@@ -44,12 +44,12 @@ class Loading:
 
 
 LOADING: ContextVar[Loading | None] = ContextVar("bloomgate_loading", default=None)
-"""The load inside of which this task, or this thread, runs."""
+"""The load that this task or thread is part of."""
 
 
 @contextmanager
 def loading(guard: object, ids: Sequence[bytes]) -> Iterator[None]:
-    """Marks the calls inside of a load."""
+    """Marks the calls inside a load."""
     inside = Loading(guard, ids)
     LOADING.set(inside)
     try:
@@ -60,7 +60,7 @@ def loading(guard: object, ids: Sequence[bytes]) -> Iterator[None]:
 
 
 def is_direct(guard: GuardSteps[Any], id: bytes) -> bool:
-    """Whether a row is read from the database at once: the caller runs inside a load of it, and would wait for its own lease."""
+    """Whether to read a row from the database directly: the caller is inside a load of it and would wait for its own lease."""
     inside = LOADING.get()
     while inside is not None:
         if inside.guard is guard and id in inside.ids and not inside.is_over:
@@ -80,8 +80,8 @@ def chosen(of_call: T | None, of_guard: T | None) -> T:
 
 @dataclass
 class Reading(Generic[V]):
-    """One call of `get` or `get_many`, which began at a time of the guard's clock. `load` loads rows, and `pick` takes one of
-    them out of what it returns."""
+    """A call of `get` or `get_many` that began at a time of the guard's clock. `load` loads rows, and `pick` selects one row of
+    its result."""
 
     guard: GuardSteps[V]
     ttl_ms: int
@@ -91,8 +91,8 @@ class Reading(Generic[V]):
     rows: Rows[V] = field(default_factory=dict)
 
     def read(self, id: bytes, deadline: float, found: Any = None) -> Steps[bool]:
-        """Reads a row, and waits for a caller that loads it. Returns False if the server fails, or if nobody brings the row
-        before the deadline."""
+        """Reads a row, or waits for a caller that loads it. Returns False if the server fails, or if no load completes before
+        the deadline."""
         [flight] = flights = self.guard.flights.begin([id], self.begun)
         flight.asked = self.begun
         try:
@@ -137,8 +137,8 @@ class Reading(Generic[V]):
         return (yield from self.guard.fetch([flight.id for flight in flights], *how, **options))
 
     def settle(self, flights: Sequence[Flight], answers: Sequence[Any]) -> Steps[tuple[list[bytes], list[bytes]]]:
-        """Takes the rows out of answers, and loads those with leases. Rows whose values cannot be decoded are fetched again.
-        Returns the ids of the rows that other callers load, and of those that the server failed for."""
+        """Decodes the rows of answers, and loads those with leases. Fetches rows again whose values cannot be decoded. Returns
+        the ids of the rows that other callers load, and those for which the server failed."""
         waiting: list[bytes] = []
         failed: list[bytes] = []
         has_values = True
@@ -187,8 +187,8 @@ class Reading(Generic[V]):
         return waiting, failed
 
     def wait(self, flight: Flight, left_s: float) -> Steps[Any]:
-        """Waits for the caller that holds the lease: in this process, or else inside the server. Returns what another caller
-        shares, or what the server answers. If all slots are taken, it pauses."""
+        """Waits for the holder of the lease, in this process or inside the server. Returns the outcome that another caller
+        shares, or the server's answer. If all slots are taken, sleeps before it fetches again."""
         guard = self.guard
         flight.given, event = None, guard.make_event()
         if not guard.flights.wait([flight], event):
@@ -210,7 +210,7 @@ class Reading(Generic[V]):
         return found
 
     def given(self, outcome: Outcome) -> Fetched | Exception:
-        """Returns what another caller of this process shares, or raises the error of its load."""
+        """Returns the outcome that another caller of this process shares, or raises the error of its load."""
         self.guard.count("shared")
         if isinstance(outcome, Failed):
             # Each caller would add its own frames to the shared error.
@@ -218,8 +218,8 @@ class Reading(Generic[V]):
         return outcome
 
     def run(self, flights: Sequence[Flight]) -> Steps[tuple[dict[bytes, bytes | None], Rows[V]]]:
-        """Loads rows. Returns them as they are cached, and as callers get them: as everybody gets them who finds them in the
-        cache. The flights share them, or the error unless the caller was cancelled."""
+        """Loads rows. Returns them encoded, and decoded again, so that every caller gets what the cache would return. The
+        flights share the rows, or the error unless the caller was cancelled."""
         guard = self.guard
         ids = [flight.id for flight in flights]
         try:
@@ -360,8 +360,8 @@ class GuardReads(GuardSteps[V]):
     def get_many(
         self, ids: Iterable[Item], load_many: Callable[[list[Any]], Any], ttl: float | None
     ) -> Steps[dict[Any, V | None]]:
-        """Reads rows. Ids that are written in the same bytes, such as 7 and "7", name one row: it is loaded by the first of them,
-        and returned under each."""
+        """Reads rows. Ids that are written in the same bytes, such as 7 and "7", name one row: it is loaded by the first of
+        them, and returned under each."""
         refuse_single(ids)
         asked = {id: item_bytes(id) for id in ids}
         first: dict[bytes, Any] = {}

@@ -59,7 +59,8 @@ def nothing_to_undo(_found: list[Any]) -> Sequence[Call[Any]]:
 
 
 UNREACHED = {"TimeoutError", "RedisClusterException", "ValkeyClusterException"}
-"""The names of errors that may have taken long: the client has waited for a reply, or for one node of a cluster after the other."""
+"""The names of errors that may have taken long: the client has waited for a reply, or for one node of a cluster after the
+other."""
 
 
 def is_lost(error: Exception) -> bool:

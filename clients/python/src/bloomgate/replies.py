@@ -82,7 +82,7 @@ def text(value: Any) -> str:
 
 
 def fields(reply: Any) -> dict[str, Any]:
-    """Converts a flat list, or a map, to a dict by name."""
+    """Converts a flat list or a map to a dict by name."""
     if isinstance(reply, Mapping):
         return {text(name): value for name, value in reply.items()}
     return {text(name): value for name, value in zip(reply[::2], reply[1::2], strict=True)}

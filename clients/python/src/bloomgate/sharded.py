@@ -1,4 +1,4 @@
-"""A filter in many shards, each in a slot of its own, so that the nodes of a cluster share its memory and its load.
+"""A filter in many shards, each in its own slot, which spread memory and load over the nodes of a cluster.
 docs/sharding.md has the contract."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def count_key(name: Key) -> bytes:
 
 
 def shard_capacity(capacity: int, shards: int) -> int:
-    """Returns the capacity of one shard: its part and four standard deviations, so that chance fills none before the others."""
+    """Returns the capacity of one shard: its part and four standard deviations, so that no shard fills early by chance."""
     part = capacity / shards
     return math.ceil(part + 4 * math.sqrt(part))
 
@@ -51,11 +51,11 @@ def check_shards(shards: int) -> int:
 
 
 TOGETHER = 256
-"""The most shards that get a small command each together."""
+"""The most shards that a batch of small commands is sent to at a time."""
 
 
 def in_order(order: list[int], answers: Sequence[T]) -> list[T]:
-    """Returns the answers by position: `order` has the position of each."""
+    """Returns the answers by position; `order` has the position of each."""
     return [answer for _, answer in sorted(zip(order, answers, strict=True), key=lambda pair: pair[0])]
 
 
@@ -66,7 +66,7 @@ def first_error(found: Sequence[Any], keys: Sequence[bytes]) -> None:
 
 
 def read_count(name: Key) -> Steps[int | None]:
-    """Returns the number of shards, or None if there is no such sharded filter."""
+    """Returns the number of shards, or None if the sharded filter does not exist."""
     found: Any = yield from send(Call(["GET", count_key(name)]))
     if found is None:
         return None
@@ -93,7 +93,7 @@ def create_steps(name: Key, rate: float, capacity: int, shards: int, resume: boo
 
 
 class ShardedMethods(Batches):
-    """What a sharded filter does, in threads and in tasks. Its number of shards is 0 until it is open."""
+    """The calls of a sharded filter that threads and tasks share. The number of shards is 0 until it is open."""
 
     def __init__(self, name: Key, shards: int = 0) -> None:
         self.name = name
@@ -108,13 +108,13 @@ class ShardedMethods(Batches):
         return [shard_key(self.name, shard) for shard in range(self.shards)]
 
     def _prepared(self, steps: Steps[R]) -> Steps[R]:
-        """Opens the filter before its first operation, which has not begun yet."""
+        """Opens the filter before its first operation."""
         if not self.shards:
             yield from self._open()
         return (yield from steps)
 
     def _open(self) -> Steps[None]:
-        """Reads the number of shards, and checks that none is missing."""
+        """Reads the number of shards, and checks that every shard exists."""
         found = yield from read_count(self.name)
         if found is None:
             raise FilterMissing(f"{self.name!r}: there is no such sharded filter")
@@ -271,9 +271,9 @@ class ShardedMethods(Batches):
 
     @method
     def double(self) -> Steps[None]:
-        """Doubles the number of shards by copying each (BF.SCANDUMP). No item is denied. Nobody may add meanwhile: an item that
-        is added to a shard after it was copied would be denied. The copies keep the items of both halves, so the shards are
-        as full as before, and the new room is for new items."""
+        """Doubles the number of shards by copying each (BF.SCANDUMP). No item is reported absent. Do not add items meanwhile:
+        an item that is added to a shard after it was copied would be denied. The copies keep the items of both halves, so the
+        shards are as full as before, and the new room is for new items."""
         # Copies of an interrupted attempt are made again: nobody uses them before the number is set.
         yield from self._verify()
         for shard in range(self.shards):
@@ -291,9 +291,9 @@ class ShardedMethods(Batches):
 
 
 class ShardedFilter(ShardedMethods, ThreadBatches):
-    """A sharded filter that exists. It is opened by `open`, or by the first call, which then raises FilterMissing if there is none
-    with this name, and ShardMissing if one of its shards is missing, as does every call that needs that shard. It works with the
-    clients of clusters and of single servers. A batch goes to all shards in parallel.
+    """A sharded filter that exists. It is opened by `open`, or by the first call, which then raises FilterMissing if there is
+    none with this name, and ShardMissing if one of its shards is missing, as does every call that needs that shard. It works
+    with the clients of clusters and of single servers. A batch goes to all shards in parallel.
 
     Every call also reads the number of shards, and raises ShardsChanged if it was doubled: then open the filter again."""
 

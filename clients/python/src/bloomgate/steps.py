@@ -1,6 +1,6 @@
 """Runs one implementation in threads and under asyncio. An operation is a generator that yields what has to be done (`Ask`,
-`Sleep`, `Wait`, `Do`, `Start`, `Join`, `Finish`) and receives the outcome. `drive` does these things in the calling thread, `adrive`
-awaits them."""
+`Sleep`, `Wait`, `Do`, `Start`, `Join`, `Finish`) and receives the outcome. `drive` does these things in the calling thread,
+`adrive` awaits them."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class Ask:
     inside the server. Commands that do have a `finished`, which is called when their replies have arrived or can no longer
     arrive.
 
-    For `wait_s` seconds the server may withhold replies, beyond the client's time limit for a command. With `together`, tasks send
-    these commands in batches with those of other tasks. A single command that `is_small` is packed in a faster way."""
+    For `wait_s` seconds the server may withhold replies, beyond the client's time limit for a command. With `together`, tasks
+    send these commands in batches with those of other tasks. A single command that `is_small` is packed in a faster way."""
 
     calls: Sequence[Call[Any]]
     undo: Callable[[list[Any]], Sequence[Call[Any]]] | None = None
@@ -103,20 +103,20 @@ class Ask:
 
 
 class Together(Protocol):
-    """What sends the commands of many tasks in batches."""
+    """Sends the commands of many tasks in batches."""
 
     async def send(self, step: Ask) -> list[Any]: ...
 
 
 @dataclass(frozen=True)
 class Sleep:
-    """Pauses for some seconds."""
+    """Sleeps for some seconds."""
 
     seconds: float
 
 
 class Signal:
-    """What one task waits for: much lighter than `asyncio.Event`, for crowds that wait for one row."""
+    """An event for one task, much lighter than `asyncio.Event`, for crowds that wait for one row."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -147,13 +147,13 @@ class Wait:
 
 @dataclass(frozen=True)
 class Do:
-    """Calls a function of the caller's, and awaits it under asyncio. What it raises is raised where `Do` was yielded."""
+    """Calls a function of the caller, and awaits it under asyncio. Its exceptions are raised where `Do` was yielded."""
 
     function: Callable[[], Any]
 
 
 Running = Future[Any] | asyncio.Task[Any]
-"""An operation in a thread or a task of its own."""
+"""An operation in its own thread or task."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Join:
-    """Waits until an operation has ended. The outcome is its result; what it raised is raised."""
+    """Waits until an operation ends. The outcome is its result; its exception is raised."""
 
     running: Running
 
@@ -264,8 +264,8 @@ def read(call: Call[Any], reply: Any) -> Any:
 
 
 def pool_of(client: object) -> Any:
-    """Returns the pool of a client, from which this module takes connections itself; nothing for a cluster's client, which sends a
-    command to the node that it belongs to, and whose own time limit has to be long enough for commands that wait."""
+    """Returns the pool of a client, from which this module takes connections itself; nothing for a cluster's client, which
+    sends a command to the node that it belongs to, and whose own time limit has to be long enough for commands that wait."""
     return getattr(client, "connection_pool", None)
 
 
@@ -309,8 +309,8 @@ def ask_pool(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
 
 
 async def aask_pool(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
-    """Does the same under asyncio. The `timeout` of read_response is not used: at its end the connection stays open, and the answer
-    is None, as for a reply that is null."""
+    """Does the same under asyncio. The `timeout` of read_response is not used: at its end the connection stays open, and the
+    answer is None, as for a reply that is null."""
     library = sys.modules[error.__module__]
     connection = await pool.get_connection(*connection_words(pool))
     usual: float | None = connection.socket_timeout
@@ -407,11 +407,11 @@ async def aask(client: AsyncClient, error: type[Exception], step: Ask) -> list[A
 
 
 background: set[asyncio.Task[Any]] = set()
-"""Tasks that nobody awaits. The event loop itself holds tasks by weak references only."""
+"""Tasks in the background. The event loop holds tasks by weak references only."""
 
 
 def keep(task: asyncio.Task[Any]) -> None:
-    """Keeps a task until it ends, whether or not anybody awaits it."""
+    """Keeps a task until it ends, even if no caller awaits it."""
 
     def ended(task: asyncio.Task[Any]) -> None:
         background.discard(task)
@@ -492,7 +492,8 @@ def drive(client: Client, error: type[Exception], steps: Steps[R]) -> R:
 
 
 async def adrive(client: AsyncClient, error: type[Exception], steps: Steps[R], is_background: bool = False) -> R:
-    """Runs an operation in this task. Nobody cancels a task that `is_background`, so its commands need none of their own."""
+    """Runs an operation in this task. A task that `is_background` is never cancelled, so its commands need no task of their
+    own."""
 
     async def perform(step: Step) -> Any:
         if isinstance(step, Ask):

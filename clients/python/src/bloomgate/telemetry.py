@@ -27,7 +27,7 @@ ADD, SPAN = instruments()
 
 
 class Telemetry:
-    """What one guard records. The attribute `bloomgate.filter` has the name of its filter."""
+    """Records the events of one guard. The attribute `bloomgate.filter` is the name of its filter."""
 
     def __init__(self, filter: bytes) -> None:
         self.filter = filter.decode(errors="backslashreplace")

@@ -160,7 +160,7 @@ class Fetches(Turns[bytes]):
         await self.give_up({id: answer.token for (id, seats), answer in pairs if not self.deliver(seats, answer)})
 
     def deliver(self, seats: list[Seat[bytes]], answer: Fetched | Exception) -> bool:
-        """Gives one answer to all that wait for it. Returns False if it has a lease and nobody takes it."""
+        """Gives an answer to all waiting tasks. Returns False if it has a lease and no task accepts it."""
         is_lease = isinstance(answer, Fetched) and bool(answer.token)
         present = [seat for seat in seats if not seat.outcome.done()]
         for seat in present:

@@ -19,7 +19,7 @@ from .guard_words import Fetched
 from .steps import Event
 
 DEFAULT_CONNECTIONS = 100
-"""The connections of redis-py's pools, where a client does not say how many it has."""
+"""The size of redis-py's pools for clients that do not set one."""
 
 
 class Slots:
@@ -31,7 +31,7 @@ class Slots:
         self._lock = threading.Lock()
 
     def take(self) -> bool:
-        """Takes a slot; False where all are taken."""
+        """Takes a slot. Returns False if all are taken."""
         with self._lock:
             if self._free <= 0:
                 return False
@@ -63,8 +63,8 @@ def slots_of(client: object) -> Slots:
 
 
 class Failed:
-    """A load that has failed, as those see it that wait for it. A BaseException such as SystemExit becomes the cause of a
-    LoadFailed: raised in each of them, it would end their threads, or the event loop."""
+    """A failed load, as seen by the callers that wait for it. A BaseException such as SystemExit becomes the cause of a
+    LoadFailed: raised in each waiting caller, it would end their threads or the event loop."""
 
     def __init__(self, id: bytes, error: BaseException) -> None:
         self.error, self.traceback = error, error.__traceback__
@@ -109,7 +109,7 @@ class Flight:
 
 
 class Flights:
-    """The rows that callers of this process fetch and load now. While flights of a row wait, another one is active."""
+    """The rows that callers of this process are fetching and loading. While flights of a row wait, another flight is active."""
 
     def __init__(self) -> None:
         self._start_empty()

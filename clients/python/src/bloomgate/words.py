@@ -29,11 +29,11 @@ class Words(TypedDict, total=False):
     sliding: bool
     """With `window`: adding an item again restarts its window."""
     counting: bool
-    """Counters instead of bits: four times the memory, and any number of deletes."""
+    """Counters instead of bits: four times the memory, unlimited deletes."""
     ex: int
     """The key's time to live in seconds, set only if the filter is created."""
     px: int
-    """The same in milliseconds."""
+    """The key's time to live in milliseconds."""
 
 
 FLAGS = ("nonscaling", "rolling", "sliding", "counting")
