@@ -8,7 +8,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import inspect
-import io
 import itertools
 import json
 import logging
@@ -30,7 +29,7 @@ from bloomgate.codec import Json
 PATIENCE = 120
 """Longer than any case takes."""
 
-ABILITIES = ["words-2", "timeout", "pool", "share", "pause", "fatal", "resp2", "resp3", "sharded", "dump"]
+ABILITIES = ["words-2", "timeout", "pool", "share", "pause", "fatal", "resp2", "resp3", "sharded"]
 
 
 class LoadError(Exception):
@@ -187,11 +186,6 @@ def perform(process: Process, name: str, given: dict[str, Any], function: Callab
         return run(item_list(given.pop("ids")), function, **given)
     if kind == "guard":
         return run(*item_list(given["ids"]))
-    if name == "filter.dump":
-        given["into"] = io.BytesIO()
-        return run(given["into"])
-    if name == "filter.load":
-        return run(io.BytesIO(item(given.pop("file"))), **given)
     if "items" in given:
         return run(item_list(given.pop("items")), **given)
     return run(item(given.pop("item")), **given) if "item" in given else run(**given)
@@ -201,8 +195,6 @@ def result_of(process: Process, name: str, given: dict[str, Any], found: Any) ->
     if name in ("sharded.open", "sharded.create"):
         process.sharded = found
         return found.shards if name == "sharded.open" else None
-    if name == "filter.dump":
-        return {"hex": given["into"].getvalue().hex()}
     return [[id, row] for id, row in found.items()] if name == "guard.get_many" else found
 
 

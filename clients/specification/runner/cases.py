@@ -37,7 +37,7 @@ STEPS = {
 SCRIPTED_ONLY = {"expect", "expect_all", "answer", "quiet"}
 """Steps that are skipped on real servers."""
 
-ERRORS = {"BadDump", "FilterExists", "FilterFull", "FilterLoading", "FilterMissing", "LoadFailed", "ModuleMissing"} | {
+ERRORS = {"FilterExists", "FilterFull", "FilterLoading", "FilterMissing", "LoadFailed", "ModuleMissing"} | {
     "ShardMissing", "ShardsChanged", "TimeoutError", "Unconfirmed", "cancelled", "connection", "fatal", "load", "refused", "server",
     "shared",
 }
@@ -96,8 +96,6 @@ def needs(case: dict[str, Any]) -> set[str]:
     calls = {step["call"] for step in case["steps"] if "call" in step}
     if any(call.startswith("shard") for call in calls):
         found.add("sharded")
-    if calls & {"filter.dump", "filter.load"}:
-        found.add("dump")
     return found
 
 

@@ -38,7 +38,7 @@ export class Replaceable {
   readonly timeoutMs: number;
   /** How often the connection was replaced. */
   count = 0;
-  /** How many commands with a longer time limit wait for a reply, such as the records of a dump: others may wait behind them. */
+  /** How many commands with a longer time limit wait for a reply, such as BF.MERGE: others may wait behind them. */
   patient = 0;
   readonly #replace: () => void;
 

@@ -28,15 +28,6 @@ export class FilterFull extends BloomgateError {}
 /** The filter is still being loaded: the last `BF.LOADCHUNK` has not arrived yet. */
 export class FilterLoading extends BloomgateError {}
 
-/** The data is not a dump of a filter, was truncated, or has a record that the server refuses. */
-export class BadDump extends BloomgateError {}
-
-/** A shard of a sharded filter is missing, so the answers for its items are unknown. */
-export class ShardMissing extends FilterMissing {}
-
-/** The number of shards has changed since the sharded filter was opened: open it again, and repeat the batch. */
-export class ShardsChanged extends BloomgateError {}
-
 /** The server did not answer in time, or a write did not reach the required number of replicas, or the disk, in time. */
 export class TimeoutError extends BloomgateError {}
 

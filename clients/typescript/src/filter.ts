@@ -2,9 +2,8 @@
 
 import { type Call, call, Link, nothing, type Outcome, same } from "./ask.js";
 import type { Client, Reply } from "./connection.js";
-import { type DumpRecord, END, head, readRecords, recordBytes } from "./dump.js";
-import { BadDump, BloomgateError, FilterExists, isReply, named } from "./errors.js";
-import { asyncWindows, type Item, itemBytes, type Key, keyBytes, keyText, refuseSingle, type Window } from "./items.js";
+import { BloomgateError, FilterExists, named } from "./errors.js";
+import { asyncWindows, type Item, itemBytes, type Key, keyBytes, refuseSingle, type Window } from "./items.js";
 import {
   array,
   booleans,
@@ -36,9 +35,8 @@ export async function plan(
   return new Link(client).one({ words, parse: parsePlan, key: undefined });
 }
 
-/** Commands that read or write large parts of a filter, and how much longer they may take than others. */
-const LARGE: readonly string[] = ["BF.LOADCHUNK", "BF.MERGE", "BF.SCANDUMP"];
-export const LARGE_MS = 10_000;
+/** How much longer BF.MERGE may take than other commands: it reads and writes whole filters. */
+const MERGE_MS = 10_000;
 
 /** How a filter is used. */
 export interface FilterOptions {
@@ -189,68 +187,6 @@ export class Filter {
     return this.#one(Boolean, "UNLINK");
   }
 
-  /** Returns a dump of the filter, record by record (BF.SCANDUMP), for a file:
-   * `await fs.promises.writeFile("seen.dump", filter.dump())`. Items that are added meanwhile may be missing. Does not work for
-   * valkey-bloom's layout. */
-  async *dump(): AsyncGenerator<Buffer> {
-    yield head();
-    for (let iterator = 0n; ; ) {
-      const record: DumpRecord = await this.#one(parseRecord, "BF.SCANDUMP", String(iterator));
-      yield* recordBytes(record.iterator === 0n ? END : record);
-      if (record.iterator === 0n) return;
-      iterator = record.iterator;
-    }
-  }
-
-  /** Creates the filter from a dump: `await filter.load(fs.createReadStream("seen.dump"))`. Throws FilterExists if the key
-   * exists, unless `replace` deletes it first. Nobody can use the filter before the last record. If loading fails, deletes the
-   * key. Returns the bytes of data. */
-  async load(
-    source: Iterable<Uint8Array> | AsyncIterable<Uint8Array>,
-    options: { replace?: boolean | undefined } = {},
-  ): Promise<number> {
-    const records = readRecords(source);
-    try {
-      const first = await records.next();
-      if (first.done) throw new BadDump("the dump has no records");
-      if (await this.#one(Boolean, "EXISTS")) {
-        if (!options.replace) throw new FilterExists(`${keyText(this.key)}: there is a key already`);
-        await this.drop();
-      }
-      return await this.#loadRecords(first.value, records);
-    } finally {
-      await records.return(undefined);
-    }
-  }
-
-  async #loadRecords(first: DumpRecord, rest: AsyncIterable<DumpRecord>): Promise<number> {
-    try {
-      let total = first.data.length;
-      await this.#loadRecord(first);
-      for await (const record of rest) {
-        await this.#loadRecord(record);
-        total += record.data.length;
-      }
-      // If the last records are missing, the filter is still being loaded.
-      await this.info();
-      return total;
-    } catch (error) {
-      await this.#link.ask([call(["UNLINK", this.#name], nothing)]);
-      throw error;
-    }
-  }
-
-  async #loadRecord(record: DumpRecord): Promise<void> {
-    try {
-      await this.#one(nothing, "BF.LOADCHUNK", String(record.iterator), record.data);
-    } catch (error) {
-      if (error instanceof Error && isReply(error)) {
-        throw new BadDump(`${keyText(this.key)}: ${error.message}`, { cause: error });
-      }
-      throw error;
-    }
-  }
-
   #addWords(): Word[] {
     return this.#create ? ["BF.MADD", this.#name] : ["BF.INSERT", this.#name, "NOCREATE", "ITEMS"];
   }
@@ -258,7 +194,7 @@ export class Filter {
   /** Sends a command whose first argument is the key. */
   async #one<T>(parse: (reply: Reply) => T, command: string, ...words: Word[]): Promise<T> {
     try {
-      return await this.#link.one(call([command, this.#name, ...words], parse), LARGE.includes(command) ? LARGE_MS : 0);
+      return await this.#link.one(call([command, this.#name, ...words], parse), command === "BF.MERGE" ? MERGE_MS : 0);
     } catch (error) {
       throw error instanceof Error ? named(error, this.key) : error;
     }
@@ -269,12 +205,6 @@ export class Filter {
     const calls = window.map((chunk): Call<Reply> => call([...words, ...chunk], same));
     return settled(window, await this.#link.ask(calls), this.key);
   }
-}
-
-function parseRecord(reply: Reply): DumpRecord {
-  const [iterator, data] = array(reply);
-  // A client may have read the iterator as a number, which is exact: the server keeps it below 2^53.
-  return { iterator: BigInt(text(iterator)), data: Buffer.isBuffer(data) ? data : Buffer.from(text(data), "latin1") };
 }
 
 /** Returns the answers of a batch in order, and its first error. A command that failed midway answers a shorter array, whose last

@@ -4,7 +4,6 @@
 export { Bytes, type Codec, Json } from "./codec.js";
 export type { Client, Connection, Reply } from "./connection.js";
 export {
-  BadDump,
   BloomgateError,
   Disconnected,
   FilterExists,
@@ -13,8 +12,6 @@ export {
   FilterMissing,
   LoadFailed,
   ModuleMissing,
-  ShardMissing,
-  ShardsChanged,
   TimeoutError,
   Unconfirmed,
 } from "./errors.js";
@@ -28,6 +25,5 @@ export { NearCache } from "./near.js";
 export type { NodeRedisClient } from "./node-redis.js";
 export type { Bucket, Info, Layer, Plan, Stats } from "./replies.js";
 export type { Changed, ChangeReports } from "./reports.js";
-export { ShardedFilter } from "./sharded.js";
 export type { Counts, EventAttributes, LoadAttributes, Telemetry } from "./telemetry.js";
 export type { CreationOptions, InsertOptions, Word } from "./words.js";

@@ -12,19 +12,17 @@ import {
   Guard,
   Json,
   plan,
-  ShardedFilter,
   TimeoutError,
 } from "../src/index.js";
 import { itemBytes } from "../src/items.js";
 import { settledBy } from "../src/promises.js";
 import { cachePrefix, fillingName } from "../src/rows.js";
-import { shardCapacity, shardKey, shardOf } from "../src/sharding.js";
 import { type Library, openClient, openCluster } from "./clients.js";
 import { Cleanup, PATIENCE_MS } from "./server.js";
 
 /** The needs of cases that this client has. It has one connection for all commands that do not wait, so no `pool`; all that a function
  * throws is shared alike, so no `fatal`. */
-const ABILITIES = ["cancel", "turns", "timeout", "share", "pause", "resp2", "resp3", "sharded", "dump", "words-2"];
+const ABILITIES = ["cancel", "turns", "timeout", "share", "pause", "resp2", "resp3", "words-2"];
 
 // biome-ignore lint/suspicious/noExplicitAny: the messages come from the cases, some of which are wrong on purpose.
 type Any = any;
@@ -91,7 +89,6 @@ class Process {
   readonly cleanup: Cleanup;
   #filter: Any;
   #guard: Guard<Any> | undefined;
-  #sharded: Any;
 
   constructor(from: Any, client: Client, cleanup: Cleanup) {
     this.#case = from;
@@ -139,21 +136,14 @@ class Process {
     if (method === undefined) return this.#function(call);
     if (kind === "guard") return this.#guardCall(camel(method), call);
     if (kind === "filter") return this.#filterCall(camel(method), call.with);
-    if (kind === "sharded") return this.#shardedCall(camel(method), call.with);
     throw new Unknown(`unknown call ${call.call}`);
   }
 
   #function({ call, with: given }: Call): Any {
-    const { rate, capacity, key, ids, shards, ...options } = given;
+    const { rate, capacity, key, ids, ...options } = given;
     switch (call) {
       case "item_bytes":
         return { hex: itemBytes(item(given.item)).toString("hex") };
-      case "shard_of":
-        return shardOf(itemBytes(item(given.item)), shards);
-      case "shard_capacity":
-        return shardCapacity(capacity, shards);
-      case "shard_key":
-        return shardKey(given.name, given.shard);
       case "cache_prefix":
         return cachePrefix(given.filter);
       case "filling_name":
@@ -167,28 +157,9 @@ class Process {
     }
   }
 
-  async #filterCall(method: string, { rate, capacity, file, ...given }: Any): Promise<Any> {
+  async #filterCall(method: string, { rate, capacity, ...given }: Any): Promise<Any> {
     if (method === "reserve") return this.filter.reserve(rate, capacity, named(given));
-    if (method === "load") return this.filter.load([item(file)], given);
-    if (method === "dump") {
-      const parts: Buffer[] = [];
-      for await (const part of this.filter.dump()) parts.push(part);
-      return { hex: Buffer.concat(parts).toString("hex") };
-    }
     return callOf(this.filter, method, given);
-  }
-
-  async #shardedCall(method: string, { rate, capacity, shards, ...given }: Any): Promise<Any> {
-    const { name } = this.#case.sharded;
-    if (method === "open") {
-      this.#sharded = await ShardedFilter.open(this.#client, name);
-      return this.#sharded.shards;
-    }
-    if (method === "create") {
-      this.#sharded = await ShardedFilter.create(this.#client, name, rate, capacity, shards, named(given));
-      return null;
-    }
-    return callOf(this.#sharded, method, given);
   }
 
   async #guardCall(method: string, call: Call): Promise<Any> {

@@ -1,9 +1,6 @@
 /** A filter at one key, on both libraries and in both protocols. */
 
 import assert from "node:assert/strict";
-import { createReadStream, promises as fs } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { createClientPool, createSentinel } from "redis";
 import { type Client, Filter, ModuleMissing, plan } from "../src/index.js";
@@ -66,19 +63,6 @@ for (const library of LIBRARIES) {
         const windowed = new Filter(client, "windowed");
         await windowed.reserve(0.01, 100, { window: 3600 });
         assert.equal(await windowed.rotate(), 0);
-      });
-
-      test("a dump into a file, and back", async (context) => {
-        const filter = new Filter(client, "dumped");
-        await filter.reserve(0.001, 100_000);
-        await filter.addMany(Array.from({ length: 20_000 }, (_, number) => number));
-        const folder = await fs.mkdtemp(join(tmpdir(), "bloomgate-"));
-        context.after(() => fs.rm(folder, { recursive: true }));
-        const path = join(folder, "dump");
-        await fs.writeFile(path, filter.dump());
-        const copy = new Filter(client, "copy");
-        assert.ok((await copy.load(createReadStream(path))) > 100_000);
-        assert.equal(await copy.card(), await filter.card());
       });
     });
   }

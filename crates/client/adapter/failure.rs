@@ -58,7 +58,6 @@ impl From<Error> for Failure {
             Error::FilterExists { .. } => vec!["FilterExists"],
             Error::FilterFull { .. } => vec!["FilterFull"],
             Error::FilterLoading { .. } => vec!["FilterLoading"],
-            Error::BadDump(_) => vec!["BadDump"],
             Error::ShardMissing { .. } => vec!["ShardMissing", "FilterMissing"],
             Error::ShardsChanged { .. } => vec!["ShardsChanged"],
             Error::LoadFailed { .. } => vec!["LoadFailed"],

@@ -142,7 +142,7 @@ impl Process {
 
 /// Runs a call of a filter.
 async fn filter(filter: &Filter, method: &str, call: &Call) -> Outcome {
-    if ["card", "info", "stats", "clear", "drop", "dump"].contains(&method) {
+    if ["card", "info", "stats", "clear", "drop"].contains(&method) {
         call.with(&[])?;
     }
     Ok(match method {
@@ -158,15 +158,6 @@ async fn filter(filter: &Filter, method: &str, call: &Call) -> Outcome {
         "stats" => stats_json(&wait!(filter.stats())?),
         "clear" => json!(wait!(filter.clear())?),
         "drop" => json!(wait!(filter.drop())?),
-        "dump" => {
-            let mut file = Vec::new();
-            wait!(filter.dump(&mut file))?;
-            hex(&file)
-        }
-        "load" => {
-            let with = call.with(&["file", "replace"])?;
-            json!(wait!(filter.load(with.item()?.as_slice(), with.replace))?)
-        }
         "reserve" => {
             let with = call.with(&["rate", "capacity", "exist_ok"])?;
             let (rate, capacity, options) = (with.rate, with.capacity, with.options()?);

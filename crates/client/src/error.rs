@@ -52,8 +52,6 @@ pub enum Error {
         /// The known answers of the batch.
         answers: Answers,
     },
-    /// The file is not a dump of a filter, was truncated, or has a record that the server refuses.
-    BadDump(String),
     /// A shard of a sharded filter is missing, so the answers for its items are unknown.
     ShardMissing {
         /// The key of the shard, or the name of the sharded filter.
@@ -96,8 +94,6 @@ pub enum Error {
         /// The known answers of the batch.
         answers: Answers,
     },
-    /// Reading or writing the file of a dump failed.
-    File(String),
 }
 
 impl Error {
@@ -220,11 +216,7 @@ impl fmt::Display for Error {
                 write!(formatter, "the load of the row `{}` has panicked: {cause}", shown(id))
             }
             Self::Unconfirmed { ids } => write!(formatter, "the change of {} rows could not be confirmed", ids.len()),
-            Self::BadDump(text)
-            | Self::NotDurable(text)
-            | Self::Refused(text)
-            | Self::UnexpectedReply(text)
-            | Self::File(text) => formatter.write_str(text),
+            Self::NotDurable(text) | Self::Refused(text) | Self::UnexpectedReply(text) => formatter.write_str(text),
             Self::Redis { source, .. } => source.fmt(formatter),
         }
     }

@@ -1,9 +1,6 @@
 //! A filter at one key, for threads, and the methods that filters for threads and for tasks have.
 
-use std::io::{Read, Write};
-
-use crate::core::{self, Batch, FilterCore, blocking, now};
-use crate::dump::Blocking;
+use crate::core::{self, Batch, FilterCore, blocking};
 use crate::{BatchItem, Client, Error, Info, Insert, Item, Options, Plan, Stats};
 
 /// A filter in a server.
@@ -182,18 +179,3 @@ macro_rules! filter_methods {
 pub(crate) use filter_methods;
 
 filter_methods!(blocking);
-
-impl Filter {
-    /// Writes the filter to a file, record by record (BF.SCANDUMP), in a few MiB of memory. Returns the bytes of data. Items
-    /// that are added meanwhile may be missing. Does not work for valkey-bloom's layout.
-    pub fn dump(&self, file: impl Write) -> Result<u64, Error> {
-        now(self.core.dump(&self.client, &mut Blocking(file)))
-    }
-
-    /// Creates the filter from a file of [`Self::dump`]. Fails with [`Error::FilterExists`] if the key exists, unless `replace`
-    /// deletes it first. Nobody can use the filter before the last record. If loading fails, deletes the key. Returns the bytes
-    /// of data.
-    pub fn load(&self, file: impl Read, replace: bool) -> Result<u64, Error> {
-        now(self.core.load(&self.client, &mut Blocking(file), replace))
-    }
-}

@@ -8,7 +8,6 @@ mod batch;
 mod client;
 mod codec;
 mod core;
-mod dump;
 mod error;
 mod filter;
 mod guard;

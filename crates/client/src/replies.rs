@@ -4,7 +4,6 @@
 use redis::Value;
 
 use crate::Error;
-use crate::dump::Record;
 
 /// A filter's capacity and contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,13 +140,11 @@ pub fn boolean(reply: &Value) -> Option<bool> {
     integer(reply).map(|number| number != 0)
 }
 
-/// Reads a reply of BF.SCANDUMP.
-pub fn record(reply: &Value) -> Result<Record, Error> {
+/// Returns the iterator and the data in a reply of BF.SCANDUMP.
+pub fn record(reply: &Value) -> Result<(u64, &[u8]), Error> {
     match reply {
         Value::Array(parts) => match parts.as_slice() {
-            [iterator, data] => {
-                Ok(Record { iterator: u64::read(iterator)?, data: bytes(data).unwrap_or_default().to_vec() })
-            }
+            [iterator, data] => Ok((u64::read(iterator)?, bytes(data).unwrap_or_default())),
             _ => Err(unexpected(reply)),
         },
         _ => Err(unexpected(reply)),

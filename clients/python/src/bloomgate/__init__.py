@@ -4,7 +4,6 @@ same for asyncio, `bloomgate.scrapy` a component for Scrapy."""
 from .codec import Bytes, Codec, Json
 from .connection import connect
 from .errors import (
-    BadDump,
     BloomgateError,
     FilterExists,
     FilterFull,
@@ -23,7 +22,6 @@ from .replies import Bucket, Info, Layer, Plan, Stats
 from .sharded import ShardedFilter
 
 __all__ = [
-    "BadDump",
     "BloomgateError",
     "Bucket",
     "Bytes",

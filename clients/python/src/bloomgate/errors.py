@@ -36,10 +36,6 @@ class FilterLoading(BloomgateError):
     """The filter is still being loaded: the last `BF.LOADCHUNK` has not arrived yet."""
 
 
-class BadDump(BloomgateError):
-    """The file is not a dump of a filter, was truncated, or has a record that the server refuses."""
-
-
 class ShardMissing(FilterMissing):
     """A shard of a sharded filter is missing, so answers for its items are unknown."""
 

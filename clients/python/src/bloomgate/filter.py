@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import dump
-from .errors import BadDump, BloomgateError, FilterExists, named
+from .errors import BloomgateError, FilterExists, named
 from .flavours import Batches, ThreadBatches, many, method, single
 from .items import Item, Key, Window, item_bytes, refuse_single
 from .replies import Info, Plan, Stats, booleans, parse_info, parse_plan, parse_stats, text
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONG_S = 60.0
-"""The additional time limit of commands that read or write a whole filter, or a record of up to 512 MiB."""
+"""The additional time limit of commands that read or write a whole filter."""
 
 
 def nothing(_reply: Any) -> None:
@@ -162,57 +161,6 @@ class FilterMethods(Batches):
     def drop(self) -> Steps[bool]:
         """Deletes the key. Returns whether it existed."""
         return self._one(bool, "UNLINK")
-
-    @method
-    def dump(self, file: BinaryIO) -> Steps[int]:
-        """Writes the filter to a file, record by record (BF.SCANDUMP), in a few MiB of memory. Returns the bytes of data. Items
-        that are added meanwhile may be missing. Does not work for valkey-bloom's layout."""
-        file.write(dump.MAGIC)
-        iterator, total = 0, 0
-        while True:
-            reply = yield from self._one(same, "BF.SCANDUMP", iterator, wait_s=LONG_S)
-            iterator, data = int(reply[0]), bytes(reply[1])
-            dump.write_record(file, iterator, data if iterator else b"")
-            if iterator == 0:
-                return total
-            total += len(data)
-
-    @method
-    def load(self, file: BinaryIO, *, replace: bool = False) -> Steps[int]:
-        """Creates the filter from a file of `dump`. Raises FilterExists if the key exists, unless `replace` deletes it first.
-        The filter cannot be used before its last record arrives. If loading fails, deletes the key. Returns the bytes of
-        data."""
-        records = dump.read_records(file)
-        record = next(records, None)
-        if record is None:
-            raise BadDump("the file has no records")
-        if (yield from self._one(bool, "EXISTS")):
-            if not replace:
-                raise FilterExists(f"{self.key!r}: there is a key already")
-            yield from self._one(nothing, "UNLINK")
-        total = 0
-        try:
-            while record is not None:
-                yield from self._load_record(*record)
-                total += len(record[1])
-                record = next(records, None)
-            # If the last records are missing, the filter is still being loaded.
-            yield from self._one(parse_info, "BF.INFO")
-        except BaseException:
-            # What a failed load has left would only answer that it is still being loaded.
-            yield Ask([Call(["UNLINK", self.key], nothing)])
-            raise
-        return total
-
-    def _load_record(self, iterator: int, data: bytes) -> Steps[None]:
-        try:
-            yield from self._one(nothing, "BF.LOADCHUNK", iterator, data, wait_s=LONG_S)
-        except BloomgateError:
-            raise
-        except Exception as error:
-            if type(error).__name__ == "ResponseError":
-                raise BadDump(f"{self.key!r}: {error}") from error
-            raise
 
     def _one(self, parse: Callable[[Any], T], *words: Word, wait_s: float = 0.0) -> Steps[T]:
         """Sends a command whose first argument is the key."""

@@ -4,7 +4,6 @@ use redis::{Cmd, RedisError, Value};
 
 use super::{Batch, Io, Reply, command, one};
 use crate::batch::{Chunk, extend, windows};
-use crate::dump::{self, Record, Sink, Source};
 use crate::error::Answers;
 use crate::replies::{self, Info, Plan, Reply as _, unexpected};
 use crate::{BatchItem, Error, Insert, Options};
@@ -136,72 +135,6 @@ impl FilterCore {
             Some(error) => Err(Error::named(error, &self.key, answers)),
             None => Ok(answers.into_iter().map(Option::unwrap_or_default).collect()),
         }
-    }
-
-    /// Writes a dump to a file. Returns the bytes of data.
-    pub async fn dump(&self, io: &impl Io, file: &mut impl Sink) -> Result<u64, Error> {
-        let mut record = self.record(io, 0).await?;
-        dump::write_magic(file).await?;
-        let mut total = 0;
-        while record.iterator != 0 {
-            dump::write_record(file, &record).await?;
-            total += record.data.len() as u64;
-            record = self.record(io, record.iterator).await?;
-        }
-        record.data.clear();
-        dump::write_record(file, &record).await?;
-        Ok(total)
-    }
-
-    /// Returns the next record of a dump.
-    async fn record(&self, io: &impl Io, iterator: u64) -> Result<Record, Error> {
-        let mut scan = command("BF.SCANDUMP", &self.key);
-        scan.arg(iterator);
-        replies::record(&self.send(io, scan).await?)
-    }
-
-    /// Creates the filter from a file. Returns the bytes of data.
-    pub async fn load(&self, io: &impl Io, file: &mut impl Source, replace: bool) -> Result<u64, Error> {
-        dump::read_magic(file).await?;
-        let first = dump::read_record(file).await?;
-        if first.iterator == 0 {
-            return Err(Error::BadDump("the file has no records".to_owned()));
-        }
-        if self.get::<bool>(io, "EXISTS").await? {
-            if !replace {
-                return Err(Error::FilterExists { key: self.key.clone() });
-            }
-            self.get::<()>(io, "UNLINK").await?;
-        }
-        let result = self.load_records(io, file, first).await;
-        if result.is_err() {
-            // What was loaded would only answer that it is still being loaded.
-            _ = self.get::<()>(io, "UNLINK").await;
-        }
-        result
-    }
-
-    async fn load_records(&self, io: &impl Io, file: &mut impl Source, first: Record) -> Result<u64, Error> {
-        let mut record = first;
-        let mut total = 0;
-        while record.iterator != 0 {
-            let mut load = command("BF.LOADCHUNK", &self.key);
-            load.arg(record.iterator).arg(&record.data);
-            self.send(io, load).await.map_err(refused_record)?;
-            total += record.data.len() as u64;
-            record = dump::read_record(file).await?;
-        }
-        // If the last records are missing, the filter is still being loaded.
-        self.get::<Info>(io, "BF.INFO").await?;
-        Ok(total)
-    }
-}
-
-/// Converts the server's error for a record. Errors with a meaning of their own keep it.
-fn refused_record(error: Error) -> Error {
-    match error {
-        Error::Redis { source, .. } if source.code() == Some("ERR") => Error::BadDump(source.to_string()),
-        other => other,
     }
 }
 

@@ -306,13 +306,14 @@ impl ShardedCore {
         loop {
             let mut scan = command("BF.SCANDUMP", from);
             scan.arg(iterator);
-            let record = replies::record(&one(io, scan).await.map_err(named(from))?)?;
-            if record.iterator == 0 {
+            let reply = one(io, scan).await.map_err(named(from))?;
+            let (next, data) = replies::record(&reply)?;
+            if next == 0 {
                 return Ok(());
             }
-            iterator = record.iterator;
+            iterator = next;
             let mut load = command("BF.LOADCHUNK", to);
-            load.arg(iterator).arg(&record.data);
+            load.arg(iterator).arg(data);
             one(io, load).await.map_err(named(to))?;
         }
     }
