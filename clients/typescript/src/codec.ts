@@ -1,13 +1,13 @@
 /** Converts values to the bytes that the guard caches, and back. */
 
 /** Converts a value to bytes and back. If `decode` throws, the guard loads the row and replaces the cached value. Every caller gets
- * what `decode` returns, the one that loaded the row included. */
+ * the result of `decode`, including the caller that loaded the row. */
 export interface Codec<V> {
   encode(value: V): Uint8Array;
   decode(data: Buffer): V;
 }
 
-/** Leaves bytes as they are: the guard's default. */
+/** Returns bytes unchanged. The guard's default. */
 export class Bytes implements Codec<Uint8Array> {
   encode(value: Uint8Array): Uint8Array {
     if (value instanceof Uint8Array) return value;

@@ -1,4 +1,4 @@
-/** The errors of this package. All others are the client library's own: a lost connection, a missing permission. */
+/** Errors of this package. Other errors are the client library's: lost connections, missing permissions. */
 
 import { type Key, keyText } from "./items.js";
 
@@ -12,17 +12,16 @@ export class BloomgateError extends Error {
   }
 }
 
-/** The server lacks one of bloomgate's commands: it has not loaded the module, or has loaded another module with BF.*
- * commands. */
+/** The server lacks a command of bloomgate: the module is missing or too old, or another module provides BF.*. */
 export class ModuleMissing extends BloomgateError {}
 
-/** There is no filter at this key. */
+/** The key does not exist. */
 export class FilterMissing extends BloomgateError {}
 
 /** The key exists already. */
 export class FilterExists extends BloomgateError {}
 
-/** A filter that does not grow has reached its capacity. Items before the first null in `answers` were added. */
+/** A NONSCALING filter has reached its capacity. Items before the first null in `answers` were added. */
 export class FilterFull extends BloomgateError {}
 
 /** The filter is still being loaded: the last `BF.LOADCHUNK` has not arrived yet. */
@@ -31,10 +30,10 @@ export class FilterLoading extends BloomgateError {}
 /** The server did not answer in time, or a write did not reach the required number of replicas, or the disk, in time. */
 export class TimeoutError extends BloomgateError {}
 
-/** The client has lost its connection, and has not made another yet. */
+/** The client has lost its connection and has not reconnected yet. */
 export class Disconnected extends BloomgateError {}
 
-/** A row has no cached value, and its last load failed: the database is not asked for it again before the back-off ends. */
+/** The last load of a row failed, and no value is cached: the row is not loaded again until the back-off ends. */
 export class LoadFailed extends BloomgateError {
   readonly id: Uint8Array;
 
@@ -44,11 +43,11 @@ export class LoadFailed extends BloomgateError {
   }
 }
 
-/** A write was committed, but the server did not answer its confirmation in time. Readers may get the old rows for up to one
- * lease and one time to live. `ids` are those of the rows; `Guard.confirm(...ids)` tries again. */
+/** A write was committed, but its confirmation was not acknowledged in time. Readers may get the old rows for up to a lease and a
+ * time to live. `ids` are the ids of the rows; `Guard.confirm(...ids)` tries again. */
 export class Unconfirmed extends BloomgateError {
   readonly ids: readonly Uint8Array[];
-  /** What the transaction inside `Guard.changed` threw, if it did. */
+  /** The error that the transaction inside `Guard.changed` threw, if any. */
   transactionError: unknown;
 
   constructor(ids: readonly Uint8Array[], options?: ErrorOptions) {
@@ -57,8 +56,8 @@ export class Unconfirmed extends BloomgateError {
   }
 }
 
-/** Converts an error of the client library, which becomes the cause, to the one of this package that it stands for. Returns
- * any other error unchanged. */
+/** Converts an error of the client library to this package's error, with the former as its cause. Returns other errors
+ * unchanged. */
 export function named(error: Error, key: Key): Error {
   const text = error.message.replace(/^ERR /, "");
   const options = { cause: error };

@@ -19,7 +19,7 @@ export function fetchedRow(data: Buffer | null): Fetched {
   return data === null ? ABSENT : { word: "hit", value: data };
 }
 
-/** Returns an answer as those get it that do not load. */
+/** Returns an answer without its token, for callers that do not load. */
 export function withoutToken(found: Fetched): Fetched {
   if (found.token === undefined) return found;
   return found.value === undefined ? WAIT : { word: "hit", value: found.value };

@@ -1,4 +1,4 @@
-/** Filling the filter of a guard: under another name, until every id is in it and is safe. */
+/** Fills the filter of a guard under another name until every id is in it and acknowledged. */
 
 import { call, Link, type Outcome, same } from "./ask.js";
 import type { Client, Reply } from "./connection.js";
@@ -11,22 +11,22 @@ import type { CreationOptions, Word } from "./words.js";
 
 /** How a filter is filled. */
 export interface FillOptions extends CreationOptions {
-  /** The number of all replicas that may be promoted: each batch, and the new name, must then have reached them. */
+  /** How many replicas must acknowledge each batch and the rename: all that may be promoted. */
   replicas?: number | undefined;
   /** How long the replicas, or the disk, may take: 3000. */
   replicasTimeoutMs?: number | undefined;
-  /** Whether each batch, and the new name, must be in the append-only file on disk. */
+  /** Whether the append-only file on disk must contain each batch and the rename. */
   aof?: boolean | undefined;
 }
 
-/** Fills the filter of a guard as `{key}~filling`, and renames it to `key` once every id is in it. Returns how many ids were new.
- * Writers that are active meanwhile have to announce to both names.
+/** Fills the filter of a guard as `{key}~filling`, then renames it to `key`. Returns the number of new ids. Writers must announce to
+ * both names meanwhile.
  *
- * A filter that lost ids denies their rows. To make it survive a failover, pass `replicas`; to make it survive a restart, pass
- * `aof`. If the replicas or the disk take longer than `replicasTimeoutMs`, this throws TimeoutError.
+ * If the filter loses ids, their rows are reported absent. To survive a failover, set `replicas`; to survive a restart, set `aof`.
+ * If the replicas or the disk take longer than `replicasTimeoutMs`, this throws TimeoutError.
  *
- * If this throws, `{key}~filling` may be left: delete it and begin again. As long as it exists, FilterExists is thrown, because
- * another client may be filling it. */
+ * After an error `{key}~filling` may exist: delete it and start again. While it exists, this throws FilterExists, because another
+ * client may be filling it. */
 export async function fillFilter(
   client: Client,
   key: Key,

@@ -40,17 +40,17 @@ const MERGE_MS = 10_000;
 
 /** How a filter is used. */
 export interface FilterOptions {
-  /** With false, an add to a missing filter throws FilterMissing instead of creating one from the server's configuration. */
+  /** If false, an add to a missing filter throws FilterMissing instead of creating one from the server's configuration. */
   create?: boolean | undefined;
-  /** How long a command may take: that of `connect`, or 1000. */
+  /** The time limit of a command in milliseconds: that of `connect`, or 1000. */
   timeoutMs?: number | undefined;
 }
 
 /** A filter in a server.
  *
- * Every method throws FilterMissing, FilterFull, FilterLoading, FilterExists or ModuleMissing where these apply, and otherwise
- * the client library's errors. A client that repeats a command after a lost connection may report that an item was in, because
- * the first attempt added it: `connect` of `bloomgate/redis` and of `bloomgate/ioredis` returns one that does not. */
+ * Every method throws FilterMissing, FilterFull, FilterLoading, FilterExists or ModuleMissing where they apply, and otherwise
+ * the client library's errors. A client that repeats a command after a lost connection may report a new item as present, because
+ * the first attempt added it. Clients of `connect` (`bloomgate/redis`, `bloomgate/ioredis`) repeat no command. */
 export class Filter {
   readonly key: Key;
   readonly #name: Buffer;
@@ -64,8 +64,8 @@ export class Filter {
     this.#create = options.create ?? true;
   }
 
-  /** Creates the filter. `rate` is the false positive rate, between 0 and 1; `capacity` is the number of items for which it has
-   * room before it grows. Returns true; with `existOk`, false if the filter exists, which is left unchanged. */
+  /** Creates the filter. `rate` is the false positive rate, between 0 and 1; `capacity` is the number of items before it grows.
+   * Returns true; with `existOk`, returns false if the filter exists and leaves it unchanged. */
   async reserve(
     rate: number,
     capacity: number,
@@ -83,31 +83,31 @@ export class Filter {
     return true;
   }
 
-  /** Adds an item. Returns true if it is certainly new, false if it was in or is a false positive. */
+  /** Adds an item. Returns true if it is certainly new, false if it was present or is a false positive. */
   async add(item: Item): Promise<boolean> {
     const [answer] = await this.#batch(this.#addWords(), [[itemBytes(item)]]);
     return answer === true;
   }
 
-  /** Adds any number of items, 500 or 1 MiB per command and 16 commands together. Returns the answers in the order of the items.
-   * A BloomgateError carries the answers so far. */
+  /** Adds items, up to 500 or 1 MiB per command and 16 commands at a time. Returns the answers in the order of the items. A
+   * BloomgateError carries the answers so far. */
   addMany(items: Items): Promise<boolean[]> {
     return many(items, (window) => this.#batch(this.#addWords(), window));
   }
 
-  /** Like `addMany`, but returns an iterator of the answers, for batches that do not fit into memory. Items are read as the
-   * answers are consumed, some 8000 ahead: items whose answers are not consumed are not added. */
+  /** Like `addMany`, but returns an iterator of the answers, for batches larger than memory. Items are read as the answers are
+   * consumed, up to 8,000 ahead; the rest is not added. */
   addEach(items: Items): AsyncGenerator<boolean> {
     return each(items, (window) => this.#batch(this.#addWords(), window));
   }
 
-  /** Returns false if the item is certainly not in the filter, true if it is or is a false positive. A missing filter has no
-   * items. */
+  /** Returns false if the item is certainly not in the filter, true if it is or is a false positive. A missing filter is
+   * empty. */
   exists(item: Item): Promise<boolean> {
     return this.#one(Boolean, "BF.EXISTS", itemBytes(item));
   }
 
-  /** Looks up any number of items. */
+  /** Looks items up. */
   existsMany(items: Items): Promise<boolean[]> {
     return many(items, (window) => this.#batch(["BF.MEXISTS", this.#name], window));
   }
@@ -122,7 +122,7 @@ export class Filter {
     return this.#one(Boolean, "BF.DEL", itemBytes(item));
   }
 
-  /** Deletes any number of items. */
+  /** Deletes items. */
   deleteMany(items: Items): Promise<boolean[]> {
     return many(items, (window) => this.#batch(["BF.MDEL", this.#name], window));
   }
@@ -140,12 +140,12 @@ export class Filter {
     return answers;
   }
 
-  /** Returns how often the item is in a filter with `counting`, at most 15. */
+  /** Returns how often the item was added to a filter with `counting`, at most 15. */
   count(item: Item): Promise<number> {
     return this.#one(number, "BF.COUNT", itemBytes(item));
   }
 
-  /** Returns the number of items; 0 if there is no filter. */
+  /** Returns the number of items; 0 if the key does not exist. */
   card(): Promise<number> {
     return this.#one(number, "BF.CARD");
   }
@@ -165,19 +165,19 @@ export class Filter {
     return this.#one((reply) => array(reply).map(text), "BF.DEBUG");
   }
 
-  /** Adds the items of the sources to this filter (BF.MERGE). If it is missing, it is created with the options of the first
-   * source. All need the same rate, capacity, expansion, hash and seed. */
+  /** Adds the items of the sources to this filter (BF.MERGE). Creates it with the options of the first source if it is missing. All
+   * filters need the same rate, capacity, expansion, hash and seed. */
   async merge(...sources: Key[]): Promise<void> {
     if (sources.length === 0) throw new RangeError("merge needs a source");
     await this.#one(nothing, "BF.MERGE", ...sources.map(keyBytes));
   }
 
-  /** Begins the next bucket of a filter that forgets. Returns how many items were dropped with the oldest. */
+  /** Starts the next bucket of a filter that forgets. Returns how many items were dropped with the oldest bucket. */
   rotate(): Promise<number> {
     return this.#one(number, "BF.ROTATE");
   }
 
-  /** Empties the filter, and keeps its options. */
+  /** Removes all items and keeps the options. */
   clear(): Promise<void> {
     return this.#one(nothing, "BF.CLEAR");
   }

@@ -6,60 +6,59 @@ import { feedKeys } from "./rows.js";
 import type { Telemetry } from "./telemetry.js";
 import { defined, type Word } from "./words.js";
 
-/** How a guard reads, waits and writes. Times are seconds, except those whose names end in Ms. `RANGES` has what is accepted. */
+/** How a guard reads, waits and writes. Times are seconds, or milliseconds if the name ends in Ms. `RANGES` has the ranges. */
 export interface GuardOptions {
   /** The time to live of a cached row: 60. */
   ttl?: number | undefined;
-  /** The time to live of the knowledge that there is no row: 10. */
+  /** The time to live of a cached absence: 10. */
   absentTtl?: number | undefined;
-  /** How long one caller may take to load a row while the others wait: 3000. */
+  /** How long one caller may load a row while others wait: 3000. */
   leaseMs?: number | undefined;
-  /** How long a caller waits for another one that loads the row: 3000. With 0 it asks the database at once. */
+  /** How long a caller waits for another caller's load: 3000. With 0 it queries the database at once. */
   waitMs?: number | undefined;
-  /** How often a caller waits for that long before it asks the database itself: 3. */
+  /** How many times a caller waits for that long before it queries the database: 3. */
   attempts?: number | undefined;
-  /** How long a value stays in the cache after its `ttl`: 0. One caller refreshes such a value; the others get it meanwhile, and
-   * everybody gets it where the load fails. Then nobody asks the database for the row before a back-off has passed; callers
-   * without an old value get LoadFailed. */
+  /** How long a value stays cached after its `ttl`: 0. One caller refreshes such a value; others get the old value meanwhile, and every
+   * caller gets it if the load fails. The row is then not loaded again until a back-off ends; callers without an old value get
+   * LoadFailed. */
   failSafe?: number | undefined;
-  /** If a load takes longer and there is an old value, that is served, and the load continues in the background. */
+  /** If a load takes longer and an old value is cached, the old value is returned, and the load continues in the background. */
   softTimeout?: number | undefined;
-  /** Multiplies how long before its end a value is renewed: 1. 0 turns early renewal off. The server takes the average of the
-   * times that loads take. */
+  /** Values are renewed before they expire, earlier if loads take longer. This scales how early: 1. 0 turns early renewal off. */
   beta?: number | undefined;
   /** Keeps values in this process as well. */
   near?: NearCache | undefined;
-  /** For a table that `bloomgate follow` follows. The writers need no guard then: `changed`, `announce`, `confirm` and `forget`
-   * send nothing. No row is absent unless the follower's heartbeat exists, and a row with a write in flight is waited for. */
+  /** For a table that `bloomgate follow` follows. Writers then need no guard: `changed`, `announce`, `confirm` and `forget` send
+   * nothing. A row is reported absent only while the follower's heartbeat exists, and callers wait for rows with a write in flight. */
   feed?: boolean | undefined;
-  /** With `feed`: how old an answer may be while the follower's heartbeat is missing, at least `leaseMs`. By default, 0, there is no
-   * limit: a value is served for its `ttl`. */
+  /** With `feed`: limits the age of an answer while the follower's heartbeat is missing, at least `leaseMs`. With 0, the default, a
+   * value is served for its `ttl`. */
   freshMs?: number | undefined;
   /** How long `confirm` is repeated: 30. */
   patience?: number | undefined;
-  /** What precedes an id in the name of its cache key: by default `{filter}:`. */
+  /** The prefix of cache keys: by default `{filter}:`. */
   prefix?: Key | undefined;
   /** Filters that are being filled, to which each id is announced first. */
   announceTo?: readonly Key[] | undefined;
-  /** How many replicas must have a change before it counts (WAIT): 0. */
+  /** How many replicas must acknowledge a change (WAIT): 0. */
   replicas?: number | undefined;
-  /** How long the replicas, or the disk, may take: 1000. */
+  /** The time limit for replicas, or the disk, to acknowledge a change: 1000. */
   replicasTimeoutMs?: number | undefined;
-  /** How long a command may take: that of `connect`, or 1000. Where a command waits in the server, by `waitMs` or
-   * `replicasTimeoutMs`, it may take that much longer. */
+  /** The time limit of a command: that of `connect`, or 1000. A command that waits in the server extends it by `waitMs` or
+   * `replicasTimeoutMs`. */
   timeoutMs?: number | undefined;
-  /** How many connections of this guard may wait inside the server at a time: 16. They are opened when they are needed, and
-   * closed a second later. */
+  /** The most connections of this guard that wait inside the server at a time: 16. They are opened on demand and closed after a second
+   * without use. */
   waitingConnections?: number | undefined;
-  /** Whether a change must be in the append-only file on disk before it counts (WAITAOF). */
+  /** Whether the append-only file on disk must contain a change (WAITAOF). */
   aof?: boolean | undefined;
-  /** Records the events of `Guard.counts` and the loads, for metrics and traces. */
+  /** Records loads and the events of `Guard.counts`, for metrics and traces. */
   telemetry?: Telemetry | undefined;
-  /** Is called with each warning, at most once a minute for each kind of trouble. By default warnings go to `console.warn`. */
+  /** Receives warnings, at most one a minute of each kind. The default is `console.warn`. */
   warn?: ((message: string) => void) | undefined;
 }
 
-/** The options that are given. */
+/** The options without undefined. */
 type Defined = { [Name in keyof GuardOptions]: Exclude<GuardOptions[Name], undefined> };
 
 /** The options with their defaults, checked. */
@@ -71,7 +70,7 @@ export interface CheckedOptions
   readonly telemetry: Telemetry | undefined;
   readonly timeoutMs: number | undefined;
   readonly warn: ((message: string) => void) | undefined;
-  /** How long a value stays in the cache after it was fresh. */
+  /** `failSafe` in milliseconds. */
   readonly failSafeMs: number;
 }
 

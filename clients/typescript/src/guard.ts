@@ -16,7 +16,7 @@ import { Writing } from "./write.js";
 /** Reads the row with an id from the database. */
 export type Load<Id, V> = (id: Id, signal: AbortSignal | undefined) => Promise<V | null | undefined> | V | null | undefined;
 
-/** Reads rows. Ids that the map does not have do not exist. */
+/** Reads rows from the database. Ids that are missing from the map do not exist. */
 export type LoadMany<Id, V> = (
   ids: Id[],
   signal: AbortSignal | undefined,
@@ -26,12 +26,11 @@ export type LoadMany<Id, V> = (
 export interface GetOptions {
   /** The time to live of the row in seconds, in place of the guard's. */
   ttl?: number | undefined;
-  /** If it aborts, the call rejects at once with the signal's reason, and the lease that it holds or is about to get is given up.
-   * `load` gets the signal, too. */
+  /** If it aborts, the call rejects at once with the signal's reason, and its lease is given up. `load` receives the signal. */
   signal?: AbortSignal | undefined;
 }
 
-/** The loaders of calls that bring none of their own. */
+/** The default loaders of calls. */
 export interface Loaders<V> {
   // biome-ignore lint/suspicious/noExplicitAny: a guard's ids have one type or several, and only its calls name it.
   load?: Load<any, V> | undefined;
@@ -39,10 +38,10 @@ export interface Loaders<V> {
   loadMany?: LoadMany<any, V> | undefined;
 }
 
-/** What follows the ids of a call: a loader, unless the guard has one, and how the call reads. */
+/** The arguments after the ids: a loader, unless the guard has one, and options. */
 export type ReadArguments<L, O = GetOptions> = [load: L, options?: O] | [options?: O];
 
-/** Returns the loader of a call, and how it reads. */
+/** Returns the loader and the options of a call. */
 function chosen<L extends (...given: never[]) => unknown>(call: ReadArguments<L>, ofGuard: L | undefined): [L, GetOptions] {
   const [first, second] = call;
   const [load = ofGuard, options = {}] = typeof first === "object" ? [undefined, first] : [first, second];
@@ -50,18 +49,17 @@ function chosen<L extends (...given: never[]) => unknown>(call: ReadArguments<L>
   return [load, options];
 }
 
-/** Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row.
+/** Reads database rows by id through a filter and a cache. The filter contains the id of every row.
  *
- * The calls of `get` that are made in one turn of the event loop are one BF.MFETCH. Callers that wait for another process do so on
- * connections of their own: at most `waitingConnections` for each guard. */
+ * Calls of `get` in one turn of the event loop are sent as one BF.MFETCH. Callers that wait for another process use separate
+ * connections, up to `waitingConnections` for each guard. */
 export class Guard<V = Uint8Array> {
   readonly #reads: Reading<V>;
   readonly #writes: Writing;
   readonly #loaders: Loaders<V>;
   #isChecked = false;
 
-  /** `codec` converts rows to bytes and back; without one they are bytes. `load` and `loadMany` are the loaders of calls that bring
-   * none of their own. */
+  /** `codec` converts rows to bytes and back; the default takes bytes. `load` and `loadMany` are the default loaders of calls. */
   constructor(
     client: Client,
     filter: Key,
@@ -76,17 +74,17 @@ export class Guard<V = Uint8Array> {
     this.#loaders = { load, loadMany };
   }
 
-  /** What this guard has done, by event. */
+  /** The number of each event of this guard. */
   get counts(): Readonly<Counts> {
     return this.#reads.events.counts;
   }
 
-  /** Returns a row, or null if there is none. `load`, by default the guard's, gets the id. It reads the row from the database that
-   * has every commit, in a transaction that begins when `load` is called, and returns null or undefined if there is no row.
+  /** Returns a row, or null if it does not exist. `load`, by default the guard's loader, reads the row from the primary database in a
+   * transaction that begins with the call, and returns null or undefined if the row does not exist.
    *
-   * If the server fails, the database is asked and nothing is filled: errors of the server are reported as warnings, not thrown.
-   * What `load` throws is thrown, after the lease was given up, in all callers of this process that waited for it; but if an old
-   * value is cached, that is served instead. A `load` that asks this guard for the same row calls the function that it passes. */
+   * If the server fails, the row is read from the database and not cached: errors of the server are warnings, not thrown. An
+   * exception of `load` ends the lease and is thrown in every caller of this process that waited for the load. If an old value is
+   * cached, it is returned instead. A call for the same row inside `load` runs its own `load`. */
   async get<Id extends Item>(id: Id, ...call: ReadArguments<Load<Id, V>>): Promise<V | null> {
     const [load, options] = chosen(call, this.#loaders.load);
     const row = this.#row(id);
@@ -96,11 +94,11 @@ export class Guard<V = Uint8Array> {
     return found;
   }
 
-  /** Returns a row inside a transaction of the caller's that may see other rows than the database's commits: its own changes, or an
-   * older snapshot. A cached row is returned; otherwise, also if the filter answers that there is none, `load` is called. What it
-   * returns is neither cached nor shared, and does not pass through the codec.
+  /** Returns a row inside the caller's transaction, whose view may differ from the committed rows: it may see its own changes, or an
+   * older snapshot. Returns a cached row; otherwise calls `load`, even if the filter does not contain the id. The loaded row is
+   * neither cached nor shared, and is not encoded.
    *
-   * If the transaction has changed the row, call `load` yourself: the cached row may be the one before the change. */
+   * If the transaction has changed the row, call `load` directly: the cached row may be older than the change. */
   async getInTransaction<Id extends Item>(
     id: Id,
     ...call: ReadArguments<Load<Id, V>, Pick<GetOptions, "signal">>
@@ -115,14 +113,14 @@ export class Guard<V = Uint8Array> {
     return (await load(id, signal)) ?? null;
   }
 
-  /** Returns rows by id, fetched together: each id as it was passed, with its row or null. `loadMany`, by default the guard's, gets
-   * the ids that this caller has to load, and returns a map without those that have no row. It is called once, and again for rows
-   * that other callers were loading and did not bring. */
+  /** Returns a row or null for each id, fetched together. `loadMany`, by default the guard's loader, returns a map that omits ids
+   * without a row. It is called once with the ids that this caller has to load, and again with ids whose loads by other callers did
+   * not complete. */
   async getMany<Id extends Item>(ids: Iterable<Id>, ...call: ReadArguments<LoadMany<Id, V>>): Promise<Map<Id, V | null>> {
     const [loadMany, options] = chosen(call, this.#loaders.loadMany);
     refuseSingle(ids);
     const asked = new Map([...ids].map((id) => [id, this.#row(id)]));
-    // Ids that are written in the same bytes, such as 7 and "7", name one row: it is loaded by the first of them.
+    // Ids with the same bytes, such as 7 and "7", name one row, which is loaded by the first id.
     const first = new Map<string, [Id, Row]>();
     for (const [id, row] of asked) if (!first.has(row.id)) first.set(row.id, [id, row]);
     const loadRows: LoadRows<V> = async (rows, signal) => {
@@ -136,30 +134,29 @@ export class Guard<V = Uint8Array> {
     return new Map([...asked].map(([id, row]) => [id, found.get(row.id) ?? null]));
   }
 
-  /** A writer's first call, before the commit. If it throws, do not commit. With `feed` it does nothing. */
+  /** Announces changes before their commit. If it throws, do not commit. With `feed` it does nothing. */
   async announce(...ids: Item[]): Promise<void> {
     await this.#writes.announce(this.#rows(ids));
     this.#check();
   }
 
-  /** A writer's second call, after the commit. It is repeated for up to `patience` seconds until the server answers; then it throws
-   * Unconfirmed.
+  /** Confirms changes after their commit. Repeats failed confirmations for up to `patience` seconds, then throws Unconfirmed.
    *
-   * If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that lands after
-   * this call leaves the old row cached. With `feed` it does nothing. */
+   * If the outcome of the commit is unknown, determine it before this call, or end the database session: a commit after this call
+   * leaves the old row cached. With `feed` it does nothing. */
   async confirm(...ids: Item[]): Promise<void> {
     await this.#writes.confirm(this.#rows(ids));
     this.#check();
   }
 
-  /** Announces a change of a row, runs `transaction`, and confirms the change, whatever happens in it. The transaction that
-   * inserts, changes or deletes the row has to end inside of `transaction`, its outcome known. Returns what `transaction` returns.
-   * With `feed` it only runs `transaction`: the follower announces each change. */
+  /** Announces a change of a row, runs `transaction`, and confirms the change, even if `transaction` throws. The database transaction
+   * must end inside `transaction`, with a known outcome. Returns the result of `transaction`. With `feed` it only runs
+   * `transaction`: the follower announces each change. */
   changed<T>(id: Item, transaction: () => Promise<T> | T): Promise<T> {
     return this.changedMany([id], transaction);
   }
 
-  /** Does the same for several rows. */
+  /** The same as `changed`, for several rows. */
   async changedMany<T>(ids: Iterable<Item>, transaction: () => Promise<T> | T): Promise<T> {
     const all = [...ids];
     await this.announce(...all);
@@ -179,8 +176,8 @@ export class Guard<V = Uint8Array> {
     return result;
   }
 
-  /** Deletes ids that never return from the filter, after their rows were deleted inside of `changed`. The filter needs
-   * `hash: "siphash"`. With `feed` it does nothing: the follower deletes the ids of deleted rows. */
+  /** Deletes ids from the filter after their rows were deleted inside `changed`. Deleted ids must never be used again. The filter
+   * needs `hash: "siphash"`. With `feed` it does nothing: the follower deletes the ids of deleted rows. */
   async forget(...ids: Item[]): Promise<void> {
     await this.#writes.forget(this.#rows(ids));
   }

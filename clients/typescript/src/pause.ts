@@ -1,4 +1,4 @@
-/** Keeps callers from a server that has not answered in time, or refuses what a guard needs. */
+/** Diverts callers from a server that has not answered in time, or that refuses a guard's commands. */
 
 /** How long a pause lasts. */
 const PAUSE_MS = 2000;

@@ -19,7 +19,7 @@ const BACKGROUND_LOADS = 64;
 /** After this time another caller loads a row without a lease, too: a query that never ends must not block its row for ever. */
 const LOST_MS = 60_000;
 
-/** Rows by their ids, null for those that do not exist. */
+/** Rows by id; null for rows that do not exist. */
 type Rows<V> = Map<string, V | null>;
 
 type Signal = AbortSignal | undefined;
@@ -27,7 +27,7 @@ type Signal = AbortSignal | undefined;
 /** An answer to a fetch. */
 type Found = Outcome<Fetched>;
 
-/** Loads rows, all that it is asked for. */
+/** Loads all rows of a call. */
 export type LoadRows<V> = (rows: readonly Row[], signal: Signal) => Promise<Rows<V>>;
 
 /** One call of `get` or `getMany`. */
@@ -45,7 +45,7 @@ interface Leased extends Lease {
   readonly hasOld: boolean;
 }
 
-/** A call of a function that loads rows, and the one inside of which it runs. */
+/** A running loader, and the loader that it runs inside of. */
 interface LoadCall {
   readonly guard: object;
   readonly ids: ReadonlySet<string>;
@@ -53,13 +53,13 @@ interface LoadCall {
   hasEnded: boolean;
 }
 
-/** The call inside of which the program runs. */
+/** The innermost running loader. */
 const loadCalls = new AsyncLocalStorage<LoadCall>();
 
 /** The readers of one guard. */
 export class Reading<V> extends Fetching<V> {
-  /** The rows that callers fetch or load under a lease, and those that they load without one. These are apart: nobody may wait for
-   * the caller that tries a server that hangs. */
+  /** The rows that callers fetch or load under a lease, and those that they load without one. They are separate, because no caller
+   * may wait for the caller that probes a hung server. */
   readonly #flights = new Flights();
   readonly #direct = new Flights();
   #background = 0;
@@ -91,7 +91,7 @@ export class Reading<V> extends Fetching<V> {
       left = await this.#fetchMany(left, call, found, failed);
       const [first, ...others] = left;
       if (first === undefined || performance.now() >= deadline) break;
-      // By the time the first row is there, most of the others are, too.
+      // By then most of the other rows are loaded, too.
       found.set(first.id, await this.#getRow(first, call, deadline));
       left = others;
     }

@@ -1,4 +1,4 @@
-/** Whether a client that reconnects by itself has a connection. */
+/** Whether a client with automatic reconnection is connected. */
 
 import { Disconnected } from "./errors.js";
 

@@ -1,7 +1,7 @@
 /** Metrics and spans of a guard. */
 
-/** What a guard tells about itself. `bloomgate/opentelemetry` has one that records it with OpenTelemetry. The names of the
- * attributes, and the words of the events, are the same in every language. */
+/** Receives a guard's metrics and spans; `bloomgate/opentelemetry` exports them to OpenTelemetry. Attributes and events have the same
+ * names in every language. */
 export interface Telemetry {
   /** Adds to the number of events. */
   count(events: number, attributes: EventAttributes): void;
@@ -44,7 +44,7 @@ export interface Counts {
   soft_timeout: number;
   /** Rows that were read from the database without a lease: the server failed, or another caller took too long. */
   unguarded: number;
-  /** Rows that the near cache had. */
+  /** Rows served by the near cache. */
   near_hit: number;
   /** Answers and errors that other callers of the process got, and that waiting callers share. */
   shared: number;

@@ -1,6 +1,6 @@
-/** What callers ask for in one turn of the event loop, sent together. */
+/** Sends the jobs of one turn of the event loop together. */
 
-/** How many batches may be under way at a time. All others wait in the process, where no time limit has begun. */
+/** The most batches in flight. Others wait in the process, where their time limit has not started. */
 const MOST_BATCHES = 8;
 
 export class Turns<Job> {

@@ -7,7 +7,7 @@ import { asError, TimeoutError } from "./errors.js";
 import { settledBy } from "./promises.js";
 import type { Word } from "./words.js";
 
-/** How long a connection that nobody uses stays open. */
+/** How long an idle connection stays open. */
 const IDLE_MS = 1000;
 
 export class WaitingConnections {

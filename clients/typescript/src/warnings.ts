@@ -1,4 +1,4 @@
-/** Warnings of a component that works on without its server: once a minute, not once per request. */
+/** Warnings of a component that keeps working without its server: once a minute, not once per request. */
 
 const EVERY_MS = 60_000;
 

@@ -21,11 +21,11 @@ export interface CreationOptions {
   buckets?: number | undefined;
   /** With `window`: adding an item again restarts its window. */
   sliding?: boolean | undefined;
-  /** Counters instead of bits: four times the memory, and any number of deletes. */
+  /** Counters instead of bits: four times the memory, unlimited deletes. */
   counting?: boolean | undefined;
   /** The key's time to live in seconds, set only if the filter is created. */
   ex?: number | undefined;
-  /** The same in milliseconds. */
+  /** The key's time to live in milliseconds. */
   px?: number | undefined;
 }
 

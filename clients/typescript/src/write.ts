@@ -13,7 +13,7 @@ import { keyWord, type Row } from "./rows.js";
 /** The pause before a confirmation is repeated. */
 const REPEAT_MS = 100;
 
-/** The writers of one guard. With a feed they send nothing: the follower makes their calls. */
+/** The writers of one guard. With a feed they send nothing: the follower announces each change. */
 export class Writing {
   readonly #guard: Fetching<unknown>;
   readonly #durability: Durability;
