@@ -1,7 +1,7 @@
 // Package bloomgate is a client of bloomgate, a Bloom filter module for Redis and Valkey: filters, and a guard in front of a
 // database. It sends its commands through go-redis.
 //
-// An item of a filter, and an id of a row, is a string, whose bytes are hashed as they are. [Int] writes an integer.
+// Items of filters and ids of rows are strings, whose bytes are hashed unchanged. [Int] formats an integer.
 package bloomgate
 
 import (
@@ -19,15 +19,15 @@ import (
 
 // Client sends the commands of all filters and guards to a server or a cluster, through a client of go-redis.
 //
-// A command whose connection is lost fails: none is sent twice, whatever MaxRetries says. A command may take as long as the
-// ReadTimeout of the go-redis client, which is best set to a second; one that waits in the server may take that much longer. At
-// most half of the connections wait in the server.
+// A command whose connection is lost fails: no command is sent twice, whatever MaxRetries is. The time limit of a command is the ReadTimeout
+// of the go-redis client, best set to a second; a command that waits in the server extends it by that wait. At most half of the connections
+// wait in the server.
 type Client struct {
 	server  *redis.Client
 	cluster *redis.ClusterClient
 	limit   time.Duration
-	// slots has a place for each connection that may wait in the server: half of all, so that the others are free for loading,
-	// filling and announcing. A caller that finds no connection to fill a row delays every caller that waits for the row.
+	// slots limits the connections that wait in the server to half of the pool, so that others are free to load, fill and announce. A caller
+	// without a connection to fill a row delays every caller that waits for the row.
 	slots chan struct{}
 	tasks tasks
 	ends  ends
@@ -37,8 +37,8 @@ type Client struct {
 	err     error
 }
 
-// New returns a client that uses a [*redis.Client] or a [*redis.ClusterClient]; its calls fail with [ErrRefused] for any other.
-// Make one for each of those, because its filters and guards share the connections that wait.
+// New returns a client on a [*redis.Client] or a [*redis.ClusterClient]; with any other, its calls fail with [ErrRefused]. Make one per
+// go-redis client, because its filters and guards share the connections that wait.
 func New(c redis.UniversalClient) *Client {
 	client := &Client{tasks: tasks{idle: sync.NewCond(&sync.Mutex{})}}
 	client.closing, client.stop = context.WithCancel(context.Background())
@@ -57,8 +57,8 @@ func New(c redis.UniversalClient) *Client {
 	return client
 }
 
-// Close cancels the loads that continue in the background, and waits for them and for the replies that cancelled calls left
-// behind. Call it after the last call has ended, and before the go-redis client is closed.
+// Close cancels loads in the background, and waits for them and for the replies to cancelled calls. Call it after the last call has ended and
+// before closing the go-redis client.
 func (c *Client) Close() {
 	c.stop()
 	c.tasks.wait()
@@ -97,7 +97,7 @@ func (t *tasks) wait() {
 	}
 }
 
-// finish runs work to its end. If ctx is done before, finish returns its error at once, and abandoned gets the result.
+// finish runs work to completion. If ctx is done first, finish returns its error at once, and abandoned receives the result.
 func finish[T any](ctx context.Context, c *Client, work func(context.Context) T, abandoned func(context.Context, T)) (T, error) {
 	detached := context.WithoutCancel(ctx)
 	if ctx.Done() == nil {
@@ -115,17 +115,17 @@ func finish[T any](ctx context.Context, c *Client, work func(context.Context) T,
 	}
 }
 
-// ends are the contexts that bound how long commands wait for a connection. A timer for each of them would take a third of the CPU time of a
-// command, so those that begin within a tenth of their time limit share one.
+// ends are the contexts that limit how long commands wait for a connection. A timer for each would take a third of a command's CPU time, so
+// commands that begin within a tenth of their time limit share one.
 type ends struct {
 	mutex sync.Mutex
 	last  context.Context
-	// cancel ends the last one early; earlier ones end by themselves.
+	// cancel ends the last context early; earlier ones expire.
 	cancel context.CancelFunc
 	until  time.Time
 }
 
-// after returns a context with the values of ctx, which ends after the time limit, or up to a tenth of that later.
+// after returns a context with the values of ctx that ends after the time limit, or up to a tenth later.
 func (e *ends) after(ctx context.Context, limit time.Duration) context.Context {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
@@ -165,8 +165,8 @@ type sender interface {
 	Pipeline() redis.Pipeliner
 }
 
-// sender returns what sends commands about a key that may take as long as limit and wait together. A cluster's client has no
-// other time limit than its own: commands that wait go to the node itself.
+// sender returns a sender for commands about a key with a time limit of limit plus wait. A cluster client's time limit is fixed, so commands
+// that wait are sent to the node directly.
 func (c *Client) sender(ctx context.Context, key string, wait time.Duration) (sender, error) {
 	node := c.server
 	if c.cluster != nil {
@@ -184,8 +184,7 @@ func (c *Client) sender(ctx context.Context, key string, wait time.Duration) (se
 	return node.WithTimeout(c.limit + wait), nil
 }
 
-// ask sends commands about a key together on one connection, and returns their replies in order. wait is how long they may wait
-// inside the server.
+// ask sends commands about a key together on one connection, and returns their replies in order. wait is how long they may wait in the server.
 func (c *Client) ask(ctx context.Context, key string, wait time.Duration, commands ...[]any) []reply {
 	replies := make([]reply, len(commands))
 	fail := func(err error) []reply {
@@ -227,7 +226,7 @@ func (c *Client) ask(ctx context.Context, key string, wait time.Duration, comman
 	}
 	isRefused := false
 	for i, one := range sent {
-		// A reply that is complete counts, though go-redis gives its command the error of a later one.
+		// A complete reply counts, although go-redis reports the error of a later command for it.
 		value, rest, err := parseReply(buffers[i].Bytes())
 		if failed := one.Err(); failed != nil && (err != nil || len(rest) > 0) {
 			err = failed
@@ -246,7 +245,7 @@ func (c *Client) ask(ctx context.Context, key string, wait time.Duration, comman
 	return replies
 }
 
-// askAtOnce is ask for a caller that needs nothing of a late reply: if ctx ends, all commands have its error at once.
+// askAtOnce is ask for callers that can ignore late replies: if ctx ends, every command fails with its error at once.
 func (c *Client) askAtOnce(ctx context.Context, key string, wait time.Duration, commands ...[]any) []reply {
 	err := ctx.Err()
 	if err == nil {
@@ -259,7 +258,7 @@ func (c *Client) askAtOnce(ctx context.Context, key string, wait time.Duration, 
 	return slices.Repeat([]reply{{err: err}}, len(commands))
 }
 
-// isMoved says whether the command has to go to another node.
+// isMoved reports whether the command must be sent to another node.
 func isMoved(one reply) bool {
 	return one.err != nil && strings.HasPrefix(one.err.Error(), "MOVED ")
 }
@@ -270,7 +269,7 @@ func (c *Client) one(ctx context.Context, key string, words ...any) (any, error)
 	return replies[0].value, replies[0].err
 }
 
-// isLate says whether a command took longer than its time limit.
+// isLate reports whether a command exceeded its time limit.
 func isLate(err error) bool {
 	if err == nil {
 		return false
@@ -279,7 +278,7 @@ func isLate(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, redis.ErrPoolTimeout) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// isAnswer says whether the server has answered, if only with an error.
+// isAnswer reports whether the server has answered, even with an error.
 func isAnswer(err error) bool {
 	if err == nil {
 		return true

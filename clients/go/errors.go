@@ -6,23 +6,22 @@ import (
 	"strings"
 )
 
-// The errors that a caller acts on, for [errors.Is]. All others are those of go-redis, or of the functions that the caller passed.
+// The errors that a caller acts on, for [errors.Is]. Other errors come from go-redis or from functions of the caller.
 var (
-	// ErrFilterMissing: there is no filter at this key.
+	// ErrFilterMissing: the key does not exist.
 	ErrFilterMissing = errors.New("there is no such filter")
 	// ErrFilterExists: the key exists already.
 	ErrFilterExists = errors.New("the key exists already")
-	// ErrFilterFull: a filter that does not grow has reached its capacity. Items before the first Unknown of a command were added.
+	// ErrFilterFull: a NONSCALING filter has reached its capacity. Items before the first Unknown of a command were added.
 	ErrFilterFull = errors.New("the filter is full")
 	// ErrFilterLoading: the filter is still being loaded: its last BF.LOADCHUNK has not arrived yet.
 	ErrFilterLoading = errors.New("the filter is still being loaded")
-	// ErrModuleMissing: the server has not loaded the module, has loaded another one with BF commands, or one that is older than this client.
+	// ErrModuleMissing: the module is missing or older than this client, or another module provides BF.*.
 	ErrModuleMissing = errors.New("the server has not loaded the module bloomgate")
-	// ErrLoadFailed: a row has no cached value, and its last load failed elsewhere: the database is not queried for it before the
-	// back-off ends.
+	// ErrLoadFailed: the last load of a row failed elsewhere, and no value is cached: the row is not loaded again until the back-off ends.
 	ErrLoadFailed = errors.New("the row has no cached value, and its last load failed")
-	// ErrUnconfirmed: a write was committed, but the server did not answer its confirmation in time. Readers may get the old rows
-	// for up to the longest load and one time to live. The IDs of the [Error] are those of the rows: [Guard.Confirm] tries again.
+	// ErrUnconfirmed: a write was committed, but its confirmation was not acknowledged in time. Readers may get the old rows for up to the
+	// longest load and a time to live. IDs of the [Error] has the rows; [Guard.Confirm] tries again.
 	ErrUnconfirmed = errors.New("the change could not be confirmed")
 	// ErrNotDurable: a write did not reach the required number of replicas, or the append-only file, in time.
 	ErrNotDurable = errors.New("the write is not durable yet")
@@ -32,7 +31,7 @@ var (
 	ErrUnexpectedReply = errors.New("unexpected reply")
 )
 
-// Answer is what is known of an item of a batch that failed.
+// Answer is the answer for an item of a failed batch.
 type Answer int8
 
 // The answers.
@@ -42,13 +41,13 @@ const (
 	Yes
 )
 
-// Error is an error of this package, with what is known about it. [errors.Is] finds Kind and Err in it.
+// Error is an error of this package with its details. [errors.Is] matches Kind and Err.
 type Error struct {
 	// Kind is one of the errors of this package, or nil.
 	Kind error
-	// Key is the filter's key, if it has one.
+	// Key is the filter's key, if any.
 	Key string
-	// Answers has what is known of a batch, in the order of its items.
+	// Answers has the answers of a batch in the order of its items.
 	Answers []Answer
 	// IDs has the rows that could not be confirmed or loaded.
 	IDs []string
@@ -70,7 +69,7 @@ func (e *Error) Error() string {
 	return strings.Join(parts, ": ")
 }
 
-// Unwrap returns Kind and Err, as far as they are there.
+// Unwrap returns Kind and Err, without nil.
 func (e *Error) Unwrap() []error {
 	var found []error
 	for _, err := range []error{e.Kind, e.Err} {
@@ -85,7 +84,7 @@ func refused(format string, arguments ...any) error {
 	return &Error{Kind: ErrRefused, Err: fmt.Errorf(format, arguments...)}
 }
 
-// named returns the error of a command about a filter, with what is known of its batch.
+// named returns the error of a command about a filter, with the known answers of its batch.
 func named(err error, key string, answers []Answer) error {
 	var kind error
 	text := strings.TrimPrefix(err.Error(), "ERR ")
@@ -105,13 +104,13 @@ func named(err error, key string, answers []Answer) error {
 	return &Error{Kind: kind, Key: key, Answers: answers, Err: err}
 }
 
-// isUnknownCommand says whether the server does not know a command of the module.
+// isUnknownCommand reports whether the server lacks a command of the module.
 func isUnknownCommand(err error) bool {
 	rest, found := strings.CutPrefix(err.Error(), "ERR unknown command")
 	return found && strings.HasPrefix(strings.TrimLeft(rest, " '`"), "BF.")
 }
 
-// withoutModule returns the error of a guard's command. A module that does not know its words is older than this client.
+// withoutModule returns the error of a guard's command. A module that rejects its words is older than this client.
 func withoutModule(err error) error {
 	if err == nil {
 		return nil

@@ -15,18 +15,17 @@ import (
 const (
 	// batch is the most ids that are sent together.
 	batch = 500
-	// usualLeaseMS is the server's default.
+	// usualLeaseMS is the server's default lease.
 	usualLeaseMS = 3000
-	// jitter is the share by up to which times to live are shortened, at random: rows that are filled together do not expire
-	// together.
+	// jitter is the largest share by which times to live are shortened at random, so that rows filled together do not expire together.
 	jitter = 0.1
-	// pause is how long callers query the database at once after the server has not answered in time, or has refused to end a lease.
+	// pause is how long callers query the database directly after the server has timed out, or has refused to end a lease.
 	pause = 2 * time.Second
-	// warnEvery is how often a guard warns of each kind of trouble at most.
+	// warnEvery is the shortest interval between two warnings of a kind.
 	warnEvery = time.Minute
 )
 
-// errPaused is the answer to a fetch that is not sent.
+// errPaused is the answer to a fetch that is not sent during a pause.
 var errPaused = errors.New("bloomgate: the server did not answer in time a moment ago")
 
 // answer is the reply of BF.FETCH for one row: hit and stale have a value, load and stale the token of a lease.
@@ -35,7 +34,7 @@ type answer struct {
 	err                error
 }
 
-// elements is how many elements a reply has.
+// elements is the number of elements of each reply.
 var elements = map[string]int{"absent": 1, "hit": 2, "load": 2, "wait": 2, "failed": 2, "stale": 3}
 
 func parseAnswer(one reply) answer {
@@ -65,7 +64,7 @@ func parseAnswer(one reply) answer {
 	return found
 }
 
-// shared returns what a flight with this answer shares: the answer without its lease.
+// shared returns the outcome to share with other flights: the answer without its lease.
 func (a answer) shared() outcome {
 	if a.word == "stale" {
 		a.word = "hit"
@@ -74,7 +73,7 @@ func (a answer) shared() outcome {
 	return outcome{answer: &a}
 }
 
-// leasesIn returns the flights that have got a lease. They keep its token.
+// leasesIn returns the flights that received a lease, and stores its token in them.
 func leasesIn(of []*flight, answers []answer) []*flight {
 	var found []*flight
 	for i, one := range answers {
@@ -87,12 +86,12 @@ func leasesIn(of []*flight, answers []answer) []*flight {
 
 // fetching is how rows are fetched.
 type fetching struct {
-	// replace is for rows whose cached value could not be decoded: it asks for the lease to replace the value. Deleting the value instead
-	// would not be safe: every caller that has seen it would delete what the first of them has filled since.
+	// replace requests a lease to replace a value that could not be decoded. Deleting the value instead would be unsafe: every caller that has
+	// seen it would delete the first caller's new value.
 	replace bool
-	// peek asks for no lease.
+	// peek requests no lease.
 	peek bool
-	// wait is how long the server may hold the reply back. The caller has taken one of the slots of the client.
+	// wait is how long the server may delay the reply. The caller has taken one of the client's slots.
 	wait time.Duration
 }
 
@@ -102,7 +101,7 @@ var events = []string{
 	"shared", "undecodable", "errors",
 }
 
-// commands are the commands of one guard, and what it has learned of its server.
+// commands sends the commands of one guard, and keeps the state of its server.
 type commands struct {
 	client     *Client
 	filter     string
@@ -121,7 +120,7 @@ type commands struct {
 	mutex sync.Mutex
 	// pausedUntil is until when no fetch is sent.
 	pausedUntil time.Time
-	// warned has when each kind of trouble was logged last.
+	// warned has the time of the last warning of each kind.
 	warned map[string]time.Time
 }
 
@@ -160,7 +159,7 @@ func (g *commands) count(event string, number int) {
 	}
 }
 
-// warn logs a failure that the guard survives.
+// warn logs a failure that the guard recovers from.
 func (g *commands) warn(what string, err error) {
 	g.mutex.Lock()
 	isDue := time.Since(g.warned[what]) >= warnEvery
@@ -187,7 +186,7 @@ func (g *commands) isPaused() bool {
 	return isPaused
 }
 
-// record logs a failed command. It begins a pause if a reply did not arrive in time; any answer ends it.
+// record logs a failed command. A reply that did not arrive in time begins a pause; any answer ends it.
 func (g *commands) record(replies []reply) {
 	var failed error
 	late, answered := false, false
@@ -247,9 +246,9 @@ func (g *commands) words(name string, how fetching) []any {
 	return words
 }
 
-// fetch fetches rows. If ctx ends before the replies arrive, it returns ctx's error, and gives up the leases in the replies. The usual fetch of
-// one row, which most often is a hit, runs in the caller's own goroutine, for half of the CPU time: then fetch returns when the reply has
-// arrived. Others run in goroutines of their own, and it returns at once.
+// fetch fetches rows. If ctx ends before the replies arrive, it returns the error of ctx, and the leases in the replies are given up. The
+// common fetch of one row, usually a hit, runs in the caller's goroutine for half the CPU time, and returns when the reply has arrived. Other
+// fetches run in their own goroutines and return at once.
 func (g *commands) fetch(ctx context.Context, of []*flight, how fetching) ([]answer, error) {
 	abandon := func(ctx context.Context, answers []answer) { g.giveUp(ctx, leasesIn(of, answers)) }
 	detached := context.WithoutCancel(ctx)
@@ -330,8 +329,8 @@ func (g *commands) withKeys(words []any, ids []string) []any {
 	return words
 }
 
-// endLeases sends a BF.FILL for each lease. The server ends the lease of one that it refuses; one whose connection was lost is given up, so that
-// no caller waits until it ends. A server that did not answer in time would not answer GIVEUP either.
+// endLeases sends a BF.FILL for each lease. The server ends the lease of a fill that it refuses. A lease whose connection was lost is given
+// up, so that no caller waits until it ends. A server that timed out would not answer GIVEUP either.
 func (g *commands) endLeases(ctx context.Context, leases []*flight, rest func(i int) []any) []reply {
 	all, replies := make([]*work, len(leases)), make([]reply, len(leases))
 	for i, one := range leases {
@@ -360,8 +359,8 @@ func (g *commands) giveUp(ctx context.Context, leases []*flight) {
 	g.endLeases(ctx, leases, func(int) []any { return []any{"GIVEUP"} })
 }
 
-// endFailed ends the leases of a load that was cancelled or has failed. With FailSafe, the server then grants no lease for these rows before a
-// back-off has passed, which doubles with each failure.
+// endFailed ends the leases of a cancelled or failed load. After a failure with FailSafe, the server grants no lease for these rows until a
+// back-off ends, which doubles with each failure.
 func (g *commands) endFailed(ctx context.Context, leases []*flight, isCancelled bool) {
 	if isCancelled || g.options.failSafe == 0 {
 		g.giveUp(ctx, leases)
@@ -370,8 +369,8 @@ func (g *commands) endFailed(ctx context.Context, leases []*flight, isCancelled 
 	}
 }
 
-// fillAll fills rows, nil where there is none. If ctx ends first, it returns the error of ctx at once, and the fills continue. A token outlives its
-// lease, so a fill that had to wait still counts.
+// fillAll fills rows, nil for rows that do not exist. If ctx ends first, it returns the error of ctx at once, and the fills continue. A token
+// outlives its lease, so a delayed fill still counts.
 func (g *commands) fillAll(ctx context.Context, leases []*flight, values [][]byte, ttl time.Duration) error {
 	fill := func(ctx context.Context) []reply {
 		replies := g.endLeases(ctx, leases, func(i int) []any {

@@ -16,8 +16,8 @@ const (
 	windowCommands = 16
 )
 
-// Filter is a filter at a key. Items are strings, whose bytes count. If the context of a call ends, the call returns its error at once; a command
-// that is under way may still have its effect.
+// Filter is a filter at a key. Items are strings, compared by their bytes. If the context of a call ends, the call returns its error at once;
+// a command in flight may still take effect.
 type Filter struct {
 	client        *Client
 	key           string
@@ -29,19 +29,19 @@ func NewFilter(client *Client, key string) *Filter {
 	return &Filter{client: client, key: key}
 }
 
-// WithoutCreating returns the same filter, but adds to it fail with [ErrFilterMissing] instead of creating it.
+// WithoutCreating returns the same filter, whose adds fail with [ErrFilterMissing] instead of creating it.
 func (f *Filter) WithoutCreating() *Filter {
 	return &Filter{f.client, f.key, true}
 }
 
-// FilterOptions are how a filter is created. The server checks the values. docs/kinds.md describes the kinds of filters.
+// FilterOptions are the options of a new filter. The server checks the values. docs/kinds.md describes the kinds of filters.
 type FilterOptions struct {
-	// ExistOK says that the filter may exist already, with whatever options.
+	// ExistOK allows the filter to exist, with any options.
 	ExistOK bool
 	// Expansion is the factor from one layer's capacity to the next, 0 to 32768, by default the server's. With 0 the filter does not
 	// grow.
 	Expansion *int
-	// Nonscaling says that a full filter refuses items instead of growing.
+	// Nonscaling makes a full filter refuse items instead of growing.
 	Nonscaling bool
 	// Seed is 0 to 2^32 - 1; with the hash siphash 32 hexadecimal digits. Filters with the same seed can be merged.
 	Seed string
@@ -51,13 +51,13 @@ type FilterOptions struct {
 	Hash string
 	// Window is the seconds after which an item is forgotten, 1 to 10^10.
 	Window int64
-	// Rolling says that at least the last capacity new items are found.
+	// Rolling keeps at least the last capacity new items.
 	Rolling bool
 	// Buckets is the most buckets of a filter that forgets, 3 to 64.
 	Buckets int
-	// Sliding says that adding an item again restarts its window.
+	// Sliding restarts an item's window when it is added again.
 	Sliding bool
-	// Counting is for counters instead of bits: four times the memory, and any number of deletes.
+	// Counting uses counters instead of bits: four times the memory, unlimited deletes.
 	Counting bool
 	// EX is the key's time to live in seconds, and PX in milliseconds, set only if the filter is created.
 	EX, PX int64
@@ -115,7 +115,7 @@ func (f *Filter) number(ctx context.Context, name string, rest ...any) (int64, e
 func formatRate(rate float64) string { return strconv.FormatFloat(rate, 'g', -1, 64) }
 
 // Reserve creates the filter for a false positive rate and a capacity (BF.RESERVE), and returns whether it is new. It fails with
-// [ErrFilterExists] if there is one, unless the options have ExistOK.
+// [ErrFilterExists] if the key exists, unless the options have ExistOK.
 func (f *Filter) Reserve(ctx context.Context, rate float64, capacity int64, options FilterOptions) (bool, error) {
 	_, err := f.send(ctx, "BF.RESERVE", options.words([]any{formatRate(rate), capacity})...)
 	if options.ExistOK && errors.Is(err, ErrFilterExists) {
@@ -132,8 +132,7 @@ func (f *Filter) Add(ctx context.Context, item string) (bool, error) {
 	return err == nil && answers[0], err
 }
 
-// AddMany adds items, up to 500 with each command (BF.MADD), and returns which were new. If a command fails, the [Error] has what is
-// known of each item.
+// AddMany adds items, up to 500 per command (BF.MADD), and returns which were new. If a command fails, the [Error] has the known answers.
 func (f *Filter) AddMany(ctx context.Context, items []string) ([]bool, error) {
 	words := []any{"BF.MADD", f.key}
 	if f.withoutCreate {
@@ -152,17 +151,17 @@ func (f *Filter) ExistsMany(ctx context.Context, items []string) ([]bool, error)
 	return f.batch(ctx, []any{"BF.MEXISTS", f.key}, IDs(slices.Values(items)), durability{})
 }
 
-// Delete deletes an item, and returns whether it was there. The filter needs the hash siphash, or counters.
+// Delete deletes an item, and returns whether it was found. The filter needs the hash siphash, or counters.
 func (f *Filter) Delete(ctx context.Context, item string) (bool, error) {
 	return f.boolean(ctx, "BF.DEL", item)
 }
 
-// DeleteMany deletes items (BF.MDEL), and returns which were there.
+// DeleteMany deletes items (BF.MDEL), and returns which were found.
 func (f *Filter) DeleteMany(ctx context.Context, items []string) ([]bool, error) {
 	return f.batch(ctx, []any{"BF.MDEL", f.key}, IDs(slices.Values(items)), durability{})
 }
 
-// Count returns how often an item is in a filter with counters; in others, 1 or 0.
+// Count returns how often an item was added to a filter with counters; for other filters 1 or 0.
 func (f *Filter) Count(ctx context.Context, item string) (int64, error) {
 	return f.number(ctx, "BF.COUNT", item)
 }
@@ -170,7 +169,7 @@ func (f *Filter) Count(ctx context.Context, item string) (int64, error) {
 // Card returns the number of items that were added.
 func (f *Filter) Card(ctx context.Context) (int64, error) { return f.number(ctx, "BF.CARD") }
 
-// Clear empties the filter, and keeps its options.
+// Clear removes all items and keeps the options.
 func (f *Filter) Clear(ctx context.Context) error {
 	_, err := f.send(ctx, "BF.CLEAR")
 	return err
@@ -191,8 +190,7 @@ func (f *Filter) Stats(ctx context.Context) (Stats, error) {
 	return read(value, err, (*fields).stats)
 }
 
-// PlanFilter returns the size that a filter with these options would have with a number of items (BF.PLAN); with 0 items, when it
-// is created.
+// PlanFilter returns the size of a filter with these options and this many items (BF.PLAN); with 0 items, its size when it is created.
 func PlanFilter(ctx context.Context, client *Client, rate float64, capacity, items int64, options FilterOptions) (Plan, error) {
 	words := options.words([]any{"BF.PLAN", formatRate(rate), capacity})
 	if items != 0 {
@@ -211,7 +209,7 @@ func withItems(words []any, items []string) []any {
 	return words
 }
 
-// windows groups items into the commands that are sent together, by their items. It ends with the first error of the source.
+// windows groups items into the commands that are sent together. It ends with the first error of the source.
 func windows(items iter.Seq2[string, error]) iter.Seq2[[][]string, error] {
 	return func(yield func([][]string, error) bool) {
 		var window [][]string
@@ -241,7 +239,7 @@ func windows(items iter.Seq2[string, error]) iter.Seq2[[][]string, error] {
 	}
 }
 
-// batch sends a command with the items of a batch after its other arguments: up to 16 commands together.
+// batch sends a command with the items of a batch after its other arguments, up to 16 commands at a time.
 func (f *Filter) batch(ctx context.Context, words []any, items iter.Seq2[string, error], safe durability) ([]bool, error) {
 	all := []bool{}
 	for window, err := range windows(items) {

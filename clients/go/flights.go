@@ -8,33 +8,33 @@ import (
 	"sync/atomic"
 )
 
-// A caller that waits inside the server occupies its connection, and gets the lease if the loading caller gives up. So at most one
-// caller per row waits there. The others wait in the process until that caller is done, and share its row if they began before it was asked
-// for; of the others, the one that has waited longest fetches.
+// A caller that waits inside the server occupies its connection, and gets the lease if the loading caller gives up. So at most one caller per
+// row waits there. Others wait in the process until that caller is done, and share its row if they began before its fetch. Of the rest, the
+// caller that has waited longest fetches next.
 //
-// Loads without a lease, while there is no server, have flights of their own: callers of a row do not wait behind one that tries a server
-// that hangs. At most one load of a row runs. Callers that arrive during it share the next one.
+// Loads without a lease, while the server is unavailable, have separate flights: callers of a row do not wait for a caller that probes a hung
+// server. At most one load of a row runs. Callers that arrive during it share the next one.
 
-// outcome is what a flight that ends shares with those that wait for it. By default nothing: its call was cancelled, or served an old value.
+// outcome is what a flight shares when it ends. It is empty if the call was cancelled or returned an old value.
 type outcome struct {
-	// answer is for those that began before it was asked for. One that began later may know of a change that it does not have. If the server
-	// failed, it is for all waiting callers.
+	// answer is shared with flights that began before its fetch. A later caller may know of a change that the answer lacks. If the server
+	// failed, it is shared with all waiting callers.
 	answer *answer
-	// err is the error of its load. It is shared with all, so that a crowd sees one failed load.
+	// err is the error of its load. It is shared with all, so that a crowd causes one failed load.
 	err error
 }
 
-// flights are the rows that callers of this process fetch now, or load now. While flights of a row wait, another one is active.
+// flights are the rows that callers of this process are fetching, or loading. While flights of a row wait, another flight is active.
 type flights struct {
 	mutex sync.Mutex
 	rows  map[string]*row
 	// clock numbers calls, fetches and loads in the order in which they begin.
 	clock *atomic.Uint64
-	// areLoads says that these flights load their rows: one that gets a row or an error from another one has ended.
+	// areLoads marks flights that load rows: a flight that receives a row or an error has ended.
 	areLoads bool
 }
 
-// row has the flights of one row: how many are active, and those that wait in the process, by the beginnings of their calls.
+// row has the flights of one row: the number of active ones, and the waiting ones by the beginning of their calls.
 type row struct {
 	active  int
 	waiting []*flight
@@ -49,11 +49,11 @@ type flight struct {
 	// begun and asked are times of the clock.
 	begun, asked uint64
 	ended, waits bool
-	// token is the token of its lease.
+	// token is the token of the lease.
 	token string
-	// replaces says that its caller could not decode the cached value.
+	// replaces is set if the caller could not decode the cached value.
 	replaces bool
-	// resumed gets something when another flight ends the wait of this one, which then has given.
+	// resumed receives a value when another flight resumes this one, which then has given.
 	resumed       chan<- struct{}
 	given, shares outcome
 }
@@ -75,18 +75,18 @@ func (f *flights) begin(id string, begun uint64) *flight {
 	return &flight{flights: f, row: of, id: id, begun: begun}
 }
 
-// ask is called right before a fetch is sent, or a load begins: what it brings may be shared with the flights that began earlier.
+// ask is called right before a fetch is sent or a load begins: its outcome may be shared with flights that began earlier.
 func (f *flight) ask() { f.asked = f.flights.clock.Add(1) }
 
-// share sets what a flight shares when it ends.
+// share sets the outcome that a flight shares when it ends.
 func (f *flight) share(what outcome) {
 	f.flights.mutex.Lock()
 	defer f.flights.mutex.Unlock()
 	f.shares = what
 }
 
-// wait makes an active flight wait for the channel, which has room for one. If it is the only active one of its row, it stays
-// active, and false is returned.
+// wait makes an active flight wait for the channel, which has a capacity of one. The only active flight of a row stays active, and wait
+// returns false.
 func (f *flight) wait(resumed chan<- struct{}) bool {
 	f.flights.mutex.Lock()
 	defer f.flights.mutex.Unlock()
@@ -100,7 +100,7 @@ func (f *flight) wait(resumed chan<- struct{}) bool {
 	return true
 }
 
-// stop returns whether a flight still waits, which ends if it has waited for long enough, and what another flight shares with it.
+// stop returns whether a flight still waits, and the outcome that another flight shares with it. isOver ends the wait.
 func (f *flight) stop(isOver bool) (waits bool, given outcome) {
 	f.flights.mutex.Lock()
 	defer f.flights.mutex.Unlock()
@@ -118,8 +118,8 @@ func (f *flight) activate() {
 	}
 }
 
-// resumeFirst resumes the flight that began first. Unless it has ended, it is active from now on, though its caller may be cancelled before it notices:
-// then the end of the flight resumes the next one. What it is given stays as old as it is.
+// resumeFirst resumes the flight that began first. Unless it has ended, it is active from now on. If its caller is cancelled before it
+// notices, the end of the flight resumes the next one. The shared outcome keeps the time of its fetch.
 func (r *row) resumeFirst(given outcome, asked uint64) {
 	first := r.waiting[0]
 	r.waiting = r.waiting[1:]
@@ -130,15 +130,15 @@ func (r *row) resumeFirst(given outcome, asked uint64) {
 	select {
 	case first.resumed <- struct{}{}:
 	default:
-		// Another row of the same call has told it.
+		// Another row of the same call has signalled it.
 	}
 }
 
 // end ends a flight.
 func (f *flight) end() { endAll([]*flight{f}) }
 
-// endAll ends flights of one kind together, and resumes the callers that share their outcomes. If other callers still wait for a row and none
-// is active, the first of them resumes, and fetches or loads for the others.
+// endAll ends flights together, and resumes the callers that share their outcomes. If callers still wait for a row without an active flight,
+// the first of them resumes, and fetches or loads for the others.
 func endAll(all []*flight) {
 	if len(all) == 0 {
 		return

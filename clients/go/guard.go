@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Codec converts a row to the bytes that the guard caches, and back. If Decode fails, the guard loads the row and replaces the
-// cached value. Every caller gets what Decode returns, the one that loaded the row included.
+// Codec converts a row to the bytes that the guard caches, and back. If Decode fails, the guard loads the row and replaces the cached value.
+// Every caller gets the result of Decode, including the caller that loaded the row.
 type Codec[T any] interface {
 	Encode(row T) ([]byte, error)
 	Decode(data []byte) (T, error)
 }
 
-// Bytes returns a codec that leaves bytes as they are.
+// Bytes returns a codec that returns bytes unchanged.
 func Bytes() Codec[[]byte] { return bytesCodec{} }
 
 type bytesCodec struct{}
@@ -41,9 +41,9 @@ func (jsonCodec[T]) Decode(data []byte) (row T, err error) {
 	return row, err
 }
 
-// Guard is a cache in front of a table: an id that does not exist reaches no database, and one caller loads a row that many request.
-// Its filter has the id of every row: see [FillFilter]. Make one guard for each table and process, because its callers share the
-// rows that they load. docs/guard.md has the protocol, and docs/guard-proof.md its reasons.
+// Guard is a cache in front of a table. Ids that do not exist never reach the database, and one caller loads a row that many request. The
+// filter contains the id of every row: see [FillFilter]. Make one guard per table and process, because its callers share loads. docs/guard.md
+// has the protocol, and docs/guard-proof.md its reasons.
 type Guard[T any] struct {
 	*commands
 	codec Codec[T]
@@ -57,18 +57,19 @@ func NewGuard[T any](client *Client, filter string, codec Codec[T], options ...O
 	return &Guard[T]{commands: commands, codec: codec, err: err}
 }
 
-// Get returns a row, and whether there is one. load reads the row from the database that has every commit, in a transaction that
-// begins when load is called; it returns nil if there is no row. If load asks this guard for the same row with the context that it gets, that
-// call loads the row, and sends nothing.
+// Get returns a row, and whether it exists. load reads the row from the primary database in a transaction that begins with the call, and
+// returns nil if the row does not exist. A call for the same row inside load, with the context that load receives, runs its own load and sends
+// nothing.
 //
-// No error of the server is returned. If the server fails, the database is queried and nothing is filled; for two seconds after
-// the server has not answered in time, or has refused BF.FILL to this user, it is queried at once. Until then one caller of this process loads a row at a time. Callers that
-// arrive during a load share the next one, so each gets a row that was read after its call began. If load fails, the lease is given up; if an old value is cached, that
-// is returned instead of the error. Callers of this process that wait for the row share the error, and those that began before its fetch share the row. If load panics or ends its goroutine,
-// so does this call, and the others get [ErrLoadFailed] with the cause.
+// Errors of the server are not returned. If the server fails, the row is read from the database and not cached. After a time-out, or if
+// BF.FILL is not permitted, the database is queried directly for two seconds. Without the server, one caller of this process loads a row at a
+// time. Callers that arrive during a load share the next one, so each gets a row that was read after its call began. If load fails, the lease
+// is given up; if an old value is cached, it is returned instead of the error. Callers of this process that wait for the row share the error,
+// and callers that began before its fetch share the row. If load panics or ends its goroutine, so does this call, and the others get
+// [ErrLoadFailed] with the cause.
 //
-// If ctx ends, Get returns its error: at once if it waits for another caller, and otherwise when the reply that is under way has arrived, which
-// takes the ReadTimeout of the go-redis client at most. A load that fails after that, or after the deadline of ctx, is taken for cancelled, and its error is
+// If ctx ends, Get returns its error: at once if it waits for another caller, otherwise when the reply in flight has arrived, after at most
+// the ReadTimeout of the go-redis client. A load that fails after that, or after the deadline of ctx, counts as cancelled, and its error is
 // not shared.
 func (g *Guard[T]) Get(ctx context.Context, id string, load func(ctx context.Context) (*T, error)) (value T, found bool, err error) {
 	return g.GetWithTTL(ctx, id, g.options.ttl, load)
@@ -92,11 +93,11 @@ func (g *Guard[T]) GetWithTTL(
 	return *row, true, nil
 }
 
-// GetInTransaction returns a row inside a transaction of the caller's that may see other rows than the database's commits: its own changes,
-// or an older snapshot. A cached row is returned; otherwise, also if the filter answers that there is none, load is called. What it returns
-// is neither cached nor shared, and does not pass through the codec.
+// GetInTransaction returns a row inside the caller's transaction, whose view may differ from the committed rows: it may see its own changes,
+// or an older snapshot. It returns a cached row; otherwise it calls load, even if the filter does not contain the id. The loaded row is
+// neither cached nor shared, and is not encoded.
 //
-// If the transaction has changed the row, call load yourself: the cached row may be the one before the change.
+// If the transaction has changed the row, call load directly: the cached row may be older than the change.
 func (g *Guard[T]) GetInTransaction(
 	ctx context.Context, id string, load func(ctx context.Context) (*T, error),
 ) (value T, found bool, err error) {
@@ -111,9 +112,8 @@ func (g *Guard[T]) GetInTransaction(
 	return *row, true, nil
 }
 
-// GetMany returns rows by id, fetched together. load gets the ids that this caller has to load, and returns the rows that exist.
-// It is called once, and again for rows that other callers were loading and did not bring. As for [Guard.Get], no error of the
-// server is returned.
+// GetMany returns rows by id, fetched together. load returns the rows that exist; it is called once with the ids that this caller has to load,
+// and again with ids whose loads by other callers did not complete. As for [Guard.Get], errors of the server are not returned.
 func (g *Guard[T]) GetMany(
 	ctx context.Context, ids []string, load func(ctx context.Context, ids []string) (map[string]T, error),
 ) (map[string]T, error) {
@@ -140,11 +140,10 @@ func (g *Guard[T]) GetManyWithTTL(
 	return of.getMany(ctx, ids)
 }
 
-// Changed announces ids, calls write, and confirms them, whatever write returns, also if it panics and after ctx has ended. The
-// transaction that inserts, changes or deletes the rows has to end inside of write, its outcome known.
+// Changed announces ids, calls write, and confirms the ids, even if write fails or panics, or ctx has ended. The transaction that inserts,
+// changes or deletes the rows must end inside write, with a known outcome.
 //
-// If the announcement fails, write is not called. If the confirmation fails, the error is an [ErrUnconfirmed], and that of write if
-// it failed, too.
+// If the announcement fails, write is not called. If the confirmation fails, the error is an [ErrUnconfirmed], joined with the error of write.
 func (g *Guard[T]) Changed(ctx context.Context, ids []string, write func(ctx context.Context) error) (err error) {
 	if err := g.Announce(ctx, ids...); err != nil {
 		return err
@@ -159,7 +158,7 @@ func (g *Guard[T]) Changed(ctx context.Context, ids []string, write func(ctx con
 	return write(ctx)
 }
 
-// Announce is a writer's first call, before the commit. If it fails, do not commit. With a feed it does nothing.
+// Announce announces changes before their commit. If it fails, do not commit. With a feed it does nothing.
 func (g *Guard[T]) Announce(ctx context.Context, ids ...string) error {
 	if g.err != nil {
 		return g.err
@@ -167,11 +166,11 @@ func (g *Guard[T]) Announce(ctx context.Context, ids ...string) error {
 	return g.announce(ctx, ids)
 }
 
-// Confirm is a writer's second call, after the commit. It is repeated until the server answers for every id, also after ctx has
-// ended, for up to the guard's patience: then it fails with [ErrUnconfirmed]. With a feed it does nothing.
+// Confirm confirms changes after their commit. It repeats failed confirmations for up to the guard's patience, even after ctx has ended, then
+// fails with [ErrUnconfirmed]. With a feed it does nothing.
 //
-// If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that lands after
-// this call leaves the old row cached.
+// If the outcome of the commit is unknown, determine it before this call, or end the database session: a commit after this call leaves the old
+// row cached.
 func (g *Guard[T]) Confirm(ctx context.Context, ids ...string) error {
 	if g.err != nil {
 		return g.err
@@ -179,8 +178,8 @@ func (g *Guard[T]) Confirm(ctx context.Context, ids ...string) error {
 	return g.confirm(context.WithoutCancel(ctx), ids)
 }
 
-// Forget deletes ids that never return from the filter, after their rows were deleted inside of [Guard.Changed]. The filter needs
-// the hash siphash. With a feed it does nothing.
+// Forget deletes ids from the filter after their rows were deleted inside [Guard.Changed]. Deleted ids must never be used again. The filter
+// needs the hash siphash. With a feed it does nothing.
 func (g *Guard[T]) Forget(ctx context.Context, ids ...string) error {
 	if g.err != nil {
 		return g.err
@@ -188,7 +187,7 @@ func (g *Guard[T]) Forget(ctx context.Context, ids ...string) error {
 	return g.forget(ctx, ids)
 }
 
-// Counts returns how often each event has happened:
+// Counts returns the number of each event:
 //
 //   - absent, hit, stale, load, wait, failed: replies of BF.FETCH, one for each row;
 //   - filled, lease_lost: loaded rows that were cached, and those that were not, because the row changed or another caller filled it

@@ -22,8 +22,8 @@ func IDs(source iter.Seq[string]) iter.Seq2[string, error] {
 	}
 }
 
-// inSlotOf returns a beginning of key names in the cluster slot of a filter. Its hash tag is what stands between the first { and
-// the next }, or else the whole name.
+// inSlotOf returns a prefix of key names in the cluster slot of a filter. Its hash tag is the text between the first { and the next }, or else
+// the whole name.
 func inSlotOf(filter string) (string, error) {
 	if _, rest, found := strings.Cut(filter, "{"); found && strings.Index(rest, "}") > 0 {
 		return filter, nil
@@ -34,8 +34,8 @@ func inSlotOf(filter string) (string, error) {
 	return "{" + filter + "}", nil
 }
 
-// CachePrefix returns what precedes an id in the name of its cache key: {users}: for the filter users. It fails for a name such as
-// users}, because no other key shares its slot.
+// CachePrefix returns the prefix of cache keys: {users}: for the filter users. It fails for a name such as users}, because no other key shares
+// its slot.
 func CachePrefix(filter string) (string, error) {
 	base, err := inSlotOf(filter)
 	return base + ":", err

@@ -37,44 +37,44 @@ func defaults() options {
 // after a writer has died.
 func TTL(duration time.Duration) Option { return func(o *options) { o.ttl = duration } }
 
-// AbsentTTL sets the time to live of the knowledge that there is no row: 10 s.
+// AbsentTTL sets the time to live of a cached absence: 10 s.
 func AbsentTTL(duration time.Duration) Option { return func(o *options) { o.absentTTL = duration } }
 
-// Lease sets how long one caller may take to load a row while the others wait: 3 s, up to an hour.
+// Lease sets how long one caller may load a row while others wait: 3 s, up to an hour.
 func Lease(duration time.Duration) Option { return func(o *options) { o.lease = duration } }
 
-// Wait sets how long the others wait for it at a time: 3 s. With 0 they query the database at once.
+// Wait sets how long a caller waits for another caller's load at a time: 3 s. With 0 it queries the database at once.
 func Wait(duration time.Duration) Option { return func(o *options) { o.wait = duration } }
 
-// Attempts sets how often a caller waits that long before it queries the database itself: 3 times.
+// Attempts sets how many times a caller waits before it queries the database: 3 times.
 func Attempts(number int) Option { return func(o *options) { o.attempts = number } }
 
-// FailSafe sets how long a value stays in the cache after its time to live. One caller refreshes such a value, the others get it
-// meanwhile, and every caller gets it if the load fails. Then nobody queries the database for the row before a back-off has passed;
-// callers without an old value get [ErrLoadFailed].
+// FailSafe sets how long a value stays cached after its time to live. One caller refreshes such a value; others get the old value meanwhile,
+// and every caller gets it if the load fails. The row is then not loaded again until a back-off ends; callers without an old value get
+// [ErrLoadFailed].
 func FailSafe(duration time.Duration) Option { return func(o *options) { o.failSafe = duration } }
 
-// SoftTimeout sets after which time a caller gets the old value, if there is one, while the load goes on in the background. Its
-// context then no longer ends with the caller's.
+// SoftTimeout sets how long a caller waits for a load before it gets the old value, if one is cached. The load continues in the background,
+// and its context no longer ends with the caller's.
 func SoftTimeout(duration time.Duration) Option { return func(o *options) { o.softTimeout = duration } }
 
-// Beta multiplies how long before its end a value is renewed, up to 1000; 1 suits most, 0 turns early renewal off. The server counts how long
-// loads take.
+// Beta scales how early values are renewed before they expire, up to 1000; 1 suits most uses, 0 turns early renewal off. Values are renewed
+// earlier if loads take longer.
 func Beta(factor float64) Option { return func(o *options) { o.beta = factor } }
 
 // Patience sets how long a confirmation is repeated: 30 s.
 func Patience(duration time.Duration) Option { return func(o *options) { o.patience = duration } }
 
-// Prefix sets what precedes an id in the name of its cache key, by default [CachePrefix].
+// Prefix sets the prefix of cache keys, by default [CachePrefix].
 func Prefix(prefix string) Option { return func(o *options) { o.prefix = &prefix } }
 
 // AnnounceTo names filters that are being filled, to which each id is announced first.
 func AnnounceTo(filters ...string) Option { return func(o *options) { o.announceTo = filters } }
 
-// Replicas sets how many replicas must have a change before it counts (WAIT). Not for a cluster.
+// Replicas sets how many replicas must acknowledge a change (WAIT). Not for a cluster.
 func Replicas(number int) Option { return func(o *options) { o.durability.replicas = number } }
 
-// AOF demands that the append-only file on disk has a change before it counts (WAITAOF). Not for a cluster.
+// AOF requires that the append-only file on disk contains a change (WAITAOF). Not for a cluster.
 func AOF() Option { return func(o *options) { o.durability.aof = true } }
 
 // ReplicasTimeout sets how long to wait for the replicas and the append-only file: 1 s.
@@ -82,12 +82,12 @@ func ReplicasTimeout(duration time.Duration) Option {
 	return func(o *options) { o.durability.timeout = duration }
 }
 
-// Feed is for a table that bloomgate follow follows (docs/feed.md): writers call nothing, and the calls for writers do nothing.
-// AnnounceTo, Replicas and AOF are refused.
+// Feed is for a table that bloomgate follow follows (docs/feed.md): writers need no guard, and their calls do nothing. AnnounceTo, Replicas
+// and AOF are refused.
 func Feed() Option { return func(o *options) { o.feed = true } }
 
-// Fresh limits how old an answer may be while the follower's heartbeat is missing, from the lease to an hour. Without it, a cached value is then
-// served for its whole time to live; with it, each row is read from the database once in this time. With 0 there is no limit. It needs [Feed].
+// Fresh limits the age of an answer while the follower's heartbeat is missing, from the lease to an hour: each row is then read from the
+// database once in this time. With 0, the default, a cached value is served for its time to live. It needs [Feed].
 func Fresh(duration time.Duration) Option { return func(o *options) { o.fresh = duration } }
 
 // Logger sets where the guard logs errors that it recovers from, at most once a minute for each kind. With nil, as without this
@@ -109,7 +109,7 @@ func Observe(observe func(event string, number int)) Option {
 // option is an option with a range.
 type option struct {
 	name string
-	// of returns the option's value, in milliseconds if it is a time.
+	// of returns the option's value, in milliseconds for times.
 	of          func(*options) float64
 	least, most float64
 	isTime      bool

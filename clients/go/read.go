@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// repeat is the pause before a confirmation is repeated, and before a row is fetched again that nobody can wait for.
+	// repeat is the pause before a confirmation is repeated, and before a row is fetched again if no slot is free.
 	repeat = 100 * time.Millisecond
-	// early is how long before a caller's deadline a timeout of its load is taken for that deadline.
+	// early is how long before a caller's deadline a time-out of its load counts as that deadline.
 	early = 100 * time.Millisecond
-	// backgroundLoads is the most loads of a guard that continue in the background after its soft timeout.
+	// backgroundLoads is the most loads of a guard that run in the background after its soft timeout.
 	backgroundLoads = 64
 )
 
 // loader loads rows: one for each id, nil where there is none.
 type loader[T any] func(ctx context.Context, ids []string) ([]*T, error)
 
-// call is a call of Get or GetMany. since is the time of the guard's clock when it began.
+// call is a call of Get or GetMany. since is its beginning by the guard's clock.
 type call[T any] struct {
 	*Guard[T]
 	load  loader[T]
@@ -30,7 +30,7 @@ type call[T any] struct {
 	since uint64
 }
 
-// begin begins a call. It refuses one of a guard with invalid options or with an invalid time to live, and one whose context has ended.
+// begin begins a call. It fails if the guard's options or the time to live are invalid, or if the context has ended.
 func (g *Guard[T]) begin(ctx context.Context, ttl time.Duration, load loader[T]) (*call[T], error) {
 	if g.err != nil {
 		return nil, g.err
@@ -98,7 +98,7 @@ func (c *call[T]) getMany(ctx context.Context, ids []string) (map[string]T, erro
 		if left = waiting; len(left) == 0 || !time.Now().Before(deadline) {
 			break
 		}
-		// By the time the first row is there, most of the others are, too.
+		// By then most of the other rows are loaded, too.
 		isSettled, err := c.read(ctx, left[0], deadline, rows)
 		if err != nil {
 			return nil, err
@@ -120,7 +120,7 @@ func (c *call[T]) getMany(ctx context.Context, ids []string) (map[string]T, erro
 	return found, nil
 }
 
-// read reads a row into a map, and waits for a caller that loads it. The row is not settled if the server fails, or if no caller loads it before
+// read reads a row into a map, or waits for a caller that loads it. The row is not settled if the server fails, or if no load completes before
 // the deadline.
 func (c *call[T]) read(ctx context.Context, id string, deadline time.Time, into map[string]*T) (isSettled bool, err error) {
 	mine := c.flights.begin(id, c.since)
@@ -138,7 +138,7 @@ func (c *call[T]) read(ctx context.Context, id string, deadline time.Time, into 
 	return false, err
 }
 
-// readAll reads rows into a map. It returns the ids of the rows that other callers load, and of those that the server failed for.
+// readAll reads rows into a map. It returns the ids of rows that other callers load, and the ids for which the server failed.
 func (c *call[T]) readAll(ctx context.Context, ids []string, into map[string]*T) (waiting, failed []string, err error) {
 	mine := make([]*flight, len(ids))
 	for i, id := range ids {
@@ -152,8 +152,8 @@ func (c *call[T]) readAll(ctx context.Context, ids []string, into map[string]*T)
 	return c.settle(ctx, mine, answers, into)
 }
 
-// settle puts the rows that answers have into a map, and loads those with leases. Rows whose values cannot be decoded are fetched again. It
-// returns the ids of the rows that other callers load, and of those that the server failed for.
+// settle stores the rows of answers in a map, and loads the rows with leases. It fetches rows again whose values cannot be decoded. It returns
+// the ids of rows that other callers load, and the ids for which the server failed.
 func (c *call[T]) settle(ctx context.Context, of []*flight, answers []answer, into map[string]*T) (waiting, failed []string, err error) {
 	var leases, unused, others []*flight
 	hasValues := true
@@ -203,7 +203,7 @@ func (c *call[T]) settle(ctx context.Context, of []*flight, answers []answer, in
 	if unused = nil; len(leases) == 0 {
 		return waiting, failed, nil
 	}
-	// Only those with a lease will bring a row: nobody in this process has to wait for the other flights.
+	// Only flights with a lease will load a row, so no caller in this process needs to wait for the others.
 	endAll(others)
 	rows, err := c.loadLeased(ctx, leases, hasValues)
 	for i, row := range rows {
@@ -212,7 +212,7 @@ func (c *call[T]) settle(ctx context.Context, of []*flight, answers []answer, in
 	return waiting, failed, err
 }
 
-// decode returns the row in an answer, and whether it is known that there is such a row, or none. err is that of the codec.
+// decode returns the row in an answer, and whether the answer tells if the row exists. err is the error of the codec.
 func (g *Guard[T]) decode(one answer) (row *T, isKnown bool, err error) {
 	if one.word != "hit" && one.word != "stale" {
 		return nil, one.word == "absent", nil
@@ -221,8 +221,8 @@ func (g *Guard[T]) decode(one answer) (row *T, isKnown bool, err error) {
 	return &decoded, err == nil, err
 }
 
-// await waits for the caller that holds the lease: in this process, or else inside the server. It returns what another caller
-// shares, or what the server answers. If half of the connections wait in the server already, it pauses.
+// await waits for the holder of the lease, in this process or inside the server. It returns the outcome that another caller shares, or the
+// server's answer. If half of the connections are waiting in the server, it sleeps and fetches again.
 func (g *commands) await(ctx context.Context, mine *flight, left time.Duration) (answer, error) {
 	if resumed := make(chan struct{}, 1); mine.wait(resumed) {
 		err := sleep(ctx, left, resumed)
@@ -288,7 +288,7 @@ func sleep(ctx context.Context, most time.Duration, ready <-chan struct{}) error
 	return nil
 }
 
-// convert returns loaded rows as they are cached, and as callers get them: as everybody gets them who finds them in the cache.
+// convert returns loaded rows encoded, and decoded again, so that every caller gets what the cache would return.
 func (g *Guard[T]) convert(rows []*T) (encoded [][]byte, decoded []*T, err error) {
 	encoded, decoded = make([][]byte, len(rows)), make([]*T, len(rows))
 	for i, row := range rows {
@@ -309,7 +309,7 @@ func (g *Guard[T]) convert(rows []*T) (encoded [][]byte, decoded []*T, err error
 	return encoded, decoded, nil
 }
 
-// loading is in the context of a load: the rows that it loads, and the load that it is part of, if any.
+// loading is stored in the context of a load: its rows, and the load that it is part of, if any.
 type loading struct {
 	guard *commands
 	ids   []string
@@ -323,7 +323,7 @@ func loadingIn(ctx context.Context) *loading {
 	return found
 }
 
-// isLoading says whether a row is read inside of a load of that row. The lease that it would wait for is its own.
+// isLoading reports whether a row is read inside a load of that row, which would wait for its own lease.
 func (g *commands) isLoading(ctx context.Context, id string) bool {
 	for one := loadingIn(ctx); one != nil; one = one.outer {
 		if one.guard == g && slices.Contains(one.ids, id) {
@@ -333,8 +333,8 @@ func (g *commands) isLoading(ctx context.Context, id string) bool {
 	return false
 }
 
-// run calls the loader for the rows of flights, which share the rows, or the error unless the caller was cancelled. It returns the rows as
-// they are cached and as callers get them. If the load fails, panics or ends its goroutine, failed is called first.
+// run calls the loader for the rows of flights, which share the rows, or the error unless the caller was cancelled. It returns the rows
+// encoded and decoded. If the load fails, panics or ends its goroutine, failed is called first.
 func (c *call[T]) run(ctx context.Context, loads []*flight, failed func(isCancelled bool)) (encoded [][]byte, rows []*T, err error) {
 	ids := idsOf(loads)
 	fail := func(err error) error {
@@ -375,7 +375,7 @@ func (c *call[T]) run(ctx context.Context, loads []*flight, failed func(isCancel
 	return encoded, rows, nil
 }
 
-// fatal returns the error for other callers of a load that has panicked, or ended its goroutine.
+// fatal returns the error for other callers of a load that panicked or ended its goroutine.
 func fatal(ids []string, cause any) error {
 	failed := &Error{Kind: ErrLoadFailed, IDs: ids, Err: errors.New("the load has ended its goroutine")}
 	if err, isError := cause.(error); isError {
@@ -386,8 +386,8 @@ func fatal(ids []string, cause any) error {
 	return failed
 }
 
-// cancelled returns the error of a context that has ended a load, or nil if the load failed by itself. A driver that gives the context's
-// deadline to its connection, or to the database, fails at that time: often a moment before the context ends.
+// cancelled returns the error of a context that has ended a load, or nil if the load failed by itself. A driver that passes the context's
+// deadline to its connection or to the database often fails a moment before the context ends.
 func cancelled(ctx context.Context, failed error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -400,9 +400,9 @@ func cancelled(ctx context.Context, failed error) error {
 	return nil
 }
 
-// unguarded loads rows without leases. While another caller of this process loads one of them, this one waits, and shares a load that began
-// after its call. Inside of a load it does not wait for its own row, and for others for no longer than others wait for it at a time: two
-// loads may need each other's rows.
+// unguarded loads rows without leases. While another caller of this process loads one of them, this caller waits, and shares a load that began
+// after its call. Inside a load it does not wait for its own row, and waits for other rows only as long as one wait: two loads may need each
+// other's rows.
 func (c *call[T]) unguarded(ctx context.Context, ids []string, into map[string]*T) error {
 	most := time.Duration(math.MaxInt64)
 	if loadingIn(ctx) != nil {
@@ -460,15 +460,15 @@ func (c *call[T]) unguarded(ctx context.Context, ids []string, into map[string]*
 	return nil
 }
 
-// loadLeased loads rows under leases, and fills them or gives the leases up. If all of them have old values in the cache
-// (hasValues), these are served when the load fails or takes longer than the soft timeout. In the latter case the load continues in
-// the background. It returns the rows in the order of their leases. The flights share them, or the error.
+// loadLeased loads rows under leases, and fills them or gives the leases up. If old values of all rows are cached (hasValues), they are
+// returned if the load fails or exceeds the soft timeout; in the latter case the load continues in the background. It returns the rows in the
+// order of their leases. The flights share the rows, or the error.
 func (c *call[T]) loadLeased(ctx context.Context, leases []*flight, hasValues bool) ([]*T, error) {
 	if c.options.softTimeout == 0 || !hasValues {
 		return c.loadAndFill(ctx, leases, hasValues)
 	}
 	if !take(c.background) {
-		// Too many loads are running already.
+		// Too many loads are running in the background.
 		if old, err := c.oldValues(ctx, leases); old != nil || err != nil {
 			c.endFailed(ctx, leases, err != nil)
 			c.count("soft_timeout", len(old))
@@ -537,8 +537,8 @@ func (c *call[T]) loadAndFill(ctx context.Context, leases []*flight, hasValues b
 	return nil, err
 }
 
-// oldValues fetches values that may be served though they are old. The values that were fetched before a load do not qualify: a row
-// may have been changed during the load, and then its value has been deleted. It returns nothing unless all have one.
+// oldValues fetches cached values that may be old. Values that were fetched before a load do not qualify: a row may have changed during the
+// load, which deletes its value. It returns nothing unless all rows have a value.
 func (c *call[T]) oldValues(ctx context.Context, of []*flight) ([]*T, error) {
 	answers, err := c.fetch(ctx, of, fetching{peek: true})
 	if err != nil {

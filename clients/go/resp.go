@@ -9,10 +9,10 @@ import (
 	"sync"
 )
 
-// go-redis gives up a list at an error in it such as OOM, and leaves the rest of it on the connection. Some commands of the module
-// answer each item with a value or an error, so their replies are read here.
+// go-redis stops reading a list at an error in it such as OOM, and leaves the rest on the connection. Some commands of the module answer each
+// item with a value or an error, so their replies are parsed here.
 
-// serverError is an error reply. go-redis takes it for one of its own, and follows redirections.
+// serverError is an error reply. go-redis treats it as its own, and follows redirections.
 type serverError string
 
 func (e serverError) Error() string { return string(e) }
@@ -20,15 +20,15 @@ func (e serverError) Error() string { return string(e) }
 // RedisError makes it a [redis.Error].
 func (serverError) RedisError() {}
 
-// refusal is the error of a server that is not the primary, or not ready. go-redis does not take it for an answer, and closes the connection: the
-// next command may find the new primary behind the same name.
+// refusal is the error of a server that is not the primary, or not ready. go-redis does not count it as an answer, and closes the connection:
+// the next command may reach the new primary at the same address.
 type refusal struct{ answer serverError }
 
 func (r refusal) Error() string { return string(r.answer) }
 
 var refusals = []string{"READONLY ", "MASTERDOWN ", "LOADING ", "CLUSTERDOWN "}
 
-// replyBuffer gets the bytes of a reply from go-redis. It fails with an error reply, which thus becomes the error of the command.
+// replyBuffer receives the bytes of a reply from go-redis. It fails with an error reply, which becomes the error of the command.
 type replyBuffer struct{ bytes.Buffer }
 
 func (b *replyBuffer) Write(data []byte) (int, error) {
@@ -42,14 +42,14 @@ func (b *replyBuffer) Write(data []byte) (int, error) {
 	return b.Buffer.Write(data)
 }
 
-// spareBytes is the most bytes of a buffer that is used again.
+// spareBytes is the largest size of a buffer that is reused.
 const spareBytes = 1 << 14
 
 var spareBuffers = sync.Pool{New: func() any { return &replyBuffer{} }}
 
 func takeBuffer() *replyBuffer { return spareBuffers.Get().(*replyBuffer) }
 
-// free gives a buffer back, of which nothing is used any more.
+// free returns an unused buffer to the pool.
 func (b *replyBuffer) free() {
 	if b.Cap() <= spareBytes {
 		b.Reset()

@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	// mostAlone is how many fetches of one row a guard sends by themselves at a time. Callers beyond them fetch in turns.
+	// mostAlone is the most fetches of one row that a guard sends separately at a time. Further callers fetch in turns.
 	mostAlone = 8
-	// mostTogether is how many commands of each kind a guard sends for turns at a time. Those of a burst wait for their turn, not for a
-	// connection: in the time limit of a command they would not all get one.
+	// mostTogether is the most commands of each kind in flight for turns. Callers of a burst wait for their turn, not for a connection, which
+	// some would not get within a command's time limit.
 	mostTogether = 8
-	// turnRows is the most rows of several callers in a command. More gain little, and one reply has to arrive within the time limit.
+	// turnRows is the most rows of several callers in a command. More gain little, and the reply must arrive within the time limit.
 	turnRows = 64
-	// fillBytes is the size of a BF.FILL beside its value: some 500 are sent together.
+	// fillBytes is the size of a BF.FILL without its value: up to about 500 are sent together.
 	fillBytes = commandBytes / batch
 )
 
-// turns gather what many callers ask for before Go's scheduler runs the goroutine that sends it, together, or while mostTogether commands are
-// under way: with many callers, most of the time of a command is that of its system calls and of go-redis.
+// turns collect the requests of many callers until Go's scheduler runs the sending goroutine, or while mostTogether commands are in flight.
+// With many callers, most of a command's time is spent in system calls and go-redis.
 type turns struct {
 	tasks   *tasks
 	mutex   sync.Mutex
 	waiting []*work
 	senders int
-	// most is the most that is sent together, of the sizes of work. More is sent if a single piece of work has it.
+	// most limits the total size of the work that is sent together. A single larger piece of work is sent alone.
 	most int
 	send func(part []*work)
 }
@@ -45,7 +45,7 @@ type work struct {
 	done    chan struct{}
 }
 
-// add adds work to a turn.
+// add adds work to the next turn.
 func (t *turns) add(all ...*work) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -55,7 +55,7 @@ func (t *turns) add(all ...*work) {
 	}
 }
 
-// startSender starts a sender, if there are not enough of them already. A sender ends when the queue is empty.
+// startSender starts a sender, unless mostTogether are running. A sender ends when the queue is empty.
 func (t *turns) startSender() {
 	if t.senders == mostTogether {
 		return
@@ -71,7 +71,7 @@ func (t *turns) startSender() {
 	})
 }
 
-// next returns what is sent next, or nothing if the sender has to end.
+// next returns the next work to send, or nothing if the sender must end.
 func (t *turns) next() []*work {
 	// The callers that are ready to run add their work first.
 	runtime.Gosched()
@@ -106,7 +106,7 @@ func (g *commands) sendFetches(part []*work) {
 	}
 }
 
-// sendFills sends the BF.FILLs of a turn together, of loaded rows or of leases that end.
+// sendFills sends the BF.FILLs of a turn together, for loaded rows and for leases that end.
 func (g *commands) sendFills(part []*work) {
 	words := make([][]any, len(part))
 	for i, one := range part {
@@ -114,7 +114,7 @@ func (g *commands) sendFills(part []*work) {
 	}
 	for i, found := range g.send(part[0].ctx, 0, words...) {
 		if part[i].reply = found; found.err != nil && strings.HasPrefix(found.err.Error(), "NOPERM") {
-			// The user may not fill, so others would wait until the leases end: they ask the database for a while.
+			// The user may not fill, so others would wait until the leases end: query the database for a while.
 			g.beginPause()
 		}
 	}

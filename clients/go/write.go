@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// durability is how many replicas must have a write before it counts, and whether the append-only file must have it.
+// durability is how many replicas must acknowledge a write, and whether the append-only file must contain it.
 type durability struct {
 	replicas int
 	aof      bool
@@ -17,8 +17,8 @@ type durability struct {
 
 func (d durability) isAsked() bool { return d.aof || d.replicas != 0 }
 
-// ask sends writes about a key, and waits until they are as safe as they have to be. WAIT and WAITAOF are sent on the same
-// connection: they wait for the writes of the connection that they arrive on, and on another one answer at once.
+// ask sends writes about a key, and waits for their durability. WAIT and WAITAOF must be sent on the same connection as the writes; on another
+// connection they answer at once.
 func (d durability) ask(ctx context.Context, c *Client, key string, words ...[]any) ([]reply, error) {
 	if !d.isAsked() {
 		return c.askAtOnce(ctx, key, 0, words...), nil
@@ -32,7 +32,7 @@ func (d durability) ask(ctx context.Context, c *Client, key string, words ...[]a
 	return replies[:last], d.lost(replies[last])
 }
 
-// lost returns what is wrong with the reply of WAIT or WAITAOF.
+// lost returns the error of a reply of WAIT or WAITAOF.
 func (d durability) lost(one reply) error {
 	if one.err != nil {
 		return one.err
@@ -52,7 +52,7 @@ func (d durability) lost(one reply) error {
 	return nil
 }
 
-// announce announces changes. It fails with the first error. With a feed, the follower makes the writers' calls.
+// announce announces changes. It fails with the first error. With a feed, the follower announces each change.
 func (g *commands) announce(ctx context.Context, ids []string) error {
 	if g.feed != nil {
 		return nil
@@ -156,22 +156,22 @@ func (g *commands) forget(ctx context.Context, ids []string) error {
 type FillOptions struct {
 	// FilterOptions are those of the filter, without ExistOK.
 	FilterOptions
-	// Replicas is the number of replicas that must have the filter: all that may be promoted, for a filter that survives a failover.
+	// Replicas is the number of replicas that must acknowledge the filter: all that may be promoted, for a filter that survives a failover.
 	Replicas int
-	// AOF demands that the append-only file has the filter, so that it survives a restart.
+	// AOF requires that the append-only file contains the filter, so that it survives a restart.
 	AOF bool
-	// ReplicasTimeout is how long each batch waits for them: 3 s by default.
+	// ReplicasTimeout is how long each batch waits for acknowledgements: 3 s by default.
 	ReplicasTimeout time.Duration
 }
 
-// FillFilter fills the filter of a guard as [FillingName], and renames it to key once every id is in it. It returns how many ids
-// were new. Writers that are active meanwhile have to announce to both names. A filter that lost ids denies their rows.
+// FillFilter fills the filter of a guard as [FillingName], then renames it to key. It returns the number of new ids. Writers must announce to
+// both names meanwhile. If the filter loses ids, their rows are reported absent.
 //
-// The source yields an error if it cannot read all ids, such as that of [database/sql.Rows] after the last row. FillFilter then fails with
-// it, and key keeps the filter that it had. [IDs] makes a source of ids that are in memory.
+// The source yields an error if it cannot read all ids, such as the error of [database/sql.Rows] after the last row. FillFilter then fails
+// with it, and the filter at key is unchanged. [IDs] makes a source of ids in memory.
 //
-// It fails with [ErrFilterExists] if another client may be filling the filter, and with [ErrNotDurable] if a batch, or the new
-// name, did not reach the replicas in time. After any other error the filling name may be left: delete it and begin again.
+// It fails with [ErrFilterExists] if another client may be filling the filter, and with [ErrNotDurable] if a batch or the rename was not
+// acknowledged in time. After any other error the filling name may exist: delete it and start again.
 func FillFilter(
 	ctx context.Context, client *Client, key string, ids iter.Seq2[string, error], rate float64, capacity int64, options FillOptions,
 ) (int, error) {
@@ -195,8 +195,7 @@ func FillFilter(
 	if _, err := filling.Reserve(ctx, rate, capacity, options.FilterOptions); err != nil {
 		return 0, err
 	}
-	// With SYNC, a server passes on those that were not new, too: another client may have added them, whose writes the replicas do
-	// not have yet.
+	// With SYNC, the server also replicates ids that were not new: another client may have added them, and the replicas may lack its writes.
 	added, err := filling.batch(ctx, []any{"BF.INSERT", name, "NOCREATE", "SYNC", "ITEMS"}, ids, safe)
 	if err != nil {
 		return 0, err
