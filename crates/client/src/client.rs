@@ -18,7 +18,7 @@ use crate::slots::Address;
 /// How long a call to the server may take by default.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A server, and the connections to it that all filters and guards of a process share. Clones share the connections, too.
+/// A server and a pool of connections to it, shared by all filters and guards of a process. Clones share the pool.
 ///
 /// A command whose connection is lost fails: no command is sent twice.
 ///
@@ -38,7 +38,7 @@ pub struct Client {
     cluster: Option<Arc<Cluster<Client>>>,
 }
 
-/// What a program chooses of a client.
+/// The settings of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub redis: redis::Client,
@@ -64,14 +64,15 @@ struct State {
     callers: usize,
 }
 
-/// A connection, and the time limit that its socket has for a reply. To set it for each command would take two system calls.
+/// A connection and the time limit of its socket. Setting it for each command would take two system calls.
 struct Limited {
     connection: Connection,
     limit: Duration,
 }
 
 impl Limited {
-    /// Sets the time limits: `left` to send, and to receive a reply after `wait` in the server. A limit that is longer by a twentieth stays.
+    /// Sets the time limits: `left` to send, and `left` after `wait` to receive the reply. A limit that is longer by up to a
+    /// twentieth is kept.
     fn set_limit(&mut self, left: Duration, wait: Duration) -> Result<(), RedisError> {
         // No socket has a time limit of 0.
         let left = left.max(Duration::from_millis(1));
@@ -128,12 +129,12 @@ impl Drop for Place {
     }
 }
 
-/// Makes the methods that clients for threads and for tasks have in common.
+/// Makes the methods that clients for threads and for tasks share.
 macro_rules! client_methods {
     () => {
         impl Client {
             /// Makes a client of a server, for instance `redis://HOST:PORT/DATABASE`, or `rediss://...` with the feature `tls`.
-            /// It opens up to 100 connections when they are needed, and has a timeout of 1 second.
+            /// It opens up to 100 connections on demand. The time limit of a call is 1 second.
             ///
             /// # Errors
             /// The URL is invalid.
@@ -141,9 +142,9 @@ macro_rules! client_methods {
                 Ok(Self::of(redis::Client::open(server)?))
             }
 
-            /// Makes a client of a cluster from some of its nodes; one that answers is enough, the others are found. Commands
-            /// go to the node that holds their key, and each node has as many connections as [`Self::with_connections`] says.
-            /// All nodes have the password and the TLS settings of the first that is named here.
+            /// Makes a client of a cluster from some of its nodes; one that answers is enough to find the others. Commands are
+            /// sent to the node that holds their key, and each node has the pool of [`Self::with_connections`]. All nodes use
+            /// the password and the TLS settings of the first node here.
             ///
             /// # Errors
             /// A URL is invalid, or no URL is given.
@@ -152,16 +153,15 @@ macro_rules! client_methods {
                 Ok(Self { cluster: Some(Arc::new(Cluster::new(seeds))), ..Self::of(redis) })
             }
 
-            /// Sets how long a call to the server may take: a second, with the time for a connection. Commands that wait in the
-            /// server, for a guard's `wait` or its durability, may take that much longer. Merges, and dumps of large filters,
-            /// need more.
+            /// Sets the time limit of a call, including the wait for a connection: 1 second by default. Commands that wait in
+            /// the server, for a guard's `wait` or its durability, extend it by that wait. Merges of large filters need more.
             #[must_use]
             pub fn with_timeout(mut self, timeout: Duration) -> Self {
                 Arc::make_mut(&mut self.settings).timeout = timeout;
                 self
             }
 
-            /// Returns what is left of the time limit of a call.
+            /// Returns the rest of a call's time limit.
             fn left(&self, begun: Instant) -> Duration {
                 self.settings.timeout.saturating_sub(begun.elapsed())
             }
@@ -239,7 +239,7 @@ impl Client {
     }
 }
 
-/// Chooses the cryptography of rustls, unless the program has: rustls panics if the program contains several providers, or none.
+/// Installs the cryptography provider of rustls unless the program has: rustls panics if there are several providers, or none.
 #[cfg(feature = "tls")]
 pub(crate) fn choose_provider(redis: &redis::Client) {
     let is_tls = matches!(redis.get_connection_info().addr(), ConnectionAddr::TcpTls { .. });
@@ -249,7 +249,7 @@ pub(crate) fn choose_provider(redis: &redis::Client) {
     }
 }
 
-/// Returns the settings of a cluster's client, and the addresses of the nodes that the caller named.
+/// Returns the settings of a cluster client, and the addresses of the nodes that the caller named.
 pub(crate) fn seeds<T: IntoConnectionInfo>(
     nodes: impl IntoIterator<Item = T>,
 ) -> Result<(redis::Client, Vec<Address>), Error> {
@@ -279,12 +279,12 @@ pub(crate) fn at(redis: &redis::Client, (host, port): &Address) -> Result<redis:
     redis::Client::open(info.set_addr(address))
 }
 
-/// The error of a caller for whom no connection has become free in time.
+/// The error of a caller that got no connection in time.
 pub(crate) fn in_use() -> RedisError {
     io::Error::new(io::ErrorKind::TimedOut, "all connections are in use").into()
 }
 
-/// Puts commands together, so that each gets a reply of its own, even if another one fails.
+/// Joins commands into one request, so that each gets its own reply, even if another fails.
 pub(crate) fn pipeline(commands: Vec<Cmd>) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(commands.len());
     for command in commands {
@@ -308,7 +308,7 @@ impl Node for Client {
         replies(self.query(&pipeline(commands), wait), count)
     }
 
-    /// Sends to each node in a thread of its own: a caller blocks until the reply.
+    /// Sends to each node in its own thread: a caller blocks until the reply.
     async fn exchange_all(of_nodes: Vec<(Self, Vec<Cmd>)>, wait: Option<Duration>) -> Vec<Vec<Reply>> {
         let one = |(node, commands): (Self, Vec<Cmd>)| now(node.exchange(commands, wait));
         if of_nodes.len() == 1 {

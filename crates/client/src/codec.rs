@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 #[cfg(feature = "json")]
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Converts a row to bytes and back. If [`Codec::decode`] fails, the guard loads the row and replaces the cached value.
-/// Every caller gets what it returns, the one that loaded the row included.
+/// Converts a row to bytes and back. If [`Codec::decode`] fails, the guard loads the row and replaces the cached value. Every
+/// caller gets its result, including the caller that loaded the row.
 pub trait Codec: Send + Sync {
     /// A row.
     type Row: Clone + Send;
@@ -25,7 +25,7 @@ pub trait Codec: Send + Sync {
     fn decode(&self, bytes: &[u8]) -> Result<Self::Row, String>;
 }
 
-/// Leaves bytes as they are: the guard's default.
+/// Returns bytes unchanged. The guard's default.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bytes;
 

@@ -5,28 +5,27 @@ use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError};
 
-/// What is known of the items of a batch that failed: `None` for an item whose answer is unknown.
+/// The answers of a failed batch: `None` where the answer is unknown.
 pub type Answers = Vec<Option<bool>>;
 
-/// What the error of a caller's function converts to: any error that threads can share, that of `anyhow`, or a text.
+/// The error of a caller's function: any error that threads can share, an error of `anyhow`, or a text.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a call failed.
 ///
-/// The variants with `answers` carry what is known of a batch, in the order of its items. `answers` is empty if the call was
-/// not a batch.
+/// `answers` has the known answers of a batch, in the order of its items. It is empty if the call was not a batch.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// The function that the caller passed has failed: `load`, `load_many` or `write`. Clones share its error.
+    /// A function of the caller failed: `load`, `load_many` or `write`. Clones share its error.
     Caller(Arc<dyn std::error::Error + Send + Sync>),
-    /// The server lacks one of bloomgate's commands, or a word of one: it has not loaded the module, or has loaded another module with
-    /// BF.* commands, or a module that is older than this client.
+    /// The server lacks a command of bloomgate, or an option of one: the module is missing or older than this client, or
+    /// another module provides BF.*.
     ModuleMissing {
         /// The server's error.
         source: RedisError,
     },
-    /// There is no filter at this key.
+    /// The key does not exist.
     FilterMissing {
         /// The key.
         key: Vec<u8>,
@@ -38,7 +37,7 @@ pub enum Error {
         /// The key.
         key: Vec<u8>,
     },
-    /// A filter that does not grow has reached its capacity. Items before the first `None` of a command were added.
+    /// A NONSCALING filter has reached its capacity. Items before the first `None` of a command were added.
     FilterFull {
         /// The key.
         key: Vec<u8>,
@@ -66,16 +65,16 @@ pub enum Error {
         /// The known answers of the earlier batches.
         answers: Answers,
     },
-    /// A row has no cached value, and its last load failed elsewhere: the database is not queried for it before the back-off ends. Or
-    /// the load that this call waited for in the process has panicked.
+    /// The last load of a row failed elsewhere, and no value is cached: the row is not loaded again until the back-off ends. Or
+    /// the load that this call waited for panicked.
     LoadFailed {
         /// The row.
         id: Vec<u8>,
         /// The text of the panic.
         cause: Option<String>,
     },
-    /// A write was committed, but the server did not answer its confirmation in time. Readers may get the old rows for up to
-    /// the longest load and one time to live. `confirm` tries again.
+    /// A write was committed, but its confirmation was not acknowledged in time. Readers may get the old rows for up to the
+    /// longest load and a time to live. `confirm` tries again.
     Unconfirmed {
         /// The rows.
         ids: Vec<Vec<u8>>,
@@ -97,7 +96,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Takes the error of the caller's function.
+    /// Wraps the error of a caller's function.
     pub(crate) fn caller(error: impl Into<BoxError>) -> Self {
         Self::Caller(Arc::from(error.into()))
     }
@@ -128,7 +127,7 @@ impl Error {
         }
     }
 
-    /// Puts the answers of earlier commands before those of this error.
+    /// Prepends the answers of earlier commands.
     pub(crate) fn after(mut self, earlier: &[bool]) -> Self {
         if let Some(answers) = self.answers_mut() {
             answers.splice(0..0, earlier.iter().copied().map(Some));
@@ -169,7 +168,8 @@ pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
 }
 
 impl Error {
-    /// Converts an error of the client library for a command of the guard. A module that does not know all of its words is older.
+    /// Converts an error of the client library for a command of the guard. A module that rejects its options is older than this
+    /// client.
     pub(crate) fn of_guard(source: RedisError) -> Self {
         match source.detail() {
             Some("syntax error") => Self::ModuleMissing { source },

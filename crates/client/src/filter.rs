@@ -1,4 +1,4 @@
-//! A filter at one key, for threads, and the methods that filters for threads and for tasks have.
+//! A filter at one key, for threads, and the methods that filters for threads and for tasks share.
 
 use crate::core::{self, Batch, FilterCore, blocking};
 use crate::{BatchItem, Client, Error, Info, Insert, Item, Options, Plan, Stats};
@@ -25,14 +25,14 @@ use crate::{BatchItem, Client, Error, Info, Insert, Item, Options, Plan, Stats};
 /// # Errors
 ///
 /// Each method fails with [`Error::FilterMissing`], [`Error::FilterFull`], [`Error::FilterLoading`], [`Error::FilterExists`] or
-/// [`Error::ModuleMissing`] where these apply, and otherwise with [`Error::Redis`].
+/// [`Error::ModuleMissing`] where they apply, and otherwise with [`Error::Redis`].
 #[derive(Debug, Clone)]
 pub struct Filter {
     client: Client,
     core: FilterCore,
 }
 
-/// Makes the function and the methods of a filter for threads or tasks, but those that need a file.
+/// Makes the function and the methods of a filter for threads or tasks.
 macro_rules! filter_methods {
     ($colour:ident) => {
         $colour! {
@@ -72,35 +72,35 @@ macro_rules! filter_methods {
 
             $colour! {
                 /// Creates the filter. `rate` is the false positive rate, between 0 and 1; `capacity` is the number of items
-                /// for which it has room before it grows.
+                /// before it grows.
                 pub async fn reserve(&self, rate: f64, capacity: u64, options: &Options) -> Result<(), Error> {
                     self.core.reserve(&self.client, rate, capacity, options).await
                 }
 
-                /// Creates the filter unless it exists. Returns whether it is new. An existing filter is left unchanged.
+                /// Creates the filter unless it exists. Returns whether it is new. An existing filter is unchanged.
                 pub async fn reserve_exist_ok(&self, rate: f64, capacity: u64, options: &Options) -> Result<bool, Error> {
                     self.core.reserve_exist_ok(&self.client, rate, capacity, options).await
                 }
 
-                /// Adds an item. Returns true if it is certainly new, false if it was in or is a false positive.
+                /// Adds an item. Returns true if it is certainly new, false if it was present or is a false positive.
                 pub async fn add(&self, item: impl Item) -> Result<bool, Error> {
                     self.core.add(&self.client, &item.item_bytes()).await
                 }
 
-                /// Adds any number of items, 500 or 1 MiB per command and 16 commands together. Returns the answers in the
-                /// order of the items. [`Error::answers`] has the answers before a failure. If the source of the items fails, the
-                /// error is [`Error::Caller`], and items before may have been added.
+                /// Adds items, up to 500 or 1 MiB per command and 16 commands at a time. Returns the answers in the order of
+                /// the items. [`Error::answers`] has the answers before a failure. If the source of the items fails, the error
+                /// is [`Error::Caller`], and earlier items may have been added.
                 pub async fn add_many<T: BatchItem>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
                     self.core.many(&self.client, Batch::Add, items).await
                 }
 
                 /// Returns false if the item is certainly not in the filter, true if it is or is a false positive. A missing
-                /// filter has no items.
+                /// filter is empty.
                 pub async fn exists(&self, item: impl Item) -> Result<bool, Error> {
                     self.core.get_item(&self.client, "BF.EXISTS", &item.item_bytes()).await
                 }
 
-                /// Looks up any number of items.
+                /// Looks items up.
                 pub async fn exists_many<T: BatchItem>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
                     self.core.many(&self.client, Batch::Exists, items).await
                 }
@@ -110,17 +110,17 @@ macro_rules! filter_methods {
                     self.core.get_item(&self.client, "BF.DEL", &item.item_bytes()).await
                 }
 
-                /// Deletes any number of items.
+                /// Deletes items.
                 pub async fn delete_many<T: BatchItem>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
                     self.core.many(&self.client, Batch::Delete, items).await
                 }
 
-                /// Returns how often the item is in a filter with counters, at most 15.
+                /// Returns how often the item was added to a filter with counters, at most 15.
                 pub async fn count(&self, item: impl Item) -> Result<u64, Error> {
                     self.core.get_item(&self.client, "BF.COUNT", &item.item_bytes()).await
                 }
 
-                /// Returns the number of items; 0 if there is no filter.
+                /// Returns the number of items; 0 if the key does not exist.
                 pub async fn card(&self) -> Result<u64, Error> {
                     self.core.get(&self.client, "BF.CARD").await
                 }
@@ -146,13 +146,13 @@ macro_rules! filter_methods {
                     self.core.insert(&self.client, items, insert).await
                 }
 
-                /// Adds the items of the sources to this filter (BF.MERGE). If it is missing, it is created with the options of
-                /// the first source. All need the same rate, capacity, expansion, hash and seed.
+                /// Adds the items of the sources to this filter (BF.MERGE). Creates it with the options of the first source if
+                /// it is missing. All filters need the same rate, capacity, expansion, hash and seed.
                 pub async fn merge<K: AsRef<[u8]>>(&self, sources: impl IntoIterator<Item = K>) -> Result<(), Error> {
                     self.core.merge(&self.client, sources).await
                 }
 
-                /// Begins the next bucket of a filter that forgets. Returns how many items were dropped with the oldest.
+                /// Starts the next bucket of a filter that forgets. Returns how many items were dropped with the oldest bucket.
                 pub async fn rotate(&self) -> Result<u64, Error> {
                     self.core.get(&self.client, "BF.ROTATE").await
                 }
@@ -162,7 +162,7 @@ macro_rules! filter_methods {
                     self.core.get(&self.client, "BF.DEBUG").await
                 }
 
-                /// Empties the filter, and keeps its options.
+                /// Removes all items and keeps the options.
                 pub async fn clear(&self) -> Result<(), Error> {
                     self.core.get(&self.client, "BF.CLEAR").await
                 }

@@ -1,5 +1,5 @@
-//! The guard in front of a database, for threads, and what guards for threads and for tasks have in common. docs/guard.md has the
-//! protocol, and docs/guard-proof.md its reasons.
+//! The guard in front of a database, for threads, and the methods that guards for threads and for tasks share. docs/guard.md
+//! has the protocol, and docs/guard-proof.md its reasons.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::ready;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::core::{self, Fetch, GuardCore, blocking, lock, now};
 use crate::{BatchItem, BoxError, Bytes, Client, Codec, Durability, Error, GuardOptions, Item, Options};
 
-/// Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. Clones share the
-/// rows that callers of the process load now, so make one guard per table and process.
+/// Reads database rows by id through a filter and a cache. The filter contains the id of every row. Clones share the loads of
+/// their callers, so make one guard per table and process.
 ///
 /// ```no_run
 /// use bloomgate_client::{Client, Guard, GuardOptions};
@@ -70,18 +70,17 @@ impl<C: Codec> Guard<C> {
         WithLoader { guard: self, load }
     }
 
-    /// Returns a row, or `None` if there is none. `load` gets the id, and reads the row from the database that has every commit, in a transaction that
-    /// begins when `load` is called; it returns `None` if there is no row.
+    /// Returns a row, or `None` if it does not exist. `load` reads the row from the primary database in a transaction that
+    /// begins with the call, and returns `None` if the row does not exist.
     ///
-    /// If the server fails, the database is queried and nothing is filled; for two seconds after the server has not answered in
-    /// time, it is queried at once. Callers of this process share such a load if it begins after they did. If `load` fails, the lease
-    /// is given up; if an old value is cached, that is returned instead of the error. Callers of this process that waited for the row
-    /// share the error.
+    /// If the server fails, the row is read from the database and not cached. After a time-out the database is queried directly
+    /// for two seconds. Callers of this process share such a load if it begins after their calls. If `load` fails, the lease is
+    /// given up; if an old value is cached, it is returned instead of the error. Callers of this process that waited for the
+    /// row share the error.
     ///
-    /// # Errors
-    /// [`Error::Caller`] with the error of `load`, this call's or another's; [`Error::LoadFailed`] during a back-off, or if the load
-    /// that it waited for has panicked; [`Error::Refused`] if the codec
-    /// cannot encode the row. No error of the server.
+    /// # Errors [`Error::Caller`] with the error of this call's `load` or another's; [`Error::LoadFailed`] during a back-off,
+    /// or if the load that it waited for panicked; [`Error::Refused`] if the codec cannot encode the row. Errors of the server
+    /// are not returned.
     pub fn get<T: Item, E: Into<BoxError>>(
         &self,
         id: T,
@@ -114,8 +113,9 @@ impl<C: Codec> Guard<C> {
         now(self.core.get(&self.client, &key, ttl, first, || async { load(id).map_err(Error::caller) }))
     }
 
-    /// Like [`Self::get`]; but if an old value is cached and `load` takes longer than `soft_timeout`, the old value is returned, and
-    /// `load` continues in a thread of its own. This needs a guard with `fail_safe`, and a function that owns what it uses.
+    /// Like [`Self::get`]; but if an old value is cached and `load` takes longer than `soft_timeout`, the old value is
+    /// returned, and `load` continues in its own thread. This needs a guard with `fail_safe`, and a function that owns its
+    /// data.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -134,9 +134,9 @@ impl<C: Codec> Guard<C> {
         now(self.core.get_with_soft_timeout(&self.client, &key, soft_timeout, first, load))
     }
 
-    /// Returns rows, fetched together: a row or `None` for each id, in the order of the ids. `load_many` gets the ids that this
-    /// caller has to load, and returns a map without those that have no row. It is called once, and again for rows that other
-    /// callers were loading and did not bring.
+    /// Returns a row or `None` for each id, in the order of the ids, fetched together. `load_many` returns a map that omits ids
+    /// without a row. It is called once with the ids that this caller has to load, and again with ids whose loads by other
+    /// callers did not complete.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -174,12 +174,11 @@ impl<C: Codec> Guard<C> {
         }))
     }
 
-    /// Announces ids, calls `write`, and confirms them, whatever `write` returns and also if it panics. The transaction that
-    /// inserts, changes or deletes the rows has to end inside of `write`, its outcome known.
+    /// Announces ids, calls `write`, and confirms the ids, even if `write` fails or panics. The transaction that inserts,
+    /// changes or deletes the rows must end inside `write`, with a known outcome.
     ///
-    /// # Errors
-    /// The error of the announcement, and then `write` is not called; [`Error::Unconfirmed`]; [`Error::Caller`] with the
-    /// error of `write`.
+    /// # Errors The error of the announcement, in which case `write` is not called; [`Error::Unconfirmed`]; [`Error::Caller`]
+    /// with the error of `write`.
     pub fn changed<T: Item, R, E: Into<BoxError>>(
         &self,
         ids: impl IntoIterator<Item = T>,
@@ -194,8 +193,8 @@ impl<C: Codec> Guard<C> {
     }
 }
 
-/// A guard with the loader of its rows, so that `get` takes only the id. `Guard::with_loader` makes it. It has the guard's other
-/// methods, too: `(*users).get(id, load)` reads with another loader.
+/// A guard with a loader, made by `Guard::with_loader`, so that `get` takes only the id. It has the guard's other methods:
+/// `(*users).get(id, load)` reads with another loader.
 #[derive(Clone)]
 pub struct WithLoader<G, F> {
     pub(crate) guard: G,
@@ -260,7 +259,7 @@ pub(crate) fn in_order<T: Hash + Eq, R>(ids: &[T], mut rows: HashMap<T, R>) -> V
     ids.iter().map(|id| rows.remove(id)).collect()
 }
 
-/// Ids that were announced and have to be confirmed, also if the caller panics.
+/// Announced ids, confirmed even if the caller panics.
 struct Pending<'a, C: Codec> {
     guard: &'a Guard<C>,
     ids: Vec<Vec<u8>>,
@@ -273,7 +272,7 @@ impl<C: Codec> Drop for Pending<'_, C> {
     }
 }
 
-/// Makes what guards for threads and for tasks have in common: all but the calls that take a function.
+/// Makes the methods that guards for threads and for tasks share: all but the calls that take a function.
 macro_rules! guard_methods {
     ($colour:ident) => {
         impl<C: Codec> std::fmt::Debug for Guard<C> {
@@ -293,7 +292,7 @@ macro_rules! guard_methods {
         }
 
         impl<C: Codec> Guard<C> {
-            /// Returns how often each event has happened:
+            /// Returns the number of each event:
             ///
             /// - `absent`, `hit`, `stale`, `load`, `wait`, `failed`: replies of BF.FETCH, one for each row;
             /// - `filled`, `lease_lost`: loaded rows that were cached, and those that were not, because the row changed or another caller
@@ -309,7 +308,7 @@ macro_rules! guard_methods {
             }
 
             $colour! {
-                /// A writer's first call, before the commit. If it fails, do not commit. With a feed it does nothing.
+                /// Announces changes before their commit. If it fails, do not commit. With a feed it does nothing.
                 ///
                 /// # Errors
                 /// The server's first error, for any id.
@@ -318,11 +317,11 @@ macro_rules! guard_methods {
                     self.core.commands.announce(&self.client, &ids).await
                 }
 
-                /// A writer's second call, after the commit. It is repeated until the server answers for every id, and in a
-                /// task also if the future is dropped. With a feed it does nothing.
+                /// Confirms changes after their commit. Repeats failed confirmations, in a task even if the future is dropped.
+                /// With a feed it does nothing.
                 ///
-                /// If the outcome of the commit is unknown, find it out before this call, or end the database's session: a
-                /// commit that lands after this call leaves the old row cached.
+                /// If the outcome of the commit is unknown, determine it before this call, or end the database session: a
+                /// commit after this call leaves the old row cached.
                 ///
                 /// # Errors
                 /// [`Error::Unconfirmed`] after the guard's `patience`.
@@ -331,8 +330,8 @@ macro_rules! guard_methods {
                     self.core.commands.confirm(&self.client, ids).await
                 }
 
-                /// Deletes ids that never return from the filter, after their rows were deleted inside of [`Self::changed`].
-                /// The filter needs the hash `siphash`. With a feed it does nothing.
+                /// Deletes ids from the filter after their rows were deleted inside [`Self::changed`]. Deleted ids must never
+                /// be used again. The filter needs the hash `siphash`. With a feed it does nothing.
                 ///
                 /// # Errors
                 /// The server's first error.
@@ -344,19 +343,18 @@ macro_rules! guard_methods {
         }
 
         $colour! {
-            /// Fills the filter of a guard as [`filling_name`](crate::keys::filling_name), and renames it to `key` once every
-            /// id is in it. Returns how many ids were new. Writers that are active meanwhile have to announce to both names.
+            /// Fills the filter of a guard as [`filling_name`](crate::keys::filling_name), then renames it to `key`. Returns
+            /// the number of new ids. Writers must announce to both names meanwhile.
             ///
-            /// Pass the `Result`s of a source that can fail, a cursor for instance: an iterator that ends at an error would make a
-            /// filter that denies all rows after it.
+            /// Pass the `Result`s of a source that can fail, such as a cursor: an iterator that ends at an error would make a
+            /// filter that reports all later rows absent.
             ///
-            /// A filter that lost ids denies their rows. To make it survive a failover, pass as `replicas` the number of all
-            /// replicas that may be promoted; to make it survive a restart, pass `aof`.
+            /// If the filter loses ids, their rows are reported absent. To survive a failover, set `replicas` to the number of
+            /// replicas that may be promoted; to survive a restart, set `aof`.
             ///
-            /// # Errors
-            /// [`Error::FilterExists`]: another client may be filling it. [`Error::NotDurable`]: a batch, or the new name, did
-            /// not reach the replicas in time. [`Error::Caller`]: the source of the ids failed, and `key` is as before. After any
-            /// error but the first the filling name may be left: delete it and begin again.
+            /// # Errors [`Error::FilterExists`]: another client may be filling it. [`Error::NotDurable`]: a batch or the rename
+            /// was not acknowledged in time. [`Error::Caller`]: the source of the ids failed, and the filter at `key` is
+            /// unchanged. After any error but the first the filling name may exist: delete it and start again.
             pub async fn fill_filter<T: BatchItem>(
                 client: &Client,
                 key: impl AsRef<[u8]>,

@@ -52,25 +52,25 @@ fn number_in_range(name: &str, number: f64) -> Result<(), Error> {
 pub struct GuardOptions {
     /// The time to live of a cached row, shortened by up to a tenth at random: 60 s. At most 10^9 s, as `absent_ttl` and `fail_safe`.
     pub ttl: Duration,
-    /// The time to live of the knowledge that there is no row: 10 s.
+    /// The time to live of a cached absence: 10 s.
     pub absent_ttl: Duration,
-    /// How long one caller may take to load a row while the others wait: 3 s, from 1 ms to an hour.
+    /// How long one caller may load a row while others wait: 3 s, from 1 ms to an hour.
     pub lease: Duration,
-    /// How long the others wait for it: 3 s, at most a day. They wait for that long again until they have waited
-    /// `attempts` times; then they query the database themselves. With 0 they query it at once.
+    /// How long a caller waits for another caller's load at a time: 3 s, at most a day. After `attempts` waits it queries the
+    /// database; with 0 it queries at once.
     pub wait: Duration,
-    /// How often a caller waits: 3, at most 1000.
+    /// How many times a caller waits: 3, at most 1000.
     pub attempts: u32,
-    /// How long a value stays in the cache after its `ttl`. One caller refreshes such a value; the others get it meanwhile, and
-    /// every caller gets it if the load fails. Then nobody queries the database for the row before a back-off has passed; callers
-    /// without an old value get [`Error::LoadFailed`].
+    /// How long a value stays cached after its `ttl`. One caller refreshes such a value; others get the old value meanwhile,
+    /// and every caller gets it if the load fails. The row is then not loaded again until a back-off ends; callers without an
+    /// old value get [`Error::LoadFailed`].
     pub fail_safe: Duration,
-    /// Multiplies how long before its end a value is renewed, by the server's average of load times; 1 suits most, at most 1000, and 0
-    /// turns early renewal off.
+    /// Scales how early values are renewed before they expire, up to 1000; 1 suits most uses, 0 turns early renewal off. Values
+    /// are renewed earlier if loads take longer.
     pub beta: f64,
     /// How long a confirmation is repeated: 30 s, at most a day.
     pub patience: Duration,
-    /// What precedes an id in the name of its cache key, by default `{filter}:`.
+    /// The prefix of cache keys, by default `{filter}:`.
     pub prefix: Option<Vec<u8>>,
     /// Filters that are being filled, to which each id is announced first.
     pub announce_to: Vec<Vec<u8>>,

@@ -97,7 +97,7 @@ macro_rules! sharded_methods {
                     self.core.one(&self.client, Batch::Exists, &item.item_bytes()).await
                 }
 
-                /// Looks up any number of items.
+                /// Looks items up.
                 pub async fn exists_many<T: BatchItem>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
                     self.core.many(&self.client, Batch::Exists, items).await
                 }

@@ -20,7 +20,7 @@ use crate::client::{Settings, TIMEOUT, at, client_methods, in_use, pipeline, rep
 use crate::core::{Cluster, Io, Node, Reply, Slot, Waiter, is_reusable};
 use crate::slots::Address;
 
-/// A server, and the connections to it that all filters and guards of a process share. Clones share the connections, too.
+/// A server and a pool of connections to it, shared by all filters and guards of a process. Clones share the pool.
 ///
 /// All commands use one connection, except those that wait in the server: these have connections of their own. A command whose
 /// connection is lost fails: no command is sent twice.

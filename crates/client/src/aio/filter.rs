@@ -28,7 +28,7 @@ use crate::{BatchItem, Error, Info, Insert, Item, Options, Plan, Stats};
 /// # Errors
 ///
 /// Each method fails with [`Error::FilterMissing`], [`Error::FilterFull`], [`Error::FilterLoading`], [`Error::FilterExists`] or
-/// [`Error::ModuleMissing`] where these apply, and otherwise with [`Error::Redis`].
+/// [`Error::ModuleMissing`] where they apply, and otherwise with [`Error::Redis`].
 #[derive(Debug, Clone)]
 pub struct Filter {
     client: Client,

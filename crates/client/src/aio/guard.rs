@@ -12,8 +12,8 @@ use crate::core::{self, Commands, GuardCore, asynchronous, lock};
 use crate::guard::{Named, bytes_of, guard_methods, in_order};
 use crate::{BatchItem, BoxError, Bytes, Codec, Durability, Error, GuardOptions, Item, Options, WithLoader};
 
-/// Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. Clones share the
-/// rows that callers of the process load now, so make one guard per table and process.
+/// Reads database rows by id through a filter and a cache. The filter contains the id of every row. Clones share the loads of
+/// their callers, so make one guard per table and process.
 ///
 /// Calls of [`get`](Self::get) that begin in one turn of the runtime are one command. A call whose future is dropped gives up the
 /// lease that it holds or is about to get.
@@ -79,18 +79,17 @@ impl<C: Codec> Guard<C> {
         WithLoader { guard: self, load }
     }
 
-    /// Returns a row, or `None` if there is none. `load` gets the id, and reads the row from the database that has every commit, in a transaction that
-    /// begins when `load` is called; it returns `None` if there is no row.
+    /// Returns a row, or `None` if it does not exist. `load` reads the row from the primary database in a transaction that
+    /// begins with the call, and returns `None` if the row does not exist.
     ///
-    /// If the server fails, the database is queried and nothing is filled; for two seconds after the server has not answered in
-    /// time, it is queried at once. Callers of this process share such a load if it begins after they did. If `load` fails, the lease
-    /// is given up; if an old value is cached, that is returned instead of the error. Callers of this process that waited for the row
-    /// share the error.
+    /// If the server fails, the row is read from the database and not cached. After a time-out the database is queried directly
+    /// for two seconds. Callers of this process share such a load if it begins after their calls. If `load` fails, the lease is
+    /// given up; if an old value is cached, it is returned instead of the error. Callers of this process that waited for the
+    /// row share the error.
     ///
-    /// # Errors
-    /// [`Error::Caller`] with the error of `load`, this call's or another's; [`Error::LoadFailed`] during a back-off, or if the load
-    /// that it waited for has panicked; [`Error::Refused`] if the codec
-    /// cannot encode the row. No error of the server.
+    /// # Errors [`Error::Caller`] with the error of this call's `load` or another's; [`Error::LoadFailed`] during a back-off,
+    /// or if the load that it waited for panicked; [`Error::Refused`] if the codec cannot encode the row. Errors of the server
+    /// are not returned.
     pub async fn get<T: Item, E: Into<BoxError>, L: Future<Output = Result<Option<C::Row>, E>>>(
         &self,
         id: T,
@@ -145,9 +144,9 @@ impl<C: Codec> Guard<C> {
         self.core.get_with_soft_timeout(&self.client, &key, soft_timeout, self.turns.fetch(&key), load).await
     }
 
-    /// Returns rows, fetched together: a row or `None` for each id, in the order of the ids. `load_many` gets the ids that this
-    /// caller has to load, and returns a map without those that have no row. It is called once, and again for rows that other
-    /// callers were loading and did not bring.
+    /// Returns a row or `None` for each id, in the order of the ids, fetched together. `load_many` returns a map that omits ids
+    /// without a row. It is called once with the ids that this caller has to load, and again with ids whose loads by other
+    /// callers did not complete.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -206,9 +205,8 @@ impl<C: Codec> Guard<C> {
     /// The transaction that inserts, changes or deletes the rows has to end inside of `write`, its outcome known: a database must
     /// not commit it after `write` was dropped.
     ///
-    /// # Errors
-    /// The error of the announcement, and then `write` is not called; [`Error::Unconfirmed`]; [`Error::Caller`] with the
-    /// error of `write`.
+    /// # Errors The error of the announcement, in which case `write` is not called; [`Error::Unconfirmed`]; [`Error::Caller`]
+    /// with the error of `write`.
     pub async fn changed<T: Item, R, E: Into<BoxError>, W: Future<Output = Result<R, E>>>(
         &self,
         ids: impl IntoIterator<Item = T>,
