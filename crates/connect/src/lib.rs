@@ -1,5 +1,5 @@
-//! The connection of the command-line tool and of `bloomgate follow` to a Redis or Valkey server, and what goes with it: connections to
-//! PostgreSQL, the text of keys and counts, and a small HTTP server with metrics.
+//! The connections of the command-line tool and of `bloomgate follow` to Redis and Valkey servers and to databases. Also the text of keys
+//! and counts, and a small HTTP server with metrics.
 
 pub mod database;
 pub mod http;

@@ -84,7 +84,7 @@ pub struct JsonSource {
     pub format: Format,
     /// The key of a Redis stream; standard input without it.
     pub stream: Option<String>,
-    /// The URL of the server that has the stream, if it is another one than that of the filters.
+    /// The URL of the server with the stream, if it is not the server of the filters.
     pub server: Option<String>,
 }
 

@@ -139,7 +139,7 @@ fn announce(arguments: &Arguments, config: &Config) -> Result<()> {
 
 fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<Metrics>) -> Result<()> {
     let (mut has_run, mut memory) = (false, S::Memory::default());
-    // Whether the stored positions may be those of this process.
+    // Whether this process may have stored the positions.
     let (mut is_owner, mut failures) = (false, FailureLog::default());
     loop {
         metrics.enter(State::Connecting);

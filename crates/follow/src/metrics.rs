@@ -57,7 +57,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Records what the follower does now.
+    /// Records the follower's current state.
     pub fn enter(&self, state: State) {
         self.state.store(state as u8, Relaxed);
     }

@@ -31,7 +31,7 @@ impl Token {
 const MODIFIERS: [&str; 9] =
     ["OR", "REPLACE", "TEMPORARY", "ONLINE", "OFFLINE", "IGNORE", "AGGREGATE", "DEFINER", "ALGORITHM"];
 
-/// Reads a statement without its comments, except those that the servers execute, and without the contents of strings.
+/// Reads a statement without the contents of strings, and without comments except executable ones.
 pub fn tokens(text: &str) -> Vec<Token> {
     let (mut tokens, mut rest) = (Vec::new(), text);
     while let Some(first) = rest.chars().next() {
@@ -75,7 +75,7 @@ fn is_part(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '_' | '$')
 }
 
-/// Returns what is in quotes, and what follows. A quote in it is doubled; in a string, a backslash may precede it.
+/// Returns the quoted text and the rest. A quote inside is doubled; in a string, a backslash may precede it.
 fn quoted(text: &str, quote: char) -> (String, &str) {
     let (mut content, mut characters) = (String::new(), text.chars());
     while let Some(character) = characters.next() {

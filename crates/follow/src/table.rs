@@ -1,4 +1,4 @@
-//! A followed table: what the catalogue says about it, and what a change of a row means for its filter and cache keys.
+//! A followed table: its description from the catalogue, and the effect of a changed row on its filter and cache keys.
 
 use std::collections::BTreeSet;
 
@@ -97,7 +97,7 @@ impl Table {
         }
         self.columns = columns;
         self.is_weak = true;
-        // A template whose column is gone is not rendered until the catalogue has it again.
+        // A template whose column was dropped is not rendered until the column exists again.
         if let Ok((item, cache_keys)) = templates(&self.config, &self.columns) {
             self.is_weak = check_reserved(&self.config, &cache_keys).is_err();
             (self.item, self.cache_keys) = (item, cache_keys);
@@ -109,8 +109,8 @@ impl Table {
         self.item.render(row, None)
     }
 
-    /// Returns what it means that `old` became `new`. `old` may hold the replica identity only, and is missing for an insert and
-    /// for an update that left the replica identity as it was; `new` is missing for a delete.
+    /// Returns the effect of a change from `old` to `new`. `old` may hold only the replica identity, and is missing for an insert and for
+    /// an update that left the replica identity as it was; `new` is missing for a delete.
     pub fn change(&self, old: Option<&[Field]>, new: Option<&[Field]>) -> Result<Change> {
         let mut change = Change::default();
         if let Some(row) = new {

@@ -188,7 +188,7 @@ impl Template {
         matches!(self.parts.first(), Some(Part::Text(_)))
     }
 
-    /// Whether a row can have this text, as far as the types of the columns tell.
+    /// Whether a row can have this text, by the types of its columns.
     pub fn matches(&self, text: &[u8]) -> bool {
         let mut ends = BTreeSet::from([0]);
         for part in &self.parts {

@@ -50,7 +50,7 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// Returns the end of the log, as far as the source has told it.
+    /// Returns the end of the log, as last reported by the source.
     pub fn end(&self) -> Place {
         self.waiting.back().map_or(self.told, |last| last.end.max(self.told))
     }
@@ -94,7 +94,7 @@ impl Arrived {
         Some(transaction)
     }
 
-    /// Returns the position before which everything is applied, if that is known: `applied` or what a keepalive told since.
+    /// Returns the position up to which all changes are applied, if known: `applied`, or the position of a later keepalive.
     pub fn idle_position(&self, applied: Place) -> Place {
         if self.waiting.is_empty() { applied.max(self.told) } else { applied }
     }
@@ -117,7 +117,7 @@ impl Sink<'_> {
         self.tables.iter().map(|followed| &followed.table).find(|table| condition(table))
     }
 
-    /// Returns what a change of a row means: see [`Table::change`].
+    /// Converts a change of a row: see [`Table::change`].
     pub fn step(&self, index: usize, old: Option<&[Field]>, new: Option<&[Field]>) -> Result<Step> {
         let table = self.table(index)?;
         Ok(if table.is_weak { Step::Altered } else { Step::Change(table.change(old, new)?) })

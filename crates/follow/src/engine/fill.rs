@@ -49,9 +49,8 @@ impl<S: Source> Follower<S> {
         Ok(())
     }
 
-    /// Fills the filter of a table from what is visible now, and stores the position. Those transactions that this cannot see are still to
-    /// come. The heartbeat and all cached values are deleted: the values may be older than what the stream still brings.
-    /// Returns the number of rows.
+    /// Fills the filter of a table from the visible rows, and stores the position. Transactions that are not visible follow in the stream.
+    /// Deletes the heartbeat and all cached values, which may be older than the stream's next changes. Returns the number of rows.
     fn fill(&mut self, index: usize, place: Place) -> Result<u64> {
         let Self { source, store, liveness, tables, .. } = self;
         let followed: &mut Followed = tables.get_mut(index).context("a table")?;

@@ -32,7 +32,7 @@ pub struct Journal {
     entries: BTreeMap<Vec<u8>, Entry>,
     /// Cache keys by the end of a transaction. Some have a later entry by now.
     by_end: BTreeMap<Place, Vec<Vec<u8>>>,
-    /// Items whose row is gone, by the end of the transaction that deleted it. A later row with the same item takes it out.
+    /// Items whose row was deleted, by the end of the deleting transaction. A later row with the same item removes it.
     gone: BTreeMap<Vec<u8>, Place>,
 }
 

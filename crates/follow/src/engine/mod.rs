@@ -1,6 +1,6 @@
 //! The engine behind `bloomgate follow`: it takes the events of a source and applies them to filters and cached values on the server.
 //!
-//! `events` has what has arrived, `position` what is stored of it, `store` the writes. `eventual` and `synchronous` are the two modes,
+//! `events` has the received changes, `position` the stored position, `store` the writes. `eventual` and `synchronous` are the two modes,
 //! `heartbeat` says when readers may trust the filter, `fill` builds one.
 
 pub mod events;
@@ -262,7 +262,7 @@ impl<S: Source> Follower<S> {
         }
     }
 
-    /// Reads what has arrived, or waits for it.
+    /// Reads the events that have arrived, or waits for them.
     fn receive(&mut self) -> Result<()> {
         // Announced changes are confirmed at once, and settled when they are visible.
         let is_open = self.settled() < self.source.confirmed();
@@ -293,7 +293,7 @@ impl<S: Source> Follower<S> {
         }
     }
 
-    /// Confirms a place to the source once the server keeps what was written up to there.
+    /// Confirms a place to the source once the server has stored the writes up to it.
     fn confirm(&mut self, place: Place) -> Result<()> {
         let begin = Instant::now();
         let mut is_told = false;
@@ -360,7 +360,7 @@ impl<S: Source> Follower<S> {
     }
 }
 
-/// Returns what a position belongs to: a database, a table (one that was dropped and created again is another), and its definition.
+/// Returns the owner of a position: a database, a table (one that was dropped and created again is another), and its definition.
 fn origin(system: &str, table: &Table) -> String {
     let id = if table.id.is_empty() { String::new() } else { format!("{} ", table.id) };
     format!("{system} {id}{}", table.definition)

@@ -8,8 +8,8 @@ use redis::{Cmd, cmd};
 
 use crate::config::Keys;
 
-/// A place in a log. Only the source knows what the number means; places of one log have its order. Its text has two hexadecimal
-/// numbers, as PostgreSQL writes them: `16/B374D848`.
+/// A place in a log. Its number has a meaning only for the source; places of one log have its order. Its text has two hexadecimal numbers,
+/// as PostgreSQL writes them: `16/B374D848`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place(pub u64);
 

@@ -110,7 +110,7 @@ impl<S: Source> Follower<S> {
             }
         }
         if unfit.is_empty() {
-            // COMMITs may wait for what the last follower has announced and not confirmed.
+            // COMMITs may wait for changes that the last follower has announced and not confirmed.
             self.continue_from_positions()?;
         }
         let end = self.settle(!unfit.is_empty())?;
@@ -200,7 +200,7 @@ impl<S: Source> Follower<S> {
         if self.mode == Mode::Synchronous || !fills {
             return Ok(confirmed);
         }
-        // The rows may have been rewritten since the confirmed position. What the log has until here is in the rows that are copied, and is
+        // The rows may have been rewritten since the confirmed position. The changes in the log up to here are in the copied rows, and are
         // skipped.
         let place = self.source.snapshot()?;
         self.await_running(|_| Ok(()))?;
@@ -250,9 +250,9 @@ fn stand_by(source: &mut impl Source, store: &mut Store, first: &Keys, stopping:
     }
 }
 
-/// Describes the tables one by one after one of them has failed. Returns those that can be followed, and those that were followed before
-/// and cannot be now: dropped, for example. Their filters are filled again when they come back. Returns `None` if the failure is about
-/// all tables, or about the configuration.
+/// Describes the tables one by one after one of them has failed. Returns the tables that can be followed, and the tables that were followed
+/// before and cannot be now: dropped, for example. Their filters are filled again when they come back. Returns `None` if the failure is
+/// about all tables, or about the configuration.
 fn describe_each<S: Source>(
     source: &mut S,
     store: &mut Store,

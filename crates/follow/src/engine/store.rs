@@ -75,7 +75,7 @@ pub struct Store {
     server: Server,
     /// The commands that wait until earlier writes of the connection are durable, each with the number that it must reply.
     durable: Vec<(Cmd, u64)>,
-    /// The epoch's key that the connection watches, and what it had then.
+    /// The epoch's key that the connection watches, and its value at that time.
     watched: Option<(String, Option<u64>)>,
 }
 
@@ -217,9 +217,9 @@ impl Store {
         Ok(seconds * 1000 + micros / 1000)
     }
 
-    /// Executes commands atomically if the epoch is still that of this follower. Returns their replies.
-    /// Fails with [`Fenced`], with [`Refused`], or with [`ConnectionLost`], after which the commands may have been executed. So no transaction stores
-    /// that something is done beside a command that the server may refuse.
+    /// Executes commands atomically if this follower's epoch is still current. Returns their replies. Fails with [`Fenced`], with
+    /// [`Refused`], or with [`ConnectionLost`], after which the commands may have been executed. So no transaction stores that something is
+    /// done beside a command that the server may refuse.
     pub fn transact(&mut self, keys: &Keys, epoch: u64, commands: &[Cmd]) -> Result<Vec<Value>> {
         let mut watch = Pipeline::new();
         watch.cmd("WATCH").arg(&keys.epoch).cmd("GET").arg(&keys.epoch);

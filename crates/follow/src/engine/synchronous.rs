@@ -181,7 +181,7 @@ impl<S: Source> Follower<S> {
         }
     }
 
-    /// Reads the journal of a table. Its transactions are released once they are visible, like those that this follower announces.
+    /// Reads the journal of a table. Its transactions are released once they are visible, like transactions that this follower announces.
     pub(super) fn adopt(&mut self, index: usize) -> Result<()> {
         let table = self.tables.get_mut(index).context("a table")?;
         table.journal = self.store.journal(&table.keys)?;
@@ -250,7 +250,7 @@ impl<S: Source> Follower<S> {
         self.metrics.enter(State::Filling);
         match self.copy_rows(index, &table, during) {
             Ok(rows) if renews => {
-                // Whoever asked the old filter was told the truth, and no cached value is older than an announcement.
+                // Answers of the old filter were right, and no cached value is older than an announcement.
                 let rename = cmd("RENAME").arg(&table.keys.filling).arg(&table.keys.filter).to_owned();
                 self.store.transact(&table.keys, epoch, &[rename])?;
                 self.end_fill(index, rows, begin)

@@ -1,5 +1,5 @@
 //! Decodes the JSON of Debezium, Canal and Maxwell: what happened to the followed tables, and when. An object of an unknown shape is an
-//! error that names what was found: to skip it could mean to skip a row.
+//! error that quotes it: skipping it could skip a row.
 //!
 //! Debezium's format is in its documentation under "Data change events" of each connector and "New Record State Extraction", Canal's is
 //! that of its `FlatMessage`, Maxwell's is in "Data format". The files in `fixtures` were recorded: Debezium 3.6.1, Canal 1.1.8 and Maxwell
@@ -76,7 +76,7 @@ pub fn decode(format: Format, text: &[u8], tables: &[Wanted]) -> Result<Event> {
 
 type Object = Map<String, Value>;
 
-/// Returns the name of the table that an object is about, as far as it tells.
+/// Returns the name of an object's table, if it has one.
 pub fn table_name(text: &[u8]) -> Option<String> {
     let value: Value = serde_json::from_slice(text).ok()?;
     let object = value.get("payload").unwrap_or(&value);
@@ -93,7 +93,7 @@ fn debezium(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Resul
         return flattened(object, schema, tables);
     }
     let Some(source) = object.get("source").and_then(Value::as_object) else {
-        // A heartbeat has the time at which it was sent, not that of the log. BEGIN and END of a transaction have no rows.
+        // A heartbeat has the time at which it was sent, not the time of the log. BEGIN and END of a transaction have no rows.
         let is_heartbeat = object.contains_key("ts_ms") && object.keys().all(|name| name.starts_with("ts_"));
         let is_boundary = matches!(string(object, "status"), Ok("BEGIN" | "END")) && object.contains_key("id");
         ensure!(
@@ -210,7 +210,7 @@ fn check_keys(table: &Wanted) -> Result<()> {
     )
 }
 
-/// Returns why the values of a column are not the texts that SQL shows, as far as the event's schema tells.
+/// Returns why a column's values differ from the texts that SQL shows, by the event's schema.
 fn by_schema(schema: Option<&Value>, column: &str) -> Option<String> {
     let named = |fields: &Value, name: &str| {
         fields.as_array()?.iter().find(|field| field.get("field").and_then(Value::as_str) == Some(name)).cloned()
@@ -324,7 +324,7 @@ fn maxwell(object: &Object, tables: &[Wanted]) -> Result<Event> {
 
 // Values of columns, as the texts that SQL shows.
 
-/// Returns the values of a table's columns. `refusal` tells why those of a column are not the texts that SQL shows.
+/// Returns the values of a table's columns. `refusal` says why a column's values differ from the texts that SQL shows.
 fn fields<'v>(
     table: &Wanted,
     value: impl Fn(&str) -> Option<&'v Value>,
@@ -393,7 +393,7 @@ const REWRITES: [&str; 4] = ["PARTITION", "TABLESPACE", "PRIMARY", "CONVERT"];
 /// Words of ALTER TABLE that change a column.
 const CHANGES: [&str; 3] = ["MODIFY", "CHANGE", "DROP"];
 
-/// Returns what a statement did to followed tables. If in doubt, that is [`Happened::Altered`].
+/// Returns the effect of a statement on followed tables. If in doubt, this is [`Happened::Altered`].
 fn altered(sql: &str, database: Option<&str>, tables: &[Wanted]) -> Vec<(usize, Happened)> {
     let (tokens, database) = (sql::tokens(sql), database.unwrap_or_default());
     let is_verb = |verb: &str| tokens.first().is_some_and(|first| first.is(verb));
@@ -463,7 +463,7 @@ fn first(object: &Object, names: &[impl AsRef<str>]) -> String {
     value.map(Value::to_string).unwrap_or_default()
 }
 
-/// Returns the values of those of the names that the object has.
+/// Returns the values of the names that the object has.
 fn place(object: &Object, names: &[impl AsRef<str>]) -> String {
     let values = names.iter().filter_map(|name| object.get(name.as_ref())).filter(|value| !value.is_null());
     values.map(Value::to_string).collect::<Vec<_>>().join(" ")

@@ -45,7 +45,7 @@ impl Input {
         Ok(Self::Stream(Box::new(Stream { server, key: key.to_owned(), replid: String::new(), after: None })))
     }
 
-    /// Reads what has come after the last entry, or waits for it.
+    /// Reads the entries after the last one, or waits for them.
     pub fn receive(&mut self, last: Place, timeout: Duration) -> Result<Batch> {
         match self {
             Self::Lines(lines) => lines.borrow_mut().receive(last, timeout),

@@ -1,10 +1,10 @@
 //! The JSON changes that Debezium, Canal or Maxwell write, as a source.
 //!
 //! Such a stream has neither the rows of a table nor the end of the database's log. `bloomgate load` fills the filter, from rows that are
-//! newer than the beginning of the stream. What is applied twice does no harm, because the stream has the order of the log. A time of the
-//! database in an event tells how far the stream is: whatever was committed before it has been applied. The heartbeat lives until
-//! `max-lag` after the newest time, and ends as soon as a tool repeats itself: a repeated delete may remove the item of a row that was
-//! inserted again since.
+//! newer than the beginning of the stream. Applying a change twice is harmless, because the stream has the order of the log. A time of the
+//! database in an event tells how far the stream is: whatever was committed before it has been applied. The heartbeat lives until `max-lag`
+//! after the newest time, and ends as soon as a tool repeats itself: a repeated delete may remove the item of a row that was inserted again
+//! since.
 
 mod decode;
 mod input;
@@ -58,7 +58,7 @@ pub struct Json {
     transaction: String,
     arrived_at: Instant,
     held: BTreeSet<(usize, Vec<u8>)>,
-    /// The tables without a change until now, and the names of those that are not followed.
+    /// The tables without a change so far, and the names of tables that are not followed.
     unseen: BTreeSet<usize>,
     others: BTreeSet<String>,
     /// The entry that cannot be followed.
@@ -320,7 +320,7 @@ impl Json {
         }
     }
 
-    /// Returns steps that delete what was kept back.
+    /// Returns steps that delete the changes kept back.
     fn release(&mut self) -> Vec<(usize, Step)> {
         let held = std::mem::take(&mut self.held).into_iter();
         held.map(|(table, item)| (table, Step::Change(Change { gone: Some(item), ..Change::default() }))).collect()
@@ -370,7 +370,7 @@ fn describe(config: &TableConfig) -> Result<Table> {
     Table::new(config, (String::new(), name, String::new(), definition), (columns, &facts), true)
 }
 
-/// Returns what the decoder needs of a table.
+/// Returns the decoder's description of a table.
 fn wanted(table: &Table) -> Wanted {
     let column =
         |column: &Column| Column { is_identity: table.config.key.contains_key(&column.name), ..column.clone() };

@@ -35,7 +35,7 @@ pub fn bytes_between(begin: Place, end: Place) -> u64 {
     if first == last { end.0.saturating_sub(begin.0) } else { end.0 & ((1 << OFFSET_BITS) - 1) }
 }
 
-/// A followed table, as far as the log needs it.
+/// The parts of a followed table that reading the log needs.
 pub struct Columns {
     pub schema: String,
     pub name: String,
@@ -44,7 +44,7 @@ pub struct Columns {
     pub needed: Vec<bool>,
 }
 
-/// Says what a change of a row of a table means.
+/// Converts a change of a row of a table.
 pub type Render<'a> = &'a dyn Fn(usize, Option<&[Field]>, Option<&[Field]>) -> Result<Step>;
 
 /// A transaction of the log.
@@ -78,7 +78,7 @@ pub struct Reader {
     /// The tables in the rows' events, by their numbers: one that is followed, with its index, or several if it has several filters.
     maps: HashMap<u64, Option<(Vec<usize>, Map)>>,
     current: Option<Current>,
-    /// XA transactions that are prepared, by their names, with what they did.
+    /// Prepared XA transactions by name, with their changes.
     prepared: HashMap<String, Vec<(usize, Step)>>,
 }
 
@@ -366,7 +366,7 @@ impl Reader {
     }
 }
 
-/// The time of a transaction is that of its first event with a row or a statement, which a replica keeps.
+/// The time of a transaction is the time of its first event with a row or a statement, which replicas keep.
 fn note_time(current: &mut Current, time: u32) {
     if current.transaction.time == 0 {
         current.transaction.time = time.into();

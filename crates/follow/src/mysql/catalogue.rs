@@ -192,7 +192,7 @@ impl Described {
     }
 }
 
-/// Returns what the values of a column mean.
+/// Returns the meaning of a column's values.
 fn kind_of(column: &Described) -> Kind {
     let column_type = column.column_type.as_str();
     let length = || {

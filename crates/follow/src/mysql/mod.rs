@@ -247,7 +247,7 @@ impl Source for Binlog {
     fn snapshot(&mut self) -> Result<Option<Place>> {
         Ok(match self.flavor {
             Flavor::MariaDb => Some(self.visible()?.0),
-            // It does not tell the place of a snapshot. What the fill has seen already is applied again.
+            // It does not report the place of a snapshot. Changes that the fill has seen are applied again.
             Flavor::MySql => None,
         })
     }
@@ -418,7 +418,7 @@ impl Binlog {
         Ok((place(&file, offset.parse()?)?, format!("'{file}', {offset}")))
     }
 
-    /// Reads the log from what is visible now.
+    /// Reads the log from the changes that are visible now.
     fn begin_anew(&mut self) -> Result<()> {
         if self.flavor == Flavor::MySql {
             self.confirmed = Place(0);
@@ -512,7 +512,7 @@ fn flavor(session: &mut Session) -> Result<Flavor> {
     Ok(Flavor::MySql)
 }
 
-/// Returns why a setting lets the log lack changes, or `None`.
+/// Returns why changes may be missing from the log because of a setting, or `None`.
 fn object(name: &str, value: &str) -> Option<String> {
     let (is_right, remedy) = match name.to_ascii_lowercase().as_str() {
         "log_bin" => (value == "ON", "set log_bin and restart the server"),

@@ -166,7 +166,7 @@ impl Map {
         Ok(Ok(changes))
     }
 
-    /// Takes the image of a row. The inner error is that of a value which is not one of its column's type.
+    /// Reads the image of a row. The inner error is for a value that is not of its column's type.
     fn image(&self, input: &mut Input, present: &[u8], kinds: &[Kind], needed: &[bool]) -> Result<Result<Vec<Field>>> {
         let columns = || self.shapes.iter().enumerate().filter(|(at, _)| has(present, *at));
         let nulls = input.take(columns().count().div_ceil(8))?;
@@ -418,8 +418,8 @@ fn latin1(byte: u8) -> char {
     byte.checked_sub(0x80).and_then(|at| HIGH.get(usize::from(at)).copied()).unwrap_or(char::from(byte))
 }
 
-/// Returns MariaDB's text of an address. It replaces the first of the longest runs of zeros by `::`, also a single zero, and writes the last
-/// four bytes as those of IPv4 after six groups of zeros, or after five and `ffff`.
+/// Returns MariaDB's text of an address. It replaces the first of the longest runs of zeros by `::`, also a single zero, and writes the
+/// last four bytes in IPv4 notation after six groups of zeros, or after five and `ffff`.
 fn inet6(bytes: [u8; 16]) -> String {
     let groups = Ipv6Addr::from(bytes).segments();
     let zeros = |start: usize| groups.iter().skip(start).take_while(|group| **group == 0).count();

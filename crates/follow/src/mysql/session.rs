@@ -24,10 +24,10 @@ const DENIED: &str = "the password is wrong, or the account requires TLS (`?sslm
 const PRIVILEGE_MISSING: [u16; 5] = [1044, ACCESS_DENIED, 1142, 1143, 1227];
 pub const UNANSWERED: &str = "the database does not answer";
 
-/// Everything that a session relies on, because the server's defaults are those of applications. The values are the texts that the log has:
-/// times in UTC, CHAR without its padding, UTF-8. Rows that others have not committed are invisible, a SELECT has all rows and may take as
-/// long as it takes, no transaction stays open, the catalogue shows generated keys, a lock ends a statement soon, and the log waits while a filter is filled. MariaDB ignores the
-/// comment for MySQL.
+/// The settings that a session relies on, because the server's defaults suit applications. The values have the texts of the log: times in
+/// UTC, CHAR without its padding, UTF-8. Rows that others have not committed are invisible, a SELECT has all rows and may take as long as
+/// it takes, no transaction stays open, the catalogue shows generated keys, a lock ends a statement soon, and the log waits while a filter
+/// is filled. MariaDB ignores the comment for MySQL.
 const SETTINGS: &str = "SET SESSION sql_mode = '', time_zone = '+00:00', lock_wait_timeout = 1, net_write_timeout = 86400, \
     sql_select_limit = 18446744073709551615, sql_big_selects = ON, autocommit = ON, completion_type = NO_CHAIN \
     /*M!, max_statement_time = 0 */ /*!80400 , max_execution_time = 0, show_gipk_in_create_table_and_information_schema = ON */; \
@@ -162,7 +162,8 @@ impl Session {
         self.is_dark
     }
 
-    /// Asks for the log, as a replica with this id does. MySQL sends what is not in the set of GTIDs; MariaDB has been told in a variable.
+    /// Requests the log as a replica with this id. MySQL sends the transactions that are not in the set of GTIDs; MariaDB reads it from a
+    /// variable.
     pub fn into_log(mut self, server_id: u32, gtids: Option<&str>) -> Result<LogStream> {
         let connection = self.connection.take().context(UNANSWERED)?;
         let mut request = BinlogStreamRequest::new(server_id);
@@ -217,7 +218,7 @@ pub fn number(error: &Error) -> Option<u16> {
     error.chain().find_map(|cause| cause.downcast_ref::<ServerError>()).map(|error| error.code)
 }
 
-/// Adds to an error for a missing privilege what the account needs.
+/// Adds the privileges that the account needs to an error about a missing one.
 pub fn naming_privilege(error: Error, privilege: &str) -> Error {
     match number(&error) {
         Some(number) if PRIVILEGE_MISSING.contains(&number) => {

@@ -1,5 +1,5 @@
-//! Statements in the log. With `binlog_format=ROW` only DDL is there as text; a session with another format, or MIXED, leaves the text of its
-//! changes instead of their rows, which might be those of any table: a trigger or a procedure may have written them.
+//! Statements in the log. With `binlog_format=ROW` only DDL is there as text; a session with another format, or MIXED, leaves the text of
+//! its changes instead of their rows. A statement may have changed rows of any table, through a trigger or a procedure.
 
 use crate::sql::{Token, object as object_of};
 
@@ -61,7 +61,7 @@ const WITHOUT_ROWS: [&str; 14] = [
     "SPATIAL",
 ];
 
-/// Parses a statement as far as it must be. `tokens`: those of the text.
+/// Parses the relevant part of a statement from its `tokens`.
 pub fn parse<'a>(text: &'a str, tokens: &[Token]) -> Statement<'a> {
     let text = skip_comments(text);
     let text = executed(text).unwrap_or(text);

@@ -23,11 +23,11 @@ pub struct Described {
     pub oid: u32,
     /// The quoted name, for SQL.
     pub quoted: String,
-    /// Whether it has partitions, whose changes the stream shows as those of this table.
+    /// Whether it has partitions, whose changes the stream reports for this table.
     pub is_partitioned: bool,
 }
 
-/// Returns a column. `texts`: those of the type, or of the type below a domain.
+/// Returns a column. `texts` are the texts of its type, or of the type below a domain.
 pub fn column(name: String, type_oid: u32, is_identity: bool, texts: Texts) -> Column {
     Column { name, type_id: type_oid, texts, is_hex: type_oid == BYTEA, is_identity }
 }
@@ -44,7 +44,7 @@ pub fn texts(type_oid: u32) -> Texts {
     }
 }
 
-/// Reads what the catalogue says about a table.
+/// Reads a table's description from the catalogue.
 pub fn describe(client: &mut Client, config: &config::Table, publication: &Publication) -> Result<Described> {
     let name = &config.name;
     // First: a change while the rest is read is noticed later.

@@ -239,7 +239,7 @@ impl Source for Postgres {
         let end: Place = row.try_get::<_, &str>(0)?.parse()?;
         let flushed: Place = row.try_get::<_, &str>(4)?.parse()?;
         if flushed < std::mem::replace(&mut self.log_end, end) {
-            // PostgreSQL sends only what is flushed, and flushes what an open transaction has written after up to 15 s, if nobody
+            // PostgreSQL sends only flushed records, and flushes the records of an open transaction after up to 15 s unless another session
             // commits. Without the permission for this the heartbeat waits for that.
             _ = self.database.batch_execute("SELECT pg_logical_emit_message(true, 'bloomgate', '')");
         }
@@ -333,7 +333,7 @@ impl Postgres {
     }
 }
 
-/// Opens a session whose values have the same texts as those of the stream.
+/// Opens a session whose values have the same texts as the stream.
 pub fn connect(settings: &tokio_postgres::Config) -> Result<Client> {
     let mut database = Client::connect(settings)?;
     let text: Vec<_> = TEXT_SETTINGS.iter().map(|(name, value)| format!("SET {name} = '{value}'")).collect();

@@ -31,7 +31,7 @@ fn copy(client: &mut Client, table: &Table, pass: &mut dyn FnMut(&[Vec<u8>]) -> 
         (Vec::new(), Vec::with_capacity(BATCH), vec![Field::Null; table.columns.len()]);
     loop {
         match reader.read_until(b'\n', &mut line) {
-            // The server may find no row for a long time. What it has sent of a line stays.
+            // The server may find no row for a long time. The received part of a line is kept.
             Err(error) if error.kind() == ErrorKind::TimedOut => {
                 pass(&[])?;
                 continue;

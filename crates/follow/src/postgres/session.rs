@@ -1,5 +1,5 @@
-//! A session of PostgreSQL whose server must answer in time. The `postgres` crate waits for ever on a connection that has gone dark: a
-//! firewall has forgotten it, or the other machine has lost its power.
+//! A session of PostgreSQL whose server must answer in time. The `postgres` crate waits for ever on a dead connection: a firewall has
+//! forgotten it, or the other machine has lost its power.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -92,7 +92,7 @@ impl Client {
         Ok(CopyReader { runtime: &self.runtime, stream, bytes: Bytes::new() })
     }
 
-    /// Whether the connection has ended or gone dark.
+    /// Whether the connection has ended or is dead.
     pub fn is_closed(&self) -> bool {
         self.is_dark || self.client.is_closed()
     }
@@ -330,8 +330,8 @@ fn split(list: &str) -> Vec<String> {
     names
 }
 
-// The publication, and what the catalogue says about a table and its place there. DDL is not in the log, so the follower compares
-// this *definition* before each heartbeat with the one that the filter was filled for.
+// The publication, and a table's description and place in the catalogue. DDL is not in the log, so the follower compares this *definition*
+// before each heartbeat with the one that the filter was filled for.
 
 /// Reads the definition of a table: a hash that changes with its object id, columns, storage, partitions, replica identity, publication,
 /// whether row-level security hides rows from the follower, and whether tables inherit from it, and
@@ -359,8 +359,8 @@ const DEFINITION: &str = "
 const SCHEMAS: &str = "(SELECT string_agg(concat_ws(' ', s.oid, s.pnnspid), ',' ORDER BY s.oid) FROM pg_publication_namespace s WHERE s.pnpubid = p.oid)";
 const SCHEMAS_SINCE: u32 = 150_000;
 
-/// Finds a table and those that it is a partition of in a publication. The view `pg_publication_tables` would lock the table, from PostgreSQL
-/// 16 on: see [`DEFINITION`].
+/// Finds a table and its partitioned parents in a publication. The view `pg_publication_tables` would lock the table, from PostgreSQL 16
+/// on: see [`DEFINITION`].
 const COVERS: &str = "
     WITH RECURSIVE ancestors (oid) AS (
         SELECT $2::oid

@@ -173,7 +173,7 @@ impl Wire {
             ("application_name", config.get_application_name().unwrap_or("bloomgate")),
         ];
         parameters.extend(TEXT_SETTINGS);
-        // Those of the database or the role are for applications. The creation of a slot waits for as long as a transaction runs.
+        // The limits of the database or the role are for applications. Creating a slot waits as long as a transaction runs.
         parameters.extend([("statement_timeout", "0"), ("lock_timeout", "0")]);
         let mut output = BytesMut::new();
         frontend::startup_message(parameters, &mut output)?;
@@ -292,8 +292,8 @@ impl Wire {
         matches!(Header::parse(&self.input), Ok(Some(header)) if usize::try_from(header.len()).is_ok_and(|length| self.input.len() > length))
     }
 
-    /// Confirms a position: the server may forget what is before it, and a synchronous COMMIT before it returns.
-    /// `asks`: requests a keepalive, which tells how far the stream is.
+    /// Confirms a position: the server may discard the log before it, and synchronous COMMITs before it return. `asks`: requests a
+    /// keepalive, which tells how far the stream is.
     pub fn confirm(&mut self, position: Place, asks: bool) -> Result<()> {
         let mut status = Vec::with_capacity(34);
         status.push(b'r');
@@ -335,7 +335,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Reads what has arrived. Returns false after the timeout.
+    /// Reads the bytes that have arrived. Returns false after the timeout.
     fn read(&mut self, timeout: Duration) -> Result<bool> {
         if !self.socket.is_readable_within(timeout)? {
             return Ok(false);
