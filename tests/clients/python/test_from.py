@@ -124,11 +124,12 @@ def run_python(code, port):
 
 
 def run_java(code, port):
-    """Runs the lines with Redisson, in the version of benches/from."""
+    """Runs the lines with Redisson, in the version of tests/clients/libraries."""
     if not shutil.which("mvn") or not shutil.which("java"):
         pytest.skip("mvn or java is missing")
-    pom = ROOT / "benches" / "from" / "java" / "pom.xml"
-    jars = WORK / f"redisson-{re.search(r'<version>([0-9.]+[.][0-9]+)</version>', pom.read_text())[1]}"
+    pom = ROOT / "tests" / "clients" / "libraries" / "pom.xml"
+    version = re.search(r"redisson</artifactId>\s*<version>([0-9.]+)<", pom.read_text())[1]
+    jars = WORK / f"redisson-{version}"
     if not jars.is_dir():
         fetched = subprocess.run(["mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={jars}"])
         if fetched.returncode:
@@ -138,11 +139,11 @@ def run_java(code, port):
 
 
 def run_go(code, port):
-    """Runs the lines with rueidis, in the version of benches/from."""
+    """Runs the lines with rueidis, in the version of tests/clients/libraries."""
     if not shutil.which("go"):
         pytest.skip("go is missing")
     source = written("go", "main.go", GO.format(code=code))
-    version, = re.findall(r"github.com/redis/rueidis (v\S+)", (ROOT / "benches" / "from" / "go" / "go.mod").read_text())
+    version, = re.findall(r"github.com/redis/rueidis (v\S+)", (ROOT / "tests" / "clients" / "libraries" / "go.mod").read_text())
     written("go", "go.mod", f"module from\n\ngo 1.25.0\n\nrequire github.com/redis/rueidis {version}\n")
     if subprocess.run(["go", "mod", "tidy"], cwd=source.parent).returncode:
         pytest.skip("Go cannot fetch rueidis")
