@@ -9,7 +9,7 @@ mkdir "$home"
 
 if $mysql; then
   system=MariaDB client=mariadb execute=-e first=mysql table=users database_signal=TERM
-  mariadbd=$(mariadb_server) || fail "MariaDB is missing"
+  mariadbd=$(command -v mariadbd) || fail "MariaDB is missing"
   # MariaDB refuses to run as root unless it is told to.
   as_user=()
   [ "$(id -u)" -ne 0 ] || as_user=(--user=root)
@@ -37,7 +37,7 @@ GRANT SELECT ON shop.users TO gate@'127.0.0.1';"
   }
 else
   system=PostgreSQL client=psql execute=-c first=postgres table=public.users database_signal=INT
-  postgres=$(postgres_folder) || fail "PostgreSQL is missing"
+  postgres=$(dirname "$(command -v initdb)") || fail "PostgreSQL is missing"
   # PostgreSQL refuses to run as root. Debian's package makes the user postgres.
   as_postgres=(${with_parent[@]+"${with_parent[@]}"})
   if [ "$(id -u)" -eq 0 ]; then

@@ -1,5 +1,5 @@
 //! The module for the fuzz target `restore`: the shipped one, built with coverage counters, and a function that reports their
-//! address. `scripts/fuzz` builds it with the flags for that.
+//! address. `scripts/test --only fuzz` builds it with the flags for that.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

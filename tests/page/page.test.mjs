@@ -1,5 +1,5 @@
 // Tests the page of `bloomgate web` in Chromium: its figures against the server's, narrow and wide screens, light and dark mode,
-// use by keyboard alone, and keys that contain markup. Run by scripts/test-page.
+// use by keyboard alone, and keys that contain markup. Run by scripts/test --only page.
 
 import assert from "node:assert/strict";
 import { createServer } from "node:http";

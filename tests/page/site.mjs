@@ -1,5 +1,5 @@
 // Starts what each test of the page needs: a server with filters of every kind, the program that serves the page, and a browser.
-// scripts/test-page sets their paths: BLOOMGATE_SERVER, BLOOMGATE_MODULE, BLOOMGATE_TOOL, BLOOMGATE_CHROMIUM, BLOOMGATE_NODE.
+// scripts/test --only page sets their paths: BLOOMGATE_SERVER, BLOOMGATE_MODULE, BLOOMGATE_TOOL, BLOOMGATE_CHROMIUM, BLOOMGATE_NODE.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";

@@ -32,12 +32,12 @@ fn clients() -> Result<[Client; 5]> {
         Client {
             name: "Python",
             words: vec![python.clone(), "clients/python/bench/guard_hits.py".into()],
-            requirement: (python, "scripts/test-python"),
+            requirement: (python, "scripts/test --only python"),
         },
         Client {
             name: "TypeScript",
             words: vec!["node".into(), "clients/typescript/bench/guard-hits.mjs".into()],
-            requirement: ("clients/typescript/dist/index.js".into(), "scripts/test-typescript"),
+            requirement: ("clients/typescript/dist/index.js".into(), "scripts/test --only typescript"),
         },
         Client { name: "Rust", words: vec![rust.clone()], requirement: (rust, "scripts/bench") },
         Client {

@@ -1,4 +1,4 @@
-"""Servers and clients for the tests. The servers are those of `server.py`; `scripts/test-python` says which."""
+"""Servers and clients for the tests. The servers are those of `server.py`; `scripts/test --only python` says which."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """PostgreSQL and `bloomgate follow` for a test. PostgreSQL's programs are on the PATH, and `BLOOMGATE_TOOL` names the tool;
-`scripts/test-python` sets both."""
+`scripts/test --only python` sets both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Postgres:
 
     def __init__(self) -> None:
         initdb = shutil.which("initdb")
-        assert initdb is not None, "PostgreSQL's initdb is not on the PATH: run scripts/test-python"
+        assert initdb is not None, "PostgreSQL's initdb is not on the PATH: run scripts/test --only python"
         programs = Path(initdb).parent
         self.folder = Path(tempfile.mkdtemp(prefix="bloomgate-pg-"))
         self.options: dict[str, Any] = {"cwd": self.folder, "env": {**os.environ, "LC_ALL": "C"}}

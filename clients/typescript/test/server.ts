@@ -1,5 +1,5 @@
 /** Servers for the tests: each is started in a fresh directory on a free port, and stopped at the test's end. `BLOOMGATE_SERVER`
- * names the server's program, `BLOOMGATE_MODULE` the module; scripts/test-typescript sets both. */
+ * names the server's program, `BLOOMGATE_MODULE` the module; scripts/test --only typescript sets both. */
 
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
@@ -40,7 +40,7 @@ export type Probe = ReturnType<typeof createClient>;
 
 function fromEnvironment(name: string): string {
   const path = process.env[name] ?? "";
-  assert.ok(existsSync(path), `${name} must name a file, it is "${path}": run scripts/test-typescript`);
+  assert.ok(existsSync(path), `${name} must name a file, it is "${path}": run scripts/test --only typescript`);
   return path;
 }
 

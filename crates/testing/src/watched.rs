@@ -1,4 +1,4 @@
-//! Servers under a memory checker, which `scripts/memcheck` and `scripts/asan` announce with `BLOOMGATE_WATCHED`. They can be
+//! Servers under a memory checker, which `scripts/test --only memcheck` and `scripts/test --only asan` announce with `BLOOMGATE_WATCHED`. They can be
 //! many times slower, so tests have longer timeouts. They are stopped by SIGTERM where others are killed, because the checker
 //! reports leaks when a process exits.
 

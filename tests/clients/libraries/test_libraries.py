@@ -1,4 +1,4 @@
-"""The programs of docs/libraries.md: each prints what the page says, and runs again. `scripts/test-clients` installs the libraries
+"""The programs of docs/libraries.md: each prints what the page says, and runs again. `scripts/test --only libraries` installs the libraries
 into the folder `BLOOMGATE_CLIENTS`. Programs in a language that is missing are skipped."""
 
 import os

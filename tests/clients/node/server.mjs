@@ -1,5 +1,5 @@
 // A server for a test: started in a fresh directory on a free port, and stopped with the test. `BLOOMGATE_SERVER` names the
-// server's program, `BLOOMGATE_MODULE` the module; `scripts/test-clients` sets both.
+// server's program, `BLOOMGATE_MODULE` the module; `scripts/test --only libraries` sets both.
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
@@ -20,7 +20,7 @@ const WITH_PARENT = spawnSync("setpriv", ["--version"]).status === 0 ? ["setpriv
 
 function fromEnvironment(name) {
   const path = process.env[name];
-  assert(path, `${name} is not set: run scripts/test-clients`);
+  assert(path, `${name} is not set: run scripts/test --only libraries`);
   return path;
 }
 

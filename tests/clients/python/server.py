@@ -1,5 +1,5 @@
 """A server for a test: started in a fresh directory on a free port, stopped and restarted as the test requires, and stopped
-at its end. `BLOOMGATE_SERVER` names the server's program, `BLOOMGATE_MODULE` the module; `scripts/test-clients` sets both.
+at its end. `BLOOMGATE_SERVER` names the server's program, `BLOOMGATE_MODULE` the module; `scripts/test --only libraries` sets both.
 `server.py COMMAND...` runs a command with such a server."""
 
 import os
@@ -26,7 +26,7 @@ CRASH_MARKS = ["BUG REPORT START", "ASSERTION FAILED", "panicked at", "crashed b
 def from_environment(name, what):
     path = os.environ.get(name, "")
     if not os.path.isfile(path):
-        raise RuntimeError(f"{name} must name {what}, it is {path!r}: run scripts/test-clients")
+        raise RuntimeError(f"{name} must name {what}, it is {path!r}: run scripts/test --only libraries")
     return path
 
 

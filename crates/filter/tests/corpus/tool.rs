@@ -1,5 +1,5 @@
 //! Writes the inputs of fuzz targets into a folder for the fuzzer, and packs such a folder into an archive again.
-//! `scripts/fuzz` calls it. See `fuzz/README.md`.
+//! `scripts/test --only fuzz` calls it. See `fuzz/README.md`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::cast_possible_truncation)]
