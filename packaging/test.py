@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts/testing"))
-from machine import ROOT, TARGET, fail, has, headline, installed_servers, output, path_servers, run, skip, status_of, wanted  # noqa: E402
+from machine import ROOT, TARGET, fail, has, headline, installed_servers, output, path_servers, run, skip, wanted  # noqa: E402
 
 PACKAGES = ROOT / "target/packages"
 VERSION = wanted("Cargo.toml", r'^version = "(.*)"')

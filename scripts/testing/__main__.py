@@ -218,9 +218,9 @@ def finish() -> None:
         if lines:
             headline(title)
             print(*lines, sep="\n")
-    passed, failed, skipped = (sum(outcome[column] for outcome in outcomes) for column in (1, 2, 3))
+    passed, failed, skipped = map(sum, zip(*(outcome[1:4] for outcome in outcomes)))
     print(f"\n{passed} passed, {failed} failed, {skipped} skipped", flush=True)
-    raise SystemExit(failed > 0)
+    raise SystemExit(1 if failed else 0)
 
 
 class Lane:

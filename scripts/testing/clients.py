@@ -10,7 +10,7 @@ import xml.etree.ElementTree as xml
 from pathlib import Path
 
 from machine import (
-    ALL_CASES, ROOT, SERVER_CASES, TARGET, TOOL, cases, fail, has, headline, install_with_npm, module, output, require, require_go,
+    ALL_CASES, ROOT, SERVER_CASES, TARGET, TOOL, cases, fail, headline, install_with_npm, module, output, require, require_go,
     require_java, require_node, run, servers, skip, status_of, use_server, version, virtual_environment, wanted,
 )
 
@@ -118,7 +118,7 @@ def go(*words: str) -> None:
     run("go", "vet", "./...", cwd=package)
     run("go", "run", "honnef.co/go/tools/cmd/staticcheck@v0.8.2", "./...", cwd=package)
     run("go", "build", "-race", "-o", adapter, "./internal/adapter", cwd=package)
-    passed, kinds, without = True, ALL_CASES, []
+    passed, kinds, without = True, ALL_CASES, list[str]()
     for server in programs:
         use_server("The Go module", server)
         log = adapter.parent / "log"

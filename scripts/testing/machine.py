@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = (ROOT / os.environ.get("CARGO_TARGET_DIR", "target")).resolve()
@@ -34,13 +34,13 @@ def headline(title: str) -> None:
     print(f"\n\033[1m== {title} ==\033[0m" if sys.stdout.isatty() else f"\n== {title} ==")
 
 
-def status_of(*command: object, cwd: Path | None = None, **environment: object) -> int:
+def status_of(*command: object, cwd: Any = None, **environment: object) -> int:
     """Runs a command, with more variables in its environment, and returns its exit status."""
     variables = {**os.environ, **{name: str(value) for name, value in environment.items()}}
     return subprocess.run([str(word) for word in command], cwd=cwd or ROOT, env=variables, check=False).returncode
 
 
-def run(*command: object, cwd: Path | None = None, **environment: object) -> None:
+def run(*command: object, cwd: Any = None, **environment: object) -> None:
     """Runs a command, and ends the step with its status if it fails."""
     if status := status_of(*command, cwd=cwd, **environment):
         if status != 77:

@@ -7,7 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
-from machine import LIBRARY, ROOT, TARGET, fail, has, headline, output, require, require_nightly, run, servers, skip, status_of
+from machine import LIBRARY, ROOT, TARGET, fail, headline, output, require, require_nightly, run, servers, skip, status_of
 from unavailable import unavailable
 
 MEASURE_A_PROCESS = [
@@ -136,16 +136,16 @@ def miri(*words: str) -> None:
     # tests read PROPTEST_CASES from the environment. Floats are deterministic, because sizes are compared with golden values.
     flags = os.environ.get("MIRIFLAGS", "") + " -Zmiri-tree-borrows -Zmiri-disable-isolation -Zmiri-deterministic-floats"
 
-    def tests(target: str, names: str = "", cases: int = 1) -> None:
+    def tests(target: str, names: str = "", **environment: object) -> None:
         command = ["rustup", "run", "nightly", "cargo", "miri", "test", "--locked", "-p", "bloomgate-filter", "--target-dir", TARGET / "miri"]
         kind = ["--lib"] if target == "lib" else ["--test", target]
-        run(*command, *kind, "--", *names.split(), MIRIFLAGS=flags, PROPTEST_CASES=cases)
+        run(*command, *kind, "--", *names.split(), MIRIFLAGS=flags, **environment)
 
     if words:
-        tests("lib", cases=256)
+        tests("lib")
         corpus = "corpus::native corpus::redisbloom corpus::valkey_bloom corpus::every_error corpus::made::found corpus::made::refusals"
-        tests("laws", f"general:: described:: edges:: {corpus}", cases=2)
-        tests("memory", "relocation::", cases=2)
+        tests("laws", f"general:: described:: edges:: {corpus}", PROPTEST_CASES=2)
+        tests("memory", "relocation::")
     else:
-        tests("lib", "cells:: geometry::counting geometry::blocked geometry::probe hash:: kinds::valkey_bloom format::value::tests::golden", cases=256)
-        tests("laws", "a_copy_lives_its_own_life::native a_copy_lives_its_own_life::redisbloom")
+        tests("lib", "cells:: geometry::counting geometry::blocked geometry::probe hash:: kinds::valkey_bloom format::value::tests::golden")
+        tests("laws", "a_copy_lives_its_own_life::native a_copy_lives_its_own_life::redisbloom", PROPTEST_CASES=1)
