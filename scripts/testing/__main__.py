@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -354,4 +355,6 @@ def main(words: list[str]) -> None:
 
 BEGAN = time.monotonic()
 if __name__ == "__main__":
+    # As other programs end if their reader does: `scripts/test --list | head`.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     main(sys.argv[1:])
