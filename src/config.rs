@@ -23,7 +23,7 @@ use redis_module::{RedisString, raw};
 
 use crate::api;
 use crate::args::Args;
-use crate::context::{Context, ERR, LogLevel, OK, Text};
+use crate::context::{Context, ERR, LogLevel, OK, Origin, Text};
 use crate::information::{is_valkey, server_version};
 
 static ERROR_RATE: Shared = Shared::new(Format::Rate, 0.01_f64.to_bits());
@@ -107,7 +107,7 @@ fn fresh_entropy(context: Context) -> [u8; 32] {
 }
 
 /// The defaults of options that a command omits.
-pub fn defaults(context: Context) -> Defaults {
+pub fn defaults(context: Context, origin: Origin) -> Defaults {
     let expansion = u32::try_from(EXPANSION_FACTOR.number()).unwrap_or(0);
     let entropy = ENTROPY.get().unwrap_or_else(|| fresh_entropy(context));
     ENTROPY.set(Some(entropy));
@@ -120,7 +120,7 @@ pub fn defaults(context: Context) -> Defaults {
         tightening: TIGHTENING_RATIO.fraction(),
         entropy,
         has_random_seeds: USE_RANDOM_SEED.is_on(),
-        must_obey: context.must_obey(),
+        must_obey: origin.is_effect(),
     }
 }
 

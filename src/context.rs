@@ -4,8 +4,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 use std::fmt::{self, Display, Write};
 
-use bloomgate_filter::kinds::Origin;
-use bloomgate_filter::{Clock, Moment};
+use bloomgate_filter::{Clock, Moment, kinds};
 use redis_module::raw;
 
 use super::api;
@@ -20,29 +19,49 @@ pub enum LogLevel {
     Warning,
 }
 
-impl Context {
-    /// Whether the command comes from a primary or from the AOF. It repeats what has happened already, so no limit for clients applies.
-    /// A server that reads its AOF runs no client's commands. A replica that loads a data set beside the old one
-    /// (`repl-diskless-load swapdb`, the flag ASYNC_LOADING) does, so that flag is not tested.
-    pub fn must_obey(self) -> bool {
-        self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING)
-    }
+/// The sender of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A client, whose commands are checked against all limits.
+    Client,
+    /// The primary of this replica, or a node from which slots are imported.
+    Primary,
+    /// The AOF that the server is reading, or a snapshot.
+    Aof,
+}
 
-    /// The origin of the command.
+impl Origin {
+    /// Whether the command is an effect: its change has been made already, so no limit for clients applies, and it must not fail.
     #[inline]
+    pub const fn is_effect(self) -> bool {
+        !matches!(self, Self::Client)
+    }
+}
+
+impl From<Origin> for kinds::Origin {
+    #[inline]
+    fn from(origin: Origin) -> Self {
+        if origin.is_effect() { Self::Effect } else { Self::Client }
+    }
+}
+
+impl Context {
+    /// Returns the origin of the running command. A server that reads its AOF runs no client's commands. A replica that loads a data set
+    /// beside the old one (`repl-diskless-load swapdb`, the flag ASYNC_LOADING) does, so that flag is not tested.
     pub fn origin(self) -> Origin {
-        if self.must_obey() { Origin::Effect } else { Origin::Client }
+        let flags = self.flags();
+        if flags & raw::REDISMODULE_CTX_FLAGS_LOADING != 0 {
+            Origin::Aof
+        } else if flags & raw::REDISMODULE_CTX_FLAGS_REPLICATED != 0 {
+            Origin::Primary
+        } else {
+            Origin::Client
+        }
     }
 
     /// Whether the server reads its AOF or a snapshot.
     pub fn is_loading(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_LOADING)
-    }
-
-    /// Whether a callback without a client must succeed, because the value comes from a snapshot, the AOF, or a primary's RESTORE or
-    /// COPY. On a replica it always must: a client's command cannot be told apart there.
-    pub fn must_obey_without_client(self) -> bool {
-        self.must_obey() || !self.is_primary()
     }
 
     /// Whether this server is a primary.

@@ -3,17 +3,17 @@
 
 use bloomgate_filter::arguments::insert::{self, Insert};
 use bloomgate_filter::arguments::{Command, Creation, reserve};
-use bloomgate_filter::kinds::{BucketStart, Origin, Outcome, WindowedFilter};
+use bloomgate_filter::kinds::{self, BucketStart, Outcome, WindowedFilter};
 use bloomgate_filter::{BATCH, BloomFilter, Clock as _, Error, Filter, Spec, Value, try_box};
 
 use super::dispatch::{redact_key, refuse, refuse_as_primary};
 use crate::args::{Arg, Args};
-use crate::context::{CommandClock, Context, LogLevel};
+use crate::context::{CommandClock, Context, LogLevel, Origin};
 use crate::keys::{Keyspace, Reserved, Stored, WriteKey};
 use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::{MACHINE_BYTES_MAX, ServerCeiling, machine_bytes};
-use crate::server::{freeing, role};
+use crate::server::freeing;
 use crate::{config, guard, metrics};
 
 /// The form of a reply.
@@ -59,7 +59,7 @@ impl Created {
 }
 
 /// Creates a filter.
-pub fn create(context: Context, creation: &Creation, clock: &CommandClock) -> Result<Created, Refusal> {
+pub fn create(context: Context, origin: Origin, creation: &Creation, clock: &CommandClock) -> Result<Created, Refusal> {
     let Creation { spec, asked_rate, scale_to, expires } = creation;
     let rate = spec.rate();
     if rate.to_bits() != asked_rate.to_bits() {
@@ -68,18 +68,18 @@ pub fn create(context: Context, creation: &Creation, clock: &CommandClock) -> Re
             format_args!("bloomgate: error rate {asked_rate:?} is out of range: using {rate:?}"),
         );
     }
-    let ceiling = ServerCeiling::of(context);
-    if let Some(items) = scale_to.filter(|_| !context.must_obey()) {
+    let ceiling = ServerCeiling::of(context, origin);
+    if let Some(items) = scale_to.filter(|_| !origin.is_effect()) {
         let limit = spec.growth_limit(0, &ceiling);
         if limit.capacity < items {
             return Err(if limit.ends_by_rate { Refusal::ScaleToRate } else { Refusal::ScaleTo });
         }
     }
-    if context.must_obey() {
+    if origin.is_effect() {
         return Ok(Created { filter: Filter::carried(spec, &ceiling)?, start: None, expires: None });
     }
     let mut filter = Filter::new(spec, &ceiling)?;
-    let start = begin_bucket_if_due(context, &mut filter, clock)?;
+    let start = begin_bucket_if_due(context, origin, &mut filter, clock)?;
     config::renew_entropy();
     let expires = expires.map(|milliseconds| clock.now().0.saturating_add(milliseconds));
     Ok(Created { filter, start, expires })
@@ -91,6 +91,7 @@ pub fn create(context: Context, creation: &Creation, clock: &CommandClock) -> Re
 #[inline]
 fn turn_and_propagate(
     context: Context,
+    origin: Origin,
     name: Arg<'_>,
     filter: &mut Filter,
     clock: &CommandClock,
@@ -98,7 +99,7 @@ fn turn_and_propagate(
     if filter.windowed().is_none() {
         return Ok(false);
     }
-    let start = begin_bucket_if_due(context, filter, clock)?;
+    let start = begin_bucket_if_due(context, origin, filter, clock)?;
     if let Some(start) = start {
         replicate::rotated(context, name, start);
     }
@@ -110,12 +111,13 @@ fn turn_and_propagate(
 #[cold]
 fn begin_bucket_if_due(
     context: Context,
+    origin: Origin,
     filter: &mut Filter,
     clock: &CommandClock,
 ) -> Result<Option<BucketStart>, Refusal> {
-    let Some(windowed) = filter.windowed_mut().filter(|_| !context.must_obey()) else { return Ok(None) };
+    let Some(windowed) = filter.windowed_mut().filter(|_| !origin.is_effect()) else { return Ok(None) };
     let Some(start) = windowed.bucket_due(clock.now()) else { return Ok(None) };
-    windowed.begin_bucket(start, &ServerCeiling::of(context))?;
+    windowed.begin_bucket(start, &ServerCeiling::of(context, origin))?;
     free_retired(windowed);
     Ok(Some(start))
 }
@@ -133,16 +135,18 @@ pub fn free_retired(windowed: &mut WindowedFilter) {
 }
 
 /// The filter that BF.ADD and BF.MADD create if the key is missing; `None` if they may not create one.
-pub fn default_creation(context: Context) -> Result<Option<Creation>, Refusal> {
-    if !config::auto_creates() && !context.must_obey() {
+pub fn default_creation(context: Context, origin: Origin) -> Result<Option<Creation>, Refusal> {
+    if !config::auto_creates() && !origin.is_effect() {
         return Ok(None);
     }
-    Creation::by_default(&config::defaults(context)).map(Some)
+    Creation::by_default(&config::defaults(context, origin)).map(Some)
 }
 
 /// The items of a command, and the form of its reply.
 #[derive(Clone, Copy)]
 pub struct Adding<'a> {
+    /// The origin of the command.
+    pub origin: Origin,
     /// The items.
     pub items: &'a [Arg<'a>],
     /// The form of its reply.
@@ -163,7 +167,7 @@ pub fn add_items(
     adding: Adding<'_>,
     creation: impl Fn() -> Result<Option<Creation>, Refusal>,
 ) -> Result<(), Refusal> {
-    if adding.is_sync && context.must_obey() {
+    if adding.is_sync && adding.origin.is_effect() {
         // The item was known to the primary. The command is propagated for clients that WAIT.
         replicate::verbatim(context);
         reply::array(context, 0);
@@ -172,7 +176,7 @@ pub fn add_items(
     loop {
         match add_to_key(context, args, keys, adding, &creation) {
             // Only RedisBloom adds items to a filter whose chunks have not all arrived.
-            Err(Refusal::StillLoading) if context.must_obey() => {
+            Err(Refusal::StillLoading) if adding.origin.is_effect() => {
                 WriteKey::open(keys, args.arg(1)?)?.put_into_use()?;
             }
             // There is no memory for the new filter, for a bucket, or for the command itself.
@@ -203,7 +207,7 @@ fn add_to_key(
         if adding.renews && adding.form == ReplyForm::Many {
             filter.guards()?;
         }
-        has_turned = turn_and_propagate(context, name, filter, &clock)?;
+        has_turned = turn_and_propagate(context, adding.origin, name, filter, &clock)?;
         done = add_and_reply(context, filter, adding, &clock, &mut lists, false);
         let Lists { effects, known } = &lists;
         if known.len() > 0 {
@@ -253,7 +257,7 @@ fn create_and_add<'a>(
     clock: &CommandClock,
     lists: &mut Lists<'a>,
 ) -> Result<Done, Refusal> {
-    let mut created = create(context, creation, clock)?;
+    let mut created = create(context, adding.origin, creation, clock)?;
     let reserved = Stored::reserve()?;
     let done = add_and_reply(context, &mut created.filter, adding, clock, lists, true);
     created.propagate(context, name, &lists.effects);
@@ -309,19 +313,18 @@ fn add_and_reply<'a>(
     lists: &mut Lists<'a>,
     is_new: bool,
 ) -> Done {
-    let Adding { items, form, is_sync, renews } = adding;
-    let origin = role::origin(context);
+    let Adding { origin, items, form, is_sync, renews } = adding;
     // No child shares the pages of a new filter.
-    let ceiling = if is_new { ServerCeiling::of(context) } else { ServerCeiling::for_adding(context) };
+    let ceiling = if is_new { ServerCeiling::of(context, origin) } else { ServerCeiling::for_adding(context, origin) };
     let layers = filter.layer_count();
     let newest = filter.windowed().map(newest_slot);
     let mut refused = None;
     let mut new = 0;
     if let (ReplyForm::One, [item]) = (form, items) {
         let outcome = if renews {
-            filter.announce(item.bytes(), origin, clock, &ceiling)
+            filter.announce(item.bytes(), origin.into(), clock, &ceiling)
         } else {
-            filter.add(item.bytes(), origin, clock, &ceiling)
+            filter.add(item.bytes(), origin.into(), clock, &ceiling)
         };
         match outcome {
             Ok(outcome) => {
@@ -332,16 +335,16 @@ fn add_and_reply<'a>(
             Err(error) => refused = Some(error),
         }
         if let Some(error) = refused {
-            refuse_items(context, filter, error, 1);
+            refuse_items(context, origin, filter, error, 1);
         }
     } else {
-        (new, refused) = add_batches_and_reply(context, filter, adding, origin, clock, &ceiling, lists);
+        (new, refused) = add_batches_and_reply(context, filter, adding, clock, &ceiling, lists);
     }
     metrics::items_added(items.len(), new);
     let has_rotated = newest.is_some_and(|newest| settle_ring(filter, newest));
     let has_grown = !has_rotated && filter.layer_count() > layers;
     // An effect is inserted without a lookup, so every item of it is new.
-    let has_renewed = renews && (lists.effects.len() > new || origin == Origin::Effect);
+    let has_renewed = renews && (lists.effects.len() > new || origin.is_effect());
     Done { has_grown, has_rotated, is_full: refused == Some(Error::Full), has_renewed }
 }
 
@@ -352,12 +355,12 @@ fn add_batches_and_reply<'a>(
     context: Context,
     filter: &mut Filter,
     adding: Adding<'a>,
-    origin: Origin,
     clock: &CommandClock,
     ceiling: &ServerCeiling,
     lists: &mut Lists<'a>,
 ) -> (usize, Option<Error>) {
     let Adding { items, is_sync, renews, .. } = adding;
+    let origin = kinds::Origin::from(adding.origin);
     let (mut new, mut refused) = (0, None);
     // If every item has a result, or none can meet a full layer, the length of the array is known.
     let known_length = renews || filter.remaining_capacity() >= items.len() as u64;
@@ -384,7 +387,13 @@ fn add_batches_and_reply<'a>(
         answered += added.done;
         if let Some(error) = added.error {
             refused = Some(error);
-            refuse_items(context, filter, error, if renews { 1 } else { items.len().saturating_sub(answered) });
+            refuse_items(
+                context,
+                adding.origin,
+                filter,
+                error,
+                if renews { 1 } else { items.len().saturating_sub(answered) },
+            );
             answered += 1;
             if !renews {
                 break;
@@ -413,37 +422,37 @@ fn settle_ring(filter: &mut Filter, newest: Option<u64>) -> bool {
 /// Replies why a filter refuses an item, and counts the `items` that a client's command does not add for that reason. RedisBloom and valkey-bloom also propagate items that their filters refused: a full one, or
 /// one whose next layer cannot exist or needs more memory than any machine has. Anything else ends a server that must obey.
 #[cold]
-fn refuse_items(context: Context, filter: &Filter, error: Error, items: usize) {
-    if error != Error::CannotGuard && !context.must_obey() {
+fn refuse_items(context: Context, origin: Origin, filter: &Filter, error: Error, items: usize) {
+    if error != Error::CannotGuard && !origin.is_effect() {
         metrics::REFUSED.count(items as u64);
     }
     let refusal = Refusal::from(error);
     let is_beyond_machines = error.asked_bytes().is_some_and(|asked_bytes| asked_bytes > MACHINE_BYTES_MAX);
     let is_ours = error.is_out_of_memory() && !is_beyond_machines || error == Error::TooManyLayers;
     if is_ours || !filter.spec().is_foreign() {
-        return refuse(context, refusal);
+        return refuse(context, origin, refusal);
     }
-    if is_beyond_machines && context.must_obey() {
+    if is_beyond_machines && origin.is_effect() {
         let line = format_args!("bloomgate: an item needs a layer larger than any machine's memory: {refusal}");
         context.log(LogLevel::Warning, line);
     }
-    refuse_as_primary(context, refusal);
+    refuse_as_primary(context, origin, refusal);
 }
 
 /// `BF.ADD key item`
 ///
 /// Adds an item. Replies whether it was new.
-pub fn add(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let adding = Adding { items: args.rest(2)?, form: ReplyForm::One, is_sync: false, renews: false };
-    add_items(context, &args, keys, adding, || default_creation(context))
+pub fn add(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let adding = Adding { origin, items: args.rest(2)?, form: ReplyForm::One, is_sync: false, renews: false };
+    add_items(context, &args, keys, adding, || default_creation(context, origin))
 }
 
 /// `BF.MADD key item [item ...]`
 ///
 /// Adds items. Replies for each whether it was new.
-pub fn madd(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let adding = Adding { items: args.rest(2)?, form: ReplyForm::Many, is_sync: false, renews: false };
-    add_items(context, &args, keys, adding, || default_creation(context))
+pub fn madd(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let adding = Adding { origin, items: args.rest(2)?, form: ReplyForm::Many, is_sync: false, renews: false };
+    add_items(context, &args, keys, adding, || default_creation(context, origin))
 }
 
 /// `BF.INSERT key [option ...] [ITEMS item [item ...]]`
@@ -451,33 +460,33 @@ pub fn madd(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(),
 /// Adds items to a filter, which is created with the given options if it is missing. Replies for each item whether it was new.
 ///
 /// A primary propagates what it has done: so its filter exists, even if clients of this server may not create one.
-pub fn insert(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let defaults = config::defaults(context);
+pub fn insert(context: Context, origin: Origin, mut args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let defaults = config::defaults(context, origin);
     // The items are the last arguments.
     let parsed = insert::parse(args.words(), &defaults)
         .map(|Insert { creation, items, is_sync, renews }| (creation, items.len(), is_sync, renews));
-    redact_key(context, &mut args, Command::Insert);
+    redact_key(context, origin, &mut args, Command::Insert);
     let (creation, items, is_sync, renews) = parsed?;
-    if is_sync && defaults.must_obey {
+    if is_sync && origin.is_effect() {
         // The primary propagates items that are present only for clients that WAIT.
         reply::ok(context);
         return Ok(());
     }
     let creation = || match creation {
-        None if defaults.must_obey => Creation::by_default(&defaults).map(Some),
+        None if origin.is_effect() => Creation::by_default(&defaults).map(Some),
         creation => Ok(creation),
     };
     let items = args.last(items);
-    add_items(context, &args, keys, Adding { items, form: ReplyForm::Many, is_sync, renews }, creation)
+    add_items(context, &args, keys, Adding { origin, items, form: ReplyForm::Many, is_sync, renews }, creation)
 }
 
 /// `BF.RESERVE key error_rate capacity [option ...]`
 ///
 /// Creates an empty filter.
-pub fn reserve(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+pub fn reserve(context: Context, origin: Origin, mut args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let clock = CommandClock::default();
-    let parsed = reserve::parse(args.words(), &config::defaults(context));
-    redact_key(context, &mut args, Command::Reserve);
+    let parsed = reserve::parse(args.words(), &config::defaults(context, origin));
+    redact_key(context, origin, &mut args, Command::Reserve);
     let reserve = parsed?;
     let creation = &reserve.creation;
     let name = args.arg(1)?;
@@ -489,14 +498,14 @@ pub fn reserve(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Res
             Value::Arriving(_) => Err(Refusal::Exists),
         };
         // Not an error that ends a replica: two RedisBloom clients may have reserved the same filter.
-        accepted.map_or_else(|refusal| refuse_as_primary(context, refusal), |()| reply::ok(context));
+        accepted.map_or_else(|refusal| refuse_as_primary(context, origin, refusal), |()| reply::ok(context));
         return Ok(());
     }
-    let created = match create(context, creation, &clock) {
-        Err(refusal) if context.must_obey() && is_beyond_this_machine(context, creation, refusal) => {
+    let created = match create(context, origin, creation, &clock) {
+        Err(refusal) if origin.is_effect() && is_beyond_this_machine(context, creation, refusal) => {
             let line = format_args!("bloomgate: ignoring a reservation larger than this machine's memory: {refusal}");
             context.log(LogLevel::Warning, line);
-            refuse_as_primary(context, refusal);
+            refuse_as_primary(context, origin, refusal);
             return Ok(());
         }
         created => created?,

@@ -1,12 +1,11 @@
 //! Deleting items: BF.DEL and BF.MDEL, for filters that allow deletes.
 
-use bloomgate_filter::kinds::Origin;
-use bloomgate_filter::{BATCH, Filter, Value};
+use bloomgate_filter::{BATCH, Filter, Value, kinds};
 
 use super::add::ReplyForm;
 use super::dispatch::refuse;
 use crate::args::{Arg, Args};
-use crate::context::{CommandClock, Context};
+use crate::context::{CommandClock, Context, Origin};
 use crate::keys::{Keyspace, WriteKey};
 use crate::metrics;
 use crate::replicate::{self, NewItems};
@@ -17,14 +16,20 @@ use crate::server::ceiling::ServerCeiling;
 /// none is found. A bucket that is due begins with the next add: a delete needs none, and must not be refused for lack of the
 /// memory that a bucket takes.
 /// If the filter cannot delete, it is unchanged. An item that it refuses is an error inside the reply.
-pub fn delete_items(context: Context, args: &Args<'_>, keys: &mut Keyspace, form: ReplyForm) -> Result<(), Refusal> {
+pub fn delete_items(
+    context: Context,
+    origin: Origin,
+    args: &Args<'_>,
+    keys: &mut Keyspace,
+    form: ReplyForm,
+) -> Result<(), Refusal> {
     let (name, items) = (args.arg(1)?, args.rest(2)?);
     let mut key = WriteKey::open(keys, name)?;
     let clock = CommandClock::default();
     let mut found = NewItems::with_room(items.len())?;
     match key.writer()? {
         // A primary propagates what it found.
-        None if context.must_obey() => return Err(Refusal::NotFound),
+        None if origin.is_effect() => return Err(Refusal::NotFound),
         None => {
             if form == ReplyForm::Many {
                 reply::array(context, items.len());
@@ -34,8 +39,8 @@ pub fn delete_items(context: Context, args: &Args<'_>, keys: &mut Keyspace, form
         }
         Some(mut writer) => {
             let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
-            check(context, filter, &clock)?;
-            delete_and_reply(context, filter, items, form, &clock, &mut found);
+            check(context, origin, filter, &clock)?;
+            delete_and_reply(context, origin, filter, items, form, &clock, &mut found);
         }
     }
     match found.len() {
@@ -50,29 +55,29 @@ pub fn delete_items(context: Context, args: &Args<'_>, keys: &mut Keyspace, form
 }
 
 /// Checks that the filter can delete, before anything is done.
-fn check(context: Context, filter: &mut Filter, clock: &CommandClock) -> Result<(), Refusal> {
+fn check(context: Context, origin: Origin, filter: &mut Filter, clock: &CommandClock) -> Result<(), Refusal> {
     let nothing = std::iter::empty::<&[u8]>();
-    let removed = filter.remove_batch(nothing, Origin::Client, clock, &ServerCeiling::of(context));
+    let removed = filter.remove_batch(nothing, kinds::Origin::Client, clock, &ServerCeiling::of(context, origin));
     removed.error.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Deletes items and replies to each, up to the first that is refused.
 fn delete_and_reply<'a>(
     context: Context,
+    origin: Origin,
     filter: &mut Filter,
     items: &[Arg<'a>],
     form: ReplyForm,
     clock: &CommandClock,
     found: &mut NewItems<'a>,
 ) {
-    let ceiling = ServerCeiling::of(context);
-    let origin = context.origin();
+    let ceiling = ServerCeiling::of(context, origin);
     if form == ReplyForm::Many {
         reply::open_array(context);
     }
     let mut answered = 0;
     for batch in items.chunks(BATCH) {
-        let removed = filter.remove_batch(batch.iter().map(|item| item.bytes()), origin, clock, &ceiling);
+        let removed = filter.remove_batch(batch.iter().map(|item| item.bytes()), origin.into(), clock, &ceiling);
         for (index, item) in batch.iter().enumerate().take(removed.done) {
             let is_found = removed.found.contains(index);
             if is_found {
@@ -83,7 +88,7 @@ fn delete_and_reply<'a>(
         answered += removed.done;
         if let Some(error) = removed.error {
             metrics::DELETES_REFUSED.count(items.len().saturating_sub(answered) as u64);
-            refuse(context, error.into());
+            refuse(context, origin, error.into());
             answered += 1;
             break;
         }
@@ -96,13 +101,13 @@ fn delete_and_reply<'a>(
 /// `BF.DEL key item`
 ///
 /// Deletes an item. Replies whether the filter found it.
-pub fn del(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    delete_items(context, &args, keys, ReplyForm::One)
+pub fn del(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    delete_items(context, origin, &args, keys, ReplyForm::One)
 }
 
 /// `BF.MDEL key item [item ...]`
 ///
 /// Deletes items. Replies for each whether the filter found it.
-pub fn mdel(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    delete_items(context, &args, keys, ReplyForm::Many)
+pub fn mdel(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    delete_items(context, origin, &args, keys, ReplyForm::Many)
 }

@@ -14,7 +14,7 @@ use bloomgate_filter::{Filter, Scaling};
 use super::dispatch::redact_key;
 use crate::args::Args;
 use crate::config;
-use crate::context::{CommandClock, Context, Text};
+use crate::context::{CommandClock, Context, Origin, Text};
 use crate::keys::{Keyspace, ReadKey};
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::ServerCeiling;
@@ -82,7 +82,9 @@ fn all_fields(context: Context, filter: &Filter) -> Result<(), Refusal> {
 }
 
 fn content(context: Context, filter: &Filter, field: Field) -> Result<Content, Refusal> {
-    filter.info(field, &CommandClock::default(), &ServerCeiling::of(context)).ok_or(Refusal::InfoFieldMissing)
+    filter
+        .info(field, &CommandClock::default(), &ServerCeiling::of(context, Origin::Client))
+        .ok_or(Refusal::InfoFieldMissing)
 }
 
 fn value(context: Context, content: Content) {
@@ -226,8 +228,8 @@ impl Display for General {
 ///
 /// Replies with the properties that a filter would have, under the names of BF.STATS.
 pub fn plan(context: Context, mut args: Args<'_>, _: &mut Keyspace) -> Result<(), Refusal> {
-    let parsed = plan::parse(args.words(), &config::defaults(context));
-    redact_key(context, &mut args, Command::Plan);
+    let parsed = plan::parse(args.words(), &config::defaults(context, Origin::Client));
+    redact_key(context, Origin::Client, &mut args, Command::Plan);
     let Asked { spec, items } = parsed?;
     let (names, plan) = (spec.names(), spec.plan(items)?);
     reply::map(context, 8);

@@ -6,14 +6,14 @@ use std::ffi::c_int;
 use bloomgate_filter::arguments;
 
 use crate::args::{Arg, Args};
-use crate::context::{Context, OK};
+use crate::context::{Context, OK, Origin};
 use crate::keys::Keyspace;
 use crate::reply::{self, Refusal};
 
 /// Runs a command: replies, or returns a refusal before anything has changed.
 pub type Run = fn(Context, Args<'_>, &mut Keyspace) -> Result<(), Refusal>;
 
-/// Returns the function that the server calls for a command. `effect`: for one that primaries propagate.
+/// Returns the function that the server calls for a command. `effect`: for one that primaries propagate, which gets its origin.
 macro_rules! handler {
     ($run:path) => {
         handler!($crate::commands::dispatch::dispatch, $run)
@@ -25,10 +25,11 @@ macro_rules! handler {
             argc: std::ffi::c_int,
         ) -> std::ffi::c_int {
             let context = $crate::context::Context::new(context);
+            let origin = $crate::server::role::origin(context);
             // SAFETY: as below. The command has ended when the words are read again.
             unsafe {
-                if let Err(refusal) = $run(context, $crate::args::Args::new(argv, argc), &mut $crate::keys::Keyspace::new(context)) {
-                    $crate::commands::dispatch::refuse_command(context, &$crate::args::Args::new(argv, argc), refusal);
+                if let Err(refusal) = $run(context, origin, $crate::args::Args::new(argv, argc), &mut $crate::keys::Keyspace::new(context)) {
+                    $crate::commands::dispatch::refuse_command(context, origin, &$crate::args::Args::new(argv, argc), refusal);
                 }
             }
             $crate::context::OK
@@ -62,8 +63,8 @@ pub fn dispatch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run)
 
 /// As [`refuse`], with the command and the key in the log.
 #[cold]
-pub fn refuse_command(context: Context, args: &Args<'_>, refusal: Refusal) {
-    if context.must_obey() {
+pub fn refuse_command(context: Context, origin: Origin, args: &Args<'_>, refusal: Refusal) {
+    if origin.is_effect() {
         let word = |index| args.arg(index).map_or(&[][..], Arg::bytes).escape_ascii();
         context.abort_replication(format_args!("{} {}: {refusal}", word(0), word(1)));
     }
@@ -74,8 +75,8 @@ pub(super) use handler;
 
 /// Replies with an error, or ends the server if the command is an effect: the primary has applied it, so a filter here would lack
 /// something. Callers handle the few commands that RedisBloom and valkey-bloom propagate although they refused them.
-pub fn refuse(context: Context, refusal: Refusal) {
-    if context.must_obey() {
+pub fn refuse(context: Context, origin: Origin, refusal: Refusal) {
+    if origin.is_effect() {
         context.abort_replication(refusal);
     }
     reply::error(context, refusal);
@@ -84,8 +85,8 @@ pub fn refuse(context: Context, refusal: Refusal) {
 /// Replies with an error to a client. A primary and the AOF get none, because RedisBloom and valkey-bloom propagate what they refused, and
 /// nothing is lost: the server would log an error as critical, count it in `unexpected_error_replies`, and exit if
 /// `propagation-error-behavior` is `panic`.
-pub fn refuse_as_primary(context: Context, refusal: Refusal) {
-    if context.must_obey() {
+pub fn refuse_as_primary(context: Context, origin: Origin, refusal: Refusal) {
+    if origin.is_effect() {
         reply::ok(context);
     } else {
         reply::error(context, refusal);
@@ -97,8 +98,8 @@ pub fn refuse_as_primary(context: Context, refusal: Refusal) {
 ///
 /// While the server reads its AOF, nothing is redacted. Neither SLOWLOG nor MONITOR shows those commands, and the server keeps the
 /// arguments of the first redacted command and crashes at the second one.
-pub fn redact_key(context: Context, args: &mut Args<'_>, command: arguments::Command) {
-    if !context.is_loading()
+pub fn redact_key(context: Context, origin: Origin, args: &mut Args<'_>, command: arguments::Command) {
+    if origin != Origin::Aof
         && let Some(position) = arguments::key_position(command, args.words())
     {
         args.redact(context, position);

@@ -10,7 +10,7 @@ use bloomgate_filter::kinds::valkey_bloom::load;
 use bloomgate_filter::{Error, Filter, Value};
 
 use crate::args::Args;
-use crate::context::Context;
+use crate::context::{Context, Origin};
 use crate::keys::{Keyspace, ReadKey, Stored, WriteKey, filter_of};
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::ServerCeiling;
@@ -83,15 +83,15 @@ fn put_mark(instance: u64, mark: DumpMark) -> Result<(), Error> {
 ///
 /// RedisBloom accepts chunks in any order, over existing data, and for filters that no header created. If a RedisBloom primary
 /// propagates such a chunk, it is applied here, too. AOFs that its releases up to 2.2.6 rewrote have headers with iterator 0.
-pub fn loadchunk(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let must_obey = context.must_obey();
+pub fn loadchunk(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (iterator, data) = iterators::loadchunk(args.words())?;
-    let iterator = if must_obey && iterator == 0 && dump::decode_header(data).is_ok() { HEADER } else { iterator };
+    let iterator =
+        if origin.is_effect() && iterator == 0 && dump::decode_header(data).is_ok() { HEADER } else { iterator };
     let mut key = WriteKey::open(keys, args.arg(1)?)?;
     let progress = if key.exists()? {
-        resume(context, &mut key, iterator, data, must_obey)?
+        resume(context, &mut key, iterator, data, origin)?
     } else {
-        key.install(Stored::boxed(Value::arriving(begin(context, iterator, data)?)?)?);
+        key.install(Stored::boxed(Value::arriving(begin(context, origin, iterator, data)?)?)?);
         Progress::Stored
     };
     if progress != Progress::Known {
@@ -110,7 +110,7 @@ fn resume(
     key: &mut WriteKey<'_>,
     iterator: u64,
     data: &[u8],
-    must_obey: bool,
+    origin: Origin,
 ) -> Result<Progress, Refusal> {
     let (progress, reserved) = {
         let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
@@ -119,17 +119,17 @@ fn resume(
         if let Value::Filter(filter) = &*writer
             && filter.stored_as() != StoredAs::Own
             && iterator == HEADER
-            && !(must_obey && filter.stored_as() == StoredAs::RedisBloom)
+            && !(origin.is_effect() && filter.stored_as() == StoredAs::RedisBloom)
         {
             // A header creates a filter. Only a header of our own dumps can be recognised as one that has arrived before.
             return Err(Refusal::BadData);
         }
         let is_redisbloom = writer.has_redisbloom_layout();
         let generation = writer.generation();
-        let progress = if must_obey {
+        let progress = if origin.is_effect() {
             writer.accept_replicated(generation, iterator, data)
         } else {
-            writer.accept(generation, iterator, data, &ServerCeiling::of(context))
+            writer.accept(generation, iterator, data, &ServerCeiling::of(context, origin))
         };
         (progress.map_err(|error| refusal(is_redisbloom, error))?, reserved)
     };
@@ -152,12 +152,12 @@ const fn refusal(is_redisbloom: bool, error: format::Error) -> Refusal {
     }
 }
 
-fn begin(context: Context, iterator: u64, data: &[u8]) -> Result<Arrival, Refusal> {
+fn begin(context: Context, origin: Origin, iterator: u64, data: &[u8]) -> Result<Arrival, Refusal> {
     let refusal = if records::is_header(data) { Refusal::Chunk } else { Refusal::Header };
     if !records::is_header(data) && iterator != HEADER {
         return Err(Refusal::NotFound);
     }
-    Arrival::begin(iterator, data, &ServerCeiling::of(context)).map_err(refusal)
+    Arrival::begin(iterator, data, &ServerCeiling::of(context, origin)).map_err(refusal)
 }
 
 /// `BF.LOAD key data`
@@ -165,13 +165,13 @@ fn begin(context: Context, iterator: u64, data: &[u8]) -> Result<Arrival, Refusa
 /// A command of valkey-bloom, which its AOF consists of.
 ///
 /// Creates a filter of valkey-bloom's layout from its serialized form.
-pub fn load(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+pub fn load(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let data = args.arg(2)?.bytes();
     let mut key = WriteKey::open(keys, args.arg(1)?)?;
     if key.exists()? {
         return Err(Refusal::LoadExists);
     }
-    let filter = load::decode(data, &ServerCeiling::of(context)).map_err(Refusal::Load)?;
+    let filter = load::decode(data, &ServerCeiling::of(context, origin)).map_err(Refusal::Load)?;
     key.install(Stored::boxed(Filter::boxed(filter)?.into())?);
     replicate::verbatim(context);
     guard::filter_replaced(context, args.arg(1)?);

@@ -471,7 +471,7 @@ pub fn changed(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<
     let (items, name) = (args.words().get(2..3).ok_or(Refusal::Arity)?, args.arg(3)?);
     // If no DEL was propagated, the item is, so that a WAIT after this command has something to wait for.
     let is_sync = !void(context, keys, name)?;
-    let adding = Adding { items, form: ReplyForm::One, is_sync, renews: true };
+    let adding = Adding { origin: role::origin(context), items, form: ReplyForm::One, is_sync, renews: true };
     match add_items(context, &args, keys, adding, || Ok(None)) {
         Err(Refusal::NotFound) => {
             reply::null(context);
@@ -507,7 +507,13 @@ pub fn mchanged(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result
             has_propagated |= void(context, keys, *name)?;
         }
     }
-    let adding = Adding { items: &items, form: ReplyForm::Many, is_sync: !has_propagated, renews: true };
+    let adding = Adding {
+        origin: role::origin(context),
+        items: &items,
+        form: ReplyForm::Many,
+        is_sync: !has_propagated,
+        renews: true,
+    };
     match add_items(context, &args, keys, adding, || Ok(None)) {
         Err(Refusal::NotFound) => {
             reply::array(context, items.len());

@@ -6,7 +6,7 @@ use bloomgate_filter::{BloomFilter, Clock as _, Error, Filter, Unlimited, Value,
 
 use super::add::free_retired;
 use crate::args::Args;
-use crate::context::{CommandClock, Context};
+use crate::context::{CommandClock, Context, Origin};
 use crate::guard;
 use crate::keys::{Keyspace, ReadKey, Stored, WriteKey};
 use crate::replicate;
@@ -19,7 +19,7 @@ use crate::server::freeing;
 /// Stores the union of all filters, including the destination, at the destination.
 ///
 /// The union is made beside the destination, which it then replaces: what does not fit, or cannot be merged, changes nothing.
-pub fn merge(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+pub fn merge(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let name = args.arg(1)?;
     let exists = WriteKey::open(keys, name)?.exists()?;
     let (union, has_grown) = {
@@ -31,7 +31,7 @@ pub fn merge(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<()
         }
         // The union has the definition of its first filter.
         filters.rotate_right(usize::from(exists));
-        let union = BloomFilter::union_of(&filters, context.origin(), &ServerCeiling::of(context))?;
+        let union = BloomFilter::union_of(&filters, origin.into(), &ServerCeiling::of(context, origin))?;
         let has_grown = exists && filters.first().is_some_and(|before| union.layers().len() > before.layers().len());
         (Filter::from(union), has_grown)
     };
@@ -80,7 +80,7 @@ fn with_room<T>(elements: usize) -> Result<Vec<T>, Error> {
 /// `BF.CLEAR key`
 ///
 /// Empties a filter. It keeps the properties that it was created with, and the key keeps its time to live.
-pub fn clear(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+pub fn clear(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let name = args.arg(1)?;
     let mut key = WriteKey::open(keys, name)?;
     let start = {
@@ -88,7 +88,7 @@ pub fn clear(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<()
         let Value::Filter(filter) = &*writer else { return Err(Refusal::StillLoading) };
         let bytes = filter.size_bytes();
         let mut empty = filter.emptied()?;
-        let start = begin_bucket(context, &mut empty)?;
+        let start = begin_bucket(origin, &mut empty)?;
         let mut value = try_box(Value::from(empty))?;
         writer.swap(&mut value);
         freeing::free(value, bytes);
@@ -106,8 +106,8 @@ pub fn clear(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<()
 
 /// Begins the first bucket of a ring with a window. Returns the start, which must be propagated. Needs no ceiling: the memory of the
 /// former contents, which is freed, is larger.
-fn begin_bucket(context: Context, empty: &mut Filter) -> Result<Option<BucketStart>, Refusal> {
-    let Some(windowed) = empty.windowed_mut().filter(|_| !context.must_obey()) else { return Ok(None) };
+fn begin_bucket(origin: Origin, empty: &mut Filter) -> Result<Option<BucketStart>, Refusal> {
+    let Some(windowed) = empty.windowed_mut().filter(|_| !origin.is_effect()) else { return Ok(None) };
     let Some(start) = windowed.bucket_due(CommandClock::default().now()) else { return Ok(None) };
     windowed.begin_bucket(start, &Unlimited)?;
     Ok(Some(start))
@@ -119,7 +119,7 @@ fn begin_bucket(context: Context, empty: &mut Filter) -> Result<Option<BucketSta
 ///
 /// A client that replays an AOF also states the bucket. If it is late, the ring may have begun that bucket by its own clock and added
 /// items to it. Then nothing changes, and the reply is 0.
-pub fn rotate(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+pub fn rotate(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let stated = rotate::parse(args.words())?;
     let name = args.arg(1)?;
     let mut key = WriteKey::open(keys, name)?;
@@ -128,7 +128,7 @@ pub fn rotate(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
         let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
         let windowed = filter.windowed_mut().ok_or(Refusal::HasNot("WINDOW"))?;
         let now = CommandClock::default().now();
-        if let Some(start) = stated.filter(|_| !context.must_obey()) {
+        if let Some(start) = stated.filter(|_| !origin.is_effect()) {
             if !windowed.may_begin(start, now) {
                 return Err(Refusal::BadData);
             }
@@ -138,7 +138,7 @@ pub fn rotate(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
             }
         }
         let start: BucketStart = stated.unwrap_or_else(|| windowed.bucket_now(now));
-        let dropped = windowed.begin_bucket(start, &ServerCeiling::of(context))?;
+        let dropped = windowed.begin_bucket(start, &ServerCeiling::of(context, origin))?;
         free_retired(windowed);
         (start, dropped)
     };

@@ -138,8 +138,11 @@ impl Ceiling for LoadCeiling {
 fn load(io: *mut raw::RedisModuleIO, stored_as: StoredAs, encoding: c_int) -> *mut c_void {
     // SAFETY: the server gives the context of the snapshot that it calls us with.
     let context = Context::new(unsafe { api::snapshot_context(io) });
-    let ceiling =
-        if context.is_primary() { LoadCeiling::Client(ServerCeiling::of(context)) } else { LoadCeiling::None };
+    let ceiling = if context.is_primary() {
+        LoadCeiling::Client(ServerCeiling::of(context, context.origin()))
+    } else {
+        LoadCeiling::None
+    };
     let read = stored_as.read(encoding.unsigned_abs(), &mut Snapshot::new(io), &ceiling);
     match read.and_then(|value| Ok(Stored::boxed(value)?)) {
         Ok(stored) => Box::into_raw(stored).cast(),
@@ -162,13 +165,19 @@ fn key_name<'a>(io: *mut raw::RedisModuleIO) -> &'a [u8] {
     if name.is_null() { &[] } else { RedisString::string_as_slice(name) }
 }
 
+/// Whether a callback must succeed, because the value comes from a snapshot, the AOF, or a primary's RESTORE or COPY. A callback has no
+/// client, so on a replica it always must: a client's command cannot be distinguished there.
+fn must_succeed(context: Context) -> bool {
+    context.origin().is_effect() || !context.is_primary()
+}
+
 /// Whether the server must not go on without a value that cannot be loaded. The server itself refuses a snapshot, but only replies with
 /// an error to a RESTORE of the primary or the AOF, which accepted the value. On a replica a value that ends too early does not count:
 /// the connection to the primary may have been cut, and the replica synchronises again. Neither does a payload that a client may have
 /// sent.
 fn must_load(context: Context, error: format::Error) -> bool {
     match error {
-        format::Error::Filter(error) if error.is_out_of_memory() => context.must_obey_without_client(),
+        format::Error::Filter(error) if error.is_out_of_memory() => must_succeed(context),
         format::Error::Truncated if !context.is_primary() => false,
         _ => context.is_loading() || context.is_read_only_replica(),
     }
@@ -238,7 +247,7 @@ unsafe extern "C" fn copy(
     match try_copy(context, &unsafe { stored_at(value) }.value) {
         Ok(copy) => Box::into_raw(copy).cast(),
         Err(error) => {
-            if context.must_obey_without_client() {
+            if must_succeed(context) {
                 context.abort_replication(error);
             }
             let reason = Text::of(Refusal::from(error));
@@ -254,7 +263,11 @@ unsafe extern "C" fn copy(
 fn try_copy(context: Context, value: &Value) -> Result<Box<Stored>, Error> {
     if context.is_primary() {
         let size_bytes = value.contents().size_bytes;
-        ServerCeiling::of(context).allow_blocks(0, size_bytes, value.allocated_bytes().saturating_sub(size_bytes))?;
+        ServerCeiling::of(context, context.origin()).allow_blocks(
+            0,
+            size_bytes,
+            value.allocated_bytes().saturating_sub(size_bytes),
+        )?;
     }
     value.try_clone().and_then(Stored::boxed)
 }

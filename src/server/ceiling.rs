@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bloomgate_filter::{CLIENT_LAYERS_MAX, Ceiling, allocator_is_jemalloc};
 
 use super::{freeing, role};
-use crate::context::{Context, Text};
+use crate::context::{Context, Origin, Text};
 use crate::information::Information;
 use crate::{config, metrics};
 
@@ -62,19 +62,20 @@ pub fn machine_bytes(context: Context) -> u64 {
 /// The ceiling of filters on this server. It applies to clients, not to effects of a primary or the AOF.
 pub struct ServerCeiling {
     context: Context,
+    origin: Origin,
     pending_from_bytes: Option<u64>,
 }
 
 impl ServerCeiling {
     /// For commands that do not add items.
-    pub const fn of(context: Context) -> Self {
-        Self { context, pending_from_bytes: None }
+    pub const fn of(context: Context, origin: Origin) -> Self {
+        Self { context, origin, pending_from_bytes: None }
     }
 
     /// For adding items to an existing filter: new adds may be pending.
     #[inline]
-    pub fn for_adding(context: Context) -> Self {
-        Self { context, pending_from_bytes: role::pending_from_bytes(context) }
+    pub fn for_adding(context: Context, origin: Origin) -> Self {
+        Self { context, origin, pending_from_bytes: role::pending_from_bytes(context) }
     }
 }
 
@@ -82,7 +83,7 @@ impl Ceiling for ServerCeiling {
     fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64 {
         wait_for_freed_memory(self.context, asked_bytes);
         let configured = config::max_filter_bytes();
-        if (configured == 0 && asked_bytes <= UNCHECKED_BYTES) || self.context.must_obey() {
+        if (configured == 0 && asked_bytes <= UNCHECKED_BYTES) || self.origin.is_effect() {
             return u64::MAX;
         }
         if configured > 0 {
@@ -98,7 +99,7 @@ impl Ceiling for ServerCeiling {
     }
 
     fn layers_max(&self) -> usize {
-        if self.context.must_obey() { usize::MAX } else { CLIENT_LAYERS_MAX }
+        if self.origin.is_effect() { usize::MAX } else { CLIENT_LAYERS_MAX }
     }
 
     #[inline]

@@ -3,9 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use bloomgate_filter::kinds::Origin;
-
-use crate::context::{Context, LogLevel};
+use crate::context::{Context, LogLevel, Origin};
 use crate::{config, metrics};
 
 /// Whether the server raises the events that keep this file up to date.
@@ -13,7 +11,7 @@ static IS_FOLLOWED: AtomicBool = AtomicBool::new(false);
 /// Stays false if the server raises no events.
 static IS_PRIMARY: AtomicBool = AtomicBool::new(false);
 /// Whether a command may come from a primary or the AOF. Stays true if the server raises no events.
-static MAY_OBEY: AtomicBool = AtomicBool::new(true);
+static MAY_GET_EFFECTS: AtomicBool = AtomicBool::new(true);
 
 /// Reads the role when the module is loaded, after it has subscribed to the events that change it.
 pub fn follow(context: Context) {
@@ -33,10 +31,10 @@ pub fn is_primary() -> bool {
     IS_PRIMARY.load(Relaxed)
 }
 
-/// The origin of a command that adds items.
+/// Returns the origin of the running command.
 #[inline]
 pub fn origin(context: Context) -> Origin {
-    if MAY_OBEY.load(Relaxed) { context.origin() } else { Origin::Client }
+    if MAY_GET_EFFECTS.load(Relaxed) { context.origin() } else { Origin::Client }
 }
 
 /// The server became a primary or a replica.
@@ -46,7 +44,7 @@ pub fn changed(context: Context, is_primary: bool) {
         refresh(context);
         keep_redisbloom_layout(context);
     } else {
-        MAY_OBEY.store(true, Relaxed);
+        MAY_GET_EFFECTS.store(true, Relaxed);
     }
 }
 
@@ -66,7 +64,7 @@ fn keep_redisbloom_layout(context: Context) {
 /// The server starts or finishes loading a data set.
 pub fn loading_changed(context: Context, is_loading: bool) {
     if is_loading {
-        MAY_OBEY.store(true, Relaxed);
+        MAY_GET_EFFECTS.store(true, Relaxed);
     } else {
         refresh(context);
     }
@@ -74,7 +72,7 @@ pub fn loading_changed(context: Context, is_loading: bool) {
 
 /// Queries the server. A node of a cluster may import slots, and with them the effects of another node's commands.
 fn refresh(context: Context) {
-    MAY_OBEY.store(!context.is_primary() || context.is_loading() || context.is_in_cluster(), Relaxed);
+    MAY_GET_EFFECTS.store(!context.is_primary() || context.is_loading() || context.is_in_cluster(), Relaxed);
 }
 
 // Whether a forked child of the server is running, and so whether new adds may be pending; `events.rs` updates this when a child
