@@ -8,10 +8,9 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
+use std::marker::PhantomData;
 use std::ptr::null_mut;
-use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
-};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use bloomgate_filter::Scaling;
 use bloomgate_filter::arguments::load_time::{self, LoadTime};
@@ -215,9 +214,15 @@ pub fn forget_strings() {
 /// Whether the server is loading redis.conf. It then reads and sets every name in the file, and sets every other one to its default.
 static LOADING: AtomicBool = AtomicBool::new(false);
 
-/// The data of a registration.
+/// Returns the data of a registration: a pointer that the server passes to the callbacks.
 const fn data<T>(registered: &'static T) -> *mut c_void {
     std::ptr::from_ref(registered).cast_mut().cast()
+}
+
+/// Returns what was registered with [`data`], in a callback of that registration.
+const fn registered<T>(data: *mut c_void) -> Option<&'static T> {
+    // SAFETY: the server passes the pointer that was registered with the callback, which is to a static `T`.
+    unsafe { data.cast::<T>().as_ref() }
 }
 
 /// A setting that may have several names, of which one at a time is its holder.
@@ -441,8 +446,7 @@ impl Name {
 }
 
 unsafe extern "C" fn get_text(_name: *const c_char, data: *mut c_void) -> *mut raw::RedisModuleString {
-    // SAFETY: `data` is the name that was registered, which lives for good.
-    let Some(name) = (unsafe { data.cast::<Name>().as_ref::<'static>() }) else { return null_mut() };
+    let Some(name) = registered::<Name>(data) else { return null_mut() };
     let string = name.text().map_or(null_mut(), |text| api::create_string(text.bytes()));
     name.setting.keep_string(string);
     string
@@ -454,8 +458,7 @@ unsafe extern "C" fn set_text(
     data: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    // SAFETY: `data` is the name that was registered, which lives for good.
-    let Some(name) = (unsafe { data.cast::<Name>().as_ref::<'static>() }) else { return ERR };
+    let Some(name) = registered::<Name>(data) else { return ERR };
     if name.set(RedisString::string_as_slice(value)) {
         return OK;
     }
@@ -466,97 +469,90 @@ unsafe extern "C" fn set_text(
     ERR
 }
 
-/// A whole number with one name. The server checks its range.
-pub struct Number {
+/// The value of a setting with one name, as the server reads and sets it: `T` is the integer that the server has for its type.
+struct Setting<T> {
     value: AtomicI64,
-    min: i64,
-    max: i64,
+    server_type: PhantomData<fn(T) -> T>,
+}
+
+impl<T: Into<i64> + TryFrom<i64> + Default + 'static> Setting<T> {
+    /// Sets the default.
+    const fn new(value: i64) -> Self {
+        Self { value: AtomicI64::new(value), server_type: PhantomData }
+    }
+
+    fn get(&self) -> i64 {
+        self.value.load(Relaxed)
+    }
+
+    unsafe extern "C" fn read(_name: *const c_char, data: *mut c_void) -> T {
+        registered::<Self>(data).and_then(|setting| T::try_from(setting.get()).ok()).unwrap_or_default()
+    }
+
+    unsafe extern "C" fn write(
+        _name: *const c_char,
+        value: T,
+        data: *mut c_void,
+        _error: *mut *mut raw::RedisModuleString,
+    ) -> c_int {
+        if let Some(setting) = registered::<Self>(data) {
+            setting.value.store(value.into(), Relaxed);
+        }
+        OK
+    }
+}
+
+/// A whole number with one name. The server checks its range.
+struct Number {
+    setting: Setting<c_longlong>,
+    range: (i64, i64),
 }
 
 impl Number {
     /// A number with its default and its range.
-    pub const fn new(value: i64, min: i64, max: i64) -> Self {
-        Self { value: AtomicI64::new(value), min, max }
+    const fn new(value: i64, min: i64, max: i64) -> Self {
+        Self { setting: Setting::new(value), range: (min, max) }
     }
 
-    /// The value.
-    pub fn get(&self) -> i64 {
-        self.value.load(Relaxed)
+    fn get(&self) -> i64 {
+        self.setting.get()
     }
 
     /// Registers the name, with the present value as its default. Returns whether the server accepts it.
-    pub fn register(&'static self, context: Context, name: &CStr, flags: u32) -> bool {
-        let (get, set) = (Some(get_number as _), Some(set_number as _));
-        // SAFETY: the callbacks get a pointer to a `Number` that lives for good.
-        unsafe {
-            api::register_number(context, name, self.get(), flags, self.min, self.max, get, set, data(self)) == OK
-        }
+    fn register(&'static self, context: Context, name: &CStr, flags: u32) -> bool {
+        let (min, max) = self.range;
+        let (get, set) = (Some(Setting::<c_longlong>::read as _), Some(Setting::<c_longlong>::write as _));
+        // SAFETY: the callbacks get a pointer to the setting, which lives for good.
+        unsafe { api::register_number(context, name, self.get(), flags, min, max, get, set, data(&self.setting)) == OK }
     }
-}
-
-unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
-    // SAFETY: `data` is the `Number` that was registered.
-    unsafe { data.cast::<Number>().as_ref() }.map_or(0, Number::get)
-}
-
-unsafe extern "C" fn set_number(
-    _name: *const c_char,
-    value: c_longlong,
-    data: *mut c_void,
-    _error: *mut *mut raw::RedisModuleString,
-) -> c_int {
-    // SAFETY: `data` is the `Number` that was registered.
-    if let Some(number) = unsafe { data.cast::<Number>().as_ref() } {
-        number.value.store(value, Relaxed);
-    }
-    OK
 }
 
 /// Yes or no.
-pub struct Switch(AtomicBool);
+struct Switch(Setting<c_int>);
 
 impl Switch {
     /// A switch with its default.
-    pub const fn new(is_on: bool) -> Self {
-        Self(AtomicBool::new(is_on))
+    const fn new(is_on: bool) -> Self {
+        Self(Setting::new(is_on as i64))
     }
 
-    /// The value.
-    pub fn is_on(&self) -> bool {
-        self.0.load(Relaxed)
+    fn is_on(&self) -> bool {
+        self.0.get() != 0
     }
 
     /// Registers a name, with the present value as its default. Returns whether the server accepts it.
-    pub fn register(&'static self, context: Context, name: &CStr) -> bool {
-        let (get, set) = (Some(get_switch as _), Some(set_switch as _));
+    fn register(&'static self, context: Context, name: &CStr) -> bool {
+        let (get, set) = (Some(Setting::<c_int>::read as _), Some(Setting::<c_int>::write as _));
         let (default, flags) = (self.is_on().into(), raw::REDISMODULE_CONFIG_DEFAULT);
-        // SAFETY: the callbacks get a pointer to a `Switch` that lives for good.
-        unsafe { api::register_switch(context, name, default, flags, get, set, data(self)) == OK }
+        // SAFETY: the callbacks get a pointer to the setting, which lives for good.
+        unsafe { api::register_switch(context, name, default, flags, get, set, data(&self.0)) == OK }
     }
-}
-
-unsafe extern "C" fn get_switch(_name: *const c_char, data: *mut c_void) -> c_int {
-    // SAFETY: `data` is the `Switch` that was registered.
-    unsafe { data.cast::<Switch>().as_ref() }.is_some_and(Switch::is_on).into()
-}
-
-unsafe extern "C" fn set_switch(
-    _name: *const c_char,
-    value: c_int,
-    data: *mut c_void,
-    _error: *mut *mut raw::RedisModuleString,
-) -> c_int {
-    // SAFETY: `data` is the `Switch` that was registered.
-    if let Some(switch) = unsafe { data.cast::<Switch>().as_ref() } {
-        switch.0.store(value != 0, Relaxed);
-    }
-    OK
 }
 
 /// One of two names. The default is a third value, which is shown as the first name: it distinguishes a setting that was never set from one
 /// that was set to its default, and CONFIG REWRITE writes only the latter.
-pub struct Choice<T: 'static> {
-    chosen: AtomicI32,
+struct Choice<T: 'static> {
+    chosen: Setting<c_int>,
     names: [(&'static CStr, T); 2],
 }
 
@@ -568,47 +564,30 @@ const FIRST: c_int = 2;
 
 impl<T: Copy> Choice<T> {
     /// The first name is the default.
-    pub const fn new(names: [(&'static CStr, T); 2]) -> Self {
-        Self { chosen: AtomicI32::new(DEFAULT), names }
+    const fn new(names: [(&'static CStr, T); 2]) -> Self {
+        Self { chosen: Setting::new(DEFAULT as i64), names }
     }
 
-    /// The value.
-    pub fn get(&self) -> T {
+    fn get(&self) -> T {
         let [(_, first), (_, second)] = self.names;
-        if self.chosen.load(Relaxed) == SECOND { second } else { first }
+        if self.chosen.get() == SECOND.into() { second } else { first }
     }
 
     /// Chooses the second name, if none was set. Returns whether it did.
     fn replace_default_by_second(&self) -> bool {
-        self.chosen.compare_exchange(DEFAULT, SECOND, Relaxed, Relaxed).is_ok()
+        self.chosen.value.compare_exchange(DEFAULT.into(), SECOND.into(), Relaxed, Relaxed).is_ok()
     }
 
     /// Registers a name. Returns whether the server accepts it.
-    pub fn register(&'static self, context: Context, name: &CStr) -> bool {
+    fn register(&'static self, context: Context, name: &CStr) -> bool {
         let [(first, _), (second, _)] = &self.names;
         let mut names = [first, second, first].map(|name| name.as_ptr());
         let values = [FIRST, SECOND, DEFAULT];
-        let (get, set, data) = (Some(get_choice as _), Some(set_choice as _), data(&self.chosen));
+        let (get, set) = (Some(Setting::<c_int>::read as _), Some(Setting::<c_int>::write as _));
         let flags = raw::REDISMODULE_CONFIG_DEFAULT;
-        // SAFETY: the names are C strings, which the server copies; the callbacks get a pointer to a number that lives for good.
-        unsafe { api::register_choice(context, name, DEFAULT, flags, &mut names, &values, get, set, data) == OK }
+        // SAFETY: the names are C strings, which the server copies; the callbacks get a pointer to the setting, which lives for good.
+        unsafe {
+            api::register_choice(context, name, DEFAULT, flags, &mut names, &values, get, set, data(&self.chosen)) == OK
+        }
     }
-}
-
-unsafe extern "C" fn get_choice(_name: *const c_char, data: *mut c_void) -> c_int {
-    // SAFETY: `data` is the number of the `Choice` that was registered.
-    unsafe { data.cast::<AtomicI32>().as_ref() }.map_or(0, |chosen| chosen.load(Relaxed))
-}
-
-unsafe extern "C" fn set_choice(
-    _name: *const c_char,
-    value: c_int,
-    data: *mut c_void,
-    _error: *mut *mut raw::RedisModuleString,
-) -> c_int {
-    // SAFETY: `data` is the number of the `Choice` that was registered.
-    if let Some(chosen) = unsafe { data.cast::<AtomicI32>().as_ref() } {
-        chosen.store(value, Relaxed);
-    }
-    OK
 }
