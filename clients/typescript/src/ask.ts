@@ -1,6 +1,7 @@
 /** Sends commands and reads their replies: what all parts of the package have in common. */
 
-import { type Client, type Connection, connectionOf, type Replaceable, type Reply, replaceables } from "./connection.js";
+import { type Client, connectionOf } from "./adapters.js";
+import { type Connection, type Replaceable, type Reply, replaceables } from "./connection.js";
 import { asError, isNoPrimary, isReply, ModuleMissing, TimeoutError } from "./errors.js";
 import { Pause } from "./pause.js";
 import type { Word } from "./words.js";

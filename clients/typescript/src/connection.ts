@@ -1,15 +1,22 @@
-/** What this package needs of a client, and the adapters of node-redis and ioredis. Clients are recognised by their methods, so
- * that neither library has to be installed for the other. */
+/** The interface of a connection, which the adapters of node-redis and ioredis implement, and connections that are replaced once a
+ * command has taken too long. */
 
-import { type IoredisClient, ioredisConnection, isIoredis } from "./ioredis.js";
-import { isNodeRedis, type NodeRedisClient, nodeRedisConnection } from "./node-redis.js";
 import { connectedBy } from "./promises.js";
-import type { Changed, ChangeReports } from "./reports.js";
 import type { Word } from "./words.js";
 
 /** A reply of the server. Strings are Buffers, except simple strings such as OK, which may be either. An error inside an array
  * is an Error in its place. */
 export type Reply = null | boolean | number | string | Buffer | Error | readonly Reply[] | ReadonlyMap<Reply, Reply>;
+
+/** Is called with the names of changed keys, or with null if all keys may have changed. */
+export type Changed = (keys: readonly Buffer[] | null) => void;
+
+/** A connection that reports changes. */
+export interface ChangeReports {
+  /** Resolves once the connection is closed or lost. */
+  readonly ended: Promise<void>;
+  close(): void;
+}
 
 /** A client of a server or a cluster. Commands that are sent in one turn of the event loop, without an `await` between them,
  * arrive in their order on one connection to the node. */
@@ -28,9 +35,6 @@ export interface Connection {
   /** Whether the client routes commands by their keys. */
   readonly isCluster: boolean;
 }
-
-/** A client of node-redis (`createClient`, `createCluster`), of ioredis (`Redis`, `Cluster`), or another Connection. */
-export type Client = NodeRedisClient | IoredisClient | Connection;
 
 /** A connection that is replaced once a command has taken too long. What else waits for a reply on it fails then. */
 export class Replaceable {
@@ -68,23 +72,4 @@ export async function openReplaceable(
 ): Promise<void> {
   replaceables.set(client, new Replaceable(timeoutMs, replace));
   await connectedBy(connecting, timeoutMs, close);
-}
-
-const connections = new WeakMap<object, Connection>();
-
-/** Returns the Connection of a client: the same one for each call. */
-export function connectionOf(client: Client): Connection {
-  let connection = connections.get(client);
-  if (connection === undefined) {
-    connection = adapt(client);
-    connections.set(client, connection);
-  }
-  return connection;
-}
-
-function adapt(client: Client): Connection {
-  if (isIoredis(client)) return ioredisConnection(client);
-  if (isNodeRedis(client)) return nodeRedisConnection(client);
-  if (typeof (client as Partial<Connection> | null)?.command === "function" && "isCluster" in client) return client;
-  throw new TypeError("a client of node-redis or ioredis is needed");
 }

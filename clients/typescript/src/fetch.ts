@@ -1,8 +1,8 @@
 /** BF.FETCH, BF.MFETCH and BF.FILL: how a guard asks for rows, and what it does with the leases that it gets. */
 
+import type { Client } from "./adapters.js";
 import { type Call, call, Link, type Outcome } from "./ask.js";
 import type { Codec } from "./codec.js";
-import type { Client } from "./connection.js";
 import { asError, isReply, TimeoutError } from "./errors.js";
 import { type Fetched, parseFetch, parseMfetch, withoutToken } from "./fetched.js";
 import { type CheckedOptions, fetchWords, milliseconds } from "./guard-options.js";

@@ -1,7 +1,8 @@
 /** Fills the filter of a guard under another name until every id is in it and acknowledged. */
 
+import type { Client } from "./adapters.js";
 import { call, Link, type Outcome, same } from "./ask.js";
-import type { Client, Reply } from "./connection.js";
+import type { Reply } from "./connection.js";
 import { Durability } from "./durability.js";
 import { named } from "./errors.js";
 import { Filter, type Items, settled } from "./filter.js";

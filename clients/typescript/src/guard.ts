@@ -1,7 +1,7 @@
 /** The guard in front of a database. docs/guard.md of the project has the protocol, and docs/guard-proof.md its reasons. */
 
+import type { Client } from "./adapters.js";
 import { Bytes, type Codec } from "./codec.js";
-import type { Client } from "./connection.js";
 import { checkReplicas } from "./durability.js";
 import { Unconfirmed } from "./errors.js";
 import { now } from "./flights.js";

@@ -1,8 +1,9 @@
 /** Bloom filters in a server with the module bloomgate, and a cache guard in front of a database.
  * @module bloomgate */
 
+export type { Client } from "./adapters.js";
 export { Bytes, type Codec, Json } from "./codec.js";
-export type { Client, Connection, Reply } from "./connection.js";
+export type { Changed, ChangeReports, Connection, Reply } from "./connection.js";
 export {
   BloomgateError,
   Disconnected,
@@ -24,6 +25,6 @@ export type { Item, Key } from "./items.js";
 export { NearCache } from "./near.js";
 export type { NodeRedisClient } from "./node-redis.js";
 export type { Bucket, Info, Layer, Plan, Stats } from "./replies.js";
-export type { Changed, ChangeReports } from "./reports.js";
+export { ShardedFilter } from "./sharded.js";
 export type { Counts, EventAttributes, LoadAttributes, Telemetry } from "./telemetry.js";
 export type { CreationOptions, InsertOptions, Word } from "./words.js";

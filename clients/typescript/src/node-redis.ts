@@ -1,10 +1,10 @@
 /** The adapter of node-redis, versions 5 and 6. */
 
-import type { Connection, Reply } from "./connection.js";
+import type { Changed, ChangeReports, Connection, Reply } from "./connection.js";
 import { Disconnected } from "./errors.js";
 import { connectedBy } from "./promises.js";
 import { Readiness } from "./readiness.js";
-import { beginReports, CHANNEL, type Changed, type ChangeReports } from "./reports.js";
+import { beginReports, CHANNEL } from "./reports.js";
 import { slotOf } from "./slots.js";
 import type { Word } from "./words.js";
 

@@ -1,21 +1,11 @@
 /** Reports of changed keys: `CLIENT TRACKING` with BCAST, on a connection of its own that redirects them to itself. In RESP2 they
  * are messages of a channel, which both libraries can subscribe to. */
 
-import type { Connection } from "./connection.js";
+import type { ChangeReports, Connection } from "./connection.js";
 import type { Word } from "./words.js";
 
 /** The channel on which the server sends the names of changed keys, or null after FLUSHALL. */
 export const CHANNEL = "__redis__:invalidate";
-
-/** Is called with the names of changed keys, or with null if all keys may have changed. */
-export type Changed = (keys: readonly Buffer[] | null) => void;
-
-/** A connection that reports changes. */
-export interface ChangeReports {
-  /** Resolves once the connection is closed or lost. */
-  readonly ended: Promise<void>;
-  close(): void;
-}
 
 /** The events of a client of either library. */
 interface Emitter {

@@ -1,9 +1,8 @@
 /** Drops values from a near cache as others change them. */
 
-import type { Connection } from "./connection.js";
+import type { ChangeReports, Connection } from "./connection.js";
 import { asError, Disconnected } from "./errors.js";
 import type { NearCache } from "./near.js";
-import type { ChangeReports } from "./reports.js";
 import type { Warnings } from "./warnings.js";
 import type { Word } from "./words.js";
 

@@ -6,7 +6,8 @@ import { readFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type Connection, connectionOf } from "../src/connection.js";
+import { connectionOf } from "../src/adapters.js";
+import type { Connection } from "../src/connection.js";
 import { Flights, type Shared } from "../src/flights.js";
 import { DEFAULTS, RANGES } from "../src/guard-options.js";
 import {
