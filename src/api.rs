@@ -11,7 +11,6 @@ use std::ptr::{NonNull, null, null_mut};
 use redis_module::RedisString;
 use redis_module::raw::{
     self, RedisModuleBlockedClient as Client, RedisModuleCallReply as CallReply, RedisModuleCommand as Command,
-    RedisModuleDefragCtx as Defragmenter, RedisModuleDigest as Digest, RedisModuleIO as Io,
     RedisModuleInfoCtx as InfoSection, RedisModuleKey as Key, RedisModuleScanCursor as Cursor,
     RedisModuleServerInfoData as Info, RedisModuleString as Word, RedisModuleType as Type,
 };
@@ -27,6 +26,32 @@ impl Context {
     pub(super) const fn new(raw: *mut raw::RedisModuleCtx) -> Self {
         Self { raw }
     }
+}
+
+/// Defines handles that the server passes to the callbacks of a type, each valid while the callback runs.
+macro_rules! handles {
+    ($($(#[$note:meta])* $name:ident($raw:ident);)*) => {$(
+        $(#[$note])*
+        #[derive(Clone, Copy)]
+        pub struct $name {
+            raw: *mut raw::$raw,
+        }
+
+        impl $name {
+            pub(super) const fn new(raw: *mut raw::$raw) -> Self {
+                Self { raw }
+            }
+        }
+    )*};
+}
+
+handles! {
+    /// A snapshot, a `DUMP` payload or an AOF that is read or written.
+    Io(RedisModuleIO);
+    /// The digest of a value.
+    Digest(RedisModuleDigest);
+    /// A step of the defragmenter.
+    Defragmenter(RedisModuleDefragCtx);
 }
 
 /// One argument of a command, or another string of the server that lives as long as `'a`.
@@ -217,6 +242,35 @@ functions! {
         context: Context, name: &CStr, encoding: c_int, methods: &mut raw::RedisModuleTypeMethods
     ) -> *mut Type, or null_mut() =>
         RedisModule_CreateDataType(context.raw, name.as_ptr(), encoding, methods);
+
+    // Snapshots, the AOF, digests, defragmentation.
+    snapshot_context(io: Io) -> *mut raw::RedisModuleCtx, or null_mut() => RedisModule_GetContextFromIO(io.raw);
+    snapshot_key(io: Io) -> *const Word, or null() => RedisModule_GetKeyNameFromIO(io.raw);
+    snapshot_log(io: Io, level: &CStr, line: &CStr) =>
+        RedisModule_LogIOError(io.raw, level.as_ptr(), c"%s".as_ptr(), line.as_ptr());
+    has_failed(io: Io) -> c_int, or 0 => RedisModule_IsIOError(io.raw);
+    load_integer(io: Io) -> u64, or 0 => RedisModule_LoadUnsigned(io.raw);
+    load_double(io: Io) -> f64, or 0.0 => RedisModule_LoadDouble(io.raw);
+    load_bytes(io: Io, length: &mut usize) -> *mut c_char, or null_mut() =>
+        RedisModule_LoadStringBuffer(io.raw, length);
+    save_integer(io: Io, number: u64) => RedisModule_SaveUnsigned(io.raw, number);
+    save_double(io: Io, number: f64) => RedisModule_SaveDouble(io.raw, number);
+    save_bytes(io: Io, bytes: &[u8]) =>
+        RedisModule_SaveStringBuffer(io.raw, bytes.as_ptr().cast(), bytes.len());
+    emit_chunk(io: Io, name: &CStr, key: Arg<'_>, iterator: i64, data: &[u8]) =>
+        RedisModule_EmitAOF(io.raw, name.as_ptr(), c"slb".as_ptr(), key.raw, iterator, data.as_ptr(), data.len());
+    emit_string(io: Io, name: &CStr, key: Arg<'_>, data: Arg<'_>) =>
+        RedisModule_EmitAOF(io.raw, name.as_ptr(), c"ss".as_ptr(), key.raw, data.raw);
+    emit_bytes(io: Io, name: &CStr, key: Arg<'_>, data: &[u8]) =>
+        RedisModule_EmitAOF(io.raw, name.as_ptr(), c"sb".as_ptr(), key.raw, data.as_ptr(), data.len());
+    digest_bytes(digest: Digest, bytes: &[u8]) =>
+        RedisModule_DigestAddStringBuffer(digest.raw, bytes.as_ptr().cast(), bytes.len());
+    end_digest(digest: Digest) => RedisModule_DigestEndSequence(digest.raw);
+    should_stop(defragmenter: Defragmenter) -> c_int, or 0 => RedisModule_DefragShouldStop(defragmenter.raw);
+    defrag_cursor(defragmenter: Defragmenter, cursor: &mut c_ulong) =>
+        RedisModule_DefragCursorGet(defragmenter.raw, cursor);
+    set_defrag_cursor(defragmenter: Defragmenter, cursor: c_ulong) =>
+        RedisModule_DefragCursorSet(defragmenter.raw, cursor);
 }
 
 unsafe_functions! {
@@ -225,6 +279,8 @@ unsafe_functions! {
     append_to_string(string: *mut Word, bytes: &[u8]) -> c_int, or ERR =>
         RedisModule_StringAppendBuffer(null_mut(), string, bytes.as_ptr().cast(), bytes.len());
     free(block: *mut c_void) => RedisModule_Free(block);
+    move_block(defragmenter: Defragmenter, block: *mut c_void) -> *mut c_void, or null_mut() =>
+        RedisModule_DefragAlloc(defragmenter.raw, block);
 
     // Open keys.
     close_key(key: *mut Key) => RedisModule_CloseKey(key);
@@ -315,37 +371,6 @@ unsafe_functions! {
     ) -> c_int, or ERR => RedisModule_RegisterEnumConfig(
         context.raw, name.as_ptr(), default, flags, names.as_mut_ptr(), numbers.as_ptr(), 3, get, set, None, data
     );
-
-    // Snapshots, the AOF, digests, defragmentation.
-    snapshot_context(io: *mut Io) -> *mut raw::RedisModuleCtx, or null_mut() => RedisModule_GetContextFromIO(io);
-    snapshot_key(io: *mut Io) -> *const Word, or null() => RedisModule_GetKeyNameFromIO(io);
-    snapshot_log(io: *mut Io, level: &CStr, line: &CStr) =>
-        RedisModule_LogIOError(io, level.as_ptr(), c"%s".as_ptr(), line.as_ptr());
-    has_failed(io: *mut Io) -> c_int, or 0 => RedisModule_IsIOError(io);
-    load_integer(io: *mut Io) -> u64, or 0 => RedisModule_LoadUnsigned(io);
-    load_double(io: *mut Io) -> f64, or 0.0 => RedisModule_LoadDouble(io);
-    load_bytes(io: *mut Io, length: &mut usize) -> *mut c_char, or null_mut() =>
-        RedisModule_LoadStringBuffer(io, length);
-    save_integer(io: *mut Io, number: u64) => RedisModule_SaveUnsigned(io, number);
-    save_double(io: *mut Io, number: f64) => RedisModule_SaveDouble(io, number);
-    save_bytes(io: *mut Io, bytes: &[u8]) =>
-        RedisModule_SaveStringBuffer(io, bytes.as_ptr().cast(), bytes.len());
-    emit_chunk(io: *mut Io, name: &CStr, key: *mut Word, iterator: i64, data: &[u8]) =>
-        RedisModule_EmitAOF(io, name.as_ptr(), c"slb".as_ptr(), key, iterator, data.as_ptr(), data.len());
-    emit_string(io: *mut Io, name: &CStr, key: *mut Word, data: *mut Word) =>
-        RedisModule_EmitAOF(io, name.as_ptr(), c"ss".as_ptr(), key, data);
-    emit_bytes(io: *mut Io, name: &CStr, key: *mut Word, data: &[u8]) =>
-        RedisModule_EmitAOF(io, name.as_ptr(), c"sb".as_ptr(), key, data.as_ptr(), data.len());
-    digest_bytes(digest: *mut Digest, bytes: &[u8]) =>
-        RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast(), bytes.len());
-    end_digest(digest: *mut Digest) => RedisModule_DigestEndSequence(digest);
-    move_block(defragmenter: *mut Defragmenter, block: *mut c_void) -> *mut c_void, or null_mut() =>
-        RedisModule_DefragAlloc(defragmenter, block);
-    should_stop(defragmenter: *mut Defragmenter) -> c_int, or 0 => RedisModule_DefragShouldStop(defragmenter);
-    defrag_cursor(defragmenter: *mut Defragmenter, cursor: &mut c_ulong) =>
-        RedisModule_DefragCursorGet(defragmenter, cursor);
-    set_defrag_cursor(defragmenter: *mut Defragmenter, cursor: c_ulong) =>
-        RedisModule_DefragCursorSet(defragmenter, cursor);
 }
 
 /// A string of the server that the module made, or to which it holds a counted reference. It is freed when it is dropped.
@@ -364,6 +389,12 @@ impl OwnedString {
     /// Holds a reference to a word.
     pub fn hold(word: Arg<'_>) -> Option<Self> {
         NonNull::new(hold_string(word)).map(Self)
+    }
+
+    /// Appends bytes in place. The string must have been made with more than 44 bytes, which the server embeds, and have no other owner.
+    pub fn append(&mut self, bytes: &[u8]) {
+        // SAFETY: the string lives as long as this, and nothing borrows its bytes.
+        unsafe { append_to_string(self.0.as_ptr(), bytes) };
     }
 
     /// The string, for as long as this lives.

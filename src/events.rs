@@ -7,7 +7,7 @@ use redis_module::raw;
 
 use super::api;
 use super::context::{Context, OK};
-use super::keys::{data_type, pending};
+use super::keys::{pending, snapshot};
 use super::server::{ceiling, huge_pages, role};
 use super::{config, guard, metrics};
 
@@ -78,7 +78,7 @@ unsafe extern "C" fn raised(
         raw::REDISMODULE_EVENT_PERSISTENCE => {
             let writes_here = change == raw::REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_RDB_START
                 || change == raw::REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_AOF_START;
-            data_type::snapshot_changed(writes_here);
+            snapshot::writing_changed(writes_here);
         }
         raw::REDISMODULE_EVENT_CONFIG => ceiling::settings_changed(context),
         raw::REDISMODULE_EVENT_CRON_LOOP => {

@@ -2,8 +2,11 @@
 
 pub mod cache_key;
 pub mod data_type;
+mod defragment;
 mod key;
 pub mod pending;
+mod rewrite;
+pub mod snapshot;
 mod stored;
 
 pub use key::{Keyspace, ReadKey, WriteKey, filter_of};

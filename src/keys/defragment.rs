@@ -1,0 +1,63 @@
+//! Moves the blocks of a value to where the allocator prefers them, for the server's defragmenter. The allocator moves only small blocks:
+//! the bits of a large layer stay where they are and cost only the call.
+
+use std::ffi::{c_int, c_ulong, c_void};
+use std::ptr::NonNull;
+
+use bloomgate_filter::Value;
+use bloomgate_filter::cells::Mover;
+use redis_module::raw;
+
+use super::stored::Stored;
+use crate::api;
+use crate::{config, metrics};
+
+/// Every block of the value was offered to the allocator.
+const DONE: c_int = 0;
+/// Blocks are left: the server calls again.
+const MORE: c_int = 1;
+
+struct Step(api::Defragmenter);
+
+// SAFETY: the server's function copies a block of its allocator, which is the module's global allocator, into another block of
+// the same usable size and frees the old one. If it returns null, the block stays where it is.
+unsafe impl Mover for Step {
+    fn moved(&mut self, block: NonNull<u8>) -> Option<NonNull<u8>> {
+        // SAFETY: the block is one of the server's allocator, and the caller gives it up.
+        let moved = NonNull::new(unsafe { api::move_block(self.0, block.as_ptr().cast()) }.cast());
+        if moved.is_some() { &metrics::DEFRAG_HITS } else { &metrics::DEFRAG_MISSES }.count(1);
+        moved
+    }
+
+    fn has_done_enough(&mut self) -> bool {
+        api::should_stop(self.0) != 0
+    }
+}
+
+/// Moves a value: its own block first, then its layers, from where the previous call stopped if the server remembers that.
+pub(super) unsafe extern "C" fn defragment(
+    context: *mut raw::RedisModuleDefragCtx,
+    _key: *mut raw::RedisModuleString,
+    value: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: the server passes a pointer to its pointer to a value of ours.
+    let Some(mut stored) = NonNull::new(unsafe { *value }.cast::<Stored>()) else { return DONE };
+    if !config::defrag_enabled() {
+        return DONE;
+    }
+    let context = api::Defragmenter::new(context);
+    let (mut step, mut first) = (Step(context), 0);
+    api::defrag_cursor(context, &mut first);
+    if first == 0 {
+        stored = step.moved(stored.cast()).map_or(stored, NonNull::cast);
+        // SAFETY: the value is in its new block now: the server's pointer must follow.
+        unsafe { *value = stored.as_ptr().cast() };
+    }
+    // SAFETY: a key holds the value, no command is running on it, and the timer runs on this thread.
+    let stored = unsafe { &mut stored.as_mut().value };
+    // An arriving filter is short-lived: only its own block is moved.
+    let Value::Filter(filter) = stored else { return DONE };
+    let Some(next) = filter.relocate(usize::try_from(first).unwrap_or(usize::MAX), &mut step) else { return DONE };
+    api::set_defrag_cursor(context, next as c_ulong);
+    MORE
+}
