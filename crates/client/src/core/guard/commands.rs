@@ -1,18 +1,17 @@
-//! The commands of a guard, and what their replies mean.
+//! The commands of a guard, how they are sent, and the pause after a server that did not answer in time.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, ErrorKind, RedisError, Value};
+use redis::{Cmd, ErrorKind, RedisError};
 
-use super::flights::{Outcome, lock};
-use super::leases::{Lease, Leases, Token};
-use super::{BATCH, Io, Reply};
-use crate::core::{Slot, command, split};
+use super::fetched::{Fetch, Lease};
+use super::flights::lock;
+use super::{Io, Reply};
+use crate::core::command;
 use crate::guard_options::milliseconds;
 use crate::keys::{FeedKeys, cache_prefix};
-use crate::replies::{self, unexpected};
 use crate::{Error, GuardOptions};
 
 /// The server's LEASE.
@@ -21,91 +20,6 @@ const DEFAULT_LEASE_MS: u64 = 3000;
 const PAUSE: Duration = Duration::from_secs(2);
 /// How often a guard logs each kind of trouble at most: not once for each call.
 const WARN_EVERY: Duration = Duration::from_secs(60);
-
-/// A reply of BF.FETCH.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Fetched {
-    Absent,
-    Hit(Arc<[u8]>),
-    Stale(Arc<[u8]>, Token),
-    Load(Token),
-    Wait,
-    /// The load of the row has failed, and its back-off has not ended.
-    Failed,
-}
-
-impl Fetched {
-    fn of(reply: Reply) -> Result<Self, Error> {
-        let reply = match reply {
-            // CLIENT UNBLOCK has ended the wait.
-            Err(error) if error.code() == Some("UNBLOCKED") => return Ok(Self::Wait),
-            other => &other.map_err(Error::of_guard)?,
-        };
-        let Value::Array(parts) = reply else { return Err(unexpected(reply)) };
-        let parts: Vec<&[u8]> = parts.iter().map(|part| replies::bytes(part).unwrap_or_default()).collect();
-        Ok(match parts.as_slice() {
-            [b"absent"] => Self::Absent,
-            [b"hit", value] => Self::Hit((*value).into()),
-            [b"stale", value, token] => Self::Stale((*value).into(), token.to_vec()),
-            [b"load", token] => Self::Load(token.to_vec()),
-            [b"wait", _] => Self::Wait,
-            [b"failed", _] => Self::Failed,
-            _ => return Err(unexpected(reply)),
-        })
-    }
-
-    /// Returns the first word of the reply.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Absent => "absent",
-            Self::Hit(_) => "hit",
-            Self::Stale(..) => "stale",
-            Self::Load(_) => "load",
-            Self::Wait => "wait",
-            Self::Failed => "failed",
-        }
-    }
-
-    /// Returns what a flight with this answer shares: the answer without its lease.
-    pub fn shared(&self) -> Outcome {
-        match self {
-            Self::Absent => Outcome::Found(Ok(Self::Absent)),
-            Self::Hit(value) | Self::Stale(value, _) => Outcome::Found(Ok(Self::Hit(Arc::clone(value)))),
-            Self::Load(_) | Self::Wait | Self::Failed => Outcome::Nothing,
-        }
-    }
-
-    pub fn token(&self) -> Option<&Token> {
-        match self {
-            Self::Stale(_, token) | Self::Load(token) => Some(token),
-            _ => None,
-        }
-    }
-}
-
-/// The replies for some rows, and the leases in them.
-pub struct Found<I: Io> {
-    pub answers: Vec<Result<Fetched, Error>>,
-    pub leases: Leases<I>,
-}
-
-impl<I: Io> Found<I> {
-    /// The answer for one row, without a lease.
-    pub fn one(commands: &Arc<Commands>, io: &I, answer: Result<Fetched, Error>) -> Self {
-        Self { answers: vec![answer], leases: Leases::new(commands, io) }
-    }
-}
-
-/// How rows are fetched.
-#[derive(Default)]
-pub struct Fetch {
-    /// The cached value could not be decoded: REPLACE.
-    pub replace: bool,
-    /// A value may be old, and no lease is wanted: PEEK.
-    pub peek: bool,
-    /// How long the server may hold the reply back, and the slot of a connection for that. For one row.
-    pub wait: Option<(Duration, Slot)>,
-}
 
 /// The commands of one guard, and what it has learned of its server.
 pub struct Commands {
@@ -148,7 +62,7 @@ impl Commands {
     }
 
     /// Returns the command that fetches rows: BF.FETCH for one, BF.MFETCH for more.
-    fn fetching(&self, ids: &[Vec<u8>], how: &Fetch) -> Cmd {
+    pub(super) fn fetching(&self, ids: &[Vec<u8>], how: &Fetch) -> Cmd {
         let options = &self.options;
         let mut fetch = match ids {
             [id] => self.command("BF.FETCH", id),
@@ -193,45 +107,8 @@ impl Commands {
         }
     }
 
-    /// Fetches rows. If the caller is cancelled meanwhile, the replies are still read, and the leases in them are given up.
-    pub async fn fetch<I: Io>(self: &Arc<Self>, io: &I, ids: Vec<Vec<u8>>, how: Fetch) -> Found<I> {
-        let count = ids.len();
-        let found = io.finish(Arc::clone(self).find(io.clone(), ids, how)).await;
-        found.unwrap_or_else(|| Found {
-            answers: (0..count).map(|_| Err(not_fetched("the runtime ended during a fetch"))).collect(),
-            leases: Leases::new(self, io),
-        })
-    }
-
-    /// Fetches rows, for a caller that is never cancelled.
-    pub async fn find<I: Io>(self: Arc<Self>, io: I, ids: Vec<Vec<u8>>, how: Fetch) -> Found<I> {
-        let wait = how.wait.as_ref().map(|(wait, _)| *wait);
-        let (mut answers, mut leases) = (Vec::with_capacity(ids.len()), Leases::new(&self, &io));
-        for part in ids.chunks(BATCH) {
-            if self.is_paused() {
-                answers.extend(part.iter().map(|_| Err(not_fetched("the server did not answer in time a moment ago"))));
-                continue;
-            }
-            let mut replies = self.send(&io, vec![self.fetching(part, &how)], wait).await;
-            if part.len() > 1 {
-                replies = replies.into_iter().flat_map(|reply| spread(reply, part.len())).collect();
-            }
-            let mut replies = replies.into_iter();
-            for id in part {
-                let missing = || Err(not_fetched("the server sent no reply for a row"));
-                let answer = replies.next().map_or_else(missing, Fetched::of);
-                self.count(answer.as_ref().map_or("errors", Fetched::word), 1);
-                if let Some(token) = answer.as_ref().ok().and_then(Fetched::token) {
-                    leases.left.push((id.clone(), token.clone()));
-                }
-                answers.push(answer);
-            }
-        }
-        Found { answers, leases }
-    }
-
-    /// Whether a fetch has to be left out. After a pause one caller fetches, while the pause goes on for the others.
-    fn is_paused(&self) -> bool {
+    /// Whether to skip the fetch. After a pause, one caller probes; the rest stay paused.
+    pub(super) fn is_paused(&self) -> bool {
         let mut until = lock(&self.paused_until);
         let now = Instant::now();
         let is_paused = until.is_some_and(|until| now < until);
@@ -269,7 +146,7 @@ impl Commands {
     }
 
     /// Sends commands as [`Io::ask`] does, and records whether they were answered.
-    async fn send(&self, io: &impl Io, commands: Vec<Cmd>, wait: Option<Duration>) -> Vec<Reply> {
+    pub(super) async fn send(&self, io: &impl Io, commands: Vec<Cmd>, wait: Option<Duration>) -> Vec<Reply> {
         let replies = io.ask(commands, wait).await;
         self.record(&replies);
         replies
@@ -305,11 +182,6 @@ impl Commands {
     }
 }
 
-/// Why a row was not fetched.
-pub fn not_fetched(why: &str) -> Error {
-    Error::UnexpectedReply(why.to_owned())
-}
-
 /// Whether the reply took longer than the client's time limit.
 pub fn is_late(reply: &Reply) -> bool {
     reply.as_ref().is_err_and(RedisError::is_timeout)
@@ -318,12 +190,4 @@ pub fn is_late(reply: &Reply) -> bool {
 /// Whether the server has answered, if only with an error.
 pub fn is_answer(reply: &Reply) -> bool {
     !matches!(reply, Err(error) if !matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension))
-}
-
-/// Returns an answer for each row of a command, which itself may have failed.
-pub fn spread(reply: Reply, count: usize) -> Vec<Reply> {
-    match reply {
-        Ok(Value::Array(answers)) => answers.into_iter().map(split).collect(),
-        other => vec![other; count],
-    }
 }

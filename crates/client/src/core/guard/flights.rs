@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use super::Fetched;
+use super::fetched::Fetched;
 use crate::Error;
 
 /// Locks a mutex. No code that can panic runs under the locks of this crate.
@@ -35,6 +35,17 @@ pub enum Outcome {
     Found(Result<Fetched, Error>),
     /// The error of its load.
     Failed(Error),
+}
+
+impl Fetched {
+    /// Returns what a flight with this answer shares: the answer without its lease.
+    pub fn shared(&self) -> Outcome {
+        match self {
+            Self::Absent => Outcome::Found(Ok(Self::Absent)),
+            Self::Hit(value) | Self::Stale(value, _) => Outcome::Found(Ok(Self::Hit(Arc::clone(value)))),
+            Self::Load(_) | Self::Wait | Self::Failed => Outcome::Nothing,
+        }
+    }
 }
 
 /// What a flight shares, and the number of the fetch that it answers.

@@ -7,13 +7,8 @@ use redis::{Cmd, Value};
 
 use super::Io;
 use super::commands::{Commands, is_answer, is_late};
+use super::fetched::Lease;
 use crate::batch::parts;
-
-/// A lease's token.
-pub type Token = Vec<u8>;
-
-/// A row, and the token of the lease for it.
-pub type Lease = (Vec<u8>, Token);
 
 /// Leases. Those that are left when this is dropped are given up: a call was cancelled, or has another use for none of them.
 pub struct Leases<I: Io> {

@@ -1,7 +1,9 @@
 //! The guard: what reading one row, reading many and writing have in common.
 
 mod commands;
+mod fetched;
 mod flights;
+mod found;
 mod leases;
 mod load;
 mod nesting;
@@ -17,13 +19,17 @@ use super::{Io, Reply, command};
 use crate::guard_options::milliseconds;
 use crate::{Codec, Error, GuardOptions};
 
+pub use commands::Commands;
 #[cfg(feature = "tokio")]
 pub use commands::is_late;
-pub use commands::{Commands, Fetch, Fetched, Found, not_fetched};
+use fetched::Lease;
+pub use fetched::{Fetch, Fetched};
 use flights::Flights;
 pub use flights::Waiter;
 pub use flights::lock;
-use leases::Lease;
+pub use found::Found;
+#[cfg(feature = "tokio")]
+pub use found::not_fetched;
 pub use leases::Leases;
 pub use write::fill_filter;
 

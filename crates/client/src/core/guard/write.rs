@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use redis::{Cmd, Value};
 
-use super::commands::{Commands, spread};
+use super::commands::Commands;
+use super::found::spread;
 use super::read::REPEAT;
 use super::{BATCH, Io, Reply, command, milliseconds};
 use crate::batch::{extend, windows};
