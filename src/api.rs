@@ -287,7 +287,7 @@ unsafe_functions! {
     key_type(key: *mut Key) -> c_int, or 0 => RedisModule_KeyType(key);
     string_in_place(key: *mut Key, length: &mut usize, mode: c_int) -> *mut c_char, or null_mut() =>
         RedisModule_StringDMA(key, length, mode);
-    left_to_live(key: *mut Key) -> raw::mstime_t, or -1 => RedisModule_GetExpire(key);
+    remaining_ttl(key: *mut Key) -> raw::mstime_t, or -1 => RedisModule_GetExpire(key);
     expires_at(key: *mut Key) -> raw::mstime_t, or -1 => RedisModule_GetAbsExpire(key);
     expire_at(key: *mut Key, milliseconds: raw::mstime_t) => RedisModule_SetAbsExpire(key, milliseconds);
     has_hash_field(key: *mut Key, flags: c_int, field: *const c_void, exists: &mut c_int) =>

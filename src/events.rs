@@ -27,10 +27,10 @@ const EVENTS: [u64; 9] = [
 /// Subscribes to the requests for INFO and to the events. If the server refuses one of these, the module takes every command for one
 /// that may come from a primary, and the guard grants no leases.
 pub fn subscribe(context: Context) {
-    api::register_info(context, Some(show));
+    api::register_info(context, Some(write_info));
     let subscribed = |id: &u64| {
         let event = raw::RedisModuleEvent { id: *id, dataver: 1 };
-        api::subscribe_to_event(context, event, Some(raised)) == OK
+        api::subscribe_to_event(context, event, Some(on_server_event)) == OK
     };
     if EVENTS.iter().all(subscribed) {
         role::follow(context);
@@ -38,7 +38,7 @@ pub fn subscribe(context: Context) {
 }
 
 /// The server calls this for each event, with a number that says what has happened.
-unsafe extern "C" fn raised(
+unsafe extern "C" fn on_server_event(
     context: *mut raw::RedisModuleCtx,
     event: raw::RedisModuleEvent,
     change: u64,
@@ -89,7 +89,7 @@ unsafe extern "C" fn raised(
 }
 
 /// Writes the section of INFO. A crash report has none: the guard's lock may be held by the thread that crashed.
-unsafe extern "C" fn show(info: *mut raw::RedisModuleInfoCtx, for_crash_report: c_int) {
+unsafe extern "C" fn write_info(info: *mut raw::RedisModuleInfoCtx, for_crash_report: c_int) {
     if for_crash_report != 0 {
         return;
     }

@@ -14,7 +14,7 @@ use crate::args::{Arg, Args};
 use crate::context::{CommandClock, Context, OK};
 use crate::guard::arguments::{self, Fetch, Fill};
 use crate::guard::{self, Answer, Asker, Guarded, Pause, Question, RowState, Shared, Token, Trust};
-use crate::keys::cache_key::{self, Cached, Held, WritesInFlight};
+use crate::keys::cache_key::{self, Cached, KeyContents, WritesInFlight};
 use crate::keys::{Keyspace, ReadKey};
 use crate::metrics;
 use crate::reply::{self, Refusal};
@@ -27,7 +27,7 @@ use crate::server::role;
 pub fn fetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let options = arguments::fetch(args.words())?;
     let question = question(&args, options, [args.arg(2)?, args.arg(3)?])?;
-    if let Answer::NotYet(pause) = look(context, keys, question, Asker::Caller)? {
+    if let Answer::NotYet(pause) = try_answer(context, keys, question, Asker::Caller)? {
         let waits = options.wait > 0 && context.may_block();
         if !(waits && guard::wait(context, question, pause, answer, FETCH_UNBLOCKED)) {
             reply_wait(context, pause);
@@ -57,7 +57,7 @@ fn answer(
         Some(Shared::Hit(value)) => return reply_hit(context, value),
         None => {}
     }
-    match look(context, keys, question, Asker::Waiter) {
+    match try_answer(context, keys, question, Asker::Waiter) {
         Ok(Answer::NotYet(pause)) if is_last => {
             reply_wait(context, pause);
             Answer::Given(None)
@@ -91,7 +91,7 @@ enum Membership {
 /// Asks the filter, the guard and the cache, and replies unless the caller has to wait.
 ///
 /// A write in flight comes first: until it has ended, the filter may lack the item and the cache may have an old value.
-fn look(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: Asker) -> Result<Answer, Refusal> {
+fn try_answer(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: Asker) -> Result<Answer, Refusal> {
     if !role::is_primary() {
         return Err(Refusal::Replica);
     }
@@ -130,7 +130,7 @@ fn ask_cache(
     let is_stale = |value: &Cached<'_>| {
         let expires = options.stale > 0 || options.renew > 0;
         let is_due = |left: u64| left < options.stale || guard::renews(context, instance, options, left);
-        expires && value.left_to_live().is_some_and(is_due)
+        expires && value.remaining_ttl().is_some_and(is_due)
     };
     if let Some(value) = &value
         && !options.replaces
@@ -185,7 +185,7 @@ fn ask_filter(
     question: Question<'_>,
     asker: Asker,
 ) -> Result<Membership, Refusal> {
-    let missing = question.while_key.filter(|name| cache_key::held(keys, *name) == Held::Nothing);
+    let missing = question.while_key.filter(|name| cache_key::contents_of(keys, *name) == KeyContents::Nothing);
     let key = ReadKey::open(keys, question.filter);
     let is_new = asker == Asker::Caller;
     let mut instance = None;
@@ -204,7 +204,7 @@ fn ask_filter(
     }
     if is_new {
         metrics::FETCHES_UNGUARDED.count(1);
-        guard::say_unguarded(context, question.filter, missing);
+        guard::warn_unguarded(context, question.filter, missing);
     }
     Ok(Membership::Unguarded(instance, trust_without(missing, question.options)))
 }
@@ -245,7 +245,7 @@ fn reply_wait(context: Context, pause: Pause) {
     let milliseconds = match pause {
         Pause::Leased(left) => left,
         Pause::Held | Pause::AllHeld => {
-            metrics::FETCHES_HELD.count(1);
+            metrics::FETCHES_WAITING.count(1);
             1
         }
     };
@@ -288,8 +288,8 @@ pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
     }
     metrics::BATCHES.count(1);
     let of_first = question(&args, options, [args.arg(first)?, args.arg(first + 1)?])?;
-    let missing = of_first.while_key.filter(|name| cache_key::held(keys, *name) == Held::Nothing);
-    let asked = Asked { filter: of_first.filter, missing, unless_key: of_first.unless_key };
+    let missing = of_first.while_key.filter(|name| cache_key::contents_of(keys, *name) == KeyContents::Nothing);
+    let asked = BatchKeys { filter: of_first.filter, missing, unless_key: of_first.unless_key };
     let trust = trust_without(missing, options);
 
     let mut batches = pairs.chunks(2 * BATCH).peekable();
@@ -300,14 +300,14 @@ pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
         let found = found.take().map_or_else(|| asked.ask(context, keys, batch), Ok);
         for (index, pair) in batch.chunks_exact(2).enumerate() {
             let &[item, cache_key] = pair else { continue };
-            let look = found.and_then(|found| match found.membership(index, trust) {
+            let answer = found.and_then(|found| match found.membership(index, trust) {
                 None => Ok(Answer::NotYet(Pause::Held)),
                 Some(membership) => {
                     let question = Question { item, cache_key, ..of_first };
                     ask_cache(context, keys, question, membership, Asker::Caller)
                 }
             });
-            match look {
+            match answer {
                 Ok(Answer::Given(_) | Answer::Shared(_)) => {}
                 Ok(Answer::NotYet(pause)) => reply_wait(context, pause),
                 Err(refusal) => reply::error(context, refusal),
@@ -318,7 +318,7 @@ pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
 }
 
 /// The keys that are asked for every pair.
-struct Asked<'a> {
+struct BatchKeys<'a> {
     filter: Arg<'a>,
     /// The key of WHILE, if it is missing.
     missing: Option<Arg<'a>>,
@@ -350,7 +350,7 @@ impl Found {
     }
 }
 
-impl Asked<'_> {
+impl BatchKeys<'_> {
     /// Asks for the writes in flight, then the filter. Leaves no key open.
     fn ask(&self, context: Context, keys: &mut Keyspace, pairs: &[Arg<'_>]) -> Result<Found, Refusal> {
         let mut found = Found::default();
@@ -376,7 +376,7 @@ impl Asked<'_> {
         }
         metrics::FETCHES_UNGUARDED.count(free.len().into());
         if !free.is_empty() {
-            guard::say_unguarded(context, self.filter, self.missing);
+            guard::warn_unguarded(context, self.filter, self.missing);
         }
         Ok(found)
     }
@@ -432,7 +432,7 @@ fn store(
     token: Token,
     (name, value, lives): (Arg<'_>, Arg<'_>, Option<u64>),
 ) -> Result<bool, Refusal> {
-    if cache_key::held(keys, name) == Held::Other {
+    if cache_key::contents_of(keys, name) == KeyContents::Other {
         return Err(Refusal::WrongType);
     }
     let fresh_until = row.fresh_until(token);
@@ -447,7 +447,7 @@ fn store(
 /// Records that the holder of a token has found no row, in place of a value.
 fn note_no_row(keys: &mut Keyspace, row: &Guarded, token: Token, (name, lives): (Arg<'_>, u64)) -> Result<(), Refusal> {
     let fresh_until = row.fresh_until(token);
-    if cache_key::delete(keys, name, false)? == Held::Other {
+    if cache_key::delete(keys, name, false)? == KeyContents::Other {
         return Err(Refusal::WrongType);
     }
     row.loaded(token);
@@ -485,9 +485,9 @@ pub fn changed(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<
 /// without. Returns whether a DEL was propagated: it is not if the key holds a value of another type, which stays.
 /// If the key is not writable, nothing has changed.
 pub fn void(context: Context, keys: &mut Keyspace, name: Arg<'_>) -> Result<bool, Refusal> {
-    let held = cache_key::delete(keys, name, true)?;
+    let contents = cache_key::delete(keys, name, true)?;
     guard::changed(context, name);
-    Ok(held != Held::Other)
+    Ok(contents != KeyContents::Other)
 }
 
 /// `BF.MCHANGED filter ITEMS item cachekey [item cachekey ...]`

@@ -29,10 +29,10 @@ use arguments::Fetch;
 use bloomgate_filter::hash::siphash::{self, siphash24_128};
 use foldhash::quality::FixedState;
 use loads::Tick;
-use queues::{Left, WaiterId};
+use queues::{RemovedWaiter, WaiterId};
 use redis_module::raw;
 use row::{DependencyId, KeyId, Row, Stamp};
-use state::{Due, Epochs, Instant};
+use state::{Epochs, Instant, TimerEvent};
 
 use crate::api::{self, OwnedString, Reply};
 use crate::args::Arg;
@@ -45,7 +45,7 @@ use crate::server::timer::{Timer, now};
 pub use state::{Asker, RowState, Trust};
 
 /// The guard's state, with the questions of the waiters.
-type Guard = state::Guard<Asked>;
+type Guard = state::Guard<WaiterQuestion>;
 
 static GUARD: LazyLock<Mutex<Guard>> = LazyLock::new(Mutex::default);
 /// Whether there is a record or a waiter.
@@ -53,9 +53,9 @@ static IS_BUSY: AtomicBool = AtomicBool::new(false);
 /// Whether a waiter is held.
 static HAS_HELD: AtomicBool = AtomicBool::new(false);
 /// When the log last reported that a filter or a key of WHILE is missing.
-static LAST_SAID: AtomicU64 = AtomicU64::new(0);
+static LAST_WARNED: AtomicU64 = AtomicU64::new(0);
 /// The least time between two such reports, in milliseconds.
-const SAID_EVERY: Instant = 60_000;
+const WARN_INTERVAL: Instant = 60_000;
 /// The most bytes of a key's name that the log shows.
 const NAME_SHOWN: usize = 100;
 
@@ -69,7 +69,7 @@ fn with<T>(work: impl FnOnce(&mut Guard) -> T) -> T {
 }
 
 /// [`with`], for work that may schedule something: sets the timer, too.
-fn act<T>(context: Context, work: impl FnOnce(&mut Guard) -> T) -> T {
+fn with_guard<T>(context: Context, work: impl FnOnce(&mut Guard) -> T) -> T {
     let (done, due) = with(|guard| (work(guard), guard.next_due()));
     if let Some(at) = due {
         TIMER.set(context, at);
@@ -171,7 +171,7 @@ impl Guarded {
     /// Decides what BF.FETCH may do about the row.
     pub fn row_state(&self, asker: Asker, trust: Trust) -> RowState {
         let now = now();
-        act(self.context, |guard| guard.row_state(&self.row, asker, trust, now))
+        with_guard(self.context, |guard| guard.row_state(&self.row, asker, trust, now))
     }
 
     /// Grants the lease for a number of milliseconds; with `fresh`, for at most that number, in which a fill is believed without the key
@@ -182,7 +182,8 @@ impl Guarded {
         if subscribe(self.context) && (!self.row.is_unguarded() || knows_epochs(self.context)) {
             let end = now.saturating_add(fresh.map_or(milliseconds, |fresh| fresh.min(milliseconds)));
             let fresh_until = fresh.map(|fresh| now.saturating_add(fresh));
-            stamp = act(self.context, |guard| guard.grant(self.row, (now, end), fresh_until, config::max_leases()));
+            stamp =
+                with_guard(self.context, |guard| guard.grant(self.row, (now, end), fresh_until, config::max_leases()));
             // A missing filter may come and go unseen where the server does not report DEL and RENAME.
             if self.row.is_unguarded() && !keeps_clients(self.context) {
                 with(|guard| guard.void_tokens(self.row.key));
@@ -195,8 +196,8 @@ impl Guarded {
     pub fn accepts(&self, given: Token) -> bool {
         !is_idle()
             && given == token(self.context, &self.row, stamp(given), granted(given))
-            && (!self.row.is_unguarded() || see_epochs(self.context))
-            && act(self.context, |guard| guard.accepts(&self.row, stamp(given)))
+            && (!self.row.is_unguarded() || check_epochs(self.context))
+            && with_guard(self.context, |guard| guard.accepts(&self.row, stamp(given)))
     }
 
     /// Until when what is filled in with an accepted token is believed without the key of WHILE, if it is. Storing the value ends the
@@ -209,14 +210,14 @@ impl Guarded {
     /// Ends the lease if a token has it. Returns whether it did.
     pub fn give_up(&self, given: Token) -> bool {
         let now = now();
-        act(self.context, |guard| guard.give_up(self.row.key, stamp(given), now))
+        with_guard(self.context, |guard| guard.give_up(self.row.key, stamp(given), now))
     }
 
     /// Ends the lease, and grants no other one for a number of milliseconds, until [`changed`] is called; without a number, for twice as
     /// long as the last time. Its waiters are served.
     pub fn back_off(&self, milliseconds: Option<u64>) {
         let now = now();
-        act(self.context, |guard| guard.back_off(self.row.key, now, milliseconds, config::max_leases()));
+        with_guard(self.context, |guard| guard.back_off(self.row.key, now, milliseconds, config::max_leases()));
     }
 
     /// The holder of an accepted token has loaded the row, or found none: RENEW needs to know how long that took.
@@ -227,14 +228,14 @@ impl Guarded {
     /// The value was stored: ends the lease, and schedules the waiters.
     pub fn filled(&self, fresh_until: Option<Instant>) {
         let now = now();
-        act(self.context, |guard| guard.filled(self.row, now, fresh_until, config::max_leases()));
+        with_guard(self.context, |guard| guard.filled(self.row, now, fresh_until, config::max_leases()));
     }
 
     /// Records for a number of milliseconds that the item has no row. The lease ends, and the waiters are served.
     pub fn note_no_row(&self, milliseconds: u64, fresh_until: Option<Instant>) {
         let now = now();
         let end = now.saturating_add(milliseconds);
-        act(self.context, |guard| guard.note_no_row(self.row, (now, end), fresh_until, config::max_leases()));
+        with_guard(self.context, |guard| guard.note_no_row(self.row, (now, end), fresh_until, config::max_leases()));
     }
 }
 
@@ -242,7 +243,7 @@ impl Guarded {
 pub fn changed(context: Context, name: Arg<'_>) {
     if !is_idle() {
         let key = key_id(context, name);
-        act(context, |guard| guard.row_changed(key));
+        with_guard(context, |guard| guard.row_changed(key));
     }
 }
 
@@ -255,7 +256,7 @@ pub fn items_added(context: Context, filter: Arg<'_>, items: &[Arg<'_>]) {
     let mut ids = items.iter().map(|item| item_id(context, filter, *item));
     if with(|guard| guard.is_guarded(filter) && ids.any(|id| guard.is_guarded(id))) {
         let ids = items.iter().map(|item| item_id(context, filter, *item));
-        act(context, |guard| ids.for_each(|id| guard.filter_changed(id)));
+        with_guard(context, |guard| ids.for_each(|id| guard.filter_changed(id)));
     }
 }
 
@@ -263,22 +264,22 @@ pub fn items_added(context: Context, filter: Arg<'_>, items: &[Arg<'_>]) {
 pub fn filter_replaced(context: Context, filter: Arg<'_>) {
     if !is_idle() {
         let filter = table_hash_of_key(context, filter);
-        act(context, |guard| guard.filter_changed(filter));
+        with_guard(context, |guard| guard.filter_changed(filter));
     }
 }
 
 /// Voids all tokens, and ends all leases and NONEs: the data set was replaced, or the server's role has changed.
 pub fn end_all(context: Context) {
     if !is_idle() {
-        act(context, Guard::all_changed);
+        with_guard(context, Guard::all_changed);
     }
 }
 
 /// Reports in the log that nothing is `absent`, because the key of WHILE is `missing`, or else the filter.
-pub fn say_unguarded(context: Context, filter: Arg<'_>, missing: Option<Arg<'_>>) {
-    let now = now().saturating_add(SAID_EVERY);
-    if now - LAST_SAID.load(Relaxed) >= SAID_EVERY {
-        LAST_SAID.store(now, Relaxed);
+pub fn warn_unguarded(context: Context, filter: Arg<'_>, missing: Option<Arg<'_>>) {
+    let now = now().saturating_add(WARN_INTERVAL);
+    if now - LAST_WARNED.load(Relaxed) >= WARN_INTERVAL {
+        LAST_WARNED.store(now, Relaxed);
         let (what, key) = missing.map_or(("filter", filter), |key| ("key of WHILE", key));
         let name = key.bytes();
         let name = name.get(..NAME_SHOWN).unwrap_or(name).escape_ascii();
@@ -303,7 +304,7 @@ pub fn counts() -> [u64; 3] {
 // before.
 
 /// The timer, which is set to the time of the next entry that is due.
-pub static TIMER: Timer = Timer::new(Some(went_off));
+pub static TIMER: Timer = Timer::new(Some(on_timer));
 
 /// What a client asks with BF.FETCH.
 #[derive(Clone, Copy)]
@@ -362,7 +363,7 @@ pub enum Shared {
 pub type Answerer = fn(Context, &mut Keyspace, Question<'_>, bool, Option<&Shared>) -> Answer;
 
 /// The question of a waiter. It outlives the command, so it holds references to the command's words.
-struct Asked {
+struct WaiterQuestion {
     filter: OwnedString,
     item: OwnedString,
     cache_key: OwnedString,
@@ -374,7 +375,7 @@ struct Asked {
     answerer: Answerer,
 }
 
-impl Asked {
+impl WaiterQuestion {
     fn hold(context: Context, question: Question<'_>, answerer: Answerer) -> Option<Self> {
         Some(Self {
             filter: OwnedString::hold(question.filter)?,
@@ -447,7 +448,7 @@ pub fn wait(
     answerer: Answerer,
     unblocked: raw::RedisModuleCmdFunc,
 ) -> bool {
-    let Some(asked) = Asked::hold(context, question, answerer) else { return false };
+    let Some(asked) = WaiterQuestion::hold(context, question, answerer) else { return false };
     let client = api::block_client(context, unblocked, Some(delivered));
     if client.is_null() {
         return false;
@@ -458,9 +459,9 @@ pub fn wait(
     let Guarded { row, .. } = Guarded::new(context, question.filter, None, [question.item, question.cache_key]);
     let (waiter, is_held, unless) = (client as WaiterId, pause.is_held(), asked.unless_id);
     if unless.is_some() {
-        follow_hashes(context);
+        subscribe_to_hashes(context);
     }
-    let refused = act(context, |guard| guard.join(&row, unless, waiter, asked, is_held, (now, deadline))).err();
+    let refused = with_guard(context, |guard| guard.join(&row, unless, waiter, asked, is_held, (now, deadline))).err();
     // SAFETY: the client was blocked a moment ago. If it could not join, nothing else has its handle.
     unsafe {
         if refused.is_some() {
@@ -477,12 +478,12 @@ pub fn leave(context: Context) -> Pause {
     let waiter = api::blocked_client(context) as WaiterId;
     let now = now();
     // The answer of a client that was served already is dropped.
-    let Some(Left { cache_key, is_held, question }) = with(|guard| guard.leave(waiter)) else {
+    let Some(RemovedWaiter { cache_key, is_held, question }) = with(|guard| guard.leave(waiter)) else {
         return Pause::Leased(1);
     };
     drop(question);
     give_back(waiter, null_mut());
-    if is_held { Pause::Held } else { Pause::Leased(with(|guard| guard.lease_left(cache_key, now))) }
+    if is_held { Pause::Held } else { Pause::Leased(with(|guard| guard.remaining_lease(cache_key, now))) }
 }
 
 /// The server calls this when a waiting client disconnects.
@@ -500,7 +501,7 @@ unsafe extern "C" fn disconnected(_: *mut raw::RedisModuleCtx, client: *mut raw:
 unsafe extern "C" fn delivered(context: *mut raw::RedisModuleCtx, waiter: *mut c_void) {
     let context = Context::new(context);
     let is_gone = api::has_disconnected(context) != 0;
-    act(context, |guard| guard.finish(waiter as WaiterId, is_gone));
+    with_guard(context, |guard| guard.finish(waiter as WaiterId, is_gone));
 }
 
 const fn handle(waiter: WaiterId) -> *mut raw::RedisModuleBlockedClient {
@@ -515,18 +516,18 @@ fn give_back(waiter: WaiterId, answered: *mut c_void) {
 }
 
 /// A waiter's question, with the answer that each equal one gets.
-type Known = (Asked, Shared);
+type KnownAnswer = (WaiterQuestion, Shared);
 
 /// The result of serving a waiter.
 enum Served {
     /// It is answered. Its question comes back with an answer that can be shared.
-    Answered(Option<Known>),
+    Answered(Option<KnownAnswer>),
     /// There is no answer yet.
-    Paused(Asked, Pause),
+    Paused(WaiterQuestion, Pause),
 }
 
 /// Answers a waiter.
-fn answer(waiter: WaiterId, asked: Asked, is_last: bool, known: Option<&Known>) -> Served {
+fn answer(waiter: WaiterId, asked: WaiterQuestion, is_last: bool, known: Option<&KnownAnswer>) -> Served {
     let Some(reply) = ReplyContext::of(waiter) else { return Served::Paused(asked, Pause::Leased(1)) };
     let context = Context::new(reply.0);
     // SAFETY: the timer opens no key itself, and answers one waiter at a time: no other keyspace is in use.
@@ -545,12 +546,12 @@ fn answer(waiter: WaiterId, asked: Asked, is_last: bool, known: Option<&Known>) 
 }
 
 /// How long the timer serves waiters before commands of other clients run.
-const TURN: Duration = Duration::from_millis(1);
+const RUN_TIME: Duration = Duration::from_millis(1);
 /// How many it answers at most: the server then unblocks each and writes its reply, which takes 10 to 60 microseconds.
-const TURN_ANSWERS: u32 = 32;
+const RUN_ANSWERS_MAX: u32 = 32;
 
-/// A turn of the timer.
-struct Turn {
+/// A run of the timer.
+struct TimerRun {
     begin: std::time::Instant,
     /// The guard's time at its begin.
     now: Instant,
@@ -558,24 +559,24 @@ struct Turn {
     answers: u32,
 }
 
-impl Turn {
+impl TimerRun {
     fn begin() -> Self {
         Self { begin: std::time::Instant::now(), now: now(), answers: 0 }
     }
 
     fn is_over(&self) -> bool {
-        self.answers >= TURN_ANSWERS || self.begin.elapsed() >= TURN
+        self.answers >= RUN_ANSWERS_MAX || self.begin.elapsed() >= RUN_TIME
     }
 }
 
 /// Answers the waiters of a cache key in their order, up to the first that has to wait for a lease: those behind it ask the
 /// same, or wait for the same lease. A held waiter stops no other, since not all need name the same hash. Those that name the
-/// same hash as the last held one are held, too, and are not looked at again; equal questions get equal answers. If the turn ends
+/// same hash as the last held one are held, too, and are not looked at again; equal questions get equal answers. If the run ends
 /// before, the others are answered in a later one. Returns the hash that holds every cache key, if the last held waiter names one.
-fn serve(key: KeyId, turn: &mut Turn) -> Option<DependencyId> {
+fn serve(key: KeyId, run: &mut TimerRun) -> Option<DependencyId> {
     let mut from = with(|guard| guard.serve_from(key));
     let mut held_by: Option<(DependencyId, Pause)> = None;
-    let mut answered: Option<Known> = None;
+    let mut answered: Option<KnownAnswer> = None;
     while let Some((waiter, ticket, asked)) = with(|guard| guard.next(key, from)) {
         from = ticket + 1;
         let unless = asked.unless_id;
@@ -586,7 +587,7 @@ fn serve(key: KeyId, turn: &mut Turn) -> Option<DependencyId> {
         match served {
             Served::Answered(known) => {
                 answered = known.or(answered);
-                turn.answers += 1;
+                run.answers += 1;
             }
             Served::Paused(asked, pause) => {
                 let gone = with(|guard| guard.put_back(waiter, asked, pause.is_held()));
@@ -597,8 +598,8 @@ fn serve(key: KeyId, turn: &mut Turn) -> Option<DependencyId> {
                 held_by = unless.map(|hash| (hash, pause));
             }
         }
-        if turn.is_over() {
-            with(|guard| guard.serve_on(key, from, turn.now));
+        if run.is_over() {
+            with(|guard| guard.serve_on(key, from, run.now));
             break;
         }
     }
@@ -606,35 +607,35 @@ fn serve(key: KeyId, turn: &mut Turn) -> Option<DependencyId> {
 }
 
 /// Looks at one cache key that a hash of UNLESS has held, and then at the others, unless the hash holds every cache key.
-fn release(hash: DependencyId, turn: &mut Turn) {
+fn release(hash: DependencyId, run: &mut TimerRun) {
     if let Some(key) = with(|guard| guard.held_by(hash))
-        && serve(key, turn) != Some(hash)
+        && serve(key, run) != Some(hash)
     {
         with(|guard| guard.release(hash));
     }
 }
 
-/// Does what is due, until the turn ends, and sets the timer for the next entry.
-unsafe extern "C" fn went_off(context: *mut raw::RedisModuleCtx, _: *mut c_void) {
+/// Does what is due, until the run ends, and sets the timer for the next entry.
+unsafe extern "C" fn on_timer(context: *mut raw::RedisModuleCtx, _: *mut c_void) {
     TIMER.has_fired();
-    let mut turn = Turn::begin();
-    while let Some(due) = with(|guard| guard.take_due(turn.now)) {
+    let mut run = TimerRun::begin();
+    while let Some(due) = with(|guard| guard.take_event(run.now)) {
         match due {
-            Due::Serve(key) => _ = serve(key, &mut turn),
-            Due::Release => with(Guard::take_released).into_iter().for_each(|hash| release(hash, &mut turn)),
-            Due::Deadline(waiter, ticket) => {
+            TimerEvent::Serve(key) => _ = serve(key, &mut run),
+            TimerEvent::Release => with(Guard::take_released).into_iter().for_each(|hash| release(hash, &mut run)),
+            TimerEvent::Deadline(waiter, ticket) => {
                 if let Some(asked) = with(|guard| guard.take(waiter, ticket)) {
                     _ = answer(waiter, asked, true, None);
-                    turn.answers += 1;
+                    run.answers += 1;
                 }
             }
-            Due::Sweep => {}
+            TimerEvent::Sweep => {}
         }
-        if turn.is_over() {
+        if run.is_over() {
             break;
         }
     }
-    act(Context::new(context), |_| ());
+    with_guard(Context::new(context), |_| ());
     unsubscribe_if_idle(Context::new(context));
 }
 
@@ -667,14 +668,14 @@ fn classes(context: Context) -> c_int {
 
 /// What an event says of the key that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Meaning {
+struct Invalidation {
     /// If the key is a cache key, a client has changed its value.
     value: bool,
     /// If the key is a filter's, there may be another filter now, or none, or more items in it.
     filter: bool,
 }
 
-impl Meaning {
+impl Invalidation {
     /// The meaning of an event, by its name. `by_deletion`: the running command deletes keys.
     fn of(event: &[u8], by_deletion: bool) -> Self {
         let (value, filter) = match event {
@@ -702,7 +703,7 @@ fn subscribe(context: Context) -> bool {
     if !role::is_followed() {
         return false;
     }
-    let is_subscribed = api::subscribe_to_keys(context, classes(context), Some(key_changed)) == OK;
+    let is_subscribed = api::subscribe_to_keys(context, classes(context), Some(on_key_event)) == OK;
     IS_SUBSCRIBED.store(is_subscribed, Relaxed);
     if is_subscribed && !keeps_clients(context) && !HAS_WARNED.swap(true, Relaxed) {
         let line = "bloomgate: because of a bug of this server (valkey#4024) the guard does not listen to DEL, RENAME, COPY and \
@@ -715,12 +716,12 @@ fn subscribe(context: Context) -> bool {
 /// Unsubscribes while there is no record and no waiter, if the server can: writes then cost what they cost without the guard.
 fn unsubscribe_if_idle(context: Context) {
     if is_idle() && IS_SUBSCRIBED.load(Relaxed) {
-        let is_subscribed = api::unsubscribe_from_keys(context, classes(context), Some(key_changed)) != OK;
+        let is_subscribed = api::unsubscribe_from_keys(context, classes(context), Some(on_key_event)) != OK;
         IS_SUBSCRIBED.store(is_subscribed, Relaxed);
     }
 }
 
-unsafe extern "C" fn key_changed(
+unsafe extern "C" fn on_key_event(
     context: *mut raw::RedisModuleCtx,
     _: c_int,
     event: *const c_char,
@@ -739,9 +740,9 @@ unsafe extern "C" fn key_changed(
     }
     // SAFETY: the event is a C string.
     let event = unsafe { CStr::from_ptr(event) }.to_bytes();
-    let changed = Meaning::of(event, event == b"expired" && deletes(context));
+    let changed = Invalidation::of(event, event == b"expired" && deletes(context));
     let key = key_id(context, name);
-    act(context, |guard| {
+    with_guard(context, |guard| {
         if changed.value {
             guard.value_changed(key);
         }
@@ -775,15 +776,14 @@ fn hash_classes(context: Context) -> c_int {
 
 /// Subscribes to the events of hashes with the first waiter that names one: without any, HSET costs no more than without the module. If
 /// the server refuses, held waiters wait for BF.CHANGED.
-fn follow_hashes(context: Context) {
+fn subscribe_to_hashes(context: Context) {
     static IS_SUBSCRIBED: AtomicBool = AtomicBool::new(false);
     if !IS_SUBSCRIBED.load(Relaxed) && subscribe(context) {
-        IS_SUBSCRIBED
-            .store(api::subscribe_to_keys(context, hash_classes(context), Some(held_hash_changed)) == OK, Relaxed);
+        IS_SUBSCRIBED.store(api::subscribe_to_keys(context, hash_classes(context), Some(on_hash_event)) == OK, Relaxed);
     }
 }
 
-unsafe extern "C" fn held_hash_changed(
+unsafe extern "C" fn on_hash_event(
     context: *mut raw::RedisModuleCtx,
     _: c_int,
     event: *const c_char,
@@ -794,7 +794,7 @@ unsafe extern "C" fn held_hash_changed(
         let context = Context::new(context);
         // SAFETY: the key's name lives until this returns.
         let hash = key_id(context, unsafe { Arg::of(&key) }).name_hash();
-        act(context, |guard| guard.hash_changed(hash));
+        with_guard(context, |guard| guard.hash_changed(hash));
     }
     OK
 }
@@ -822,13 +822,13 @@ const EPOCHS_FRESH: Instant = 100;
 
 /// Voids all tokens, leases and NONEs if the epochs have changed since the last call. Returns whether they could be read. CLUSTER INFO
 /// takes the time of several lookups, so only rows without a filter need this: a filter comes back as another instance.
-fn see_epochs(context: Context) -> bool {
+fn check_epochs(context: Context) -> bool {
     if !context.is_in_cluster() {
         return true;
     }
-    let Some(epochs) = ask_epochs(context) else { return false };
+    let Some(epochs) = read_epochs(context) else { return false };
     EPOCHS_READ.store(now(), Relaxed);
-    act(context, |guard| guard.see_epochs(epochs));
+    with_guard(context, |guard| guard.check_epochs(epochs));
     true
 }
 
@@ -837,10 +837,10 @@ fn see_epochs(context: Context) -> bool {
 /// refused without need: so they are read again from time to time.
 fn knows_epochs(context: Context) -> bool {
     let read = EPOCHS_READ.load(Relaxed);
-    (read > 0 && now() - read < EPOCHS_FRESH) || see_epochs(context)
+    (read > 0 && now() - read < EPOCHS_FRESH) || check_epochs(context)
 }
 
-fn ask_epochs(context: Context) -> Option<Epochs> {
+fn read_epochs(context: Context) -> Option<Epochs> {
     epochs_in(Reply::to_cluster_info(context)?.bytes())
 }
 
@@ -869,9 +869,9 @@ mod tests {
             ("bloom.add", false, false),
             ("bloom.reserve", false, false),
         ] {
-            assert_eq!(Meaning::of(event.as_bytes(), false), Meaning { value, filter }, "{event}");
+            assert_eq!(Invalidation::of(event.as_bytes(), false), Invalidation { value, filter }, "{event}");
         }
-        assert!(Meaning::of(b"expired", true).value);
+        assert!(Invalidation::of(b"expired", true).value);
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The guard under random commands, against a model of the cache, of the filters and of the clients. Times are numbers, so
 //! every interleaving of leases, deadlines and commands can come up, and a seed brings one back.
-//! Then tests that the guard removes what nobody needs any more, and nothing else: records, entries of the alarm, waiters.
+//! Then tests that the guard removes what nobody needs any more, and nothing else: records, entries of the timer queue, waiters.
 
 use std::collections::HashMap;
 
 use super::queues::WaiterId;
 use super::records::{Instant, Record, RecordKind};
 use super::row::{DependencyId, KeyId, Row, Stamp};
-use super::state::{Asker, Due, Guard, RowState, TOKENS_LIVE, Trust};
+use super::state::{Asker, Guard, RowState, TOKENS_LIVE, TimerEvent, Trust};
 
 const KEYS: usize = 3;
 const FILTERS: usize = 2;
@@ -370,9 +370,9 @@ impl World {
 
     /// The timer, as `mod.rs` does it.
     fn go_off(&mut self) {
-        while let Some(due) = self.guard.take_due(self.now) {
+        while let Some(due) = self.guard.take_event(self.now) {
             match due {
-                Due::Serve(key) => {
+                TimerEvent::Serve(key) => {
                     let mut from = self.guard.serve_from(key);
                     while let Some((client, ticket, question)) = self.guard.next(key, from) {
                         assert_eq!(self.clients[&client].question, question);
@@ -394,7 +394,7 @@ impl World {
                         }
                     }
                 }
-                Due::Deadline(client, ticket) => {
+                TimerEvent::Deadline(client, ticket) => {
                     let Some(question) = self.guard.take(client, ticket) else { continue };
                     let stamp = self.look(question, Asker::Waiter).unwrap_or_else(|| {
                         assert!(self.clients[&client].deadline <= self.now, "told to come again too early");
@@ -403,19 +403,19 @@ impl World {
                     });
                     self.answered(client, stamp);
                 }
-                Due::Release => {
+                TimerEvent::Release => {
                     assert_eq!(self.guard.take_released(), [HASH]);
                     if !self.all_in_flight {
                         self.guard.release(HASH);
                     }
                 }
-                Due::Sweep => panic!("the guard sweeps by itself"),
+                TimerEvent::Sweep => panic!("the guard sweeps by itself"),
             }
         }
         assert!(self.clients.values().all(|client| client.deadline > self.now), "a client waits too long");
         // Whoever is not held waits for a lease that ends at some time. Everybody else was named when the write ended.
         for client in self.clients.values().filter(|client| !self.is_held(client.question)) {
-            assert!(self.guard.lease_left(key_id(client.question.key), self.now) > 0);
+            assert!(self.guard.remaining_lease(key_id(client.question.key), self.now) > 0);
         }
         assert_eq!(self.guard.forgotten(self.now), None, "clients wait for nothing");
     }
@@ -433,7 +433,7 @@ impl World {
             }),
             82..84 => {
                 let epoch = self.rng.u64(..2);
-                self.end_all(|guard| guard.see_epochs([epoch, 0]));
+                self.end_all(|guard| guard.check_epochs([epoch, 0]));
             }
             84..86 => self.overwrite(),
             86..87 => {
@@ -507,7 +507,7 @@ fn the_alarm_does_not_fill_with_leases_that_were_taken_over() {
     for number in 0..10_000 {
         guard.grant(row(0), (0, 1000 + number), None, MAX);
     }
-    assert!(guard.alarm_entries() < 100, "{}", guard.alarm_entries());
+    assert!(guard.timer_entries() < 100, "{}", guard.timer_entries());
     assert_eq!(guard.forgotten(0), None);
     assert!(guard.take(1, 0).is_some());
 }
@@ -519,17 +519,17 @@ fn the_alarm_does_not_fill_with_waiters_that_left() {
         guard.join(&row(0), None, waiter, "question", false, (0, 5000)).unwrap();
         guard.leave(waiter).unwrap();
     }
-    assert!(guard.alarm_entries() < 100, "{}", guard.alarm_entries());
+    assert!(guard.timer_entries() < 100, "{}", guard.timer_entries());
     assert_eq!(guard.forgotten(0), None);
     // What is needed is still there: the end of the lease, the waiter's own time, and the sweep.
-    assert_eq!((guard.take_due(1000), guard.take_due(4999)), (Some(Due::Serve(row(0).key)), None));
-    assert!(std::iter::from_fn(|| guard.take_due(5000)).any(|due| due == Due::Deadline(1, 0)));
+    assert_eq!((guard.take_event(1000), guard.take_event(4999)), (Some(TimerEvent::Serve(row(0).key)), None));
+    assert!(std::iter::from_fn(|| guard.take_event(5000)).any(|due| due == TimerEvent::Deadline(1, 0)));
     guard.leave(1).unwrap();
-    while guard.take_due(10_000).is_some() {}
+    while guard.take_event(10_000).is_some() {}
     assert!(guard.record(row(0).key, 10_000).is_none(), "the lease has expired");
-    while guard.take_due(TOKENS_LIVE).is_some() {}
+    while guard.take_event(TOKENS_LIVE).is_some() {}
     assert_eq!(guard.records(), 1, "its token may be filled");
-    while guard.take_due(2 * TOKENS_LIVE).is_some() {}
+    while guard.take_event(2 * TOKENS_LIVE).is_some() {}
     assert!(guard.is_idle() && guard.next_due().is_none());
 }
 
@@ -541,7 +541,7 @@ fn a_waiter_whose_queue_is_due_is_not_tidied_away() {
         guard.join(&row(0), None, waiter, "question", false, (0, 5000)).unwrap();
         guard.leave(waiter).unwrap();
     }
-    assert_eq!(guard.take_due(0), Some(Due::Serve(row(0).key)));
+    assert_eq!(guard.take_event(0), Some(TimerEvent::Serve(row(0).key)));
 }
 
 #[test]
@@ -551,7 +551,7 @@ fn a_lease_that_expires_is_not_tidied_away_before_its_waiters_are_served() {
         guard.join(&row(1), None, waiter, "question", false, (1000, 5000)).unwrap();
         guard.leave(waiter).unwrap();
     }
-    assert!(std::iter::from_fn(|| guard.take_due(1000)).any(|due| due == Due::Serve(row(0).key)));
+    assert!(std::iter::from_fn(|| guard.take_event(1000)).any(|due| due == TimerEvent::Serve(row(0).key)));
 }
 
 #[test]
@@ -559,10 +559,10 @@ fn a_caller_that_finds_waiters_and_no_lease_schedules_them() {
     let mut guard = with_a_waiter();
     guard.row_changed(row(0).key);
     // As if memory for the entry was refused.
-    assert_eq!(guard.take_due(0), Some(Due::Serve(row(0).key)));
-    assert_eq!(guard.take_due(0), None);
+    assert_eq!(guard.take_event(0), Some(TimerEvent::Serve(row(0).key)));
+    assert_eq!(guard.take_event(0), None);
     assert_eq!(guard.row_state(&row(0), Asker::Caller, Trust::All, 0), RowState::Leased(1));
-    assert_eq!(guard.take_due(0), Some(Due::Serve(row(0).key)));
+    assert_eq!(guard.take_event(0), Some(TimerEvent::Serve(row(0).key)));
 }
 
 #[test]
@@ -570,7 +570,7 @@ fn a_client_that_joins_as_the_lease_expires_is_served() {
     let mut guard = Guard::default();
     guard.grant(row(0), (0, 1000), None, MAX);
     guard.join(&row(0), None, 1, "question", false, (1000, 5000)).unwrap();
-    assert_eq!(guard.take_due(1000), Some(Due::Serve(row(0).key)));
+    assert_eq!(guard.take_event(1000), Some(TimerEvent::Serve(row(0).key)));
 }
 
 #[test]
@@ -579,7 +579,7 @@ fn a_token_is_good_for_at_least_an_hour_and_at_most_two() {
     let mut granted = Vec::new();
     for minute in 0..500 {
         let now = 60_000 * minute;
-        while guard.take_due(now).is_some() {}
+        while guard.take_event(now).is_some() {}
         granted.push((now, guard.grant(row(minute), (now, now + 1), None, granted.len() + 1)));
         for (number, (at, stamp)) in (0..).zip(&granted) {
             let is_good = guard.accepts(&row(number), *stamp);
@@ -600,7 +600,7 @@ fn fail(guard: &mut Guard<()>, now: &mut Instant, failures: usize, pause: Instan
         guard.back_off(row(0).key, *now, None, MAX);
         let RowState::BackedOff(left) = guard.row_state(&row(0), Asker::Caller, Trust::All, *now) else { panic!() };
         *now += left + pause;
-        while guard.take_due(*now).is_some() {}
+        while guard.take_event(*now).is_some() {}
         left
     });
     lengths.collect()
@@ -636,7 +636,7 @@ fn a_none_outlives_the_tokens() {
     guard.grant(row(0), (0, 1), None, MAX);
     guard.note_no_row(row(0), (0, 10 * TOKENS_LIVE), None, MAX);
     for hour in 1..10 {
-        while guard.take_due(hour * TOKENS_LIVE).is_some() {}
+        while guard.take_event(hour * TOKENS_LIVE).is_some() {}
         assert_eq!(guard.row_state(&row(0), Asker::Caller, Trust::All, hour * TOKENS_LIVE), RowState::NoRow);
     }
     guard.filter_changed(row(0).item);

@@ -45,7 +45,7 @@ struct Queue {
     waiting: usize,
     /// How many of those are held.
     held: usize,
-    /// Whether the alarm has an entry that serves them at once.
+    /// Whether the timer queue has an entry that serves them at once.
     is_due: bool,
     /// The ticket from which it serves them: 0, unless the last turn ended before it came to all of them.
     from: u64,
@@ -64,7 +64,7 @@ impl Queue {
 
 /// A waiter that has left its queue.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Left<Q> {
+pub struct RemovedWaiter<Q> {
     /// Its cache key.
     pub cache_key: KeyId,
     /// Whether it was held.
@@ -210,20 +210,20 @@ impl<Q> Queues<Q> {
         };
         found.state = State::Answered(stamp);
         let (cache_key, asks, is_held) = (found.cache_key, found.asks, found.is_held);
-        self.one_less(cache_key, asks, is_held);
+        self.uncount(cache_key, asks, is_held);
         true
     }
 
     /// Removes a waiter that is not answered.
-    pub fn leave(&mut self, waiter: WaiterId) -> Option<Left<Q>> {
+    pub fn leave(&mut self, waiter: WaiterId) -> Option<RemovedWaiter<Q>> {
         let Entry::Occupied(entry) = self.waiters.entry(waiter) else { return None };
         if matches!(entry.get().state, State::Answered(_)) {
             return None;
         }
         let Waiter { cache_key, asks, is_held, state, .. } = entry.remove();
-        self.one_less(cache_key, asks, is_held);
+        self.uncount(cache_key, asks, is_held);
         let question = if let State::Waiting(question) = state { Some(question) } else { None };
-        Some(Left { cache_key, is_held, question })
+        Some(RemovedWaiter { cache_key, is_held, question })
     }
 
     /// Removes a waiter that is answered. Returns its cache key, and the stamp of its token if it got one.
@@ -314,7 +314,7 @@ impl<Q> Queues<Q> {
     }
 
     /// Uncounts a waiter that was answered or has left. Its entry in the line stays for now.
-    fn one_less(&mut self, cache_key: KeyId, asks: Asks, was_held: bool) {
+    fn uncount(&mut self, cache_key: KeyId, asks: Asks, was_held: bool) {
         self.waiting -= 1;
         self.held -= usize::from(was_held);
         asks.into_iter().flatten().for_each(|what| self.no_longer_asks(cache_key, what));
@@ -380,8 +380,8 @@ mod tests {
         queues.next(KEY, 0).map(|(waiter, _)| waiter)
     }
 
-    fn left(question: Option<&'static str>) -> Option<Left<&'static str>> {
-        Some(Left { cache_key: KEY, is_held: false, question })
+    fn left(question: Option<&'static str>) -> Option<RemovedWaiter<&'static str>> {
+        Some(RemovedWaiter { cache_key: KEY, is_held: false, question })
     }
 
     #[test]

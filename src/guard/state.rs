@@ -11,7 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, TryReserveError};
 
-use super::queues::{Left, Queues, WaiterId};
+use super::queues::{Queues, RemovedWaiter, WaiterId};
 pub use super::records::Instant;
 use super::records::{NO_TOKEN, Record, RecordKind, Records};
 use super::row::{DependencyId, KeyId, Row, Stamp};
@@ -73,12 +73,12 @@ pub enum Asker {
 pub struct Guard<Q> {
     records: Records,
     queues: Queues<Q>,
-    alarm: Alarm,
-    /// Whether the alarm has a sweep.
+    timers: TimerQueue,
+    /// Whether the timer queue has a sweep.
     has_sweep: bool,
     /// The last stamp.
     last: Stamp,
-    /// The hashes of UNLESS that have lost fields. If there are any, the alarm has an entry for them.
+    /// The hashes of UNLESS that have lost fields. If there are any, the timer queue has an entry for them.
     released: Vec<DependencyId>,
     /// When tokens have last expired, and the last stamp then.
     aged: (Instant, Stamp),
@@ -93,7 +93,7 @@ impl<Q> Default for Guard<Q> {
         Self {
             records: Records::default(),
             queues: Queues::default(),
-            alarm: Alarm::default(),
+            timers: TimerQueue::default(),
             has_sweep: false,
             last: 0,
             released: Vec::new(),
@@ -142,7 +142,7 @@ impl<Q> Guard<Q> {
     }
 
     /// In how many milliseconds the lease of a cache key expires; 1 if there is none.
-    pub fn lease_left(&self, key: KeyId, now: Instant) -> u64 {
+    pub fn remaining_lease(&self, key: KeyId, now: Instant) -> u64 {
         self.lease_end(key, now).map_or(1, |end| end - now)
     }
 
@@ -168,8 +168,8 @@ impl<Q> Guard<Q> {
         }
         if self.queues.has(row.key) {
             // If memory is refused, the waiters wait until WAIT expires.
-            _ = self.alarm.push(end, Due::Serve(row.key));
-            self.tidy_alarm(now);
+            _ = self.timers.push(end, TimerEvent::Serve(row.key));
+            self.tidy_timers(now);
         }
         stamp
     }
@@ -281,20 +281,20 @@ impl<Q> Guard<Q> {
             let stamp = self.next_stamp();
             self.records.change(filter_or_item, stamp);
         }
-        let alarm = &mut self.alarm;
-        self.queues.mark_asking_due(filter_or_item, |key| alarm.push(0, Due::Serve(key)).is_ok());
+        let timers = &mut self.timers;
+        self.queues.mark_asking_due(filter_or_item, |key| timers.push(0, TimerEvent::Serve(key)).is_ok());
     }
 
     /// Anything may have changed: voids all tokens, ends all records, and schedules all waiters.
     pub fn all_changed(&mut self) {
         self.records = Records::default();
-        let alarm = &mut self.alarm;
-        self.queues.mark_all_due(|key| alarm.push(0, Due::Serve(key)).is_ok());
+        let timers = &mut self.timers;
+        self.queues.mark_all_due(|key| timers.push(0, TimerEvent::Serve(key)).is_ok());
     }
 
     /// Updates the epochs of the cluster. If they have changed, slots may have left this node and come back, and anything may have
     /// changed in between. Returns whether they have.
-    pub fn see_epochs(&mut self, epochs: Epochs) -> bool {
+    pub fn check_epochs(&mut self, epochs: Epochs) -> bool {
         let have_changed = self.epochs.replace(epochs).is_some_and(|before| before != epochs);
         if have_changed {
             self.all_changed();
@@ -313,7 +313,7 @@ impl<Q> Guard<Q> {
         if !self.queues.has_asked(hash) || self.released.contains(&hash) || self.released.try_reserve(1).is_err() {
             return;
         }
-        if !self.released.is_empty() || self.alarm.push(0, Due::Release).is_ok() {
+        if !self.released.is_empty() || self.timers.push(0, TimerEvent::Release).is_ok() {
             self.released.push(hash);
         }
     }
@@ -330,8 +330,8 @@ impl<Q> Guard<Q> {
 
     /// Schedules the waiters of all cache keys with held waiters, some of whose waiters name this hash.
     pub fn release(&mut self, hash: DependencyId) {
-        let alarm = &mut self.alarm;
-        self.queues.mark_held_due(hash, |key| alarm.push(0, Due::Serve(key)).is_ok());
+        let timers = &mut self.timers;
+        self.queues.mark_held_due(hash, |key| timers.push(0, TimerEvent::Serve(key)).is_ok());
     }
 
     /// Puts a waiter into the queue of a row's cache key, with the hash of UNLESS if it names one, until `deadline`. Only one that is not
@@ -351,18 +351,18 @@ impl<Q> Guard<Q> {
         let ticket = self.queues.join(row, unless, waiter, question, is_held)?;
         let lease_end = self.lease_end(key, now);
         let scheduled = match lease_end {
-            Some(end) if is_first => self.alarm.push(end, Due::Serve(key)),
+            Some(end) if is_first => self.timers.push(end, TimerEvent::Serve(key)),
             _ => Ok(()),
         };
-        if scheduled.and_then(|()| self.alarm.push(deadline, Due::Deadline(waiter, ticket))).is_err()
-            && let Some(Left { question: Some(question), .. }) = self.queues.leave(waiter)
+        if scheduled.and_then(|()| self.timers.push(deadline, TimerEvent::Deadline(waiter, ticket))).is_err()
+            && let Some(RemovedWaiter { question: Some(question), .. }) = self.queues.leave(waiter)
         {
             return Err(question);
         }
         if lease_end.is_none() && !is_held {
             self.serve_soon(key);
         }
-        self.tidy_alarm(now);
+        self.tidy_timers(now);
         Ok(())
     }
 
@@ -390,7 +390,7 @@ impl<Q> Guard<Q> {
     }
 
     /// Removes a waiter that is not answered.
-    pub fn leave(&mut self, waiter: WaiterId) -> Option<Left<Q>> {
+    pub fn leave(&mut self, waiter: WaiterId) -> Option<RemovedWaiter<Q>> {
         self.queues.leave(waiter)
     }
 
@@ -406,20 +406,20 @@ impl<Q> Guard<Q> {
 
     /// When something is due next.
     pub fn next_due(&self) -> Option<Instant> {
-        self.alarm.next()
+        self.timers.next()
     }
 
     /// Takes out an entry that is due and needs the server. Does the sweeps itself.
-    pub fn take_due(&mut self, now: Instant) -> Option<Due> {
+    pub fn take_event(&mut self, now: Instant) -> Option<TimerEvent> {
         loop {
-            match self.alarm.take(now)? {
-                Due::Sweep => self.sweep(now),
+            match self.timers.take(now)? {
+                TimerEvent::Sweep => self.sweep(now),
                 // A lease that was granted since then has an entry of its own.
-                Due::Serve(key) if self.queues.clear_due(key) || self.lease_end(key, now).is_none() => {
-                    return Some(Due::Serve(key));
+                TimerEvent::Serve(key) if self.queues.clear_due(key) || self.lease_end(key, now).is_none() => {
+                    return Some(TimerEvent::Serve(key));
                 }
-                Due::Serve(_) => {}
-                due @ (Due::Release | Due::Deadline(..)) => return Some(due),
+                TimerEvent::Serve(_) => {}
+                due @ (TimerEvent::Release | TimerEvent::Deadline(..)) => return Some(due),
             }
         }
     }
@@ -452,14 +452,14 @@ impl<Q> Guard<Q> {
     /// Schedules the waiters of a cache key, to be served after the running command or transaction. If memory is refused, the
     /// next caller schedules them, or their WAIT expires.
     fn serve_soon(&mut self, key: KeyId) {
-        let alarm = &mut self.alarm;
-        self.queues.mark_due(key, 0, || alarm.push(0, Due::Serve(key)).is_ok());
+        let timers = &mut self.timers;
+        self.queues.mark_due(key, 0, || timers.push(0, TimerEvent::Serve(key)).is_ok());
     }
 
     /// Schedules the waiters of a cache key with the ticket `from` or a larger one, whose turn has ended: behind whatever else is due.
     pub fn serve_on(&mut self, key: KeyId, from: u64, now: Instant) {
-        let alarm = &mut self.alarm;
-        self.queues.mark_due(key, from, || alarm.push(now, Due::Serve(key)).is_ok());
+        let timers = &mut self.timers;
+        self.queues.mark_due(key, from, || timers.push(now, TimerEvent::Serve(key)).is_ok());
     }
 
     /// The ticket of the first waiter of a cache key to serve, or a smaller one.
@@ -470,7 +470,7 @@ impl<Q> Guard<Q> {
     /// Schedules a sweep if there are records.
     fn sweep_later(&mut self, now: Instant) {
         if !self.has_sweep && self.records.len() > 0 {
-            self.has_sweep = self.alarm.push(now.saturating_add(SWEEP_EVERY), Due::Sweep).is_ok();
+            self.has_sweep = self.timers.push(now.saturating_add(SWEEP_EVERY), TimerEvent::Sweep).is_ok();
         }
     }
 
@@ -500,16 +500,16 @@ impl<Q> Guard<Q> {
         self.last
     }
 
-    /// Removes unneeded entries from the alarm, once they may outnumber the others. Each waiter needs one, each cache key
+    /// Removes unneeded entries from the timer queue, once they may outnumber the others. Each waiter needs one, each cache key
     /// with waiters up to two.
-    fn tidy_alarm(&mut self, now: Instant) {
+    fn tidy_timers(&mut self, now: Instant) {
         let (queues, records) = (&self.queues, &self.records);
-        self.alarm.tidy(3 * queues.waiting(), |at, due| match due {
-            Due::Sweep | Due::Release => true,
+        self.timers.tidy(3 * queues.waiting(), |at, due| match due {
+            TimerEvent::Sweep | TimerEvent::Release => true,
             // The lease may have expired a moment ago, before the timer goes off.
-            Due::Serve(key) if at <= now => queues.has(key),
-            Due::Serve(key) => queues.has(key) && records.get(key).is_some_and(|record| record.end() == at),
-            Due::Deadline(waiter, ticket) => queues.waits(waiter, ticket),
+            TimerEvent::Serve(key) if at <= now => queues.has(key),
+            TimerEvent::Serve(key) => queues.has(key) && records.get(key).is_some_and(|record| record.end() == at),
+            TimerEvent::Deadline(waiter, ticket) => queues.waits(waiter, ticket),
         });
     }
 }
@@ -517,12 +517,12 @@ impl<Q> Guard<Q> {
 #[cfg(test)]
 impl<Q> Guard<Q> {
     /// A cache key with a waiter that nothing will serve: the waiter is not held, no serving is scheduled, and there is no lease
-    /// whose end is in the alarm.
+    /// whose end is in the timer queue.
     pub fn forgotten(&self, now: Instant) -> Option<KeyId> {
         use std::ops::RangeInclusive;
 
         let has = |times: RangeInclusive<Instant>, key| {
-            self.alarm.entries().any(|(at, due)| times.contains(&at) && due == Due::Serve(key))
+            self.timers.entries().any(|(at, due)| times.contains(&at) && due == TimerEvent::Serve(key))
         };
         let is_kept = |key: &KeyId| match self.lease_end(*key, now) {
             _ if self.queues.is_due(*key) => has(0..=now, *key),
@@ -552,9 +552,9 @@ impl<Q> Guard<Q> {
         self.records.len()
     }
 
-    /// How many entries the alarm has.
-    pub fn alarm_entries(&self) -> usize {
-        self.alarm.entries().count()
+    /// How many entries the timer queue has.
+    pub fn timer_entries(&self) -> usize {
+        self.timers.entries().count()
     }
 
     /// Whether all waiters of a cache key are held.
@@ -570,7 +570,7 @@ impl<Q> Guard<Q> {
 
 /// What is due. Entries with the same time come in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Due {
+pub enum TimerEvent {
     /// Expired records are swept, so that a guard that is no longer used takes no memory.
     Sweep,
     /// Hashes of UNLESS may have lost fields.
@@ -583,13 +583,13 @@ pub enum Due {
 
 /// The due times, earliest first. An entry that is no longer needed stays until its time, or until [`tidy`](Self::tidy).
 #[derive(Default)]
-pub struct Alarm {
-    entries: BinaryHeap<Reverse<(Instant, Due)>>,
+pub struct TimerQueue {
+    entries: BinaryHeap<Reverse<(Instant, TimerEvent)>>,
 }
 
-impl Alarm {
+impl TimerQueue {
     /// Adds an entry.
-    pub fn push(&mut self, at: Instant, due: Due) -> Result<(), TryReserveError> {
+    pub fn push(&mut self, at: Instant, due: TimerEvent) -> Result<(), TryReserveError> {
         self.entries.try_reserve(1)?;
         self.entries.push(Reverse((at, due)));
         Ok(())
@@ -601,7 +601,7 @@ impl Alarm {
     }
 
     /// Takes out the earliest entry, if it is due.
-    pub fn take(&mut self, now: Instant) -> Option<Due> {
+    pub fn take(&mut self, now: Instant) -> Option<TimerEvent> {
         if self.next()? > now {
             return None;
         }
@@ -610,7 +610,7 @@ impl Alarm {
 
     /// Removes the entries that are no longer needed, once they may outnumber the others. `most` is the largest number of
     /// entries that can be needed.
-    pub fn tidy(&mut self, most: usize, is_needed: impl Fn(Instant, Due) -> bool) {
+    pub fn tidy(&mut self, most: usize, is_needed: impl Fn(Instant, TimerEvent) -> bool) {
         if self.entries.len() > 2 * most + 64 {
             self.entries.retain(|Reverse((at, due))| is_needed(*at, *due));
         }
@@ -618,7 +618,7 @@ impl Alarm {
 
     /// The entries, in no order.
     #[cfg(test)]
-    pub fn entries(&self) -> impl Iterator<Item = (Instant, Due)> {
+    pub fn entries(&self) -> impl Iterator<Item = (Instant, TimerEvent)> {
         self.entries.iter().map(|Reverse(entry)| *entry)
     }
 }
@@ -629,24 +629,24 @@ mod tests {
 
     #[test]
     fn entries_come_out_when_they_are_due_and_in_order() {
-        let mut alarm = Alarm::default();
+        let mut timers = TimerQueue::default();
         for at in [30, 10, 20] {
-            alarm.push(at, Due::Deadline(at.try_into().unwrap(), 0)).unwrap();
+            timers.push(at, TimerEvent::Deadline(at.try_into().unwrap(), 0)).unwrap();
         }
-        assert_eq!((alarm.next(), alarm.take(9)), (Some(10), None));
+        assert_eq!((timers.next(), timers.take(9)), (Some(10), None));
         assert_eq!(
-            [alarm.take(20), alarm.take(20), alarm.take(20)],
-            [Some(Due::Deadline(10, 0)), Some(Due::Deadline(20, 0)), None]
+            [timers.take(20), timers.take(20), timers.take(20)],
+            [Some(TimerEvent::Deadline(10, 0)), Some(TimerEvent::Deadline(20, 0)), None]
         );
     }
 
     #[test]
     fn unneeded_entries_do_not_pile_up() {
-        let mut alarm = Alarm::default();
+        let mut timers = TimerQueue::default();
         for ticket in 0..1000 {
-            alarm.push(u64::MAX, Due::Deadline(1, ticket)).unwrap();
-            alarm.tidy(1, |_, due| due == Due::Deadline(1, ticket));
+            timers.push(u64::MAX, TimerEvent::Deadline(1, ticket)).unwrap();
+            timers.tidy(1, |_, due| due == TimerEvent::Deadline(1, ticket));
         }
-        assert!(alarm.entries.len() <= 67);
+        assert!(timers.entries.len() <= 67);
     }
 }

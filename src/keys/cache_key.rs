@@ -11,7 +11,7 @@ use crate::reply::{self, Refusal};
 
 /// The contents of a cache key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum KeyContents {
     /// Nothing.
     Nothing,
     /// A string.
@@ -23,11 +23,11 @@ pub enum Held {
 impl OpenKey<'_> {
     /// The contents, if it is a cache key.
     #[inline]
-    fn held(&self) -> Held {
+    fn contents(&self) -> KeyContents {
         match self.raw_type() {
-            raw::REDISMODULE_KEYTYPE_EMPTY => Held::Nothing,
-            raw::REDISMODULE_KEYTYPE_STRING => Held::String,
-            _ => Held::Other,
+            raw::REDISMODULE_KEYTYPE_EMPTY => KeyContents::Nothing,
+            raw::REDISMODULE_KEYTYPE_STRING => KeyContents::String,
+            _ => KeyContents::Other,
         }
     }
 }
@@ -47,10 +47,10 @@ impl<'a> Cached<'a> {
     #[inline]
     pub fn open(keys: &'a mut Keyspace, name: Arg<'_>) -> Result<Option<Self>, Refusal> {
         let key = OpenKey::open(keys, name);
-        match key.held() {
-            Held::Nothing => Ok(None),
-            Held::Other => Err(Refusal::WrongType),
-            Held::String => Ok(Some(Self::Open(key))),
+        match key.contents() {
+            KeyContents::Nothing => Ok(None),
+            KeyContents::Other => Err(Refusal::WrongType),
+            KeyContents::String => Ok(Some(Self::Open(key))),
         }
     }
 
@@ -64,7 +64,7 @@ impl<'a> Cached<'a> {
             raw::REDISMODULE_REPLY_ERROR => return Err(Refusal::WrongType),
             _ => return Ok(None),
         }
-        let left = if expires { OpenKey::open(keys, name).left_to_live() } else { None };
+        let left = if expires { OpenKey::open(keys, name).remaining_ttl() } else { None };
         Ok(Some(Self::Returned(reply, left)))
     }
 
@@ -77,9 +77,9 @@ impl<'a> Cached<'a> {
     }
 
     /// The time to live in milliseconds; `None` if the key does not expire.
-    pub fn left_to_live(&self) -> Option<u64> {
+    pub fn remaining_ttl(&self) -> Option<u64> {
         match self {
-            Self::Open(key) => key.left_to_live(),
+            Self::Open(key) => key.remaining_ttl(),
             Self::Returned(_, left) => *left,
         }
     }
@@ -87,20 +87,20 @@ impl<'a> Cached<'a> {
 
 /// Deletes a cache key that holds a string, and raises the event. Returns what the key held. With `always`, a DEL is replicated even
 /// if the key was missing.
-pub fn delete(keys: &mut Keyspace, name: Arg<'_>, always: bool) -> Result<Held, Refusal> {
+pub fn delete(keys: &mut Keyspace, name: Arg<'_>, always: bool) -> Result<KeyContents, Refusal> {
     let mut key = OpenKey::open_for_writing(keys, name)?;
-    let held = key.held();
-    if held == Held::String {
+    let contents = key.contents();
+    if contents == KeyContents::String {
         key.delete();
     }
     drop(key);
-    if held == Held::String || (held == Held::Nothing && always) {
+    if contents == KeyContents::String || (contents == KeyContents::Nothing && always) {
         replicate::deleted_key(keys.context(), name);
     }
-    if held == Held::String {
+    if contents == KeyContents::String {
         key::changed(keys, name, &[(true, c"del")]);
     }
-    Ok(held)
+    Ok(contents)
 }
 
 /// Stores a value by SET, with a time to live in milliseconds if there is one. Returns whether it is stored; if not, the error was
@@ -119,8 +119,8 @@ pub fn store(keys: &mut Keyspace, name: Arg<'_>, value: Arg<'_>, lives: Option<u
 }
 
 /// The contents of a key that has not expired.
-pub fn held(keys: &mut Keyspace, name: Arg<'_>) -> Held {
-    OpenKey::open(keys, name).held()
+pub fn contents_of(keys: &mut Keyspace, name: Arg<'_>) -> KeyContents {
+    OpenKey::open(keys, name).contents()
 }
 
 /// Whether the follower that keeps the key of WHILE alive deletes a cache key when the row of an item changes. The value of its heartbeat has
@@ -128,7 +128,7 @@ pub fn held(keys: &mut Keyspace, name: Arg<'_>) -> Held {
 /// value does not tell.
 pub fn is_followed(keys: &mut Keyspace, while_key: Arg<'_>, item: &[u8], cache_key: &[u8]) -> bool {
     let key = OpenKey::open(keys, while_key);
-    if key.held() != Held::String {
+    if key.contents() != KeyContents::String {
         return true;
     }
     let mut lines = key.string_bytes().split(|byte| *byte == b'\n').skip(1).peekable();

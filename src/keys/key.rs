@@ -100,12 +100,12 @@ impl<'a> OpenKey<'a> {
     }
 
     /// The time to live in milliseconds; `None` if the key does not expire.
-    pub fn left_to_live(&self) -> Option<u64> {
+    pub fn remaining_ttl(&self) -> Option<u64> {
         if self.raw.is_null() {
             return None;
         }
         // SAFETY: the key is open.
-        u64::try_from(unsafe { api::left_to_live(self.raw) }).ok()
+        u64::try_from(unsafe { api::remaining_ttl(self.raw) }).ok()
     }
 
     /// Whether the key holds a hash with this field.
