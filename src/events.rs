@@ -97,8 +97,15 @@ unsafe extern "C" fn write_info(info: *mut raw::RedisModuleInfoCtx, for_crash_re
         Ok(version) => version,
         Err(_) => c"",
     };
-    let others = [c"bloom_leases", c"bloom_nones", c"bloom_waiting"].into_iter().zip(guard::counts());
-    let others = others.chain([(c"bloom_max_filter_bytes", config::max_filter_bytes())]);
+    let counts = guard::counts();
+    let [_, negative_entries, _] = counts;
+    let others = [c"bloom_leases", c"bloom_negative_entries", c"bloom_waiting"].into_iter().zip(counts);
+    let others = others.chain([
+        (c"bloom_max_filter_bytes", config::max_filter_bytes()),
+        // The former names of two fields, for one release.
+        (c"bloom_nones", negative_entries),
+        (c"bloom_fetches_held", metrics::FETCHES_WAITING.get()),
+    ]);
     // SAFETY: the server passes the place for the fields.
     unsafe {
         api::add_info_section(info);

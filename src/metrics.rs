@@ -80,7 +80,7 @@ gauges! {
     /// The value could not be loaded, and the caller must come again later. Callers without BACKOFF get `wait`.
     FETCHES_FAILED c"bloom_fetches_failed";
     /// The cache key has a write in flight. Counted in addition to the reply.
-    FETCHES_WAITING c"bloom_fetches_held";
+    FETCHES_WAITING c"bloom_fetches_waiting";
     /// The filter or the key of WHILE was missing. Counted in addition to the reply.
     FETCHES_UNGUARDED c"bloom_fetches_unguarded";
     /// Commands with pairs of items and cache keys.

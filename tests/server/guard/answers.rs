@@ -465,7 +465,7 @@ fn without_the_key_a_fetch_is_unguarded() {
 fn a_write_in_flight_is_waited_for_whatever_filter_and_cache_say() {
     in_both_protocols(|client, _| {
         with_filter(client);
-        let held = client.info_number("bf_bloom_fetches_held");
+        let held = client.info_number("bf_bloom_fetches_waiting");
         let never = "BF.FETCH {f} never {f}:never UNLESS {f}:open";
         // A missing hash, and one with other fields.
         for line in ["PING", "HSET {f}:open {f}:43 x {f}:4 x 42 x"] {
@@ -487,7 +487,7 @@ fn a_write_in_flight_is_waited_for_whatever_filter_and_cache_say() {
             client.run(&format!("HDEL {{f}}:open {field}"));
         }
         assert_eq!(client.info_number("bf_bloom_leases"), 0, "nobody got a lease");
-        assert_eq!(client.info_number("bf_bloom_fetches_held"), held + 7);
+        assert_eq!(client.info_number("bf_bloom_fetches_waiting"), held + 7);
         client.run("DEL {f}:open");
         client.run("RPUSH {f}:open {f}:42");
         assert_eq!(client.run(UNLESS).error_text(), WRONG_TYPE);
@@ -501,7 +501,7 @@ fn a_held_caller_is_answered_when_its_time_is_over() {
         with_filter(client);
         client.run("HSET {f}:open * x");
         assert_held(&client.run(&format!("{UNLESS} WAIT 20")));
-        assert_eq!(client.info_number("bf_bloom_fetches_held"), 1);
+        assert_eq!(client.info_number("bf_bloom_fetches_waiting"), 1);
         // CLIENT UNBLOCK, and a client that disconnects.
         let mut waiter = server.connect();
         let id = waiter.run("CLIENT ID").number();
@@ -510,7 +510,7 @@ fn a_held_caller_is_answered_when_its_time_is_over() {
         eventually("one client to wait", || waiters(client) == 1);
         assert_eq!(client.run(&format!("CLIENT UNBLOCK {id}")).number(), 1);
         assert_held(&waiter.receive().unwrap());
-        assert_eq!((waiters(client), client.info_number("bf_bloom_fetches_held")), (0, 2));
+        assert_eq!((waiters(client), client.info_number("bf_bloom_fetches_waiting")), (0, 2));
         // In a transaction nobody waits.
         client.run("MULTI");
         client.run(&format!("{UNLESS} WAIT 100000000"));

@@ -142,7 +142,7 @@ fn a_replica_does_not_guard_and_a_promoted_one_starts_empty() {
         assert_eq!(word(&follower.run(FETCH)), "load", "what was remembered stayed behind");
         assert_eq!(follower.run(&format!("BF.FILL {{f}} 42 {{f}}:43 {token} VALUE v")), nil(2));
         client.run("REPLICAOF NO ONE");
-        assert_eq!(client.info_number("bf_bloom_leases") + client.info_number("bf_bloom_nones"), 0);
+        assert_eq!(client.info_number("bf_bloom_leases") + client.info_number("bf_bloom_negative_entries"), 0);
         assert_eq!(word(&client.run(FETCH)), "load");
         assert_eq!(fill(&mut follower, "0123456789abcdef", "GIVEUP"), nil(2));
         let token = load(&mut follower, "BF.FETCH {f} 42 {f}:43");
@@ -411,13 +411,14 @@ fn of_more_than_the_limit_the_record_nearest_its_end_is_evicted() {
         let mut fill =
             |number: usize| client.run(&format!("BF.FILL {{f}} 42 {{f}}:{number} {} NONE EX 100", tokens[number]));
         assert_eq!([0, 1, 2, 3].map(&mut fill), [ok(), ok(), nil(2), ok()], "the token of an evicted lease is void");
-        assert_eq!((client.info_number("bf_bloom_nones"), client.info_number("bf_bloom_leases")), (3, 0));
+        assert_eq!((client.info_number("bf_bloom_negative_entries"), client.info_number("bf_bloom_leases")), (3, 0));
+        assert_eq!(client.info_number("bf_bloom_nones"), 3, "the field's former name");
         assert_eq!((client.info_number("bf_bloom_fills"), client.info_number("bf_bloom_fills_refused")), (3, 1));
         // NONEs, leases and back-offs share the limit.
         let lease = load(&mut client, "BF.FETCH {f} 42 {f}:9 LEASE 1000000");
-        assert_eq!((client.info_number("bf_bloom_nones"), client.info_number("bf_bloom_leases")), (2, 1));
+        assert_eq!((client.info_number("bf_bloom_negative_entries"), client.info_number("bf_bloom_leases")), (2, 1));
         assert_eq!(client.run(&format!("BF.FILL {{f}} 42 {{f}}:9 {lease} GIVEUP BACKOFF 1000000")), ok());
-        assert_eq!((client.info_number("bf_bloom_nones"), client.info_number("bf_bloom_leases")), (2, 0));
+        assert_eq!((client.info_number("bf_bloom_negative_entries"), client.info_number("bf_bloom_leases")), (2, 0));
     });
 }
 
