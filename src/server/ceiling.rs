@@ -7,7 +7,12 @@
 //!
 //! With overcommit an allocation of 100 GiB succeeds on a machine with 24, and the server is killed when it uses the pages. So the
 //! ceiling is checked before memory is requested.
+//!
+//! To know the room, the server computes INFO's memory section, and without `maxmemory` the kernel writes two files: 30 times the work
+//! of creating the filter. So the room is remembered for 100 ms, less the bytes that were granted since. A request is refused only
+//! after the room was determined for it.
 
+use std::cell::Cell;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Read as _;
@@ -15,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bloomgate_filter::{CLIENT_LAYERS_MAX, Ceiling, allocator_is_jemalloc};
 
+use super::timer::{self, Milliseconds};
 use super::{freeing, role};
 use crate::context::{Context, Origin, Text};
 use crate::information::Information;
@@ -37,6 +43,7 @@ static MAXMEMORY: AtomicU64 = AtomicU64::new(0);
 /// Reads `maxmemory` and the allocator's name when the module is loaded and whenever a setting has changed. To ask for them, the server
 /// computes all of INFO's memory section, which takes too long for every add.
 pub fn settings_changed(context: Context) {
+    LAST_ROOM.set(None);
     let Some(memory) = Information::of(context, c"memory") else { return };
     if let Some(bytes) = memory.number(c"maxmemory") {
         MAXMEMORY.store(bytes, Relaxed);
@@ -89,8 +96,12 @@ impl Ceiling for ServerCeiling {
         if configured > 0 {
             return configured.saturating_sub(filter_bytes);
         }
-        let taken = metrics::BYTES.get().saturating_add(metrics::OVERHEAD.get());
-        Memory::now(self.context).map_or(u64::MAX, |memory| memory.room(taken, metrics::OBJECTS.get()))
+        let room = Room::for_request(LAST_ROOM.get(), asked_bytes, timer::now(), || {
+            let taken = metrics::BYTES.get().saturating_add(metrics::OVERHEAD.get());
+            Memory::now(self.context).map_or(u64::MAX, |memory| memory.room(taken, metrics::OBJECTS.get()))
+        });
+        LAST_ROOM.set(Some(room));
+        room.bytes
     }
 
     /// The configured ceiling is one of sizes, the others of memory.
@@ -109,6 +120,41 @@ impl Ceiling for ServerCeiling {
 
     fn has_room_to_pend(&self, more_bytes: u64) -> bool {
         has_room_under_maxmemory(more_bytes)
+    }
+}
+
+thread_local! {
+    /// The room that was determined last.
+    static LAST_ROOM: Cell<Option<Room>> = const { Cell::new(None) };
+}
+
+/// The room for filters when it was determined, and the bytes that were granted of it since.
+#[derive(Clone, Copy)]
+struct Room {
+    bytes: u64,
+    at: Milliseconds,
+    granted: u64,
+}
+
+impl Room {
+    /// The time for which a room is valid: other data may take it meanwhile.
+    const VALID: Milliseconds = 100;
+    /// The part of a room that is granted before it is determined again. The allocator rounds a block up by a quarter at most, so even
+    /// that leaves most of the room.
+    const GRANTED_PART: u64 = 16;
+
+    /// The room for a request: the last one, if it is recent and the request is a small part of it; otherwise, as determined now.
+    fn for_request(last: Option<Self>, asked_bytes: u64, now: Milliseconds, determine: impl FnOnce() -> u64) -> Self {
+        let granted = |room: &Self| room.granted.saturating_add(asked_bytes);
+        match last {
+            Some(last) if now - last.at < Self::VALID && granted(&last) <= last.bytes / Self::GRANTED_PART => {
+                Self { granted: granted(&last), ..last }
+            }
+            _ => {
+                let bytes = determine();
+                Self { bytes, at: now, granted: if asked_bytes > bytes { 0 } else { asked_bytes } }
+            }
+        }
     }
 }
 
@@ -305,6 +351,27 @@ mod tests {
                 assert!(Memory { eviction, ..memory }.room(30, 0) <= memory.room(30, 0), "{used} {dataset}");
             }
         }
+    }
+
+    #[test]
+    fn room_is_determined_again_after_a_sixteenth_of_it_or_100_ms() {
+        let determined = Cell::new(0);
+        let mut last = None;
+        let mut request = |bytes, now| {
+            let room = Room::for_request(last, bytes, now, || {
+                determined.set(determined.get() + 1);
+                160
+            });
+            last = Some(room);
+            (room.bytes, determined.get())
+        };
+        assert_eq!(request(4, 7), (160, 1), "the first");
+        assert_eq!(request(6, 7), (160, 1), "a sixteenth in all");
+        assert_eq!(request(1, 7), (160, 2), "more than that");
+        assert_eq!(request(9, 106), (160, 2), "within 100 ms");
+        assert_eq!(request(0, 107), (160, 3), "100 ms later");
+        assert_eq!(request(u64::MAX, 108), (160, 4), "more than the room");
+        assert_eq!(request(10, 109), (160, 4), "the one before was refused");
     }
 
     #[test]

@@ -325,6 +325,26 @@ fn maxmemory_binds_creation_and_growth() {
     });
 }
 
+/// The server checks `maxmemory` when a script begins, so only the module's ceiling refuses the filters that it creates.
+#[test]
+fn maxmemory_binds_many_creations_in_a_moment() {
+    with_client(|_, client| {
+        let room = 64 << 20;
+        let limit = client.info_number("used_memory") + room;
+        assert_eq!(client.run(&format!("CONFIG SET maxmemory {limit}")), ok());
+        let script = "local created = 0
+            for i = 1, 200 do
+                local reply = redis.pcall('BF.RESERVE', KEYS[1] .. i, '0.01', '800000')
+                if not reply.err then created = created + 1 end
+            end
+            return created";
+        let created = client.call(&["EVAL", script, "1", "{k}"]).number();
+        assert!((40..64).contains(&created), "{created} filters of 1 MiB in {room} bytes");
+        let used = client.info_number("used_memory");
+        assert!(used <= limit, "{used} bytes of {limit}");
+    });
+}
+
 const NOT_COPIED: &str = "ERR module key failed to copy";
 
 #[test]

@@ -3,9 +3,8 @@
 import type { Client } from "./adapters.js";
 import { type Call, call, Link, nothing, type Outcome, same } from "./ask.js";
 import type { Reply } from "./connection.js";
-import { type DumpRecord, END, head, readRecords, recordBytes } from "./dump.js";
-import { BadDump, BloomgateError, FilterExists, isReply, named } from "./errors.js";
-import { asyncWindows, type Item, itemBytes, type Key, keyBytes, keyText, refuseSingle, type Window } from "./items.js";
+import { BloomgateError, FilterExists, named } from "./errors.js";
+import { asyncWindows, type Item, itemBytes, type Key, keyBytes, refuseSingle, type Window } from "./items.js";
 import {
   array,
   booleans,

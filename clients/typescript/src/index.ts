@@ -25,6 +25,5 @@ export type { Item, Key } from "./items.js";
 export { NearCache } from "./near.js";
 export type { NodeRedisClient } from "./node-redis.js";
 export type { Bucket, Info, Layer, Plan, Stats } from "./replies.js";
-export { ShardedFilter } from "./sharded.js";
 export type { Counts, EventAttributes, LoadAttributes, Telemetry } from "./telemetry.js";
 export type { CreationOptions, InsertOptions, Word } from "./words.js";
