@@ -1,6 +1,8 @@
 //! The scenarios (clients, the order of each client's steps, what else can happen) and the checks: every promise holds in every
 //! state of every scenario, and each rule that is left out breaks one.
 
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
@@ -17,19 +19,34 @@ pub fn size() -> Size {
     if std::env::var("BLOOMGATE_PROOF").is_ok_and(|value| value == "full") { Size::Large } else { Size::Small }
 }
 
-/// Visits every state of a world, or every state up to the first that breaks a promise. Returns the number of states, and each
+/// A model whose states can be searched.
+pub trait Searchable:
+    Model<State: Clone + Debug + Hash + PartialEq + Send + Sync, Action: Clone + Debug + PartialEq> + Send + Sync + 'static
+{
+}
+
+impl<M> Searchable for M where
+    M: Model<State: Clone + Debug + Hash + PartialEq + Send + Sync, Action: Clone + Debug + PartialEq>
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// Visits every state of a model, or every state up to the first that breaks a promise. Returns the number of states, and each
 /// broken promise with the steps that lead to it.
-fn search(world: World, threads: usize, until: HasDiscoveries) -> (usize, Vec<(&'static str, String)>) {
-    let checker = world.checker().threads(threads).finish_when(until).spawn_bfs().join();
+fn search<M: Searchable>(model: M, threads: usize, until: HasDiscoveries) -> (usize, Vec<(&'static str, String)>) {
+    let checker = model.checker().threads(threads).finish_when(until).spawn_bfs().join();
     let broken = checker.discoveries().into_iter();
     let broken = broken.map(|(promise, path)| (promise, format!("{:?}", path.into_actions()))).collect();
     (checker.unique_state_count(), broken)
 }
 
-fn holds(name: &str, world: World) {
+/// Visits every state of a model, in which every promise holds.
+pub fn holds<M: Searchable>(name: &str, model: M) {
     let start = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (states, broken) = search(world, threads, HasDiscoveries::AnyFailures);
+    let (states, broken) = search(model, threads, HasDiscoveries::AnyFailures);
     println!("{name}: {states} states in {:.1} s", start.elapsed().as_secs_f64());
     assert_eq!(broken, [], "{name}");
 }
@@ -41,10 +58,10 @@ fn every_promise_holds_in_every_state() {
     }
 }
 
-/// Searches a scenario without a rule until a promise is broken. One thread searches in order of length, so the steps that it
+/// Searches a model without a rule until a promise is broken. One thread searches in order of length, so the steps that it
 /// finds are the fewest.
-fn breaks(scenario: Scenario, rule: Rule, promise: &'static str) {
-    let (states, broken) = search(scenario(Size::Small, Some(rule)), 1, HasDiscoveries::AnyOf([promise].into()));
+pub fn breaks<M: Searchable>(model: M, rule: impl Debug, promise: &'static str) {
+    let (states, broken) = search(model, 1, HasDiscoveries::AnyOf([promise].into()));
     let found = broken.iter().find(|(broken, _)| *broken == promise);
     let (_, steps) = found.unwrap_or_else(|| panic!("nothing breaks without {rule:?}; {states} states"));
     println!("without {rule:?}: not \"{promise}\": {steps}");
@@ -58,7 +75,7 @@ macro_rules! required {
             $(
                 #[test]
                 fn $test() {
-                    breaks($scenario, Rule::$rule, $promise);
+                    breaks($scenario(Size::Small, Some(Rule::$rule)), Rule::$rule, $promise);
                 }
             )*
         }

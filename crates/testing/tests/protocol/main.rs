@@ -5,7 +5,8 @@
 //! The model runs the module's own state machine (`src/guard/state.rs`). `walks.rs` repeats random walks of the model on real
 //! servers with the module, and compares every reply.
 //!
-//! `feed` has another model, of `bloomgate follow`, which uses the server of this one.
+//! `feed` has another model, of `bloomgate follow`, which uses the server of this one. `coalescing` has a third, of the callers of one
+//! row in the clients' processes.
 // This whole crate is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::unreachable)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
@@ -20,6 +21,7 @@ mod guard {
     pub mod state;
 }
 mod checks;
+mod coalescing;
 mod feed;
 mod server;
 mod walks;
