@@ -9,7 +9,7 @@
 
 use crate::guard::records::{Record as GuardRecord, RecordKind};
 use crate::guard::row::{KeyId, Row, Stamp};
-use crate::guard::state::{Asker, Due, Guard, RowState, Trust};
+use crate::guard::state::{Asker, Guard, RowState, TimerEvent, Trust};
 use crate::world::Rule;
 
 /// The number of commits to the row so far.
@@ -476,7 +476,7 @@ impl Server {
     pub fn serve(&mut self) -> Vec<(ReaderId, usize, Answer)> {
         let mut session = self.session(Passes::Nothing);
         let mut answers = Vec::new();
-        while let Some(Due::Serve(id)) = session.guard.take_due(NOW) {
+        while let Some(TimerEvent::Serve(id)) = session.guard.take_event(NOW) {
             let key = id.table_hash() as usize;
             let mut from = 0;
             while let Some((waiter, ticket, reader)) = session.guard.next(id, from) {
@@ -505,8 +505,8 @@ impl Server {
     pub fn deadline(&mut self, reader: ReaderId, key: usize) -> Answer {
         let mut session = self.session(Passes::Deadline(reader));
         loop {
-            match session.guard.take_due(SOON) {
-                Some(Due::Deadline(waiter, ticket)) => {
+            match session.guard.take_event(SOON) {
+                Some(TimerEvent::Deadline(waiter, ticket)) => {
                     assert_eq!(session.guard.take(waiter, ticket), Some(reader));
                     break;
                 }
@@ -624,7 +624,7 @@ impl Server {
             } else {
                 self.note(&mut session, key, passes);
                 self.join(&mut session.guard, key, passes);
-                while session.guard.take_due(NOW).is_some() {}
+                while session.guard.take_event(NOW).is_some() {}
             }
         }
         session
@@ -692,8 +692,8 @@ impl Server {
             });
             slot.is_due = false;
         }
-        while let Some(due) = guard.take_due(now) {
-            let Due::Serve(id) = due else { panic!("{due:?}") };
+        while let Some(due) = guard.take_event(now) {
+            let TimerEvent::Serve(id) = due else { panic!("{due:?}") };
             let slot = &mut self.keys[id.table_hash() as usize];
             slot.is_due = is_waking && !slot.queue.is_empty();
         }
