@@ -33,7 +33,10 @@ public class BloomgateException extends RuntimeException implements Cloneable {
         return this;
     }
 
-    /** The server lacks one of bloomgate's commands: it has not loaded the module, or has loaded another one with BF.* commands. */
+    /**
+     * The server lacks one of bloomgate's commands, or an option of one: it has not loaded the module, or an older one than this library
+     * needs, or another one with BF.* commands.
+     */
     public static final class ModuleMissing extends BloomgateException {
         ModuleMissing(String message, @Nullable Throwable cause) {
             super(message, cause);

@@ -13,6 +13,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Function;
+import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -52,7 +53,7 @@ final class Caller implements Executor {
     static <T extends @Nullable Object> CompletableFuture<T> begin(Bloomgate client, Function<Caller, CompletableFuture<T>> steps) {
         Caller caller = asynchronous(client);
         CompletableFuture<T> result = new CompletableFuture<>();
-        GuardLoads.attempt(() -> steps.apply(caller)).whenComplete((value, error) -> settle(result, value, error));
+        attempt(() -> steps.apply(caller)).whenComplete((value, error) -> settle(result, value, error));
         result.whenComplete((value, error) -> {
             if (result.isCancelled()) {
                 caller.signal.abort();
@@ -226,6 +227,15 @@ final class Caller implements Executor {
 
     CompletableFuture<Boolean> pause(long ms) {
         return settles(new CompletableFuture<>(), ms);
+    }
+
+    /** Begins some steps: what they throw is the failure of the returned future. */
+    static <T extends @Nullable Object> CompletableFuture<T> attempt(Supplier<CompletableFuture<T>> steps) {
+        try {
+            return steps.get();
+        } catch (Throwable error) {
+            return CompletableFuture.failedFuture(error);
+        }
     }
 
     static <T extends @Nullable Object> void settle(CompletableFuture<T> future, T value, @Nullable Throwable error) {

@@ -88,7 +88,7 @@ final class Cluster implements Connection {
     /** A node without a connection fails its own commands only. */
     @Override
     public CompletableFuture<?> ready(List<Command> commands) {
-        return GuardLoads.attempt(() -> known().thenCompose(nothing -> CompletableFuture.allOf(commands.stream()
+        return Caller.attempt(() -> known().thenCompose(nothing -> CompletableFuture.allOf(commands.stream()
                 .map(command -> node(command.key())).distinct().map(node -> node.ready(commands)).toArray(CompletableFuture[]::new))
                 .exceptionally(error -> null)));
     }

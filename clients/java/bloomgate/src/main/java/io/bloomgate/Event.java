@@ -14,6 +14,8 @@ public enum Event {
     LOAD,
     /** BF.FETCH has answered that another caller loads the row. */
     WAIT,
+    /** BF.FETCH has answered that the load of the row has failed, and its back-off has not ended. */
+    FAILED,
     /** A loaded row was cached. */
     FILLED,
     /** A loaded row was not cached, because it changed or another caller filled it during the load. */

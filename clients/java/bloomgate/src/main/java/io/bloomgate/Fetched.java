@@ -36,6 +36,8 @@ record Fetched(@Nullable Event word, byte @Nullable [] value, byte @Nullable [] 
                 return new Fetched(Event.LOAD, null, second, null);
             } else if (word.equals("wait") && words.size() > 1 && words.get(1) instanceof Long) {
                 return new Fetched(Event.WAIT, null, null, null);
+            } else if (word.equals("failed") && words.size() > 1 && words.get(1) instanceof Long) {
+                return new Fetched(Event.FAILED, null, null, null);
             }
         }
         return failed(new IllegalStateException("BF.FETCH has answered " + Replies.text(reply)));
@@ -45,11 +47,8 @@ record Fetched(@Nullable Event word, byte @Nullable [] value, byte @Nullable [] 
         return index < words.size() && words.get(index) instanceof byte[] bytes ? bytes : null;
     }
 
-    /** Returns the answer as those get it that do not load. */
+    /** Returns the answer, which has a value or is `absent`, as those get it that do not load. */
     Fetched withoutToken() {
-        if (token == null) {
-            return this;
-        }
-        return new Fetched(value == null ? Event.WAIT : Event.HIT, value, null, null);
+        return token == null ? this : new Fetched(Event.HIT, value, null, null);
     }
 }

@@ -2,10 +2,13 @@ package io.bloomgate;
 
 import io.bloomgate.BloomgateException.Unconfirmed;
 import io.bloomgate.Keys.Row;
+import io.bloomgate.Reading.LoadRows;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.Collections;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -47,7 +50,8 @@ public final class Guard<K, V> {
         CompletionStage<? extends @Nullable V> load(K id);
     }
 
-    private final GuardSteps<V> steps;
+    private final Reading<V> reads;
+    private final Writing writes;
     private final Bloomgate client;
     private final @Nullable Loader<? super K, ? extends V> loader;
     private final @Nullable Loader<? super Collection<K>, ? extends Map<K, V>> loaderOfAll;
@@ -56,7 +60,8 @@ public final class Guard<K, V> {
     private Guard(Builder<V> builder, @Nullable Loader<? super K, ? extends V> loader,
             @Nullable Loader<? super Collection<K>, ? extends Map<K, V>> loaderOfAll) {
         client = builder.client;
-        steps = new GuardSteps<>(builder);
+        reads = new Reading<>(builder);
+        writes = new Writing(reads);
         this.loader = loader;
         this.loaderOfAll = loaderOfAll;
     }
@@ -85,9 +90,9 @@ public final class Guard<K, V> {
 
     /** {@link #get(Object, Loader)} with a time to live of its own, if the row is loaded. */
     public Optional<V> get(K id, Loader<? super K, ? extends V> loader, @Nullable Duration ttl) {
-        Row row = steps.row(id);
+        Row row = reads.row(id);
         long ttlMs = ttlMs(ttl);
-        V found = Caller.block(client, caller -> steps.get(row, running(Collections.singletonList(id), () -> loader.load(id)), ttlMs, caller));
+        V found = Caller.block(client, caller -> reads.get(row, one(row, running(Collections.singletonList(id), () -> loader.load(id))), ttlMs, caller));
         check();
         return Optional.ofNullable(found);
     }
@@ -110,9 +115,9 @@ public final class Guard<K, V> {
 
     private CompletableFuture<Optional<V>> begin(
             K id, Function<Caller, CompletableFuture<V>> load, @Nullable Duration ttl) {
-        Row row = steps.row(id);
+        Row row = reads.row(id);
         long ttlMs = ttlMs(ttl);
-        return Caller.begin(client, caller -> steps.get(row, load, ttlMs, caller).thenApply(found -> {
+        return Caller.begin(client, caller -> reads.get(row, one(row, load), ttlMs, caller).thenApply(found -> {
             check();
             return Optional.ofNullable(found);
         }));
@@ -123,14 +128,14 @@ public final class Guard<K, V> {
      * or if the server fails. It loads and waits for nothing.
      */
     public Optional<V> peek(K id) {
-        Row row = steps.row(id);
-        return Optional.ofNullable(Caller.block(client, caller -> steps.peek(row, caller)));
+        Row row = reads.row(id);
+        return Optional.ofNullable(Caller.block(client, caller -> reads.peek(row, caller)));
     }
 
     /** {@link #peek} without blocking. */
     public CompletableFuture<Optional<V>> peekAsync(K id) {
-        Row row = steps.row(id);
-        return Caller.begin(client, caller -> steps.peek(row, caller).thenApply(Optional::ofNullable));
+        Row row = reads.row(id);
+        return Caller.begin(client, caller -> reads.peek(row, caller).thenApply(Optional::ofNullable));
     }
 
     /**
@@ -145,7 +150,7 @@ public final class Guard<K, V> {
         if (cached.isPresent()) {
             return cached;
         }
-        steps.count(Event.UNGUARDED, 1);
+        reads.count(Event.UNGUARDED, 1);
         return Optional.ofNullable(Caller.block(client, caller -> caller.<V>run(() -> loader.load(id))));
     }
 
@@ -169,7 +174,7 @@ public final class Guard<K, V> {
             Collection<? extends K> ids, Loader<? super Collection<K>, ? extends Map<K, V>> loader, @Nullable Duration ttl) {
         long ttlMs = ttlMs(ttl);
         Map<K, Optional<V>> rows = Caller.block(client, caller ->
-                new ManyRows<K, V>(steps, ids, left -> running(left, () -> loader.load(left)), ttlMs, caller).get());
+                many(ids, left -> running(left, () -> loader.load(left)), ttlMs, caller));
         check();
         return rows;
     }
@@ -195,7 +200,7 @@ public final class Guard<K, V> {
     private CompletableFuture<Map<K, Optional<V>>> beginAll(
             Collection<? extends K> ids, Function<Collection<K>, Function<Caller, CompletableFuture<Map<K, V>>>> load, @Nullable Duration ttl) {
         long ttlMs = ttlMs(ttl);
-        return Caller.begin(client, caller -> new ManyRows<K, V>(steps, ids, load, ttlMs, caller).get()
+        return Caller.begin(client, caller -> many(ids, load, ttlMs, caller)
                 .whenComplete((rows, error) -> check()));
     }
 
@@ -207,7 +212,7 @@ public final class Guard<K, V> {
     }
 
     private void announce(List<Row> rows) {
-        Caller.block(client, caller -> steps.announce(rows, caller));
+        Caller.block(client, caller -> writes.announce(rows, caller));
         check();
     }
 
@@ -225,20 +230,20 @@ public final class Guard<K, V> {
     }
 
     private void confirm(List<Row> rows) {
-        Caller.blockUninterrupted(client, caller -> steps.confirm(rows, caller));
+        Caller.blockUninterrupted(client, caller -> writes.confirm(rows, caller));
         check();
     }
 
     /** {@link #announce} without blocking. */
     public CompletableFuture<Void> announceAsync(Collection<? extends K> ids) {
         List<Row> rows = rows(ids);
-        return Caller.begin(client, caller -> steps.announce(rows, caller));
+        return Caller.begin(client, caller -> writes.announce(rows, caller));
     }
 
     /** {@link #confirm} without blocking. It is repeated though the future is cancelled. */
     public CompletableFuture<Void> confirmAsync(Collection<? extends K> ids) {
         List<Row> rows = rows(ids);
-        return Caller.begin(client, caller -> steps.confirm(rows, Caller.asynchronous(client)));
+        return Caller.begin(client, caller -> writes.confirm(rows, Caller.asynchronous(client)));
     }
 
     /**
@@ -247,7 +252,7 @@ public final class Guard<K, V> {
      */
     public CompletableFuture<Void> confirmUnknownAsync(Collection<? extends K> ids) {
         List<Row> rows = rows(ids);
-        return Caller.begin(client, caller -> steps.confirmTwice(rows, Caller.asynchronous(client)));
+        return Caller.begin(client, caller -> writes.confirmTwice(rows, Caller.asynchronous(client)));
     }
 
     /**
@@ -299,10 +304,10 @@ public final class Guard<K, V> {
      */
     public <T extends @Nullable Object> CompletableFuture<T> changedAsync(Collection<? extends K> ids, Callable<? extends CompletionStage<T>> transaction) {
         List<Row> rows = rows(ids);
-        return Caller.begin(client, caller -> steps.announce(rows, caller).thenCompose(announced -> {
+        return Caller.begin(client, caller -> writes.announce(rows, caller).thenCompose(announced -> {
             CompletableFuture<T> result = new CompletableFuture<>();
             CompletableFuture<T> body = awaited(transaction, caller);
-            body.whenComplete((value, error) -> steps.confirm(rows, Caller.asynchronous(client)).whenComplete((confirmed, unconfirmed) -> {
+            body.whenComplete((value, error) -> writes.confirm(rows, Caller.asynchronous(client)).whenComplete((confirmed, unconfirmed) -> {
                 if (unconfirmed != null && error != null) {
                     Caller.cause(unconfirmed).addSuppressed(error);
                 }
@@ -320,13 +325,13 @@ public final class Guard<K, V> {
     @SuppressWarnings("varargs")
     public final void forget(K... ids) {
         List<Row> rows = rows(Arrays.asList(ids));
-        Caller.block(client, caller -> steps.forget(rows, caller));
+        Caller.block(client, caller -> writes.forget(rows, caller));
     }
 
     /** {@link #forget} without blocking. */
     public CompletableFuture<Void> forgetAsync(Collection<? extends K> ids) {
         List<Row> rows = rows(ids);
-        return Caller.begin(client, caller -> steps.forget(rows, caller));
+        return Caller.begin(client, caller -> writes.forget(rows, caller));
     }
 
     /**
@@ -334,7 +339,7 @@ public final class Guard<K, V> {
      * for tidying up, not in place of {@link #changed(Object, Callable)}.
      */
     public void clear() {
-        Caller.block(client, steps::clear);
+        Caller.block(client, writes::clear);
     }
 
     /**
@@ -342,7 +347,7 @@ public final class Guard<K, V> {
      * follower is alive. The server's user needs the permission for GET.
      */
     public Optional<Boolean> isFollowed() {
-        return Optional.ofNullable(Caller.block(client, steps::isFollowed));
+        return Optional.ofNullable(Caller.block(client, writes::isFollowed));
     }
 
     /** Returns the executor of the client, in which asynchronous loaders begin. */
@@ -352,31 +357,62 @@ public final class Guard<K, V> {
 
     /** {@link #clear} without blocking. */
     public CompletableFuture<Void> clearAsync() {
-        return Caller.begin(client, steps::clear);
+        return Caller.begin(client, writes::clear);
     }
 
     /** Returns how often each event has happened. */
     public Map<Event, Long> counts() {
-        return steps.counts();
+        return reads.counts();
+    }
+
+    private LoadRows<V> one(Row row, Function<Caller, CompletableFuture<V>> load) {
+        return (rows, caller) -> load.apply(caller).thenApply(value -> Collections.singletonMap(row.id, value));
+    }
+
+    /**
+     * Reads rows. Ids that are written in the same bytes, such as 7 and "7", name one row: it is loaded by the first of them, and returned
+     * under each.
+     */
+    private CompletableFuture<Map<K, Optional<V>>> many(Collection<? extends K> ids,
+            Function<Collection<K>, Function<Caller, CompletableFuture<Map<K, V>>>> load, long ttlMs, Caller caller) {
+        Map<K, Row> asked = new LinkedHashMap<>();
+        Map<String, Row> rows = new LinkedHashMap<>();
+        Map<String, K> first = new HashMap<>();
+        for (K id : ids) {
+            Row row = reads.row(id);
+            asked.put(id, row);
+            rows.putIfAbsent(row.id, row);
+            first.putIfAbsent(row.id, id);
+        }
+        LoadRows<V> loadRows = (wanted, by) -> load.apply(wanted.stream().map(row -> first.get(row.id)).toList()).apply(by).thenApply(loaded -> {
+            Map<String, V> found = new HashMap<>();
+            wanted.forEach(row -> found.put(row.id, loaded.get(first.get(row.id))));
+            return found;
+        });
+        return reads.getMany(List.copyOf(rows.values()), loadRows, ttlMs, caller).thenApply(loaded -> {
+            Map<K, Optional<V>> found = new LinkedHashMap<>();
+            asked.forEach((id, row) -> found.put(id, Optional.ofNullable(loaded.get(row.id))));
+            return found;
+        });
     }
 
     /** Returns a load of rows that blocks. */
     private <T extends @Nullable Object> Function<Caller, CompletableFuture<T>> running(Collection<?> ids, Callable<T> load) {
-        return caller -> caller.run(steps.own.during(rows(ids), load));
+        return caller -> caller.run(reads.during(rows(ids), load));
     }
 
     /** Returns a load of rows that begins something, and awaits that. */
     private <T extends @Nullable Object> Function<Caller, CompletableFuture<T>> beginning(
             Collection<?> ids, Callable<? extends CompletionStage<? extends T>> load) {
-        return caller -> awaited(steps.own.during(rows(ids), load), caller);
+        return caller -> awaited(reads.during(rows(ids), load), caller);
     }
 
     private List<Row> rows(Collection<?> ids) {
-        return ids.stream().map(steps::row).toList();
+        return ids.stream().map(reads::row).toList();
     }
 
     private long ttlMs(@Nullable Duration ttl) {
-        return ttl == null ? steps.options.ttlMs : Options.TTL.milliseconds(ttl);
+        return ttl == null ? reads.options.ttlMs : Options.TTL.milliseconds(ttl);
     }
 
     private static <T> T given(@Nullable T loader) {
@@ -416,16 +452,16 @@ public final class Guard<K, V> {
      * its old data after a failover, until somebody tells it that it is a replica now.
      */
     private void check() {
-        if (!steps.hasAnswered || !isChecked.compareAndSet(false, true)) {
+        if (!reads.hasAnswered || !isChecked.compareAndSet(false, true)) {
             return;
         }
-        var info = Link.command(steps.filter, "INFO", "replication");
-        steps.link.ask(List.of(info), Caller.asynchronous(client)).thenAccept(outcomes -> {
+        var info = Link.command(reads.filter, "INFO", "replication");
+        reads.link.ask(List.of(info), Caller.asynchronous(client)).thenAccept(outcomes -> {
             String found = Replies.text(outcomes.get(0));
             // The server reports the number of its good replicas only if it has the setting.
             if (found.contains("role:master") && !found.contains("connected_slaves:0") && !found.contains("min_slaves_good_slaves")
                     && found.contains("connected_slaves:")) {
-                steps.warnings.about("the server has replicas and min-replicas-to-write is 0: after a failover the old primary goes on "
+                reads.warnings.about("the server has replicas and min-replicas-to-write is 0: after a failover the old primary goes on "
                         + "serving old rows, and calls new ones absent, until it becomes a replica. Set min-replicas-to-write 1 in its "
                         + "configuration file", null);
             }

@@ -79,13 +79,9 @@ final class Keys {
         }
 
         /**
-         * Whether the cache key of a row is one of the follower's keys. Every name that begins with the heartbeat's and a colon is
+         * Whether a key is one of the follower's. Every name that begins with the heartbeat's and a colon is
          * reserved for it.
          */
-        boolean own(Row row) {
-            return own(row.cacheKey);
-        }
-
         boolean own(byte[] cacheKey) {
             String key = latin(cacheKey);
             return key.equals(base + ":feed") || key.startsWith(base + ":feed:");

@@ -11,6 +11,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Deque;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -28,6 +29,9 @@ final class Link {
      */
     private static final int MOST_COMMANDS = 500;
     private static final long MOST_BYTES = (long) Items.WINDOW_COMMANDS * Items.COMMAND_BYTES;
+
+    /** The guard's commands. Their words are always the same, so only an older module can find a syntax error in them. */
+    private static final Set<String> GUARDS = Set.of("BF.FETCH", "BF.MFETCH", "BF.FILL", "BF.CHANGED", "BF.MCHANGED");
 
     private final Deque<Asking> queue = new ArrayDeque<>();
     private int commandsInFlight;
@@ -315,8 +319,13 @@ final class Link {
             Throwable cause = Caller.cause(error);
             return cause instanceof Disconnected ? cause : new Disconnected("there is no connection to the server: " + cause, cause);
         }
-        return Wire.errorText(reply).contains("unknown command") && command.name().startsWith("BF.")
-                ? new ModuleMissing("the server does not know " + command.name() + ": it has not loaded the module bloomgate", (Throwable) reply)
+        String text = Wire.errorText(reply);
+        if (text.contains("unknown command") && command.name().startsWith("BF.")) {
+            return new ModuleMissing("the server does not know " + command.name() + ": it has not loaded the module bloomgate", (Throwable) reply);
+        }
+        return text.equals("ERR syntax error") && GUARDS.contains(command.name())
+                ? new ModuleMissing("the server does not know the options of " + command.name()
+                        + ": its module bloomgate is older than this client", (Throwable) reply)
                 : reply;
     }
 }
