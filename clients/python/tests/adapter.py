@@ -29,7 +29,7 @@ from bloomgate.codec import Json
 PATIENCE = 120
 """Longer than any case takes."""
 
-ABILITIES = ["words-2", "timeout", "pool", "share", "pause", "fatal", "resp2", "resp3", "sharded"]
+ABILITIES = ["timeout", "pool", "share", "pause", "fatal", "resp2", "resp3", "sharded"]
 
 
 class LoadError(Exception):

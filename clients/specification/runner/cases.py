@@ -10,8 +10,6 @@ from typing import Any
 
 FOLDER = Path(__file__).parents[1]
 OPTIONS = FOLDER / "options.json"
-NEWER = "words-2"
-"""A folder with files of cases, and the need of their clients. For these clients, a file replaces the one of the same name."""
 
 MEMBERS = {"name", "servers", "needs", "client", "filter", "guard", "sharded", "setup", "steps"}
 SERVERS = ("scripted", "real", "cluster")
@@ -52,13 +50,10 @@ def known(what: str, names: Iterable[str], allowed: Iterable[str]) -> None:
         raise SpecificationError(f"{what}: unknown: {', '.join(sorted(unknown))}")
 
 
-def read_cases(abilities: set[str]) -> list[dict[str, Any]]:
-    """Reads and checks the cases of all files that are for a client."""
+def read_cases() -> list[dict[str, Any]]:
+    """Reads and checks the cases of all files."""
     cases: list[dict[str, Any]] = []
     for path in sorted(set(FOLDER.glob("*.json")) - {OPTIONS}):
-        newer = FOLDER / NEWER / path.name
-        if NEWER in abilities and newer.exists():
-            path = newer
         content = json.loads(path.read_text(encoding="utf-8"))
         known(path.name, content, {"about", "cases"})
         for case in content["cases"]:

@@ -22,7 +22,7 @@ import { Cleanup, PATIENCE_MS } from "./server.js";
 
 /** The needs of cases that this client has. It has one connection for all commands that do not wait, so no `pool`; all that a function
  * throws is shared alike, so no `fatal`. */
-const ABILITIES = ["cancel", "turns", "timeout", "share", "pause", "resp2", "resp3", "words-2"];
+const ABILITIES = ["cancel", "turns", "timeout", "share", "pause", "resp2", "resp3"];
 
 // biome-ignore lint/suspicious/noExplicitAny: the messages come from the cases, some of which are wrong on purpose.
 type Any = any;

@@ -23,7 +23,7 @@ use case::Message;
 use failure::Failure;
 
 /// The needs of cases that both halves meet.
-const ABILITIES: [&str; 8] = ["timeout", "share", "pause", "fatal", "resp2", "resp3", "sharded", "words-2"];
+const ABILITIES: [&str; 7] = ["timeout", "share", "pause", "fatal", "resp2", "resp3", "sharded"];
 
 /// The functions that the client has called, and their last number.
 static FUNCTIONS: LazyLock<Mutex<Functions>> = LazyLock::new(Mutex::default);

@@ -23,7 +23,7 @@ import (
 )
 
 // abilities are the needs of cases that this client has. It has no turns: there is no event loop.
-var abilities = []string{"cancel", "timeout", "pool", "share", "pause", "fatal", "words-2", "resp2", "resp3"}
+var abilities = []string{"cancel", "timeout", "pool", "share", "pause", "fatal", "resp2", "resp3"}
 
 // patience is longer than any case takes.
 const patience = 2 * time.Minute

@@ -42,7 +42,7 @@ final class Adapter {
     static final ObjectMapper MAPPER = new ObjectMapper();
 
     /** The needs of cases that this client has. There is no event loop, and one connection for all commands that do not wait. */
-    private static final List<String> ABILITIES = List.of("cancel", "timeout", "share", "pause", "fatal", "words-2", "resp2", "resp3");
+    private static final List<String> ABILITIES = List.of("cancel", "timeout", "share", "pause", "fatal", "resp2", "resp3");
 
     /** Longer than any case takes. */
     private static final long PATIENCE_MS = 120_000;
