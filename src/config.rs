@@ -23,7 +23,7 @@ use redis_module::{RedisString, raw};
 use crate::api;
 use crate::args::Args;
 use crate::context::{Context, ERR, LogLevel, OK, Origin, Text};
-use crate::information::{is_valkey, server_version};
+use crate::server_info::{is_valkey, server_version};
 
 static ERROR_RATE: Shared = Shared::new(Format::Rate, 0.01_f64.to_bits());
 static INITIAL_SIZE: Shared =

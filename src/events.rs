@@ -8,7 +8,7 @@ use redis_module::raw;
 use super::api;
 use super::context::{Context, OK};
 use super::keys::{pending, snapshot};
-use super::server::{ceiling, huge_pages, role};
+use super::server::{ceiling, fork, huge_pages, role};
 use super::{config, guard, metrics};
 
 /// The events that the module follows.
@@ -69,7 +69,7 @@ unsafe extern "C" fn on_server_event(
             guard::end_all(context)
         }
         raw::REDISMODULE_EVENT_FORK_CHILD => {
-            let child_lives = role::child_changed(context);
+            let child_lives = fork::child_changed(context);
             if !child_lives {
                 pending::start_timer(context);
                 huge_pages::child_has_exited();

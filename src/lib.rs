@@ -12,13 +12,13 @@ mod config;
 mod context;
 mod events;
 mod guard;
-mod information;
 mod keys;
 mod metrics;
 mod registration;
 mod replicate;
 mod reply;
 mod server;
+mod server_info;
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -84,7 +84,7 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
 }
 
 fn register(context: Context, words: Args<'_>) -> Result<(), String> {
-    information::check_version()?;
+    server_info::check_version()?;
     if !murmur3::equals_the_crate() {
         return Err("the hash function returns wrong values on this machine: filters would report added items absent"
             .to_owned());
@@ -92,7 +92,7 @@ fn register(context: Context, words: Args<'_>) -> Result<(), String> {
     let mut options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
-    if information::is_valkey(context) {
+    if server_info::is_valkey(context) {
         options |= VALKEY_HANDLES_ATOMIC_SLOT_MIGRATION;
     }
     api::set_options(context, options.cast_signed());

@@ -1,4 +1,4 @@
-//! Replies to clients: values and errors.
+//! Replies to clients: values and errors. The text of each error is in `crates/filter/src/arguments/refusal.rs`.
 
 use std::ffi::{CStr, c_long};
 

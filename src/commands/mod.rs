@@ -1,13 +1,15 @@
 //! The commands, a file for each group, and the table of all of them.
 
 mod add;
+mod clear;
 mod delete;
-mod describe;
 mod dispatch;
 mod dump;
 mod guard;
-mod look;
+mod info;
+mod key_positions;
+mod lookup;
+mod merge;
 mod table;
-mod whole;
 
 pub use table::COMMANDS;

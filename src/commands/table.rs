@@ -1,7 +1,7 @@
 //! The table of commands: everything that the server and its documentation know of them.
 
 use super::dispatch::handler;
-use super::{add, delete, describe, dump, guard, look, whole};
+use super::{add, clear, delete, dump, guard, info, key_positions, lookup, merge};
 use crate::registration::{Access, Argument, Command, Keys};
 
 const RATE: Argument = Argument::double(c"error_rate");
@@ -38,7 +38,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.rotate",
-        handler: handler!(effect whole::rotate),
+        handler: handler!(effect clear::rotate),
         access: Access::Write,
         keys: Keys::First,
         is_fast: false,
@@ -107,7 +107,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.exists",
-        handler: handler!(look::exists),
+        handler: handler!(lookup::exists),
         access: Access::Read,
         keys: Keys::First,
         is_fast: false,
@@ -118,7 +118,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.mexists",
-        handler: handler!(look::mexists),
+        handler: handler!(lookup::mexists),
         access: Access::Read,
         keys: Keys::First,
         is_fast: false,
@@ -129,7 +129,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.fetch",
-        handler: handler!(guard::dispatch_fetch, guard::fetch),
+        handler: handler!(key_positions::dispatch_fetch, guard::fetch),
         access: Access::Fetch,
         keys: Keys::Fetch,
         is_fast: true,
@@ -155,7 +155,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.mfetch",
-        handler: handler!(guard::dispatch_mfetch, guard::mfetch),
+        handler: handler!(key_positions::dispatch_mfetch, guard::mfetch),
         access: Access::Fetch,
         keys: Keys::FetchMany,
         is_fast: false,
@@ -166,7 +166,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.fill",
-        handler: handler!(guard::dispatch_or_report_keys, guard::fill),
+        handler: handler!(key_positions::dispatch_or_report_keys, guard::fill),
         access: Access::Fill,
         keys: Keys::FilterAndCache,
         is_fast: false,
@@ -191,7 +191,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.changed",
-        handler: handler!(guard::dispatch_or_report_keys, guard::changed),
+        handler: handler!(key_positions::dispatch_or_report_keys, guard::changed),
         access: Access::Release,
         keys: Keys::FilterAndCache,
         is_fast: false,
@@ -202,7 +202,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.mchanged",
-        handler: handler!(guard::dispatch_mchanged, guard::mchanged),
+        handler: handler!(key_positions::dispatch_mchanged, guard::mchanged),
         access: Access::Release,
         keys: Keys::FilterAndPairs,
         is_fast: false,
@@ -213,7 +213,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.info",
-        handler: handler!(describe::info),
+        handler: handler!(info::info),
         access: Access::Inspect,
         keys: Keys::First,
         is_fast: true,
@@ -224,7 +224,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.card",
-        handler: handler!(describe::card),
+        handler: handler!(info::card),
         access: Access::Read,
         keys: Keys::First,
         is_fast: true,
@@ -235,7 +235,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.count",
-        handler: handler!(look::count),
+        handler: handler!(lookup::count),
         access: Access::Read,
         keys: Keys::First,
         is_fast: true,
@@ -246,7 +246,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.debug",
-        handler: handler!(describe::debug),
+        handler: handler!(info::debug),
         access: Access::Inspect,
         keys: Keys::First,
         is_fast: false,
@@ -268,7 +268,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.merge",
-        handler: handler!(effect whole::merge),
+        handler: handler!(effect merge::merge),
         access: Access::Write,
         keys: Keys::FirstAndSources,
         is_fast: false,
@@ -279,7 +279,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.clear",
-        handler: handler!(effect whole::clear),
+        handler: handler!(effect clear::clear),
         access: Access::Release,
         keys: Keys::First,
         is_fast: false,
@@ -290,7 +290,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.stats",
-        handler: handler!(describe::stats),
+        handler: handler!(info::stats),
         access: Access::Inspect,
         keys: Keys::First,
         is_fast: false,
@@ -301,7 +301,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.plan",
-        handler: handler!(describe::plan),
+        handler: handler!(info::plan),
         access: Access::Read,
         keys: Keys::None,
         is_fast: true,

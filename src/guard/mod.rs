@@ -38,10 +38,10 @@ use crate::api::{self, OwnedString, Reply};
 use crate::args::Arg;
 use crate::config;
 use crate::context::{Context, LogLevel, OK};
-use crate::information::valkey_version;
 use crate::keys::Keyspace;
 use crate::server::role;
 use crate::server::timer::{Timer, now};
+use crate::server_info::valkey_version;
 pub use state::{Asker, RowState, Trust};
 
 /// The guard's state, with the questions of the waiters.

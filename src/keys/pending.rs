@@ -1,4 +1,4 @@
-//! Flushes pending adds. `role.rs` says when adds may be pending: while a forked child of the server is running. After the child
+//! Flushes pending adds. `server/fork.rs` decides when adds may be pending: while a forked child of the server is running. After the child
 //! has exited, a timer flushes them into the bits, a tenth of a millisecond in each millisecond. New adds go to the bits then.
 //!
 //! The timer opens each key by its name, so a value may be moved, replaced or freed at any time, by any thread. The list of names may

@@ -21,9 +21,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bloomgate_filter::{CLIENT_LAYERS_MAX, Ceiling, allocator_is_jemalloc};
 
 use super::timer::{self, Milliseconds};
-use super::{freeing, role};
+use super::{fork, freeing};
 use crate::context::{Context, Origin, Text};
-use crate::information::Information;
+use crate::server_info::ServerInfo;
 use crate::{config, metrics};
 
 /// Requests up to this size are not checked: the server itself refuses the command above `maxmemory` (deny-oom), and looking up the
@@ -44,7 +44,7 @@ static MAXMEMORY: AtomicU64 = AtomicU64::new(0);
 /// computes all of INFO's memory section, which takes too long for every add.
 pub fn settings_changed(context: Context) {
     LAST_ROOM.set(None);
-    let Some(memory) = Information::of(context, c"memory") else { return };
+    let Some(memory) = ServerInfo::of(context, c"memory") else { return };
     if let Some(bytes) = memory.number(c"maxmemory") {
         MAXMEMORY.store(bytes, Relaxed);
     }
@@ -82,7 +82,7 @@ impl ServerCeiling {
     /// For adding items to an existing filter: new adds may be pending.
     #[inline]
     pub fn for_adding(context: Context, origin: Origin) -> Self {
-        Self { context, origin, pending_from_bytes: role::pending_from_bytes(context) }
+        Self { context, origin, pending_from_bytes: fork::pending_from_bytes(context) }
     }
 }
 
@@ -197,7 +197,7 @@ enum Eviction {
 
 impl Memory {
     fn now(context: Context) -> Option<Self> {
-        let information = Information::of(context, c"memory")?;
+        let information = ServerInfo::of(context, c"memory")?;
         let maxmemory = information.number(c"maxmemory")?;
         Some(Self {
             used: information.number(c"used_memory")?,
@@ -253,7 +253,7 @@ fn part(number: u64, share: u64, whole: u64) -> u64 {
 /// Counts the keys, and those with a time to live.
 fn keyspace(context: Context) -> Eviction {
     let (mut keys, mut expires) = (0u64, 0u64);
-    let information = Information::of(context, c"keyspace");
+    let information = ServerInfo::of(context, c"keyspace");
     for number in 0..DATABASES {
         let name = Text::of(format_args!("db{number}"));
         let line = information.as_ref().and_then(|information| information.text(name.as_c_str())).unwrap_or_default();

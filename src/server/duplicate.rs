@@ -13,7 +13,7 @@ use bloomgate_filter::arguments::load_time;
 use crate::api::{self, Element, Reply};
 use crate::args::Args;
 use crate::context::{Context, LogLevel};
-use crate::information::Information;
+use crate::server_info::ServerInfo;
 
 /// Whether this library is loaded. The system maps a file once, so a second load of it, under any path, finds this set.
 static IS_LOADED: AtomicBool = AtomicBool::new(false);
@@ -51,7 +51,7 @@ pub fn ignore(context: Context, name: &CStr, version: i32, words: Args<'_>) -> R
 
 /// Whether the server is starting. Later a client asks for the load (MODULE LOAD), and gets the error.
 fn is_starting(context: Context) -> bool {
-    Information::of(context, c"clients").and_then(|clients| clients.number(c"connected_clients")) == Some(0)
+    ServerInfo::of(context, c"clients").and_then(|clients| clients.number(c"connected_clients")) == Some(0)
 }
 
 /// The entry of a loaded module in MODULE LIST.

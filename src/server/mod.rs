@@ -3,6 +3,7 @@
 
 pub mod ceiling;
 pub mod duplicate;
+pub mod fork;
 pub mod freeing;
 pub mod huge_pages;
 pub mod role;

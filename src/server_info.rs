@@ -8,12 +8,12 @@ use super::api;
 use super::context::Context;
 
 /// A section of INFO at the time when it was requested.
-pub struct Information {
+pub struct ServerInfo {
     context: Context,
     raw: *mut raw::RedisModuleServerInfoData,
 }
 
-impl Information {
+impl ServerInfo {
     /// Requests a section from the server.
     pub fn of(context: Context, section: &CStr) -> Option<Self> {
         let raw = api::server_info(context, section);
@@ -38,7 +38,7 @@ impl Information {
     }
 }
 
-impl Drop for Information {
+impl Drop for ServerInfo {
     fn drop(&mut self) {
         // SAFETY: the section came from the server and is freed once, in the context that requested it.
         unsafe { api::free_info(self.context, self.raw) };
@@ -67,7 +67,7 @@ pub fn is_valkey(context: Context) -> bool {
 /// The version of a Valkey server: only Valkey has `valkey_version` in INFO. The server writes a section of INFO for each call,
 /// which is too slow for every command.
 pub fn valkey_version(context: Context) -> Option<[u32; 3]> {
-    Information::of(context, c"server")?.text(c"valkey_version").map(numbers)
+    ServerInfo::of(context, c"server")?.text(c"valkey_version").map(numbers)
 }
 
 /// The numbers of a version such as `8.1.8`; 0 for a part that is missing or not a number.
