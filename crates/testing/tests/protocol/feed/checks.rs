@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-use super::world::{ALL, CONVERGES, Mode, NO_LATE_ABSENT, NO_OLD_VALUE, NO_WRONG_ABSENT, Op, Rule, World};
+use super::world::{
+    ALL, CONVERGES, Mode, NO_LATE_ABSENT, NO_LATE_VALUE, NO_OLD_VALUE, NO_WRONG_ABSENT, Op, Rule, World,
+};
 use crate::checks::{Size, size};
 
 /// Visits every state of a world. Everything that has to be reachable is.
@@ -30,6 +32,12 @@ fn every_promise_of_the_feed_holds_in_every_state() {
     for (name, scenario) in SCENARIOS {
         holds(name, scenario(size(), None));
     }
+}
+
+/// Searched apart from the other scenarios, since it takes as long as all of them.
+#[test]
+fn every_promise_of_the_feed_holds_with_fresh() {
+    holds("eventual: a dead follower, and readers with FRESH", dead_follower(size(), None));
 }
 
 /// Where a rule is left out, and the promises that are broken then.
@@ -69,7 +77,11 @@ fn broken_without(rule: Rule) -> &'static [(Scenario, &'static str)] {
         Rule::HoldUntilScanned => &[(synchronous_truncate, NO_OLD_VALUE)],
         Rule::ChangeFilter => &[(synchronous_truncate, NO_OLD_VALUE)],
         Rule::NewLife => &[(synchronous_loss_of_value, NO_OLD_VALUE)],
-        Rule::CatchUpFirst => &[(eventual, NO_LATE_ABSENT)],
+        Rule::FreshIgnoresCache => &[(dead_follower, NO_LATE_VALUE)],
+        Rule::FreshFromGrant => &[(dead_follower, NO_LATE_VALUE), (dead_follower, NO_LATE_ABSENT)],
+        Rule::FreshOwnLease => &[(dead_follower, NO_LATE_VALUE), (dead_follower, NO_LATE_ABSENT)],
+        Rule::FreshVoided => &[(dead_follower, NO_LATE_ABSENT)],
+        Rule::CatchUpFirst => &[(eventual, NO_LATE_ABSENT), (dead_follower, NO_LATE_VALUE)],
         Rule::TimeFirst => &[(eventual, NO_LATE_ABSENT)],
     }
 }
@@ -163,6 +175,7 @@ fn world(mode: Mode, has_row: bool, script: &[Op], without: Option<Rule>) -> Wor
         crashes: 0,
         renewals: 0,
         refusals: 0,
+        periods: 0,
         without,
     }
 }
@@ -242,6 +255,12 @@ pub fn eventual_truncate(size: Size, without: Option<Rule>) -> World {
 pub fn eventual_loss(size: Size, without: Option<Rule>) -> World {
     let base = world(Mode::Eventual, false, &[Op::Put], without);
     World { losses: 1, drops: 1, starts: if size == Size::Large { 2 } else { 1 }, has_zombies: false, ..base }
+}
+
+/// A follower that stops at any moment and continues at another one, or never, and changes meanwhile. Readers give FRESH.
+pub fn dead_follower(_: Size, without: Option<Rule>) -> World {
+    let base = world(Mode::Eventual, true, &[Op::Delete, Op::Put], without);
+    World { readers: 2, periods: 2, starts: 0, has_zombies: false, ..base }
 }
 
 /// There is no slot yet. Readers use the guard already.

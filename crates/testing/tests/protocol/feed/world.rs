@@ -117,6 +117,7 @@ pub enum Broken {
     WrongAbsent,
     OldValue,
     LateAbsent,
+    LateValue,
 }
 
 /// A follower: the one that has the slot, or one that was replaced.
@@ -137,6 +138,9 @@ pub struct State {
     pub readers: Vec<Reader>,
     /// Whether the server keeps what it acknowledged: false from a loss to the next heartbeat.
     pub is_whole: bool,
+    /// The last transaction whose COMMIT had returned when each period began, up to the current one. FRESH ends in the second
+    /// period after the grant.
+    pub periods: Vec<Version>,
     /// How often these may still happen.
     pub starts: u8,
     pub losses: u8,
@@ -166,6 +170,8 @@ pub enum Action {
     Drop,
     ExpireBeat,
     ExpireRecord,
+    /// A period begins.
+    Tick,
     Ask(ReaderId),
     Load(ReaderId),
     Fill(ReaderId),
@@ -197,6 +203,8 @@ pub struct World {
     pub renewals: u8,
     /// How often the filter refuses an item, because it cannot grow. The other commands of the transaction take effect.
     pub refusals: u8,
+    /// Periods of FRESH, which readers give; 0: they do not.
+    pub periods: u8,
     pub without: Option<Rule>,
 }
 
@@ -230,6 +238,10 @@ impl World {
             Some(Rule::GiveWhile) => Some(GuardRule::GiveWhile),
             Some(Rule::ChangeFilter) => Some(GuardRule::ChangeFilter),
             Some(Rule::NewLife) => Some(GuardRule::NewLife),
+            Some(Rule::FreshIgnoresCache) => Some(GuardRule::FreshIgnoresCache),
+            Some(Rule::FreshFromGrant) => Some(GuardRule::FreshFromGrant),
+            Some(Rule::FreshOwnLease) => Some(GuardRule::FreshOwnLease),
+            Some(Rule::FreshVoided) => Some(GuardRule::FreshVoided),
             _ => None,
         };
         let mut server = Server::new(1, false, without);
@@ -271,6 +283,18 @@ impl World {
         }
         if state.store.server.keys[0].record.is_some() {
             actions.push(Action::ExpireRecord);
+        }
+        if state.periods.len() <= usize::from(self.periods) && self.periods > 0 {
+            actions.push(Action::Tick);
+        }
+    }
+
+    fn tick(state: &mut State) {
+        state.periods.push(state.database.returned);
+        let period = state.periods.len() as u8 - 1;
+        state.store.server.period = period;
+        if state.store.server.keys[0].is_no_longer_fresh(period) {
+            state.store.server.expire(0);
         }
     }
 
@@ -324,6 +348,7 @@ impl Model for World {
             followers: [active, None],
             readers: vec![Reader::Idle; self.readers.into()],
             is_whole: self.runs,
+            periods: vec![0],
             starts: self.starts,
             losses: self.losses,
             drops: self.drops,
@@ -366,6 +391,7 @@ impl Model for World {
             }
             Action::ExpireBeat => state.store.beat = None,
             Action::ExpireRecord => state.store.server.expire(0),
+            Action::Tick => World::tick(&mut state),
             Action::Ask(reader) => self.ask(&mut state, reader),
             Action::Load(reader) => {
                 let version = self.version_of_row(state.database.visible);
@@ -475,6 +501,15 @@ rules! {
     /// A server that has lost data refuses the tokens from before.
     NewLife,
 
+    /// With FRESH, nothing that was cached is believed without the key for WHILE.
+    FreshIgnoresCache,
+    /// What is filled then is believed until FRESH after the grant.
+    FreshFromGrant,
+    /// Only what the holder of a lease fills that was granted without that key.
+    FreshOwnLease,
+    /// A change ends that belief.
+    FreshVoided,
+
     // The heartbeat.
     /// The heartbeat is set only once the log is applied up to a position.
     CatchUpFirst,
@@ -487,16 +522,23 @@ impl World {
         let store = &mut state.store;
         store.server.keys[0].is_open = store.is_held();
         store.server.heartbeat = Some(store.beat.is_some());
-        let answer = store.server.fetch(reader, 0, How::Plain).unwrap();
+        let how = if self.periods > 0 { How::Fresh } else { How::Plain };
+        let answer = store.server.fetch(reader, 0, how).unwrap();
         // Both are derived from other fields, so they need no place in the state.
         (store.server.keys[0].is_open, store.server.heartbeat) = (false, Some(false));
         let (returned, visible) = (state.database.returned, state.database.visible);
         let denies_wrongly = |since: Version| (since..=visible).all(|version| self.has(version));
         let is_promised = self.is_synchronous() && state.is_whole;
+        // Without the heartbeat, an answer with FRESH may be as old as the beginning of the period before.
+        let fresh = (how == How::Fresh).then(|| state.periods[state.periods.len().saturating_sub(2)]);
+        let since = state.store.beat.or(fresh).unwrap_or(returned);
         state.broken = match answer {
             Answer::Absent if is_promised && denies_wrongly(returned) => Some(Broken::WrongAbsent),
-            Answer::Absent if denies_wrongly(state.store.beat.unwrap_or(returned)) => Some(Broken::LateAbsent),
+            Answer::Absent if denies_wrongly(since) => Some(Broken::LateAbsent),
             Answer::Hit(version) if is_promised && version < self.version_of_row(returned) => Some(Broken::OldValue),
+            Answer::Hit(version) if how == How::Fresh && version < self.version_of_row(since) => {
+                Some(Broken::LateValue)
+            }
             _ => None,
         };
         if answer.grants() {
@@ -549,6 +591,7 @@ impl World {
             Property::always(NO_WRONG_ABSENT, |_: &Self, state: &State| state.broken != Some(Broken::WrongAbsent)),
             Property::always(NO_OLD_VALUE, |_: &Self, state: &State| state.broken != Some(Broken::OldValue)),
             Property::always(NO_LATE_ABSENT, |_: &Self, state: &State| state.broken != Some(Broken::LateAbsent)),
+            Property::always(NO_LATE_VALUE, |_: &Self, state: &State| state.broken != Some(Broken::LateValue)),
             Property::always(CONVERGES, Self::has_converged),
             Property::sometimes("a value is cached", |_: &Self, state: &State| {
                 state.store.server.keys[0].value > Some(0)
@@ -589,7 +632,7 @@ impl World {
 
     /// The promises that have to hold in every state.
     pub fn is_promise(name: &str) -> bool {
-        [NO_WRONG_ABSENT, NO_OLD_VALUE, NO_LATE_ABSENT, CONVERGES].contains(&name)
+        [NO_WRONG_ABSENT, NO_OLD_VALUE, NO_LATE_ABSENT, NO_LATE_VALUE, CONVERGES].contains(&name)
     }
 
     /// States that had to be reached and were not.
@@ -609,5 +652,6 @@ pub const NO_WRONG_ABSENT: &str = "synchronous: a reader is never told `absent` 
 pub const NO_OLD_VALUE: &str = "synchronous: a reader never gets a value older than the last COMMIT that had returned";
 pub const NO_LATE_ABSENT: &str =
     "`absent` is never answered for a row whose COMMIT had returned before the heartbeat's time";
+pub const NO_LATE_VALUE: &str = "with FRESH, a value is never older than the last COMMIT that had returned before the heartbeat's time, or FRESH ago";
 pub const CONVERGES: &str =
     "once everything is applied, the filter and the cached value are right, and no cache key is held";
