@@ -32,7 +32,7 @@ fresh clone, half of which is compilation.
                BLOOMGATE_BASE; by default, from origin/main, or on origin/main itself from its last commit older than a day.
                Without such a commit, everything has changed
   --deep       runs, instead, everything that scripts/test does not: all of the above whatever has changed, AddressSanitizer, the
-               models within larger bounds, and the tool, the guard and the module on all servers besides those of the PATH,
+               models within larger bounds, and the tool and the module on all servers besides those of the PATH,
                except most reliability tests and the tests of long chains and eviction
   --soak TIME  runs, for about a TIME such as 8h or 30m, the tests that find more the longer they run: half of it ordinary use, in
                which nothing may grow, then fuzzing, kills, faults, accuracy and memory checkers
@@ -88,7 +88,6 @@ QUICK = [
     ],
     [
         Step("tool", "The command-line tool with real servers"),
-        Step("guard 3", "The guard in front of a database"),
         Step("cases", "The cases of the specification"),
         Step("cargo --test client", "The Rust client"),
         Step("rust", "The specification in Rust"),
@@ -124,7 +123,7 @@ def client_steps(seconds: int) -> list[Step]:
         Step("spring", "The Spring example", spring),
         Step("cargo --test client", "The Rust client on every server", "^crates/client/|^clients/specification/", EVERY),
         Step("rust", "The specification in Rust on every server", "^crates/client/|^clients/specification/", EVERY),
-        Step(f"judge {seconds}", "The judge of the clients", "^(clients|crates/client|tests/judge)/"),
+        Step(f"judge {seconds}", "The judge of the clients", r"^(clients|crates/client|src/guard|tests/judge)/|^src/commands/guard\.rs"),
         Step("libraries", "Client libraries on every server", documents, EVERY),
     ]
 
@@ -139,7 +138,6 @@ DEEP = [
     Step("protocol full", "The protocols of the guard and the follower, exhaustively, with larger bounds"),
     # The other servers have no TLS.
     Step("tool --skip connecting::", "The command-line tool on other servers", servers=OTHERS),
-    Step("guard 3", "The guard in front of a database, on other servers", servers=OTHERS),
     *(Step(f"follow {name}", f"bloomgate follow on {name}") for name in ("postgres-17", "postgres-18", "mysql", "mariadb")),
     Step(f"cargo --no-fail-fast --test server -- {WAITING} {WITHOUT_SLOW}", "The module on other servers", servers=OTHERS),
 ]
@@ -316,7 +314,7 @@ def soak(text: str) -> None:
         Step("cargo --test tool -- follow::soak::nothing --nocapture", "Ordinary use", environment=use),
         Step(f"fuzz {share // targets + 1}", "Fuzzing"),
         *(Step(f"ignored {name}:: --nocapture", f"The server tests {name}", environment=effort) for name in ("reliability", "chaos", "fleet")),
-        Step(f"guard {share // 40 + 1}", "The guard in front of a database"),
+        Step(f"judge {share // 10 + 45}", "The judge of the clients"),
         Step("cargo --test figures -- --nocapture", "Accuracy", environment={"BLOOMGATE_ACCURACY": "full"} if is_long else {}),
         Step("miri --all" if is_long else "miri", "The filter in miri"),
         Step(f"asan{checked}", "The module under AddressSanitizer"),

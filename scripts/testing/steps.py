@@ -92,13 +92,6 @@ def tool(*words: str) -> None:
     tests("--test", "tool", "--", *WAITING, *without, *words)
 
 
-def guard(seconds: str = "3") -> None:
-    """[SECONDS] the guard in front of PostgreSQL, SECONDS for each part"""
-    if not has("initdb"):
-        skip("the guard in front of a database: PostgreSQL is missing")
-    tests("--test", "guard", "--", "--nocapture", BLOOMGATE_GUARD_SECONDS=seconds)
-
-
 def follow(name: str) -> None:
     """postgres-17 | postgres-18 | mysql | mariadb: bloomgate follow on a database that scripts/setup --deep installs"""
     system, _, release = name.partition("-")
@@ -176,7 +169,7 @@ def packages() -> None:
 
 STEPS: dict[str, Callable[..., None]] = {
     "scripts": scripts, "format": formatting, "house": house, "links": links, "pictures": pictures, "shipped": shipped, "build": build,
-    "lints": lints, "document": document, "cargo": cargo, "protocol": protocol, "tool": tool, "guard": guard, "follow": follow,
+    "lints": lints, "document": document, "cargo": cargo, "protocol": protocol, "tool": tool, "follow": follow,
     "ignored": ignored, "cases": specification, "run": demonstration, "spring": spring, "packages": packages, "python": clients.python,
     "typescript": clients.typescript, "go": clients.go, "java": clients.java, "rust": clients.rust, "judge": clients.judge,
     "libraries": clients.libraries, "page": clients.page, "fuzz": fuzz, "miri": miri, "asan": asan, "memcheck": memcheck,

@@ -1,20 +1,19 @@
-//! PostgreSQL for a test: a cluster in a temporary folder with a Unix socket, and a pool of sessions that counts queries. If
-//! PostgreSQL is missing, the test fails and says how to install it.
+//! PostgreSQL for a test: a cluster in a temporary folder with a Unix socket. If PostgreSQL is missing, the test fails and says how to
+//! install it.
 
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Condvar, Mutex, OnceLock};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::{Client, NoTls, Statement};
+use postgres::{Client, NoTls};
 use tempfile::TempDir;
 
 use crate::patience;
@@ -179,12 +178,6 @@ impl Database {
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join(format!(".s.PGSQL.{}", self.port))
     }
-
-    /// Creates a pool of `size` sessions.
-    pub fn pool(&self, size: usize) -> Pool {
-        let sessions = (0..size).map(|_| Session::new(self.connect().expect("a session"))).collect();
-        Pool { sessions: Mutex::new(sessions), returned: Condvar::new() }
-    }
 }
 
 impl Drop for Database {
@@ -292,101 +285,4 @@ fn postgres_user() -> (u32, u32) {
         text.trim().parse().expect("there is a user `postgres`, which PostgreSQL runs as where this process is root")
     };
     (ask("-u"), ask("-g"))
-}
-
-/// A session with the prepared statements of readers and writers.
-pub struct Session {
-    pub client: Client,
-    find: Statement,
-    change: Statement,
-    insert: Statement,
-    delete: Statement,
-}
-
-impl Session {
-    fn new(mut client: Client) -> Self {
-        let mut prepare = |text: &str| client.prepare(text).expect("a statement");
-        let find = prepare("SELECT version FROM rows WHERE id = $1");
-        let change = prepare("UPDATE rows SET version = version + 1 WHERE id = $1 RETURNING version");
-        let insert = prepare("INSERT INTO rows VALUES ($1, $2, repeat('y', 64)) ON CONFLICT DO NOTHING");
-        let delete = prepare("DELETE FROM rows WHERE id = $1 RETURNING version");
-        Self { client, find, change, insert, delete }
-    }
-
-    /// Executes statements without parameters.
-    pub fn run(&mut self, statements: &str) {
-        self.client.batch_execute(statements).unwrap_or_else(|fault| panic!("{statements}: {fault}"));
-    }
-
-    /// Returns the version of the row, if it exists.
-    pub fn find(&mut self, id: u64) -> Option<u64> {
-        let row = self.client.query_opt(&self.find, &[&(id as i64)]).expect("SELECT");
-        row.map(|row| row.get::<_, i64>(0) as u64)
-    }
-
-    /// Changes the row. Returns its new version.
-    pub fn change(&mut self, id: u64) -> Option<u64> {
-        let row = self.client.query_opt(&self.change, &[&(id as i64)]).expect("UPDATE");
-        row.map(|row| row.get::<_, i64>(0) as u64)
-    }
-
-    /// Inserts the row. Returns false if it already existed.
-    pub fn insert(&mut self, id: u64, version: u64) -> bool {
-        self.client.execute(&self.insert, &[&(id as i64), &(version as i64)]).expect("INSERT") == 1
-    }
-
-    /// Deletes the row. Returns its last version.
-    pub fn delete(&mut self, id: u64) -> Option<u64> {
-        let row = self.client.query_opt(&self.delete, &[&(id as i64)]).expect("DELETE");
-        row.map(|row| row.get::<_, i64>(0) as u64)
-    }
-}
-
-/// A pool of sessions.
-pub struct Pool {
-    sessions: Mutex<Vec<Session>>,
-    returned: Condvar,
-}
-
-impl Pool {
-    /// Returns a session, and waits until one is free.
-    pub fn take(&self) -> PooledSession<'_> {
-        let mut sessions = self.sessions.lock().unwrap();
-        loop {
-            match sessions.pop() {
-                Some(session) => return PooledSession { pool: self, session: Some(session) },
-                None => sessions = self.returned.wait(sessions).unwrap(),
-            }
-        }
-    }
-}
-
-/// A session that returns to its pool when it is dropped.
-pub struct PooledSession<'a> {
-    pool: &'a Pool,
-    session: Option<Session>,
-}
-
-impl Deref for PooledSession<'_> {
-    type Target = Session;
-
-    fn deref(&self) -> &Session {
-        self.session.as_ref().expect("it is lent until it is dropped")
-    }
-}
-
-impl DerefMut for PooledSession<'_> {
-    fn deref_mut(&mut self) -> &mut Session {
-        self.session.as_mut().expect("it is lent until it is dropped")
-    }
-}
-
-impl Drop for PooledSession<'_> {
-    fn drop(&mut self) {
-        // A session of a thread that panicked may be in the middle of a transaction, so it is not reused.
-        if let Some(session) = self.session.take().filter(|_| !thread::panicking()) {
-            self.pool.sessions.lock().unwrap().push(session);
-            self.pool.returned.notify_one();
-        }
-    }
 }
