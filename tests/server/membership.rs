@@ -174,32 +174,28 @@ const CREATIONS: [&str; 7] = [
 
 #[test]
 fn an_add_says_whether_the_item_was_new_and_a_lookup_whether_it_is_present() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            for creation in CREATIONS {
-                client.run("FLUSHALL");
-                if !creation.is_empty() {
-                    client.run(creation);
-                }
-                assert_eq!(client.run("BF.ADD k a"), client.answer(true), "{creation}");
-                assert_eq!(client.run("BF.ADD k a"), client.answer(false), "{creation}");
-                assert_eq!(client.run("bf.add k A"), client.answer(true), "items are bytes: case counts");
-                assert_eq!(client.run("BF.MADD k a b c"), client.answers([0, 1, 1]), "{creation}");
-                assert_eq!(client.run("BF.MADD k a"), client.answers([0]), "{creation}");
-                assert_eq!(client.run("BF.MADD k x a x"), client.answers([1, 0, 0]), "{creation}");
-                assert_eq!(client.run("BF.INSERT k ITEMS b d"), client.answers([0, 1]), "{creation}");
-                assert_eq!(client.run("BF.EXISTS k a"), client.answer(true), "{creation}");
-                assert_eq!(client.run("bf.exists k z"), client.answer(false), "{creation}");
-                assert_eq!(client.run("BF.MEXISTS k a z b a"), client.answers([1, 0, 1, 1]), "{creation}");
-                assert_eq!(client.run("BF.MEXISTS k z"), client.answers([0]), "{creation}");
-                assert_eq!(client.run("BF.CARD k"), integer(6), "{creation}");
-                let empty: [&[u8]; 3] = [b"BF.ADD", b"k", b""];
-                assert_eq!(client.call(&empty), client.answer(true), "{creation}");
-                assert_eq!(client.call(&empty), client.answer(false), "{creation}");
-                assert_eq!(client.run("BF.MADD fresh x"), client.answers([1]));
+    in_both_protocols(|client, _| {
+        for creation in CREATIONS {
+            client.run("FLUSHALL");
+            if !creation.is_empty() {
+                client.run(creation);
             }
+            assert_eq!(client.run("BF.ADD k a"), client.answer(true), "{creation}");
+            assert_eq!(client.run("BF.ADD k a"), client.answer(false), "{creation}");
+            assert_eq!(client.run("bf.add k A"), client.answer(true), "items are bytes: case counts");
+            assert_eq!(client.run("BF.MADD k a b c"), client.answers([0, 1, 1]), "{creation}");
+            assert_eq!(client.run("BF.MADD k a"), client.answers([0]), "{creation}");
+            assert_eq!(client.run("BF.MADD k x a x"), client.answers([1, 0, 0]), "{creation}");
+            assert_eq!(client.run("BF.INSERT k ITEMS b d"), client.answers([0, 1]), "{creation}");
+            assert_eq!(client.run("BF.EXISTS k a"), client.answer(true), "{creation}");
+            assert_eq!(client.run("bf.exists k z"), client.answer(false), "{creation}");
+            assert_eq!(client.run("BF.MEXISTS k a z b a"), client.answers([1, 0, 1, 1]), "{creation}");
+            assert_eq!(client.run("BF.MEXISTS k z"), client.answers([0]), "{creation}");
+            assert_eq!(client.run("BF.CARD k"), integer(6), "{creation}");
+            let empty: [&[u8]; 3] = [b"BF.ADD", b"k", b""];
+            assert_eq!(client.call(&empty), client.answer(true), "{creation}");
+            assert_eq!(client.call(&empty), client.answer(false), "{creation}");
+            assert_eq!(client.run("BF.MADD fresh x"), client.answers([1]));
         }
     });
 }
@@ -268,37 +264,33 @@ fn keys_and_items_are_any_bytes() {
 
 #[test]
 fn a_full_fixed_filter_takes_nothing_new() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            let (yes, no) = (client.answer(true), client.answer(false));
-            // With a random seed, one item in a hundred would be a false positive of so small a filter in valkey-bloom's layout.
-            let valkey_bloom = "TIGHTENING 0.5 SEED 00000000000000000000000000000007";
-            let keyed = "HASH siphash SEED 00000000000000000000000000000007";
-            for words in ["SEED 1", keyed, "LAYOUT redisbloom", valkey_bloom] {
-                client.run("FLUSHALL");
-                // A filter that is created and filled by one command.
-                let line = format!("BF.INSERT new CAPACITY 2 ERROR 0.0001 NONSCALING {words} ITEMS a b a c b");
-                assert_eq!(client.run(&line), array([yes.clone(), yes.clone(), no.clone(), error(FULL)]), "{words}");
-                assert_eq!(client.run("BF.INFO new").field("Expansion rate"), &nil(protocol), "{words}");
-                client.run(&format!("BF.INSERT k CAPACITY 2 ERROR 0.0001 NONSCALING {words} ITEMS a"));
-                // The element that finds no room ends the answers, however many items are left.
-                assert_eq!(client.run("BF.MADD k a b c d e"), array([no.clone(), yes.clone(), error(FULL)]), "{words}");
-                let before = digest(&mut client, "k");
-                assert_eq!(client.run("BF.ADD k c"), error(FULL), "{words}");
-                assert_eq!(client.run("BF.ADD k a"), no, "{words}");
-                assert_eq!(client.run("BF.ADD k b"), no, "{words}");
-                assert_eq!(client.run("BF.MADD k b a"), array([no.clone(), no.clone()]), "{words}");
-                assert_eq!(client.run("BF.MADD k b c a"), array([no.clone(), error(FULL)]), "{words}");
-                assert_eq!(client.run("BF.MADD k c"), array([error(FULL)]), "{words}");
-                assert_eq!(client.run("BF.INSERT k ITEMS b c a"), array([no.clone(), error(FULL)]), "{words}");
-                assert_eq!(client.run("BF.INSERT k NOCREATE ITEMS c"), array([error(FULL)]), "{words}");
-                assert_eq!(client.run("BF.MEXISTS k a b c d e"), client.answers([1, 1, 0, 0, 0]), "{words}");
-                assert_eq!(client.run("BF.CARD k"), integer(2), "{words}");
-                assert_eq!(client.run("BF.INFO k").field("Number of filters"), &integer(1), "{words}");
-                assert_eq!(digest(&mut client, "k"), before, "{words}");
-            }
+    in_both_protocols(|client, protocol| {
+        let (yes, no) = (client.answer(true), client.answer(false));
+        // With a random seed, one item in a hundred would be a false positive of so small a filter in valkey-bloom's layout.
+        let valkey_bloom = "TIGHTENING 0.5 SEED 00000000000000000000000000000007";
+        let keyed = "HASH siphash SEED 00000000000000000000000000000007";
+        for words in ["SEED 1", keyed, "LAYOUT redisbloom", valkey_bloom] {
+            client.run("FLUSHALL");
+            // A filter that is created and filled by one command.
+            let line = format!("BF.INSERT new CAPACITY 2 ERROR 0.0001 NONSCALING {words} ITEMS a b a c b");
+            assert_eq!(client.run(&line), array([yes.clone(), yes.clone(), no.clone(), error(FULL)]), "{words}");
+            assert_eq!(client.run("BF.INFO new").field("Expansion rate"), &nil(protocol), "{words}");
+            client.run(&format!("BF.INSERT k CAPACITY 2 ERROR 0.0001 NONSCALING {words} ITEMS a"));
+            // The element that finds no room ends the answers, however many items are left.
+            assert_eq!(client.run("BF.MADD k a b c d e"), array([no.clone(), yes.clone(), error(FULL)]), "{words}");
+            let before = digest(client, "k");
+            assert_eq!(client.run("BF.ADD k c"), error(FULL), "{words}");
+            assert_eq!(client.run("BF.ADD k a"), no, "{words}");
+            assert_eq!(client.run("BF.ADD k b"), no, "{words}");
+            assert_eq!(client.run("BF.MADD k b a"), array([no.clone(), no.clone()]), "{words}");
+            assert_eq!(client.run("BF.MADD k b c a"), array([no.clone(), error(FULL)]), "{words}");
+            assert_eq!(client.run("BF.MADD k c"), array([error(FULL)]), "{words}");
+            assert_eq!(client.run("BF.INSERT k ITEMS b c a"), array([no.clone(), error(FULL)]), "{words}");
+            assert_eq!(client.run("BF.INSERT k NOCREATE ITEMS c"), array([error(FULL)]), "{words}");
+            assert_eq!(client.run("BF.MEXISTS k a b c d e"), client.answers([1, 1, 0, 0, 0]), "{words}");
+            assert_eq!(client.run("BF.CARD k"), integer(2), "{words}");
+            assert_eq!(client.run("BF.INFO k").field("Number of filters"), &integer(1), "{words}");
+            assert_eq!(digest(client, "k"), before, "{words}");
         }
     });
 }

@@ -296,47 +296,43 @@ const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong ki
 
 #[test]
 fn a_wrong_number_of_words_is_the_servers_usual_error() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            for line in [
-                "BF.ADD",
-                "BF.ADD k",
-                "BF.ADD k a b",
-                "BF.MADD",
-                "BF.MADD k",
-                "BF.EXISTS",
-                "BF.EXISTS k",
-                "BF.EXISTS k a b",
-                "BF.MEXISTS",
-                "BF.MEXISTS k",
-                "BF.CARD",
-                "BF.CARD k a",
-                "BF.INFO",
-                "BF.INFO k SIZE ITEMS",
-                "BF.LOAD",
-                "BF.LOAD k",
-                "BF.LOAD k payload more",
-                "BF.DEL k",
-                "BF.DEL k a b",
-                "BF.MDEL k",
-                "BF.COUNT",
-                "BF.COUNT k",
-                "BF.COUNT k a b",
-                "BF.CLEAR",
-                "BF.CLEAR k a",
-                "BF.MERGE k",
-                "BF.ROTATE k 1",
-                "BF.ROTATE k 5 1700000000000 1700000100000",
-                "BF.ROTATE k 5 1700000000000 1700000100000 50 6",
-                "BF.LOADCHUNK k 1",
-                "BF.LOADCHUNK k 1 x y",
-            ] {
-                let name = line.split(' ').next().unwrap().to_lowercase();
-                let text = format!("ERR wrong number of arguments for '{name}' command");
-                assert_eq!(client.run(line).error_text().to_lowercase(), text.to_lowercase(), "{line}");
-            }
+    in_both_protocols(|client, _| {
+        for line in [
+            "BF.ADD",
+            "BF.ADD k",
+            "BF.ADD k a b",
+            "BF.MADD",
+            "BF.MADD k",
+            "BF.EXISTS",
+            "BF.EXISTS k",
+            "BF.EXISTS k a b",
+            "BF.MEXISTS",
+            "BF.MEXISTS k",
+            "BF.CARD",
+            "BF.CARD k a",
+            "BF.INFO",
+            "BF.INFO k SIZE ITEMS",
+            "BF.LOAD",
+            "BF.LOAD k",
+            "BF.LOAD k payload more",
+            "BF.DEL k",
+            "BF.DEL k a b",
+            "BF.MDEL k",
+            "BF.COUNT",
+            "BF.COUNT k",
+            "BF.COUNT k a b",
+            "BF.CLEAR",
+            "BF.CLEAR k a",
+            "BF.MERGE k",
+            "BF.ROTATE k 1",
+            "BF.ROTATE k 5 1700000000000 1700000100000",
+            "BF.ROTATE k 5 1700000000000 1700000100000 50 6",
+            "BF.LOADCHUNK k 1",
+            "BF.LOADCHUNK k 1 x y",
+        ] {
+            let name = line.split(' ').next().unwrap().to_lowercase();
+            let text = format!("ERR wrong number of arguments for '{name}' command");
+            assert_eq!(client.run(line).error_text().to_lowercase(), text.to_lowercase(), "{line}");
         }
     });
 }

@@ -105,7 +105,7 @@ pub const NO_MACHINE: &str = "ERR Insufficient memory to create filter: no machi
 
 #[test]
 fn a_filter_that_no_machine_can_hold_is_refused() {
-    with_client(|_, client| {
+    in_both_protocols(|client, _| {
         for layout in ["", " WINDOW 60", " ROLLING", " COUNTING"] {
             for line in ["BF.RESERVE k 0.01 10000000000000000", "BF.INSERT k CAPACITY 10000000000000000 ERROR 0.01"] {
                 let line = format!("{line}{layout}{}", if line.contains("INSERT") { " ITEMS x" } else { "" });
@@ -517,20 +517,6 @@ fn insert_and_reserve_create_the_same_filter() {
             assert_eq!(digest(client, "a"), digest(client, "b"), "{reserve}");
             assert_eq!(client.run("BF.INFO a"), client.run("BF.INFO b"), "{reserve}");
             client.run("DEL a b");
-        }
-    });
-}
-
-#[test]
-fn filters_that_do_not_fit_in_memory_are_refused() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            let reply = client.run("BF.INSERT k CAPACITY 1000000000000000000 ITEMS a b");
-            let (asked, available) = sizes_of_a_refusal(&reply);
-            assert!(asked > available);
-            assert_eq!(client.run("EXISTS k"), integer(0));
         }
     });
 }

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use testing::{
-    Connection, Server, Stop, array, encode, error, eventually, integer, lines, ok, on_every_server, start_on_commands,
-    with_append_only_client, with_client,
+    Connection, Server, Stop, array, encode, error, eventually, in_both_protocols, integer, lines, ok, on_every_server,
+    start_on_commands, with_append_only_client, with_client,
 };
 
 /// Milliseconds since 1970.
@@ -176,18 +176,13 @@ fn an_add_renews_an_item_where_the_window_slides() {
 
 #[test]
 fn short_windows_pass_by_themselves() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            let key = format!("k{protocol}");
-            assert_eq!(client.run(&format!("BF.RESERVE {key} 0.0001 100 WINDOW 1 BUCKETS 3")), ok());
-            let yes = client.answer(true);
-            assert_eq!(client.run(&format!("BF.ADD {key} x")), yes);
-            eventually("the item to be forgotten", || !client.run(&format!("BF.EXISTS {key} x")).truth());
-            assert_eq!(client.run(&format!("BF.CARD {key}")), integer(0));
-            assert_eq!(client.run(&format!("BF.ADD {key} x")), yes, "it is new again");
-        }
+    in_both_protocols(|client, _| {
+        assert_eq!(client.run("BF.RESERVE k 0.0001 100 WINDOW 1 BUCKETS 3"), ok());
+        let yes = client.answer(true);
+        assert_eq!(client.run("BF.ADD k x"), yes);
+        eventually("the item to be forgotten", || !client.run("BF.EXISTS k x").truth());
+        assert_eq!(client.run("BF.CARD k"), integer(0));
+        assert_eq!(client.run("BF.ADD k x"), yes, "it is new again");
     });
 }
 
