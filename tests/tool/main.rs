@@ -12,7 +12,6 @@ mod dedup;
 mod follow;
 mod input;
 mod load;
-mod names;
 mod permissions;
 mod plan;
 mod running;

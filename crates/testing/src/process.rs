@@ -13,7 +13,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
 use super::resp::{Connection, Reply};
-use super::watched::{ask_to_end, patience, watched};
 use super::{clock, locate};
 
 /// Lines that a server or the module logs when it crashes.
@@ -394,4 +393,28 @@ pub fn free_port() -> u16 {
         }
     }
     panic!("no port is free");
+}
+
+// Servers under a memory checker, which the steps `memcheck` and `asan` announce with `BLOOMGATE_WATCHED`. They can be many
+// times slower, so tests have longer timeouts. They are stopped by SIGTERM where others are killed, because the checker reports leaks
+// when a process exits.
+
+/// Whether the servers run under a memory checker.
+pub fn watched() -> bool {
+    std::env::var_os("BLOOMGATE_WATCHED").is_some()
+}
+
+/// The timeout of every wait. It is not a measure of speed.
+pub fn patience() -> Duration {
+    Duration::from_secs(if watched() { 1200 } else { 120 })
+}
+
+/// Sends SIGTERM to a process and waits for a while. A process that does not exit is killed by the caller.
+fn ask_to_end(child: &mut Child) {
+    // The shell's built-in `kill`, because a minimal system has no other.
+    let asked = Command::new("sh").args(["-c", &format!("kill -TERM {}", child.id())]).status();
+    let start = Instant::now();
+    while asked.is_ok() && start.elapsed() < Duration::from_secs(30) && matches!(child.try_wait(), Ok(None)) {
+        thread::sleep(Duration::from_millis(10));
+    }
 }

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
 use super::process::eventually;
-use super::watched::patience;
+use super::process::patience;
 
 /// A reply as sent by the server, in RESP2 or RESP3.
 #[derive(Clone, PartialEq)]
