@@ -72,6 +72,12 @@ class Report:
             say(f"skipped: {case}: {self.title}: {why}")
 
 
+def obstacle(case: dict[str, Any], adapter: Adapter) -> str | None:
+    """Returns why an adapter cannot run a case, if it cannot."""
+    missing = needs(case) - adapter.abilities
+    return f"no {', '.join(sorted(missing))}" if missing else adapter.skips.get(case["name"])
+
+
 def on_a_scripted_server(case: dict[str, Any], adapter: Adapter, protocol: int) -> None:
     server = ScriptedServer()
     try:
@@ -82,7 +88,8 @@ def on_a_scripted_server(case: dict[str, Any], adapter: Adapter, protocol: int) 
 
 def on_real_servers(case: dict[str, Any], adapter: Adapter, servers: list[Server]) -> None:
     set_up(servers, case.get("setup", []))
-    perform(Run(case, adapter, {"ports": [server.port for server in servers], "protocol": 3 if len(servers) == 1 else 2}, None))
+    protocol = 3 if len(servers) == 1 and "resp3" in adapter.abilities else 2
+    perform(Run(case, adapter, {"ports": [server.port for server in servers], "protocol": protocol}, None))
 
 
 def perform(run: Run) -> None:
@@ -108,9 +115,10 @@ def refuse(case: dict[str, Any], adapter: Adapter) -> None:
         raise Failed(f"it does not fail with `{wanted}`")
 
 
-def protocols(case: dict[str, Any]) -> list[int]:
+def protocols(case: dict[str, Any], adapter: Adapter) -> list[int]:
+    """Returns the protocols that a case asks for, or else those that the client speaks."""
     chosen = [protocol for protocol in (2, 3) if f"resp{protocol}" in case.get("needs", [])]
-    return chosen or [2, 3]
+    return chosen or [protocol for protocol in (2, 3) if f"resp{protocol}" in adapter.abilities]
 
 
 def runs(cases: list[dict[str, Any]], adapter: Adapter, report: Report, is_timed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -118,9 +126,9 @@ def runs(cases: list[dict[str, Any]], adapter: Adapter, report: Report, is_timed
     for case in (case for case in cases if "scripted" in case["servers"]):
         if is_timed != ("timeout_ms" in case.get("client", {}) or any("pause" in step for step in case["steps"])):
             continue
-        for protocol in protocols(case):
-            if missing := needs(case) - adapter.abilities:
-                report.skip(case["name"], f"no {', '.join(sorted(missing))}")
+        for protocol in protocols(case, adapter):
+            if why := obstacle(case, adapter):
+                report.skip(case["name"], why)
             else:
                 name = f"{case['name']}, scripted, RESP{protocol}"
                 yield name, lambda case=case, protocol=protocol: on_a_scripted_server(case, adapter, protocol)
@@ -130,8 +138,8 @@ def run_real(kind: str, cases: list[dict[str, Any]], adapter: Adapter, report: R
     """Runs the cases of a kind of real server, one after the other."""
     with running(kind) as servers:
         for case in (case for case in cases if kind in case["servers"]):
-            if missing := needs(case) - adapter.abilities:
-                report.skip(case["name"], f"no {', '.join(sorted(missing))}")
+            if why := obstacle(case, adapter):
+                report.skip(case["name"], why)
             else:
                 report.run(f"{case['name']}, {kind}", lambda case=case: on_real_servers(case, adapter, servers))
 

@@ -38,7 +38,8 @@ class Call:
 
 
 class Adapter:
-    """One adapter, which all cases share. `abilities` are the needs of cases that it has."""
+    """One adapter, which all cases share. `abilities` are the needs of cases that it has, and `skips` the cases that its client library
+    cannot pass, with the reasons."""
 
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -51,7 +52,9 @@ class Adapter:
         first = self.output.readline()
         if not first:
             raise AdapterEnded(f"the adapter ended at once, with status {self.process.wait(PATIENCE_S)}")
-        self.abilities: set[str] = set(json.loads(first)["abilities"])
+        told = json.loads(first)
+        self.abilities: set[str] = set(told["abilities"])
+        self.skips: dict[str, str] = told.get("skips", {})
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self) -> None:

@@ -91,7 +91,26 @@ def needs(case: dict[str, Any]) -> set[str]:
     calls = {step["call"] for step in case["steps"] if "call" in step}
     if any(call.startswith("shard") for call in calls):
         found.add("sharded")
+    if overlaps(case["steps"]):
+        found.add("share")
     return found
+
+
+def overlaps(steps: list[dict[str, Any]]) -> bool:
+    """Whether a process does several things at a time: calls overlap, or a function outlives its call."""
+    running: dict[str, str] = {}
+    for step in steps:
+        if "call" in step:
+            process = step.get("process", "A")
+            if process in running.values():
+                return True
+            if "start" in step:
+                running[step["start"]] = process
+        elif "end" in step:
+            running.pop(step["end"], None)
+        elif {"return", "raise"} & set(step) and next(iter(step.values())) not in running:
+            return True
+    return False
 
 
 def item_list(items: Any) -> list[Any]:
