@@ -120,6 +120,7 @@ def client_steps(seconds: int) -> list[Step]:
         Step("typescript", "The TypeScript package on every server", "^clients/(typescript|specification)/|^tests/clients/", EVERY),
         Step("go", "The Go module on every server", "^clients/(go|specification)/", EVERY),
         Step("java", "The Java library on every server", "^clients/(java|specification)/", EVERY),
+        Step("php", "The PHP package on every server", "^clients/(php|specification)/", EVERY),
         Step("spring", "The Spring example", spring),
         Step("cargo --test client", "The Rust client on every server", "^crates/client/|^clients/specification/", EVERY),
         Step("rust", "The specification in Rust on every server", "^crates/client/|^clients/specification/", EVERY),
@@ -159,6 +160,10 @@ def count(lines: list[str]) -> tuple[int, int, int]:
         elif found := re.match(r"(?:ℹ |# )?(pass|fail|skipped) (\d+)$", line):
             number = int(found[2])
             passed, failed, skipped = passed + number * (found[1] == "pass"), failed + number * (found[1] == "fail"), skipped + number * (found[1] == "skipped")
+        elif found := re.match(r"OK(?:, but .*)? ?\((\d+) tests?|Tests: (\d+), Assertions: \d+(.*)", line):
+            # PHPUnit: one line if all passed, another one otherwise.
+            bad, left = (sum(map(int, re.findall(rf"(?:{words}): (\d+)", found[3] or ""))) for words in ("Errors|Failures", "Skipped|Incomplete"))
+            passed, failed, skipped = passed + int(found[1] or found[2]) - bad - left, failed + bad, skipped + left
         elif re.match(r"=*( ?\d+ [a-z]+,?)+ in [\d.]+s", line):
             numbers = {word: int(number) for number, word in re.findall(r"(\d+) ([a-z]+)", line)}
             passed += numbers.get("passed", 0)

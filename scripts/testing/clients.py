@@ -135,6 +135,29 @@ def go(*words: str) -> None:
     end(passed)
 
 
+def php(*words: str) -> None:
+    """[--specification] clients/php on phpredis and Predis: syntax, tests, pages, the specification"""
+    specification, package, programs = only_specification(words), ROOT / "clients/php", package_servers()
+    require("the PHP package", "php", "phpunit")
+    if version(found := output("php", "-r", "echo PHP_VERSION;")) < (8, 2):
+        skip(f"PHP is version {found}; the PHP package needs 8.2 or newer")
+    libraries = "extension_loaded('redis') && extension_loaded('pcntl') && class_exists('Predis\\Client')"
+    libraries += " && interface_exists('Psr\\SimpleCache\\CacheInterface') && class_exists('Illuminate\\Cache\\Repository')"
+    if status_of("php", "-r", f"require 'tests/autoload.php'; exit((int) !({libraries}));", cwd=package):
+        skip("the PHP package: phpredis, Predis, PSR-16 or Laravel's cache is missing", "scripts/setup --test installs them on Debian")
+    for file in sorted(path for folder in ("src", "tests") for path in (package / folder).rglob("*.php")):
+        run("sh", "-c", 'php -l "$0" >/dev/null', file)
+    passed, kinds = True, ["scripted", "real"]
+    for server in programs:
+        use_server(f"The PHP package, PHP {found}", server)
+        if not specification:
+            passed &= not status_of("phpunit", "-c", "tests/phpunit.xml", cwd=package)
+        for library in ("phpredis", "predis"):
+            passed &= cases(f"PHP on {library}", kinds, "php", package / "tests/adapter.php", library)
+        kinds = ["real"]
+    end(passed)
+
+
 def rust(*words: str) -> None:
     """the specification in both halves of crates/client; the other tests of the crate are the step client"""
     no_words(words)

@@ -171,6 +171,6 @@ STEPS: dict[str, Callable[..., None]] = {
     "scripts": scripts, "format": formatting, "house": house, "links": links, "pictures": pictures, "shipped": shipped, "build": build,
     "lints": lints, "document": document, "cargo": cargo, "protocol": protocol, "tool": tool, "follow": follow,
     "ignored": ignored, "cases": specification, "run": demonstration, "spring": spring, "packages": packages, "python": clients.python,
-    "typescript": clients.typescript, "go": clients.go, "java": clients.java, "rust": clients.rust, "judge": clients.judge,
+    "typescript": clients.typescript, "go": clients.go, "java": clients.java, "rust": clients.rust, "php": clients.php, "judge": clients.judge,
     "libraries": clients.libraries, "page": clients.page, "fuzz": fuzz, "miri": miri, "asan": asan, "memcheck": memcheck,
 }
