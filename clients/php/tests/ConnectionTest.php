@@ -67,6 +67,19 @@ final class ConnectionTest extends ServerTestCase {
         $this->assertSame('next', $connection->one(['ECHO', 'next']));
     }
 
+    /** phpredis returns false for a command that it could not write, as it does for nil. @dataProvider libraries */
+    public function testCommandThatCouldNotBeWrittenIsAnError(string $library): void {
+        self::$server->send('CONFIG', 'SET', 'client-query-buffer-limit', '1048576');
+        try {
+            $this->connection($library, 30)->one(['BF.CHANGED', 'users', str_repeat('x', 40 << 20), '{users}:1']);
+            $this->fail('the server has closed the connection');
+        } catch (ConnectionLost $error) {
+            $this->assertNotInstanceOf(TimedOut::class, $error);
+        } finally {
+            self::$server->send('CONFIG', 'SET', 'client-query-buffer-limit', '1073741824');
+        }
+    }
+
     /** @dataProvider libraries */
     public function testErrorsInAPipeline(string $library): void {
         $connection = $this->connection($library);
