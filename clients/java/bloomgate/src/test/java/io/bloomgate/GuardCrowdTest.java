@@ -22,6 +22,7 @@ import java.util.Set;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
@@ -133,6 +134,24 @@ class GuardCrowdTest {
             serve(List.of(second));
             assertEquals("1", text(second));
             assertTrue(cancelled.isCancelled());
+        }
+    }
+
+    /** Without a server, each of two loads would wait for the other one's. */
+    @Test
+    void twoLoadsThatNeedEachOthersRowsEnd() throws Exception {
+        try (Bloomgate client = withoutServer()) {
+            Guard<Integer, byte[]> guard = guard(client).wait(Duration.ofMillis(200)).build();
+            CyclicBarrier bothLoad = new CyclicBarrier(2);
+            List<CompletableFuture<String>> readers = new ArrayList<>();
+            for (int id : List.of(17, 18)) {
+                readers.add(CompletableFuture.supplyAsync(() -> Keys.latin(guard.get(id, own -> {
+                    bothLoad.await(60, TimeUnit.SECONDS);
+                    return guard.get(35 - id, other -> Keys.ascii("row " + other)).orElseThrow();
+                }).orElseThrow()), client.executor));
+            }
+            assertEquals("row 18", readers.get(0).get(60, TimeUnit.SECONDS));
+            assertEquals("row 17", readers.get(1).get(60, TimeUnit.SECONDS));
         }
     }
 
