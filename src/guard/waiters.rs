@@ -1,0 +1,360 @@
+//! Blocked clients: they are answered from a timer. The reply is written first, and the client is unblocked after that: no server lets a
+//! module block a client again in the callback of an unblocked one, so a waiter that was woken too early could not wait again.
+//!
+//! The timer runs after the command or transaction that ended a lease. So the answers have the state that it left, and not a value that it
+//! deletes at once. The server runs a timer of 0 ms in the same iteration of its event loop. WAIT is kept by that timer, too, and not by
+//! the server's timeout: that timeout drops a reply that was written a moment before.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::time::Duration;
+
+use redis_module::raw;
+
+use super::arguments::Fetch;
+use super::invalidation::{subscribe_to_hashes, unsubscribe_if_idle};
+use super::queues::{RemovedWaiter, WaiterId};
+use super::row::{DependencyId, KeyId, Stamp};
+use super::state::{Instant, TimerEvent};
+use super::{Guard, Guarded, key_id, with, with_guard};
+use crate::api::{self, OwnedString};
+use crate::args::Arg;
+use crate::context::Context;
+use crate::keys::Keyspace;
+use crate::server::timer::{Timer, now};
+
+/// The timer, which is set to the time of the next entry that is due.
+pub static TIMER: Timer = Timer::new(Some(on_timer));
+
+/// What a client asks with BF.FETCH.
+#[derive(Clone, Copy)]
+pub struct Question<'a> {
+    /// The filter's key.
+    pub filter: Arg<'a>,
+    /// The item.
+    pub item: Arg<'a>,
+    /// The cache key.
+    pub cache_key: Arg<'a>,
+    /// The reply is `absent` only while this key exists.
+    pub while_key: Option<Arg<'a>>,
+    /// The hash of the cache keys that have a write in flight.
+    pub unless_key: Option<Arg<'a>>,
+    /// The options.
+    pub options: Fetch,
+}
+
+/// Why BF.FETCH has no answer yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Another caller loads the value, for this many milliseconds more.
+    Leased(u64),
+    /// The cache key has a write in flight.
+    Held,
+    /// Every cache key has, for a caller with this hash of UNLESS.
+    AllHeld,
+}
+
+impl Pause {
+    fn is_held(self) -> bool {
+        matches!(self, Self::Held | Self::AllHeld)
+    }
+}
+
+/// The result of looking for an answer to a question.
+pub enum Answer {
+    /// There is no answer yet. Nothing was replied.
+    NotYet(Pause),
+    /// The reply is written. It grants a lease if there is a stamp.
+    Given(Option<Stamp>),
+    /// The reply is written. It is also the answer to each equal question, until the next command.
+    Shared(Shared),
+}
+
+/// An answer for all waiters with equal questions.
+pub enum Shared {
+    /// The item has no row.
+    Absent,
+    /// The value.
+    Hit(Vec<u8>),
+}
+
+/// Looks for the answer to a waiter's question, and replies. The flag says whether its WAIT has expired: then it gets an answer in
+/// any case. The last argument is the answer to an equal question, if there is one: it replies the same without looking.
+pub type Answerer = fn(Context, &mut Keyspace, Question<'_>, bool, Option<&Shared>) -> Answer;
+
+/// The question of a waiter. It outlives the command, so it holds references to the command's words.
+pub struct WaiterQuestion {
+    filter: OwnedString,
+    item: OwnedString,
+    cache_key: OwnedString,
+    while_key: Option<OwnedString>,
+    unless_key: Option<OwnedString>,
+    /// The id of the hash of UNLESS.
+    unless_id: Option<DependencyId>,
+    options: Fetch,
+    answerer: Answerer,
+}
+
+impl WaiterQuestion {
+    fn hold(context: Context, question: Question<'_>, answerer: Answerer) -> Option<Self> {
+        Some(Self {
+            filter: OwnedString::hold(question.filter)?,
+            item: OwnedString::hold(question.item)?,
+            cache_key: OwnedString::hold(question.cache_key)?,
+            while_key: hold_any(question.while_key)?,
+            unless_key: hold_any(question.unless_key)?,
+            unless_id: question.unless_key.map(|hash| key_id(context, hash).name_hash()),
+            options: question.options,
+            answerer,
+        })
+    }
+
+    /// Whether another waiter asks the same. WAIT does not matter, and neither does the length of a lease: an answer that grants one is
+    /// not shared.
+    fn equals(&self, other: &Self) -> bool {
+        let options = |asked: &Self| {
+            let Fetch { stale, fresh, replaces, .. } = asked.options;
+            (asked.unless_id, stale, fresh, replaces)
+        };
+        self.words() == other.words() && options(self) == options(other)
+    }
+
+    fn words(&self) -> [Option<&[u8]>; 4] {
+        let words = [Some(&self.filter), Some(&self.item), Some(&self.cache_key), self.while_key.as_ref()];
+        words.map(|word| word.map(|word| word.arg().bytes()))
+    }
+
+    fn question(&self) -> Question<'_> {
+        Question {
+            filter: self.filter.arg(),
+            item: self.item.arg(),
+            cache_key: self.cache_key.arg(),
+            while_key: self.while_key.as_ref().map(OwnedString::arg),
+            unless_key: self.unless_key.as_ref().map(OwnedString::arg),
+            options: self.options,
+        }
+    }
+}
+
+/// Holds a word if there is one. `None` if it cannot be held.
+fn hold_any(word: Option<Arg<'_>>) -> Option<Option<OwnedString>> {
+    word.map_or(Some(None), |word| OwnedString::hold(word).map(Some))
+}
+
+/// A context in which the reply to a blocked client is written.
+struct ReplyContext(*mut raw::RedisModuleCtx);
+
+impl ReplyContext {
+    fn of(waiter: WaiterId) -> Option<Self> {
+        // SAFETY: the handle is that of a blocked client which was not given back. This thread has the server's lock.
+        let context = unsafe { api::reply_context(handle(waiter)) };
+        (!context.is_null()).then_some(Self(context))
+    }
+}
+
+impl Drop for ReplyContext {
+    fn drop(&mut self) {
+        // SAFETY: the context is freed once, before the client is given back.
+        unsafe { api::free_reply_context(self.0) };
+    }
+}
+
+/// Blocks the client until `answerer` has an answer, or until WAIT expires. CLIENT UNBLOCK calls `unblocked` instead. Returns
+/// whether the client is blocked: it is not if memory is refused.
+pub fn wait(
+    context: Context,
+    question: Question<'_>,
+    pause: Pause,
+    answerer: Answerer,
+    unblocked: raw::RedisModuleCmdFunc,
+) -> bool {
+    let Some(asked) = WaiterQuestion::hold(context, question, answerer) else { return false };
+    let client = api::block_client(context, unblocked, Some(delivered));
+    if client.is_null() {
+        return false;
+    }
+    let now = now();
+    // The clock counts whole milliseconds: without one more, WAIT would be up to a millisecond short.
+    let deadline = now.saturating_add(question.options.wait).saturating_add(1);
+    let Guarded { row, .. } = Guarded::new(context, question.filter, None, [question.item, question.cache_key]);
+    let (waiter, is_held, unless) = (client as WaiterId, pause.is_held(), asked.unless_id);
+    if unless.is_some() {
+        subscribe_to_hashes(context);
+    }
+    let refused = with_guard(context, |guard| guard.join(&row, unless, waiter, asked, is_held, (now, deadline))).err();
+    // SAFETY: the client was blocked a moment ago. If it could not join, nothing else has its handle.
+    unsafe {
+        if refused.is_some() {
+            api::abort_block(client);
+        } else {
+            api::when_disconnected(client, Some(disconnected));
+        }
+    }
+    refused.is_none()
+}
+
+/// Removes the client of this context, which CLIENT UNBLOCK unblocked, from its queue. Returns what it waited for.
+pub fn leave(context: Context) -> Pause {
+    let waiter = api::blocked_client(context) as WaiterId;
+    let now = now();
+    // The answer of a client that was served already is dropped.
+    let Some(RemovedWaiter { cache_key, is_held, question }) = with(|guard| guard.leave(waiter)) else {
+        return Pause::Leased(1);
+    };
+    drop(question);
+    give_back(waiter, null_mut());
+    if is_held { Pause::Held } else { Pause::Leased(with(|guard| guard.remaining_lease(cache_key, now))) }
+}
+
+/// The server calls this when a waiting client disconnects.
+unsafe extern "C" fn disconnected(_: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
+    let waiter = client as WaiterId;
+    // The handle of a client that is answered was given back already: the server calls `delivered` next.
+    if let Some(left) = with(|guard| guard.leave(waiter)) {
+        drop(left);
+        give_back(waiter, null_mut());
+    }
+}
+
+/// The server calls this when it has unblocked a client that was answered. If the client has disconnected, the answer was not
+/// sent.
+unsafe extern "C" fn delivered(context: *mut raw::RedisModuleCtx, waiter: *mut c_void) {
+    let context = Context::new(context);
+    let is_gone = api::has_disconnected(context) != 0;
+    with_guard(context, |guard| guard.finish(waiter as WaiterId, is_gone));
+}
+
+const fn handle(waiter: WaiterId) -> *mut raw::RedisModuleBlockedClient {
+    waiter as *mut raw::RedisModuleBlockedClient
+}
+
+/// Gives the handle of a blocked client back to the server, which unblocks it and calls [`delivered`] with `answered`, unless
+/// that is null.
+fn give_back(waiter: WaiterId, answered: *mut c_void) {
+    // SAFETY: the handle is given back once: the waiter was removed from its queue, or marked as answered, right before.
+    unsafe { api::unblock(handle(waiter), answered) };
+}
+
+/// A waiter's question, with the answer that each equal one gets.
+type KnownAnswer = (WaiterQuestion, Shared);
+
+/// The result of serving a waiter.
+enum Served {
+    /// It is answered. Its question comes back with an answer that can be shared.
+    Answered(Option<KnownAnswer>),
+    /// There is no answer yet.
+    Paused(WaiterQuestion, Pause),
+}
+
+/// Answers a waiter.
+fn answer(waiter: WaiterId, asked: WaiterQuestion, is_last: bool, known: Option<&KnownAnswer>) -> Served {
+    let Some(reply) = ReplyContext::of(waiter) else { return Served::Paused(asked, Pause::Leased(1)) };
+    let context = Context::new(reply.0);
+    // SAFETY: the timer opens no key itself, and answers one waiter at a time: no other keyspace is in use.
+    let mut keys = unsafe { Keyspace::new(context) };
+    let shared = known.filter(|(other, _)| other.equals(&asked)).map(|(_, shared)| shared);
+    let (stamp, shared) = match (asked.answerer)(context, &mut keys, asked.question(), is_last, shared) {
+        Answer::NotYet(pause) => return Served::Paused(asked, pause),
+        Answer::Given(stamp) => (stamp, None),
+        Answer::Shared(shared) => (None, Some(shared)),
+    };
+    drop(reply);
+    if with(|guard| guard.answered(waiter, stamp)) {
+        give_back(waiter, handle(waiter).cast());
+    }
+    Served::Answered(shared.map(|shared| (asked, shared)))
+}
+
+/// How long the timer serves waiters before commands of other clients run.
+const RUN_TIME: Duration = Duration::from_millis(1);
+/// How many it answers at most: the server then unblocks each and writes its reply, which takes 10 to 60 microseconds.
+const RUN_ANSWERS_MAX: u32 = 32;
+
+/// A run of the timer.
+struct TimerRun {
+    begin: std::time::Instant,
+    /// The guard's time at its begin.
+    now: Instant,
+    /// How many waiters were answered.
+    answers: u32,
+}
+
+impl TimerRun {
+    fn begin() -> Self {
+        Self { begin: std::time::Instant::now(), now: now(), answers: 0 }
+    }
+
+    fn is_over(&self) -> bool {
+        self.answers >= RUN_ANSWERS_MAX || self.begin.elapsed() >= RUN_TIME
+    }
+}
+
+/// Answers the waiters of a cache key in their order, up to the first that has to wait for a lease: those behind it ask the
+/// same, or wait for the same lease. A held waiter stops no other, since not all need name the same hash. Those that name the
+/// same hash as the last held one are held, too, and are not looked at again; equal questions get equal answers. If the run ends
+/// before, the others are answered in a later one. Returns the hash that holds every cache key, if the last held waiter names one.
+fn serve(key: KeyId, run: &mut TimerRun) -> Option<DependencyId> {
+    let mut from = with(|guard| guard.serve_from(key));
+    let mut held_by: Option<(DependencyId, Pause)> = None;
+    let mut answered: Option<KnownAnswer> = None;
+    while let Some((waiter, ticket, asked)) = with(|guard| guard.next(key, from)) {
+        from = ticket + 1;
+        let unless = asked.unless_id;
+        let served = match held_by.filter(|(hash, _)| Some(*hash) == unless) {
+            Some((_, pause)) => Served::Paused(asked, pause),
+            None => answer(waiter, asked, false, answered.as_ref()),
+        };
+        match served {
+            Served::Answered(known) => {
+                answered = known.or(answered);
+                run.answers += 1;
+            }
+            Served::Paused(asked, pause) => {
+                let gone = with(|guard| guard.put_back(waiter, asked, pause.is_held()));
+                drop(gone);
+                if !pause.is_held() {
+                    break;
+                }
+                held_by = unless.map(|hash| (hash, pause));
+            }
+        }
+        if run.is_over() {
+            with(|guard| guard.serve_on(key, from, run.now));
+            break;
+        }
+    }
+    held_by.filter(|(_, pause)| *pause == Pause::AllHeld).map(|(hash, _)| hash)
+}
+
+/// Looks at one cache key that a hash of UNLESS has held, and then at the others, unless the hash holds every cache key.
+fn release(hash: DependencyId, run: &mut TimerRun) {
+    if let Some(key) = with(|guard| guard.held_by(hash))
+        && serve(key, run) != Some(hash)
+    {
+        with(|guard| guard.release(hash));
+    }
+}
+
+/// Does what is due, until the run ends, and sets the timer for the next entry.
+unsafe extern "C" fn on_timer(context: *mut raw::RedisModuleCtx, _: *mut c_void) {
+    TIMER.has_fired();
+    let mut run = TimerRun::begin();
+    while let Some(due) = with(|guard| guard.take_event(run.now)) {
+        match due {
+            TimerEvent::Serve(key) => _ = serve(key, &mut run),
+            TimerEvent::Release => with(Guard::take_released).into_iter().for_each(|hash| release(hash, &mut run)),
+            TimerEvent::Deadline(waiter, ticket) => {
+                if let Some(asked) = with(|guard| guard.take(waiter, ticket)) {
+                    _ = answer(waiter, asked, true, None);
+                    run.answers += 1;
+                }
+            }
+            TimerEvent::Sweep => {}
+        }
+        if run.is_over() {
+            break;
+        }
+    }
+    with_guard(Context::new(context), |_| ());
+    unsubscribe_if_idle(Context::new(context));
+}
