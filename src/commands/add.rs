@@ -419,7 +419,8 @@ fn settle_ring(filter: &mut Filter, newest: Option<u64>) -> bool {
     newest_slot(windowed) != newest
 }
 
-/// Replies why a filter refuses an item, and counts the `items` that a client's command does not add for that reason. RedisBloom and valkey-bloom also propagate items that their filters refused: a full one, or
+/// Replies with the error of an item that a filter refuses, and counts the `items` that a client's command does not add for that reason.
+/// RedisBloom and valkey-bloom also propagate items that their filters refused: a full one, or
 /// one whose next layer cannot exist or needs more memory than any machine has. Anything else ends a server that must obey.
 #[cold]
 fn refuse_items(context: Context, origin: Origin, filter: &Filter, error: Error, items: usize) {

@@ -290,7 +290,7 @@ pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
     let trust = trust_without(missing, options);
 
     let mut batches = pairs.chunks(2 * BATCH).peekable();
-    // What is refused as a whole is refused before the array begins.
+    // Errors for the whole command must precede the array reply.
     let mut found = Some(batches.peek().map_or(Ok(Found::default()), |batch| asked.ask(context, keys, batch))?);
     reply::array(context, pairs.len() / 2);
     for batch in batches {
@@ -322,7 +322,7 @@ struct BatchKeys<'a> {
     unless_key: Option<Arg<'a>>,
 }
 
-/// What is known of a batch of pairs.
+/// The answers of UNLESS and of the filter for a batch of pairs.
 #[derive(Clone, Copy, Default)]
 struct Found {
     /// The pairs whose cache keys have a write in flight.
@@ -478,7 +478,7 @@ pub fn changed(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<
     }
 }
 
-/// Deletes the value of a cache key, and voids its tokens and its NONE. Wakes everyone who waits for the cache key, with a lease or
+/// Deletes the value of a cache key, and voids its tokens and its NONE. Wakes all clients that wait for the cache key, with a lease or
 /// without. Returns whether a DEL was propagated: it is not if the key holds a value of another type, which stays.
 /// If the key is not writable, nothing has changed.
 pub fn void(context: Context, keys: &mut Keyspace, name: Arg<'_>) -> Result<bool, Refusal> {

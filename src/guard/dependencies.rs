@@ -17,14 +17,15 @@ struct Dependency {
 
 /// The length of [`Dependencies::marks`]: 64 KiB, which stay in a processor's cache.
 const MARK_WORDS: usize = 1 << 13;
-/// The marks are made anew once this many may be of ids that no record depends on any more.
+/// The bitmap is rebuilt once it may have this many bits of removed ids.
 const STALE_MARKS: usize = 1 << 14;
 
 /// The dependencies of all records.
 #[derive(Default)]
 pub struct Dependencies {
     known: ByHash<DependencyId, Dependency>,
-    /// A bit for each id in `known`, and for some that were: most ids of added items have none, and need no lookup. Empty without records.
+    /// Bitmap of the ids in `known`. Ids share bits, and removed ids keep theirs until the bitmap is rebuilt. Most added items have no bit,
+    /// and need no lookup. Empty without records.
     marks: Vec<u64>,
     /// How often a bit was set since the marks were made.
     marked: usize,
@@ -55,7 +56,7 @@ impl Dependencies {
         }
     }
 
-    /// Uncounts a record of a row. What no record depends on is forgotten.
+    /// Uncounts a record of a row. Removes dependencies without records.
     pub fn remove(&mut self, row: &Row) {
         for id in row.dependencies() {
             if let Entry::Occupied(mut entry) = self.known.entry(id) {

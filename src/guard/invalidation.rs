@@ -40,7 +40,7 @@ fn classes(context: Context) -> c_int {
     if keeps_clients(context) { CLASSES } else { raw::REDISMODULE_NOTIFY_STRING }
 }
 
-/// What an event says of the key that it names.
+/// The records that a keyspace event invalidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Invalidation {
     /// If the key is a cache key, a client has changed its value.

@@ -13,7 +13,7 @@ pub type Instant = u64;
 #[derive(Debug)]
 pub struct OutOfMemory;
 
-/// What a record says of its cache key.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     /// A caller loads its value.
@@ -47,7 +47,7 @@ pub struct Record {
     pub row: Row,
     /// The stamp of the oldest token that is safe for the row, or [`NO_TOKEN`].
     pub oldest: Stamp,
-    /// That of the last token, or the last one of all when a NONE or a back-off was recorded.
+    /// The stamp of the last token; of a NONE or a back-off, the last stamp that was given when it was recorded.
     pub stamp: Stamp,
     /// From the lowest bit on: the kind, how often its value could not be loaded, for how long its fill is believed, the end.
     bits: u64,
@@ -70,7 +70,7 @@ impl Record {
         Self { bits: self.bits | units.min(FRESH_MAX) << FRESH_AT, ..self }
     }
 
-    /// Until when what is filled under a lease is believed without the key of WHILE, if it is. Of a NONE: its end.
+    /// The time until which a fill under the lease is valid without the key of WHILE. Of a NONE: its end.
     pub const fn fresh_until(&self) -> Option<Instant> {
         match self.bits >> FRESH_AT & FRESH_MAX {
             0 => None,

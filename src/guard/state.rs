@@ -60,7 +60,7 @@ pub enum Trust {
 /// The current epoch of the cluster, and this node's own. One of them changes before a slot that has left comes back.
 pub type Epochs = [u64; 2];
 
-/// The client that BF.FETCH looks on behalf of.
+/// The client that BF.FETCH answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     /// A client that has just sent the command.
@@ -141,7 +141,7 @@ impl<Q> Guard<Q> {
         free
     }
 
-    /// In how many milliseconds the lease of a cache key expires; 1 if there is none.
+    /// Remaining lease time in milliseconds, or 1 without a lease.
     pub fn remaining_lease(&self, key: KeyId, now: Instant) -> u64 {
         self.lease_end(key, now).map_or(1, |end| end - now)
     }
@@ -222,7 +222,7 @@ impl<Q> Guard<Q> {
         }
     }
 
-    /// Ends the lease of a cache key, whoever holds it. For a `time`, [`row_state`](Self::row_state) grants no other; without one, for
+    /// Ends the lease of a cache key, also if another caller holds it. For a `time`, [`row_state`](Self::row_state) grants no other; without one, for
     /// twice as long as after the failure before. Tokens stay safe.
     /// Schedules its waiters. Of more than `max` records, some are evicted. If memory is refused, the next caller loads.
     pub fn back_off(&mut self, key: KeyId, now: Instant, time: Option<Instant>, max: usize) {
@@ -275,7 +275,7 @@ impl<Q> Guard<Q> {
     }
 
     /// A filter was created, replaced, emptied or deleted, or an item was added to one: voids the tokens of its rows, and schedules
-    /// those who wait for one of them.
+    /// the clients that wait for one of them.
     pub fn filter_changed(&mut self, filter_or_item: DependencyId) {
         if self.records.depend_on(filter_or_item) {
             let stamp = self.next_stamp();
@@ -424,7 +424,7 @@ impl<Q> Guard<Q> {
         }
     }
 
-    /// When the lease of a cache key expires, whether its token is safe or not; nothing if there is none that has not expired.
+    /// When the lease of a cache key expires, whether its token is safe or not; `None` if no live lease exists.
     fn lease_end(&self, key: KeyId, now: Instant) -> Option<Instant> {
         self.records.get(key).filter(|record| record.kind() == RecordKind::Lease && record.end() > now).map(Record::end)
     }

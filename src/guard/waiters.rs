@@ -26,7 +26,7 @@ use crate::server::timer::{Timer, now};
 /// The timer, which is set to the time of the next entry that is due.
 pub static TIMER: Timer = Timer::new(Some(on_timer));
 
-/// What a client asks with BF.FETCH.
+/// A question of a client, from BF.FETCH.
 #[derive(Clone, Copy)]
 pub struct Question<'a> {
     /// The filter's key.
@@ -43,7 +43,7 @@ pub struct Question<'a> {
     pub options: Fetch,
 }
 
-/// Why BF.FETCH has no answer yet.
+/// The reason for which BF.FETCH has no answer yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
     /// Another caller loads the value, for this many milliseconds more.
@@ -326,7 +326,7 @@ fn serve(key: KeyId, run: &mut TimerRun) -> Option<DependencyId> {
     held_by.filter(|(_, pause)| *pause == Pause::AllHeld).map(|(hash, _)| hash)
 }
 
-/// Looks at one cache key that a hash of UNLESS has held, and then at the others, unless the hash holds every cache key.
+/// Serves one cache key that a hash of UNLESS has held, and then schedules the others, unless the hash holds every cache key.
 fn release(hash: DependencyId, run: &mut TimerRun) {
     if let Some(key) = with(|guard| guard.held_by(hash))
         && serve(key, run) != Some(hash)
