@@ -640,11 +640,21 @@ fn what_the_list_of_client_options_allows_is_accepted() {
     };
     let ([least, most], [_, longest_wait], [_, fail_safe]) = (range("lease"), range("wait"), range("fail_safe"));
     let ([shortest, longest], [shortest_absent, longest_absent]) = (range("ttl"), range("absent_ttl"));
+    // Clients send `beta` in percent, and leave FRESH out where it is 0.
+    let ([no_renewal, renewal], [_, fresh]) = (range("beta").map(|factor| 100 * factor), range("fresh"));
     with_client(|_, client| {
         with_filter(client);
-        for lease in [least - 1, most + 1] {
-            let text = format!("ERR LEASE is a whole number from {least} to {most}");
-            assert_eq!(client.run(&format!("{FETCH} LEASE {lease}")), error(&text), "the list has the server's range");
+        for (word, least, most) in
+            [("LEASE", least, most), ("RENEW", no_renewal, renewal), ("WHILE {f}:feed FRESH", 1, fresh)]
+        {
+            let text = format!("ERR {} is a whole number from {least} to {most}", word.rsplit(' ').next().unwrap());
+            for refused in [i128::from(least) - 1, i128::from(most) + 1] {
+                assert_eq!(
+                    client.run(&format!("{FETCH} {word} {refused}")),
+                    error(&text),
+                    "the list has the server's range"
+                );
+            }
         }
         let mut accepted = |fetch: &str, fill: &str| {
             let token = load(client, &format!("{FETCH} {fetch}"));
@@ -656,6 +666,7 @@ fn what_the_list_of_client_options_allows_is_accepted() {
         accepted(&format!("LEASE {most} STALE {fail_safe}"), &format!("VALUE v PX {shortest}"));
         accepted("WAIT 0", &format!("NONE PX {longest_absent}"));
         accepted("STALE 0", &format!("NONE PX {shortest_absent}"));
+        accepted(&format!("RENEW {renewal} WHILE {{f}}:feed FRESH {fresh}"), "VALUE v");
         accepted(&format!("LEASE {least}"), "VALUE v");
     });
 }
