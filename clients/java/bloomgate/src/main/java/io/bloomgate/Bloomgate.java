@@ -17,17 +17,17 @@ import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A server or a cluster, for filters and guards. All of them share one connection for each node, which is made when it is needed, and
- * a few more for callers that wait inside the server. Thread-safe.
+ * A client of a server or a cluster, for filters and guards. They share one connection per node, which is opened on demand, and a few more
+ * for callers that wait inside the server. Thread-safe.
  *
- * <p>The Lettuce client brings the address, passwords, TLS, Sentinel and the topology of a cluster. Its settings for reconnecting have
- * no effect here: a lost connection is made again by the next command, and no command is sent twice because its connection was lost.
+ * <p>The Lettuce client provides the address, passwords, TLS, Sentinel and the topology of a cluster. Its settings for reconnecting have no
+ * effect here: the next command opens a new connection. A command whose connection is lost fails: no command is sent twice.
  */
 public final class Bloomgate implements AutoCloseable {
     final long timeoutMs;
     final long connectNanos;
     final Executor executor;
-    /** The time limits of commands. That of Lettuce's client would end with it. */
+    /** The timer of commands' time limits. The timer of Lettuce's client would stop with that client. */
     final HashedWheelTimer timer = new HashedWheelTimer(task -> daemon(task, "bloomgate-timer"));
     private final Supplier<? extends AbstractRedisClient> lettuce;
     final Link link;
@@ -63,7 +63,7 @@ public final class Bloomgate implements AutoCloseable {
         return thread;
     }
 
-    /** Opens a connection to an address: null for that of Lettuce's client. */
+    /** Opens a connection to an address, or to the address of Lettuce's client for null. */
     private CompletableFuture<Wire> open(@Nullable RedisURI uri) {
         try {
             if (isClosed) {
@@ -81,7 +81,7 @@ public final class Bloomgate implements AutoCloseable {
         }
     }
 
-    /** Returns what connects to a server: Lettuce's client, or one of our own for the nodes of its cluster. */
+    /** Returns the client that connects to a server: the user's, or a client of this class for the nodes of a cluster. */
     private synchronized RedisClient connecting() {
         AbstractRedisClient current = lettuce.get();
         if (current instanceof RedisClient client) {
@@ -96,7 +96,7 @@ public final class Bloomgate implements AutoCloseable {
         return nodes;
     }
 
-    /** Lettuce's threads end with the last client that has used them. */
+    /** Shuts down the client for the nodes. Lettuce's threads end with the last client that uses them. */
     private synchronized void endNodes() {
         if (nodes != null) {
             nodes.shutdownAsync();
@@ -104,7 +104,7 @@ public final class Bloomgate implements AutoCloseable {
         }
     }
 
-    /** Notes the codec of the rows with a prefix. Refuses another one: a guard would read the rows of another type. */
+    /** Records the codec of the rows with a prefix. Refuses a different codec: its guard would read rows of another type. */
     void claim(byte[] prefix, Codec<?> codec) {
         Codec<?> first = codecs.putIfAbsent(Keys.latin(prefix), codec);
         if (first != null && !first.equals(codec)) {
@@ -119,30 +119,29 @@ public final class Bloomgate implements AutoCloseable {
     }
 
     /**
-     * Connects, if there is no connection, and waits until the server answers. A program that calls this at its start spares its first
-     * calls the time that it takes to load Lettuce's classes. Throws {@link BloomgateException.TimedOut} or
-     * {@link BloomgateException.Disconnected}.
+     * Connects if necessary, and waits until the server answers. Called when a program starts, it keeps the loading of Lettuce's classes
+     * out of the first calls. Throws {@link BloomgateException.TimedOut} or {@link BloomgateException.Disconnected}.
      */
     public void ping() {
         Caller.block(this, caller -> link.one(Link.command(null, "PING"), caller));
     }
 
-    /** Returns a client for the server of a Lettuce client, which stays the caller's to shut down. */
+    /** Returns a client for the server of a Lettuce client, which the caller shuts down. */
     public static Bloomgate of(RedisClient client) {
         return builder(client).build();
     }
 
-    /** Returns a client for the cluster of a Lettuce client, which stays the caller's to shut down. */
+    /** Returns a client for the cluster of a Lettuce client, which the caller shuts down. */
     public static Bloomgate of(RedisClusterClient client) {
         return builder(client).build();
     }
 
-    /** Returns a client for an address such as {@code redis://localhost:6379}. {@link #close} shuts down what it makes. */
+    /** Returns a client for an address such as {@code redis://localhost:6379}. {@link #close} also shuts down its Lettuce client. */
     public static Bloomgate connect(String uri) {
         return builder(uri).build();
     }
 
-    /** Returns a builder of a client for an address, with other options. {@link #close} shuts down what the client makes. */
+    /** Returns a builder of a client for an address, with other options. {@link #close} also shuts down its Lettuce client. */
     public static Builder builder(String uri) {
         RedisURI parsed = RedisURI.create(uri);
         Builder builder = builder(RedisClient.create(parsed));
@@ -156,9 +155,9 @@ public final class Bloomgate implements AutoCloseable {
     }
 
     /**
-     * Returns a builder of a client for Lettuce clients that follow one another: a program that shuts one down, and makes another for the
-     * same server or cluster, passes what returns the current one. It is called for each new connection, and for each command to a cluster.
-     * While it throws, commands fail with {@link BloomgateException.Disconnected}.
+     * Returns a builder of a client for successive Lettuce clients of the same server or cluster: the supplier returns the current one. It
+     * is called for each new connection, and for each command to a cluster. While it throws, commands fail with {@link
+     * BloomgateException.Disconnected}.
      */
     public static Builder builder(Supplier<? extends AbstractRedisClient> client) {
         return new Builder(client);
@@ -171,14 +170,14 @@ public final class Bloomgate implements AutoCloseable {
         link.connection.close();
         endNodes();
         shutdown.run();
-        // The calls that wait for a connection.
+        // End the calls that wait for a connection.
         timer.stop().forEach(left -> ((Link.Asking) left.task()).run(left));
     }
 
     /** The options of a client. */
     public static final class Builder {
         private final Supplier<? extends AbstractRedisClient> client;
-        /** The address of a client that this one has made. */
+        /** The address, if this class made the Lettuce client. */
         private @Nullable RedisURI uri;
         private Duration timeout = Duration.ofSeconds(1);
         private Duration connectTimeout = Duration.ofSeconds(5);
@@ -189,15 +188,16 @@ public final class Bloomgate implements AutoCloseable {
             this.client = client;
         }
 
-        /** Sets how long a command may take: 1 s. One that waits in the server may take that much longer. */
+        /** Sets the time limit of a command: 1 s. A command that waits in the server extends it by that wait. */
         public Builder timeout(Duration timeout) {
             this.timeout = timeout;
             return this;
         }
 
         /**
-         * Sets for how long commands wait for a connection, before their own time limit begins: 5 s. The first one of a process also waits
-         * for Lettuce's classes. After a timeout they wait for as long as a command may take, until the server answers again.
+         * Sets how long commands wait for a connection, before their own time limit begins: 5 s. The first command of a process also waits
+         * until Lettuce's classes are loaded. After a timeout, until the server answers again, commands wait no longer than {@code
+         * timeout}.
          */
         public Builder connectTimeout(Duration timeout) {
             connectTimeout = timeout;
@@ -205,8 +205,8 @@ public final class Bloomgate implements AutoCloseable {
         }
 
         /**
-         * Sets how many further connections may wait inside the server at a time: 16. They are opened when they are needed, and closed
-         * a second later.
+         * Sets how many additional connections may wait inside the server at a time: 16. They are opened on demand, and closed after a
+         * second without use.
          */
         public Builder waitingConnections(int most) {
             waitingConnections = most;
@@ -214,15 +214,15 @@ public final class Bloomgate implements AutoCloseable {
         }
 
         /**
-         * Sets where blocking loaders of asynchronous calls run, and loads that go on in the background: by default in threads of
-         * their own. An executor of virtual threads suits. It stays the caller's to shut down.
+         * Sets the executor of blocking loaders of asynchronous calls, and of loads that continue in the background: by default a pool of
+         * daemon threads. An executor of virtual threads is suitable. The caller shuts it down.
          */
         public Builder executor(Executor executor) {
             this.executor = executor;
             return this;
         }
 
-        /** Makes the client. It connects when it is used first. */
+        /** Creates the client. It connects on first use. */
         public Bloomgate build() {
             return new Bloomgate(this);
         }

@@ -3,10 +3,7 @@ package io.bloomgate;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
-/**
- * An error of a filter or a guard. Errors of the server that have no class here are Lettuce's, and wrong arguments are
- * {@link IllegalArgumentException}s.
- */
+/** An error of a filter or a guard. Other errors of the server are Lettuce's. Invalid arguments throw {@link IllegalArgumentException}. */
 public class BloomgateException extends RuntimeException implements Cloneable {
     private List<@Nullable Boolean> answers = List.of();
 
@@ -14,12 +11,12 @@ public class BloomgateException extends RuntimeException implements Cloneable {
         super(message, cause);
     }
 
-    /** Returns what is known of a batch that failed: true or false for each item, or null where the answer is unknown. Empty for others. */
+    /** Returns the answers of a failed batch in the order of its items, with null for an unknown answer. Empty for other errors. */
     public List<@Nullable Boolean> answers() {
         return answers;
     }
 
-    /** Returns a copy with the trace of this thread. */
+    /** Returns a copy with the stack trace of this thread. */
     BloomgateException here() {
         try {
             return (BloomgateException) ((BloomgateException) clone()).fillInStackTrace();
@@ -33,17 +30,14 @@ public class BloomgateException extends RuntimeException implements Cloneable {
         return this;
     }
 
-    /**
-     * The server lacks one of bloomgate's commands, or an option of one: it has not loaded the module, or an older one than this library
-     * needs, or another one with BF.* commands.
-     */
+    /** The module is missing or older than this client, or another module provides BF.*. */
     public static final class ModuleMissing extends BloomgateException {
         ModuleMissing(String message, @Nullable Throwable cause) {
             super(message, cause);
         }
     }
 
-    /** There is no filter at this key. */
+    /** The key does not exist. */
     public static final class FilterMissing extends BloomgateException {
         FilterMissing(String message, @Nullable Throwable cause) {
             super(message, cause);
@@ -57,28 +51,28 @@ public class BloomgateException extends RuntimeException implements Cloneable {
         }
     }
 
-    /** A filter that does not grow has reached its capacity. Items before the first null of {@link #answers()} were added. */
+    /** A filter that does not grow is full. Items before the first null of {@link #answers()} were added. */
     public static final class FilterFull extends BloomgateException {
         FilterFull(String message, @Nullable Throwable cause) {
             super(message, cause);
         }
     }
 
-    /** The filter is still being loaded: the last BF.LOADCHUNK has not arrived yet. */
+    /** The filter is still being loaded: its last BF.LOADCHUNK has not arrived. */
     public static final class FilterLoading extends BloomgateException {
         FilterLoading(String message, @Nullable Throwable cause) {
             super(message, cause);
         }
     }
 
-    /** The server did not answer in time, or a write did not reach the required replicas, or the disk, in time. */
+    /** The server did not answer in time, or the required replicas or the disk did not acknowledge a write in time. */
     public static final class TimedOut extends BloomgateException {
         TimedOut(String message) {
             super(message, null);
         }
     }
 
-    /** There is no connection to the server, or it was lost before the reply. The command is not repeated. */
+    /** No connection to the server, or the connection was lost before the reply. The command is not repeated. */
     public static final class Disconnected extends BloomgateException {
         Disconnected(String message, @Nullable Throwable cause) {
             super(message, cause);
@@ -86,8 +80,8 @@ public class BloomgateException extends RuntimeException implements Cloneable {
     }
 
     /**
-     * A row has no cached value, and its last load failed: the database is not asked again before the back-off ends. Or another caller's
-     * load has thrown an {@link Error}, which is the cause.
+     * The last load of a row failed, and no value is cached: the row is not loaded again until the back-off ends. Or another caller's load
+     * threw an {@link Error}, which is the cause.
      */
     public static final class LoadFailed extends BloomgateException {
         LoadFailed(byte[] id, @Nullable Throwable cause) {
@@ -96,8 +90,8 @@ public class BloomgateException extends RuntimeException implements Cloneable {
     }
 
     /**
-     * A write was committed, but the server did not answer its confirmation in time. Readers may get the old rows for up to one
-     * lease and one time to live. {@link Guard#confirm} with the ids tries again.
+     * A write was committed, but its confirmation was not acknowledged in time. Readers may get the old rows for up to the longest load and
+     * a time to live. {@link Guard#confirm} with the ids tries again.
      */
     public static final class Unconfirmed extends BloomgateException {
         private final List<byte[]> ids;
@@ -107,13 +101,13 @@ public class BloomgateException extends RuntimeException implements Cloneable {
             this.ids = ids;
         }
 
-        /** Returns the ids that are not confirmed, as the bytes of their items. */
+        /** Returns the unconfirmed ids as the bytes of their items. */
         public List<byte[]> ids() {
             return ids;
         }
     }
 
-    /** Returns the error of this package that an error of the server stands for, or else the error itself. */
+    /** Converts an error of the server to the error of this package, if there is one. */
     static RuntimeException named(RuntimeException error, byte[] key) {
         String text = String.valueOf(error.getMessage());
         if (text.startsWith("ERR ")) {

@@ -17,8 +17,8 @@ import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One call of the package. Its steps follow one another: those of a blocking call run in the caller's thread, so that a loader finds
- * its transaction there, and those of an asynchronous call wherever the awaited event happens.
+ * A call of the package, as a sequence of steps. The steps of a blocking call run in the caller's thread, so that a loader finds its
+ * transaction there. The steps of an asynchronous call run in the thread of the awaited event.
  */
 final class Caller implements Executor {
     final Signal signal = new Signal();
@@ -34,17 +34,17 @@ final class Caller implements Executor {
         tasks = thread == null ? null : new ConcurrentLinkedQueue<>();
     }
 
-    /** Whether a thread brings the replies of servers. */
+    /** Whether a thread receives the replies of servers. */
     private static final ThreadLocal<Boolean> BRINGS_REPLIES = new ThreadLocal<>();
 
-    /** Notes that this thread brings the replies of servers: a blocking call in it would wait for itself. */
+    /** Records that this thread receives the replies of servers: a blocking call in it would wait for itself. */
     static void bringsReplies() {
         if (BRINGS_REPLIES.get() == null) {
             BRINGS_REPLIES.set(true);
         }
     }
 
-    /** Makes a caller of which nobody waits for the steps. */
+    /** Creates a caller without a waiting thread. */
     static Caller asynchronous(Bloomgate client) {
         return new Caller(client, null);
     }
@@ -67,7 +67,7 @@ final class Caller implements Executor {
         return new Caller(client, Thread.currentThread()).pump(steps, true);
     }
 
-    /** The same for a call that has to be completed. */
+    /** {@link #block} for a call that must be completed: an interrupt does not abort it. */
     static <T extends @Nullable Object> T blockUninterrupted(Bloomgate client, Function<Caller, CompletableFuture<T>> steps) {
         return new Caller(client, Thread.currentThread()).pump(steps, false);
     }
@@ -105,7 +105,7 @@ final class Caller implements Executor {
         }
     }
 
-    /** Returns the failure of a load that another call has made, as this call throws it. */
+    /** Converts the failure of another call's load to the error that this call throws. */
     Throwable shared(Throwable failure) {
         return thread != null && failure instanceof RuntimeException error ? Rethrown.here(error) : failure;
     }
@@ -120,7 +120,7 @@ final class Caller implements Executor {
         }
     }
 
-    /** Runs a step. What comes after the end of a blocking call, such as giving up a lease, runs at once. */
+    /** Runs a step. After the end of a blocking call, steps such as giving up a lease run at once. */
     @Override
     public void execute(Runnable task) {
         if (thread == null) {
@@ -135,7 +135,7 @@ final class Caller implements Executor {
         }
     }
 
-    /** Runs a step that the client's timer begins, whose thread serves all calls: no steps may run there. */
+    /** Runs a step after an event of the client's timer. No step may run in the timer's thread, which serves all calls. */
     void executeAfterTimer(Runnable task) {
         if (thread != null && !hasEnded) {
             execute(task);
@@ -161,7 +161,7 @@ final class Caller implements Executor {
             try {
                 result.complete(function.call());
             } catch (Throwable error) {
-                // Whoever interrupts the thread while it loads wants the call to end, whatever the loader has made of it.
+                // An interrupt during a load ends the call, even if the loader converts it to another exception.
                 if (error instanceof InterruptedException || Thread.currentThread().isInterrupted()) {
                     Thread.interrupted();
                     isInterrupted = true;
@@ -190,7 +190,7 @@ final class Caller implements Executor {
         return untilCancelled(result);
     }
 
-    /** Awaits a future in this call's steps. If the call is aborted, ends with CancellationException; the future goes on. */
+    /** Awaits a future in this call's steps. If the call is aborted, ends with CancellationException; the future continues. */
     <T extends @Nullable Object> CompletableFuture<T> until(CompletableFuture<T> future) {
         CompletableFuture<T> result = new CompletableFuture<>();
         Runnable abort =
@@ -203,7 +203,7 @@ final class Caller implements Executor {
         return result;
     }
 
-    /** The same for a future that is cancelled with the call. */
+    /** {@link #until} for a future that is cancelled with the call. */
     <T extends @Nullable Object> CompletableFuture<T> untilCancelled(CompletableFuture<T> future) {
         CompletableFuture<T> result = until(future);
         result.whenComplete((value, error) -> {
@@ -214,7 +214,7 @@ final class Caller implements Executor {
         return result;
     }
 
-    /** Waits until a future has ended, in whatever way, or some milliseconds have passed. Returns whether it has ended. */
+    /** Waits until a future has completed, normally or not, or for `ms` milliseconds. Returns whether it has completed. */
     CompletableFuture<Boolean> settles(CompletableFuture<?> future, long ms) {
         CompletableFuture<Boolean> either = new CompletableFuture<>();
         future.whenComplete((value, error) -> either.complete(true));
@@ -229,7 +229,7 @@ final class Caller implements Executor {
         return settles(new CompletableFuture<>(), ms);
     }
 
-    /** Begins some steps: what they throw is the failure of the returned future. */
+    /** Begins steps. An exception becomes the failure of the returned future. */
     static <T extends @Nullable Object> CompletableFuture<T> attempt(Supplier<CompletableFuture<T>> steps) {
         try {
             return steps.get();
@@ -246,7 +246,7 @@ final class Caller implements Executor {
         }
     }
 
-    /** Returns an error without the wrappers that CompletableFuture puts around it. */
+    /** Returns an error without CompletableFuture's wrappers. */
     static Throwable cause(Throwable error) {
         while (error instanceof CompletionException && error.getCause() != null) {
             error = error.getCause();
@@ -254,7 +254,7 @@ final class Caller implements Executor {
         return error;
     }
 
-    /** Returns the value of a future that has ended, or throws its error: a checked one inside of a CompletionException. */
+    /** Returns the value of a completed future, or throws its error, a checked one inside a CompletionException. */
     static <T extends @Nullable Object> T value(CompletableFuture<T> future) {
         try {
             return future.join();

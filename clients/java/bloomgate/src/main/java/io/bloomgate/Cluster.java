@@ -17,9 +17,9 @@ import java.util.function.Function;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
-/** The nodes of a cluster. Lettuce's client knows which node has a slot; the connections to the nodes are this package's. */
+/** The nodes of a cluster. Lettuce's client knows the owner of each slot; this package opens the connections. */
 final class Cluster implements Connection {
-    /** How often a command follows a redirection. */
+    /** The maximum number of redirections per command. */
     private static final int REDIRECTIONS = 5;
 
     private static final Node UNKNOWN = new Node(
@@ -29,7 +29,7 @@ final class Cluster implements Connection {
     private final Function<RedisURI, Node> connect;
     private final Map<String, Node> nodes = new ConcurrentHashMap<>();
     private volatile @Nullable RedisClusterClient client;
-    /** The last client that has asked for its nodes. */
+    /** The last client that requested the topology. */
     private volatile @Nullable RedisClusterClient known;
     private @Nullable CompletableFuture<Void> refreshing;
 
@@ -38,7 +38,7 @@ final class Cluster implements Connection {
         this.connect = connect;
     }
 
-    /** Asks the cluster for its nodes, unless that is under way. */
+    /** Requests the topology, unless a request is in flight. */
     private synchronized CompletableFuture<Void> refresh() {
         if (refreshing == null || refreshing.isDone()) {
             RedisClusterClient asked = client;
@@ -56,7 +56,7 @@ final class Cluster implements Connection {
         return current == known ? CompletableFuture.completedFuture(null) : refresh();
     }
 
-    /** Begins again with another client of Lettuce, which may lead to other nodes. */
+    /** Switches to another client of Lettuce, which may have other nodes. */
     private void follow(RedisClusterClient next) {
         List<Node> before;
         synchronized (this) {
@@ -107,7 +107,7 @@ final class Cluster implements Connection {
         return commands.stream().map(replies::get).toList();
     }
 
-    /** Returns the reply to a command, which was sent: that of the node to which the first one redirects it, if it does. */
+    /** Returns the reply to a command that was sent, after following redirections. */
     private CompletableFuture<Object> redirected(Command command, CompletableFuture<Object> sent, int left) {
         return sent.handle((reply, error) -> {
             String text = Wire.errorText(reply);

@@ -1,17 +1,17 @@
 package io.bloomgate;
 
 /**
- * Converts the rows of a guard to the bytes that are cached, and back. If {@code decode} throws, the guard loads the row and replaces
- * the cached value. Every caller gets what {@code decode} returns, the one that loaded the row included.
+ * Converts a row to the bytes that the guard caches, and back. If {@code decode} throws, the guard loads the row and replaces the cached
+ * value. Every caller gets the result of {@code decode}, including the caller that loaded the row.
  */
 public interface Codec<V> {
-    /** Returns the bytes of a row. */
+    /** Encodes a row. */
     byte[] encode(V row) throws Exception;
 
-    /** Returns the row of some bytes, which {@code encode} has returned, perhaps that of another version of the program. */
+    /** Decodes a row. Another version of the program may have encoded it. */
     V decode(byte[] bytes) throws Exception;
 
-    /** Returns a codec that leaves bytes as they are. */
+    /** Returns a codec that returns bytes unchanged. */
     static Codec<byte[]> bytes() {
         record Bytes() implements Codec<byte[]> {
             @Override
@@ -28,8 +28,8 @@ public interface Codec<V> {
     }
 
     /**
-     * Returns a codec for JSON by Jackson 2 or, if that is not in the class path, by Jackson 3. Numbers that JSON does not have are refused.
-     * With a mapper of one's own: {@link JsonCodec} and {@link Json3Codec}.
+     * Returns a codec for JSON with Jackson 2 or, if that is not on the class path, Jackson 3. Refuses numbers that JSON lacks, such as
+     * NaN. {@link JsonCodec} and {@link Json3Codec} accept a custom mapper.
      */
     static <T> Codec<T> json(Class<T> type) {
         try {

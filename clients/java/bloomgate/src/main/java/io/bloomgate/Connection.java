@@ -4,9 +4,9 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import org.jspecify.annotations.Nullable;
 
-/** What sends commands: a server, which is one node, or a cluster. No command is sent twice, except where a cluster redirects it. */
+/** A connection to a server, which is one node, or to a cluster. No command is sent twice, except after a redirection. */
 interface Connection {
-    /** A command and the key that says which node of a cluster has to get it: null for any node. */
+    /** A command, and the key that selects the node of a cluster; null for any node. */
     record Command(byte @Nullable [] key, List<byte[]> words) {
         String name() {
             return Keys.latin(words.get(0));
@@ -17,16 +17,16 @@ interface Connection {
         }
     }
 
-    /** Connects to the nodes of commands, unless they are connected. Ends once commands need not wait; fails if none can be sent. */
+    /** Connects to the nodes of commands. Ends once commands can be sent without waiting; fails if all connections fail. */
     CompletableFuture<?> ready(List<Command> commands);
 
     /**
-     * Sends commands, those of one node together and in their order. Replies are null, Long, Double, byte[] and Lists of these, with a
-     * RuntimeException in place of what the server refuses: maps are lists of names and values. A reply that is lost fails.
+     * Sends commands, grouped by node and in their order. Replies are null, Long, Double, byte[] and Lists of these. Maps are lists of
+     * names and values. An error of the server is a RuntimeException in the reply. A lost reply fails its future.
      */
     List<CompletableFuture<Object>> send(List<Command> commands);
 
-    /** Returns the node of a key. */
+    /** Returns the node that owns a key's slot. */
     Node node(byte @Nullable [] key);
 
     /** Closes the connections. Commands without a reply fail. */

@@ -4,7 +4,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 
-/** How a filter is created. {@code docs/kinds.md} of the project describes the kinds. The server checks the values. */
+/** Options of a new filter. The server checks the values. {@code docs/kinds.md} of the project describes the kinds of filters. */
 public final class CreationOptions {
     private final List<String> words = new ArrayList<>();
 
@@ -29,7 +29,7 @@ public final class CreationOptions {
         return with("EXPANSION", String.valueOf(factor));
     }
 
-    /** Makes a filter that refuses items when it is full, instead of growing. */
+    /** Makes a full filter refuse items instead of growing. */
     public CreationOptions nonscaling() {
         return with("NONSCALING");
     }
@@ -44,37 +44,37 @@ public final class CreationOptions {
         return with("LAYOUT", layout);
     }
 
-    /** Sets the hash function: {@code murmur3}, or {@code siphash}, which is for untrusted items and allows deletes. */
+    /** Sets the hash function: {@code murmur3}, or {@code siphash} for untrusted items and for deletes. */
     public CreationOptions hash(String hash) {
         return with("HASH", hash);
     }
 
-    /** Makes a filter that forgets items after a time in whole seconds. */
+    /** Makes a filter that forgets items after a time in whole seconds (WINDOW). */
     public CreationOptions window(Duration time) {
         return with("WINDOW", String.valueOf(time.toSeconds()));
     }
 
-    /** Makes a filter that finds at least the last items, as many as its capacity. */
+    /** Keeps at least the last {@code capacity} new items. */
     public CreationOptions rolling() {
         return with("ROLLING");
     }
 
-    /** Sets the most buckets of a filter that forgets, 3 to 64. */
+    /** Sets the maximum number of buckets of a filter that forgets, 3 to 64. */
     public CreationOptions buckets(int most) {
         return with("BUCKETS", String.valueOf(most));
     }
 
-    /** Makes adding an item again restart its window. */
+    /** Restarts an item's window when it is added again. */
     public CreationOptions sliding() {
         return with("SLIDING");
     }
 
-    /** Makes a filter with counters instead of bits: four times the memory, and any number of deletes. */
+    /** Uses counters instead of bits: four times the memory, unlimited deletes. */
     public CreationOptions counting() {
         return with("COUNTING");
     }
 
-    /** Sets the key's time to live, if the filter is created. */
+    /** Sets the key's time to live if the filter is created. */
     public CreationOptions expire(Duration time) {
         return with("PX", String.valueOf(time.toMillis()));
     }

@@ -7,14 +7,14 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Whether a write survives a failover or a restart.
+ * The acknowledgements that a write waits for, to survive a failover or a restart.
  *
- * @param replicas how many replicas must have a write before it counts (WAIT)
- * @param timeout how long they, or the disk, may take
- * @param aof whether it must be in the append-only files on disk, that of the primary included (WAITAOF)
+ * @param replicas the number of replicas that must acknowledge a write (WAIT)
+ * @param timeout how long to wait for the replicas or the disk
+ * @param aof whether the append-only files on disk must contain it, including the primary's (WAITAOF)
  */
 public record Durability(int replicas, Duration timeout, boolean aof) {
-    /** Writes count at once. */
+    /** Writes wait for no acknowledgement. */
     public static final Durability NONE = new Durability(0, Duration.ofSeconds(1), false);
 
     /** Checks the values. */
@@ -28,7 +28,7 @@ public record Durability(int replicas, Duration timeout, boolean aof) {
         return aof || replicas > 0;
     }
 
-    /** For how long the server may withhold the reply to a write. */
+    /** The time in milliseconds by which the server may delay the reply to a write. */
     long waitMs() {
         return isAsked() ? timeout.toMillis() : 0;
     }
@@ -40,8 +40,8 @@ public record Durability(int replicas, Duration timeout, boolean aof) {
     }
 
     /**
-     * Returns the command to send after writes, <b>on the same connection</b>: WAIT and WAITAOF wait for the writes of the connection
-     * that they arrive on, and on another one answer at once.
+     * Returns the command to send after writes, <b>on the same connection</b>: WAIT and WAITAOF wait for the writes on their own
+     * connection, and answer at once on another.
      */
     List<Command> commands(byte[] key) {
         if (aof) {
@@ -50,7 +50,7 @@ public record Durability(int replicas, Duration timeout, boolean aof) {
         return replicas > 0 ? List.of(Link.command(key, "WAIT", replicas, timeout.toMillis())) : List.of();
     }
 
-    /** Returns what is wrong with the outcome of `commands`, which is the last one, or null. */
+    /** Returns the error of the last outcome, which is the outcome of `commands`, or null. */
     @Nullable RuntimeException error(List<Object> outcomes) {
         if (!isAsked()) {
             return null;

@@ -2,19 +2,19 @@ package io.bloomgate;
 
 import java.util.Locale;
 
-/** What a guard counts. */
+/** The events that a guard counts. */
 public enum Event {
-    /** BF.FETCH has answered that there is no such row. */
+    /** BF.FETCH answered that the row does not exist. */
     ABSENT,
-    /** BF.FETCH has answered a cached value. */
+    /** BF.FETCH answered with a cached value. */
     HIT,
-    /** BF.FETCH has answered an old value, and a lease to replace it. */
+    /** BF.FETCH answered with an old value, and a lease to replace it. */
     STALE,
-    /** BF.FETCH has answered a lease to load the row. */
+    /** BF.FETCH answered with a lease to load the row. */
     LOAD,
-    /** BF.FETCH has answered that another caller loads the row. */
+    /** BF.FETCH answered that another caller loads the row. */
     WAIT,
-    /** BF.FETCH has answered that the load of the row has failed, and its back-off has not ended. */
+    /** BF.FETCH answered that the last load of the row failed, and that its back-off has not ended. */
     FAILED,
     /** A loaded row was cached. */
     FILLED,
@@ -28,14 +28,14 @@ public enum Event {
     SOFT_TIMEOUT,
     /** A row was read from the database without a lease: the server failed, or another caller took too long. */
     UNGUARDED,
-    /** A caller of this process got an answer, or an error, that those waiting for it share. */
+    /** A caller's answer or error was shared with the callers of this process that waited for it. */
     SHARED,
     /** The codec could not decode a cached value. */
     UNDECODABLE,
-    /** The server did not answer a command, or refused it. */
+    /** The server did not answer a command, or rejected it. */
     ERRORS;
 
-    /** Returns the name that the event has in every language. */
+    /** Returns the event's name, which is the same in every client. */
     public String label() {
         return name().toLowerCase(Locale.ROOT);
     }

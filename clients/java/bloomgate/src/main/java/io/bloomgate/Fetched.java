@@ -3,23 +3,20 @@ package io.bloomgate;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
-/**
- * What is known of a row after a fetch: a reply of BF.FETCH, or the error in its place. `value` comes with hit and stale, `token` with
- * load and stale.
- */
+/** The outcome of a fetch of a row: a reply of BF.FETCH, or an error. `value` is set for hit and stale, `token` for load and stale. */
 record Fetched(@Nullable Event word, byte @Nullable [] value, byte @Nullable [] token, @Nullable RuntimeException error) {
     static Fetched failed(RuntimeException error) {
         return new Fetched(null, null, null, error);
     }
 
-    /** Returns a loaded row as an answer of the server would have it: null is no row. */
+    /** Returns a loaded row as an answer of the server; null if the row does not exist. */
     static Fetched loaded(byte @Nullable [] row) {
         return new Fetched(row == null ? Event.ABSENT : Event.HIT, row, null, null);
     }
 
     static Fetched parse(@Nullable Object reply) {
         if (reply instanceof RuntimeException error) {
-            // CLIENT UNBLOCK has ended the wait.
+            // CLIENT UNBLOCK ended the wait.
             return String.valueOf(error.getMessage()).startsWith("UNBLOCKED") ? new Fetched(Event.WAIT, null, null, null) : failed(error);
         }
         if (reply instanceof List<?> words && !words.isEmpty()) {
@@ -47,7 +44,7 @@ record Fetched(@Nullable Event word, byte @Nullable [] value, byte @Nullable [] 
         return index < words.size() && words.get(index) instanceof byte[] bytes ? bytes : null;
     }
 
-    /** Returns the answer, which has a value or is `absent`, as those get it that do not load. */
+    /** Returns an answer that has a value or is `absent` without its lease, to share with other callers. */
     Fetched withoutToken() {
         return token == null ? this : new Fetched(Event.HIT, value, null, null);
     }

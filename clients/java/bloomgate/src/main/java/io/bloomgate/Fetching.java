@@ -20,23 +20,23 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.LongAdder;
 import org.jspecify.annotations.Nullable;
 
-/** BF.FETCH, BF.MFETCH and BF.FILL: how a guard asks for rows, and what it does with the leases that it gets. */
+/** Fetches rows (BF.FETCH, BF.MFETCH), and fills them or ends their leases (BF.FILL). */
 class Fetching<V> {
     static final CompletableFuture<Void> DONE = CompletableFuture.completedFuture(null);
 
-    /** The server's LEASE, which need not be sent. */
+    /** The server's default LEASE, which need not be sent. */
     private static final long USUAL_LEASE_MS = 3000;
 
-    /** Times to live are shortened by up to this share, at random: rows that are filled together do not expire together. */
+    /** The largest share by which times to live are shortened at random, so that rows filled together do not expire together. */
     private static final double JITTER = 0.1;
 
-    /** The answer to a command that is not sent. */
+    /** The answer to a fetch that is not sent during a pause. */
     private static final RuntimeException PAUSED = new TimedOut("the server has not answered in time, or not allowed a fill, a moment ago");
 
     /** A row and the token of its lease. */
     record Lease(Row row, byte[] token) {}
 
-    /** What is known of a row: null is no row. */
+    /** A decoded answer: a row, or null if the row does not exist. */
     record Known<V>(@Nullable V row) {}
 
     final Bloomgate client;
@@ -51,7 +51,10 @@ class Fetching<V> {
     /** The options of every fetch. */
     private final List<byte[]> words = new ArrayList<>();
     volatile boolean hasAnswered;
-    /** Until when no row is fetched: the user may not end leases (BF.FILL), and each reader would wait for the end of the one before it. */
+    /**
+     * The time until which no row is fetched, after the server has refused BF.FILL: without permission to end leases, each reader would
+     * wait for the lease of the one before it.
+     */
     private volatile long forbiddenUntil = System.nanoTime();
 
     Fetching(Guard.Builder<V> options) {
@@ -107,8 +110,8 @@ class Fetching<V> {
     }
 
     /**
-     * Fetches rows: ends with an answer or an error for each. If the call is aborted, the leases in the replies are given up. With a time to
-     * wait, one row is fetched on a reserved connection.
+     * Fetches rows. Ends with an answer or an error for each. If the call is aborted, the leases in the replies are given up. With
+     * `waitMs`, one row is fetched on a reserved connection.
      */
     CompletableFuture<List<Fetched>> fetch(List<Row> rows, long waitMs, Caller caller, Object... further) {
         if (System.nanoTime() - forbiddenUntil < 0 || link.pause.holds()) {
@@ -144,7 +147,7 @@ class Fetching<V> {
         });
     }
 
-    /** Returns a BF.FETCH for one row, or else a BF.MFETCH for each 500 rows. */
+    /** Returns a BF.FETCH for one row, or a BF.MFETCH for up to 500 rows each. */
     private List<Command> fetches(List<Row> rows, Object... further) {
         List<Command> commands = new ArrayList<>(1);
         if (rows.size() == 1) {
@@ -177,7 +180,7 @@ class Fetching<V> {
         return answers;
     }
 
-    /** Returns an answer for each row of a command, which itself may have failed. */
+    /** Returns an answer for each row of a command, or the command's error for each. */
     static List<Object> spread(@Nullable Object outcome, int rows) {
         if (outcome instanceof List<?> && Replies.list(outcome).size() == rows) {
             return Replies.list(outcome);
@@ -186,7 +189,7 @@ class Fetching<V> {
                 : new IllegalStateException("the server has sent " + Replies.text(outcome) + " for a batch"));
     }
 
-    /** Splits a list into those of up to 500 elements. */
+    /** Splits a list into parts of up to 500 elements. */
     static <T> List<List<T>> parts(List<T> all) {
         List<List<T>> parts = new ArrayList<>();
         for (int start = 0; start < all.size(); start += Items.COMMAND_ITEMS) {
@@ -202,7 +205,7 @@ class Fetching<V> {
         return Link.command(filter, fill.toArray());
     }
 
-    /** Sends some BF.FILL together, whatever happens to the call. */
+    /** Sends BF.FILLs together, even if the call is aborted. */
     private CompletableFuture<List<Object>> ask(List<Command> fills) {
         return link.askFirst(fills, Caller.asynchronous(client)).thenApply(outcomes -> {
             if (outcomes.stream().anyMatch(outcome -> Wire.errorText(outcome).startsWith("NOPERM"))) {
@@ -223,7 +226,7 @@ class Fetching<V> {
         return ask(leases.stream().map(lease -> fill(lease, rest)).toList()).thenAccept(outcomes -> {});
     }
 
-    /** Fills rows, up to 500 of them and 1 MiB together. Sends nothing more to a server that has not answered. */
+    /** Fills rows, up to 500 rows and 1 MiB at a time. Stops if the server does not answer. */
     CompletableFuture<Void> fillAll(List<Lease> leases, Map<String, byte[]> rows, long ttlMs) {
         int size = 0;
         for (long bytes = 0; size < Math.min(Items.COMMAND_ITEMS, leases.size()); size++) {
@@ -243,7 +246,7 @@ class Fetching<V> {
         });
     }
 
-    /** The server ends the lease of a fill that it refuses. After a lost connection the lease is given up. */
+    /** Fills one part. The server ends the lease of a fill that it refuses. A lease whose connection was lost is given up. */
     private CompletableFuture<Void> fillPart(List<Lease> leases, Map<String, byte[]> rows, long ttlMs) {
         return ask(leases.stream().map(lease -> {
             byte[] row = rows.get(lease.row.id);
@@ -266,7 +269,7 @@ class Fetching<V> {
         });
     }
 
-    /** Returns what an answer says of its row, or null: there is no value, or none that the codec can decode. */
+    /** Returns the row in an answer, or null without a value that the codec can decode. */
     @Nullable Known<V> decode(Fetched found) {
         if (found.value() == null) {
             return found.word() == Event.ABSENT ? new Known<>(null) : null;

@@ -4,7 +4,7 @@ import io.bloomgate.Connection.Command;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Filling the filter of a guard: under another name, until every id is in it and is safe. */
+/** Fills the filter of a guard under another name, then renames it. */
 final class Filling {
     private final Bloomgate client;
     private final byte[] key;
@@ -21,12 +21,12 @@ final class Filling {
 
     long fill(Iterable<?> ids, double rate, long capacity, CreationOptions options) {
         new Filter(client, new String(name, java.nio.charset.StandardCharsets.UTF_8)).reserve(rate, capacity, options);
-        // A row that is committed once the source is open is announced to this filter.
+        // Rows that are committed after the source was opened are announced to this filter.
         Items.Windows windows = new Items.Windows(ids);
         if (!durability.isAsked()) {
             return fill(windows, client.link);
         }
-        // WAIT would block the connection that all share, and waits for the writes of the connection that it arrives on.
+        // WAIT would block the shared connection, and must be sent on the connection of the writes.
         Node node = client.link.connection.node(key).further();
         try {
             return fill(windows, new Link(client, node, client.link.pause));
@@ -39,8 +39,8 @@ final class Filling {
         long added = 0;
         while (windows.hasNext()) {
             List<List<byte[]>> window = windows.next();
-            // With SYNC, a server passes on those that were not new, too: another client may have added them, whose writes the
-            // replicas do not have yet.
+            // With SYNC, the server also replicates ids that were not new: another client may have added them, and the replicas may lack
+            // its writes.
             List<Object> outcomes = ask(link, Filter.commands(name, List.of("BF.INSERT", name, "NOCREATE", "SYNC", "ITEMS"), window));
             List<Boolean> answers = new ArrayList<>();
             Filter.collect(window, outcomes, name, answers);

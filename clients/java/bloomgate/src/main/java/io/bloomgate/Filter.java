@@ -11,15 +11,15 @@ import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
 
 /**
- * A filter in a server. An item is a {@code String}, which is encoded as UTF-8, a {@code byte[]}, or a whole number ({@code Long},
- * {@code Integer}, {@code Short}, {@code Byte}, {@link java.math.BigInteger}), which is written in decimal: 17 and "17" are the same
- * item. Other items are refused with {@link IllegalArgumentException}. Thread-safe.
+ * A filter at a key. An item is a {@code String}, which is encoded as UTF-8, a {@code byte[]}, or a whole number ({@code Long}, {@code
+ * Integer}, {@code Short}, {@code Byte}, {@link java.math.BigInteger}), which is written in decimal: 17 and "17" are one item. Other types
+ * throw {@link IllegalArgumentException}. Thread-safe.
  *
- * <p>A rate is a false positive rate between 0 and 1. A capacity is the number of items for which a filter has room before it grows.
- * Batches of any size are sent as 500 items or 1 MiB in each command, 16 commands together, and answered in the order of their items.
+ * <p>A rate is a false positive rate between 0 and 1. A capacity is the number of items that a filter holds before it grows. Batches may
+ * have any size: up to 500 items or 1 MiB are sent per command, and 16 commands together. Answers have the order of the items.
  *
- * <p>Every method throws the errors of {@link BloomgateException} where they apply, or else Lettuce's. An interrupt ends a call with
- * {@link java.util.concurrent.CancellationException}; what it has sent may take effect.
+ * <p>Methods throw the errors of {@link BloomgateException}, or Lettuce's. An interrupt ends a call with {@link
+ * java.util.concurrent.CancellationException}; a command in flight may still take effect.
  */
 public final class Filter {
     private final Bloomgate client;
@@ -38,7 +38,7 @@ public final class Filter {
         this.create = create;
     }
 
-    /** Returns the size of a filter with these options once it has some items (BF.PLAN). Creates nothing. */
+    /** Returns the size of a filter with these options and this many items (BF.PLAN). Creates nothing. */
     public static Plan plan(Bloomgate client, double rate, long capacity, long items, CreationOptions options) {
         List<Object> words = new ArrayList<>(List.of("BF.PLAN", Options.decimal(rate), capacity));
         words.addAll(options.words());
@@ -59,19 +59,19 @@ public final class Filter {
         one(reply -> reply, "BF.RESERVE", words.toArray());
     }
 
-    /** Creates the filter unless it exists, whatever its options, and returns whether it was created. */
+    /** Creates the filter unless it exists, with any options. Returns whether it was created. */
     public boolean reserveIfMissing(double rate, long capacity, CreationOptions options) {
         try {
             reserve(rate, capacity, options);
             return true;
         } catch (FilterExists exists) {
-            // The reply is the same for a key of another type: this throws then.
+            // A key of another type has the same reply: this call throws in that case.
             info();
             return false;
         }
     }
 
-    /** Adds an item. Returns true if it is certainly new, false if it was in or is a false positive. */
+    /** Adds an item. Returns true if it is certainly new, false if it was present or is a false positive. */
     public boolean add(Object item) {
         return addAll(Collections.singletonList(item)).get(0);
     }
@@ -81,7 +81,10 @@ public final class Filter {
         return addAllAsync(Collections.singletonList(item)).thenApply(answers -> answers.get(0));
     }
 
-    /** Adds any number of items. A {@link BloomgateException} has the {@linkplain BloomgateException#answers() answers} so far. */
+    /**
+     * Adds any number of items, and returns which were new. If a command fails, the {@link BloomgateException} has the {@linkplain
+     * BloomgateException#answers() known answers}.
+     */
     public List<Boolean> addAll(Iterable<?> items) {
         return Caller.block(client, batch(items, adding()));
     }
@@ -91,7 +94,10 @@ public final class Filter {
         return Caller.begin(client, batch(items, adding()));
     }
 
-    /** Returns false if an item is certainly not in the filter, true if it is or is a false positive. A missing filter has none. */
+    /**
+     * Returns false if an item is certainly not in the filter, true if it is present or a false positive. A missing filter contains no
+     * items.
+     */
     public boolean contains(Object item) {
         return one(Replies::truth, "BF.EXISTS", Items.bytes(item));
     }
@@ -112,7 +118,7 @@ public final class Filter {
         return Caller.begin(client, batch(items, List.of("BF.MEXISTS", key)));
     }
 
-    /** Deletes an item from a filter with SipHash or counters, and returns whether it was found. */
+    /** Deletes an item, and returns whether it was found. The filter needs the hash {@code siphash}, or counters. */
     public boolean remove(Object item) {
         return one(Replies::truth, "BF.DEL", Items.bytes(item));
     }
@@ -133,12 +139,12 @@ public final class Filter {
         return Caller.begin(client, batch(items, List.of("BF.MDEL", key)));
     }
 
-    /** Returns how often an item is in a filter with counters, at most 15. */
+    /** Returns how often an item was added to a filter with counters, at most 15; for other filters 1 or 0. */
     public long count(Object item) {
         return one(Replies::integer, "BF.COUNT", Items.bytes(item));
     }
 
-    /** Returns the number of items, 0 if there is no filter. */
+    /** Returns the number of items, or 0 if the filter does not exist. */
     public long card() {
         return one(Replies::integer, "BF.CARD");
     }
@@ -153,7 +159,7 @@ public final class Filter {
         return one(Replies::stats, "BF.STATS");
     }
 
-    /** Empties the filter, and keeps its options. */
+    /** Removes all items and keeps the options. */
     public void clear() {
         one(reply -> reply, "BF.CLEAR");
     }
@@ -164,12 +170,12 @@ public final class Filter {
     }
 
     /**
-     * Fills the filter of a guard as {@code {key}~filling}, and renames it to {@code key} once every id is in it. Returns how many ids
-     * were new. Writers that are active meanwhile have to announce to both names. A filter that lost ids denies their rows: choose the
-     * durability of each batch and of the new name accordingly.
+     * Fills the filter of a guard as {@code {key}~filling}, then renames it to {@code key}. Returns the number of new ids. Writers must
+     * announce to both names meanwhile. If the filter loses ids, their rows are reported absent: choose the durability of the batches and
+     * of the rename accordingly.
      *
-     * <p>If this throws, {@code {key}~filling} may be left: delete it and begin again. As long as it exists, {@link FilterExists} is
-     * thrown, because another client may be filling it.
+     * <p>Throws {@link FilterExists} while {@code {key}~filling} exists, because another client may be filling it. After any other error
+     * this key may exist: delete it and start again.
      */
     public static long fill(Bloomgate client, String key, Iterable<?> ids, double rate, long capacity,
             CreationOptions options, Durability durability) {
@@ -184,7 +190,7 @@ public final class Filter {
         return Caller.block(client, caller -> send(parse, caller, command, words));
     }
 
-    /** Sends a command whose first argument is the key. */
+    /** Sends a command with the key as its first argument. */
     private <T> CompletableFuture<T> send(Function<Object, T> parse, Caller caller, String command, Object... words) {
         List<Object> all = new ArrayList<>(List.of(command, key));
         Collections.addAll(all, words);
@@ -225,8 +231,8 @@ public final class Filter {
     }
 
     /**
-     * Adds the answers of a window to those before, or throws its first error. A command that failed midway answers a shorter list,
-     * whose last element is the error.
+     * Appends the answers of a window, or throws its first error. A command that failed midway answers a shorter list, which ends with the
+     * error.
      */
     static void collect(List<List<byte[]>> window, List<Object> outcomes, byte[] key, List<Boolean> answers) {
         RuntimeException trouble = null;

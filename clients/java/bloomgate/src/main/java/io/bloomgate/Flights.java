@@ -15,28 +15,28 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Where the callers of one process wait for a row that another caller loads.
+ * Coalesces the fetches of a process: callers wait here for a row that another caller loads.
  *
- * <p>A caller that waits inside the server (BF.FETCH with WAIT) occupies a connection, and gets the lease if the loading caller gives
- * up. So at most one caller per row waits there; the others wait in the process until that caller has ended, and share what it shares, or
- * what the next fetch answers. They cost neither connections nor, if they are asynchronous, threads.
+ * <p>A caller that waits inside the server (BF.FETCH with WAIT) occupies a connection, and gets the lease if the loading caller gives up.
+ * So at most one caller per row waits there. Others wait in the process until that caller is done, and share its outcome or that of the
+ * next fetch. They occupy no connection and, if they are asynchronous, no thread.
  *
- * <p>A guard has two sets: callers that read the database without a lease must not wait for one that still asks a hung server.
+ * <p>A guard has two sets: callers that load without a lease must not wait for a caller that probes a hung server.
  */
 final class Flights {
-    /** What a flight shares: an answer to a fetch, a loaded row, an error of the server, or the failure of a load. */
+    /** The outcome that a flight shares: an answer to a fetch, a loaded row, an error of the server, or the failure of a load. */
     record Shared(@Nullable Fetched answer, @Nullable Throwable failure) {}
 
     /** One caller's interest in one row. It is active while the caller fetches the row, waits for it in the server or loads it. */
     static final class Flight {
         final Row row;
-        /** When the caller's read began, by the clock of the flights. */
+        /** The beginning of the caller's read, by the clock of the flights. */
         private final long begun;
-        /** When the fetch or the load began that `shares` is the outcome of. */
+        /** The beginning of the fetch or load whose outcome is in `shares`. */
         private long asked;
-        /** The token of its lease, until that is used. */
+        /** The token of its lease, until the token is used. */
         byte @Nullable [] token;
-        /** Whether there is an old value beside the lease. */
+        /** Whether the answer had an old value with the lease. */
         boolean hasOld;
         /** Whether the caller could not decode the cached value. */
         boolean replaces;
@@ -57,12 +57,12 @@ final class Flights {
             shares = new Shared(answer, null);
         }
 
-        /** Shares the failure of a load when the flight ends: an Error as LoadFailed. */
+        /** Shares the failure of a load when the flight ends. An Error is wrapped in LoadFailed. */
         void fail(Throwable failure) {
             shares = new Shared(null, failure instanceof Error ? new LoadFailed(row.item, failure) : failure);
         }
 
-        /** Becomes active: also if its call is aborted before it notices. Then the end of the flight lets the next one go on. */
+        /** Makes the flight active. If its call is aborted before it notices, the end of the flight resumes the next one. */
         private void resume(List<Flight> woken) {
             crowd.waiting.remove(this);
             isWaiting = false;
@@ -71,7 +71,7 @@ final class Flights {
         }
     }
 
-    /** The flights of one row. While some wait, another one is active. */
+    /** The flights of one row. While flights wait, another flight is active. */
     private static final class Crowd {
         int active;
         final Set<Flight> waiting = new LinkedHashSet<>();
@@ -80,12 +80,12 @@ final class Flights {
     private final Map<String, Crowd> crowds = new HashMap<>();
     private final AtomicLong clock;
 
-    /** Makes a set. Sets with one clock can compare when their flights began. */
+    /** Creates a set. Sets with the same clock can compare the beginnings of their flights. */
     Flights(AtomicLong clock) {
         this.clock = clock;
     }
 
-    /** Begins an active flight of a read that began at a time. */
+    /** Begins an active flight of a read that began at {@code begun}. */
     Flight begin(Row row, long begun) {
         Flight flight = new Flight(row, begun);
         synchronized (this) {
@@ -108,17 +108,14 @@ final class Flights {
     }
 
     /**
-     * To call right before a fetch is sent or a load begins: the outcome may be shared with the flights that began earlier. One that
-     * began later may know of a change that the outcome does not have.
+     * Must be called right before a fetch is sent or a load begins: the outcome may be shared with flights that began earlier. A later
+     * flight may know of a change that the outcome lacks.
      */
     void ask(Flight flight) {
         flight.asked = clock.incrementAndGet();
     }
 
-    /**
-     * Makes an active flight wait until the returned future ends. If it is the only active one of its row, it stays active, and null is
-     * returned.
-     */
+    /** Makes an active flight wait until the returned future completes. The only active flight of a row stays active; null is returned. */
     synchronized @Nullable CompletableFuture<Void> wait(Flight flight) {
         if (flight.isWaiting || flight.given != null) {
             return flight.wake;
@@ -133,14 +130,14 @@ final class Flights {
         return flight.wake;
     }
 
-    /** Makes a flight active that has waited for long enough. */
+    /** Ends the wait of a flight, which becomes active. */
     synchronized void stop(Flight flight) {
         if (flight.isWaiting) {
             flight.resume(new ArrayList<>());
         }
     }
 
-    /** Makes a waiting flight active, and those that begin later wait for it. Other active flights of its row stay active. */
+    /** Makes a waiting flight active; later flights wait for it. Other active flights of its row stay active. */
     synchronized void leave(Flight flight) {
         if (flight.isWaiting) {
             flight.crowd.waiting.remove(flight);
@@ -151,7 +148,7 @@ final class Flights {
         }
     }
 
-    /** Returns once what another flight has shared with this one. */
+    /** Returns and removes the outcome that another flight has shared with this one. */
     synchronized @Nullable Shared takeGiven(Flight flight) {
         Shared given = flight.given;
         flight.given = null;
@@ -159,9 +156,9 @@ final class Flights {
     }
 
     /**
-     * Ends flights together, so that a call that waits for several rows finds all of them free. An answer is shared with those flights that
-     * began before it was asked for, and an error with all that wait. If others still wait and none is active, the first of them resumes,
-     * and fetches for the others.
+     * Ends flights together, so that a call that waits for several rows can fetch all of them. An answer is shared with flights that began
+     * before its fetch, and an error with all waiting flights. If flights still wait for a row without an active flight, the first of them
+     * resumes, and fetches for the others.
      */
     void end(Collection<Flight> flights) {
         List<Flight> woken = new ArrayList<>();
@@ -186,7 +183,7 @@ final class Flights {
             for (Flight other : List.copyOf(crowd.waiting)) {
                 if (isError || other.begun < flight.asked) {
                     other.given = shares;
-                    // An answer stays as old as it is.
+                    // The shared answer keeps the time of its fetch.
                     other.asked = flight.asked;
                     other.resume(woken);
                 }

@@ -25,25 +25,28 @@ import java.util.function.Predicate;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. {@code docs/guard.md} of the
- * project has the protocol. Thread-safe.
+ * A cache in front of a database table, with a filter of all its ids. Ids that do not exist never reach the database, and one caller loads
+ * a row that many request. {@code docs/guard.md} of the project has the protocol. Thread-safe.
  *
- * <p>Ids are items of the filter, as those of {@link Filter}: texts, bytes or whole numbers. They are of the type {@code K}, which is
- * {@code Object} in a guard that gets several. Rows are of the type {@code V}, and never null: null is what a loader returns where there is no row. A {@code ttl} of null stands for that of the guard.
+ * <p>Ids are items of the filter, as in {@link Filter}: texts, bytes or whole numbers. Their type is {@code K}, or {@code Object} for ids
+ * of several types. Rows are of the type {@code V}. A loader returns null if the row does not exist. With a {@code ttl} of null, the
+ * guard's applies.
  */
 public final class Guard<K, V> {
     /**
-     * Reads the row with an id from the database that has every commit, in a transaction that begins with the call. It runs in the thread
-     * that waits for the row, and in the executor of the client for a call that does not block, or where a load may go on in the
-     * background. Returns null if there is no row. Callers get any error, a checked one inside of a {@link CompletionException}.
+     * Reads a row from the primary database, in a transaction that begins with the call. It runs in the thread that waits for the row. For
+     * asynchronous calls, and for loads that may continue in the background, it runs in the client's executor. Returns null if the row does
+     * not exist. Callers receive its errors, checked ones inside a {@link CompletionException}.
      */
     @FunctionalInterface
     public interface Loader<K, V> {
-        /** Reads the row with an id, which is passed as the caller of the guard has passed it. */
+        /** Reads the row with an id, which is passed unchanged from the caller of the guard. */
         @Nullable V load(K id) throws Exception;
     }
 
-    /** Begins to read the row with an id. What it returns is cancelled with the call; it ends with null if there is no row. */
+    /**
+     * Begins to read the row with an id. The returned stage completes with null if the row does not exist, and is cancelled with the call.
+     */
     @FunctionalInterface
     public interface AsyncLoader<K, V> {
         /** Begins to read the row with an id. */
@@ -66,7 +69,7 @@ public final class Guard<K, V> {
         this.loaderOfAll = loaderOfAll;
     }
 
-    /** Returns a builder of a guard with the filter of a name. The codec converts the rows to bytes. */
+    /** Returns a builder of a guard with the filter at a key. The codec converts rows to bytes. */
     public static <V> Builder<V> builder(Bloomgate client, String filter, Codec<V> codec) {
         return new Builder<>(client, filter, codec);
     }
@@ -77,18 +80,18 @@ public final class Guard<K, V> {
     }
 
     /**
-     * Returns a row, or nothing if there is none. If the server fails, the database is asked and nothing is filled: errors of the server
-     * are logged, not thrown.
+     * Returns a row, or an empty {@code Optional} if it does not exist. If the server fails, the row is read from the database and not
+     * cached: errors of the server are logged, not thrown.
      *
-     * <p>What the loader throws is thrown, after the lease was given up, in all callers of this process that waited for it; but if an old
-     * value may be served, it is. An interrupt ends the call with {@link java.util.concurrent.CancellationException}, and leaves the
-     * thread interrupted.
+     * <p>If the loader throws, the lease is given up. Callers of this process that wait for the row receive the same error, unless an old
+     * value is served instead. An interrupt ends the call with {@link java.util.concurrent.CancellationException}; the thread stays
+     * interrupted.
      */
     public Optional<V> get(K id, Loader<? super K, ? extends V> loader) {
         return get(id, loader, null);
     }
 
-    /** {@link #get(Object, Loader)} with a time to live of its own, if the row is loaded. */
+    /** {@link #get(Object, Loader)} with a time to live for the row if it is loaded. */
     public Optional<V> get(K id, Loader<? super K, ? extends V> loader, @Nullable Duration ttl) {
         Row row = reads.row(id);
         long ttlMs = ttlMs(ttl);
@@ -103,12 +106,12 @@ public final class Guard<K, V> {
         return begin(id, running(Collections.singletonList(id), () -> given.load(id)), null);
     }
 
-    /** {@link #get(Object, Loader)} without blocking. Cancelling the future gives the lease up. */
+    /** {@link #get(Object, Loader)} without blocking. Cancelling the future gives up the lease. */
     public CompletableFuture<Optional<V>> getAsync(K id, AsyncLoader<? super K, ? extends V> loader) {
         return getAsync(id, loader, null);
     }
 
-    /** {@link #getAsync(Object, AsyncLoader)} with a time to live of its own, if the row is loaded. */
+    /** {@link #getAsync(Object, AsyncLoader)} with a time to live for the row if it is loaded. */
     public CompletableFuture<Optional<V>> getAsync(K id, AsyncLoader<? super K, ? extends V> loader, @Nullable Duration ttl) {
         return begin(id, beginning(Collections.singletonList(id), () -> loader.load(id)), ttl);
     }
@@ -124,8 +127,8 @@ public final class Guard<K, V> {
     }
 
     /**
-     * Returns a cached row that is not old, or nothing: if none is cached, if there is no such row, if another caller loads or changes it,
-     * or if the server fails. It loads and waits for nothing.
+     * Returns a cached row that is not old, without loading or waiting. Returns an empty {@code Optional} if the row is not cached, does
+     * not exist, is loaded or changed by another caller, or if the server fails.
      */
     public Optional<V> peek(K id) {
         Row row = reads.row(id);
@@ -139,11 +142,11 @@ public final class Guard<K, V> {
     }
 
     /**
-     * Returns a row for a caller whose transaction may see other rows than the database's commits: its own changes, or an older snapshot.
-     * A cached row is returned; otherwise, also if the filter answers that there is none, the loader runs in this thread. What it returns is
-     * neither cached nor shared with other callers, and does not pass through the codec.
+     * Returns a row inside the caller's transaction, whose view may differ from the committed rows: it may see its own changes, or an older
+     * snapshot. It returns a cached row; otherwise the loader runs in this thread, even if the filter does not contain the id. The loaded
+     * row is neither cached nor shared, and is not encoded.
      *
-     * <p>If the transaction has changed the row, call the loader yourself: the cached row may be the one before the change.
+     * <p>If the transaction has changed the row, call the loader directly: the cached row may be older than the change.
      */
     public Optional<V> getInTransaction(K id, Loader<? super K, ? extends V> loader) {
         Optional<V> cached = peek(id);
@@ -154,22 +157,21 @@ public final class Guard<K, V> {
         return Optional.ofNullable(Caller.block(client, caller -> caller.<V>run(() -> loader.load(id))));
     }
 
-    /** {@link #getAll(Collection, Loader)} with the guard's loader of many. */
+    /** {@link #getAll(Collection, Loader)} with the guard's loader of several rows. */
     public Map<K, Optional<V>> getAll(Collection<? extends K> ids) {
         return getAll(ids, given(loaderOfAll));
     }
 
     /**
-     * Returns rows, fetched together: each id as it was passed, with its row or nothing. The loader gets the ids that this call has to
-     * load, and returns a map without those that have no row. It is called once, and again for rows that other callers were loading and
-     * did not bring.
+     * Returns rows by id, fetched together. An id without a row has an empty {@code Optional}. The loader returns the rows that exist; it
+     * is called once with the ids that this call has to load, and again with ids whose loads by other callers did not complete.
      */
     public Map<K, Optional<V>> getAll(
             Collection<? extends K> ids, Loader<? super Collection<K>, ? extends Map<K, V>> loader) {
         return getAll(ids, loader, null);
     }
 
-    /** {@link #getAll(Collection, Loader)} with a time to live of its own, for the rows that are loaded. */
+    /** {@link #getAll(Collection, Loader)} with a time to live for the rows that are loaded. */
     public Map<K, Optional<V>> getAll(
             Collection<? extends K> ids, Loader<? super Collection<K>, ? extends Map<K, V>> loader, @Nullable Duration ttl) {
         long ttlMs = ttlMs(ttl);
@@ -179,19 +181,19 @@ public final class Guard<K, V> {
         return rows;
     }
 
-    /** {@link #getAllAsync(Collection, AsyncLoader)} with the guard's loader of many, in the executor of the client. */
+    /** {@link #getAllAsync(Collection, AsyncLoader)} with the guard's loader of several rows, in the executor of the client. */
     public CompletableFuture<Map<K, Optional<V>>> getAllAsync(Collection<? extends K> ids) {
         Loader<? super Collection<K>, ? extends Map<K, V>> given = given(loaderOfAll);
         return beginAll(ids, left -> running(left, () -> given.load(left)), null);
     }
 
-    /** {@link #getAll(Collection, Loader)} without blocking. Cancelling the future gives the leases up. */
+    /** {@link #getAll(Collection, Loader)} without blocking. Cancelling the future gives up the leases. */
     public CompletableFuture<Map<K, Optional<V>>> getAllAsync(
             Collection<? extends K> ids, AsyncLoader<? super Collection<K>, ? extends Map<K, V>> loader) {
         return getAllAsync(ids, loader, null);
     }
 
-    /** {@link #getAllAsync(Collection, AsyncLoader)} with a time to live of its own, for the rows that are loaded. */
+    /** {@link #getAllAsync(Collection, AsyncLoader)} with a time to live for the rows that are loaded. */
     public CompletableFuture<Map<K, Optional<V>>> getAllAsync(
             Collection<? extends K> ids, AsyncLoader<? super Collection<K>, ? extends Map<K, V>> loader, @Nullable Duration ttl) {
         return beginAll(ids, left -> beginning(left, () -> loader.load(left)), ttl);
@@ -204,7 +206,7 @@ public final class Guard<K, V> {
                 .whenComplete((rows, error) -> check()));
     }
 
-    /** A writer's first call, before the commit. If it throws, do not commit. With a feed it does nothing. */
+    /** Announces changes before their commit. If it throws, do not commit. With a feed it does nothing. */
     @SafeVarargs
     @SuppressWarnings("varargs")
     public final void announce(K... ids) {
@@ -217,11 +219,11 @@ public final class Guard<K, V> {
     }
 
     /**
-     * A writer's second call, after the commit or the rollback. It is repeated for up to {@code patience} until the server answers, also
-     * while its thread is interrupted. Then it throws {@link Unconfirmed}.
+     * Confirms changes after their commit or rollback. It repeats failed confirmations for up to {@code patience}, even if the thread is
+     * interrupted, then throws {@link Unconfirmed}. With a feed it does nothing.
      *
-     * <p>If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that lands after
-     * this call leaves the old row cached. With a feed it does nothing.
+     * <p>If the outcome of the commit is unknown, determine it before this call, or end the database session: after a commit that follows
+     * this call, the old row stays cached.
      */
     @SafeVarargs
     @SuppressWarnings("varargs")
@@ -240,15 +242,15 @@ public final class Guard<K, V> {
         return Caller.begin(client, caller -> writes.announce(rows, caller));
     }
 
-    /** {@link #confirm} without blocking. It is repeated though the future is cancelled. */
+    /** {@link #confirm} without blocking. It is repeated even if the future is cancelled. */
     public CompletableFuture<Void> confirmAsync(Collection<? extends K> ids) {
         List<Row> rows = rows(ids);
         return Caller.begin(client, caller -> writes.confirm(rows, Caller.asynchronous(client)));
     }
 
     /**
-     * A writer's second call if the outcome of its commit is unknown and cannot be found out: confirms the change now, and again after
-     * {@code lease}. A commit that lands later than that still leaves the old row cached for up to {@code ttl}.
+     * Confirms changes if the outcome of their commit is unknown and cannot be determined: now, and again after {@code lease}. After a
+     * later commit, the old row stays cached for up to {@code ttl}.
      */
     public CompletableFuture<Void> confirmUnknownAsync(Collection<? extends K> ids) {
         List<Row> rows = rows(ids);
@@ -256,9 +258,9 @@ public final class Guard<K, V> {
     }
 
     /**
-     * Announces a change of a row, runs a transaction, and confirms the change, whatever happens in it. The transaction has to end inside
-     * of {@code transaction}, its outcome known. With a feed this only runs it: the follower announces each change. Returns what the
-     * transaction returns; its checked exceptions are thrown inside of a {@link CompletionException}.
+     * Announces a change of a row, runs a transaction, and confirms the change, even if the transaction fails. The transaction must end
+     * inside {@code transaction}, with a known outcome. With a feed, this only runs the transaction: the follower announces each change.
+     * Returns the transaction's result; its checked exceptions are thrown inside a {@link CompletionException}.
      */
     public <T extends @Nullable Object> T changed(K id, Callable<T> transaction) {
         return changedAll(Collections.singletonList(id), transaction);
@@ -299,8 +301,8 @@ public final class Guard<K, V> {
     }
 
     /**
-     * {@link #changedAll} for a transaction that does not block. Cancelling the future cancels the transaction, whose end is confirmed all
-     * the same.
+     * {@link #changedAll} for a transaction that does not block. Cancelling the future cancels the transaction; the change is still
+     * confirmed after it ends.
      */
     public <T extends @Nullable Object> CompletableFuture<T> changedAsync(Collection<? extends K> ids, Callable<? extends CompletionStage<T>> transaction) {
         List<Row> rows = rows(ids);
@@ -318,8 +320,8 @@ public final class Guard<K, V> {
     }
 
     /**
-     * Deletes ids that never return from the filter, after their rows were deleted inside of {@code changed}. The filter needs SipHash.
-     * With a feed it does nothing: the follower deletes the ids of deleted rows.
+     * Deletes ids from the filter after their rows were deleted inside {@code changed}. Deleted ids must never be used again. The filter
+     * needs the hash {@code siphash}. With a feed it does nothing: the follower deletes the ids of deleted rows.
      */
     @SafeVarargs
     @SuppressWarnings("varargs")
@@ -335,16 +337,16 @@ public final class Guard<K, V> {
     }
 
     /**
-     * Deletes all cached rows (SCAN and UNLINK). The filter keeps its ids. A load that is under way may cache its row afterwards: this is
-     * for tidying up, not in place of {@link #changed(Object, Callable)}.
+     * Deletes all cached rows (SCAN and UNLINK). The filter keeps its ids. A load in progress may cache its row afterwards, so this does
+     * not replace {@link #changed(Object, Callable)}.
      */
     public void clear() {
         Caller.block(client, writes::clear);
     }
 
     /**
-     * Returns whether the living follower of a guard with a feed says that it deletes this guard's cache keys. Returns nothing if no
-     * follower is alive. The server's user needs the permission for GET.
+     * Returns whether the follower's heartbeat covers this guard's cache keys, for a guard with a feed. Returns an empty {@code Optional}
+     * if no follower is alive. The server's user needs permission for GET.
      */
     public Optional<Boolean> isFollowed() {
         return Optional.ofNullable(Caller.block(client, writes::isFollowed));
@@ -369,10 +371,7 @@ public final class Guard<K, V> {
         return (rows, caller) -> load.apply(caller).thenApply(value -> Collections.singletonMap(row.id, value));
     }
 
-    /**
-     * Reads rows. Ids that are written in the same bytes, such as 7 and "7", name one row: it is loaded by the first of them, and returned
-     * under each.
-     */
+    /** Reads rows. Ids with equal bytes, such as 7 and "7", name one row: it is loaded by the first id, and returned for each. */
     private CompletableFuture<Map<K, Optional<V>>> many(Collection<? extends K> ids,
             Function<Collection<K>, Function<Caller, CompletableFuture<Map<K, V>>>> load, long ttlMs, Caller caller) {
         Map<K, Row> asked = new LinkedHashMap<>();
@@ -396,12 +395,12 @@ public final class Guard<K, V> {
         });
     }
 
-    /** Returns a load of rows that blocks. */
+    /** Returns a blocking load of rows. */
     private <T extends @Nullable Object> Function<Caller, CompletableFuture<T>> running(Collection<?> ids, Callable<T> load) {
         return caller -> caller.run(reads.during(rows(ids), load));
     }
 
-    /** Returns a load of rows that begins something, and awaits that. */
+    /** Returns a load of rows that calls {@code begin}, and awaits the returned stage. */
     private <T extends @Nullable Object> Function<Caller, CompletableFuture<T>> beginning(
             Collection<?> ids, Callable<? extends CompletionStage<? extends T>> load) {
         return caller -> awaited(reads.during(rows(ids), load), caller);
@@ -423,7 +422,7 @@ public final class Guard<K, V> {
     }
 
     /**
-     * Calls a function that begins something, and awaits that. The function runs in the client's executor: it may block, and Lettuce's
+     * Calls {@code begin}, and awaits the returned stage. The function runs in the client's executor, because it may block and Lettuce's
      * threads serve all callers. It is not interrupted, so that a change is never confirmed before its transaction has begun.
      */
     private <T extends @Nullable Object> CompletableFuture<T> awaited(Callable<? extends CompletionStage<? extends T>> begin, Caller caller) {
@@ -448,8 +447,8 @@ public final class Guard<K, V> {
     }
 
     /**
-     * After the first call that the server has answered, warns if it has replicas and goes on without them: such a primary answers with
-     * its old data after a failover, until somebody tells it that it is a replica now.
+     * After the first call that the server has answered, warns if it has replicas but accepts writes without them. After a failover such a
+     * primary answers with old data until it is made a replica.
      */
     private void check() {
         if (!reads.hasAnswered || !isChecked.compareAndSet(false, true)) {
@@ -505,34 +504,34 @@ public final class Guard<K, V> {
             return this;
         }
 
-        /** Sets the time to live of the knowledge that there is no row: 10 s. */
+        /** Sets the time to live of a cached absence: 10 s. */
         public Builder<V> absentTtl(Duration time) {
             absentTtlMs = Options.ABSENT_TTL.milliseconds(time);
             return this;
         }
 
-        /** Sets how long one caller may take to load a row while the others wait: 3 s, at most an hour. */
+        /** Sets how long one caller may load a row while others wait: 3 s, at most an hour. */
         public Builder<V> lease(Duration time) {
             leaseMs = Options.LEASE.milliseconds(time);
             return this;
         }
 
-        /** Sets how long a caller waits at a time for another one that loads the row: 3 s. With 0 it asks the database at once. */
+        /** Sets how long a caller waits for another caller's load at a time: 3 s. With 0 it queries the database at once. */
         public Builder<V> wait(Duration time) {
             waitMs = Options.WAIT.milliseconds(time);
             return this;
         }
 
-        /** Sets how often a caller waits for that long before it asks the database itself: 3. */
+        /** Sets how many times a caller waits before it queries the database: 3. */
         public Builder<V> attempts(int number) {
             attempts = Options.ATTEMPTS.number(number);
             return this;
         }
 
         /**
-         * Sets how long a value stays in the cache after its {@code ttl}: not at all. One caller refreshes such a value; the others get it
-         * meanwhile, and everybody gets it where the load fails. Then nobody asks the database for the row before a back-off has passed;
-         * callers without an old value get {@link BloomgateException.LoadFailed}.
+         * Sets how long a value stays cached after its time to live: by default 0. One caller refreshes such a value; others get the old
+         * value meanwhile, and every caller gets it if the load fails. The row is then not loaded again until a back-off ends; callers
+         * without an old value get {@link BloomgateException.LoadFailed}.
          */
         public Builder<V> failSafe(Duration time) {
             failSafeMs = Options.FAIL_SAFE.milliseconds(time);
@@ -540,8 +539,8 @@ public final class Guard<K, V> {
         }
 
         /**
-         * Sets for which errors of a load {@code failSafe} serves old values and begins a back-off: all exceptions. For the others, which are
-         * answers of the program rather than failures of the database, the lease ends, and the error is thrown.
+         * Sets the errors of a load for which {@code failSafe} serves old values and begins a back-off: by default all exceptions. Exclude
+         * errors that are answers of the program, not failures of the database: for them the lease ends, and the error is thrown.
          */
         public Builder<V> failSafeFor(Predicate<? super Throwable> isFailure) {
             this.isFailure = isFailure;
@@ -549,25 +548,25 @@ public final class Guard<K, V> {
         }
 
         /**
-         * Serves an old value, if there is one, when a load takes longer. The load continues in the background, so loaders run in the
-         * executor of the client wherever there is an old value. {@code get} calls the executor in its own thread: one that captures
-         * thread-locals there, as Spring's decorators of tasks do, passes them to the loader.
+         * Sets how long a caller waits for a load before it gets the old value, if one is cached. The load continues in the background, so
+         * it runs in the client's executor if an old value is cached. {@code get} calls the executor in its own thread: an executor that
+         * captures thread-locals there, like Spring's task decorators, passes them to the loader.
          */
         public Builder<V> softTimeout(Duration time) {
             softTimeoutMs = Options.SOFT_TIMEOUT.milliseconds(time);
             return this;
         }
 
-        /** Multiplies how long before its end a value is renewed: 1. With 0 it is not renewed early. */
+        /** Scales how early values are renewed before they expire: 1. With 0, values are not renewed early. */
         public Builder<V> beta(double factor) {
             beta = Options.BETA.factor(factor);
             return this;
         }
 
         /**
-         * For a table that {@code bloomgate follow} follows. The writers need no guard then: {@code changed}, {@code announce},
-         * {@code confirm} and {@code forget} send nothing. No row is absent unless the follower's heartbeat exists, and a row with a write
-         * in flight is waited for.
+         * For a table that {@code bloomgate follow} follows. Writers need no guard: {@code changed}, {@code announce}, {@code confirm} and
+         * {@code forget} send nothing. Rows are reported absent only while the follower's heartbeat exists, and callers wait for a row with
+         * a write in flight.
          */
         public Builder<V> feed(boolean isFed) {
             feed = isFed;
@@ -575,70 +574,70 @@ public final class Guard<K, V> {
         }
 
         /**
-         * Sets how old an answer may be while the follower's heartbeat is missing: without a limit by default, or if 0. It is at least the
-         * lease and at most an hour, and needs a feed. With a follower that is down, each row is then loaded once in this time.
+         * Limits the age of an answer while the follower's heartbeat is missing, from the lease to an hour: each row is then loaded once in
+         * this time. With 0, the default, a cached value is served for its time to live. It needs a feed.
          */
         public Builder<V> fresh(Duration time) {
             freshMs = Options.FRESH.milliseconds(time);
             return this;
         }
 
-        /** Sets how long {@link Guard#confirm} is repeated: 30 s. */
+        /** Sets how long failed confirmations are repeated ({@link Guard#confirm}): 30 s. */
         public Builder<V> patience(Duration time) {
             patienceMs = Options.PATIENCE.milliseconds(time);
             return this;
         }
 
-        /** Sets what precedes an id in the name of its cache key: by default <code>{filter}:</code>. */
+        /** Sets the prefix of cache keys, by default <code>{filter}:</code>. */
         public Builder<V> prefix(String prefix) {
             this.prefix = Items.bytes(prefix);
             return this;
         }
 
-        /** Names filters that are being filled, to which each id is announced first. */
+        /** Sets the filters that are being filled, to which each id is announced first. */
         public Builder<V> announceTo(String... filters) {
             announceTo = Arrays.stream(filters).map(Items::bytes).toList();
             return this;
         }
 
-        /** Sets how many replicas must have a change before it counts (WAIT): none. */
+        /** Sets how many replicas must acknowledge a change (WAIT): 0. */
         public Builder<V> replicas(int number) {
             replicas = number;
             return this;
         }
 
-        /** Sets how long the replicas, or the disk, may take: 1 s. */
+        /** Sets how long a change waits for the replicas or the disk: 1 s. */
         public Builder<V> replicasTimeout(Duration time) {
             replicasTimeout = time;
             return this;
         }
 
-        /** Sets whether a change must be in the append-only file on disk before it counts (WAITAOF). */
+        /** Sets whether the append-only file on disk must contain a change (WAITAOF). */
         public Builder<V> aof(boolean isAsked) {
             aof = isAsked;
             return this;
         }
 
-        /** Calls a function with each event and a number of times, for metrics and tests. It must not block. */
+        /** Calls a function with each event and its number of occurrences, for metrics and tests. It must not block. */
         public Builder<V> listener(BiConsumer<Event, Integer> listener) {
             this.listener = listener;
             return this;
         }
 
         /**
-         * Makes the guard. It sends nothing. A client's guards with one prefix share their cached rows, so they need equal codecs: another
-         * one is refused, and needs a prefix of its own.
+         * Creates the guard, and sends nothing. Guards of a client with one prefix share their cached rows, so they need equal codecs: a
+         * guard with another codec is refused, and needs another prefix.
          */
         public <K> Guard<K, V> build() {
             return build(null, null);
         }
 
-        /** {@link #build()} with the loader of calls that bring none of their own. */
+        /** {@link #build()} with the default loader. */
         public <K> Guard<K, V> build(Loader<? super K, ? extends V> loader) {
             return build(loader, null);
         }
 
-        /** {@link #build()} with the loaders of calls that bring none of their own: of one row, and of those of {@code getAll}. */
+        /** {@link #build()} with the default loaders of one row, and of the rows of {@code getAll}. */
         public <K> Guard<K, V> build(
                 @Nullable Loader<? super K, ? extends V> loader, @Nullable Loader<? super Collection<K>, ? extends Map<K, V>> loaderOfAll) {
             durability = new Durability(replicas, replicasTimeout, aof);

@@ -11,18 +11,18 @@ import java.util.List;
 
 /** Converts items to bytes, and splits batches of any size into commands. */
 final class Items {
-    /** The most items of one command. More gain nothing, and delay other clients of the server. */
+    /** The most items of one command. Larger commands gain nothing, and delay other clients of the server. */
     static final int COMMAND_ITEMS = 500;
 
     /** The most bytes of one command's items, unless it has one item. */
     static final int COMMAND_BYTES = 1 << 20;
 
-    /** The commands that are sent together, before their replies are awaited. */
+    /** The number of commands that are sent before their replies are awaited. */
     static final int WINDOW_COMMANDS = 16;
 
     private Items() {}
 
-    /** Returns the bytes of an item, which the filter hashes: bytes, a text in UTF-8, or a whole number in decimal. */
+    /** Converts an item to the bytes that the filter hashes: bytes, text in UTF-8, or a whole number in decimal. */
     static byte[] bytes(Object item) {
         if (item instanceof byte[] bytes) {
             return bytes;
@@ -38,7 +38,7 @@ final class Items {
         throw new IllegalArgumentException("an item is a String, a byte[] or a whole number, not " + found);
     }
 
-    /** Encodes a text. The encoder of String.getBytes would write `?` for half of a surrogate pair: two items would become one. */
+    /** Encodes a text. String.getBytes would write `?` for an unpaired surrogate, so that different items would have equal bytes. */
     private static byte[] utf8(CharSequence text) {
         try {
             ByteBuffer encoded = StandardCharsets.UTF_8.newEncoder().encode(CharBuffer.wrap(text));
@@ -55,7 +55,7 @@ final class Items {
         return '"' + new String(bytes, StandardCharsets.UTF_8) + '"';
     }
 
-    /** Splits items into windows of commands. Reads no further ahead than one window. */
+    /** Splits items into windows of commands. Reads ahead by at most one window. */
     static final class Windows {
         private final Iterator<?> items;
         private byte[] next;

@@ -9,7 +9,7 @@ import tools.jackson.databind.JavaType;
 import tools.jackson.databind.ObjectMapper;
 import tools.jackson.databind.json.JsonMapper;
 
-/** {@link JsonCodec} by Jackson 3. */
+/** {@link JsonCodec} with Jackson 3. */
 public final class Json3Codec<V> implements Codec<V> {
     private final ObjectMapper mapper;
     private final JavaType type;
@@ -21,7 +21,7 @@ public final class Json3Codec<V> implements Codec<V> {
         this.isDefault = isDefault;
     }
 
-    /** Returns a codec with Jackson's defaults and the modules that are in the class path. */
+    /** Returns a codec with Jackson's defaults and the modules on the class path. */
     public static <T> Json3Codec<T> of(Class<T> type) {
         ObjectMapper mapper = JsonMapper.builder().findAndAddModules()
                 .enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS).build();
@@ -29,8 +29,7 @@ public final class Json3Codec<V> implements Codec<V> {
     }
 
     /**
-     * Returns a codec with a mapper of one's own, for rows of a type such as
-     * {@code mapper.constructType(new TypeReference<List<User>>() {})}.
+     * Returns a codec with a custom mapper, for rows of a type such as {@code mapper.constructType(new TypeReference<List<User>>() {})}.
      */
     public static <T> Json3Codec<T> of(ObjectMapper mapper, JavaType type) {
         return new Json3Codec<>(mapper, type, false);

@@ -10,7 +10,7 @@ import com.fasterxml.jackson.databind.json.JsonMapper;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 
-/** A codec for JSON by Jackson 2. Numbers that JSON does not have are refused, which Jackson writes as texts. */
+/** A codec for JSON with Jackson 2. Refuses numbers that JSON lacks, such as NaN, which Jackson writes as strings. */
 public final class JsonCodec<V> implements Codec<V> {
     private final ObjectMapper mapper;
     private final JavaType type;
@@ -22,7 +22,7 @@ public final class JsonCodec<V> implements Codec<V> {
         this.isDefault = isDefault;
     }
 
-    /** Returns a codec with Jackson's defaults and the modules that are in the class path. */
+    /** Returns a codec with Jackson's defaults and the modules on the class path. */
     public static <T> JsonCodec<T> of(Class<T> type) {
         ObjectMapper mapper = JsonMapper.builder().findAndAddModules()
                 .enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS).build();
@@ -30,8 +30,7 @@ public final class JsonCodec<V> implements Codec<V> {
     }
 
     /**
-     * Returns a codec with a mapper of one's own, for rows of a type such as
-     * {@code mapper.constructType(new TypeReference<List<User>>() {})}.
+     * Returns a codec with a custom mapper, for rows of a type such as {@code mapper.constructType(new TypeReference<List<User>>() {})}.
      */
     public static <T> JsonCodec<T> of(ObjectMapper mapper, JavaType type) {
         return new JsonCodec<>(mapper, type, false);

@@ -4,7 +4,7 @@ import java.io.ByteArrayOutputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 
-/** The names of a guard's keys. Names are byte strings; where they are compared, a Latin-1 text has one letter for each byte. */
+/** The names of a guard's keys. Names are byte strings; for comparisons they are Latin-1 strings with one character per byte. */
 final class Keys {
     private Keys() {}
 
@@ -25,8 +25,8 @@ final class Keys {
     }
 
     /**
-     * Returns a beginning of key names in the cluster slot of the filter. Its hash tag is what stands between the first `{` and the
-     * next `}`, or else the whole name.
+     * Returns a prefix of key names in the cluster slot of a filter. Its hash tag is the text between the first `{` and the next `}`, or
+     * else the whole name.
      */
     private static byte[] inSlotOf(byte[] filter) {
         String name = latin(filter);
@@ -42,7 +42,7 @@ final class Keys {
         return joined(ascii("{"), filter, ascii("}"));
     }
 
-    /** Returns what precedes an id in the name of its cache key. */
+    /** Returns the prefix of cache keys. */
     static byte[] cachePrefix(byte[] filter) {
         return joined(inSlotOf(filter), ascii(":"));
     }
@@ -52,7 +52,7 @@ final class Keys {
         return joined(inSlotOf(filter), ascii("~filling"));
     }
 
-    /** One row of the table. Ids that are written in the same bytes, such as 7 and "7", name one row. */
+    /** One row of the table. Ids with equal bytes, such as 7 and "7", name one row. */
     static final class Row {
         /** The bytes of the item, for comparisons. */
         final String id;
@@ -66,7 +66,7 @@ final class Keys {
         }
     }
 
-    /** The keys of `bloomgate follow` beside a filter, named by the rule of crates/follow/src/config.rs. */
+    /** The keys of `bloomgate follow` for a filter, named by the rule of crates/follow/src/config.rs. */
     static final class FeedKeys {
         final byte[] heartbeat;
         final byte[] inFlight;
@@ -78,18 +78,15 @@ final class Keys {
             inFlight = ascii(base + ":feed:open");
         }
 
-        /**
-         * Whether a key is one of the follower's. Every name that begins with the heartbeat's and a colon is
-         * reserved for it.
-         */
+        /** Whether a key belongs to the follower. Names that begin with the heartbeat's name and a colon are reserved for it. */
         boolean own(byte[] cacheKey) {
             String key = latin(cacheKey);
             return key.equals(base + ":feed") || key.startsWith(base + ":feed:");
         }
 
         /**
-         * Whether a follower may delete keys of a guard, by the value of its heartbeat: a time, and a line for each template of its keys.
-         * `=` precedes what stands before an item, `^` the beginning of other keys. The module reads it in the same way.
+         * Whether a follower may delete keys of a guard, according to its heartbeat: a time, and a line for each template of its keys. `=`
+         * precedes the text before an item, `^` the prefix of other keys. The module parses it in the same way.
          */
         static boolean deletes(String heartbeat, String prefix) {
             List<String> rules = heartbeat.lines().skip(1).toList();

@@ -24,13 +24,13 @@ import org.jspecify.annotations.Nullable;
 /** Sends commands within the time limit. */
 final class Link {
     /**
-     * The most commands, and the most bytes of them, that are sent and unanswered at a time. Others wait in the process, where their time
-     * limit has not begun: a burst of any size is answered in time by a server that answers this much in time.
+     * The maximum number and size of commands in flight. Others wait in the process, where their time limit has not begun. So a burst of
+     * any size succeeds if the server answers this many in time.
      */
     private static final int MOST_COMMANDS = 500;
     private static final long MOST_BYTES = (long) Items.WINDOW_COMMANDS * Items.COMMAND_BYTES;
 
-    /** The guard's commands. Their words are always the same, so only an older module can find a syntax error in them. */
+    /** The guard's commands. Only an older module can report a syntax error in them, because their words are fixed. */
     private static final Set<String> GUARDS = Set.of("BF.FETCH", "BF.MFETCH", "BF.FILL", "BF.CHANGED", "BF.MCHANGED");
 
     private final Deque<Asking> queue = new ArrayDeque<>();
@@ -55,24 +55,21 @@ final class Link {
         return new Command(key, bytes);
     }
 
-    /** How to send some commands. */
+    /** Options for sending commands. */
     static final class How {
-        /** For how long the server may withhold the replies, beyond the time limit. */
+        /** The time by which the server may delay the replies, in addition to the time limit. */
         long waitMs;
-        /** Whether these commands precede others that wait to be sent: they end leases, whose time passes. */
+        /** Whether to send these commands before other queued ones: they end leases, for which other callers wait. */
         boolean isUrgent;
-        /**
-         * Returns the commands that undo the outcomes. They are sent if the caller does not get the outcomes, because it was aborted or
-         * the replies came too late.
-         */
+        /** Returns the commands that undo the outcomes. They are sent if the caller was aborted, or the replies were late. */
         Function<List<Object>, List<Command>> undo = outcomes -> List.of();
-        /** Is called when the replies have arrived, or can no longer arrive. */
+        /** Called when the replies have arrived, or can no longer arrive. */
         Consumer<List<Object>> finished = outcomes -> {};
     }
 
     /**
      * Sends commands together. Ends with the outcome of each, which is its reply or a RuntimeException, and fails only if the call is
-     * aborted. The time limit is that of the next reply.
+     * aborted. The time limit applies to each next reply.
      */
     CompletableFuture<List<Object>> ask(List<Command> commands, How how, Caller caller) {
         Asking asking = new Asking(commands, how, caller);
@@ -101,7 +98,7 @@ final class Link {
         return true;
     }
 
-    /** Sends what waits, as far as there is room. */
+    /** Sends queued commands up to the limit. */
     private void release(Asking ended) {
         synchronized (this) {
             if (ended.isReserved) {
@@ -119,13 +116,13 @@ final class Link {
         }
     }
 
-    /** Takes the first that waits out of the queue, if there is room for it. */
+    /** Removes the first entry from the queue if the limit allows sending it. */
     private synchronized @Nullable Asking next() {
         isSending = !queue.isEmpty() && reserve(queue.peek());
         return isSending ? queue.remove() : null;
     }
 
-    /** Takes what waits out of the queue, to end it: the server does not answer. */
+    /** Empties the queue, to end its calls because the server does not answer. */
     private synchronized List<Asking> takeQueue() {
         List<Asking> all = List.copyOf(queue);
         queue.clear();
@@ -136,7 +133,7 @@ final class Link {
         return ask(commands, new How(), caller);
     }
 
-    /** The same for commands that precede others. */
+    /** {@link #ask} for commands that are sent before other queued ones. */
     CompletableFuture<List<Object>> askFirst(List<Command> commands, Caller caller) {
         How how = new How();
         how.isUrgent = true;
@@ -155,7 +152,7 @@ final class Link {
 
     private enum State { UNSENT, SENT, LEFT }
 
-    /** Some commands that were sent together. */
+    /** Commands that are sent together. */
     final class Asking implements TimerTask {
         final CompletableFuture<List<Object>> result = new CompletableFuture<>();
         private final List<Command> commands;
@@ -166,9 +163,9 @@ final class Link {
         private final long limitNanos;
         private final long bytes;
         private volatile @Nullable Timeout timer;
-        /** When the last reply arrived, or the wait for the first one began, or that for a connection. */
+        /** The time of the last reply, or the beginning of the wait for the first reply or for a connection. */
         private volatile long lastReply;
-        /** Whether it counts among the commands under way. */
+        /** Whether it counts among the commands in flight. */
         private boolean isReserved;
 
         Asking(List<Command> commands, How how, Caller caller) {
@@ -179,7 +176,7 @@ final class Link {
             bytes = commands.stream().mapToLong(Command::bytes).sum();
         }
 
-        /** Sends the commands once there is a connection, unless the caller has gone by then. */
+        /** Sends the commands once a connection is open, unless the caller has stopped waiting. */
         void send() {
             lastReply = System.nanoTime();
             startTimer(limitNanos);
@@ -211,7 +208,7 @@ final class Link {
             }
         }
 
-        /** Returns how long the caller still waits: before the commands are sent, for the connection. */
+        /** Returns the remaining wait of the caller, which is for the connection before the commands are sent. */
         private long leftNanos() {
             boolean isOpening = state.get() == State.UNSENT && !pause.isOn();
             return lastReply + (isOpening ? Math.max(limitNanos, client.connectNanos) : limitNanos) - System.nanoTime();
@@ -245,7 +242,7 @@ final class Link {
             caller.execute(() -> result.complete(outcomes));
         }
 
-        /** Ends the call, unless replies have arrived meanwhile. */
+        /** Ends the call unless replies have arrived since the last check. */
         @Override
         public void run(Timeout expired) {
             long leftNanos = leftNanos();
@@ -288,7 +285,7 @@ final class Link {
             }
         }
 
-        /** Gives up what these commands occupy: once, when no reply can arrive any more. */
+        /** Releases the resources of these commands once no more replies can arrive. */
         private void finish(List<Object> outcomes) {
             release(this);
             how.finished.accept(outcomes);
@@ -307,13 +304,13 @@ final class Link {
         }
     }
 
-    /** Whether a server refuses all commands. A new connection may find the new primary, where an old one that still runs never would. */
+    /** Whether a server refuses all commands. A new connection may reach the new primary; the old connection never would. */
     private static boolean isRefusal(Object outcome) {
         String text = Wire.errorText(outcome);
         return text.startsWith("READONLY ") || text.startsWith("MASTERDOWN ") || text.startsWith("LOADING ");
     }
 
-    /** Returns a reply, or else a RuntimeException: the server's, or what has ended the wait for the reply. */
+    /** Returns a reply, or a RuntimeException: the server's error, or the reason why no reply arrived. */
     private static @Nullable Object outcome(Command command, @Nullable Object reply, @Nullable Throwable error) {
         if (error != null) {
             Throwable cause = Caller.cause(error);

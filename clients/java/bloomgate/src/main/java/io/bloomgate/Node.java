@@ -9,13 +9,13 @@ import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One connection to a server, which is opened when it is needed. One attempt is under way at a time; only one that exceeds the limit of
- * connecting is followed by another, because the address may lead to another server by then.
+ * A connection to a server, which is opened on demand. At most one attempt is in progress; if it exceeds the time limit for connecting,
+ * another begins, because the address may then belong to another server.
  */
 final class Node implements Connection {
     private final Supplier<CompletableFuture<Wire>> opener;
     private final long connectNanos;
-    /** Further connections for the next callers. */
+    /** Idle additional connections for later callers. */
     final Set<Node> idle = ConcurrentHashMap.newKeySet();
     private @Nullable CompletableFuture<Wire> current;
     private long begun;
@@ -53,7 +53,7 @@ final class Node implements Connection {
         return this;
     }
 
-    /** Returns a further connection to the server: an idle one, or one that is opened once this one has proved that the server accepts any. */
+    /** Returns an additional connection to the server: an idle one, or a new one, which is opened after this connection has succeeded. */
     Node further() {
         for (Node one : idle) {
             if (idle.remove(one)) {
@@ -63,7 +63,10 @@ final class Node implements Connection {
         return new Node(() -> ready(List.of()).thenCompose(wire -> opener.get()), connectNanos);
     }
 
-    /** Closes a connection whose server refuses commands or does not answer. An attempt in progress is kept: a second one would hang, too. */
+    /**
+     * Closes a connection whose server refuses commands or does not answer. Keeps an attempt in progress, because a second one would hang,
+     * too.
+     */
     void replace() {
         end(false);
     }
@@ -83,7 +86,7 @@ final class Node implements Connection {
             ended = current;
             current = null;
         }
-        // Without the lock: the callers of commands without a reply go on in this thread.
+        // Not under the lock: callers of commands without a reply continue in this thread.
         ended.thenAccept(Wire::close);
     }
 }

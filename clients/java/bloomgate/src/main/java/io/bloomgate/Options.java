@@ -3,7 +3,7 @@ package io.bloomgate;
 import java.math.BigDecimal;
 import java.time.Duration;
 
-/** Checks options, and writes them as words of commands. */
+/** Checks options, and formats them as words of commands. */
 final class Options {
     private static final long DAY_MS = 86_400_000;
 
@@ -29,7 +29,7 @@ final class Options {
 
     /** The range of an option: times in milliseconds. */
     record Range(String name, long least, long most) {
-        /** Converts a time. One with a fraction of a millisecond is rounded up. */
+        /** Converts a time to milliseconds, rounded up. */
         long milliseconds(Duration time) {
             boolean isIn = time != null && time.compareTo(Duration.ofMillis(least)) >= 0 && time.compareTo(Duration.ofMillis(most)) <= 0;
             if (!isIn) {
@@ -50,13 +50,13 @@ final class Options {
         }
     }
 
-    /** Writes a number without an exponent. */
+    /** Formats a number without an exponent. */
     static String decimal(double number) {
         BigDecimal exact = new BigDecimal(Double.toString(finite(number)));
         return exact.signum() == 0 ? "0" : exact.stripTrailingZeros().toPlainString();
     }
 
-    /** Returns a number that has a decimal form, or refuses it. */
+    /** Returns a finite number; throws for any other. */
     static double finite(double number) {
         if (Double.isNaN(number) || Double.isInfinite(number)) {
             throw new IllegalArgumentException(number + " is not a finite number");

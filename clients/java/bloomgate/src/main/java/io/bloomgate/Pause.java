@@ -1,6 +1,6 @@
 package io.bloomgate;
 
-/** Keeps callers from a server that has not answered in time. */
+/** Skips commands to a server that has not answered in time. */
 final class Pause {
     /** How long a pause lasts. */
     static final long PAUSE_NANOS = 2_000_000_000;
@@ -22,7 +22,7 @@ final class Pause {
         return holds;
     }
 
-    /** Whether a caller has to leave the server alone. After a pause this lets one caller through, while it goes on for the others. */
+    /** Whether to skip the command. After a pause, one caller probes the server; the rest stay paused. */
     boolean holds() {
         if (!holds) {
             return false;

@@ -3,12 +3,12 @@ package io.bloomgate;
 import java.util.List;
 
 /**
- * The size that a filter would have (BF.PLAN).
+ * The planned size of a filter (BF.PLAN).
  *
  * @param errorRate the false positive rate
- * @param capacity for how many items it would have room
+ * @param capacity the number of items that it holds before it grows
  * @param sizeBytes its size in memory
- * @param bitsPerItem its size for each item
+ * @param bitsPerItem its size divided by the number of items
  */
 public record Plan(
         String kind,

@@ -21,8 +21,8 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Reading rows through the guard (docs/guard.md of the project): whom a caller waits for, what it loads, and what happens when the
- * database fails or is slow.
+ * Reads rows through the guard (docs/guard.md of the project): waits for other callers, loads rows, and serves old values if the database
+ * fails or is slow.
  */
 final class Reading<V> extends Fetching<V> {
     /** The pause before a row is fetched again if the server cannot block another caller. */
@@ -31,23 +31,26 @@ final class Reading<V> extends Fetching<V> {
     /** The most loads of a guard that continue in the background after their `softTimeout`. */
     private static final int BACKGROUND_LOADS = 64;
 
-    /** After this time another caller loads a row without a lease, too: a query that never ends must not block its row for ever. */
+    /** After this time another caller also loads a row without a lease, so that a hung query does not block its row forever. */
     private static final long LOST_MS = 60_000;
 
-    /** Loads rows by their ids. Rows that it leaves out do not exist. */
+    /** Loads rows by their ids. Omitted rows do not exist. */
     @FunctionalInterface
     interface LoadRows<V> {
         CompletableFuture<Map<String, V>> load(List<Row> rows, Caller caller);
     }
 
-    /** Loaded rows as they are cached, and as callers get them: as everybody gets them who finds them in the cache. */
+    /** Loaded rows encoded, and decoded again, so that every caller gets what the cache would return. */
     private record Loaded<V>(Map<String, byte[]> encoded, Map<String, V> rows) {}
 
     private final AtomicLong clock = new AtomicLong();
     private final Flights flights = new Flights(clock);
     private final Flights direct = new Flights(clock);
     private final AtomicInteger background = new AtomicInteger();
-    /** The rows that a thread is loading. A load that asks for one of them would wait for itself; so that call loads, and fills nothing. */
+    /**
+     * The rows that a thread is loading. A call for one of them inside the load would wait for itself, so it loads the row and fills
+     * nothing.
+     */
     private final ThreadLocal<Set<String>> loading = ThreadLocal.withInitial(Set::of);
 
     Reading(Guard.Builder<V> options) {
@@ -61,10 +64,10 @@ final class Reading<V> extends Fetching<V> {
         final Caller caller;
         final long begun = clock.incrementAndGet();
         final long begunMs = nowMs();
-        /** The rows that its thread is loading. */
+        /** The rows that the call's thread is loading. */
         final Set<String> inside = loading.get();
         final Map<String, V> found = new HashMap<>();
-        /** The rows that the server failed for, or that nobody has brought in time. */
+        /** The rows for which the server failed, or whose loads by other callers did not complete in time. */
         final List<Row> unsettled = new ArrayList<>(0);
         /** The flights of the loads of these rows without leases. */
         @Nullable List<Flight> directly;
@@ -106,7 +109,7 @@ final class Reading<V> extends Fetching<V> {
                 call.unsettled.addAll(waiting);
                 return DONE;
             }
-            // By the time the first row is there, most of the others are, too.
+            // By the time the first row is loaded, most of the others are, too.
             return read(waiting.get(0), deadline, call, false)
                     .thenCompose(nothing -> readMany(waiting.subList(1, waiting.size()), deadline, call));
         });
@@ -152,7 +155,7 @@ final class Reading<V> extends Fetching<V> {
                 .whenComplete((waiting, error) -> end(all, call, error == null && waiting.isEmpty()));
     }
 
-    /** Fetches the rows of flights, which get the tokens in the answers. */
+    /** Fetches the rows of flights, and stores the tokens in the flights. */
     private CompletableFuture<List<Fetched>> fetchFor(List<Flight> all, long waitMs, Caller caller, Object... words) {
         all.forEach(flights::ask);
         return fetch(rows(all), waitMs, caller, words).thenApply(answers -> {
@@ -172,8 +175,8 @@ final class Reading<V> extends Fetching<V> {
     }
 
     /**
-     * Ends flights, and the leases that they still have. If the call now loads the rows for which the server has failed, it begins that first:
-     * those that wait for it resume, and share its load.
+     * Ends flights, and their remaining leases. If the server failed for some rows, the call first begins to load them, so that waiting
+     * callers resume and share its load.
      */
     private void end(Collection<Flight> all, Call call, boolean isLast) {
         if (isLast) {
@@ -195,8 +198,8 @@ final class Reading<V> extends Fetching<V> {
     }
 
     /**
-     * Keeps the rows in some answers, and loads those with leases. Values that cannot be decoded are fetched again, to replace them. Ends with
-     * the rows that other callers load.
+     * Stores the rows of answers, and loads the rows with leases. Fetches rows again whose values cannot be decoded. Ends with the rows
+     * that other callers load.
      */
     private CompletableFuture<List<Row>> settle(List<Flight> all, List<Fetched> answers, Call call) {
         List<Row> waiting = new ArrayList<>(0);
@@ -208,7 +211,7 @@ final class Reading<V> extends Fetching<V> {
             if (leased.isEmpty()) {
                 return CompletableFuture.completedFuture(waiting);
             }
-            // Only those with a lease will bring a row: nobody in this process has to wait for the other flights.
+            // Only flights with a lease will load a row, so no caller in this process needs to wait for the others.
             flights.end(all.stream().filter(flight -> flight.token == null).toList());
             return new Loading(leased, call).run().thenApply(loaded -> {
                 call.found.putAll(loaded);
@@ -217,7 +220,10 @@ final class Reading<V> extends Fetching<V> {
         });
     }
 
-    /** Keeps the rows in some answers, and adds those that other callers load to `waiting`. Returns those whose values cannot be decoded. */
+    /**
+     * Stores the rows of answers, and adds the rows that other callers load to `waiting`. Returns the flights whose values cannot be
+     * decoded.
+     */
     private List<Flight> sort(List<Flight> all, List<Fetched> answers, List<Row> waiting, Call call) {
         List<Flight> unreadable = new ArrayList<>(0);
         for (int index = 0; index < all.size(); index++) {
@@ -230,7 +236,7 @@ final class Reading<V> extends Fetching<V> {
             } else if (known != null && (flight.token == null || flight.replaces)) {
                 call.found.put(flight.row.id, known.row());
                 flight.share(one.withoutToken());
-                // Another caller has replaced the value meanwhile.
+                // Another caller has replaced the value.
                 giveUp(takeLeases(List.of(flight)));
             } else if (flight.token != null) {
                 flight.hasOld = known != null;
@@ -245,13 +251,13 @@ final class Reading<V> extends Fetching<V> {
     }
 
     /**
-     * Waits for the caller that holds the lease: in this process, or else inside the server. Ends with what another caller shares, or what
-     * the server answers. If all waiting connections are in use, it pauses.
+     * Waits for the holder of the lease, in this process or inside the server. Ends with the outcome that another caller shares, or with
+     * the server's answer. If all waiting connections are in use, it pauses.
      */
     private CompletableFuture<Fetched> await(Flight flight, long leftMs, Caller caller) {
         CompletableFuture<Void> woken = flights.wait(flight);
         if (woken != null) {
-            // A timer may end a millisecond early, and this call would wait once more.
+            // A timer may fire a millisecond early; this call would then wait again.
             return caller.settles(woken, leftMs + 1).thenCompose(hasEnded -> {
                 flights.stop(flight);
                 Shared given = flights.takeGiven(flight);
@@ -273,13 +279,13 @@ final class Reading<V> extends Fetching<V> {
                 flight.fail(failed);
                 throw failed;
             }
-            // CLIENT UNBLOCK has ended the wait.
+            // CLIENT UNBLOCK ended the wait.
             long restMs = one.word() == Event.WAIT ? Math.min(REPEAT_MS, waitMs) - (nowMs() - begun) : 0;
             return restMs <= 0 ? CompletableFuture.completedFuture(one) : caller.pause(restMs).thenApply(nothing -> one);
         });
     }
 
-    /** Returns the answer that another caller has shared, or throws its failure. */
+    /** Returns the answer that another caller shared, or throws its failure. */
     private Fetched answer(Shared given, Caller caller) {
         count(Event.SHARED, 1);
         if (given.failure() != null) {
@@ -288,7 +294,7 @@ final class Reading<V> extends Fetching<V> {
         return given.answer();
     }
 
-    /** Loads rows, and converts them. If the call is aborted, does not wait for them. */
+    /** Loads and converts rows. Does not wait for them if the call is aborted. */
     private CompletableFuture<Loaded<V>> load(List<Row> rows, LoadRows<V> load, Caller caller) {
         return Caller.attempt(() -> {
             if (caller.signal.isAborted()) {
@@ -322,7 +328,7 @@ final class Reading<V> extends Fetching<V> {
             servesOld = flights.stream().allMatch(flight -> flight.hasOld);
         }
 
-        /** If the load takes longer than `softTimeout`, serves the old values; the load then continues in the background. */
+        /** Runs the load. If it exceeds `softTimeout`, serves the old values, and the load continues in the background. */
         CompletableFuture<Map<String, V>> run() {
             Caller caller = call.caller;
             if (options.softTimeoutMs == null || !servesOld) {
@@ -338,11 +344,11 @@ final class Reading<V> extends Fetching<V> {
             CompletableFuture<Map<String, V>> running = loadAndFill(behind);
             running.whenComplete((loaded, error) -> background.decrementAndGet());
             return caller.settles(running, options.softTimeoutMs).thenCompose(isDone -> isDone ? running : serveOld(running))
-                    // From here on no caller waits for the load, so none can abort it.
+                    // From now on no caller waits for the load, so it can no longer be aborted.
                     .whenComplete((loaded, error) -> caller.signal.remove(abort));
         }
 
-        /** Serves old values while a load runs, or instead of one. If a row has none any more, waits for the load. */
+        /** Serves old values while a load runs, or instead of it. Waits for the load if a row's old value has expired or was deleted. */
         private CompletableFuture<Map<String, V>> serveOld(@Nullable CompletableFuture<Map<String, V>> running) {
             servesOld = false;
             return oldValues(rows, call.caller).thenCompose(old -> {
@@ -361,7 +367,7 @@ final class Reading<V> extends Fetching<V> {
                     return afterFailure(Caller.cause(error), caller);
                 }
                 flights.forEach(flight -> flight.share(Fetched.loaded(loaded.encoded.get(flight.row.id))));
-                // If the call is aborted, the fills go on.
+                // If the call is aborted, the fills continue.
                 return caller.until(fillAll(leases, loaded.encoded, call.ttlMs)).thenApply(nothing -> loaded.rows);
             }).thenCompose(outcome -> outcome);
         }
@@ -385,15 +391,15 @@ final class Reading<V> extends Fetching<V> {
                     });
         }
 
-        /** Ends the leases. With `failSafe`, no caller gets another lease for these rows before a back-off has passed. */
+        /** Ends the leases. With `failSafe`, the server grants no lease for these rows until a back-off ends. */
         private CompletableFuture<Void> backOff() {
             return options.failSafeMs > 0 ? giveUp(leases, "BACKOFF") : giveUp(leases);
         }
     }
 
     /**
-     * Fetches values that may be served though they are old. Ends with null unless all rows have one. The values that were fetched before a
-     * load do not qualify: a row may have been changed during the load, and then its value has been deleted.
+     * Fetches cached values that may be old. Ends with null unless all rows have a value. Values that were fetched before a load do not
+     * qualify: a row may have changed during the load, which deletes its value.
      */
     private CompletableFuture<Map<String, V>> oldValues(List<Row> rows, Caller caller) {
         return fetch(rows, 0, caller, "PEEK").thenApply(found -> {
@@ -422,17 +428,16 @@ final class Reading<V> extends Fetching<V> {
     }
 
     /**
-     * Loads rows without leases, and fills nothing: the server does not answer, or other callers have not brought the rows in time. A
-     * process runs one such load of a row at a time. Those that wait for it share the next one, which begins after their reads have begun.
+     * Loads rows without leases, and fills nothing: the server does not answer, or other callers' loads did not complete in time. A process
+     * runs one such load of a row at a time. Callers that arrive during it share the next one.
      */
     private CompletableFuture<Void> loadDirectly(List<Flight> all, Call call) {
         return Caller.attempt(() -> loadFree(all, call)).whenComplete((nothing, error) -> direct.end(all));
     }
 
     /**
-     * Loads the rows that no other caller loads, then waits for the others. It ends the flights of its own load before it waits, so that two
-     * calls never wait for each other. Two loads may need each other's rows: a call inside of a load waits for no longer than others wait
-     * for that load at a time.
+     * Loads the rows that no other caller loads, then waits for the others. It ends its own flights before it waits, so that two calls
+     * never wait for each other. Two loads may need each other's rows, so a call inside a load waits only as long as one wait.
      */
     private CompletableFuture<Void> loadFree(List<Flight> left, Call call) {
         List<Flight> free = new ArrayList<>();
@@ -481,7 +486,7 @@ final class Reading<V> extends Fetching<V> {
         }).thenAccept(loaded -> {});
     }
 
-    /** Wraps a load of rows. Of an asynchronous one it sees only what its thread does before that returns. */
+    /** Wraps a load of rows, to record them while it runs. For an asynchronous load, they are recorded only until the function returns. */
     <T> Callable<T> during(List<Row> rows, Callable<T> load) {
         return () -> {
             Set<String> outer = loading.get();

@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
-/** Reads parts of replies. RESP2 writes floating-point numbers and some integers as text. */
+/** Parses parts of replies. In RESP2 floating-point numbers and some integers are text. */
 final class Replies {
     private Replies() {}
 
@@ -42,7 +42,7 @@ final class Replies {
         throw new IllegalStateException("the server has sent " + text(reply) + " in place of a list");
     }
 
-    /** Returns a list of names and values by name. */
+    /** Converts a list of names and values to a map. */
     static Map<String, Object> fields(Object reply) {
         List<Object> flat = list(reply);
         Map<String, Object> fields = new HashMap<>();

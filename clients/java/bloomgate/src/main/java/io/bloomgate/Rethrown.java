@@ -6,11 +6,11 @@ import java.lang.reflect.Modifier;
 import java.util.Arrays;
 import java.util.List;
 
-/** Copies errors that other threads have made, so that the trace names the line of the blocking call that throws them. */
+/** Copies errors of other threads, so that the stack trace contains the line of the blocking call that throws them. */
 final class Rethrown {
     private Rethrown() {}
 
-    /** Whether the trace of an error names the lines that have led to a method, as that of an error that was made below it does. */
+    /** Whether the stack trace of an error contains the callers of a method, as for an error that was created below it. */
     static boolean names(Throwable error, Throwable method) {
         List<StackTraceElement> lines = Arrays.asList(error.getStackTrace());
         List<StackTraceElement> callers = Arrays.asList(method.getStackTrace());
@@ -18,7 +18,7 @@ final class Rethrown {
         return lines.size() >= callers.size() && lines.subList(lines.size() - callers.size(), lines.size()).equals(callers);
     }
 
-    /** Returns a copy of an error that is made here, or the error itself if a copy may lack something. */
+    /** Returns a copy of an error with this stack trace, or the error itself if a copy may be incomplete. */
     static RuntimeException here(RuntimeException error) {
         if (error instanceof BloomgateException own) {
             return own.here();
@@ -32,7 +32,7 @@ final class Rethrown {
                     return error;
                 }
             }
-            // The error of a loader in another thread.
+            // An error of a loader in another thread.
             RuntimeException copy = error.getClass().getConstructor(String.class, Throwable.class).newInstance(error.getMessage(), error);
             return String.valueOf(copy.getMessage()).equals(String.valueOf(error.getMessage())) ? copy : error;
         } catch (ReflectiveOperationException | RuntimeException impossible) {

@@ -4,7 +4,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
 
-/** Tells the parts of one call that it was cancelled, or its thread interrupted. */
+/** Notifies the parts of a call that it was cancelled, or that its thread was interrupted. */
 final class Signal {
     private final Set<Runnable> listeners = new LinkedHashSet<>();
     private boolean aborted;
@@ -13,7 +13,7 @@ final class Signal {
         return aborted;
     }
 
-    /** Calls a listener once the signal aborts; at once if it has. */
+    /** Calls a listener when the call is aborted, or at once if it already is. */
     void add(Runnable listener) {
         synchronized (this) {
             if (!aborted) {

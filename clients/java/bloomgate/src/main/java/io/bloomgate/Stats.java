@@ -4,18 +4,18 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A filter's kind and fill (BF.STATS). What does not apply to a kind is null.
+ * A filter's kind and fill (BF.STATS). Fields that do not apply to a kind are null.
  *
- * @param errorRate the false positive rate for which it was made
- * @param errorRateNow the estimated share of absent items that are found
- * @param items how many items were added
- * @param itemsEstimated how many there are, by the bits that are set
- * @param capacity for how many items it has room
+ * @param errorRate the false positive rate that was requested
+ * @param errorRateNow the estimated current false positive rate
+ * @param items the number of items that were added
+ * @param itemsEstimated the number of items, estimated from the set bits
+ * @param capacity the number of items that it holds before it grows
  * @param sizeBytes its size in memory
- * @param pendingBytes the size of adds that are pending
- * @param itemsDeleted how many items were deleted
- * @param roomForDeleted how many more may be deleted
- * @param windowS after how many seconds items are forgotten
+ * @param pendingBytes the size of pending adds
+ * @param itemsDeleted the number of deleted items
+ * @param roomForDeleted how many more items can be deleted
+ * @param windowS the window in seconds
  * @param sliding whether adding an item again restarts its window
  * @param buckets the buckets of a filter that forgets, the oldest first
  */
@@ -40,11 +40,11 @@ public record Stats(
     /**
      * One layer of a filter.
      *
-     * @param capacity for how many items it has room
+     * @param capacity the number of items that it holds before it grows
      * @param sizeBytes its size in memory
-     * @param hashes how many bits stand for an item
-     * @param items how many items it has; null in a plan
-     * @param fill the share of its bits that are set; null in a plan
+     * @param hashes the number of bits per item that are set
+     * @param items its number of items; null in a plan
+     * @param fill its fill ratio, the share of set bits; null in a plan
      */
     public record Layer(long capacity, long sizeBytes, long hashes, @Nullable Long items, @Nullable Double fill) {}
 
@@ -52,9 +52,9 @@ public record Stats(
      * One bucket of a filter that forgets.
      *
      * @param slot its number
-     * @param items how many items it has
-     * @param beginMs its beginning in milliseconds since 1970; null in a filter with ROLLING
-     * @param endMs its end; null in a filter with ROLLING
+     * @param items its number of items
+     * @param beginMs its start in milliseconds since 1970; null with ROLLING
+     * @param endMs its end in milliseconds since 1970; null with ROLLING
      */
     public record Bucket(long slot, long items, @Nullable Long beginMs, @Nullable Long endMs) {}
 }

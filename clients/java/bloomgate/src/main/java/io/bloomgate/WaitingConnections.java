@@ -8,8 +8,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Connections for commands that wait inside the server: BF.FETCH with WAIT, WAIT and WAITAOF. On the connection that all callers share
- * they would block all other commands.
+ * Connections for commands that wait inside the server: BF.FETCH with WAIT, WAIT and WAITAOF. On the shared connection they would block the
+ * commands of all other callers.
  */
 final class WaitingConnections {
     /** How long an unused connection stays open. */
@@ -19,7 +19,7 @@ final class WaitingConnections {
     private final Deque<CompletableFuture<Void>> queue = new ArrayDeque<>();
     private int free;
 
-    /** `most` is how many connections wait inside the server at a time. Other callers wait in the process, or ask again. */
+    /** At most `most` connections wait inside the server at a time. Other callers wait in the process, or fetch again. */
     WaitingConnections(Link main, int most) {
         this.main = main;
         free = most;
@@ -45,7 +45,7 @@ final class WaitingConnections {
         }
         return caller.until(turn).whenComplete((nothing, error) -> {
             if (error != null && !turn.cancel(false)) {
-                // It was this caller's turn when the call was aborted.
+                // The reservation was granted, but the call was aborted.
                 release();
             }
         });
@@ -78,7 +78,7 @@ final class WaitingConnections {
                     }
                 });
             } else {
-                // Perhaps it has a reply that is not read.
+                // It may have an unread reply.
                 further.close();
             }
             release();

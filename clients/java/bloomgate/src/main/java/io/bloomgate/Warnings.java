@@ -7,7 +7,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
-/** Warnings of a guard that goes on without its server: of each kind one a minute, not one per request. */
+/** Warnings of a guard that continues without its server, at most one of each kind per minute. */
 final class Warnings {
     private static final Logger LOGGER = System.getLogger("io.bloomgate");
     private static final long EVERY_NANOS = TimeUnit.MINUTES.toNanos(1);

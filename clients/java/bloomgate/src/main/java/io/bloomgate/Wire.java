@@ -20,9 +20,9 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * One connection of Lettuce, which ends when it is lost. By itself Lettuce connects again and repeats the commands without a reply; an
- * add that arrives twice answers that the item was in, and a fetch that arrives twice waits for a lease of its own. So this closes
- * Lettuce's connection before that, and completes the commands, because Lettuce writes none that is completed.
+ * A connection of Lettuce, which ends when it is lost. Lettuce would reconnect and repeat the commands without a reply. A repeated add
+ * would answer that the item was present, and a repeated fetch would wait for its own lease. So this class closes Lettuce's connection
+ * before that, and completes the commands, because Lettuce does not write completed commands.
  */
 final class Wire implements RedisConnectionStateListener {
     private final StatefulRedisConnection<byte[], byte[]> connection;
@@ -31,7 +31,7 @@ final class Wire implements RedisConnectionStateListener {
 
     Wire(StatefulRedisConnection<byte[], byte[]> connection) {
         this.connection = connection;
-        // The time limit of this package takes into account how long a command waits in the server.
+        // This package has its own time limits, which include the wait in the server.
         connection.setTimeout(Duration.ZERO);
         connection.addListener(this);
         if (!connection.isOpen()) {
@@ -39,7 +39,7 @@ final class Wire implements RedisConnectionStateListener {
         }
     }
 
-    /** Lettuce closes the connections of a client that is shut down, and need not report that. */
+    /** Whether the connection is lost. Lettuce may not report connections that it closes when its client is shut down. */
     boolean isLost() {
         return isLost || !connection.isOpen();
     }
@@ -56,7 +56,7 @@ final class Wire implements RedisConnectionStateListener {
                 connection.dispatch(sent);
             }
         } catch (Throwable error) {
-            // An Error, too: of a version of Lettuce that lacks a method, for instance. The caller would wait for a reply.
+            // Errors are caught, too, such as a method that this version of Lettuce lacks. Otherwise the caller would wait for a reply.
             sent.forEach(one -> one.completeExceptionally(error));
         }
         if (isLost) {
@@ -104,7 +104,7 @@ final class Wire implements RedisConnectionStateListener {
 
     /** The name of a command. */
     private record Keyword(byte[] getBytes, String name) implements ProtocolKeyword {
-        /** Lettuce up to 6.4 has no default for this method. */
+        /** Lettuce up to 6.4 has no default implementation of this method. */
         @Override
         @Deprecated
         public String name() {
@@ -112,7 +112,7 @@ final class Wire implements RedisConnectionStateListener {
         }
     }
 
-    /** A reply of any shape. RESP2 has 1 and 0 in place of truth. */
+    /** A reply of any type. RESP2 has 1 and 0 instead of booleans. */
     private static final class Reply extends NestedMultiOutput<byte[], byte[]> {
         private boolean isList;
 
@@ -149,13 +149,13 @@ final class Wire implements RedisConnectionStateListener {
         }
     }
 
-    /** Whether the server has sent this reply, or error. */
+    /** Whether the server sent this reply or error. */
     static boolean isReply(Object outcome) {
         return !(outcome instanceof RuntimeException) || outcome instanceof RedisCommandExecutionException
                 || outcome instanceof BloomgateException.ModuleMissing;
     }
 
-    /** Returns the text of an error that the server has sent, or else an empty one. */
+    /** Returns the text of an error from the server, otherwise an empty string. */
     static String errorText(Object outcome) {
         return isReply(outcome) && outcome instanceof RuntimeException error ? String.valueOf(error.getMessage()) : "";
     }

@@ -11,7 +11,7 @@ import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
 
-/** Writing to a guard's tables (docs/guard.md of the project). With a feed, the follower makes the writers' calls. */
+/** Announces and confirms changes of rows (docs/guard.md of the project). With a feed, the follower makes these calls. */
 final class Writing {
     /** The pause before a confirmation is repeated. */
     private static final long REPEAT_MS = 100;
@@ -29,14 +29,14 @@ final class Writing {
         durability.check(link.connection);
     }
 
-    /** A writer's first call: fails with the first error. */
+    /** Announces changes before their commit. Fails with the first error. */
     CompletableFuture<Void> announce(List<Row> rows, Caller caller) {
         return change(rows, caller).thenAccept(outcomes -> outcomes.stream().filter(Objects::nonNull).findFirst().ifPresent(trouble -> {
             throw trouble;
         }));
     }
 
-    /** A writer's second call: repeated until the server has answered for every row, for up to `patience`. */
+    /** Confirms changes after their commit. Repeated for up to `patience` until the server has answered for every row. */
     CompletableFuture<Void> confirm(List<Row> rows, Caller caller) {
         return confirm(rows, Fetching.nowMs() + guard.options.patienceMs, caller);
     }
@@ -68,7 +68,7 @@ final class Writing {
                 ? Fetching.DONE : caller.pause(guard.options.leaseMs).thenCompose(nothing -> confirm(rows, caller)));
     }
 
-    /** Announces a change of each row, to the filters that are being filled first. Ends with an error or null for each. */
+    /** Announces a change of each row, first to the filters that are being filled. Ends with an error or null for each row. */
     private CompletableFuture<List<RuntimeException>> change(List<Row> rows, Caller caller) {
         List<RuntimeException> all = new ArrayList<>();
         return inParts(rows, part -> sendChanges(part, caller).thenAccept(found -> {
@@ -106,7 +106,7 @@ final class Writing {
         return guard.waiting.reserve(caller).thenCompose(nothing -> guard.waiting.ask(commands, how, caller));
     }
 
-    /** Takes a step for each part of some rows, one after another: for none behind a feed. */
+    /** Runs a step for each part of the rows, one after another. Does nothing with a feed. */
     private CompletableFuture<Void> inParts(List<Row> rows, Function<List<Row>, CompletableFuture<Void>> step) {
         CompletableFuture<Void> done = Fetching.DONE;
         for (List<Row> part : Fetching.parts(guard.feed != null ? List.of() : rows)) {
@@ -115,7 +115,7 @@ final class Writing {
         return done;
     }
 
-    /** Deletes rows' ids from the filter: fails with the first error. */
+    /** Deletes the ids of rows from the filter. Fails with the first error. */
     CompletableFuture<Void> forget(List<Row> rows, Caller caller) {
         return inParts(rows, part -> {
             List<Object> words = new ArrayList<>(List.of("BF.MDEL", filter));
@@ -130,7 +130,7 @@ final class Writing {
         });
     }
 
-    /** Returns whether the living follower deletes the cache keys of this guard, or null if none is alive. */
+    /** Returns whether the follower's heartbeat covers this guard's cache keys, or null if no follower is alive. */
     CompletableFuture<Boolean> isFollowed(Caller caller) {
         if (guard.feed == null) {
             throw new IllegalStateException("this guard has no feed");
@@ -139,7 +139,7 @@ final class Writing {
                 .thenApply(value -> value == null ? null : FeedKeys.deletes(Keys.latin((byte[]) value), Keys.latin(guard.prefix)));
     }
 
-    /** Deletes the keys with the prefix, except those of the follower. */
+    /** Deletes the keys with the prefix, except the follower's. */
     CompletableFuture<Void> clear(Caller caller) {
         String pattern = Keys.latin(guard.prefix).replaceAll("([*?\\[\\]^\\\\-])", "\\\\$1") + "*";
         return clear(Keys.ascii(pattern), Keys.ascii("0"), caller);

@@ -1,4 +1,4 @@
-/** Bloom filters and a cache guard in a server with the module bloomgate. Begin with {@link io.bloomgate.Bloomgate}. */
+/** Bloom filters and a cache guard for servers with the bloomgate module. Start with {@link io.bloomgate.Bloomgate}. */
 @NullMarked
 package io.bloomgate;
 

@@ -14,19 +14,19 @@ import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 
 /**
- * The meters and the health of the guarded caches. Spring Boot 4 has moved its own classes for both. The meters use only Micrometer's; a
- * health indicator cannot, so each generation has one.
+ * The meters and the health of the guarded caches. Spring Boot 4 has moved its own classes for both. The meters use only Micrometer's
+ * classes. Health indicators need Spring Boot's, so each generation has its own.
  */
 @AutoConfiguration(after = BloomgateAutoConfiguration.class)
 @ConditionalOnBean(name = BloomgateAutoConfiguration.MANAGER)
 public class BloomgateActuatorAutoConfiguration {
-    /** What Spring Boot's own annotation, which has moved too, asks for. */
+    /** The condition of Spring Boot's own annotation, which has moved, too. */
     private static final String IS_HEALTH_ENABLED = "${management.health.bloomgate.enabled:${management.health.defaults.enabled:true}}";
 
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnClass(MeterRegistry.class)
     static class Metrics {
-        /** Adds the meters when all beans exist, those of the registry included. */
+        /** Adds the meters when all beans exist, including the registry's. */
         @Bean
         SmartInitializingSingleton bloomgateMetrics(
                 ObjectProvider<MeterRegistry> registries, GuardCacheManager manager, BloomgateProperties properties) {
@@ -34,7 +34,7 @@ public class BloomgateActuatorAutoConfiguration {
                     new GuardCacheMetrics(cache, properties.filter(cache.getName())).bindTo(registry)));
         }
 
-        /** Keeps Spring Boot from counting the caches of the other manager twice: the manager of the guards has them, too. */
+        /** Prevents Spring Boot from counting the caches of the other manager twice: the guards' manager has them, too. */
         @Bean
         static MeterFilter bloomgateOtherCaches(BloomgateProperties properties) {
             return MeterFilter.deny(id -> GuardCacheMetrics.MANAGER.equals(id.getTag("cache.manager"))

@@ -43,8 +43,8 @@ import org.springframework.core.type.AnnotatedTypeMetadata;
 import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
 
 /**
- * Makes guards the caches that {@code bloomgate.caches} names. The other caches are those of the cache manager that the program would have
- * without this.
+ * Guards the caches that are listed in {@code bloomgate.caches}. Other caches come from the cache manager that the program would have
+ * without this configuration.
  */
 @AutoConfiguration(
         afterName = {
@@ -78,7 +78,7 @@ public class BloomgateAutoConfiguration {
         @ConditionalOnMissingBean
         @ConditionalOnBean(LettuceConnectionFactory.class)
         Bloomgate bloomgate(LettuceConnectionFactory factory, BloomgateProperties properties, BeanFactory beans) {
-            // A factory that is stopped and started, or refreshed, has another client afterwards.
+            // A factory that is restarted or refreshed has a new client.
             return build(Bloomgate.builder(factory::getRequiredNativeClient), properties, beans);
         }
     }
@@ -111,7 +111,7 @@ public class BloomgateAutoConfiguration {
         }
     }
 
-    /** Finds the cache manager that the program would have, and makes that of the guards the primary one in its place. */
+    /** Finds the cache manager that the program would have, and makes the guards' manager primary in its place. */
     static final class OtherManager implements BeanFactoryPostProcessor {
         private String name;
 
@@ -135,7 +135,7 @@ public class BloomgateAutoConfiguration {
         return new OtherManager();
     }
 
-    /** Says why the caches are not guarded. */
+    /** Logs why the caches are not guarded. */
     @Bean
     @Conditional(HasCaches.class)
     @ConditionalOnMissingBean(Bloomgate.class)
@@ -145,7 +145,7 @@ public class BloomgateAutoConfiguration {
                 + (beans.containsBean(other) ? ", and " + other + " is a " + beans.getType(other).getName() : ""));
     }
 
-    /** Makes the cache manager. */
+    /** Creates the cache manager. */
     @Bean(MANAGER)
     @Primary
     @Conditional(HasCaches.class)
@@ -197,8 +197,8 @@ public class BloomgateAutoConfiguration {
     }
 
     /**
-     * Connects when the program starts, which takes longer than a command, and asks for the filters. A program starts all the same without
-     * a server: its guards then ask the database.
+     * Connects when the program starts, because connecting takes longer than a command, and checks the filters. Without a server the
+     * program still starts: its guards then query the database.
      */
     @Bean
     @ConditionalOnBean(GuardCacheManager.class)
@@ -212,14 +212,14 @@ public class BloomgateAutoConfiguration {
         });
     }
 
-    /** Names the caches with a feed that no living follower follows. The program starts all the same: the follower may start later. */
+    /** Logs the caches with a feed whose follower is not alive. The program still starts: the follower may start later. */
     @Bean
     @ConditionalOnBean(GuardCacheManager.class)
     SmartInitializingSingleton bloomgateFollowers(GuardCacheManager manager) {
         return () -> manager.guarded().forEach(GuardCache::checkFollower);
     }
 
-    /** Returns what precedes the ids of a cache. A follower uses {@code {filter}:}, other caches of a filter have their own. */
+    /** Returns the prefix of a cache's keys. A follower uses {@code {filter}:}; other caches of a filter have separate prefixes. */
     private static String prefix(String name, String filter, CacheSettings all, CacheSettings own) {
         if (own.prefix() != null) {
             return own.prefix();
@@ -237,7 +237,7 @@ public class BloomgateAutoConfiguration {
         return all != null && all.trust() != null ? all.trust() : Trust.OBSERVE;
     }
 
-    /** Returns the codec of the program, which may be that of one class. */
+    /** Returns the program's codec, which may be for one class. */
     @SuppressWarnings("unchecked")
     private static Codec<Object> typed(ObjectProvider<Codec<?>> codecs) {
         return (Codec<Object>) codecs.getIfAvailable(

@@ -6,8 +6,8 @@ import java.util.Map;
 import org.springframework.boot.context.properties.ConfigurationProperties;
 
 /**
- * The settings of the guard's caches. META-INF/additional-spring-configuration-metadata.json has their defaults, for editors; a test compares
- * both, and the ranges that the guard has, with the table in README.md.
+ * The settings of the guard's caches. META-INF/additional-spring-configuration-metadata.json has their defaults, for editors. A test
+ * compares both, and the guard's ranges, with the table in README.md.
  *
  * @param uri Address of the server, such as redis://localhost:6379. Without it, the client of Spring Data's LettuceConnectionFactory is used.
  * @param timeout How long a command may take.
@@ -24,14 +24,14 @@ public record BloomgateProperties(
         String uri, Duration timeout, Duration connectTimeout, Integer waitingConnections, String executor, Boolean enabled,
         CacheSettings cache, Map<String, CacheSettings> caches) {
 
-    /** Returns the name of the filter of a guarded cache. */
+    /** Returns the filter's name of a guarded cache. */
     String filter(String cache) {
         String own = caches.get(cache).filter();
         return own != null ? own : cache;
     }
 
     /**
-     * Settings of a cache. Those that are missing have the guard's default.
+     * Settings of a cache. Missing settings have the guard's default.
      *
      * @param filter Name of the filter. By default it is that of the cache.
      * @param ttl Time to live of a cached row.

@@ -25,8 +25,8 @@ import org.springframework.core.ReactiveAdapterRegistry;
 import org.springframework.core.ResolvableType;
 
 /**
- * A call of a method with annotations for caches: notes which changes are announced before the method runs, and confirms them after it has
- * ended. The transaction of the method begins and ends inside, if Spring's order of interceptors is the default.
+ * A call of a method with cache annotations. It records which changes are announced before the method runs, and confirms them after the
+ * method has ended. With Spring's default order of interceptors, the method's transaction begins and ends inside the call.
  */
 final class CachedCall {
     private static final ThreadLocal<CachedCall> CURRENT = new ThreadLocal<>();
@@ -50,7 +50,7 @@ final class CachedCall {
         try {
             result = caching.invoke(call.new Proceeding());
         } catch (Throwable error) {
-            // Perhaps that of a commit, whose outcome is unknown.
+            // Possibly the error of a commit, whose outcome is unknown.
             call.keys.confirm(false);
             throw error;
         } finally {
@@ -68,13 +68,13 @@ final class CachedCall {
         return result;
     }
 
-    /** Returns the call whose annotations this thread evaluates, or null: the method itself, and what it calls, are on their own. */
+    /** Returns the call whose annotations this thread is evaluating, or null. It is null inside the method and its callees. */
     static CachedCall evaluating() {
         CachedCall call = CURRENT.get();
         return call == null || call.isInMethod ? null : call;
     }
 
-    /** Returns whether a call that this thread is in has announced a key. */
+    /** Returns whether a call in this thread's stack has announced a key. */
     static boolean haveChanged(GuardCache cache, Object id) {
         for (CachedCall call = CURRENT.get(); call != null; call = call.outer) {
             if (call.keys.contains(cache, id)) {
@@ -85,8 +85,8 @@ final class CachedCall {
     }
 
     /**
-     * Returns whether the method can return that there is no row, {@link #none}: if its value, or that of its future, is an {@code Optional},
-     * a collection, or annotated as nullable, or if it is a reactive type that may be empty.
+     * Returns whether the method can return {@link #none} for a missing row: if its value or its future's value is an {@code Optional}, a
+     * collection or annotated as nullable, or if its type is reactive and may be empty.
      */
     boolean hasNone() {
         Class<?> type = valueType();
@@ -94,13 +94,13 @@ final class CachedCall {
         return adapter != null ? adapter.supportsEmpty() : type == Optional.class || EMPTY.containsKey(type) || isNullable();
     }
 
-    /** Returns an empty collection of the method's type, or else null, which Spring converts to an empty {@code Optional}. */
+    /** Returns an empty collection of the method's type, otherwise null, which Spring converts to an empty {@code Optional}. */
     Object none() {
         Supplier<Object> empty = EMPTY.get(valueType());
         return empty == null ? null : empty.get();
     }
 
-    /** Returns whether the method returns a future of an {@code Optional}, whose value Spring passes to a cache as it is. */
+    /** Returns whether the method returns a future of an {@code Optional}, whose value Spring passes to a cache unchanged. */
     boolean isFutureOfOptional() {
         return isFuture() && valueType() == Optional.class;
     }
@@ -132,9 +132,9 @@ final class CachedCall {
         return keys.contains(cache, id);
     }
 
-    /** The invocation as the interceptor of the annotations sees it. */
+    /** The invocation that is passed to the interceptor of the annotations. */
     private final class Proceeding implements MethodInvocation {
-        /** Calls the method, unless an announcement has failed whose error a handler has swallowed. */
+        /** Calls the method. Throws instead if an announcement failed and an error handler swallowed its error. */
         @Override
         public Object proceed() throws Throwable {
             keys.check();

@@ -10,15 +10,15 @@ final class ChangedKeys {
     private final Map<GuardCache, Map<String, Object>> ids = new LinkedHashMap<>();
     private RuntimeException failure;
 
-    /** Returns the bytes of an id as a text, for comparisons: 7 and "7" are one id. */
+    /** Returns the bytes of an id as a string, for comparisons: 7 and "7" are one id. */
     private static String text(Object id) {
         byte[] bytes = id instanceof byte[] same ? same : id.toString().getBytes(StandardCharsets.UTF_8);
         return new String(bytes, StandardCharsets.ISO_8859_1);
     }
 
     /**
-     * Announces the change of a key, unless it is announced already. The key is noted first, so that an announcement that fails, and
-     * may have arrived, is confirmed too.
+     * Announces the change of a key unless it is already announced. The key is recorded first, because a failed announcement may have
+     * arrived and must be confirmed, too.
      */
     void announce(GuardCache cache, Object id) {
         check();
@@ -32,7 +32,7 @@ final class ChangedKeys {
         }
     }
 
-    /** Throws the error of an announcement that failed, which a handler of the program may have swallowed. */
+    /** Throws the error of a failed announcement, which an error handler of the program may have swallowed. */
     void check() {
         if (failure != null) {
             throw failure;

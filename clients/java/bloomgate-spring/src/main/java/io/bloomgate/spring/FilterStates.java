@@ -7,7 +7,7 @@ import io.bloomgate.Info;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** The filters of the guarded caches as the server has them now, for the start of a program and for its health. */
+/** The current state of the guarded caches' filters, for the start of a program and for its health. */
 final class FilterStates {
     private FilterStates() {}
 
@@ -32,7 +32,7 @@ final class FilterStates {
         return states.values().stream().allMatch(Info.class::isInstance);
     }
 
-    /** Returns what a health endpoint shows. */
+    /** Returns the details for a health endpoint. */
     static Map<String, Object> details(Map<String, Object> states, BloomgateProperties properties) {
         Map<String, Object> details = new LinkedHashMap<>();
         states.forEach((cache, state) -> {

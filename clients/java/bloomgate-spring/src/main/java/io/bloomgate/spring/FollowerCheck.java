@@ -8,9 +8,9 @@ import org.apache.commons.logging.Log;
 import org.apache.commons.logging.LogFactory;
 
 /**
- * Looks for the follower of a cache with a feed. Its changes are the follower's to announce, but only if there is one, and if it deletes the
- * keys of this cache. Until such a follower has been seen, the program announces its own changes. A follower that was seen once reads them in
- * the log of the database, even if it pauses.
+ * Checks the follower of a cache with a feed. The follower announces the cache's changes if it is alive and deletes the keys of this cache.
+ * Until such a follower has been seen, the program announces its own changes. After that they are in the database's log, which the follower
+ * reads even after an interruption.
  */
 final class FollowerCheck {
     private static final Log LOG = LogFactory.getLog(FollowerCheck.class);
@@ -21,14 +21,17 @@ final class FollowerCheck {
     private final Set<String> warned = ConcurrentHashMap.newKeySet();
     private volatile boolean isSeen;
 
-    /** Takes the guard with the feed, and one without it, which should try once: a follower that starts later fills the filter. */
+    /**
+     * Creates a check with the guard with the feed, and a guard without it. The latter should try once: a follower that starts later fills
+     * the filter.
+     */
     FollowerCheck(String cache, Guard<Object, Object> fed, Guard<Object, Object> announcing) {
         this.cache = cache;
         this.fed = fed;
         this.announcing = announcing;
     }
 
-    /** Asks for the follower, unless it has been seen, and logs what is wrong once. */
+    /** Looks for the follower unless it has been seen, and logs each problem once. */
     void check() {
         if (!isSeen) {
             try {
@@ -51,7 +54,7 @@ final class FollowerCheck {
         return isSeen ? fed : announcing;
     }
 
-    /** Logs what is wrong, unless the same was logged before. */
+    /** Logs a problem unless the same one was logged before. */
     void warn(String what, Throwable error) {
         if (warned.add(what)) {
             LOG.warn("the cache " + cache + " has feed=true: " + what + "; the program announces its own changes until a follower does", error);

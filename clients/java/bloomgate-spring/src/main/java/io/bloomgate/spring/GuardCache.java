@@ -31,25 +31,25 @@ import org.springframework.util.ReflectionUtils;
 import reactor.core.scheduler.Schedulers;
 
 /**
- * A guard as a Spring cache. A value gets into it only through {@link #get(Object, Callable)} and {@link #retrieve(Object, Supplier)}, which
- * load it under a lease. A value that the program passes may be older than a change. So {@code @Cacheable} needs {@code sync = true}, and
- * {@code put} deletes.
+ * A guard as a Spring cache. Only {@link #get(Object, Callable)} and {@link #retrieve(Object, Supplier)} store values, which they load
+ * under a lease. A value that the program passes may be older than a change. So {@code @Cacheable} needs {@code sync = true}, and {@code
+ * put} deletes.
  *
  * <p>Inside a transaction, a cached value is returned unless the transaction has changed its key; otherwise the loader is called, and
  * nothing is cached: the transaction may see an older snapshot, or changes that are rolled back later.
  *
- * <p>A change inside a transaction is announced at once. If that fails, the transaction is rolled back. When the transaction has ended,
- * all its changes are confirmed in the background. Outside, {@link #evict} follows a change that was committed: from then on, no reader
- * gets or caches the old row.
+ * <p>A change inside a transaction is announced at once. If that fails, the transaction is rolled back. When the transaction has ended, all
+ * its changes are confirmed in the background. Outside a transaction, call {@link #evict} after the commit: from then on, the old row is
+ * neither returned nor cached.
  *
- * <p>Keys are ids: texts, whole numbers and {@code byte[]}. Keys of other types are converted to texts, unless their class has no text of its
- * own. Several arguments are joined by colons.
+ * <p>Keys are ids: texts, whole numbers and {@code byte[]}. Keys of other types are converted by their class's own {@code toString};
+ * classes without one are refused. Several arguments are joined by colons.
  */
 public final class GuardCache implements Cache {
     private static final Log LOG = LogFactory.getLog(GuardCache.class);
     private static final String NOT_ANNOUNCED = "a change could not be announced";
 
-    /** The arguments of a method that has several. The text that Spring makes of them is that of other arguments as well. */
+    /** The field with a method's several arguments. Spring's text for them is ambiguous. */
     private static final Field PARTS = ReflectionUtils.findField(SimpleKey.class, "params");
 
     static {
@@ -64,17 +64,17 @@ public final class GuardCache implements Cache {
     private final LongAdder contradictions = new LongAdder();
     private final Set<CompletableFuture<Void>> confirmations = ConcurrentHashMap.newKeySet();
 
-    /** Makes a guard a cache that does not trust its filter. */
+    /** Creates a cache from a guard, without trust in its filter. */
     public GuardCache(String name, Guard<Object, Object> guard) {
         this(name, guard, Trust.OBSERVE);
     }
 
-    /** Makes a guard a cache. */
+    /** Creates a cache from a guard. */
     public GuardCache(String name, Guard<Object, Object> guard, Trust trust) {
         this(name, guard, trust, null);
     }
 
-    /** Makes a guard a cache. If it has a feed, another one announces changes until its follower has been seen. */
+    /** Creates a cache from a guard. With a feed, another guard announces changes until the follower has been seen. */
     GuardCache(String name, Guard<Object, Object> guard, Trust trust, FollowerCheck follower) {
         this.name = name;
         this.guard = guard;
@@ -92,7 +92,7 @@ public final class GuardCache implements Cache {
         return guard;
     }
 
-    /** Returns how often a method has returned a row of which the guard had answered that there is none. */
+    /** Returns how often a method returned a row that the guard had reported absent. */
     public long contradictions() {
         return contradictions.sum();
     }
@@ -101,7 +101,7 @@ public final class GuardCache implements Cache {
         return reads;
     }
 
-    /** Returns a key as an item of the filter. */
+    /** Converts a key to an item of the filter. */
     private static Object id(Object key) {
         if (key instanceof String || key instanceof byte[] || key instanceof Long || key instanceof Integer || key instanceof Short
                 || key instanceof Byte || key instanceof BigInteger) {
@@ -111,7 +111,7 @@ public final class GuardCache implements Cache {
             return constant.name();
         }
         if (key instanceof Date date) {
-            // The text of a date has no milliseconds.
+            // A date's text lacks milliseconds.
             return Long.toString(date.getTime());
         }
         if (key instanceof SimpleKey && !key.equals(SimpleKey.EMPTY)) {
@@ -126,7 +126,7 @@ public final class GuardCache implements Cache {
         throw new IllegalArgumentException(key.getClass().getName() + " is no key: it has no toString of its own");
     }
 
-    /** Returns a part of an id that has several, so that other parts make another id. */
+    /** Escapes one of several arguments, so that different arguments have different ids. */
     private static String part(Object argument) {
         if (argument == null) {
             return "\\N";
@@ -141,13 +141,13 @@ public final class GuardCache implements Cache {
         return toString != null && toString.getDeclaringClass() != Object.class;
     }
 
-    /** Returns a cached value, or null: a miss. Nothing is cached after it, because {@link #put} deletes. */
+    /** Returns a cached value, or null on a miss. The program's value is then not cached, because {@link #put} deletes. */
     @Override
     public ValueWrapper get(Object key) {
         return cached(id(key)).map(SimpleValueWrapper::new).orElse(null);
     }
 
-    /** Returns a cached value, or null: a miss. Nothing is cached after it, because {@link #put} deletes. */
+    /** Returns a cached value, or null on a miss. The program's value is then not cached, because {@link #put} deletes. */
     @Override
     public <T> T get(Object key, Class<T> type) {
         Object value = cached(id(key)).orElse(null);
@@ -169,7 +169,7 @@ public final class GuardCache implements Cache {
         return hasChanged(id) ? Optional.empty() : guard.peek(id);
     }
 
-    /** Returns the row: from the cache, or from the loader, which runs in this thread. */
+    /** Returns the row from the cache, or from the loader, which runs in this thread. */
     @Override
     @SuppressWarnings("unchecked")
     public <T> T get(Object key, Callable<T> loader) {
@@ -193,7 +193,7 @@ public final class GuardCache implements Cache {
         }
     }
 
-    /** Returns what the caller gets if the guard has answered that there is no row. */
+    /** Returns the caller's value for a row that the guard reported absent. */
     @SuppressWarnings("unchecked")
     private <T> T absent(Object key, Callable<T> loader) {
         CachedCall call = CachedCall.evaluating();
@@ -206,7 +206,7 @@ public final class GuardCache implements Cache {
         return row;
     }
 
-    /** Returns whether an absent row is one for the caller, so that the method is not called. */
+    /** Returns whether the guard's absence is trusted, so that the method is not called. */
     private boolean isAbsenceTrusted(CachedCall call) {
         return trust == Trust.FILTER && (call == null || call.hasNone());
     }
@@ -215,7 +215,7 @@ public final class GuardCache implements Cache {
         return Optional.ofNullable(call == null ? null : call.none());
     }
 
-    /** Counts a row that the guard has denied, if the filter is observed. */
+    /** Counts a row that the guard reported absent, if the filter is observed. */
     private void check(Object key, Object row) {
         boolean isRow = row instanceof CharSequence || !ObjectUtils.isEmpty(row);
         if (trust == Trust.OBSERVE && isRow) {
@@ -225,7 +225,7 @@ public final class GuardCache implements Cache {
         }
     }
 
-    /** Returns whether this thread's transaction may have changed a row: the cached one may be that before the change. */
+    /** Returns whether this thread's transaction may have changed a row: the cached row may be older than the change. */
     private boolean hasChanged(Object id) {
         return TransactionChanges.contain(this, id) || CachedCall.haveChanged(this, id);
     }
@@ -238,14 +238,14 @@ public final class GuardCache implements Cache {
         }
     }
 
-    /** What a loader has thrown, apart from what the guard throws. */
+    /** An exception of a loader, to distinguish it from the guard's. */
     private static final class LoaderException extends RuntimeException {
         LoaderException(Exception cause) {
             super(cause);
         }
     }
 
-    /** Returns a future of a cached value, or null: a miss. */
+    /** Returns a future of a cached value, or null on a miss. */
     @Override
     public CompletableFuture<?> retrieve(Object key) {
         Object id = id(key);
@@ -296,15 +296,16 @@ public final class GuardCache implements Cache {
         evict(key);
     }
 
-    /** Returns a cached value, or null: a miss, after which nothing is cached. */
+    /** Returns a cached value, or null on a miss. The program's value is then not cached. */
     @Override
     public ValueWrapper putIfAbsent(Object key, Object value) {
         return get(key);
     }
 
     /**
-     * Announces and confirms a change: in a transaction now and after its end, or else at once, after the change. What the call of an
-     * annotated method has announced is confirmed at its end. In a thread of Reactor that must not block, the confirmation only begins.
+     * Announces and confirms a change. In a transaction, it announces now and confirms after the end; otherwise it does both at once, after
+     * the change. Announcements in a call of an annotated method are confirmed at its end. In a non-blocking thread of Reactor, it does not
+     * wait for the confirmation.
      */
     @Override
     public void evict(Object key) {
@@ -329,7 +330,7 @@ public final class GuardCache implements Cache {
         }
     }
 
-    /** Calls the guard that announces changes. With a feed its errors are logged: a follower that starts later fills the filter. */
+    /** Calls the guard that announces changes. With a feed, errors are logged: a follower that starts later fills the filter. */
     private void write(Consumer<Guard<Object, Object>> call) {
         if (follower == null) {
             call.accept(guard);
@@ -344,8 +345,8 @@ public final class GuardCache implements Cache {
     }
 
     /**
-     * Announces a change that follows, as {@code beforeInvocation = true} does. It needs a transaction, or the call of an annotated method,
-     * or else nothing would confirm the change.
+     * Announces a change before it is made, as for {@code beforeInvocation = true}. It needs a transaction or a call of an annotated
+     * method, which confirms the change.
      */
     @Override
     public boolean evictIfPresent(Object key) {
@@ -359,7 +360,7 @@ public final class GuardCache implements Cache {
         return true;
     }
 
-    /** Begins to confirm changes. An error is logged: the callers have gone on. */
+    /** Begins to confirm changes. Errors are logged, because the callers do not wait. */
     void confirmLater(Collection<Object> ids, boolean isOutcomeKnown) {
         List<Object> all = List.copyOf(ids);
         Guard<Object, Object> writer = follower == null ? guard : follower.writer();
@@ -379,7 +380,7 @@ public final class GuardCache implements Cache {
         return confirmations.isEmpty();
     }
 
-    /** Waits for the confirmations that are under way. */
+    /** Waits for the confirmations in progress. */
     void awaitConfirmations() {
         CompletableFuture.allOf(confirmations.toArray(CompletableFuture[]::new)).exceptionally(error -> null).join();
     }
@@ -391,10 +392,7 @@ public final class GuardCache implements Cache {
         }
     }
 
-    /**
-     * Deletes all cached rows: in a transaction after its end. A load that is under way meanwhile may cache its row afterwards, for its time
-     * to live.
-     */
+    /** Deletes all cached rows, in a transaction after its end. A load in progress may cache its row afterwards, for its time to live. */
     @Override
     public void clear() {
         if (TransactionSynchronizationManager.isSynchronizationActive()) {

@@ -17,17 +17,15 @@ import org.springframework.core.serializer.DefaultSerializer;
 import org.springframework.core.serializer.support.SerializationDelegate;
 import org.springframework.util.ClassUtils;
 
-/**
- * Guards as Spring caches: those of given names, beside the caches of another manager, or one for each name, made when it is used first.
- */
+/** Guards as Spring caches: given caches beside the caches of another manager, or one guard per name, created on first use. */
 public final class GuardCacheManager implements CacheManager, DisposableBean {
     private final Function<String, Guard<Object, Object>> guards;
     private final CacheManager others;
     private final ConcurrentMap<String, GuardCache> caches = new ConcurrentHashMap<>();
 
     /**
-     * Makes a manager of caches with the default options and filters of their names, whose values are written by Java's serialization. Their
-     * classes are those of this thread's class loader: with devtools, each restart of the program has another one.
+     * Creates a manager of caches with the default options. Each cache's filter has its name, and values are stored by Java's
+     * serialization. Classes are loaded by this thread's class loader: with devtools, each restart of the program has a new one.
      */
     public GuardCacheManager(Bloomgate client) {
         this(client, serialization(ClassUtils.getDefaultClassLoader()));
@@ -37,13 +35,13 @@ public final class GuardCacheManager implements CacheManager, DisposableBean {
         this(name -> Guard.builder(client, name, codec).build());
     }
 
-    /** Makes a manager of caches, whose guards a function makes by the names of the caches. */
+    /** Creates a manager of caches. The function creates the guard for a cache's name. */
     public GuardCacheManager(Function<String, Guard<Object, Object>> guards) {
         this.guards = guards;
         others = null;
     }
 
-    /** Makes a manager of the given caches. The other ones are those of another manager, or do not exist if it is null. */
+    /** Creates a manager of the given caches, and of the caches of another manager unless it is null. */
     public GuardCacheManager(Collection<GuardCache> caches, CacheManager others) {
         guards = null;
         this.others = others;
@@ -51,14 +49,14 @@ public final class GuardCacheManager implements CacheManager, DisposableBean {
     }
 
     /**
-     * Returns a codec that writes values by Java's serialization, as Spring's Redis cache does by default. Use it only with a server that
-     * nobody else can write to.
+     * Returns a codec that stores values by Java's serialization, as Spring's Redis cache does by default. Use it only with a server to
+     * which only trusted programs can write.
      */
     public static Codec<Object> serialization(ClassLoader loader) {
         return new Serialization(loader);
     }
 
-    /** Codecs with one class loader are equal: several managers may have caches of one filter. */
+    /** Codecs with the same class loader are equal, because several managers may have caches of one filter. */
     private static final class Serialization implements Codec<Object> {
         private final ClassLoader loader;
         private final SerializationDelegate delegate;
@@ -111,7 +109,7 @@ public final class GuardCacheManager implements CacheManager, DisposableBean {
         return names;
     }
 
-    /** Waits for the confirmations that are under way, for as long as the guards repeat them. */
+    /** Waits for the confirmations in progress, for as long as the guards repeat them. */
     @Override
     public void destroy() {
         caches.values().forEach(GuardCache::awaitConfirmations);

@@ -9,11 +9,11 @@ import io.micrometer.core.instrument.binder.cache.CacheMeterBinder;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The meters of a guarded cache. Those of every cache, such as {@code cache.gets}, have the tags that Spring Boot gives them. A hit is a read
- * for which the method was not called.
+ * The meters of a guarded cache. The meters of every cache, such as {@code cache.gets}, have Spring Boot's tags. A hit is a read for which
+ * the method was not called.
  */
 final class GuardCacheMetrics extends CacheMeterBinder<GuardCache> {
-    /** The tag by which Spring Boot tells the meters of several managers apart: the name of the bean, without its end cacheManager. */
+    /** Spring Boot's tag for the meters of several managers: the name of the bean without the suffix cacheManager. */
     static final String MANAGER = "bloomgate";
 
     private final GuardCache cache;

@@ -29,15 +29,15 @@ import org.springframework.core.ReactiveAdapterRegistry;
 import org.springframework.util.StringUtils;
 
 /**
- * Adapts the annotations of a program to guards, so that no line of an existing service has to change. Operations of other caches stay as
- * they are, and those that name a cache manager or a cache resolver.
+ * Adapts the annotations of a program to guards, so that existing services need no changes. Operations of other caches, and operations with
+ * a cache manager or a cache resolver, are unchanged.
  *
  * <ul>
- * <li>{@code @Cacheable} behaves as with {@code sync = true}. The condition {@code #result == null} of {@code unless} is dropped: a guard
- * never keeps an absence that a change has ended. Spring refuses {@code sync} with another {@code unless}, several caches, or several
- * operations; such a method gets cached rows and caches none, and a warning at the start says so.
- * <li>{@code @CacheEvict} and {@code @CachePut} announce the change before the method runs, so also before a transaction begins that the
- * method has, and {@link CachedCall} confirms it afterwards. If the key depends on the result, the change is only confirmed.
+ * <li>{@code @Cacheable} behaves as with {@code sync = true}. The condition {@code #result == null} of {@code unless} is dropped: a change
+ * always ends a cached absence. Spring refuses {@code sync} with another {@code unless}, several caches, or several operations; such a
+ * method reads the cache without filling it, and a warning is logged at the start.
+ * <li>{@code @CacheEvict} and {@code @CachePut} announce the change before the method runs, and so before its transaction begins. {@link
+ * CachedCall} confirms it afterwards. If the key depends on the result, the change is only confirmed.
  * </ul>
  */
 public final class GuardedOperations implements BeanPostProcessor, PriorityOrdered {
@@ -46,23 +46,23 @@ public final class GuardedOperations implements BeanPostProcessor, PriorityOrder
     private final Predicate<String> isGuarded;
     private final String manager;
 
-    /** For programs all of whose caches are guards. */
+    /** For programs that guard all caches. */
     public GuardedOperations() {
         this(name -> true);
     }
 
-    /** For programs some of whose caches are guards. */
+    /** For programs that guard some caches. */
     public GuardedOperations(Predicate<String> isGuarded) {
         this(isGuarded, null);
     }
 
-    /** The same, with the bean of the manager that has the guards: a program may have set another one for annotations. */
+    /** For programs that guard some caches. `manager` is the bean of the guards' manager: annotations may have another default. */
     GuardedOperations(Predicate<String> isGuarded, String manager) {
         this.isGuarded = isGuarded;
         this.manager = manager;
     }
 
-    /** Precedes the post-processor that makes proxies, because that reads the operations. */
+    /** Runs before the post-processor that creates proxies, because it reads the operations. */
     @Override
     public int getOrder() {
         return HIGHEST_PRECEDENCE;
@@ -138,7 +138,7 @@ public final class GuardedOperations implements BeanPostProcessor, PriorityOrder
         return builder.build();
     }
 
-    /** Returns an eviction, for a put as well: before the method, if the key is known then. */
+    /** Returns an eviction in place of an eviction or a put. It runs before the method if the key is known by then. */
     private CacheOperation adaptChange(CacheOperation change, Set<String> guarded, Method method) {
         CacheEvictOperation.Builder builder = copy(change, guarded, manager, new CacheEvictOperation.Builder());
         boolean isEviction = change instanceof CacheEvictOperation;
@@ -154,7 +154,7 @@ public final class GuardedOperations implements BeanPostProcessor, PriorityOrder
         return builder.build();
     }
 
-    /** Returns an operation for some of its caches. */
+    /** Returns a copy of an operation for some of its caches. */
     private static CacheOperation copy(CacheOperation operation, Set<String> names) {
         if (operation instanceof CacheEvictOperation eviction) {
             CacheEvictOperation.Builder builder = copy(operation, names, null, new CacheEvictOperation.Builder());
@@ -183,7 +183,7 @@ public final class GuardedOperations implements BeanPostProcessor, PriorityOrder
         return builder;
     }
 
-    /** Whether the key is known before the method runs, and its end is known after it has returned. */
+    /** Whether the key is known before the method runs, and the method has ended when it returns. */
     private static boolean canPrecede(CacheOperation operation, Method method) {
         Class<?> type = method.getReturnType();
         boolean isReactive = !CompletableFuture.class.isAssignableFrom(type) && ReactiveAdapterRegistry.getSharedInstance().getAdapter(type) != null;

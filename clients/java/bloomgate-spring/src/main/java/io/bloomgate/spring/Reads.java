@@ -5,9 +5,9 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.Supplier;
 
-/** Counts the reads of a cache, and times the calls of its methods, which are the misses. */
+/** Counts the reads of a cache, and measures the calls of its methods, which are the misses. */
 final class Reads {
-    /** Is called with the duration of each load in nanoseconds, and whether it has returned. */
+    /** Called with the duration of each load in nanoseconds, and whether it succeeded. */
     @FunctionalInterface
     interface LoadListener {
         void loaded(long nanoseconds, boolean isSuccess);

@@ -10,14 +10,14 @@ import org.springframework.cache.interceptor.CacheableOperation;
 import org.springframework.core.PriorityOrdered;
 
 /**
- * Makes each {@code @Cacheable} of a program behave as with {@code sync = true}, which a guard needs, so that no line of an existing service
- * has to change. For programs all of whose caches are guards.
+ * Makes each {@code @Cacheable} of a program behave as with {@code sync = true}, which a guard needs, so that existing services need no
+ * changes. For programs that guard all caches.
  *
- * <p>Spring itself refuses {@code sync} where a method has several caches or operations, and with {@code unless}. The condition
- * {@code #result == null} is dropped: a guard never keeps an absence that a change has ended.
+ * <p>Spring itself refuses {@code sync} for methods with several caches or operations, and with {@code unless}. The condition {@code
+ * #result == null} is dropped: a change always ends a cached absence.
  */
 public final class SyncOperations implements BeanPostProcessor, PriorityOrdered {
-    /** Precedes the post-processor that makes proxies, because that reads the operations. */
+    /** Runs before the post-processor that creates proxies, because it reads the operations. */
     @Override
     public int getOrder() {
         return HIGHEST_PRECEDENCE;

@@ -5,12 +5,12 @@ import java.util.Set;
 import org.springframework.transaction.support.TransactionSynchronization;
 import org.springframework.transaction.support.TransactionSynchronizationManager;
 
-/** What the transaction of a thread has changed. It is suspended with the transaction, as all its synchronizations are. */
+/** The changes of a thread's transaction. They are suspended with the transaction, like all its synchronizations. */
 final class TransactionChanges implements TransactionSynchronization {
     private final ChangedKeys keys = new ChangedKeys();
     private final Set<GuardCache> cleared = new HashSet<>();
 
-    /** Returns the changes of this thread's transaction, or null if it has changed nothing. */
+    /** Returns the changes of this thread's transaction, or null without changes. */
     private static TransactionChanges found() {
         if (TransactionSynchronizationManager.isSynchronizationActive()) {
             for (TransactionSynchronization one : TransactionSynchronizationManager.getSynchronizations()) {
@@ -46,7 +46,7 @@ final class TransactionChanges implements TransactionSynchronization {
         current().cleared.add(cache);
     }
 
-    /** Rolls back what was not announced. */
+    /** Rolls the transaction back if an announcement failed. */
     @Override
     public void beforeCommit(boolean isReadOnly) {
         keys.check();

@@ -1,15 +1,15 @@
 package io.bloomgate.spring;
 
-/** What a cache does if its guard answers that there is no row. */
+/** The behavior of a cache if its guard answers that there is no row. */
 public enum Trust {
     /**
-     * Calls the method all the same, and counts and logs each row that it returns: a contradiction, because an id is missing from the filter, or
-     * the key is not the id that the filter has.
+     * Calls the method anyway, and counts and logs each row that it returns. Such a row is a contradiction: its id is missing from the
+     * filter, or the cache's key differs from the id in the filter.
      */
     OBSERVE,
     /**
-     * Returns an empty {@code Optional}, an empty collection, null from a method that is annotated as nullable, or a future of these. Reactive
-     * types are empty. Calls methods of other types, which need not expect null.
+     * Returns an empty {@code Optional}, an empty collection, null from a method that is annotated as nullable, or a future of these.
+     * Reactive types are empty. Methods of other types are called, because their callers may not expect null.
      */
     FILTER
 }
