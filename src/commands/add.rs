@@ -25,13 +25,13 @@ pub enum ReplyForm {
     Many,
 }
 
-/// A filter that was created and is under no key yet.
+/// A new filter that is not stored at a key yet.
 pub struct Created {
     /// The filter.
     pub filter: Filter,
     /// The start of the first bucket, which must be propagated.
     start: Option<BucketStart>,
-    /// When its key expires, in milliseconds since 1970.
+    /// The expiry time of its key, in milliseconds since 1970.
     expires: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ impl Created {
         }
     }
 
-    /// Puts the filter under a key, in memory that was reserved for it.
+    /// Stores the filter at a key, in memory that was reserved for it.
     pub fn install(self, key: &mut WriteKey<'_>, reserved: Reserved) {
         key.install(reserved.put(self.filter.into()));
         if let Some(expires) = self.expires {
@@ -86,8 +86,7 @@ pub fn create(context: Context, origin: Origin, creation: &Creation, clock: &Com
 }
 
 /// Begins the bucket that is due before a client's command writes to a ring, and propagates the start before the command's own effect.
-/// Returns whether a bucket began.
-/// If there is no memory for it, the filter is unchanged.
+/// Returns whether a bucket began. If memory runs out, the filter is unchanged.
 #[inline]
 fn turn_and_propagate(
     context: Context,
@@ -106,8 +105,7 @@ fn turn_and_propagate(
     Ok(start.is_some())
 }
 
-/// Begins the bucket that is due. Returns the start, which must be propagated.
-/// If there is no memory for it, the filter is unchanged.
+/// Begins the bucket that is due. Returns the start, which must be propagated. If memory runs out, the filter is unchanged.
 #[cold]
 fn begin_bucket_if_due(
     context: Context,
@@ -122,7 +120,7 @@ fn begin_bucket_if_due(
     Ok(Some(start))
 }
 
-/// Frees the buckets that a ring has dropped, without delaying commands.
+/// Frees the dropped buckets of a ring, without delaying commands.
 pub fn free_retired(windowed: &mut WindowedFilter) {
     let retired = windowed.take_retired();
     if retired.is_empty() {
@@ -151,15 +149,15 @@ pub struct Adding<'a> {
     pub items: &'a [Arg<'a>],
     /// The form of its reply.
     pub form: ReplyForm,
-    /// Whether items that were not new are propagated, too.
+    /// Whether to also propagate items that were not new.
     pub is_sync: bool,
-    /// Whether the items are announced: see [`Filter::announce`]. An array then has a result for every item, also after one
-    /// that the filter refuses: each item is another row.
+    /// Whether the items are announced: see [`Filter::announce`]. An array then has a result for every item, even after a refused one: each
+    /// item is a different row.
     pub renews: bool,
 }
 
-/// Adds items to the filter at the key of a command, replies, and propagates the effect. Calls `creation` if the key is missing.
-/// If the command is refused, nothing has changed. An item that the filter refuses is an error inside the reply.
+/// Adds items to the filter at the key of a command, replies, and propagates the effect. Calls `creation` if the key is missing. A refused
+/// command changes nothing. A refused item is an error inside the reply.
 pub fn add_items(
     context: Context,
     args: &Args<'_>,
@@ -168,7 +166,7 @@ pub fn add_items(
     creation: impl Fn() -> Result<Option<Creation>, Refusal>,
 ) -> Result<(), Refusal> {
     if adding.is_sync && adding.origin.is_effect() {
-        // The item was known to the primary. The command is propagated for clients that WAIT.
+        // The primary already had the item. The command is propagated for clients that WAIT.
         replicate::verbatim(context);
         reply::array(context, 0);
         return Ok(());
@@ -179,7 +177,7 @@ pub fn add_items(
             Err(Refusal::StillLoading) if adding.origin.is_effect() => {
                 WriteKey::open(keys, args.arg(1)?)?.put_into_use()?;
             }
-            // There is no memory for the new filter, for a bucket, or for the command itself.
+            // Memory ran out for the new filter, for a bucket, or for the command itself.
             Err(Refusal::Filter(error)) if error.is_out_of_memory() => {
                 metrics::REFUSED.count(adding.items.len() as u64);
                 return Err(error.into());
@@ -214,7 +212,7 @@ fn add_to_key(
             replicate::known(context, name, known);
         }
         created = (false, false);
-        // If the command consists of a name, a key and items, all of which were new, it is its own effect.
+        // A command of a name, a key and items is its own effect if all items were new.
         let is_effect = args.count() == adding.items.len() + 2 && effects.len() == adding.items.len();
         match effects.len() {
             0 => {}
@@ -291,7 +289,7 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// The result of adding, for the events.
+/// The outcome of an add, for the keyspace events.
 #[derive(Clone, Copy, Default)]
 struct Done {
     has_grown: bool,
@@ -299,11 +297,11 @@ struct Done {
     has_rotated: bool,
     /// Whether a fixed filter refused an item.
     is_full: bool,
-    /// Whether the newest bucket got an item that an older one has, because the command renews.
+    /// Whether an item of an older bucket was added to the newest, because the command renews.
     has_renewed: bool,
 }
 
-/// Adds items and replies to each, up to the first that is refused. Inlined, so that the compiler knows that BF.ADD has one item.
+/// Adds items and replies to each, up to the first refused one. Inlined, so that BF.ADD is compiled for one item.
 #[inline(always)]
 fn add_and_reply<'a>(
     context: Context,
@@ -314,7 +312,7 @@ fn add_and_reply<'a>(
     is_new: bool,
 ) -> Done {
     let Adding { origin, items, form, is_sync, renews } = adding;
-    // No child shares the pages of a new filter.
+    // No forked child shares the pages of a new filter.
     let ceiling = if is_new { ServerCeiling::of(context, origin) } else { ServerCeiling::for_adding(context, origin) };
     let layers = filter.layer_count();
     let newest = filter.windowed().map(newest_slot);
@@ -348,8 +346,8 @@ fn add_and_reply<'a>(
     Done { has_grown, has_rotated, is_full: refused == Some(Error::Full), has_renewed }
 }
 
-/// [`add_and_reply`] for an array, in batches. Returns how many items were new, and why an item was refused. Not inlined, so that a
-/// single item does not pay for it.
+/// [`add_and_reply`] for an array, in batches. Returns the number of new items, and the error of a refused item. Not inlined, to keep
+/// single adds fast.
 #[inline(never)]
 fn add_batches_and_reply<'a>(
     context: Context,
@@ -362,7 +360,7 @@ fn add_batches_and_reply<'a>(
     let Adding { items, is_sync, renews, .. } = adding;
     let origin = kinds::Origin::from(adding.origin);
     let (mut new, mut refused) = (0, None);
-    // If every item has a result, or none can meet a full layer, the length of the array is known.
+    // The array's length is known if every item has a result, or if no item can meet a full layer.
     let known_length = renews || filter.remaining_capacity() >= items.len() as u64;
     if known_length {
         reply::array(context, items.len());
@@ -411,7 +409,7 @@ fn newest_slot(windowed: &WindowedFilter) -> Option<u64> {
     windowed.buckets().next_back().map(|bucket| bucket.slot)
 }
 
-/// Frees the buckets that a rolling ring has dropped while items were added. Returns whether a bucket began.
+/// Frees the buckets that a rolling ring dropped during an add. Returns whether a bucket began.
 #[cold]
 fn settle_ring(filter: &mut Filter, newest: Option<u64>) -> bool {
     let Some(windowed) = filter.windowed_mut() else { return false };
@@ -419,9 +417,9 @@ fn settle_ring(filter: &mut Filter, newest: Option<u64>) -> bool {
     newest_slot(windowed) != newest
 }
 
-/// Replies with the error of an item that a filter refuses, and counts the `items` that a client's command does not add for that reason.
-/// RedisBloom and valkey-bloom also propagate items that their filters refused: a full one, or
-/// one whose next layer cannot exist or needs more memory than any machine has. Anything else ends a server that must obey.
+/// Replies with the error of a refused item, and counts the `items` that a client's command does not add for that reason. RedisBloom and
+/// valkey-bloom also propagate items that their filters refused: because the filter is full, or because its next layer is impossible or
+/// larger than the memory of any machine. Any other error ends a server that replicates.
 #[cold]
 fn refuse_items(context: Context, origin: Origin, filter: &Filter, error: Error, items: usize) {
     if error != Error::CannotGuard && !origin.is_effect() {
@@ -460,7 +458,7 @@ pub fn madd(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspac
 ///
 /// Adds items to a filter, which is created with the given options if it is missing. Replies for each item whether it was new.
 ///
-/// A primary propagates what it has done: so its filter exists, even if clients of this server may not create one.
+/// A primary propagates its effects, so the filter is created here even if clients of this server may not create one.
 pub fn insert(context: Context, origin: Origin, mut args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let defaults = config::defaults(context, origin);
     // The items are the last arguments.
@@ -469,7 +467,7 @@ pub fn insert(context: Context, origin: Origin, mut args: Args<'_>, keys: &mut K
     redact_key(context, origin, &mut args, Command::Insert);
     let (creation, items, is_sync, renews) = parsed?;
     if is_sync && origin.is_effect() {
-        // The primary propagates items that are present only for clients that WAIT.
+        // The primary propagates present items only for clients that WAIT.
         reply::ok(context);
         return Ok(());
     }
@@ -498,7 +496,7 @@ pub fn reserve(context: Context, origin: Origin, mut args: Args<'_>, keys: &mut 
             Value::Arriving(_) if reserve.exist_ok => Err(Refusal::StillLoading),
             Value::Arriving(_) => Err(Refusal::Exists),
         };
-        // Not an error that ends a replica: two RedisBloom clients may have reserved the same filter.
+        // Not fatal on a replica: two RedisBloom clients may have reserved the same filter.
         accepted.map_or_else(|refusal| refuse_as_primary(context, origin, refusal), |()| reply::ok(context));
         return Ok(());
     }
@@ -522,8 +520,8 @@ pub fn reserve(context: Context, origin: Origin, mut args: Args<'_>, keys: &mut 
 }
 
 /// Whether a filter of RedisBloom's layout cannot be created because it is larger than this machine's memory. RedisBloom 2.6 propagates
-/// reservations that it refused, so a server that must obey ignores this one. If the primary did create the filter, no item is lost:
-/// the next add finds no key and creates a filter.
+/// reservations that it refused, so a server that replicates ignores this one. If the primary did create the filter, no item is lost: the
+/// next add finds no key and creates a filter.
 fn is_beyond_this_machine(context: Context, creation: &Creation, refusal: Refusal) -> bool {
     let asked_bytes = if let Refusal::Filter(error) = refusal { error.asked_bytes() } else { None };
     matches!(creation.spec, Spec::RedisBloom(_)) && asked_bytes.is_some_and(|asked| asked > machine_bytes(context))

@@ -1,4 +1,4 @@
-//! Removing items without naming them: BF.CLEAR empties a filter, BF.ROTATE begins the next bucket of a ring and drops the oldest.
+//! Removing items in bulk: BF.CLEAR empties a filter, BF.ROTATE begins the next bucket of a ring and drops the oldest.
 
 use bloomgate_filter::arguments::rotate;
 use bloomgate_filter::kinds::BucketStart;
@@ -16,7 +16,7 @@ use crate::server::freeing;
 
 /// `BF.CLEAR key`
 ///
-/// Empties a filter. It keeps the properties that it was created with, and the key keeps its time to live.
+/// Empties a filter. Its properties and the key's time to live are kept.
 pub fn clear(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let name = args.arg(1)?;
     let mut key = WriteKey::open(keys, name)?;
@@ -41,8 +41,8 @@ pub fn clear(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspa
     Ok(())
 }
 
-/// Begins the first bucket of a ring with a window. Returns the start, which must be propagated. Needs no ceiling: the memory of the
-/// former contents, which is freed, is larger.
+/// Begins the first bucket of a ring with a window. Returns the start, which must be propagated. Needs no ceiling check: the freed contents
+/// are larger.
 fn begin_bucket(origin: Origin, empty: &mut Filter) -> Result<Option<BucketStart>, Refusal> {
     let Some(windowed) = empty.windowed_mut().filter(|_| !origin.is_effect()) else { return Ok(None) };
     let Some(start) = windowed.bucket_due(CommandClock::default().now()) else { return Ok(None) };
@@ -52,7 +52,7 @@ fn begin_bucket(origin: Origin, empty: &mut Filter) -> Result<Option<BucketStart
 
 /// `BF.ROTATE key [slot begin end capacity]`
 ///
-/// Begins the next bucket of a ring, or the stated one. Replies how many items were dropped with the oldest.
+/// Begins the next bucket of a ring, or the stated one. Replies with the number of items that were dropped with the oldest.
 ///
 /// A client that replays an AOF also states the bucket. If it is late, the ring may have begun that bucket by its own clock and added
 /// items to it. Then nothing changes, and the reply is 0.

@@ -12,10 +12,9 @@ use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::ServerCeiling;
 
-/// Deletes items from the filter at the key of a command, replies, and propagates the items that were found. In a missing filter
-/// none is found. A bucket that is due begins with the next add: a delete needs none, and must not be refused for lack of the
-/// memory that a bucket takes.
-/// If the filter cannot delete, it is unchanged. An item that it refuses is an error inside the reply.
+/// Deletes items from the filter at the key of a command, replies, and propagates the items that were found. A missing filter contains no
+/// items. A due bucket begins with the next add, not here: a delete must not fail for lack of memory for a bucket. If the filter does not
+/// support deletes, it is unchanged. A refused item is an error inside the reply.
 pub fn delete_items(
     context: Context,
     origin: Origin,
@@ -28,7 +27,7 @@ pub fn delete_items(
     let clock = CommandClock::default();
     let mut found = NewItems::with_room(items.len())?;
     match key.writer()? {
-        // A primary propagates what it found.
+        // A primary propagates the items that it found.
         None if origin.is_effect() => return Err(Refusal::NotFound),
         None => {
             if form == ReplyForm::Many {
@@ -54,14 +53,14 @@ pub fn delete_items(
     Ok(())
 }
 
-/// Checks that the filter can delete, before anything is done.
+/// Checks that the filter supports deletes, before any change.
 fn check(context: Context, origin: Origin, filter: &mut Filter, clock: &CommandClock) -> Result<(), Refusal> {
     let nothing = std::iter::empty::<&[u8]>();
     let removed = filter.remove_batch(nothing, kinds::Origin::Client, clock, &ServerCeiling::of(context, origin));
     removed.error.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Deletes items and replies to each, up to the first that is refused.
+/// Deletes items and replies to each, up to the first refused one.
 fn delete_and_reply<'a>(
     context: Context,
     origin: Origin,

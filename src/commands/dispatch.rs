@@ -1,5 +1,5 @@
-//! The functions that the server calls for commands, and how commands refuse. The `unsafe` here turns the server's pointers into
-//! arguments; the commands themselves have none.
+//! The functions that the server calls for commands, and the replies to refused commands. The `unsafe` code here converts the server's
+//! pointers to arguments; the commands themselves have none.
 
 use std::ffi::c_int;
 
@@ -10,10 +10,10 @@ use crate::context::{Context, OK, Origin};
 use crate::keys::Keyspace;
 use crate::reply::{self, Refusal};
 
-/// Runs a command: replies, or returns a refusal before anything has changed.
+/// Runs a command: replies, or returns a refusal without any change.
 pub type Run = fn(Context, Args<'_>, &mut Keyspace) -> Result<(), Refusal>;
 
-/// Returns the function that the server calls for a command. `effect`: for one that primaries propagate, which gets its origin.
+/// Returns the function that the server calls for a command. `effect`: for commands that primaries propagate; they receive their origin.
 macro_rules! handler {
     ($run:path) => {
         handler!($crate::commands::dispatch::dispatch, $run)
@@ -26,7 +26,7 @@ macro_rules! handler {
         ) -> std::ffi::c_int {
             let context = $crate::context::Context::new(context);
             let origin = $crate::server::role::origin(context);
-            // SAFETY: as below. The command has ended when the words are read again.
+            // SAFETY: as below. The words are read again only after the command has ended.
             unsafe {
                 if let Err(refusal) = $run(context, origin, $crate::args::Args::new(argv, argc), &mut $crate::keys::Keyspace::new(context)) {
                     $crate::commands::dispatch::refuse_command(context, origin, &$crate::args::Args::new(argv, argc), refusal);
@@ -73,8 +73,8 @@ pub fn refuse_command(context: Context, origin: Origin, args: &Args<'_>, refusal
 
 pub(super) use handler;
 
-/// Replies with an error, or ends the server if the command is an effect: the primary has applied it, so a filter here would lack
-/// something. Callers handle the few commands that RedisBloom and valkey-bloom propagate although they refused them.
+/// Replies with an error, or ends the server if the command is an effect: the primary has applied it, so the filter here would differ.
+/// Callers handle the few commands that RedisBloom and valkey-bloom propagate although they refused them.
 pub fn refuse(context: Context, origin: Origin, refusal: Refusal) {
     if origin.is_effect() {
         context.abort_replication(refusal);
@@ -82,8 +82,8 @@ pub fn refuse(context: Context, origin: Origin, refusal: Refusal) {
     reply::error(context, refusal);
 }
 
-/// Replies with an error to a client. A primary and the AOF get none, because RedisBloom and valkey-bloom propagate what they refused, and
-/// nothing is lost: the server would log an error as critical, count it in `unexpected_error_replies`, and exit if
+/// Replies with an error to a client. A primary and the AOF get no error, because RedisBloom and valkey-bloom propagate refused items, and
+/// no data is lost. Otherwise the server would log an error as critical, count it in `unexpected_error_replies`, and exit if
 /// `propagation-error-behavior` is `panic`.
 pub fn refuse_as_primary(context: Context, origin: Origin, refusal: Refusal) {
     if origin.is_effect() {

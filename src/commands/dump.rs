@@ -37,7 +37,7 @@ pub fn scandump(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result
     Ok(())
 }
 
-/// Returns the record after the one with this iterator. The list of marks remembers the state of the value when the dump began.
+/// Returns the record after the one with this iterator. The list of marks has the state of the value when the dump began.
 fn next_record<'a>(stored: &Stored, filter: &'a Filter, iterator: u64) -> Result<Option<Record<'a>>, Refusal> {
     let mut mark = take_mark(stored.instance);
     let next = filter.next_record(stored.generation, iterator, &mut mark);
@@ -45,13 +45,12 @@ fn next_record<'a>(stored: &Stored, filter: &'a Filter, iterator: u64) -> Result
     next.map_err(Refusal::Dump)
 }
 
-// The states of values when their dumps began, where a dump needs them. Few values are being dumped, so the marks are in a list of
-// their own rather than in each value.
+// The states of values when their dumps began, for dumps that need them. Few values are dumped at a time, so a separate list has the marks.
 
-/// The most marks. Of more dumps at once, the ones that paused longest must start again.
+/// The maximum number of marks. With more concurrent dumps, the longest paused ones must start again.
 const MARKS_MAX: usize = 1024;
 
-/// The marks with the instances of their values, the latest last. A value that is gone leaves its mark, whose instance never returns.
+/// The marks with the instances of their values, the latest last. The mark of a deleted value remains; its instance is never used again.
 static MARKS: Mutex<Vec<(u64, DumpMark)>> = Mutex::new(Vec::new());
 
 /// Removes the mark of a value from the list and returns it, or an empty mark.
@@ -78,8 +77,8 @@ fn put_mark(instance: u64, mark: DumpMark) -> Result<(), Error> {
 
 /// `BF.LOADCHUNK key iterator data`
 ///
-/// Applies a record of a dump, ours or RedisBloom's: the header creates the key, the last chunk completes the filter. A record that has
-/// arrived before changes nothing.
+/// Applies a record of a dump, ours or RedisBloom's: the header creates the key, the last chunk completes the filter. A repeated record
+/// changes nothing.
 ///
 /// RedisBloom accepts chunks in any order, over existing data, and for filters that no header created. If a RedisBloom primary
 /// propagates such a chunk, it is applied here, too. AOFs that its releases up to 2.2.6 rewrote have headers with iterator 0.
@@ -114,14 +113,14 @@ fn resume(
 ) -> Result<Progress, Refusal> {
     let (progress, reserved) = {
         let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
-        // The last chunk may need memory for another value, which must be reserved before anything changes.
+        // The last chunk may need memory for another value, which must be reserved before any change.
         let reserved = if let Value::Arriving(_) = *writer { Some(Stored::reserve()?) } else { None };
         if let Value::Filter(filter) = &*writer
             && filter.stored_as() != StoredAs::Own
             && iterator == HEADER
             && !(origin.is_effect() && filter.stored_as() == StoredAs::RedisBloom)
         {
-            // A header creates a filter. Only a header of our own dumps can be recognised as one that has arrived before.
+            // A header creates a filter. Only a header of our own dumps can be recognised as a repeated one.
             return Err(Refusal::BadData);
         }
         let is_redisbloom = writer.has_redisbloom_layout();
@@ -162,7 +161,7 @@ fn begin(context: Context, origin: Origin, iterator: u64, data: &[u8]) -> Result
 
 /// `BF.LOAD key data`
 ///
-/// A command of valkey-bloom, which its AOF consists of.
+/// A command of valkey-bloom, which its AOF contains.
 ///
 /// Creates a filter of valkey-bloom's layout from its serialized form.
 pub fn load(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {

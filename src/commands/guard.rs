@@ -20,7 +20,7 @@ use crate::server::role;
 /// `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [RENEW percent] [REPLACE | PEEK] [BACKOFF] [WAIT
 /// milliseconds] [WHILE key [FRESH milliseconds]] [UNLESS key]`
 ///
-/// Asks the filter, then the cache. Grants one caller the lease to load what is in neither; the others wait for it.
+/// Queries the filter, then the cache. Grants one caller the lease to load a value that is not cached; others wait for it.
 pub fn fetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let options = arguments::fetch(args.words())?;
     let question = question(&args, options, [args.arg(2)?, args.arg(3)?])?;
@@ -40,8 +40,7 @@ fn question<'a>(args: &'a Args<'_>, options: Fetch, [item, cache_key]: [Arg<'a>;
     Ok(Question { filter: args.arg(1)?, item, cache_key, while_key, unless_key, options })
 }
 
-/// Looks again on behalf of a waiter, unless the answer to an equal question is known. If its WAIT has expired and there is no answer, it
-/// gets `wait`.
+/// Answers a waiter, with the answer to an equal question if it is known. Replies `wait` if its WAIT has expired without an answer.
 fn answer(
     context: Context,
     keys: &mut Keyspace,
@@ -76,18 +75,18 @@ fn unblocked(context: Context, _: Args<'_>, _: &mut Keyspace) -> Result<(), Refu
 /// The filter's answer about an item.
 #[derive(Clone, Copy)]
 enum Membership {
-    /// It is absent for certain.
+    /// It is certainly absent.
     Absent,
     /// It may be in the filter with this instance.
     Maybe(u64),
-    /// Nothing is certain: there is no filter, its chunks are still arriving, or the key of WHILE is missing. The instance is
-    /// that of a filter that exists. Leases are granted for it, so that they end when the filter is replaced.
+    /// Unknown: the filter is missing or still being loaded, or the key of WHILE is missing. If the filter exists, leases are granted for
+    /// its instance, so that they end when it is replaced.
     Unguarded(Option<u64>, Trust),
 }
 
-/// Asks the filter, the guard and the cache, and replies unless the caller has to wait.
+/// Queries the filter, the guard and the cache, and replies unless the caller must wait.
 ///
-/// A write in flight comes first: until it has ended, the filter may lack the item and the cache may have an old value.
+/// A write in flight has precedence: until it has ended, the filter may lack the item and the cache may have an old value.
 fn try_answer(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: Asker) -> Result<Answer, Refusal> {
     if !role::is_primary() {
         return Err(Refusal::Replica);
@@ -102,8 +101,8 @@ fn try_answer(context: Context, keys: &mut Keyspace, question: Question<'_>, ask
     ask_cache(context, keys, question, membership, asker)
 }
 
-/// Asks the cache and the guard about an item for which the filter has answered, and replies unless the caller has to wait. A value
-/// that is not to be refreshed needs no guard: there is no NONE beside it.
+/// Queries the cache and the guard after the filter, and replies unless the caller must wait. A value without need of a refresh needs no
+/// guard, because a cache key with a value has no NONE.
 fn ask_cache(
     context: Context,
     keys: &mut Keyspace,
@@ -175,7 +174,7 @@ fn ask_cache(
     Ok(Answer::Given(Some(stamp)))
 }
 
-/// Asks the filter for an item. INFO counts one lookup for each command, however often a waiter is served.
+/// Looks an item up in the filter. INFO counts one lookup per command, even if a waiter is served several times.
 fn ask_filter(
     context: Context,
     keys: &mut Keyspace,
@@ -218,7 +217,7 @@ fn reply_absent(context: Context) -> Answer {
     Answer::Shared(Shared::Absent)
 }
 
-/// Replies with a value. The value of a waiter is copied, for the others that ask the same; if memory is refused, they look themselves.
+/// Replies with a value. A waiter's value is copied for waiters with equal questions; if memory runs out, each reads it separately.
 fn reply_value(context: Context, value: &Cached<'_>) -> Answer {
     let answer = reply_hit(context, value.bytes());
     let mut copy = Vec::new();
@@ -237,7 +236,7 @@ fn reply_hit(context: Context, value: &[u8]) -> Answer {
     Answer::Given(None)
 }
 
-/// Replies `wait` with the time that is left. The end of a write in flight is not known: its time is 1.
+/// Replies `wait` with the remaining time, or 1 for a write in flight, whose end is unknown.
 fn reply_wait(context: Context, pause: Pause) {
     let milliseconds = match pause {
         Pause::Leased(left) => left,
@@ -252,7 +251,7 @@ fn reply_wait(context: Context, pause: Pause) {
     metrics::FETCHES_WAIT.count(1);
 }
 
-/// Replies with the time that is left of a back-off: `failed`, or `wait` to a client that does not know the word.
+/// Replies with the remaining time of a back-off: `failed`, or `wait` to a client that does not know the word.
 fn reply_back_off(context: Context, left: u64, tells_failures: bool) {
     if !tells_failures {
         return reply_wait(context, Pause::Leased(left));
@@ -263,7 +262,7 @@ fn reply_back_off(context: Context, left: u64, tells_failures: bool) {
     metrics::FETCHES_FAILED.count(1);
 }
 
-/// Replies a token as 32 hexadecimal digits. A formatter takes six times the instructions.
+/// Replies a token as 32 hexadecimal digits. A formatter executes six times the instructions.
 fn reply_token(context: Context, token: Token) {
     let mut text = [[0; 2]; size_of::<Token>()];
     for (digits, byte) in text.iter_mut().zip(token.to_be_bytes()) {
@@ -275,8 +274,7 @@ fn reply_token(context: Context, token: Token) {
 /// `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [RENEW percent] [REPLACE | PEEK] [BACKOFF] [WHILE key [FRESH
 /// milliseconds]] [UNLESS key] ITEMS item cachekey [item cachekey ...]`
 ///
-/// Does for each pair what BF.FETCH does, and replies to each, without waiting. The filter is asked for up to [`BATCH`] items at a
-/// time.
+/// Does for each pair what BF.FETCH does, and replies to each, without waiting. Looks up to [`BATCH`] items up at a time.
 pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (options, first) = arguments::mfetch(args.words())?;
     let pairs = args.rest(first)?;
@@ -314,7 +312,7 @@ pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
     Ok(())
 }
 
-/// The keys that are asked for every pair.
+/// The keys that are read for every pair.
 struct BatchKeys<'a> {
     filter: Arg<'a>,
     /// The key of WHILE, if it is missing.
@@ -322,7 +320,7 @@ struct BatchKeys<'a> {
     unless_key: Option<Arg<'a>>,
 }
 
-/// The answers of UNLESS and of the filter for a batch of pairs.
+/// The results of UNLESS and of the filter for a batch of pairs.
 #[derive(Clone, Copy, Default)]
 struct Found {
     /// The pairs whose cache keys have a write in flight.
@@ -336,7 +334,7 @@ struct Found {
 }
 
 impl Found {
-    /// The filter's answer about a pair; `None` if it has a write in flight. `trust` is for a filter that has no answer.
+    /// The filter's answer about a pair; `None` if it has a write in flight. `trust` applies if the filter cannot answer.
     fn membership(&self, index: usize, trust: Trust) -> Option<Membership> {
         match self.instance {
             _ if self.held.contains(index) => None,
@@ -348,7 +346,7 @@ impl Found {
 }
 
 impl BatchKeys<'_> {
-    /// Asks for the writes in flight, then the filter. Leaves no key open.
+    /// Looks the writes in flight up, then the items in the filter. Closes both keys.
     fn ask(&self, context: Context, keys: &mut Keyspace, pairs: &[Arg<'_>]) -> Result<Found, Refusal> {
         let mut found = Found::default();
         if let Some(unless_key) = self.unless_key {
@@ -382,8 +380,8 @@ impl BatchKeys<'_> {
 /// `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX
 /// milliseconds)`, `... token GIVEUP [BACKOFF [milliseconds]]`
 ///
-/// Stores what the caller loaded if its token is safe, whether it still has the lease or not, and ends the lease. A fill that is refused
-/// ends the lease, too, so that the next caller need not wait for its end.
+/// Stores the loaded value if its token is safe, even if the lease has expired, and ends the lease. A refused fill also ends the lease, so
+/// that the next caller need not wait for it to expire.
 pub fn fill(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (token, fill) = arguments::fill(args.words())?;
     let (filter, name) = (args.arg(1)?, args.arg(3)?);
@@ -392,7 +390,7 @@ pub fn fill(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(),
     let done = match (accepted, fill) {
         (_, Err(refusal)) => Err(refusal),
         (None, Ok(_)) => Ok(Some(false)),
-        // Another caller may have the lease by now.
+        // Another caller may hold the lease by now.
         (Some(token), Ok(Fill::GiveUp)) => Ok(Some(row.give_up(token))),
         (Some(_), Ok(Fill::BackOff(time))) => {
             row.back_off(time);
@@ -441,7 +439,7 @@ fn store(
     Ok(is_stored)
 }
 
-/// Records that the holder of a token has found no row, in place of a value.
+/// Records a NONE, in place of a value: the holder of a token has found no row.
 fn note_no_row(keys: &mut Keyspace, row: &Guarded, token: Token, (name, lives): (Arg<'_>, u64)) -> Result<(), Refusal> {
     let fresh_until = row.fresh_until(token);
     if cache_key::delete(keys, name, false)? == KeyContents::Other {
@@ -462,11 +460,11 @@ fn instance_of(keys: &Keyspace, filter: Arg<'_>) -> Option<u64> {
 
 /// `BF.CHANGED filter item cachekey`
 ///
-/// Deletes the cached value of a row that is about to be written, or was, voids its tokens and its NONE, and announces its item to the
-/// filter. The first two are done even if the filter refuses the item.
+/// Deletes a row's cached value, voids its tokens and its NONE, and announces its item to the filter. Called before and after a write. If
+/// the filter refuses the item, the value is deleted and the tokens are void nonetheless.
 pub fn changed(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (items, name) = (args.words().get(2..3).ok_or(Refusal::Arity)?, args.arg(3)?);
-    // If no DEL was propagated, the item is, so that a WAIT after this command has something to wait for.
+    // If no DEL was propagated, the item is propagated, so that a WAIT after this command covers an effect.
     let is_sync = !void(context, keys, name)?;
     let adding = Adding { origin: role::origin(context), items, form: ReplyForm::One, is_sync, renews: true };
     match add_items(context, &args, keys, adding, || Ok(None)) {
@@ -479,8 +477,8 @@ pub fn changed(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<
 }
 
 /// Deletes the value of a cache key, and voids its tokens and its NONE. Wakes all clients that wait for the cache key, with a lease or
-/// without. Returns whether a DEL was propagated: it is not if the key holds a value of another type, which stays.
-/// If the key is not writable, nothing has changed.
+/// without. Returns whether a DEL was propagated. A value of another type is kept, without a DEL. If the key is not writable, nothing
+/// changes.
 pub fn void(context: Context, keys: &mut Keyspace, name: Arg<'_>) -> Result<bool, Refusal> {
     let contents = cache_key::delete(keys, name, true)?;
     guard::changed(context, name);

@@ -1,4 +1,4 @@
-//! Describing filters: BF.CARD, BF.INFO, BF.STATS and BF.DEBUG, and BF.PLAN for one that does not exist yet.
+//! Describing filters: BF.CARD, BF.INFO, BF.STATS and BF.DEBUG, and BF.PLAN for planned filters.
 
 use std::ffi::CStr;
 use std::fmt::{self, Display, Formatter};
@@ -21,7 +21,7 @@ use crate::server::ceiling::ServerCeiling;
 
 /// `BF.CARD key`
 ///
-/// Replies with the number of items: adds that were answered with 1, less deletes that were. A missing filter has 0.
+/// Replies with the number of items: the adds that replied 1, minus the deletes that replied 1. A missing filter has 0.
 pub fn card(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let key = ReadKey::open(keys, args.arg(1)?);
     let items = key.filter()?.map_or(0, |filter| filter.live_contents(&CommandClock::default()).items);
@@ -31,9 +31,8 @@ pub fn card(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(),
 
 /// `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | ERROR | TIGHTENING | MAXSCALEDCAPACITY]`
 ///
-/// For filters of our layout and RedisBloom's the reply is RedisBloom's, with five fields. They also accept those words of
-/// valkey-bloom's for which they have a value, and reply with that value. For filters of valkey-bloom's layout the reply is
-/// valkey-bloom's.
+/// For filters of our layout and RedisBloom's the reply is RedisBloom's, with five fields. They also accept the fields of valkey-bloom that
+/// they have. For filters of valkey-bloom's layout the reply is valkey-bloom's.
 ///
 /// Replies with all fields, or one.
 pub fn info(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
@@ -63,7 +62,7 @@ pub fn info(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(),
 /// Replies with all fields: as RedisBloom does, in a map in RESP3, or as valkey-bloom does, in a flat array in both protocols.
 fn all_fields(context: Context, filter: &Filter) -> Result<(), Refusal> {
     let fields: &[Field] = match filter {
-        // A fixed filter does not have the last two.
+        // A fixed filter lacks the last two.
         Filter::ValkeyBloom(_) if filter.scaling() == Scaling::Fixed => {
             Field::VALKEY_BLOOM.get(..6).unwrap_or_default()
         }
@@ -97,7 +96,7 @@ fn value(context: Context, content: Content) {
 
 /// `BF.STATS key`
 ///
-/// A map of a filter's properties, without those that its kind does not have. Properties that BF.INFO shows have the same names.
+/// A map of a filter's properties, without properties that its kind lacks. Properties have the names of BF.INFO.
 ///
 /// Replies with the properties of a filter.
 pub fn stats(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
@@ -150,7 +149,7 @@ fn layers(context: Context, stats: &Stats) {
     }
 }
 
-/// The buckets of a rolling filter have no times.
+/// Rolling buckets have no timestamps.
 fn buckets(context: Context, stats: &Stats, has_times: bool) {
     reply::simple_string(context, c"Buckets");
     reply::array(context, stats.buckets.len());
@@ -226,7 +225,7 @@ impl Display for General {
 
 /// `BF.PLAN error_rate capacity [option ...]`
 ///
-/// Replies with the properties that a filter would have, under the names of BF.STATS.
+/// Replies with the properties of a planned filter, under the names of BF.STATS.
 pub fn plan(context: Context, mut args: Args<'_>, _: &mut Keyspace) -> Result<(), Refusal> {
     let parsed = plan::parse(args.words(), &config::defaults(context, Origin::Client));
     redact_key(context, Origin::Client, &mut args, Command::Plan);

@@ -1,4 +1,4 @@
-//! The positions of the keys in the guard's commands, which the server asks the commands for: no single range covers them.
+//! The positions of the keys in the guard's commands, which the server requests: a single range cannot describe them.
 
 use std::ffi::c_int;
 use std::num::NonZeroUsize;
@@ -12,7 +12,7 @@ use crate::context::{Context, OK};
 use crate::guard::arguments::{self, Fetch};
 use crate::keys::Keyspace;
 
-/// As [`dispatch`], for a command with a filter and a cache key. The server also calls it to ask for the positions of its keys.
+/// As [`dispatch`], for a command with a filter and a cache key. The server also calls it for the positions of its keys.
 pub fn dispatch_or_report_keys(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
     if asks_for_keys(context) {
         // The key specifications cover every key, so the server does not use the flags.
@@ -54,12 +54,12 @@ const CHANGES: u32 = raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCE
 /// The flags of a key that is read.
 const READS: u32 = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
 
-/// Whether the server asks for the positions of a command's keys, instead of running it.
+/// Whether the server requests the positions of a command's keys instead of running it.
 fn asks_for_keys(context: Context) -> bool {
     api::asks_for_keys(context) != 0
 }
 
-/// Reports the positions of a command's keys, on request of the server.
+/// Reports the positions of a command's keys to the server.
 fn report_keys(context: Context, positions: impl Iterator<Item = usize>, flags: u32) -> c_int {
     for position in positions.filter_map(|position| c_int::try_from(position).ok()) {
         api::report_key(context, position, flags.cast_signed());
@@ -67,8 +67,8 @@ fn report_keys(context: Context, positions: impl Iterator<Item = usize>, flags: 
     OK
 }
 
-/// Reports the keys of BF.FETCH or BF.MFETCH: the filter, the cache keys, and those of the options. A caller may get the lease of a
-/// cache key, so it needs the permission to fill it.
+/// Reports the keys of BF.FETCH or BF.MFETCH: the filter, the cache keys, and those of the options. A caller may receive a lease, so it
+/// needs permission to write the cache key.
 fn report_fetched_keys(context: Context, cache_keys: impl Iterator<Item = usize>, options: Option<Fetch>) -> c_int {
     report_keys(context, [1].into_iter(), READS);
     report_keys(context, cache_keys, CHANGES);

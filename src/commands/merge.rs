@@ -15,7 +15,7 @@ use crate::server::freeing;
 ///
 /// Stores the union of all filters, including the destination, at the destination.
 ///
-/// The union is made beside the destination, which it then replaces: what does not fit, or cannot be merged, changes nothing.
+/// The union is built separately, and then replaces the destination. So an error changes nothing.
 pub fn merge(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let name = args.arg(1)?;
     let exists = WriteKey::open(keys, name)?.exists()?;

@@ -1,4 +1,4 @@
-//! The table of commands: everything that the server and its documentation know of them.
+//! The table of commands: the arguments, flags and documentation of each.
 
 use super::dispatch::handler;
 use super::{add, clear, delete, dump, guard, info, key_positions, lookup, merge};

@@ -1,5 +1,5 @@
-//! Parsers of the guard's commands. They are pure functions, as those of the filter crate are: this file uses nothing else of the
-//! module, so `fuzz` includes it too. Its tests are the inputs in `crates/filter/tests/corpus/words.rs`.
+//! Parsers of the guard's commands. They are pure functions, like the filter crate's parsers. This file uses nothing else of the module, so
+//! `fuzz` includes it, too. Its tests are the inputs in `crates/filter/tests/corpus/words.rs`.
 
 use std::num::NonZeroUsize;
 
@@ -11,7 +11,7 @@ use bloomgate_filter::arguments::{Refusal, is, word};
 const LEASE_DEFAULT: u64 = 3000;
 // The ranges of times, in milliseconds.
 
-/// At most an hour: a caller that dies keeps all others from loading for that long.
+/// At most an hour, because the lease of a dead caller blocks all loads until it expires.
 pub static LEASE: Range = Range::new("LEASE", 1, 60 * 60 * 1000);
 pub static STALE: Range = Range::new("STALE", 0, EXPIRES_MAX);
 /// In percent.
@@ -24,15 +24,15 @@ pub static BACKOFF: Range = Range::new("BACKOFF", 0, EXPIRES_MAX);
 /// The options of BF.FETCH. Times are in milliseconds; a key is given by the index of its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// For how long the caller is the only one that loads the value: in [`LEASE`].
+    /// The time during which only this caller loads the value, in [`LEASE`].
     pub lease: u64,
-    /// A value that expires in less than this is refreshed; 0 for none.
+    /// Values that expire sooner than this are refreshed; 0 to refresh no value.
     pub stale: u64,
-    /// The time the caller waits for another client that loads the value; 0 for none.
+    /// How long the caller waits for another client's load; 0 not to wait.
     pub wait: u64,
-    /// A value is renewed earlier than `stale`, by the average time of a load; the percentage of it, 0 for never.
+    /// The percentage of the average load time by which values are renewed before `stale`; 0 for never.
     pub renew: u32,
-    /// Without the key of WHILE, a value or a NONE is believed only if a lease was granted for it not longer ago than this; 0 for any.
+    /// Without the key of WHILE, a value or a NONE is valid only if its lease was granted within this time; 0 for no limit.
     pub fresh: u64,
     /// The caller cannot use the cached value.
     pub replaces: bool,
@@ -47,7 +47,7 @@ pub struct Fetch {
 }
 
 /// Parses `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [RENEW percent] [REPLACE | PEEK] [BACKOFF] [WAIT
-/// milliseconds] [WHILE key [FRESH milliseconds]] [UNLESS key]`. The options come in any order, each at most once.
+/// milliseconds] [WHILE key [FRESH milliseconds]] [UNLESS key]`. The options may have any order, each at most once.
 pub fn fetch<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
     const FIRST_OPTION: usize = 4;
     word(words, FIRST_OPTION - 1)?;
@@ -88,7 +88,7 @@ fn first_item<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<usize, Refusa
 /// The options that were read so far.
 struct Options {
     fetch: Fetch,
-    /// A bit for each option that was given, in the order of [`Given`].
+    /// Bitmap of the given options, in the order of [`Given`].
     given: u16,
 }
 
@@ -124,8 +124,8 @@ impl Options {
         Self { fetch, given: 0 }
     }
 
-    /// Reads the option at `index`, with its value if it has one. Returns the index of the next one. Its first letter decides which names
-    /// it is compared with, so that the number of options does not matter.
+    /// Reads the option at `index`, with its value if it has one. Returns the index of the next one. Its first letter selects the names to
+    /// compare, so that the number of options does not affect the cost.
     #[inline]
     fn read<W: AsRef<[u8]>>(&mut self, words: &[W], index: usize) -> Result<usize, Refusal> {
         let (option, value, fetch) = (word(words, index)?, index + 1, &mut self.fetch);
@@ -183,7 +183,7 @@ impl Options {
         self.given >> given as u16 & 1 == 1
     }
 
-    /// A caller that wants no lease waits for none, and replaces nothing.
+    /// Checks that the options fit together: FRESH needs WHILE, and PEEK excludes WAIT and REPLACE.
     const fn fetch(self) -> Result<Fetch, Refusal> {
         if self.has(Given::Fresh) && !self.has(Given::While) {
             return Err(Refusal::Needs("FRESH", "WHILE"));
@@ -204,28 +204,27 @@ fn key<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<NonZeroUsize, Refusa
     NonZeroUsize::new(index).ok_or(Refusal::Syntax)
 }
 
-/// The result of the holder of a lease.
+/// The result of a lease holder's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     /// The index of the value among the words, and its time to live in milliseconds, if it expires.
     Value(usize, Option<u64>),
-    /// The item has no row. This is remembered for this number of milliseconds.
+    /// The item has no row. The NONE lasts for this many milliseconds.
     None(u64),
-    /// The holder could not load the value. Another client may.
+    /// The load failed. Another client may load at once.
     GiveUp,
-    /// The holder could not load the value. Another client may after this number of milliseconds, or, without one, after a time that
-    /// doubles with each failure.
+    /// The load failed. Another client may load after this many milliseconds or, for `None`, after a time that doubles with each failure.
     BackOff(Option<u64>),
 }
 
-/// Parses `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX
-/// milliseconds)` and `... token GIVEUP [BACKOFF [milliseconds]]`. A malformed token parses as `None`. It is returned beside a
-/// refusal of the words behind it, too.
+/// Parses `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX milliseconds)`
+/// and `... token GIVEUP [BACKOFF [milliseconds]]`. A malformed token parses as `None`. The token is returned even if later words are
+/// refused.
 pub fn fill<W: AsRef<[u8]>>(words: &[W]) -> Result<(Option<u128>, Result<Fill, Refusal>), Refusal> {
     Ok((token(word(words, 4)?), result_of(words)))
 }
 
-/// Parses the words of BF.FILL behind the token.
+/// Parses the words of BF.FILL after the token.
 fn result_of<W: AsRef<[u8]>>(words: &[W]) -> Result<Fill, Refusal> {
     let what = word(words, 5)?;
     if is(what, "VALUE") {

@@ -1,5 +1,5 @@
-//! The filters and items that the guard's records depend on, each with the stamp of its last change. Nothing else is remembered: a
-//! change of anything that no record depends on costs one lookup and leaves no trace, so unrelated traffic voids no token.
+//! The filters and items that the guard's records depend on, each with the stamp of its last change. Other changes are not recorded: they
+//! cost one lookup and have no effect, so unrelated traffic voids no tokens.
 
 use std::collections::TryReserveError;
 use std::collections::hash_map::Entry;
@@ -15,7 +15,7 @@ struct Dependency {
     changed: Stamp,
 }
 
-/// The length of [`Dependencies::marks`]: 64 KiB, which stay in a processor's cache.
+/// The length of [`Dependencies::marks`]: 64 KiB, which fit in a processor's cache.
 const MARK_WORDS: usize = 1 << 13;
 /// The bitmap is rebuilt once it may have this many bits of removed ids.
 const STALE_MARKS: usize = 1 << 14;
@@ -27,7 +27,7 @@ pub struct Dependencies {
     /// Bitmap of the ids in `known`. Ids share bits, and removed ids keep theirs until the bitmap is rebuilt. Most added items have no bit,
     /// and need no lookup. Empty without records.
     marks: Vec<u64>,
-    /// How often a bit was set since the marks were made.
+    /// The number of bits set since the marks were built.
     marked: usize,
 }
 

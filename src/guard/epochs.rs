@@ -1,9 +1,9 @@
-//! The epochs of the cluster, from which the guard sees that slots may have left this node and come back.
+//! The epochs of the cluster. A change tells the guard that slots may have migrated from this node and back.
 //!
-//! While another node owns a slot, rows of that slot change unseen by this node. A filter migrates with its slot and comes back
-//! as another instance, which voids its tokens. A missing filter leaves no such trace, and the server does not tell modules
-//! about slots. But a node that imports a slot takes a new epoch, unless it has the highest one. So a slot that leaves and
-//! comes back changes the cluster's epoch, or this node's own.
+//! While another node owns a slot, this node does not see changes of its rows. A filter migrates with its slot and returns as another
+//! instance, which voids its tokens. A missing filter has no instance, and the server does not report slots to modules. But a node that
+//! imports a slot increments the epoch, unless its own is the highest. So if a slot migrates and returns, the cluster's epoch or this
+//! node's own changes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -16,13 +16,13 @@ use crate::server::timer::now;
 /// The lines of CLUSTER INFO with the epochs.
 const EPOCH_LINES: [&[u8]; 2] = [b"cluster_current_epoch:", b"cluster_my_epoch:"];
 
-/// When the epochs were last read.
+/// The time when the epochs were last read.
 static EPOCHS_READ: AtomicU64 = AtomicU64::new(0);
-/// A grant reads the epochs if they were read longer ago than this, in milliseconds.
+/// A grant rereads the epochs after this time, in milliseconds.
 const EPOCHS_FRESH: Instant = 100;
 
 /// Voids all tokens, leases and NONEs if the epochs have changed since the last call. Returns whether they could be read. CLUSTER INFO
-/// takes the time of several lookups, so only rows without a filter need this: a filter comes back as another instance.
+/// costs as much as several lookups, so only rows without a filter use this: a filter returns as another instance.
 pub(super) fn check_epochs(context: Context) -> bool {
     if !context.is_in_cluster() {
         return true;
@@ -33,9 +33,9 @@ pub(super) fn check_epochs(context: Context) -> bool {
     true
 }
 
-/// Whether the epochs are known as they were at the time of a grant, or before. A fill that finds the same epochs then knows that they
-/// have not changed since the grant, because an epoch never returns. If they change between this reading and the grant, one fill is
-/// refused without need: so they are read again from time to time.
+/// Whether the epochs were read at the time of a grant or before. A fill that finds the same epochs then knows that they have not changed
+/// since the grant, because epochs never repeat. If they change between this reading and the grant, one fill is refused unnecessarily, so
+/// they are reread from time to time.
 pub(super) fn knows_epochs(context: Context) -> bool {
     let read = EPOCHS_READ.load(Relaxed);
     (read > 0 && now() - read < EPOCHS_FRESH) || check_epochs(context)

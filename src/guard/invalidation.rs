@@ -1,5 +1,5 @@
-//! Keyspace events that may make a cached value, a value that is being loaded, or a NONE outdated; and those of the hashes of UNLESS: a
-//! waiter that such a hash holds is served when it loses the field, or is deleted, expires, or is evicted.
+//! Keyspace events that may make a cached value, a value that is being loaded, or a NONE outdated; and the events of UNLESS hashes. A
+//! waiter that such a hash holds is served when the hash loses the field, is deleted, expires, or is evicted.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ops::Range;
@@ -15,10 +15,9 @@ use crate::context::{Context, LogLevel, OK};
 use crate::server::role;
 use crate::server_info::valkey_version;
 
-/// The classes of events that the guard listens to: changes of strings, which cached values are, and of any key as a whole; expiry and
-/// eviction. A key of another type can take the place of a cached value without one of these, but no token can be filled until it is
-/// deleted, which is one. Each event costs its command 400 to 710 instructions
-/// (`scripts/bench --only instructions`).
+/// The classes of events that the guard listens to: changes of strings (cached values are strings), changes of whole keys, expiry and
+/// eviction. A key of another type can replace a cached value without such an event, but blocks all fills until it is deleted, which raises
+/// one. Each event costs its command 400 to 710 instructions (`scripts/bench --only instructions`).
 const CLASSES: c_int = raw::REDISMODULE_NOTIFY_GENERIC
     | raw::REDISMODULE_NOTIFY_STRING
     | raw::REDISMODULE_NOTIFY_MODULE
@@ -45,7 +44,7 @@ fn classes(context: Context) -> c_int {
 struct Invalidation {
     /// If the key is a cache key, a client has changed its value.
     value: bool,
-    /// If the key is a filter's, there may be another filter now, or none, or more items in it.
+    /// If the key is a filter's, the filter may have been replaced, deleted or added to.
     filter: bool,
 }
 
@@ -54,8 +53,8 @@ impl Invalidation {
     fn of(event: &[u8], by_deletion: bool) -> Self {
         let (value, filter) = match event {
             b"expire" | b"persist" => (false, false),
-            // A value that expires or is evicted was not outdated. But Valkey also raises `expired` when a client sets an
-            // expiry time in the past (PEXPIREAT, GETEX, SET). It rewrites such a command to DEL or UNLINK first.
+            // An expired or evicted value was not outdated. But Valkey also raises `expired` when a client sets an expiry time in the past
+            // (PEXPIREAT, GETEX, SET). It rewrites such a command to DEL or UNLINK first.
             b"expired" => (by_deletion, true),
             b"evicted" => (false, true),
             // Our own commands report their changes themselves.
@@ -87,7 +86,7 @@ pub(super) fn subscribe(context: Context) -> bool {
     is_subscribed
 }
 
-/// Unsubscribes while there is no record and no waiter, if the server can: writes then cost what they cost without the guard.
+/// Unsubscribes while there is no record and no waiter, if the server supports that: writes then have no extra cost.
 pub(super) fn unsubscribe_if_idle(context: Context) {
     if is_idle() && IS_SUBSCRIBED.load(Relaxed) {
         let is_subscribed = api::unsubscribe_from_keys(context, classes(context), Some(on_key_event)) != OK;
@@ -107,7 +106,7 @@ unsafe extern "C" fn on_key_event(
     let context = Context::new(context);
     // SAFETY: the key's name lives until this returns.
     let name = unsafe { Arg::of(&key) };
-    // Most events are of keys that concern no row: this is all that they cost.
+    // Most events concern keys without rows, and cost only this check.
     let table_hash = table_hash_of_key(context, name);
     if !with(|guard| guard.concerns(table_hash)) {
         return OK;
@@ -136,7 +135,7 @@ fn deletes(context: Context) -> bool {
     }
 }
 
-/// The classes of the events that name a hash. HASH has those of commands that write fields, and of fields that expire.
+/// The classes of events of hashes. HASH includes writes and expiry of fields.
 const HASH_CLASSES: c_int = raw::REDISMODULE_NOTIFY_HASH
     | raw::REDISMODULE_NOTIFY_GENERIC
     | raw::REDISMODULE_NOTIFY_EXPIRED
@@ -146,8 +145,8 @@ fn hash_classes(context: Context) -> c_int {
     if keeps_clients(context) { HASH_CLASSES } else { raw::REDISMODULE_NOTIFY_HASH }
 }
 
-/// Subscribes to the events of hashes with the first waiter that names one: without any, HSET costs no more than without the module. If
-/// the server refuses, held waiters wait for BF.CHANGED.
+/// Subscribes to the events of hashes with the first waiter that names one: until then, HSET has no extra cost. If the server refuses, held
+/// waiters wait for BF.CHANGED.
 pub(super) fn subscribe_to_hashes(context: Context) {
     static IS_SUBSCRIBED: AtomicBool = AtomicBool::new(false);
     if !IS_SUBSCRIBED.load(Relaxed) && subscribe(context) {
@@ -171,8 +170,7 @@ unsafe extern "C" fn on_hash_event(
     OK
 }
 
-/// Whether a hash may have fewer fields after an event: `hdel`, `hexpired`, `del`, `expired`, `evicted`, `rename_from`, and any that is not
-/// known.
+/// Whether a hash may have fewer fields after an event: `hdel`, `hexpired`, `del`, `expired`, `evicted`, `rename_from`, and unknown events.
 fn frees_fields(event: &[u8]) -> bool {
     ![&b"hset"[..], b"hincrby", b"hincrbyfloat", b"hexpire", b"hpersist", b"expire", b"persist"].contains(&event)
 }

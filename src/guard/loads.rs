@@ -1,25 +1,25 @@
-//! The average time that loads take, for each filter: numbers without a lock, which a hit reads to decide whether a value is renewed before
-//! its end. Two filters that share a number forget each other's average.
+//! The average load time of each filter, in atomics. A hit reads it to decide whether to renew a value before it expires. Two filters in
+//! one place overwrite each other's average.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::state::Instant;
 
-/// The time of a grant in units of 64 ms, as its token has it. It repeats after 70 minutes, which no lease outlives.
+/// The time of a grant in units of 64 ms, as stored in its token. It wraps after 70 minutes, longer than any lease.
 pub type Tick = u16;
 
-/// How long a [`Tick`] is, in milliseconds.
+/// The length of a [`Tick`] in milliseconds.
 const TICK: Instant = 64;
-/// How many averages there are: 8 KiB.
+/// The number of averages, 8 KiB in total.
 const PLACES: usize = 1024;
-/// An average counts units of 1/256 ms, in its low 32 bits. Above are the tick of the last load and a tag of the filter.
+/// An average is in units of 1/256 ms in the low 32 bits. The high bits have the tick of the last load and a tag of the filter.
 const FRACTION: u32 = 8;
 const TICK_AT: u32 = 32;
 const TAG_AT: u32 = 48;
-/// The share of the newest load in the average is one of this number.
+/// The weight of the newest load in the average is 1 / this.
 const NEWEST: u64 = 5;
-/// No time that is drawn is longer than this many times the mean.
+/// Draws are limited to this multiple of the mean.
 const LONGEST: u64 = 23;
 
 static AVERAGES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
@@ -36,8 +36,8 @@ fn place(instance: u64) -> (Option<&'static AtomicU64>, u64) {
     (AVERAGES.get(index), (mixed >> 16 & 0xffff).max(1))
 }
 
-/// Counts a load of a filter's row that was granted at a tick and has ended. Loads that were granted at one tick are mostly a batch, and count
-/// once.
+/// Adds a completed load of a filter's row, granted at a tick, to the average. Loads that were granted at one tick are usually a batch, and
+/// count once.
 pub fn count(instance: u64, granted: Tick, now: Instant) {
     let (Some(place), tag) = place(instance) else { return };
     let took = (u64::from(tick(now).wrapping_sub(granted)) * TICK) << FRACTION;
@@ -50,8 +50,9 @@ pub fn count(instance: u64, granted: Tick, now: Instant) {
     place.store(tag << TAG_AT | u64::from(granted) << TICK_AT | average, Relaxed);
 }
 
-/// Whether a value of a filter's row is renewed, `left` milliseconds before it must be. A draw decides, so that of many callers mostly one
-/// renews it, earlier the longer a load takes (XFetch: Vattani, Chierichetti and Lowenstein, 2015). `percent` scales the average.
+/// Whether to renew a value of a filter's row `left` milliseconds before it must be. The decision is random, so that usually one of many
+/// callers renews it. The longer loads take, the earlier a value is renewed (XFetch: Vattani, Chierichetti and Lowenstein, 2015). `percent`
+/// scales the average.
 #[inline]
 pub fn is_due(instance: u64, percent: u32, left: Instant, draw: impl FnOnce() -> u64) -> bool {
     let (Some(place), tag) = place(instance) else { return false };
@@ -65,7 +66,7 @@ fn seconds(milliseconds: Instant) -> f64 {
     Duration::from_millis(milliseconds).as_secs_f64()
 }
 
-/// A number that is exponentially distributed with the mean 1, by 64 random bits.
+/// Returns an exponentially distributed number with mean 1, from 64 random bits.
 fn exponential(random: u64) -> f64 {
     let high = u32::try_from(random >> u32::BITS).unwrap_or(0);
     // In (0, 1].

@@ -1,11 +1,10 @@
-//! The guard in front of a database: leases, clients that wait for them, tokens, and NONEs, the items that are known to have no row.
+//! The guard in front of a database: leases, clients that wait for them, tokens, and NONEs (items known to have no row).
 //!
-//! All of it is in the memory of this server: it is neither saved nor replicated. It is global and has a lock of its own,
-//! because the server raises events in the middle of our commands, and in the threads of other modules. That lock is never
-//! held across a call that may raise an event.
+//! All of it is in the memory of this server: it is neither saved nor replicated. It is global and has its own lock, because the server
+//! raises events during our commands, and in threads of other modules. That lock is never held across a call that may raise an event.
 //!
-//! The guard subscribes to keyspace events with a lease, and where the server can, unsubscribes when it has no record and no waiter. It
-//! subscribes to those of hashes with the first waiter that names one in UNLESS.
+//! The guard subscribes to keyspace events with the first lease and, if the server supports that, unsubscribes when it has no record and no
+//! waiter. It subscribes to events of hashes with the first waiter that names one in UNLESS.
 
 pub mod arguments;
 mod dependencies;
@@ -51,11 +50,11 @@ static GUARD: LazyLock<Mutex<Guard>> = LazyLock::new(Mutex::default);
 static IS_BUSY: AtomicBool = AtomicBool::new(false);
 /// Whether a waiter is held.
 static HAS_HELD: AtomicBool = AtomicBool::new(false);
-/// When the log last reported that a filter or a key of WHILE is missing.
+/// The time of the last warning about a missing filter or key of WHILE.
 static LAST_WARNED: AtomicU64 = AtomicU64::new(0);
-/// The least time between two such reports, in milliseconds.
+/// The minimum interval of such warnings, in milliseconds.
 const WARN_INTERVAL: Instant = 60_000;
-/// The most bytes of a key's name that the log shows.
+/// The maximum length of a key's name in the log, in bytes.
 const NAME_SHOWN: usize = 100;
 
 /// Runs `work` on the guard's state. It must not make a call that may raise an event.
@@ -67,7 +66,7 @@ fn with<T>(work: impl FnOnce(&mut Guard) -> T) -> T {
     done
 }
 
-/// [`with`], for work that may schedule something: sets the timer, too.
+/// [`with`], for work that may schedule timer events: sets the timer, too.
 fn with_guard<T>(context: Context, work: impl FnOnce(&mut Guard) -> T) -> T {
     let (done, due) = with(|guard| (work(guard), guard.next_due()));
     if let Some(at) = due {
@@ -82,8 +81,8 @@ pub fn is_idle() -> bool {
     !IS_BUSY.load(Relaxed)
 }
 
-/// The hash of a name, an item or a token, under a key of this process. It is the life of the server: a token of another process has
-/// another hash.
+/// The hash of a name, an item or a token, under a key of this process. The key is fixed for the life of the server, so a token of another
+/// process has another hash.
 fn hash(context: Context, bytes: &[u8]) -> [u64; 2] {
     static KEY: OnceLock<siphash::Key> = OnceLock::new();
     siphash24_128(bytes, *KEY.get_or_init(|| context.random_bytes()))
@@ -149,9 +148,9 @@ impl Guarded {
         with_guard(self.context, |guard| guard.row_state(&self.row, asker, trust, now))
     }
 
-    /// Grants the lease for a number of milliseconds; with `fresh`, for at most that number, in which a fill is believed without the key
-    /// of WHILE. Returns the token, and its stamp. BF.FILL will refuse it if memory is short,
-    /// the server does not raise the events that the row needs, or the epochs of its cluster cannot be read.
+    /// Grants the lease for a number of milliseconds; with `fresh`, for at most that number, during which a fill is valid without the key
+    /// of WHILE. Returns the token, and its stamp. BF.FILL will refuse it if memory is short, the server does not raise the events that the
+    /// row needs, or the epochs of its cluster cannot be read.
     pub fn grant(&self, milliseconds: u64, fresh: Option<u64>) -> (Token, Stamp) {
         let (mut stamp, now) = (0, now());
         if subscribe(self.context) && (!self.row.is_unguarded() || knows_epochs(self.context)) {
@@ -159,7 +158,7 @@ impl Guarded {
             let fresh_until = fresh.map(|fresh| now.saturating_add(fresh));
             stamp =
                 with_guard(self.context, |guard| guard.grant(self.row, (now, end), fresh_until, config::max_leases()));
-            // A missing filter may come and go unseen where the server does not report DEL and RENAME.
+            // If the server does not report DEL and RENAME, a filter may be created and deleted unseen.
             if self.row.is_unguarded() && !keeps_clients(self.context) {
                 with(|guard| guard.void_tokens(self.row.key));
             }
@@ -167,7 +166,7 @@ impl Guarded {
         (token(self.context, &self.row, stamp, loads::tick(now)), stamp)
     }
 
-    /// Whether a token is safe: what its caller has read may be cached.
+    /// Whether a token is safe: its caller's value may be cached.
     pub fn accepts(&self, given: Token) -> bool {
         !is_idle()
             && given == token(self.context, &self.row, stamp(given), granted(given))
@@ -175,21 +174,21 @@ impl Guarded {
             && with_guard(self.context, |guard| guard.accepts(&self.row, stamp(given)))
     }
 
-    /// Until when what is filled in with an accepted token is believed without the key of WHILE, if it is. Storing the value ends the
-    /// lease that knows it.
+    /// The time until which a fill with an accepted token is valid without the key of WHILE, if any. Call it before the value is stored,
+    /// which ends the lease with this time.
     pub fn fresh_until(&self, given: Token) -> Option<Instant> {
         let now = now();
         with(|guard| guard.fresh_until(self.row.key, stamp(given), now))
     }
 
-    /// Ends the lease if a token has it. Returns whether it did.
+    /// Ends the lease if a token holds it. Returns whether the lease had not expired.
     pub fn give_up(&self, given: Token) -> bool {
         let now = now();
         with_guard(self.context, |guard| guard.give_up(self.row.key, stamp(given), now))
     }
 
-    /// Ends the lease, and grants no other one for a number of milliseconds, until [`changed`] is called; without a number, for twice as
-    /// long as the last time. Its waiters are served.
+    /// Ends the lease, and grants no other one for a number of milliseconds, until [`changed`] is called; without a number, for twice the
+    /// last back-off. Its waiters are served.
     pub fn back_off(&self, milliseconds: Option<u64>) {
         let now = now();
         with_guard(self.context, |guard| guard.back_off(self.row.key, now, milliseconds, config::max_leases()));
@@ -214,7 +213,7 @@ impl Guarded {
     }
 }
 
-/// Voids the tokens of a cache key whose row is about to be written, or was, ends what is known of it, and schedules its waiters.
+/// Voids the tokens of a cache key, ends its record, and schedules its waiters. Called before and after a write of its row.
 pub fn changed(context: Context, name: Arg<'_>) {
     if !is_idle() {
         let key = key_id(context, name);
@@ -235,7 +234,7 @@ pub fn items_added(context: Context, filter: Arg<'_>, items: &[Arg<'_>]) {
     }
 }
 
-/// Voids the tokens of a filter that a command of ours has created, replaced, emptied or merged into.
+/// Voids the tokens of a filter that one of our commands created, replaced, emptied or merged into.
 pub fn filter_replaced(context: Context, filter: Arg<'_>) {
     if !is_idle() {
         let filter = table_hash_of_key(context, filter);
@@ -250,7 +249,7 @@ pub fn end_all(context: Context) {
     }
 }
 
-/// Reports in the log that nothing is `absent`, because the key of WHILE is `missing`, or else the filter.
+/// Logs that no item is reported `absent`, because the key of WHILE is `missing`, or otherwise the filter.
 pub fn warn_unguarded(context: Context, filter: Arg<'_>, missing: Option<Arg<'_>>) {
     let now = now().saturating_add(WARN_INTERVAL);
     if now - LAST_WARNED.load(Relaxed) >= WARN_INTERVAL {

@@ -1,8 +1,8 @@
-//! The clients that wait for a value which another caller loads: a queue for each cache key, first come, first served.
+//! Clients that wait for a value that another caller loads, in a first-come, first-served queue for each cache key.
 //!
-//! A waiter stays in its queue until it has an answer. [`next`](Queues::next) returns the one to serve next; it is either
-//! answered, and leaves, or keeps its place. A waiter is *held* if its cache key has a write in flight: it waits for the end
-//! of that write, not for a lease. The hash of UNLESS lists these writes.
+//! A waiter stays in its queue until it has an answer. [`next`](Queues::next) returns the one to serve next; it is either answered and
+//! removed, or keeps its place. A waiter is *held* if its cache key has a write in flight: it waits for the end of that write, not for a
+//! lease. The hash of UNLESS lists these writes.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, TryReserveError, VecDeque};
@@ -17,7 +17,7 @@ struct Waiter<Q> {
     cache_key: KeyId,
     /// The filter, the item and the hash that it names.
     asks: Asks,
-    /// Tells it from earlier waiters with the same handle. Later waiters have larger tickets.
+    /// Distinguishes it from earlier waiters with the same handle. Later waiters have larger tickets.
     ticket: u64,
     is_held: bool,
     state: State<Q>,
@@ -38,16 +38,15 @@ type Line = VecDeque<(WaiterId, u64)>;
 
 /// The queue of a cache key.
 struct Queue {
-    /// The waiters in order of arrival. The entry of one that has left stays until it reaches the front, or until such entries
-    /// outnumber the others.
+    /// The waiters in order of arrival. Entries of removed waiters are deleted at the front, or when they outnumber the others.
     line: Line,
-    /// How many of them wait.
+    /// The number of unanswered waiters.
     waiting: usize,
-    /// How many of those are held.
+    /// The number of held waiters.
     held: usize,
     /// Whether the timer queue has an entry that serves them at once.
     is_due: bool,
-    /// The ticket from which it serves them: 0, unless the last turn ended before it came to all of them.
+    /// The ticket from which it serves them: 0, unless the last turn ended early.
     from: u64,
 }
 
@@ -62,7 +61,7 @@ impl Queue {
     }
 }
 
-/// A waiter that has left its queue.
+/// A waiter that was removed from its queue.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RemovedWaiter<Q> {
     /// Its cache key.
@@ -76,7 +75,7 @@ pub struct RemovedWaiter<Q> {
 /// The filter and the item that a waiter asks for, and the hash of UNLESS if it names one.
 type Asks = [Option<DependencyId>; 3];
 
-/// How many waiters of each cache key ask the same.
+/// The number of equal questions for each cache key.
 type Asking = ByHash<KeyId, usize>;
 
 /// All queues. Each has at least one waiter.
@@ -85,9 +84,9 @@ pub struct Queues<Q> {
     waiters: HashMap<WaiterId, Waiter<Q>>,
     /// For each filter, item and hash that waiters name, their cache keys, with the number of those waiters.
     asked: ByHash<DependencyId, Asking>,
-    /// How many waiters there are that are not answered.
+    /// The number of unanswered waiters.
     waiting: usize,
-    /// How many of them are held.
+    /// The number of held waiters.
     held: usize,
     next_ticket: u64,
 }
@@ -106,8 +105,8 @@ impl<Q> Default for Queues<Q> {
 }
 
 impl<Q> Queues<Q> {
-    /// Puts a waiter at the end of the queue of a row's cache key, with the hash of UNLESS if it names one. Returns its ticket.
-    /// Returns the question if memory is refused. Nothing has changed then.
+    /// Puts a waiter at the end of the queue of a row's cache key, with the hash of UNLESS if it names one. Returns its ticket. Returns the
+    /// question if memory is refused. In that case nothing changes.
     pub fn join(
         &mut self,
         row: &Row,

@@ -16,7 +16,7 @@ pub struct OutOfMemory;
 /// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// A caller loads its value.
+    /// A caller is loading its value.
     Lease,
     /// The item has no row.
     NoRow,
@@ -24,7 +24,7 @@ pub enum RecordKind {
     BackOff,
     /// No caller has the lease, but a token may be filled, or there were failures.
     Token,
-    /// The cached value is believed without the key of WHILE.
+    /// The cached value is valid without the key of WHILE.
     Loaded,
 }
 
@@ -32,7 +32,7 @@ pub enum RecordKind {
 const FAILURES_MAX: u64 = 7;
 /// Failures are remembered for this long after the end of a record, in milliseconds.
 const FAILURES_LIVE: Instant = 60 * 1000;
-/// A record stores in this unit, in milliseconds, for how long its fill is believed after its end; and in at most this number.
+/// A record stores in this unit, in milliseconds, how long its fill is valid after its end; the maximum is this many units.
 const FRESH_UNIT: Instant = 16;
 const FRESH_MAX: u64 = (1 << (END_AT - FRESH_AT)) - 1;
 /// The places of the failures, of the time after the end, and of the end in [`Record::bits`], above the kind.
@@ -64,7 +64,7 @@ impl Record {
         Self { row, oldest, stamp, bits: end.min(Instant::MAX >> END_AT) << END_AT | kind as u64 }
     }
 
-    /// Lets what is filled under a lease be believed without the key of WHILE until a time, which is not before the end.
+    /// Makes a fill under the lease valid without the key of WHILE until a time, which is not before the end.
     pub fn with_fresh_until(self, until: Instant) -> Self {
         let units = until.saturating_sub(self.end()) / FRESH_UNIT + 1;
         Self { bits: self.bits | units.min(FRESH_MAX) << FRESH_AT, ..self }
@@ -78,7 +78,7 @@ impl Record {
         }
     }
 
-    /// Sets how often the value of the cache key could not be loaded.
+    /// Sets the number of failed loads of the cache key.
     pub fn with_failures(self, failures: u64) -> Self {
         Self { bits: self.bits | failures.min(FAILURES_MAX) << FAILURES_AT, ..self }
     }
@@ -97,7 +97,7 @@ impl Record {
         }
     }
 
-    /// How often the value of the cache key could not be loaded, as far as that is remembered.
+    /// The number of failed loads of the cache key that is still remembered.
     pub const fn failures(&self, now: Instant) -> u64 {
         let is_remembered = self.end() + FAILURES_LIVE > now;
         if is_remembered { self.bits >> FAILURES_AT & FAILURES_MAX } else { 0 }
@@ -110,7 +110,7 @@ pub struct Records {
     all: Vec<Record>,
     places: HashTable<u32>,
     dependencies: Dependencies,
-    /// How many leases and NONEs are among them.
+    /// The number of leases and NONEs among them.
     leases: usize,
     no_rows: usize,
     /// The next record that [`sweep`](Self::sweep) looks at.
@@ -122,7 +122,7 @@ impl Records {
         self.all.len()
     }
 
-    /// The numbers of leases and of NONEs, with those that no longer count.
+    /// The numbers of leases and of NONEs, including expired and void ones that were not swept yet.
     pub fn counts(&self) -> (usize, usize) {
         (self.leases, self.no_rows)
     }

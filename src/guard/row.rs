@@ -1,5 +1,5 @@
-//! The ids of keys and rows. Names and items are hashed under keys of this process: a record is small however long a name is, and a
-//! client cannot construct two cache keys with one id.
+//! The ids of keys and rows. Names and items are hashed under keys of this process: records are small for names of any length, and clients
+//! cannot construct two cache keys with one id.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};

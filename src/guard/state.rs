@@ -1,12 +1,12 @@
 //! The guard's state and its decisions: which client may load a value, which ones wait, when waiters are served, and which tokens
 //! are safe. Nothing here calls the server, so all of it runs under one lock.
 //!
-//! A lease makes its caller the only one that loads, for a time. Its token says that what this caller reads may be cached, as long as
-//! nothing changes: that does not end with the lease.
+//! While a lease lasts, only its holder loads. The lease's token is safe, and allows the holder to cache its value, until the row changes.
+//! A token outlives its lease.
 //!
 //! A cache key with waiters that are not held has a lease that has not expired, or its waiters are scheduled. A held waiter waits until
-//! BF.CHANGED names its cache key, or the hash of UNLESS loses fields. A waiter leaves its queue with a value, with `absent`, with a lease of its own, or when its
-//! WAIT expires.
+//! BF.CHANGED names its cache key, or the hash of UNLESS loses fields. A waiter is removed when it gets a value, `absent` or a lease, or
+//! when its WAIT expires.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, TryReserveError};
@@ -19,7 +19,7 @@ use super::row::{DependencyId, KeyId, Row, Stamp};
 /// Records are swept this often, in milliseconds, and this many at a time.
 const SWEEP_EVERY: Instant = 1000;
 const SWEPT_AT_ONCE: usize = 4096;
-/// This many records are looked at with each new record, and removed if they no longer count.
+/// With each new record, this many records are checked, and removed if they no longer count.
 const SWEPT_WITH_EACH: usize = 4;
 /// Up to this many records are evicted for each new one, which takes 40 microseconds. After `bf.max-leases` was lowered, there are more
 /// records than that for a while.
@@ -27,8 +27,8 @@ const EVICTED_WITH_EACH: usize = 64;
 /// The first back-off of a cache key, in milliseconds, and the longest that doubling gives.
 const FIRST_BACK_OFF: Instant = 100;
 const LONGEST_BACK_OFF: Instant = 10_000;
-/// A token is good for at least this time, in milliseconds, and for at most twice as long: so a caller that hangs for days does not
-/// fill in a row whose writer has died before it could announce it.
+/// A token is good for at least this time, in milliseconds, and for at most twice as long: a caller that hangs for days must not fill a row
+/// whose writer died before its announcement.
 pub const TOKENS_LIVE: Instant = 60 * 60 * 1000;
 
 /// What BF.FETCH may do about a cache key.
@@ -57,7 +57,7 @@ pub enum Trust {
     Fresh,
 }
 
-/// The current epoch of the cluster, and this node's own. One of them changes before a slot that has left comes back.
+/// The current epoch of the cluster, and this node's own. One of them changes before a migrated slot returns.
 pub type Epochs = [u64; 2];
 
 /// The client that BF.FETCH answers.
@@ -80,7 +80,7 @@ pub struct Guard<Q> {
     last: Stamp,
     /// The hashes of UNLESS that have lost fields. If there are any, the timer queue has an entry for them.
     released: Vec<DependencyId>,
-    /// When tokens have last expired, and the last stamp then.
+    /// The time when tokens last expired, and the last stamp at that time.
     aged: (Instant, Stamp),
     /// Tokens up to this stamp have expired.
     expired: Stamp,
@@ -174,7 +174,7 @@ impl<Q> Guard<Q> {
         stamp
     }
 
-    /// Whether a token is safe for a row: what its caller has read may be cached. If it is not, and has the lease, the lease ends.
+    /// Whether a token is safe for a row: its caller's value may be cached. If an unsafe token holds the lease, the lease ends.
     pub fn accepts(&mut self, row: &Row, stamp: Stamp) -> bool {
         let is_safe = stamp > self.expired && self.records.is_safe(row, stamp);
         if !is_safe {
@@ -194,16 +194,15 @@ impl<Q> Guard<Q> {
         had_not_expired
     }
 
-    /// Until when what the holder of a token fills in is believed without the key of WHILE, if it is: the token has the lease, which was
-    /// granted without that key.
+    /// The time until which a token's fill is valid without the key of WHILE, if the token holds a lease that was granted without that key.
     pub fn fresh_until(&self, key: KeyId, stamp: Stamp, now: Instant) -> Option<Instant> {
         self.lease_end(key, now)?;
         self.records.get(key).filter(|record| record.stamp == stamp)?.fresh_until()
     }
 
     /// Records that an item has no row, from `now` until `end`, in place of what was known of its cache key; with `fresh_until`, at most
-    /// until then, also without the key of WHILE. Of more than `max` records, some are evicted. Without a filter nothing is `absent`, so
-    /// nothing is recorded. If memory is refused, the next caller loads again.
+    /// until then, also without the key of WHILE. Of more than `max` records, some are evicted. Without a filter no item is `absent`, so no
+    /// NONE is recorded. If memory is refused, the next caller loads again.
     pub fn note_no_row(&mut self, row: Row, (now, end): (Instant, Instant), fresh_until: Option<Instant>, max: usize) {
         self.row_changed(row.key);
         if !row.is_unguarded() {
@@ -213,8 +212,8 @@ impl<Q> Guard<Q> {
         }
     }
 
-    /// The value of a row was filled in: as [`row_changed`](Self::row_changed). With `fresh_until`, it is believed until then without
-    /// the key of WHILE.
+    /// The value of a row was filled in: as [`row_changed`](Self::row_changed). With `fresh_until`, it is valid until then without the key
+    /// of WHILE.
     pub fn filled(&mut self, row: Row, now: Instant, fresh_until: Option<Instant>, max: usize) {
         self.row_changed(row.key);
         if let Some(until) = fresh_until {
@@ -404,7 +403,7 @@ impl<Q> Guard<Q> {
         }
     }
 
-    /// When something is due next.
+    /// The time of the next timer event.
     pub fn next_due(&self) -> Option<Instant> {
         self.timers.next()
     }
@@ -547,12 +546,12 @@ impl<Q> Guard<Q> {
         self.records.get(key).is_some()
     }
 
-    /// How many records there are, with those that no longer count.
+    /// The number of records, including expired and void ones that were not swept yet.
     pub fn records(&self) -> usize {
         self.records.len()
     }
 
-    /// How many entries the timer queue has.
+    /// The number of entries in the timer queue.
     pub fn timer_entries(&self) -> usize {
         self.timers.entries().count()
     }
@@ -568,7 +567,7 @@ impl<Q> Guard<Q> {
     }
 }
 
-/// What is due. Entries with the same time come in this order.
+/// Timer events. Entries with the same time have this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TimerEvent {
     /// Expired records are swept, so that a guard that is no longer used takes no memory.

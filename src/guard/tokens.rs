@@ -5,8 +5,8 @@ use super::loads::Tick;
 use super::row::{KeyId, Row, Stamp};
 use crate::context::Context;
 
-/// What a caller shows to BF.FILL: the stamp, and a hash of the stamp and the row, so that the token is good for no other row, filter
-/// or server.
+/// A caller's credential for BF.FILL: the stamp, the time of the grant, and a hash of both and of the row. So the token is invalid for any
+/// other row, filter or server.
 pub type Token = u128;
 
 /// The bits of a stamp in a token, which are enough for years. The time of the grant is above them.

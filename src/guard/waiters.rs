@@ -1,9 +1,9 @@
 //! Blocked clients: they are answered from a timer. The reply is written first, and the client is unblocked after that: no server lets a
 //! module block a client again in the callback of an unblocked one, so a waiter that was woken too early could not wait again.
 //!
-//! The timer runs after the command or transaction that ended a lease. So the answers have the state that it left, and not a value that it
-//! deletes at once. The server runs a timer of 0 ms in the same iteration of its event loop. WAIT is kept by that timer, too, and not by
-//! the server's timeout: that timeout drops a reply that was written a moment before.
+//! The timer runs after the command or transaction that ended a lease. So the answers have the state after it, and not a value that it
+//! deletes again. The server runs a timer of 0 ms in the same iteration of its event loop. WAIT is kept by that timer, too, and not by the
+//! server's timeout: that timeout drops a reply that was written a moment before.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -43,7 +43,7 @@ pub struct Question<'a> {
     pub options: Fetch,
 }
 
-/// The reason for which BF.FETCH has no answer yet.
+/// The reason why BF.FETCH has no answer yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
     /// Another caller loads the value, for this many milliseconds more.
@@ -78,8 +78,8 @@ pub enum Shared {
     Hit(Vec<u8>),
 }
 
-/// Looks for the answer to a waiter's question, and replies. The flag says whether its WAIT has expired: then it gets an answer in
-/// any case. The last argument is the answer to an equal question, if there is one: it replies the same without looking.
+/// Looks for the answer to a waiter's question, and replies. The flag is set if its WAIT has expired, which forces an answer. The last
+/// argument is the answer to an equal question, if known, to reply without a lookup.
 pub type Answerer = fn(Context, &mut Keyspace, Question<'_>, bool, Option<&Shared>) -> Answer;
 
 /// The question of a waiter. It outlives the command, so it holds references to the command's words.
@@ -267,7 +267,7 @@ fn answer(waiter: WaiterId, asked: WaiterQuestion, is_last: bool, known: Option<
 
 /// How long the timer serves waiters before commands of other clients run.
 const RUN_TIME: Duration = Duration::from_millis(1);
-/// How many it answers at most: the server then unblocks each and writes its reply, which takes 10 to 60 microseconds.
+/// The maximum number of answers: the server then unblocks each and writes its reply, which takes 10 to 60 microseconds.
 const RUN_ANSWERS_MAX: u32 = 32;
 
 /// A run of the timer.
@@ -275,7 +275,7 @@ struct TimerRun {
     begin: std::time::Instant,
     /// The guard's time at its begin.
     now: Instant,
-    /// How many waiters were answered.
+    /// The number of answered waiters.
     answers: u32,
 }
 
@@ -335,7 +335,7 @@ fn release(hash: DependencyId, run: &mut TimerRun) {
     }
 }
 
-/// Does what is due, until the run ends, and sets the timer for the next entry.
+/// Handles due entries until the run ends, and sets the timer for the next entry.
 unsafe extern "C" fn on_timer(context: *mut raw::RedisModuleCtx, _: *mut c_void) {
     TIMER.has_fired();
     let mut run = TimerRun::begin();
