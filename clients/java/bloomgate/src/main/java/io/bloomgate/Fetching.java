@@ -269,7 +269,7 @@ class Fetching<V> {
         });
     }
 
-    /** Returns the row in an answer, or null without a value that the codec can decode. */
+    /** Decodes an answer with a value or `absent`. Returns null for other answers, or if the codec fails. */
     @Nullable Known<V> decode(Fetched found) {
         if (found.value() == null) {
             return found.word() == Event.ABSENT ? new Known<>(null) : null;

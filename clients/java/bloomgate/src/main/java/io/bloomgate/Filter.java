@@ -139,7 +139,7 @@ public final class Filter {
         return Caller.begin(client, batch(items, List.of("BF.MDEL", key)));
     }
 
-    /** Returns how often an item was added to a filter with counters, at most 15; for other filters 1 or 0. */
+    /** Returns how often an item is in a filter with counters, at most 15. The server refuses other filters. */
     public long count(Object item) {
         return one(Replies::integer, "BF.COUNT", Items.bytes(item));
     }

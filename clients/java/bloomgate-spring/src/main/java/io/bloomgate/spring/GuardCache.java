@@ -42,8 +42,8 @@ import reactor.core.scheduler.Schedulers;
  * its changes are confirmed in the background. Outside a transaction, call {@link #evict} after the commit: from then on, the old row is
  * neither returned nor cached.
  *
- * <p>Keys are ids: texts, whole numbers and {@code byte[]}. Keys of other types are converted by their class's own {@code toString};
- * classes without one are refused. Several arguments are joined by colons.
+ * <p>Keys are ids: texts, whole numbers and {@code byte[]}. Keys of other types are converted to text; types without a text form are
+ * refused. Several arguments are joined by colons.
  */
 public final class GuardCache implements Cache {
     private static final Log LOG = LogFactory.getLog(GuardCache.class);
