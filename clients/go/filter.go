@@ -161,7 +161,7 @@ func (f *Filter) DeleteMany(ctx context.Context, items []string) ([]bool, error)
 	return f.batch(ctx, []any{"BF.MDEL", f.key}, IDs(slices.Values(items)), durability{})
 }
 
-// Count returns how often an item was added to a filter with counters; for other filters 1 or 0.
+// Count returns how often an item was added to a filter with counters, at most 15. The server refuses other filters.
 func (f *Filter) Count(ctx context.Context, item string) (int64, error) {
 	return f.number(ctx, "BF.COUNT", item)
 }
