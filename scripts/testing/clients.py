@@ -150,7 +150,8 @@ def php(*words: str) -> None:
     passed, kinds = True, ["scripted", "real"]
     for server in programs:
         use_server(f"The PHP package, PHP {found}", server)
-        if not specification:
+        # Some tests have no filter: Valkey 8.1 and 9.0 then cache nothing.
+        if not specification and server == programs[0]:
             passed &= not status_of("phpunit", "-c", "tests/phpunit.xml", cwd=package)
         for library in ("phpredis", "predis"):
             passed &= cases(f"PHP on {library}", kinds, "php", package / "tests/adapter.php", library)
