@@ -52,7 +52,7 @@ WAITING = f"--test-threads {2 * PROCESSORS}"
 
 @dataclass
 class Step:
-    """A step of a run: its name and words, the servers if they are not those of the PATH, and the changed files that call for it."""
+    """A step of a run: its name and words, its servers (by default, those on the PATH), and the changed files that require it."""
 
     line: str
     title: str

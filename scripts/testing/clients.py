@@ -122,7 +122,7 @@ def go(*words: str) -> None:
     for server in programs:
         use_server("The Go module", server)
         log = adapter.parent / "log"
-        # Most tests wait, so many run at a time.
+        # Most tests are waiting most of the time: run 16 in parallel.
         command = ["go", "test", "-race", "-v", "-count", "1", "-parallel", "16", *without, "./..."]
         status = status_of("sh", "-c", '"$@" >"$0" 2>&1', log, *command, cwd=package)
         text = log.read_text(errors="replace")

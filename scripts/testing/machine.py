@@ -1,4 +1,4 @@
-"""What the steps of scripts/test share: the folders, the servers and tools of this machine, and the ways in which a step ends."""
+"""Shared by the steps of scripts/test: the folders, servers and tools of this machine, and how a step fails or is skipped."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 //! The guard under random commands, against a model of the cache, of the filters and of the clients. Times are numbers, so
 //! every interleaving of leases, deadlines and commands can come up, and a seed brings one back.
-//! Then tests that the guard removes what nobody needs any more, and nothing else: records, entries of the timer queue, waiters.
+//! Then tests that the guard removes exactly the records, timer events and waiters that are no longer needed.
 
 use std::collections::HashMap;
 

@@ -146,7 +146,7 @@ struct ReplyContext(*mut raw::RedisModuleCtx);
 
 impl ReplyContext {
     fn of(waiter: WaiterId) -> Option<Self> {
-        // SAFETY: the handle is that of a blocked client which was not given back. This thread has the server's lock.
+        // SAFETY: the handle belongs to a blocked client that has not been unblocked. This thread holds the server's lock.
         let context = unsafe { api::reply_context(handle(waiter)) };
         (!context.is_null()).then_some(Self(context))
     }

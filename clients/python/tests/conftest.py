@@ -1,4 +1,4 @@
-"""Servers and clients for the tests. The servers are those of `server.py`; `scripts/test --only python` says which."""
+"""Servers and clients for the tests. `server.py` starts the servers, which `scripts/test --only python` selects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import redis
 import redis.asyncio
 
 ROOT = Path(__file__).parents[3]
-# The servers are those of the clients' tests.
+# server.py of the clients' tests starts the servers.
 sys.path += [str(ROOT / "tests" / "clients" / "python"), str(ROOT / "clients" / "python" / "examples")]
 
 from cluster import Start, cluster_of_three  # noqa: E402

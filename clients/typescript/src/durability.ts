@@ -68,8 +68,8 @@ export async function checkReplicas(link: Link, filter: Word, warnings: Warnings
   // The server reports the number of its good replicas only if it has the setting.
   if (replicas > 0 && !fields.has("min_slaves_good_slaves")) {
     warnings.about(
-      `the server has ${replicas} replica(s) and min-replicas-to-write is 0: after a failover the old primary goes on serving ` +
-        "old rows, and calls new ones absent, until it becomes a replica. Set min-replicas-to-write 1 in its configuration file",
+      `the server has ${replicas} replica(s) and min-replicas-to-write is 0: after a failover the old primary keeps serving ` +
+        "old rows, and reports new rows absent, until it becomes a replica. Set min-replicas-to-write 1 in its configuration file",
     );
   }
 }

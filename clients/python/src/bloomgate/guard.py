@@ -88,7 +88,7 @@ class GuardMethods(Prepared, Generic[V]):
 class Guard(GuardMethods[V], Threads):
     """Reads database rows by id through a filter and a cache. The filter contains the id of every row.
 
-    All times are in seconds. Time to live: `ttl` is that of a cached row, `absent_ttl` that of a cached absence.
+    All times are in seconds. `ttl` is the time to live of a cached row, `absent_ttl` of a cached absence.
 
     Waiting: `lease` is how long one caller may load a row while others wait. A caller waits for up to `wait` at a time and
     `attempts` times in all, then queries the database. With `wait=0` it queries at once. A command that waits extends the

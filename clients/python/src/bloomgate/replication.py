@@ -71,8 +71,8 @@ def check_replicas(filter: bytes) -> Steps[None]:
         # The server reports the number of its good replicas only if it has the setting.
         if replicas and "min_slaves_good_slaves" not in info:
             logger.warning(
-                "the server has %s replica(s) and min-replicas-to-write is 0: after a failover the old primary goes on "
-                "serving old rows, and calls new ones absent, until it becomes a replica. Set min-replicas-to-write 1 in "
+                "the server has %s replica(s) and min-replicas-to-write is 0: after a failover the old primary keeps "
+                "serving old rows, and reports new rows absent, until it becomes a replica. Set min-replicas-to-write 1 in "
                 "its configuration file (docs/guard.md says more)",
                 replicas,
             )

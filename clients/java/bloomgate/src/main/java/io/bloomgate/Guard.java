@@ -460,8 +460,8 @@ public final class Guard<K, V> {
             // The server reports the number of its good replicas only if it has the setting.
             if (found.contains("role:master") && !found.contains("connected_slaves:0") && !found.contains("min_slaves_good_slaves")
                     && found.contains("connected_slaves:")) {
-                reads.warnings.about("the server has replicas and min-replicas-to-write is 0: after a failover the old primary goes on "
-                        + "serving old rows, and calls new ones absent, until it becomes a replica. Set min-replicas-to-write 1 in its "
+                reads.warnings.about("the server has replicas and min-replicas-to-write is 0: after a failover the old primary keeps "
+                        + "serving old rows, and reports new rows absent, until it becomes a replica. Set min-replicas-to-write 1 in its "
                         + "configuration file", null);
             }
         });
