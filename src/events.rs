@@ -12,8 +12,9 @@ use super::server::{ceiling, fork, huge_pages, role};
 use super::{config, guard, metrics};
 
 /// The events that the module follows.
-const EVENTS: [u64; 9] = [
+const EVENTS: [u64; 10] = [
     raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
+    raw::REDISMODULE_EVENT_REPLICA_CHANGE,
     raw::REDISMODULE_EVENT_LOADING,
     raw::REDISMODULE_EVENT_FLUSHDB,
     raw::REDISMODULE_EVENT_SWAPDB,
@@ -58,6 +59,7 @@ unsafe extern "C" fn on_server_event(
                 pending::start_timer(context);
             }
         }
+        raw::REDISMODULE_EVENT_REPLICA_CHANGE => guard::replication_changed(),
         raw::REDISMODULE_EVENT_LOADING => {
             let has_ended =
                 change == raw::REDISMODULE_SUBEVENT_LOADING_ENDED || change == raw::REDISMODULE_SUBEVENT_LOADING_FAILED;
@@ -80,7 +82,10 @@ unsafe extern "C" fn on_server_event(
                 || change == raw::REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_AOF_START;
             snapshot::writing_changed(writes_here);
         }
-        raw::REDISMODULE_EVENT_CONFIG => ceiling::settings_changed(context),
+        raw::REDISMODULE_EVENT_CONFIG => {
+            ceiling::settings_changed(context);
+            guard::replication_changed();
+        }
         raw::REDISMODULE_EVENT_CRON_LOOP => {
             [&guard::TIMER, &pending::TIMER].iter().for_each(|timer| timer.restart_if_late(context));
         }

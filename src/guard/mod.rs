@@ -38,6 +38,7 @@ use crate::args::Arg;
 use crate::config;
 use crate::context::{Context, LogLevel};
 use crate::server::timer::now;
+use crate::server_info::ServerInfo;
 pub use state::{Asker, RowState, Trust};
 pub use tokens::Token;
 pub use waiters::{Answer, Pause, Question, Shared, TIMER, leave, wait};
@@ -54,6 +55,8 @@ static HAS_HELD: AtomicBool = AtomicBool::new(false);
 static LAST_WARNED: AtomicU64 = AtomicU64::new(0);
 /// The minimum interval of such warnings, in milliseconds.
 const WARN_INTERVAL: Instant = 60_000;
+/// Whether the next grant checks the replicas and their settings. The first grant does.
+static CHECKS_REPLICAS: AtomicBool = AtomicBool::new(true);
 /// The maximum length of a key's name in the log, in bytes.
 const NAME_SHOWN: usize = 100;
 
@@ -152,6 +155,9 @@ impl Guarded {
     /// of WHILE. Returns the token, and its stamp. BF.FILL will refuse it if memory is short, the server does not raise the events that the
     /// row needs, or the epochs of its cluster cannot be read.
     pub fn grant(&self, milliseconds: u64, fresh: Option<u64>) -> (Token, Stamp) {
+        if CHECKS_REPLICAS.load(Relaxed) {
+            warn_unfenced(self.context);
+        }
         let (mut stamp, now) = (0, now());
         if subscribe(self.context) && (!self.row.is_unguarded() || knows_epochs(self.context)) {
             let end = now.saturating_add(fresh.map_or(milliseconds, |fresh| fresh.min(milliseconds)));
@@ -259,6 +265,28 @@ pub fn warn_unguarded(context: Context, filter: Arg<'_>, missing: Option<Arg<'_>
         let name = name.get(..NAME_SHOWN).unwrap_or(name).escape_ascii();
         let line =
             format_args!("bloomgate: no {what} at '{name}': BF.FETCH answers from the cache and the leases alone");
+        context.log(LogLevel::Warning, line);
+    }
+}
+
+/// A replica has connected or left, or a setting of the server was changed.
+pub fn replication_changed() {
+    CHECKS_REPLICAS.store(true, Relaxed);
+}
+
+/// Logs, once, that the server has replicas but accepts writes without them: after a failover such a primary keeps answering.
+fn warn_unfenced(context: Context) {
+    static HAS_WARNED: AtomicBool = AtomicBool::new(false);
+    CHECKS_REPLICAS.store(false, Relaxed);
+    let Some(info) = ServerInfo::of(context, c"replication") else { return };
+    let replicas = info.number(c"connected_slaves").unwrap_or(0);
+    // The server counts its good replicas only if both settings are above 0.
+    if replicas > 0 && info.number(c"min_slaves_good_slaves").is_none() && !HAS_WARNED.swap(true, Relaxed) {
+        let line = format_args!(
+            "bloomgate: this server has {replicas} replica(s), and min-replicas-to-write or min-replicas-max-lag is 0: after a failover \
+             the old primary keeps serving old rows, and reports new rows absent, until it becomes a replica. Set \
+             min-replicas-to-write 1 in the configuration file"
+        );
         context.log(LogLevel::Warning, line);
     }
 }

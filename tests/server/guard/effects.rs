@@ -572,3 +572,41 @@ fn a_lease_after_a_pause_without_any_hears_of_changes() {
         }
     });
 }
+
+#[test]
+fn a_primary_that_writes_without_its_replicas_is_logged_once() {
+    on_every_server(|program| {
+        let (primary, second) = (Server::with(program).start(), Server::with(program).start());
+        let (mut client, mut replica) = (primary.connect(), second.connect());
+        let mut grant = || {
+            let token = load(&mut client, FETCH);
+            assert_eq!(fill(&mut client, &token, "GIVEUP"), ok());
+        };
+        let warnings = || primary.log().matches("min-replicas-to-write or min-replicas-max-lag is 0").count();
+        with_filter(&mut primary.connect());
+        let set = |line: &str| assert_eq!(primary.connect().run(&format!("CONFIG SET {line}")), ok());
+        grant();
+        assert_eq!(warnings(), 0, "there is no replica");
+
+        follow(&mut replica, &primary);
+        set("min-replicas-to-write 1");
+        eventually("a good replica", || primary.connect().info("min_slaves_good_slaves") == "1");
+        grant();
+        assert_eq!(warnings(), 0, "writes need a replica");
+        set("min-replicas-to-write 0");
+        assert_eq!(replica.run("REPLICAOF NO ONE"), ok());
+        eventually("the replica to leave", || primary.connect().info("connected_slaves") == "0");
+        grant();
+        assert_eq!(warnings(), 0, "the replica has left");
+
+        set("min-replicas-to-write 1");
+        set("min-replicas-max-lag 0");
+        follow(&mut replica, &primary);
+        assert_eq!(warnings(), 0, "the guard is not used");
+        grant();
+        assert_eq!(warnings(), 1);
+        set("min-replicas-to-write 0");
+        grant();
+        assert_eq!(warnings(), 1, "once");
+    });
+}
