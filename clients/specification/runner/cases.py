@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parents[1]
-OPTIONS = FOLDER / "options.json"
+LISTS = {FOLDER / "options.json", FOLDER / "server-errors.json"}
 
 MEMBERS = {"name", "servers", "needs", "client", "filter", "guard", "sharded", "setup", "steps"}
 SERVERS = ("scripted", "real", "cluster")
@@ -53,7 +53,7 @@ def known(what: str, names: Iterable[str], allowed: Iterable[str]) -> None:
 def read_cases() -> list[dict[str, Any]]:
     """Reads and checks the cases of all files."""
     cases: list[dict[str, Any]] = []
-    for path in sorted(set(FOLDER.glob("*.json")) - {OPTIONS}):
+    for path in sorted(set(FOLDER.glob("*.json")) - LISTS):
         content = json.loads(path.read_text(encoding="utf-8"))
         known(path.name, content, {"about", "cases"})
         for case in content["cases"]:
@@ -62,7 +62,31 @@ def read_cases() -> list[dict[str, Any]]:
     names = [case["name"] for case in cases]
     if repeated := {name for name in names if names.count(name) > 1}:
         raise SpecificationError(f"two cases have the name {repeated}")
+    check_errors(set(server_errors(cases)))
     return cases
+
+
+def check_errors(texts: set[str]) -> None:
+    """The errors of the scripted server are those of the list, which is compared with a real server. Of those without ERR, the list has
+    only the ones that clients act on."""
+    rows = [row["text"] for row in json.loads((FOLDER / "server-errors.json").read_text(encoding="utf-8"))["errors"]]
+    matched = {row: {text for text in texts if text == row or row.endswith("...") and text.startswith(row[:-3].rstrip())} for row in rows}
+    unlisted = {text for text in texts if text.startswith("ERR ")}.difference(*matched.values())
+    if wrong := unlisted | {row for row in rows if not matched[row]}:
+        raise SpecificationError(f"only the cases or only server-errors.json have {sorted(wrong)}")
+
+
+def server_errors(part: Any) -> Iterator[str]:
+    """The texts of the error replies in a part of the cases."""
+    match part:
+        case {"error": str(text), **rest} if not rest:
+            yield text
+        case dict():
+            for value in part.values():
+                yield from server_errors(value)
+        case list():
+            for value in part:
+                yield from server_errors(value)
 
 
 def check(what: str, case: dict[str, Any]) -> None:

@@ -270,11 +270,7 @@ fn a_missing_filter_denies_nothing() {
         assert_eq!(server.log().matches("no filter at '{f}'").count(), 1, "once a minute");
 
         // A filter whose chunks are still arriving.
-        let header = client.run("BF.SCANDUMP {f} 0");
-        let [iterator, header] = header.elements() else { panic!("{header:?}") };
-        let iterator = iterator.number().to_string();
-        let loaded = client.call(&[b"BF.LOADCHUNK", &b"{f}new"[..], iterator.as_bytes(), header.bytes()]);
-        assert_eq!(loaded, ok());
+        start_loading(client, "{f}new");
         assert!(client.run("BF.EXISTS {f}new 1").is_error());
         assert_eq!(client.run("BF.FETCH {f}new never {f}:1"), hit("v"));
         load(client, "BF.FETCH {f}new never {f}:never");
@@ -669,4 +665,53 @@ fn what_the_list_of_client_options_allows_is_accepted() {
         accepted(&format!("RENEW {renewal} WHILE {{f}}:feed FRESH {fresh}"), "VALUE v");
         accepted(&format!("LEASE {least}"), "VALUE v");
     });
+}
+
+/// Clients recognise errors by their texts, which clients/specification/server-errors.json lists.
+#[test]
+fn the_list_of_errors_for_clients_has_the_texts_of_the_server() {
+    let list = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/specification/server-errors.json");
+    let list: serde_json::Value = serde_json::from_str(&fs::read_to_string(list).unwrap()).unwrap();
+    with_client(|server, client| {
+        with_filter(client);
+        start_loading(client, "{f}loading");
+        for row in list["errors"].as_array().unwrap() {
+            let text = row["text"].as_str().unwrap();
+            for line in row["setup"].as_array().into_iter().flatten() {
+                let reply = client.run(line.as_str().unwrap());
+                assert!(!reply.is_error(), "{line}: {reply:?}");
+            }
+            let Some(command) = row["command"].as_str() else {
+                assert_eq!(text, "LOADING ...", "every other row is compared");
+                continue;
+            };
+            let reply = if text == "UNBLOCKED ..." { unblocked(server, client, command) } else { client.run(command) };
+            assert!(reply.is_error(), "{text}: {reply:?}");
+            let found = reply.text();
+            let is_listed = match text.strip_suffix(" ...") {
+                Some(begin) => found.strip_prefix(begin).is_some_and(|rest| rest.starts_with(' ')),
+                None => found == text,
+            };
+            assert!(is_listed, "the list has {text}, {command} is answered with {found}");
+        }
+    });
+}
+
+/// The reply to a command that waits, once CLIENT UNBLOCK ends it with an error.
+fn unblocked(server: &Server, client: &mut Connection, line: &str) -> Reply {
+    let mut waiter = server.connect();
+    let id = waiter.run("CLIENT ID").number();
+    waiter.send(&line.split(' ').collect::<Vec<_>>()).unwrap();
+    eventually("the client to wait", || waiters(client) == 1);
+    assert_eq!(client.run(&format!("CLIENT UNBLOCK {id} ERROR")), integer(1));
+    waiter.receive().unwrap()
+}
+
+/// A filter whose chunks are still arriving: a copy of the usual one.
+fn start_loading(client: &mut Connection, key: &str) {
+    let header = client.run("BF.SCANDUMP {f} 0");
+    let [iterator, header] = header.elements() else { panic!("{header:?}") };
+    let iterator = iterator.number().to_string();
+    let loaded = client.call(&[b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), header.bytes()]);
+    assert_eq!(loaded, ok());
 }
