@@ -17,8 +17,7 @@ use crate::metrics;
 use crate::reply::{self, Refusal};
 use crate::server::role;
 
-/// `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [RENEW percent] [REPLACE | PEEK] [BACKOFF] [WAIT
-/// milliseconds] [WHILE key [FRESH milliseconds]] [UNLESS key]`
+/// BF.FETCH, with the words of [`arguments::fetch`].
 ///
 /// Queries the filter, then the cache. Grants one caller the lease to load a value that is not cached; others wait for it.
 pub fn fetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
@@ -271,8 +270,7 @@ fn reply_token(context: Context, token: Token) {
     reply::bytes(context, text.as_flattened());
 }
 
-/// `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [RENEW percent] [REPLACE | PEEK] [BACKOFF] [WHILE key [FRESH
-/// milliseconds]] [UNLESS key] ITEMS item cachekey [item cachekey ...]`
+/// BF.MFETCH, with the words of [`arguments::mfetch`].
 ///
 /// Does for each pair what BF.FETCH does, and replies to each, without waiting. Looks up to [`BATCH`] items up at a time.
 pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {

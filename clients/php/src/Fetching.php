@@ -155,12 +155,15 @@ final class Fetching {
         }
     }
 
+    /** Fetches rows, and takes no lease. */
+    public function fetchWithoutLease(array $items): array { return $this->fetch($items, 'PEEK'); }
+
     /**
      * Returns the rows that may be served though they are old, or null unless there is one for each item. Those that were fetched
      * before a load do not qualify: a row that was changed during the load has lost its value.
      */
     public function peek(array $items): ?array {
-        $rows = array_map(fn ($one) => $one instanceof Fetched ? $one->row : null, $this->fetch($items, 'PEEK'));
+        $rows = array_map(fn ($one) => $one instanceof Fetched ? $one->row : null, $this->fetchWithoutLease($items));
         return in_array(null, $rows, true) ? null : array_map(fn ($row) => $row[0], $rows);
     }
 

@@ -83,7 +83,7 @@ final class Guard {
 
     /** @return array{mixed}|null the row, if it is cached; no lease is taken */
     public function cached(string|int $id): ?array {
-        $found = current($this->fetching->fetch([(string) $id], 'PEEK'));
+        $found = current($this->fetching->fetchWithoutLease([(string) $id]));
         return $found instanceof Fetched && $found->word === 'hit' ? $found->row : null;
     }
 

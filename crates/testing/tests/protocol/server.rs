@@ -120,7 +120,7 @@ pub enum How {
     Stale,
     /// With REPLACE and WAIT: the reader cannot use the cached value.
     Replace,
-    /// With PEEK.
+    /// Without taking a lease.
     Peek,
     /// With FRESH, which is as long as the life of the key for WHILE.
     Fresh,

@@ -21,7 +21,7 @@ pub type Lease = (Vec<u8>, Token);
 pub struct Fetch {
     /// The cached value could not be decoded: REPLACE.
     pub replace: bool,
-    /// A value may be old, and no lease is wanted: PEEK.
+    /// A value may be old, and no lease is wanted.
     pub peek: bool,
     /// How long the server may hold the reply back, and the slot of a connection for that. For one row.
     pub wait: Option<(Duration, Slot)>,
