@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -221,49 +220,6 @@ def test_an_old_primary_stops_answering(start: Start) -> None:
     eventually("the old primary to refuse", is_refused)
     assert guard.get(2, rows.load) is None and guard.counts["absent"] == 0
     pair.close()
-
-
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if "min-replicas-to-write" in record.getMessage()]
-
-
-def test_a_missing_setting_is_logged_once(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
-    client, rows = pair.primary.client(), Rows()
-    Filter(client, "rows").reserve(0.01, 1000)
-    for _ in range(2):
-        caplog.clear()
-        guard = Guard(client, "rows")
-        assert not warnings(caplog), "nothing is asked before the first call"
-        with guard.changed(1):
-            rows.save(1, b"one")
-        for _ in range(3):
-            assert guard.get(1, rows.load) == b"one" and guard.get_many([1], rows.load_many) == {1: b"one"}
-        [warning] = warnings(caplog)
-        assert "the server has 1 replica(s) and min-replicas-to-write is 0" in warning
-
-    async def read() -> None:
-        async with bloomgate.asyncio.connect(pair.url, timeout=10) as aclient:
-            for _ in range(2):
-                assert await bloomgate.asyncio.Guard(aclient, "rows").get(1, rows.aload) == b"one"
-
-    caplog.clear()
-    asyncio.run(read())
-    assert len(warnings(caplog)) == 2, "one for each guard"
-    caplog.clear()
-    client.config_set("min-replicas-to-write", 1)
-    for quiet in (client, pair.replica.client()):
-        assert Guard(quiet, "rows").get(1, rows.load) == b"one"
-    assert not warnings(caplog), "one has the setting, the other no replicas"
-
-
-def test_a_setting_that_cannot_be_checked(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
-    client, rows = pair.primary.client(), Rows()
-    client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+bf.fetch", "+bf.fill", "+@connection")
-    limited = pair.primary.client(username="reader", password="any")
-    with caplog.at_level(logging.INFO):
-        assert Guard(limited, "rows").get(1, rows.load) is None
-    [line] = warnings(caplog)
-    assert "could not be checked" in line and caplog.records[-1].levelno == logging.INFO
 
 
 def test_an_old_primary_that_lives_on_is_left(pair: Pair, bloom: Any) -> None:

@@ -1,10 +1,9 @@
-/** Whether a write survives a failover or a restart: WAIT and WAITAOF after it, and the server's `min-replicas-to-write`. */
+/** Whether a write survives a failover or a restart: WAIT and WAITAOF after it. */
 
-import { type Call, call, type Link, type Outcome, same } from "./ask.js";
+import { type Call, call, type Outcome, same } from "./ask.js";
 import type { Connection, Reply } from "./connection.js";
 import { TimeoutError } from "./errors.js";
-import { array, number, text } from "./replies.js";
-import type { Warnings } from "./warnings.js";
+import { array, number } from "./replies.js";
 import type { Word } from "./words.js";
 
 /** How many replicas must have a write before it counts, and with `aof` whether it must be in the append-only files on disk, that
@@ -55,21 +54,5 @@ export class Durability {
       return new TimeoutError(`${replicas} of ${this.#replicas} replica(s) have the write`);
     }
     return undefined;
-  }
-}
-
-/** Warns if the server has replicas and goes on without them: such a primary answers with its old data after a failover, until
- * somebody tells it that it is a replica now. */
-export async function checkReplicas(link: Link, filter: Word, warnings: Warnings): Promise<void> {
-  const [found] = await link.ask([call(["INFO", "replication"], text, filter)]);
-  if (found === undefined || found instanceof Error) return;
-  const fields = new Map(found.split("\r\n").map((line) => line.split(":", 2) as [string, string]));
-  const replicas = fields.get("role") === "master" ? Number(fields.get("connected_slaves") ?? 0) : 0;
-  // The server reports the number of its good replicas only if it has the setting.
-  if (replicas > 0 && !fields.has("min_slaves_good_slaves")) {
-    warnings.about(
-      `the server has ${replicas} replica(s) and min-replicas-to-write is 0: after a failover the old primary keeps serving ` +
-        "old rows, and reports new rows absent, until it becomes a replica. Set min-replicas-to-write 1 in its configuration file",
-    );
   }
 }

@@ -63,7 +63,6 @@ export class Fetching<V> {
   readonly options: CheckedOptions;
   readonly events: Events;
   readonly warnings: Warnings;
-  hasAnswered = false;
   /** The options of every fetch. */
   readonly #words: readonly Word[];
   readonly #tracking: Tracking | undefined;
@@ -181,7 +180,6 @@ export class Fetching<V> {
           this.failed(answer);
           continue;
         }
-        this.hasAnswered = true;
         this.events.count(answer.word);
         if (marks && answer.word === "hit" && answer.value) hits.set(binary((rows[index] as Row).cacheKey), answer.value);
       }

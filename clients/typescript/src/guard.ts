@@ -2,7 +2,6 @@
 
 import type { Client } from "./adapters.js";
 import { Bytes, type Codec } from "./codec.js";
-import { checkReplicas } from "./durability.js";
 import { Unconfirmed } from "./errors.js";
 import { now } from "./flights.js";
 import { checkOptions, type GuardOptions, milliseconds } from "./guard-options.js";
@@ -57,7 +56,6 @@ export class Guard<V = Uint8Array> {
   readonly #reads: Reading<V>;
   readonly #writes: Writing;
   readonly #loaders: Loaders<V>;
-  #isChecked = false;
 
   /** `codec` converts rows to bytes and back; the default takes bytes. `load` and `loadMany` are the default loaders of calls. */
   constructor(
@@ -89,9 +87,7 @@ export class Guard<V = Uint8Array> {
     const [load, options] = chosen(call, this.#loaders.load);
     const row = this.#row(id);
     const loadRow: LoadRows<V> = async (_, signal) => new Map([[row.id, (await load(id, signal)) ?? null]]);
-    const found = await this.#reads.get(row, this.#call(loadRow, options));
-    this.#check();
-    return found;
+    return await this.#reads.get(row, this.#call(loadRow, options));
   }
 
   /** Returns a row inside the caller's transaction, whose view may differ from the committed rows: it may see its own changes, or an
@@ -107,7 +103,6 @@ export class Guard<V = Uint8Array> {
     signal?.throwIfAborted();
     allowListeners(signal);
     const cached = await this.#reads.cached(this.#row(id), signal);
-    this.#check();
     if (cached !== null) return cached;
     this.#reads.events.count("unguarded");
     return (await load(id, signal)) ?? null;
@@ -130,14 +125,12 @@ export class Guard<V = Uint8Array> {
     };
     const rows = [...first.values()].map(([, row]) => row);
     const found = await this.#reads.getMany(rows, this.#call(loadRows, options));
-    this.#check();
     return new Map([...asked].map(([id, row]) => [id, found.get(row.id) ?? null]));
   }
 
   /** Announces changes before their commit. If it throws, do not commit. With `feed` it does nothing. */
   async announce(...ids: Item[]): Promise<void> {
     await this.#writes.announce(this.#rows(ids));
-    this.#check();
   }
 
   /** Confirms changes after their commit. Repeats failed confirmations for up to `patience` seconds, then throws Unconfirmed.
@@ -146,7 +139,6 @@ export class Guard<V = Uint8Array> {
    * leaves the old row cached. With `feed` it does nothing. */
   async confirm(...ids: Item[]): Promise<void> {
     await this.#writes.confirm(this.#rows(ids));
-    this.#check();
   }
 
   /** Announces a change of a row, runs `transaction`, and confirms the change, even if `transaction` throws. The database transaction
@@ -194,12 +186,5 @@ export class Guard<V = Uint8Array> {
     signal?.throwIfAborted();
     allowListeners(signal);
     return { load, ttlMs: milliseconds("ttl", ttl), begun: now(), signal };
-  }
-
-  /** After the first call that the server has answered, checks the server's replication settings. */
-  #check(): void {
-    if (this.#isChecked || !this.#reads.hasAnswered) return;
-    this.#isChecked = true;
-    void checkReplicas(this.#reads.link, this.#reads.filter, this.#reads.warnings);
   }
 }

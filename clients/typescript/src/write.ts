@@ -59,7 +59,6 @@ export class Writing {
       const each = found.map((one) => spread(one as Outcome<readonly Reply[]>, part.length));
       const trouble = (index: number) => each.map((answers) => answers[index]).find((one) => one instanceof Error);
       outcomes.push(...part.map((_, index) => error ?? (trouble(index) as Error | undefined)));
-      this.#guard.hasAnswered ||= outcomes.at(-1) === undefined;
     }
     return outcomes;
   }

@@ -147,7 +147,7 @@ class Guard(GuardMethods[V], Tasks):
         if is_direct(self._steps, key):
             return await self._run(self._steps.get(key, partial(load, id), ttl, begun))
         found = await self._turns.fetch(key)
-        if isinstance(found, Fetched) and self._steps.is_checked:
+        if isinstance(found, Fetched):
             # Nearly all calls end here.
             if found.word == "absent":
                 return None

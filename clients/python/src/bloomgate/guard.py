@@ -82,7 +82,7 @@ class GuardMethods(Prepared, Generic[V]):
     def _prepared(self, steps: Steps[R]) -> Steps[R]:
         if self._tracking is not None:
             self._tracking.start()
-        return self._steps.checked(steps)
+        return steps
 
 
 class Guard(GuardMethods[V], Threads):
@@ -178,7 +178,7 @@ class Guard(GuardMethods[V], Threads):
             return self._run(steps.get(key, partial(load, id), ttl, begun, PAUSED))
         [found] = ask(self.client, self._error, Ask([steps.fetch_call(key)], is_small=True))
         steps.record([found])
-        if steps.is_checked and isinstance(found, Fetched):
+        if isinstance(found, Fetched):
             # Nearly all calls end here.
             if found.word == "absent":
                 return None

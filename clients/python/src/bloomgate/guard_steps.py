@@ -15,7 +15,7 @@ from .errors import Unconfirmed
 from .guard_words import FeedKeys, Fetched, GuardOptions, cache_prefix, milliseconds, parse_fetch, parse_fill, parse_mfetch
 from .items import Item, Key, item_bytes
 from .log import Grumble
-from .replication import Durability, check_replicas
+from .replication import Durability
 from .steps import Ask, Call, Event, Finish, Sleep, Steps, Together
 from .telemetry import Telemetry
 from .waiting import Flights, Slots
@@ -104,7 +104,6 @@ class GuardSteps(Generic[V]):
         # The one key of the follower that the server does not refuse: it fills the filter under this name.
         self.fetch_options = self.words_of_options()
         self.grumble = Grumble()
-        self.has_answered = False
         self.is_struck = False
         self.paused_until = 0.0
         self.background = Slots(BACKGROUND_LOADS)
@@ -117,7 +116,6 @@ class GuardSteps(Generic[V]):
         self.direct = Flights()
         self.make_event = make_event
         self.together: Together | None = None
-        self.is_checked = False
 
     def words_of_options(self) -> list[Word]:
         """Returns the options of every fetch. Those with the server's default are left out."""
@@ -130,14 +128,6 @@ class GuardSteps(Generic[V]):
         if self.options.fresh:
             words += [b"FRESH", milliseconds("fresh", self.options.fresh)]
         return words
-
-    def checked(self, steps: Steps[R]) -> Steps[R]:
-        """Runs an operation. After the first one that the server answers, checks the server's replication settings."""
-        result = yield from steps
-        if self.has_answered and not self.is_checked:
-            self.is_checked = True
-            yield from check_replicas(self.filter)
-        return result
 
     def announce(self, ids: Sequence[Item]) -> Steps[None]:
         """A writer's first call: raises the first error. With a feed, the follower makes the writers' calls."""
@@ -185,7 +175,6 @@ class GuardSteps(Generic[V]):
             for index in range(len(part)):
                 errors = [answer for answer in each[index :: len(part)] if isinstance(answer, Exception)]
                 outcomes.append(error or next(iter(errors), None))
-            self.has_answered = self.has_answered or outcomes[-1] is None
         return outcomes
 
     def with_keys(self, ids: Sequence[bytes]) -> list[Word]:
@@ -209,8 +198,7 @@ class GuardSteps(Generic[V]):
         """Fetches rows: returns a Fetched or an exception for each. If the caller is cancelled before it gets the replies, the
         leases in them are given up. Several rows are one BF.MFETCH, or a few.
 
-        `how` is REPLACE, for rows whose cached value could not be decoded, or PEEK, for what may be served though it is old. A
-        caller that waits has taken one of the slots, and `finished` gives it back."""
+        `how` are further options. A caller that waits has taken one of the slots, and `finished` gives it back."""
         answers: list[Any] = []
         if self.is_struck and self.is_paused():
             if finished is not None:
@@ -289,14 +277,14 @@ class GuardSteps(Generic[V]):
     def record(self, answers: Sequence[Fetched | Exception]) -> None:
         """Counts the answers of a fetch."""
         if len(answers) == 1 and isinstance(answers[0], Fetched):
-            self.has_answered, self.is_struck = True, False
+            self.is_struck = False
             self.count(answers[0].word)
             return
         for answer in answers:
             if isinstance(answer, Exception):
                 self.failed(answer)
             else:
-                self.has_answered, self.is_struck = True, False
+                self.is_struck = False
         for word, number in Counter(answer.word for answer in answers if isinstance(answer, Fetched)).items():
             self.count(word, number)
 

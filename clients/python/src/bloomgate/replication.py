@@ -1,16 +1,12 @@
-"""Whether a write survives a failover or a restart: WAIT and WAITAOF after it, and the server's `min-replicas-to-write`."""
+"""Whether a write survives a failover or a restart: WAIT and WAITAOF after it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .guard_words import check_number, milliseconds
-from .log import logger
-from .replies import text
-from .steps import Ask, Call, Steps, is_cluster
+from .steps import Call, is_cluster
 
 
 @dataclass(frozen=True)
@@ -56,23 +52,3 @@ class Durability:
         if replicas < self.replicas:
             return TimeoutError(f"{replicas} of {self.replicas} replica(s) have the write")
         return None
-
-
-def check_replicas(filter: bytes) -> Steps[None]:
-    """Logs a warning if the server has replicas and goes on without them: such a primary answers with its old data after a
-    failover, until somebody tells it that it is a replica now."""
-    [found] = yield Ask([Call(["INFO", "replication"], node_of=filter)])
-    if isinstance(found, Exception):
-        logger.info("min-replicas-to-write could not be checked: %s", found)
-    else:
-        # A cluster's client has parsed the reply.
-        info = found if isinstance(found, Mapping) else dict(re.findall(r"(\w+):(\S*)", text(found)))
-        replicas = int(info.get("connected_slaves", 0)) if info.get("role") == "master" else 0
-        # The server reports the number of its good replicas only if it has the setting.
-        if replicas and "min_slaves_good_slaves" not in info:
-            logger.warning(
-                "the server has %s replica(s) and min-replicas-to-write is 0: after a failover the old primary keeps "
-                "serving old rows, and reports new rows absent, until it becomes a replica. Set min-replicas-to-write 1 in "
-                "its configuration file (docs/guard.md says more)",
-                replicas,
-            )

@@ -50,7 +50,6 @@ class Fetching<V> {
     private final LongAdder[] counts = new LongAdder[Event.values().length];
     /** The options of every fetch. */
     private final List<byte[]> words = new ArrayList<>();
-    volatile boolean hasAnswered;
     /**
      * The time until which no row is fetched, after the server has refused BF.FILL: without permission to end leases, each reader would
      * wait for the lease of the one before it.
@@ -139,7 +138,6 @@ class Fetching<V> {
                 if (answer.error() != null) {
                     failed(answer.error());
                 } else {
-                    hasAnswered = true;
                     count(answer.word(), 1);
                 }
             }

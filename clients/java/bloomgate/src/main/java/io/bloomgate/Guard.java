@@ -18,7 +18,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.Executor;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
 import java.util.function.Predicate;
@@ -58,7 +57,6 @@ public final class Guard<K, V> {
     private final Bloomgate client;
     private final @Nullable Loader<? super K, ? extends V> loader;
     private final @Nullable Loader<? super Collection<K>, ? extends Map<K, V>> loaderOfAll;
-    private final AtomicBoolean isChecked = new AtomicBoolean();
 
     private Guard(Builder<V> builder, @Nullable Loader<? super K, ? extends V> loader,
             @Nullable Loader<? super Collection<K>, ? extends Map<K, V>> loaderOfAll) {
@@ -96,7 +94,6 @@ public final class Guard<K, V> {
         Row row = reads.row(id);
         long ttlMs = ttlMs(ttl);
         V found = Caller.block(client, caller -> reads.get(row, one(row, running(Collections.singletonList(id), () -> loader.load(id))), ttlMs, caller));
-        check();
         return Optional.ofNullable(found);
     }
 
@@ -120,10 +117,7 @@ public final class Guard<K, V> {
             K id, Function<Caller, CompletableFuture<V>> load, @Nullable Duration ttl) {
         Row row = reads.row(id);
         long ttlMs = ttlMs(ttl);
-        return Caller.begin(client, caller -> reads.get(row, one(row, load), ttlMs, caller).thenApply(found -> {
-            check();
-            return Optional.ofNullable(found);
-        }));
+        return Caller.begin(client, caller -> reads.get(row, one(row, load), ttlMs, caller).thenApply(Optional::ofNullable));
     }
 
     /**
@@ -175,10 +169,7 @@ public final class Guard<K, V> {
     public Map<K, Optional<V>> getAll(
             Collection<? extends K> ids, Loader<? super Collection<K>, ? extends Map<K, V>> loader, @Nullable Duration ttl) {
         long ttlMs = ttlMs(ttl);
-        Map<K, Optional<V>> rows = Caller.block(client, caller ->
-                many(ids, left -> running(left, () -> loader.load(left)), ttlMs, caller));
-        check();
-        return rows;
+        return Caller.block(client, caller -> many(ids, left -> running(left, () -> loader.load(left)), ttlMs, caller));
     }
 
     /** {@link #getAllAsync(Collection, AsyncLoader)} with the guard's loader of several rows, in the executor of the client. */
@@ -202,8 +193,7 @@ public final class Guard<K, V> {
     private CompletableFuture<Map<K, Optional<V>>> beginAll(
             Collection<? extends K> ids, Function<Collection<K>, Function<Caller, CompletableFuture<Map<K, V>>>> load, @Nullable Duration ttl) {
         long ttlMs = ttlMs(ttl);
-        return Caller.begin(client, caller -> many(ids, load, ttlMs, caller)
-                .whenComplete((rows, error) -> check()));
+        return Caller.begin(client, caller -> many(ids, load, ttlMs, caller));
     }
 
     /** Announces changes before their commit. If it throws, do not commit. With a feed it does nothing. */
@@ -215,7 +205,6 @@ public final class Guard<K, V> {
 
     private void announce(List<Row> rows) {
         Caller.block(client, caller -> writes.announce(rows, caller));
-        check();
     }
 
     /**
@@ -233,7 +222,6 @@ public final class Guard<K, V> {
 
     private void confirm(List<Row> rows) {
         Caller.blockUninterrupted(client, caller -> writes.confirm(rows, caller));
-        check();
     }
 
     /** {@link #announce} without blocking. */
@@ -443,27 +431,6 @@ public final class Guard<K, V> {
                 }
             });
             return caller.untilCancelled(begun);
-        });
-    }
-
-    /**
-     * After the first call that the server has answered, warns if it has replicas but accepts writes without them. After a failover such a
-     * primary answers with old data until it is made a replica.
-     */
-    private void check() {
-        if (!reads.hasAnswered || !isChecked.compareAndSet(false, true)) {
-            return;
-        }
-        var info = Link.command(reads.filter, "INFO", "replication");
-        reads.link.ask(List.of(info), Caller.asynchronous(client)).thenAccept(outcomes -> {
-            String found = Replies.text(outcomes.get(0));
-            // The server reports the number of its good replicas only if it has the setting.
-            if (found.contains("role:master") && !found.contains("connected_slaves:0") && !found.contains("min_slaves_good_slaves")
-                    && found.contains("connected_slaves:")) {
-                reads.warnings.about("the server has replicas and min-replicas-to-write is 0: after a failover the old primary keeps "
-                        + "serving old rows, and reports new rows absent, until it becomes a replica. Set min-replicas-to-write 1 in its "
-                        + "configuration file", null);
-            }
         });
     }
 

@@ -82,7 +82,6 @@ final class Writing {
                     }
                 }
             }
-            guard.hasAnswered |= outcomes.get(outcomes.size() - 1) == null;
             all.addAll(outcomes);
         })).thenApply(nothing -> all);
     }

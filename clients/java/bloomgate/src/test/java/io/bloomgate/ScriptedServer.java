@@ -21,7 +21,7 @@ import java.util.concurrent.TimeUnit;
 final class ScriptedServer implements Closeable {
     private static final Map<String, String> AUTOMATIC = Map.of(
             "HELLO", "%3\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n$4\r\nrole\r\n$6\r\nmaster\r\n",
-            "CLIENT", "+OK\r\n", "PING", "+PONG\r\n", "COMMAND", "*0\r\n", "INFO", "$13\r\nrole:master\r\n\r\n");
+            "CLIENT", "+OK\r\n", "PING", "+PONG\r\n", "COMMAND", "*0\r\n");
 
     /** A command that has arrived: its name, and where the reply goes. */
     record Arrival(String name, Socket socket) {
