@@ -67,21 +67,6 @@ func TestTheReadmeWorksInAnEmptyModule(t *testing.T) {
 	}
 }
 
-// The lines on the page are those of the examples, which run as tests.
-func TestThePageHasTheLinesOfTheExamples(t *testing.T) {
-	examples := regexp.MustCompile(`(?m)^\t`).ReplaceAllString(read(t, "example_test.go"), "")
-	examples = strings.ReplaceAll(examples, "Addr: address", `Addr: "localhost:6379"`)
-	for _, block := range blocks(t, "../../docs/clients.md") {
-		// The imports are indented in both.
-		block = regexp.MustCompile(`(?m)^import \((?s:.*?)\n\)$`).ReplaceAllStringFunc(block, func(imports string) string {
-			return strings.ReplaceAll(imports, "\n\t", "\n")
-		})
-		if !strings.Contains(examples, block) {
-			t.Errorf("no example has these lines:\n%s", block)
-		}
-	}
-}
-
 // The examples run here, and then as examples: what the first run leaves in the server does not change what the second one prints.
 func TestTheExamplesRunTwice(t *testing.T) {
 	if _, module := programs(); module == "" {

@@ -14,13 +14,6 @@ final class ReadmeTest extends ServerTestCase {
         $this->assertSame($shown, $this->printed($code));
     }
 
-    /** The code of docs/clients.md asserts what it shows. */
-    public function testCodeOfThePageOfAllClients(): void {
-        preg_match_all('/^```php\n(.*?)^```$/ms', file_get_contents(__DIR__ . '/../../../docs/clients.md'), $blocks);
-        $this->assertNotEmpty($blocks[1]);
-        $this->assertSame('', $this->printed(implode('', $blocks[1])));
-    }
-
     private function printed(string $code): string {
         $code = preg_replace('/\'localhost\', 6379/', "'127.0.0.1', " . self::$server->port, $code);
         $file = tempnam(sys_get_temp_dir(), 'bloomgate');

@@ -24,7 +24,7 @@ def test_the_examples_run_twice(page: Path, port: int, tmp_path: Path, monkeypat
     monkeypatch.setattr(bloomgate, "connect", lambda url: connect(url.replace("6379", str(port)), timeout=PATIENCE))
     monkeypatch.setattr(bloomgate.asyncio, "connect", lambda url: aconnect(url.replace("6379", str(port)), timeout=PATIENCE))
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= 3
+    assert blocks
     for _ in range(2):
         names: dict[str, Any] = {}
         for number, block in enumerate(blocks, 1):

@@ -137,14 +137,14 @@ describe("the packed file", () => {
     test(`runs the examples of its pages twice with ${library}`, async (context) => {
       linkPackages(library);
       await runPage(context, library, join(folder, "node_modules", "bloomgate", "README.md"));
-      await runPage(context, library, join(ROOT, "../../docs/clients.md"));
+      await runPage(context, library, join(ROOT, "../../docs/sharding.md"));
     });
   }
 
   async function runPage(context: Context, library: Library, page: string): Promise<void> {
     const server = await startServer(context);
     const blocks = [...readFileSync(page, "utf8").matchAll(/^```js\n(.*?)^```/gms)].map(([, block]) => block);
-    assert.ok(blocks.length >= 2);
+    assert.ok(blocks.length > 0);
     let script = blocks.join("\n").replace("redis://localhost:6379", server.url);
     if (library === "ioredis")
       script = script.replace('"bloomgate/redis"', '"bloomgate/ioredis"').replace("destroy()", "disconnect()");

@@ -1,5 +1,5 @@
-//! What the cases of clients/specification do not show of this crate, and the Rust lines of docs/clients.md. The cases themselves are
-//! run by the runner there, with adapter/main.rs.
+//! What the cases of clients/specification do not show of this crate. The cases themselves are run by the runner there, with
+//! adapter/main.rs.
 // This crate is test code, which fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
@@ -8,7 +8,6 @@ mod cluster;
 mod crowds;
 mod logs;
 mod options;
-mod page;
 mod panics;
 mod pool;
 mod runtimes;
