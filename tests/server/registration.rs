@@ -400,7 +400,7 @@ fn the_users_of_the_page_may_look_and_not_write() {
         .map(|(start, _)| page[start..].split(['\n', '`']).next().unwrap())
         .filter(|line| line.contains(" on >"))
         .collect();
-    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert_eq!(lines.len(), 2, "{lines:?}");
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();

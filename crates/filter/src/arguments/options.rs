@@ -273,7 +273,7 @@ pub static OPTIONS: [CommandOption; 23] = [
     })
     .means("Refuses to create a filter that could not grow to this number of items."),
     extension(c"HASH", c"hash", Text, ALL, |given, word, bad| store(&mut given.hash, hash(word), bad)).means(
-        "`murmur3`, or `siphash` for a 128-bit hash under a secret key, which also allows [deletes](#deleting). \
+        "`murmur3`, or `siphash` for a 128-bit hash under a secret key, which also allows [deletes](kinds.md#deleting). \
          The key is kept out of SLOWLOG and MONITOR; DUMP, BF.SCANDUMP, the server's files and the replicas \
          contain it. Default: `bf.hash`.",
     ),
