@@ -1,12 +1,10 @@
-"""The blocks of docs/from.md: each program prints what the page says, and each session has the replies that the page shows.
-Programs in Java and Go are skipped where their tools or packages are missing. The first section shows examples/spring, which has a
-test of its own."""
+"""The programs of docs/from.md print what the page says. They are skipped where their tools or packages are missing. The first
+section shows examples/spring, which has a test of its own."""
 
 import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -59,42 +57,31 @@ func main() {{
 """
 
 
-def blocks():
-    """Yields each section's title, its blocks of a session or of code, and what the code prints."""
+def programs():
+    """Yields each section's title, its code, and what the code prints."""
     for section in SECTIONS:
-        title, found = section.partition("\n")[0], BLOCK.findall(section)
-        for (language, text), (after, output) in zip(found, [*found[1:], ("", "")]):
-            if language != "text":
-                assert (after == "text") == (language != ""), f"{title}: code, then what it prints"
-                yield title, language, text, output
+        found = BLOCK.findall(section)
+        if found:
+            (language, text), (after, output) = found
+            assert after == "text"
+            yield section.partition("\n")[0], language, text, output
 
 
-@pytest.mark.parametrize("title, language, text, output", [pytest.param(*block, id=f"{block[0]} {block[1]}".strip()) for block in blocks()])
-def test_a_block_does_what_the_page_shows(title, language, text, output, server):
-    if language == "":
-        session(text, server.port)
-    else:
-        printed = {"python": run_python, "java": run_java, "go": run_go}[language](text, server.port)
-        assert printed == output
+@pytest.mark.parametrize("title, language, text, output", [pytest.param(*program, id=program[1]) for program in programs()])
+def test_a_program_prints_what_the_page_shows(title, language, text, output, server):
+    assert {"java": run_java, "go": run_go}[language](text, server.port) == output
+    assert text.count("\n") <= 10, title
 
 
-def test_each_section_has_a_short_block():
-    """The same code does for Guava as for Redisson."""
-    assert len(SECTIONS) >= 11
-    titles = {block[0] for block in blocks()}
-    assert [section.partition("\n")[0] for section in SECTIONS if section.partition("\n")[0] not in titles] == ["Guava's BloomFilter in one JVM"]
-    for title, language, text, _ in blocks():
-        lines = [line for line in text.splitlines() if language or line.startswith("> ")]
-        assert len(lines) <= 10, title
+def test_the_page_has_programs():
+    assert [language for _, language, *_ in programs()] == ["java", "go"]
 
 
 def test_the_first_section_shows_the_lines_of_its_example():
     example = ROOT / "examples" / "spring"
     files = {
         "java": "src/main/java/com/example/users/UserService.java",
-        "xml": "pom.xml",
         "properties": "src/main/resources/application.properties",
-        "toml": "follow.toml",
     }
     shown = [(language, text) for language, text in BLOCK.findall(SPRING) if language != "text"]
     assert [language for language, _ in shown] == list(files)
@@ -117,10 +104,6 @@ def session(text, port):
 def comparable(reply):
     """Returns a reply without tokens, and without the milliseconds that are left of a lease."""
     return re.sub(r'"wait"\n2\) \(integer\) \d+', '"wait"', TOKEN.sub("token", reply))
-
-
-def run_python(code, port):
-    return run([sys.executable, "-c", code.replace("redis.Redis()", f"redis.Redis(port={port})")])
 
 
 def run_java(code, port):
