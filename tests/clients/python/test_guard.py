@@ -95,6 +95,14 @@ def test_a_crowd_loads_once(guard, rows):
     assert rows.queries == 1
 
 
+def test_a_caller_asks_the_database_if_another_takes_too_long(example, guard, rows, client):
+    guard.write(8, lambda: rows.save(8, "eight"))
+    assert client.execute_command("BF.FETCH", "rows", 8, "{rows}:8", "LEASE", 100_000)[0] == b"load"
+    example.LEASE_MS = 10
+    assert guard.read(8, lambda: rows.load(8)) == b"eight"
+    assert not client.exists("{rows}:8")
+
+
 def test_a_change_voids_earlier_reads(guard, rows):
     guard.write(1, lambda: rows.save(1, "one"))
 

@@ -94,20 +94,7 @@ def test_a_killed_crawler_loses_no_link(server):
 
 
 def test_the_page_has_its_recipes():
-    assert len(RECIPES) >= 5
-
-
-def test_the_guard_asks_the_database_if_another_caller_takes_too_long(server):
-    recipe, = (recipe for recipe in RECIPES if recipe.startswith("A guard"))
-    (code, _), = CODE_AND_OUTPUT.findall(recipe)
-    assert '"WAIT", 3000' in code
-    names = {}
-    with contextlib.redirect_stdout(io.StringIO()):
-        exec(code.replace("redis.Redis()", patient(server)).replace('"WAIT", 3000', '"WAIT", 10'), names)
-    client = names["client"]
-    assert client.execute_command("BF.FETCH", "users", "8", "{users}:8", "LEASE", 100_000)[0] == b"load"
-    assert names["find"](b"8") == ("database", b"the eighth")
-    assert not client.exists("{users}:8")
+    assert len(RECIPES) >= 4
 
 
 def test_the_lines_of_the_page_on_migrating_run_twice(server):

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from test_from import comparable, session
-
 ROOT = Path(__file__).parents[3]
+TOKEN = re.compile(r"\b[0-9a-f]{32}\b")
 SESSION = re.compile(r"^```\n(> .*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -26,3 +25,19 @@ def test_the_sessions_can_be_typed_into_a_new_server(page, server):
     assert texts
     for text in texts:
         session(text, server.port)
+
+
+def session(text, port):
+    """Types what follows each prompt into redis-cli. The server chooses its own tokens."""
+    tokens = {}
+    for part in text.split("> ")[1:]:
+        command, _, expected = part.partition("\n")
+        command = TOKEN.sub(lambda token: tokens[token[0]], command)
+        reply = subprocess.run(["redis-cli", "--no-raw", "-p", str(port)], input=command, capture_output=True, text=True, check=True).stdout
+        tokens.update(zip(TOKEN.findall(expected), TOKEN.findall(reply)))
+        assert comparable(reply) == comparable(expected), command
+
+
+def comparable(reply):
+    """Returns a reply without tokens, and without the milliseconds that are left of a lease."""
+    return re.sub(r'"wait"\n2\) \(integer\) \d+', '"wait"', TOKEN.sub("token", reply))
