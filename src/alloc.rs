@@ -1,8 +1,8 @@
 //! The module's global allocator is the server's allocator: memory is counted in `used_memory`, bound by `maxmemory`, and requested
 //! fallibly.
 //!
-//! Without a server (tests, benches, the command-line tool) it is the system's allocator. The server's functions are known before the
-//! module's first allocation and stay, so a block returns to the allocator that it came from.
+//! Without a server (tests, benches, the command-line tool) it is the system's allocator. The server's functions are set before the
+//! module's first allocation and never change, so each block is freed by the allocator that returned it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
@@ -16,9 +16,9 @@ pub struct ServerAlloc;
 #[global_allocator]
 static ALLOCATOR: ServerAlloc = ServerAlloc;
 
-/// The alignment of blocks whose size is a multiple of it, in all allocators of the servers. Nothing here needs more.
+/// In every allocator of the servers, a block whose size is a multiple of this has this alignment. The module needs no larger one.
 const ALIGNMENT: usize = 16;
-/// Above this, zeroed memory comes from the server's calloc, which takes it from the kernel zeroed and untouched.
+/// Above this, zeroed memory comes from the server's calloc, which gets zeroed, untouched pages from the kernel.
 const LAZY_FROM_BYTES: usize = 64 * 1024;
 
 // SAFETY: every block comes from one allocator, chosen once: the server's when the module is loaded, `System` without a server. The
@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for ServerAlloc {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as in `alloc`; the block that is filled with zeros has that size.
+        // SAFETY: as in `alloc`; the zeroed block has this size.
         unsafe {
             let server = raw::RedisModule_Alloc;
             if server.is_none() {
@@ -68,7 +68,7 @@ unsafe impl GlobalAlloc for ServerAlloc {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         huge_pages::freed(block, layout.size());
-        // SAFETY: the block came from `alloc` or `alloc_zeroed` with this layout. The functions were the same then.
+        // SAFETY: the block came from `alloc` or `alloc_zeroed` with this layout. The functions have not changed since.
         unsafe {
             match raw::RedisModule_Free {
                 Some(free) => free(block.cast()),
@@ -78,14 +78,14 @@ unsafe impl GlobalAlloc for ServerAlloc {
     }
 }
 
-/// The bytes to request for a layout. The jemalloc of Redis has blocks of 24, 40 and 56 bytes, which it aligns only to 8: a
-/// size that is a multiple of the alignment gets a block with that alignment.
+/// The bytes to request for a layout. Redis's jemalloc aligns blocks of 24, 40 and 56 bytes only to 8, so the size is rounded up to a
+/// multiple of the alignment.
 const fn padded_size(layout: Layout) -> usize {
     layout.pad_to_align().size()
 }
 
-/// Zeroed memory on Redis before 7.4, whose calloc ends the server if memory runs out: request the same without zeroes first, which
-/// may fail, and free that.
+/// Zeroed memory on Redis before 7.4, whose calloc ends the server if memory runs out. First requests a block of that size without zeroing,
+/// which may fail, and frees it.
 fn probed_calloc(size: usize) -> *mut u8 {
     // SAFETY: the functions are the server's; the probe is freed once and not used.
     unsafe {

@@ -1,8 +1,8 @@
-//! The server's functions, each with one row in a table. The server fills them in when it loads the module; one that it lacks does
-//! nothing, or returns the value that its row states.
+//! The server's functions, each with one row in a table. The server fills them in when it loads the module. A function that the server
+//! lacks does nothing, or returns the value in its row.
 //!
-//! The functions of the first table are safe for any arguments of their types: a [`Context`] and an [`Arg`] are valid for as long as
-//! they exist. Those of the second table take pointers of the server, or functions and data that it calls later.
+//! The functions of the first table are safe for any arguments of their types: a [`Context`] and an [`Arg`] are valid for as long as they
+//! exist. The functions of the second table take pointers of the server, or callbacks and their data.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_uint, c_ulong, c_void};
 use std::marker::PhantomData;
@@ -15,8 +15,8 @@ use redis_module::raw::{
     RedisModuleServerInfoData as Info, RedisModuleString as Word, RedisModuleType as Type,
 };
 
-/// The context of a command or a callback, valid while that runs; or a null pointer, for callbacks that get no context. The server's
-/// functions for flags, the log and INFO take a null pointer as well.
+/// The context of a command or a callback, valid while it runs; a null pointer in callbacks that get no context. The server's functions for
+/// flags, the log and INFO accept a null pointer.
 #[derive(Clone, Copy)]
 pub struct Context {
     pub(super) raw: *mut raw::RedisModuleCtx,
@@ -82,9 +82,9 @@ impl AsRef<[u8]> for Arg<'_> {
     }
 }
 
-/// The result of a successful callback, and of a successful function of the server.
+/// The result of a callback or of a server function that succeeds.
 pub const OK: c_int = 0;
-/// Likewise on failure.
+/// The result of one that fails.
 pub const ERR: c_int = 1;
 
 /// Calls a function of the server.
@@ -102,7 +102,7 @@ macro_rules! call {
     };
 }
 
-/// Defines safe functions: `name(arguments) -> result, or value if the server lacks it => server's function(what it is passed);`
+/// Defines safe functions: `name(arguments) -> result, or value if the server lacks it => server's function(its arguments);`
 macro_rules! functions {
     ($(
         $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty, or $absent:expr)? => $raw:ident($($passed:expr),*);
@@ -116,13 +116,13 @@ macro_rules! functions {
     )*};
 }
 
-/// Defines unsafe functions, likewise.
+/// Defines unsafe functions in the same form.
 macro_rules! unsafe_functions {
     ($(
         $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty, or $absent:expr)? => $raw:ident($($passed:expr),*);
     )*) => {$(
-        /// # Safety
-        /// Each pointer must be one of the server's that it takes here, and live for as long as the server uses it.
+        /// # Safety Each pointer must come from the server, be of the kind that the function expects, and be valid for as long as the
+        /// server uses it.
         #[inline(always)]
         #[allow(clippy::too_many_arguments, reason = "the server's functions have that many")]
         pub unsafe fn $name($($argument: $type),*) $(-> $result)? {
@@ -373,7 +373,7 @@ unsafe_functions! {
     );
 }
 
-/// A string of the server that the module made, or to which it holds a counted reference. It is freed when it is dropped.
+/// A server string that the module created or holds a counted reference to. Dropping this frees it.
 pub struct OwnedString(NonNull<Word>);
 
 // SAFETY: the server counts references without atomics. The reference is taken, read and released by the thread that holds the
@@ -381,23 +381,24 @@ pub struct OwnedString(NonNull<Word>);
 unsafe impl Send for OwnedString {}
 
 impl OwnedString {
-    /// Makes a string. The server copies the bytes.
+    /// Creates a string. The server copies the bytes.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         NonNull::new(create_string(bytes)).map(Self)
     }
 
-    /// Holds a reference to a word.
+    /// Adds a reference to an argument.
     pub fn hold(word: Arg<'_>) -> Option<Self> {
         NonNull::new(hold_string(word)).map(Self)
     }
 
-    /// Appends bytes in place. The string must have been made with more than 44 bytes, which the server embeds, and have no other owner.
+    /// Appends bytes in place. The string must have no other owner, and must have been created with more than 44 bytes: the server embeds
+    /// shorter ones in their objects.
     pub fn append(&mut self, bytes: &[u8]) {
         // SAFETY: the string lives as long as this, and nothing borrows its bytes.
         unsafe { append_to_string(self.0.as_ptr(), bytes) };
     }
 
-    /// The string, for as long as this lives.
+    /// Borrows the string.
     pub fn arg(&self) -> Arg<'_> {
         Arg { raw: self.0.as_ptr(), command: PhantomData }
     }
@@ -405,21 +406,21 @@ impl OwnedString {
 
 impl Drop for OwnedString {
     fn drop(&mut self) {
-        // SAFETY: the string was made or held once, and is freed once.
+        // SAFETY: this owns one reference, which is released once.
         unsafe { free_string(self.0.as_ptr()) };
     }
 }
 
-/// The server's reply to a command that the module has called. It is freed when it is dropped.
+/// The server's reply to a command that the module called. Dropping this frees it.
 pub struct Reply(NonNull<raw::RedisModuleCallReply>);
 
 impl Reply {
-    /// The reply of GET; `None` if the server gives none.
+    /// Calls GET. Returns `None` if the server returns no reply.
     pub fn to_get(context: Context, key: Arg<'_>) -> Option<Self> {
         NonNull::new(call_get(context, key)).map(Self)
     }
 
-    /// The reply of SET, which is replicated, with a time to live in milliseconds if there is one.
+    /// Calls SET, with a time to live in milliseconds if there is one, and replicates it.
     pub fn to_set(context: Context, key: Arg<'_>, value: Arg<'_>, lives: Option<u64>) -> Option<Self> {
         let reply = match lives.map(|lives| i64::try_from(lives).unwrap_or(i64::MAX)) {
             Some(lives) => call_set_px(context, key, value, lives),
@@ -428,17 +429,17 @@ impl Reply {
         NonNull::new(reply).map(Self)
     }
 
-    /// The reply of CLUSTER INFO.
+    /// Calls CLUSTER INFO.
     pub fn to_cluster_info(context: Context) -> Option<Self> {
         NonNull::new(call_cluster_info(context)).map(Self)
     }
 
-    /// The reply of MODULE LIST.
+    /// Calls MODULE LIST.
     pub fn to_module_list(context: Context) -> Option<Self> {
         NonNull::new(call_module_list(context)).map(Self)
     }
 
-    /// The server's number of its type.
+    /// The type of the reply, as the server numbers types.
     pub fn sort(&self) -> isize {
         // SAFETY: the reply lives as long as this.
         unsafe { reply_type(self.0.as_ptr()) as isize }
@@ -458,7 +459,7 @@ impl Reply {
         Element { raw: self.0, reply: PhantomData }
     }
 
-    /// Passes it on to the client.
+    /// Sends the reply to the client.
     pub fn pass(&self, context: Context) {
         // SAFETY: the reply lives as long as this.
         unsafe { pass_reply(context, self.0.as_ptr()) };
@@ -476,7 +477,7 @@ impl<'a> Element<'a> {
     /// Its text; empty unless it is a string.
     pub fn bytes(self) -> &'a [u8] {
         let mut length = 0;
-        // SAFETY: the reply lives as long as `'a`. The server gives null unless it is a string.
+        // SAFETY: the reply lives as long as `'a`. The server returns null unless the reply is a string.
         unsafe {
             let text = reply_string(self.raw.as_ptr(), &mut length);
             if text.is_null() { &[] } else { std::slice::from_raw_parts(text.cast(), length) }
@@ -485,7 +486,7 @@ impl<'a> Element<'a> {
 
     /// Its elements, if it is an array.
     pub fn elements(self) -> impl Iterator<Item = Self> {
-        // SAFETY: the reply lives as long as `'a`, and its elements with it. The server gives null after the last element.
+        // SAFETY: the reply lives as long as `'a`, and its elements with it. The server returns null after the last element.
         let element = move |index| NonNull::new(unsafe { reply_element(self.raw.as_ptr(), index) });
         (0..).map_while(element).map(|raw| Self { raw, reply: PhantomData })
     }

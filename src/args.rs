@@ -9,18 +9,17 @@ pub use super::api::Arg;
 use super::api::{self, Context};
 use super::reply::Refusal;
 
-/// The arguments of a command, with its name first. Reading one borrows all of them, because [`redact`](Self::redact) replaces one.
+/// The arguments of a command, with its name first. Reading an argument borrows all of them, because [`redact`](Self::redact) replaces one.
 pub struct Args<'a> {
     words: NonNull<Arg<'a>>,
     length: usize,
 }
 
 impl<'a> Args<'a> {
-    /// # Safety
-    /// `argv` must point to `argc` strings that live as long as `'a`, or be null. Until then only [`redact`](Self::redact) may have
-    /// the server replace one.
+    /// # Safety `argv` must point to `argc` strings that live as long as `'a`, or be null. During that time, only [`redact`](Self::redact)
+    /// may make the server replace one.
     pub(super) unsafe fn new(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> Self {
-        // A module that is loaded without arguments gets no array.
+        // A module that is loaded without arguments gets a null pointer.
         match (NonNull::new(argv), usize::try_from(argc)) {
             (Some(words), Ok(length)) => Self { words: words.cast(), length },
             _ => Self { words: NonNull::dangling(), length: 0 },
@@ -35,8 +34,8 @@ impl<'a> Args<'a> {
     /// All arguments.
     #[inline]
     pub const fn words(&self) -> &[Arg<'_>] {
-        // SAFETY: there are that many strings, as the caller of `new` promised. `Arg` is a transparent wrapper of the pointer. None
-        // of them is replaced while this borrow lasts.
+        // SAFETY: the caller of `new` promised this many strings. `Arg` is a transparent wrapper of the pointer. No string is replaced
+        // during this borrow.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.length) }
     }
 

@@ -1,8 +1,8 @@
 //! The settings: defaults of new filters, their layout and hash, and how large a filter may become.
 //!
-//! The arguments of `loadmodule` set the defaults; redis.conf and CONFIG SET come after them. Names of RedisBloom and valkey-bloom
-//! that mean the same as one of ours set the same value, so a redis.conf written for them starts the server. valkey-bloom's ratio and
-//! seed apply to filters of its layout; RedisBloom's settings of cuckoo filters have no effect.
+//! The arguments of `loadmodule` set the defaults; redis.conf and CONFIG SET override them. Names of RedisBloom and valkey-bloom that mean
+//! the same as one of ours set the same value, so a redis.conf written for those modules still works. valkey-bloom's ratio and seed apply
+//! to filters of its layout; RedisBloom's settings of cuckoo filters have no effect.
 //!
 //! CONFIG GET shows a value, and CONFIG REWRITE writes it, under one of its names: the name in redis.conf, if there is one.
 
@@ -67,7 +67,7 @@ static SWITCHES: [(&CStr, &Switch); 4] = [
     (c"bloom-defrag-enabled", &DEFRAG_ENABLED),
 ];
 
-/// The first server that lets a module have names without a prefix, as RedisBloom's are: Redis 8.
+/// The first server that accepts setting names without a prefix, such as RedisBloom's: Redis 8.
 const UNPREFIXED_FROM: c_int = 0x0008_0000;
 static UNPREFIXED_NAMES: [Name; 3] = [
     Name::new(c"bf-error-rate", &ERROR_RATE),
@@ -85,13 +85,13 @@ static UNPREFIXED_NUMBERS: [(&CStr, &Number); 5] = [
 thread_local! {
     /// Random bytes for the seed of the next filter, derived when a command needs them.
     static ENTROPY: Cell<Option<[u8; 32]>> = const { Cell::new(None) };
-    /// The secret key from which they are derived, and how many blocks of 16 bytes have been.
+    /// The secret key of [`ENTROPY`], and the number of 16-byte blocks derived from it so far.
     static DERIVING: Cell<Option<([u8; 16], u64)>> = const { Cell::new(None) };
 }
 
-/// Returns random bytes for a seed. The server's own function computes SHA-256 for every call, 18,400 instructions: a quarter of a
-/// BF.MADD of 20 items that creates its filter. So it is asked once, for a key, and the bytes are SipHash-2-4 of a counter under that
-/// key. The seeds of some filters reveal nothing about the others'.
+/// Returns random bytes for a seed. The server's own function computes SHA-256 for every call, 18,400 instructions: a quarter of a BF.MADD
+/// of 20 items that creates its filter. So it is called once, for a key, and the bytes are SipHash-2-4 of a counter under that key. Known
+/// seeds reveal nothing about other filters' seeds.
 fn fresh_entropy(context: Context) -> [u8; 32] {
     let (key, count) = DERIVING.get().unwrap_or_else(|| (context.random_bytes(), 0));
     DERIVING.set(Some((key, count.wrapping_add(2))));
@@ -123,7 +123,7 @@ pub fn defaults(context: Context, origin: Origin) -> Defaults {
     }
 }
 
-/// Has new random bytes derived for the next filter: a filter was created with the present ones.
+/// Discards the random bytes, because a filter was created with them: the next filter gets new ones.
 pub fn renew_entropy() {
     ENTROPY.set(None);
 }
@@ -144,7 +144,7 @@ pub fn auto_creates() -> bool {
     AUTO_CREATE.is_on()
 }
 
-/// Whether large layers that are allocated now are put into huge pages.
+/// Whether newly allocated large layers are put into huge pages.
 pub fn has_huge_pages() -> bool {
     HUGE_PAGES.is_on()
 }
@@ -154,7 +154,7 @@ pub fn max_leases() -> usize {
     usize::try_from(MAX_LEASES.get()).unwrap_or(usize::MAX)
 }
 
-/// The ceiling of one filter, in bytes; 0: automatic.
+/// The maximum size of one filter, in bytes; 0: automatic.
 pub fn max_filter_bytes() -> u64 {
     MAX_FILTER_BYTES.number()
 }
@@ -203,15 +203,14 @@ pub fn register(context: Context) -> Result<(), String> {
     if loaded { Ok(()) } else { Err("a configuration of the module in redis.conf is refused".to_owned()) }
 }
 
-/// Frees the strings that CONFIG GET got, for a module that is not loaded after all. The server copies what it gets, so it no longer
-/// reads them.
+/// Frees the strings returned for CONFIG GET, if loading the module fails. The server has copied them and does not read them again.
 pub fn forget_strings() {
     NAMES.iter().for_each(|name| name.setting.keep_string(null_mut()));
 }
 
-// The types of settings, and what the server calls to read and to set them.
+// The types of settings, and the callbacks by which the server reads and sets them.
 
-/// Whether the server is loading redis.conf. It then reads and sets every name in the file, and sets every other one to its default.
+/// Whether the server is loading redis.conf. It then reads and sets every name in the file, and sets all other names to their defaults.
 static LOADING: AtomicBool = AtomicBool::new(false);
 
 /// Returns the data of a registration: a pointer that the server passes to the callbacks.
@@ -219,28 +218,28 @@ const fn data<T>(registered: &'static T) -> *mut c_void {
     std::ptr::from_ref(registered).cast_mut().cast()
 }
 
-/// Returns what was registered with [`data`], in a callback of that registration.
+/// Returns the value that was registered with [`data`], in a callback of that registration.
 const fn registered<T>(data: *mut c_void) -> Option<&'static T> {
     // SAFETY: the server passes the pointer that was registered with the callback, which is to a static `T`.
     unsafe { data.cast::<T>().as_ref() }
 }
 
-/// A setting that may have several names, of which one at a time is its holder.
+/// A setting with one or more names, one of which is the holder of its text.
 ///
-/// CONFIG REWRITE writes every name whose text is not its default, and a module cannot tell it from CONFIG GET. Were the value shown
-/// under each name, the file would have a line for each, and an edit of one line would be overridden by another. So the other names
-/// have no text unless the value is the default, and the server removes their lines. Texts of the server's type "string" can be
-/// missing, numbers cannot: that is why all these settings are strings.
+/// CONFIG REWRITE writes every name whose text is not its default, and a module cannot distinguish it from CONFIG GET. If every name had
+/// the value, the file would get a line for each, and a line that an operator edits would be overridden by another. So only the holder has
+/// a text, unless the value is the default, and the server removes the lines of the other names. A setting of the server's type "string"
+/// may have no text, a number always has a value: so all these settings are strings.
 struct Shared {
     format: Format,
     /// The value: a whole number, or the bits of a fraction.
     value: AtomicU64,
     default: AtomicU64,
-    /// The place of the name that has the text, in [`NAMES`] and then [`UNPREFIXED_NAMES`].
+    /// The index of the holder in [`NAMES`] followed by [`UNPREFIXED_NAMES`].
     holder: AtomicUsize,
-    /// Whether redis.conf gives a value. Its name then stays the holder.
+    /// Whether redis.conf sets the value. The name in the file then stays the holder.
     is_in_file: AtomicBool,
-    /// The string that the server got last.
+    /// The string last returned to the server.
     string: AtomicPtr<raw::RedisModuleString>,
 }
 
@@ -277,11 +276,11 @@ impl Shared {
         }
     }
 
-    /// Keeps the string that the server gets, and frees the one before.
+    /// Keeps the string that is returned to the server, and frees the previous one.
     fn keep_string(&self, string: *mut raw::RedisModuleString) {
         let before = self.string.swap(string, Relaxed);
         if !before.is_null() {
-            // SAFETY: the string before is ours and is freed once.
+            // SAFETY: the previous string is the module's and is freed once.
             unsafe { api::free_string(before) };
         }
     }
@@ -311,7 +310,7 @@ impl Format {
         }
     }
 
-    /// The sentence for a client whose text is refused, in the words of the server or of RedisBloom.
+    /// The error for a refused text, worded as the server or RedisBloom words it.
     fn refusal(&self, name: &CStr) -> Text {
         match *self {
             Self::Number { min, max } => Text::of(format_args!("argument must be between {min} and {max} inclusive")),
@@ -341,7 +340,7 @@ fn bytes(text: &[u8]) -> Option<u64> {
     (bytes <= i64::MAX.unsigned_abs()).then_some(bytes)
 }
 
-/// The nearest rate that a filter can have, with a line in the log if it is another one.
+/// Returns the nearest rate that a filter can have, and logs a line if it differs from `rate`.
 fn clamped(rate: f64, context: Context) -> f64 {
     let taken = clamp_rate(rate);
     if taken.to_bits() != rate.to_bits() {
@@ -384,7 +383,7 @@ impl Name {
         let default = self.setting.text(self.setting.number());
         _ = self.setting.holder.compare_exchange(usize::MAX, self.place(), Relaxed, Relaxed);
         let (get, set) = (Some(get_text as _), Some(set_text as _));
-        // SAFETY: the callbacks get a pointer to the name, which lives for good.
+        // SAFETY: the callbacks get a pointer to the name, which is never freed.
         unsafe { api::register_string(context, self.name, default.as_c_str(), flags, get, set, data(self)) == OK }
     }
 
@@ -393,7 +392,7 @@ impl Name {
         let setting = self.setting;
         self.reads.fetch_add(1, Relaxed);
         if LOADING.load(Relaxed) {
-            // The server does not set what it has read, so it gets nothing that the file may have.
+            // The server skips a value that equals the text it has read, so the name has no text until the file is loaded.
             self.is_in_file.store(true, Relaxed);
             return None;
         }
@@ -409,10 +408,10 @@ impl Name {
         if is_loading && !self.is_in_file.load(Relaxed) {
             return true;
         }
-        // After a CONFIG SET that failed, the server sets again what each name showed: nothing, if it was not the holder. For that
-        // it reads the name once; before a client sets it, twice.
+        // If CONFIG SET fails, the server sets each name back to its former text, which is empty unless the name was the holder. It reads
+        // the name once before it does that, and twice before it sets the name for a client.
         if text.is_empty() && !is_loading && self.reads.load(Relaxed) == 1 {
-            // Otherwise another name of the same command has been set again already.
+            // Otherwise another name in the same command has already been set back.
             if before == self.after.load(Relaxed) {
                 setting.value.store(self.before.0.load(Relaxed), Relaxed);
                 setting.holder.store(self.before.1.load(Relaxed), Relaxed);
@@ -462,14 +461,14 @@ unsafe extern "C" fn set_text(
     if name.set(RedisString::string_as_slice(value)) {
         return OK;
     }
-    // SAFETY: `error` is a place for a string, which the server frees.
+    // SAFETY: `error` points to a string pointer; the server frees the string.
     if let Some(error) = unsafe { error.as_mut() } {
         *error = api::create_string(name.setting.format.refusal(name.name).bytes());
     }
     ERR
 }
 
-/// The value of a setting with one name, as the server reads and sets it: `T` is the integer that the server has for its type.
+/// The value of a setting with one name. `T` is the server's integer type for it.
 struct Setting<T> {
     value: AtomicI64,
     server_type: PhantomData<fn(T) -> T>,
@@ -522,7 +521,7 @@ impl Number {
     fn register(&'static self, context: Context, name: &CStr, flags: u32) -> bool {
         let (min, max) = self.range;
         let (get, set) = (Some(Setting::<c_longlong>::read as _), Some(Setting::<c_longlong>::write as _));
-        // SAFETY: the callbacks get a pointer to the setting, which lives for good.
+        // SAFETY: the callbacks get a pointer to the setting, which is never freed.
         unsafe { api::register_number(context, name, self.get(), flags, min, max, get, set, data(&self.setting)) == OK }
     }
 }
@@ -544,7 +543,7 @@ impl Switch {
     fn register(&'static self, context: Context, name: &CStr) -> bool {
         let (get, set) = (Some(Setting::<c_int>::read as _), Some(Setting::<c_int>::write as _));
         let (default, flags) = (self.is_on().into(), raw::REDISMODULE_CONFIG_DEFAULT);
-        // SAFETY: the callbacks get a pointer to the setting, which lives for good.
+        // SAFETY: the callbacks get a pointer to the setting, which is never freed.
         unsafe { api::register_switch(context, name, default, flags, get, set, data(&self.0)) == OK }
     }
 }
@@ -556,8 +555,8 @@ struct Choice<T: 'static> {
     names: [(&'static CStr, T); 2],
 }
 
-/// Of two values with one name, a server takes the first, or both, combined by OR. `FIRST` is registered first, and `FIRST | DEFAULT` is
-/// `FIRST`.
+/// If two values have the same name, some servers use the first, others both, combined by OR. Both give `FIRST`, which is registered first:
+/// `FIRST | DEFAULT` is `FIRST`.
 const DEFAULT: c_int = 0;
 const SECOND: c_int = 1;
 const FIRST: c_int = 2;
@@ -573,7 +572,7 @@ impl<T: Copy> Choice<T> {
         if self.chosen.get() == SECOND.into() { second } else { first }
     }
 
-    /// Chooses the second name, if none was set. Returns whether it did.
+    /// Chooses the second name, unless a name was set. Returns whether it did.
     fn replace_default_by_second(&self) -> bool {
         self.chosen.value.compare_exchange(DEFAULT.into(), SECOND.into(), Relaxed, Relaxed).is_ok()
     }
@@ -585,7 +584,7 @@ impl<T: Copy> Choice<T> {
         let values = [FIRST, SECOND, DEFAULT];
         let (get, set) = (Some(Setting::<c_int>::read as _), Some(Setting::<c_int>::write as _));
         let flags = raw::REDISMODULE_CONFIG_DEFAULT;
-        // SAFETY: the names are C strings, which the server copies; the callbacks get a pointer to the setting, which lives for good.
+        // SAFETY: the names are C strings, which the server copies; the callbacks get a pointer to the setting, which is never freed.
         unsafe {
             api::register_choice(context, name, DEFAULT, flags, &mut names, &values, get, set, data(&self.chosen)) == OK
         }

@@ -31,7 +31,8 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Whether the command is an effect: its change has been made already, so no limit for clients applies, and it must not fail.
+    /// Whether the command is an effect: a change that has been made already, on the primary or before a restart. No limit for clients
+    /// applies, and it must not fail.
     #[inline]
     pub const fn is_effect(self) -> bool {
         !matches!(self, Self::Client)
@@ -47,7 +48,7 @@ impl From<Origin> for kinds::Origin {
 
 impl Context {
     /// Returns the origin of the running command. A server that reads its AOF runs no client's commands. A replica that loads a data set
-    /// beside the old one (`repl-diskless-load swapdb`, the flag ASYNC_LOADING) does, so that flag is not tested.
+    /// while it serves the old one (`repl-diskless-load swapdb`, flag ASYNC_LOADING) does, so that flag is not tested.
     pub fn origin(self) -> Origin {
         let flags = self.flags();
         if flags & raw::REDISMODULE_CTX_FLAGS_LOADING != 0 {
@@ -74,7 +75,7 @@ impl Context {
         !self.is_primary() && self.has(raw::REDISMODULE_CTX_FLAGS_READONLY)
     }
 
-    /// Whether the client may be blocked: not in MULTI, in scripts, or if the server forbids it.
+    /// Whether the client may be blocked: false in MULTI and in scripts, or if the server forbids it.
     pub fn may_block(self) -> bool {
         let flags = raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_LUA;
         !self.has(flags | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
@@ -130,7 +131,7 @@ impl Context {
         api::log(self, level.name(), Text::of(line).as_c_str());
     }
 
-    /// Ends the server, which cannot apply an effect of its primary or its AOF. If it went on, it would report added items absent.
+    /// Ends the server, because it cannot apply an effect of its primary or its AOF. Otherwise it would report added items as absent.
     pub fn abort_replication(self, reason: impl Display) -> ! {
         self.give_up(format_args!("bloomgate: cannot apply an effect of the primary or the AOF, exiting: {reason}"))
     }
@@ -151,8 +152,8 @@ impl LogLevel {
     }
 }
 
-/// The time of a command: read when it is first needed, and the same until the command ends. In a script it is the time of the script,
-/// if the server has one.
+/// The time of a command: read when it is first needed, and the same until the command ends. In a script it is the script's cached time, if
+/// the server provides one.
 #[derive(Default)]
 pub struct CommandClock {
     read: Cell<Option<Moment>>,
@@ -234,7 +235,7 @@ mod tests {
         assert_eq!(text.bytes[BYTES - 1], 0);
     }
 
-    /// The longest rates of filters are not cut, so that replicas read them.
+    /// The longest rates of filters are not cut: replicas parse them.
     #[test]
     fn every_fraction_fits() {
         for number in [5e-324, f64::MIN_POSITIVE, 2.225_073_858_507_201e-308, 1.797_693_134_862_315_7e308, 0.01] {

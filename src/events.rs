@@ -1,5 +1,5 @@
-//! The server's events, and its requests for INFO. A module has one listener for each event, the last that subscribed, so this file
-//! subscribes to all of them and calls every part of the module that an event concerns. None of those parts knows this file.
+//! The server's events, and its requests for INFO. The server keeps one listener per module and event, the last that subscribed. So this
+//! file subscribes to all events and calls every part of the module that an event concerns; those parts do not depend on this file.
 
 use std::ffi::{CStr, c_int, c_void};
 
@@ -25,8 +25,8 @@ const EVENTS: [u64; 10] = [
     raw::REDISMODULE_EVENT_CRON_LOOP,
 ];
 
-/// Subscribes to the requests for INFO and to the events. If the server refuses one of these, the module takes every command for one
-/// that may come from a primary, and the guard grants no leases.
+/// Subscribes to the requests for INFO and to the events. If the server refuses one of the events, the module assumes that any command may
+/// come from a primary, and the guard grants no leases.
 pub fn subscribe(context: Context) {
     api::register_info(context, Some(write_info));
     let subscribed = |id: &u64| {
@@ -51,8 +51,8 @@ unsafe extern "C" fn on_server_event(
             let is_primary = change == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER;
             role::changed(context, is_primary);
             guard::end_all(context);
-            // A replica's bits must contain whatever its primary reports as added, so that it finds everything that the primary
-            // finds. It flushes even while a child is running, and flushes the rest when it becomes a primary.
+            // A replica's bits must contain every item that its primary has reported as added. So a replica flushes even while a child is
+            // running, and flushes the rest when it becomes a primary.
             if is_primary {
                 pending::flush_all(context);
             } else {
@@ -66,7 +66,7 @@ unsafe extern "C" fn on_server_event(
             role::loading_changed(context, !has_ended);
             guard::end_all(context);
         }
-        // A database is emptied, two are swapped, or a new data set is loaded beside the old one.
+        // A database was emptied, two were swapped, or a new data set was loaded while the old one was served.
         raw::REDISMODULE_EVENT_FLUSHDB | raw::REDISMODULE_EVENT_SWAPDB | raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => {
             guard::end_all(context)
         }
@@ -93,7 +93,7 @@ unsafe extern "C" fn on_server_event(
     }
 }
 
-/// Writes the section of INFO. A crash report has none: the guard's lock may be held by the thread that crashed.
+/// Writes the section of INFO. Crash reports omit it, because the crashed thread may hold the guard's lock.
 unsafe extern "C" fn write_info(info: *mut raw::RedisModuleInfoCtx, for_crash_report: c_int) {
     if for_crash_report != 0 {
         return;
@@ -111,7 +111,7 @@ unsafe extern "C" fn write_info(info: *mut raw::RedisModuleInfoCtx, for_crash_re
         (c"bloom_nones", negative_entries),
         (c"bloom_fetches_held", metrics::FETCHES_WAITING.get()),
     ]);
-    // SAFETY: the server passes the place for the fields.
+    // SAFETY: the server passes the section that the fields are added to.
     unsafe {
         api::add_info_section(info);
         api::add_info_text(info, c"version", VERSION);

@@ -29,10 +29,10 @@ use keys::data_type;
 use redis_module::raw;
 use server::{ceiling, duplicate, freeing};
 
-/// The module's name: that of RedisBloom, because clients look for it.
+/// The module's name: RedisBloom's, because clients look for it.
 const NAME: &CStr = c"bf";
-/// The version that clients see: that of the RedisBloom whose commands we match, 8.0.0. Clients choose features by it. Our own version
-/// is in the log.
+/// The version that clients see, by which they choose features: 8.0.0, the RedisBloom whose commands the module matches. Our own version is
+/// in the log.
 const LEVEL: c_int = 80000;
 
 /// Valkey's option for modules whose keys CLUSTER MIGRATESLOTS may move. A node with a module that does not set it cannot take part in
@@ -108,8 +108,8 @@ fn register(context: Context, words: Args<'_>) -> Result<(), String> {
 
 /// Tests of the borrow rules: no key is written to while another is read, and no argument is used after it was replaced.
 ///
-/// This module is public only for these examples, which the compiler sees outside the crate and nothing runs. Each example that must not
-/// compile has the lines of one that does, in another order.
+/// This module is public only for these examples, which are compiled as another crate and never run. Each example that must not compile has
+/// the same lines as one that compiles, in another order.
 ///
 /// Several keys may be open for reading together, and one for writing after them:
 /// ```no_run

@@ -20,7 +20,7 @@ impl Gauge {
         self.0.fetch_add(difference, Ordering::Relaxed);
     }
 
-    /// Adds a number that only the thread of the commands changes, which needs no atomic addition.
+    /// Adds to a number that only the command thread changes, so the addition need not be atomic.
     #[inline]
     pub fn count(&self, number: u64) {
         self.0.store(self.get().wrapping_add(number), Ordering::Relaxed);
@@ -57,17 +57,17 @@ gauges! {
     /// Items that commands added or tried to add, and those that were new.
     ADDS c"bloom_adds";
     NEW_ITEMS c"bloom_new_items";
-    /// Items that clients sent and that were not added, because a filter was full or could not grow. Those that follow the refused item
-    /// in its command are included: it does not add them either.
+    /// Items from clients that were not added because a filter was full or could not grow. Items after the refused one in its command count
+    /// as well: they are not added either.
     REFUSED c"bloom_refused";
-    /// The same for items to be deleted, for which the table of deleted items had no room.
+    /// Items from clients that were not deleted because the table of deleted items was full, counted likewise.
     DELETES_REFUSED c"bloom_deletes_refused";
     LOOKUPS c"bloom_lookups";
     POSITIVES c"bloom_positives";
-    /// Blocks that the server's defragmenter was offered, and has moved or not.
+    /// Blocks that the server's defragmenter moved, and blocks that it left where they are.
     DEFRAG_HITS c"bloom_defrag_hits";
     DEFRAG_MISSES c"bloom_defrag_misses";
-    /// The replies of BF.FETCH: there is no row.
+    /// Replies of BF.FETCH. There is no row.
     FETCHES_ABSENT c"bloom_fetches_absent";
     /// The cache has the value.
     FETCHES_HIT c"bloom_fetches_hit";
@@ -75,9 +75,9 @@ gauges! {
     FETCHES_STALE c"bloom_fetches_stale";
     /// The caller must load the value.
     FETCHES_LOAD c"bloom_fetches_load";
-    /// The caller must come again.
+    /// The caller must ask again.
     FETCHES_WAIT c"bloom_fetches_wait";
-    /// The value could not be loaded, and the caller must come again later. Callers without BACKOFF get `wait`.
+    /// The value could not be loaded, and the caller must ask again later. Callers without BACKOFF get `wait`.
     FETCHES_FAILED c"bloom_fetches_failed";
     /// The cache key has a write in flight. Counted in addition to the reply.
     FETCHES_WAITING c"bloom_fetches_waiting";
@@ -85,7 +85,7 @@ gauges! {
     FETCHES_UNGUARDED c"bloom_fetches_unguarded";
     /// Commands with pairs of items and cache keys.
     BATCHES c"bloom_batches";
-    /// BF.FILLs that were accepted, those whose token was not that of a lease, and those that began a back-off.
+    /// BF.FILLs that were accepted, BF.FILLs whose token held no lease, and BF.FILLs that began a back-off.
     FILLS c"bloom_fills";
     FILLS_REFUSED c"bloom_fills_refused";
     BACKOFFS c"bloom_backoffs";
@@ -121,7 +121,7 @@ fn count_filter(value: &Value, difference: u64) {
 /// The memory of all filters beyond their sizes, in bytes: their fields, tables and pending adds, and what the allocator adds.
 pub static OVERHEAD: Gauge = Gauge(AtomicU64::new(0));
 
-/// Updates the totals after a filter has changed. Returns whether it has another size.
+/// Updates the totals after a filter has changed. Returns whether its size has changed.
 #[inline]
 pub fn filter_changed(before: &Contents, after: &Contents) -> bool {
     if before.items != after.items {
@@ -135,7 +135,7 @@ pub fn filter_changed(before: &Contents, after: &Contents) -> bool {
     has_another_size
 }
 
-/// Updates the overhead of all filters after that of one has changed.
+/// Updates the overhead of all filters after one filter's overhead has changed.
 pub fn overhead_changed(before: u64, after: u64) {
     OVERHEAD.add(after.wrapping_sub(before));
 }

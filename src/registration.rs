@@ -1,7 +1,7 @@
 //! Registers the commands: name, arity, flags, keys, access control, documentation.
 //!
-//! Functions that Redis 7.0 lacks are probed for: access control categories came with 7.2 (on a command) and 7.4 (a module's own).
-//! The server derives no category from the flags of a module's command, so each category is named.
+//! Checks for functions that Redis 7.0 lacks: access control categories came with 7.2 (for a command) and 7.4 (a module's own). The server
+//! derives no category from the flags of a module's command, so each category is named.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::{null, null_mut};
@@ -36,7 +36,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// The options of creation that it takes.
+    /// The options of creation that the command accepts.
     fn options(&self) -> impl Iterator<Item = &'static CommandOption> {
         let name = self.name.to_bytes();
         let is_named = move |command: &arguments::Command| name.eq_ignore_ascii_case(command.name().as_bytes());
@@ -77,8 +77,7 @@ pub enum Keys {
     First,
     /// The first word, which the command may change, and all others, which it reads.
     FirstAndSources,
-    /// A filter at [`FILTER_WORD`] and a cache key at [`CACHE_KEY_WORD`]. No single range covers both, so the server asks the
-    /// command.
+    /// A filter at [`FILTER_WORD`] and a cache key at [`CACHE_KEY_WORD`]. No single range covers both, so the server queries the command.
     FilterAndCache,
     /// A filter at [`FILTER_WORD`], and pairs of an item and a cache key: the cache keys are every second word from
     /// [`FIRST_PAIRED_WORD`] on.
@@ -91,7 +90,7 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// Whether the server has to ask the command for the positions.
+    /// Whether the server must query the command for the positions of its keys.
     const fn are_asked_for(self) -> bool {
         matches!(self, Self::FilterAndCache | Self::FilterAndPairs | Self::Fetch | Self::FetchMany)
     }
@@ -167,12 +166,12 @@ impl Argument {
         Self { flags: self.flags | raw::REDISMODULE_CMD_ARG_OPTIONAL, ..self }
     }
 
-    /// Lets the argument occur more than once.
+    /// Marks the argument as repeatable.
     pub const fn repeated(self) -> Self {
         Self { flags: self.flags | raw::REDISMODULE_CMD_ARG_MULTIPLE, ..self }
     }
 
-    /// The fewest words that it takes.
+    /// The minimum number of words of the argument.
     fn words_min(&self) -> c_int {
         if self.flags & raw::REDISMODULE_CMD_ARG_OPTIONAL != 0 {
             return 0;
@@ -355,8 +354,8 @@ const fn tips(access: Access) -> *const c_char {
     }
 }
 
-/// Describes the key that a command reads after a word, which is searched from `position` on. The search may find a key that is
-/// named like the word: so the description is marked as incomplete, and the server asks the command instead.
+/// Describes the key that follows a word, which the server searches for from `position` on. A key may have the same name as the word, so
+/// the description is marked as incomplete, and the server queries the command instead.
 const fn describe_key_after(keys: &mut raw::RedisModuleCommandKeySpec, word: &'static CStr, position: c_int) {
     let flags = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_INCOMPLETE;
     describe_keys(keys, flags, position, 0);
@@ -372,7 +371,7 @@ const fn describe_keys_anywhere(keys: &mut raw::RedisModuleCommandKeySpec, flags
     keys.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_UNKNOWN;
 }
 
-/// Describes the keys from `position` to `last`, which is relative to `position`, or if negative to the end of the words.
+/// Describes the keys from `position` to `last`. `last` is relative to `position`, or, if negative, to the end of the words.
 const fn describe_keys(keys: &mut raw::RedisModuleCommandKeySpec, flags: u32, position: c_int, last: c_int) {
     keys.flags = flags as u64;
     keys.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;

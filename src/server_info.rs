@@ -30,7 +30,7 @@ impl ServerInfo {
 
     /// A field as text.
     pub fn text(&self, name: &CStr) -> Option<&str> {
-        // SAFETY: the text is a C string, which is the section's and lives as long.
+        // SAFETY: the text is a C string that belongs to the section and lives as long.
         unsafe {
             let text = api::info_text(self.raw, name);
             (!text.is_null()).then(|| CStr::from_ptr(text))?.to_str().ok()
