@@ -85,7 +85,7 @@ gauges! {
     FETCHES_UNGUARDED c"bloom_fetches_unguarded";
     /// Commands with pairs of items and cache keys.
     BATCHES c"bloom_batches";
-    /// BF.FILLs that were accepted, BF.FILLs whose token held no lease, and BF.FILLs that began a back-off.
+    /// BF.FILLs that were accepted, BF.FILLs whose token was refused, and BF.FILLs that began a back-off.
     FILLS c"bloom_fills";
     FILLS_REFUSED c"bloom_fills_refused";
     BACKOFFS c"bloom_backoffs";

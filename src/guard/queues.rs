@@ -1,7 +1,7 @@
 //! Clients that wait for a value that another caller loads, in a first-come, first-served queue for each cache key.
 //!
-//! A waiter stays in its queue until it has an answer. [`next`](Queues::next) returns the one to serve next; it is either answered and
-//! removed, or keeps its place. A waiter is *held* if its cache key has a write in flight: it waits for the end of that write, not for a
+//! A waiter stays in its queue until it has an answer. [`next`](Queues::next) returns the waiter to serve next, which is either answered
+//! and removed, or keeps its place. A waiter is *held* if its cache key has a write in flight: it waits for the end of the write, not for a
 //! lease. The hash of UNLESS lists these writes.
 
 use std::collections::hash_map::Entry;
@@ -29,7 +29,7 @@ enum State<Q> {
     Waiting(Q),
     /// It waits, and is being served: the caller of [`Queues::take`] has its question.
     Serving,
-    /// It is answered, and the server has not sent the answer yet. The stamp is that of the token that it gets, if any.
+    /// It is answered, and the server has not sent the answer yet. The stamp identifies the token in the answer, if any.
     Answered(Option<Stamp>),
 }
 
@@ -46,12 +46,12 @@ struct Queue {
     held: usize,
     /// Whether the timer queue has an entry that serves them at once.
     is_due: bool,
-    /// The ticket from which it serves them: 0, unless the last turn ended early.
+    /// The smallest ticket that it serves: 0, unless the last run ended early.
     from: u64,
 }
 
 impl Queue {
-    /// Marks those with the ticket `from` or a larger one as scheduled, unless scheduling fails.
+    /// Marks the waiters with the ticket `from` or a larger one as scheduled, unless scheduling fails.
     fn mark_due(&mut self, from: u64, schedule: impl FnOnce() -> bool) {
         if self.is_due {
             self.from = self.from.min(from);
@@ -72,7 +72,7 @@ pub struct RemovedWaiter<Q> {
     pub question: Option<Q>,
 }
 
-/// The filter and the item that a waiter asks for, and the hash of UNLESS if it names one.
+/// The filter and the item that a waiter asks about, and the hash of UNLESS if it names one.
 type Asks = [Option<DependencyId>; 3];
 
 /// The number of equal questions for each cache key.
@@ -105,7 +105,7 @@ impl<Q> Default for Queues<Q> {
 }
 
 impl<Q> Queues<Q> {
-    /// Puts a waiter at the end of the queue of a row's cache key, with the hash of UNLESS if it names one. Returns its ticket. Returns the
+    /// Puts a waiter at the end of the queue of a row's cache key, with the hash of UNLESS if it names one. Returns its ticket, or the
     /// question if memory is refused. In that case nothing changes.
     pub fn join(
         &mut self,
@@ -133,8 +133,8 @@ impl<Q> Queues<Q> {
         Ok(ticket)
     }
 
-    /// Reserves memory for one more waiter. Returns a line for its queue and entries for what it asks, with room for it if there are no
-    /// such ones yet.
+    /// Reserves memory for one more waiter. Returns a line for its queue and entries for its dependencies, each with room for the waiter if
+    /// it is new.
     fn reserve(&mut self, cache_key: KeyId, asks: Asks) -> Result<(Line, [Asking; 3]), TryReserveError> {
         self.waiters.try_reserve(1)?;
         self.asked.try_reserve(asks.len())?;
@@ -152,7 +152,7 @@ impl<Q> Queues<Q> {
         self.queues.contains_key(&cache_key)
     }
 
-    /// Whether a new caller would overtake waiters of a cache key: some are not held, or all are about to be served.
+    /// Whether a new caller would overtake waiters of a cache key, because some are not held or because they are about to be served.
     pub fn has_ready(&self, cache_key: KeyId) -> bool {
         self.queues.get(&cache_key).is_some_and(|queue| queue.is_due || queue.waiting > queue.held)
     }
@@ -163,7 +163,7 @@ impl<Q> Queues<Q> {
         self.queues.get(&cache_key).is_none_or(|queue| queue.waiting == queue.held)
     }
 
-    /// The waiter of a cache key that has waited longest, of those with this ticket or a larger one. Returns its ticket, too.
+    /// The waiter of a cache key that has waited longest, among those with this ticket or a larger one, and its ticket.
     pub fn next(&mut self, cache_key: KeyId, from: u64) -> Option<(WaiterId, u64)> {
         let (queue, waiters) = (self.queues.get_mut(&cache_key)?, &self.waiters);
         let has_left = |(waiter, ticket): &(WaiterId, u64)| !waits(waiters, *waiter, *ticket);
@@ -174,7 +174,8 @@ impl<Q> Queues<Q> {
         queue.line.range(begin..).find(|entry| !has_left(entry)).copied()
     }
 
-    /// Takes out the question of a waiter, which then has to be answered or put back. `ticket`: only if it has this one.
+    /// Removes and returns the question of a waiter, which must then be answered or put back. With `ticket`, only if the waiter has this
+    /// ticket.
     pub fn take(&mut self, waiter: WaiterId, ticket: Option<u64>) -> Option<Q> {
         let waiter = self.waiters.get_mut(&waiter)?;
         if ticket.is_some_and(|ticket| ticket != waiter.ticket) || !matches!(waiter.state, State::Waiting(_)) {
@@ -201,7 +202,7 @@ impl<Q> Queues<Q> {
         None
     }
 
-    /// Marks a waiter as answered, with the stamp of the token that it gets, if any. Returns whether it was waiting.
+    /// Marks a waiter as answered, with the stamp of its token, if it gets one. Returns whether it was waiting.
     pub fn answered(&mut self, waiter: WaiterId, stamp: Option<Stamp>) -> bool {
         let Some(found) = self.waiters.get_mut(&waiter).filter(|found| !matches!(found.state, State::Answered(_)))
         else {
@@ -257,12 +258,12 @@ impl<Q> Queues<Q> {
         }
     }
 
-    /// Whether any waiter asks for this filter or this item, or names this hash.
+    /// Whether any waiter asks about this filter or this item, or names this hash.
     pub fn has_asked(&self, what: DependencyId) -> bool {
         self.asked.contains_key(&what)
     }
 
-    /// [`mark_due`](Self::mark_due) for the cache key of every waiter that asks for this filter or this item.
+    /// [`mark_due`](Self::mark_due) for the cache key of every waiter that asks about this filter or this item.
     pub fn mark_asking_due(&mut self, what: DependencyId, mut schedule: impl FnMut(KeyId) -> bool) {
         for cache_key in self.asked.get(&what).into_iter().flat_map(HashMap::keys) {
             if let Some(queue) = self.queues.get_mut(cache_key) {
@@ -271,8 +272,8 @@ impl<Q> Queues<Q> {
         }
     }
 
-    /// Marks the waiters of a cache key with the ticket `from` or a larger one as scheduled if `schedule` succeeds. Does nothing if there
-    /// are none. If some are scheduled already, it adds the others.
+    /// Marks the waiters of a cache key with the ticket `from` or a larger one as scheduled if `schedule` succeeds. Does nothing without
+    /// waiters. Adds to the waiters that are already scheduled.
     pub fn mark_due(&mut self, cache_key: KeyId, from: u64, schedule: impl FnOnce() -> bool) {
         if let Some(queue) = self.queues.get_mut(&cache_key) {
             queue.mark_due(from, schedule);
@@ -297,7 +298,7 @@ impl<Q> Queues<Q> {
         self.queues.get_mut(&cache_key).is_some_and(|queue| std::mem::take(&mut queue.is_due))
     }
 
-    /// The ticket from which the waiters of a cache key are to be served, once the mark is removed.
+    /// The smallest ticket to serve of a cache key's waiters, once the mark is removed.
     pub fn take_from(&mut self, cache_key: KeyId) -> u64 {
         self.queues.get_mut(&cache_key).map_or(0, |queue| std::mem::take(&mut queue.from))
     }
@@ -312,7 +313,7 @@ impl<Q> Queues<Q> {
         self.waiters.is_empty()
     }
 
-    /// Uncounts a waiter that was answered or has left. Its entry in the line stays for now.
+    /// Subtracts a waiter that was answered or has left from the counts. Its entry in the line stays for now.
     fn uncount(&mut self, cache_key: KeyId, asks: Asks, was_held: bool) {
         self.waiting -= 1;
         self.held -= usize::from(was_held);
@@ -328,7 +329,7 @@ impl<Q> Queues<Q> {
         }
     }
 
-    /// Uncounts a waiter of a cache key that names this filter, item or hash.
+    /// Subtracts a waiter of a cache key that names this filter, item or hash from the counts.
     fn no_longer_asks(&mut self, cache_key: KeyId, what: DependencyId) {
         let Entry::Occupied(mut of_what) = self.asked.entry(what) else { return };
         if let Entry::Occupied(mut waiters) = of_what.get_mut().entry(cache_key) {

@@ -1,5 +1,5 @@
-//! The records of cache keys: leases, NONEs, back-offs, and the tokens that may still be filled. A cache key has at most one. There may
-//! be tens of thousands, so a record is small: 64 bytes, and some forty in the hash tables.
+//! The records of cache keys: leases, NONEs, back-offs, and the tokens that may still be filled. A cache key has at most one. There may be
+//! tens of thousands, so a record is small: 64 bytes, plus about forty in the hash tables.
 
 use hashbrown::HashTable;
 
@@ -20,36 +20,36 @@ pub enum RecordKind {
     Lease,
     /// The item has no row.
     NoRow,
-    /// The value could not be loaded, and no lease is granted, whatever the item.
+    /// The value could not be loaded, and no lease is granted for any item.
     BackOff,
-    /// No caller has the lease, but a token may be filled, or there were failures.
+    /// No caller has the lease, but a token may be filled, or failures are remembered.
     Token,
     /// The cached value is valid without the key of WHILE.
     Loaded,
 }
 
-/// The most failures that a record counts.
+/// The maximum number of failures that a record counts.
 const FAILURES_MAX: u64 = 7;
 /// Failures are remembered for this long after the end of a record, in milliseconds.
 const FAILURES_LIVE: Instant = 60 * 1000;
-/// A record stores in this unit, in milliseconds, how long its fill is valid after its end; the maximum is this many units.
+/// The unit, in milliseconds, in which a record stores how long its fill is valid after its end, and the maximum number of units.
 const FRESH_UNIT: Instant = 16;
 const FRESH_MAX: u64 = (1 << (END_AT - FRESH_AT)) - 1;
-/// The places of the failures, of the time after the end, and of the end in [`Record::bits`], above the kind.
+/// The offsets in [`Record::bits`] of the failures, of the time after the end, and of the end, above the kind.
 const FAILURES_AT: u32 = 3;
 const FRESH_AT: u32 = 6;
 const END_AT: u32 = 24;
 const KIND: u64 = (1 << FAILURES_AT) - 1;
 
-/// The record of a cache key. It outlives its end while a token of the row may be filled.
+/// The record of a cache key. It is kept beyond its end while a token of the row may be filled.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
     pub row: Row,
     /// The stamp of the oldest token that is safe for the row, or [`NO_TOKEN`].
     pub oldest: Stamp,
-    /// The stamp of the last token; of a NONE or a back-off, the last stamp that was given when it was recorded.
+    /// The stamp of the last token. In a NONE or a back-off, the last stamp that was issued before the record.
     pub stamp: Stamp,
-    /// From the lowest bit on: the kind, how often its value could not be loaded, for how long its fill is believed, the end.
+    /// From the lowest bit on: the kind, the number of failed loads, how long its fill is valid, the end.
     bits: u64,
 }
 
@@ -59,12 +59,12 @@ pub const NO_TOKEN: Stamp = Stamp::MAX;
 const _: () = assert!(size_of::<Record>() == 64);
 
 impl Record {
-    /// An end beyond the range, in 34 years, is the end of the range.
+    /// An end beyond the range, 34 years, is replaced by the end of the range.
     pub fn new(row: Row, kind: RecordKind, [oldest, stamp]: [Stamp; 2], end: Instant) -> Self {
         Self { row, oldest, stamp, bits: end.min(Instant::MAX >> END_AT) << END_AT | kind as u64 }
     }
 
-    /// Makes a fill under the lease valid without the key of WHILE until a time, which is not before the end.
+    /// Makes a fill under the lease valid without the key of WHILE until a time that is not before the end.
     pub fn with_fresh_until(self, until: Instant) -> Self {
         let units = until.saturating_sub(self.end()) / FRESH_UNIT + 1;
         Self { bits: self.bits | units.min(FRESH_MAX) << FRESH_AT, ..self }
@@ -97,14 +97,14 @@ impl Record {
         }
     }
 
-    /// The number of failed loads of the cache key that is still remembered.
+    /// The number of failed loads of the cache key that are still remembered.
     pub const fn failures(&self, now: Instant) -> u64 {
         let is_remembered = self.end() + FAILURES_LIVE > now;
         if is_remembered { self.bits >> FAILURES_AT & FAILURES_MAX } else { 0 }
     }
 }
 
-/// The records, in no order, their places by their cache keys, and what they depend on.
+/// The records, in no order, their indices by cache key, and their dependencies.
 #[derive(Default)]
 pub struct Records {
     all: Vec<Record>,
@@ -180,21 +180,20 @@ impl Records {
         self.dependencies.change(id, stamp);
     }
 
-    /// Whether a record has not expired, and nothing has changed since. A back-off depends on no row.
+    /// Whether a record has not expired and its dependencies have not changed since. A back-off has no dependencies.
     pub fn is_current(&self, record: &Record, now: Instant) -> bool {
         record.end() > now
             && record.kind() != RecordKind::Token
             && (record.kind() == RecordKind::BackOff || self.dependencies.are_unchanged(&record.row, record.stamp))
     }
 
-    /// Whether a token is safe for a row: the row's record knows it, and nothing has changed since.
+    /// Whether a token is safe for a row: the row's record covers its stamp, and the row's dependencies have not changed since.
     pub fn is_safe(&self, row: &Row, stamp: Stamp) -> bool {
         let is_its = |record: &Record| record.row == *row && (record.oldest..=record.stamp).contains(&stamp);
         self.get(row.key).is_some_and(is_its) && self.dependencies.are_unchanged(row, stamp)
     }
 
-    /// Inserts a record, in place of the one that the cache key had.
-    /// If memory is refused, the cache key has no record.
+    /// Inserts a record, in place of the cache key's earlier one. If memory is refused, the cache key has no record.
     pub fn insert(&mut self, record: Record) -> Result<(), OutOfMemory> {
         self.remove(record.row.key);
         let Self { all, places, dependencies, .. } = self;
@@ -229,15 +228,15 @@ impl Records {
         self.number_of(removed.kind()).into_iter().for_each(|number| *number -= 1);
     }
 
-    /// Of a few records, the one with the least `worth`. `draw` decides which these are: eight that are spread evenly, or all.
+    /// The record with the least `worth` among a sample: eight records that are spread evenly from `draw` on, or all if there are fewer.
     pub fn least<W: Ord>(&self, draw: u64, worth: impl Fn(&Record) -> W) -> Option<&Record> {
         let step = self.all.len().div_ceil(8).max(1);
         let first = usize::try_from(draw).unwrap_or(0) % step;
         self.all.iter().skip(first).step_by(step).min_by_key(|record| worth(record))
     }
 
-    /// Visits up to `most` records, beginning where the last call stopped, and removes those that no longer count. A record stays while
-    /// its last token may be filled, which is safe and younger than `expired`, while it has failures, and until its end if it
+    /// Visits up to `most` records, beginning where the last call stopped, and removes those that are no longer valid. A record stays while
+    /// its last token is safe and younger than `expired`, because it may be filled; while failures are remembered; and until its end if it
     /// `is_awaited`.
     pub fn sweep(&mut self, most: usize, (now, expired): (Instant, Stamp), is_awaited: impl Fn(&Record) -> bool) {
         for _ in 0..most.min(self.all.len()) {
@@ -262,7 +261,7 @@ impl Records {
     }
 }
 
-/// Whether a place is that of the record of a cache key.
+/// Whether the record at an index belongs to a cache key.
 fn is_of(all: &[Record], key: KeyId) -> impl Fn(&u32) -> bool {
     move |place| all.get(*place as usize).is_some_and(|record| record.row.key == key)
 }

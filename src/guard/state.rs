@@ -1,10 +1,10 @@
-//! The guard's state and its decisions: which client may load a value, which ones wait, when waiters are served, and which tokens
-//! are safe. Nothing here calls the server, so all of it runs under one lock.
+//! The guard's state and its decisions: which client may load a value, which clients wait, when waiters are served, and which tokens are
+//! safe. Nothing here calls the server, so all of it runs under one lock.
 //!
 //! While a lease lasts, only its holder loads. The lease's token is safe, and allows the holder to cache its value, until the row changes.
 //! A token outlives its lease.
 //!
-//! A cache key with waiters that are not held has a lease that has not expired, or its waiters are scheduled. A held waiter waits until
+//! If some waiters of a cache key are not held, the key has an unexpired lease, or its waiters are scheduled. A held waiter waits until
 //! BF.CHANGED names its cache key, or the hash of UNLESS loses fields. A waiter is removed when it gets a value, `absent` or a lease, or
 //! when its WAIT expires.
 
@@ -19,22 +19,22 @@ use super::row::{DependencyId, KeyId, Row, Stamp};
 /// Records are swept this often, in milliseconds, and this many at a time.
 const SWEEP_EVERY: Instant = 1000;
 const SWEPT_AT_ONCE: usize = 4096;
-/// With each new record, this many records are checked, and removed if they no longer count.
+/// With each new record, this many records are checked, and removed if they are no longer valid.
 const SWEPT_WITH_EACH: usize = 4;
-/// Up to this many records are evicted for each new one, which takes 40 microseconds. After `bf.max-leases` was lowered, there are more
-/// records than that for a while.
+/// Up to this many records are evicted for each new one, which takes 40 microseconds. After `bf.max-leases` is lowered, there are more
+/// records than allowed for a while.
 const EVICTED_WITH_EACH: usize = 64;
 /// The first back-off of a cache key, in milliseconds, and the longest that doubling gives.
 const FIRST_BACK_OFF: Instant = 100;
 const LONGEST_BACK_OFF: Instant = 10_000;
-/// A token is good for at least this time, in milliseconds, and for at most twice as long: a caller that hangs for days must not fill a row
-/// whose writer died before its announcement.
+/// A token is valid for at least this time, in milliseconds, and for at most twice as long: a caller that hangs for days must not fill a
+/// row whose writer died before announcing a change.
 pub const TOKENS_LIVE: Instant = 60 * 60 * 1000;
 
 /// What BF.FETCH may do about a cache key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowState {
-    /// There is no record that counts: the caller may take the lease.
+    /// No record is valid: the caller may get the lease.
     Free,
     /// The item has no row.
     NoRow,
@@ -42,7 +42,7 @@ pub enum RowState {
     Leased(u64),
     /// Its value could not be loaded, and no lease is granted for this many milliseconds more.
     BackedOff(u64),
-    /// The cached value was loaded without the key of WHILE, and is believed. If there is none, the caller may take the lease.
+    /// The cached value was loaded without the key of WHILE, and is valid. If there is no value, the caller may get the lease.
     Loaded,
 }
 
@@ -53,11 +53,11 @@ pub enum Trust {
     All,
     /// Cached values: the filter or the key of WHILE is missing.
     Values,
-    /// What was loaded since the key of WHILE is missing, not longer ago than FRESH.
+    /// Values and NONEs that were loaded since the key of WHILE went missing, not longer ago than FRESH.
     Fresh,
 }
 
-/// The current epoch of the cluster, and this node's own. One of them changes before a migrated slot returns.
+/// The current epoch of the cluster and of this node. At least one of them changes before a migrated slot returns.
 pub type Epochs = [u64; 2];
 
 /// The client that BF.FETCH answers.
@@ -74,7 +74,7 @@ pub struct Guard<Q> {
     records: Records,
     queues: Queues<Q>,
     timers: TimerQueue,
-    /// Whether the timer queue has a sweep.
+    /// Whether the timer queue contains a sweep.
     has_sweep: bool,
     /// The last stamp.
     last: Stamp,
@@ -105,19 +105,19 @@ impl<Q> Default for Guard<Q> {
 }
 
 impl<Q> Guard<Q> {
-    /// Whether there is no record and no waiter, so that no change matters.
+    /// Whether there are no records and no waiters, so changes are irrelevant.
     pub fn is_idle(&self) -> bool {
         self.records.len() == 0 && self.queues.is_empty()
     }
 
-    /// The numbers of leases and of NONEs, with those that no longer count and were not swept yet, and of waiting clients.
+    /// The numbers of leases, of NONEs, and of waiting clients. Includes leases and NONEs that are no longer valid and not swept yet.
     pub fn counts(&self) -> (usize, usize, usize) {
         let (leases, no_rows) = self.records.counts();
         (leases, no_rows, self.queues.waiting())
     }
 
-    /// Decides what BF.FETCH may do about a row. A lease or a back-off is for every item of its cache key, a NONE or a loaded value for
-    /// its own. A new caller does not overtake the waiters that are not held.
+    /// Decides what BF.FETCH may do about a row. A lease or a back-off applies to every item with its cache key, a NONE or a loaded value
+    /// only to its own item. A new caller does not overtake the waiters that are not held.
     pub fn row_state(&mut self, row: &Row, asker: Asker, trust: Trust, now: Instant) -> RowState {
         let mut free = RowState::Free;
         if let Some(record) = self.records.get(row.key).filter(|record| self.records.is_current(record, now)) {
@@ -147,9 +147,9 @@ impl<Q> Guard<Q> {
     }
 
     /// Grants the lease of a row from `now` until `end`, and returns the stamp of its token. Earlier tokens of the same row stay safe; if
-    /// the cache key had another item or filter, its earlier tokens are void. Of more than `max` records, some that are near their ends are evicted.
-    /// If memory is refused, the token is void. With `fresh_until`, a time that is not before `end`, the key of WHILE is missing, and what
-    /// the holder fills in is believed until then.
+    /// the cache key had another item or filter, its earlier tokens are void. If there are more than `max` records, some that expire soon
+    /// are evicted. If memory is refused, the token is void. `fresh_until` is given if the key of WHILE is missing: the value that the
+    /// holder fills in is valid until then. It is not before `end`.
     pub fn grant(
         &mut self,
         row: Row,
@@ -174,7 +174,7 @@ impl<Q> Guard<Q> {
         stamp
     }
 
-    /// Whether a token is safe for a row: its caller's value may be cached. If an unsafe token holds the lease, the lease ends.
+    /// Whether a token is safe for a row, so that its caller's value may be cached. If an unsafe token holds the lease, the lease ends.
     pub fn accepts(&mut self, row: &Row, stamp: Stamp) -> bool {
         let is_safe = stamp > self.expired && self.records.is_safe(row, stamp);
         if !is_safe {
@@ -200,9 +200,9 @@ impl<Q> Guard<Q> {
         self.records.get(key).filter(|record| record.stamp == stamp)?.fresh_until()
     }
 
-    /// Records that an item has no row, from `now` until `end`, in place of what was known of its cache key; with `fresh_until`, at most
-    /// until then, also without the key of WHILE. Of more than `max` records, some are evicted. Without a filter no item is `absent`, so no
-    /// NONE is recorded. If memory is refused, the next caller loads again.
+    /// Records that an item has no row, from `now` until `end`, in place of the earlier record of its cache key. With `fresh_until`, the
+    /// NONE is valid also without the key of WHILE, and at most until then. If there are more than `max` records, some are evicted. Without
+    /// a filter no item is `absent`, so no NONE is recorded. If memory is refused, the next caller loads again.
     pub fn note_no_row(&mut self, row: Row, (now, end): (Instant, Instant), fresh_until: Option<Instant>, max: usize) {
         self.row_changed(row.key);
         if !row.is_unguarded() {
@@ -221,9 +221,9 @@ impl<Q> Guard<Q> {
         }
     }
 
-    /// Ends the lease of a cache key, also if another caller holds it. For a `time`, [`row_state`](Self::row_state) grants no other; without one, for
-    /// twice as long as after the failure before. Tokens stay safe.
-    /// Schedules its waiters. Of more than `max` records, some are evicted. If memory is refused, the next caller loads.
+    /// Ends the lease of a cache key, even if another caller holds it. [`row_state`](Self::row_state) grants no other lease for `time`, by
+    /// default for twice as long as after the previous failure. Tokens stay safe. Schedules the key's waiters. If there are more than `max`
+    /// records, some are evicted. If memory is refused, the next caller loads.
     pub fn back_off(&mut self, key: KeyId, now: Instant, time: Option<Instant>, max: usize) {
         let known = self.records.get(key).copied();
         let failures = known.map_or(0, |record| record.failures(now));
@@ -231,20 +231,20 @@ impl<Q> Guard<Q> {
             known.map_or((Row::of(key), [NO_TOKEN, self.last]), |record| (record.row, [record.oldest, record.stamp]));
         let doubled = (FIRST_BACK_OFF << failures).min(LONGEST_BACK_OFF);
         let end = now.saturating_add(time.unwrap_or(doubled));
-        // A caller that gives the time counts the failures itself.
+        // A caller that passes a time counts the failures itself.
         let failures = failures.saturating_add(time.is_none().into());
         self.note(Record::new(row, RecordKind::BackOff, stamps, end).with_failures(failures), now, max);
         self.serve_soon(key);
     }
 
-    /// A row was announced, or its value was filled in: voids the tokens of its cache key, ends what is known of it, and schedules its
+    /// A row was announced, or its value was filled in: voids the tokens of its cache key, ends the key's record, and schedules its
     /// waiters.
     pub fn row_changed(&mut self, key: KeyId) {
         self.records.remove(key);
         self.serve_soon(key);
     }
 
-    /// A client has changed the value of a cache key: as [`row_changed`](Self::row_changed), but a back-off stays, which is about the
+    /// A client has changed the value of a cache key: as [`row_changed`](Self::row_changed), but a back-off stays, because it concerns the
     /// database.
     pub fn value_changed(&mut self, key: KeyId) {
         if self.records.get(key).is_some_and(|record| record.kind() == RecordKind::BackOff) {
@@ -260,14 +260,14 @@ impl<Q> Guard<Q> {
         self.records.void_tokens(key);
     }
 
-    /// Whether a change of a key with this hash may matter, because the key is a cache key or a filter. A cache key without a record has
-    /// only waiters that are held, or scheduled already.
+    /// Whether a change of a key with this hash may be relevant, because the key is a cache key or a filter. A cache key without a record
+    /// has only waiters that are held, or scheduled already.
     #[inline]
     pub fn concerns(&self, table_hash: u64) -> bool {
         self.records.may_have(table_hash) || self.is_guarded(table_hash)
     }
 
-    /// Whether changes of a filter or of an item matter to a record or to a waiter.
+    /// Whether changes of a filter or of an item concern a record or a waiter.
     #[inline]
     pub fn is_guarded(&self, filter: DependencyId) -> bool {
         self.records.depend_on(filter) || self.queues.has_asked(filter)
@@ -317,7 +317,7 @@ impl<Q> Guard<Q> {
         }
     }
 
-    /// Takes the hashes that may have lost fields.
+    /// Removes and returns the hashes that may have lost fields.
     pub fn take_released(&mut self) -> Vec<DependencyId> {
         std::mem::take(&mut self.released)
     }
@@ -333,9 +333,8 @@ impl<Q> Guard<Q> {
         self.queues.mark_held_due(hash, |key| timers.push(0, TimerEvent::Serve(key)).is_ok());
     }
 
-    /// Puts a waiter into the queue of a row's cache key, with the hash of UNLESS if it names one, until `deadline`. Only one that is not
-    /// held is served when there is no lease.
-    /// Returns the question if memory is refused. Nothing has changed then.
+    /// Puts a waiter into the queue of a row's cache key until `deadline`, with the hash of UNLESS if it names one. If there is no lease,
+    /// only a waiter that is not held is served. Returns the question if memory is refused; nothing has changed then.
     pub fn join(
         &mut self,
         row: &Row,
@@ -365,25 +364,25 @@ impl<Q> Guard<Q> {
         Ok(())
     }
 
-    /// Takes the question of the first waiter of a cache key, of those with the ticket `from` or a larger one. It then has to be
-    /// [answered](Self::answered) or [put back](Self::put_back). Returns its ticket, too.
+    /// Removes and returns the question of the first waiter of a cache key with the ticket `from` or a larger one, and its ticket. The
+    /// waiter must then be [answered](Self::answered) or the question [put back](Self::put_back).
     pub fn next(&mut self, key: KeyId, from: u64) -> Option<(WaiterId, u64, Q)> {
         let (waiter, ticket) = self.queues.next(key, from)?;
         Some((waiter, ticket, self.queues.take(waiter, None)?))
     }
 
-    /// Takes the question of a waiter whose WAIT expires, which then has to be [answered](Self::answered).
+    /// Removes and returns the question of a waiter whose WAIT expires. The waiter must then be [answered](Self::answered).
     pub fn take(&mut self, waiter: WaiterId, ticket: u64) -> Option<Q> {
         self.queues.take(waiter, Some(ticket))
     }
 
-    /// Puts back the question of a waiter that cannot be answered yet, and updates whether it is held: it keeps its place.
-    /// Returns the question if the waiter has left.
+    /// Puts back the question of a waiter that cannot be answered yet, and updates whether it is held. The waiter keeps its place. Returns
+    /// the question if the waiter has left.
     pub fn put_back(&mut self, waiter: WaiterId, question: Q, is_held: bool) -> Option<Q> {
         self.queues.put_back(waiter, question, is_held)
     }
 
-    /// Marks a waiter as answered, with the stamp of the token that it gets, if any. Returns whether it was waiting.
+    /// Marks a waiter as answered, with the stamp of its token, if it gets one. Returns whether it was waiting.
     pub fn answered(&mut self, waiter: WaiterId, stamp: Option<Stamp>) -> bool {
         self.queues.answered(waiter, stamp)
     }
@@ -408,12 +407,12 @@ impl<Q> Guard<Q> {
         self.timers.next()
     }
 
-    /// Takes out an entry that is due and needs the server. Does the sweeps itself.
+    /// Removes and returns an event that is due and needs the server. Performs sweeps itself.
     pub fn take_event(&mut self, now: Instant) -> Option<TimerEvent> {
         loop {
             match self.timers.take(now)? {
                 TimerEvent::Sweep => self.sweep(now),
-                // A lease that was granted since then has an entry of its own.
+                // A lease granted since then has an entry of its own.
                 TimerEvent::Serve(key) if self.queues.clear_due(key) || self.lease_end(key, now).is_none() => {
                     return Some(TimerEvent::Serve(key));
                 }
@@ -428,9 +427,9 @@ impl<Q> Guard<Q> {
         self.records.get(key).filter(|record| record.kind() == RecordKind::Lease && record.end() > now).map(Record::end)
     }
 
-    /// Inserts a record, in place of the one that the cache key had. Of more than `max`, some are evicted: those that no longer count
-    /// first, then NONEs and back-offs, then leases, always the one that expires first. Returns whether there was memory for it: otherwise
-    /// the cache key has no record.
+    /// Inserts a record in place of the cache key's earlier one. If there are more than `max`, evicts some: first records that are no
+    /// longer valid, then NONEs and back-offs, then leases, in each group those that expire first. Returns false if memory is refused; the
+    /// cache key then has no record.
     fn note(&mut self, record: Record, now: Instant, max: usize) -> bool {
         self.sweep_some(SWEPT_WITH_EACH, now);
         self.records.remove(record.row.key);
@@ -455,7 +454,7 @@ impl<Q> Guard<Q> {
         self.queues.mark_due(key, 0, || timers.push(0, TimerEvent::Serve(key)).is_ok());
     }
 
-    /// Schedules the waiters of a cache key with the ticket `from` or a larger one, whose turn has ended: behind whatever else is due.
+    /// Schedules the waiters of a cache key with the ticket `from` or a larger one, after everything else that is due: their run has ended.
     pub fn serve_on(&mut self, key: KeyId, from: u64, now: Instant) {
         let timers = &mut self.timers;
         self.queues.mark_due(key, from, || timers.push(now, TimerEvent::Serve(key)).is_ok());
@@ -473,7 +472,7 @@ impl<Q> Guard<Q> {
         }
     }
 
-    /// Removes records that no longer count, and expires tokens. Repeated while there are records.
+    /// Removes records that are no longer valid, and expires tokens. Repeated while there are records.
     fn sweep(&mut self, now: Instant) {
         self.has_sweep = false;
         let (aged_at, last) = self.aged;
@@ -488,7 +487,7 @@ impl<Q> Guard<Q> {
         self.sweep_later(now);
     }
 
-    /// Visits up to `most` records, and removes those that no longer count. A lease stays until its end if clients wait for that.
+    /// Visits up to `most` records, and removes those that are no longer valid. A lease that clients wait for stays until its end.
     fn sweep_some(&mut self, most: usize, now: Instant) {
         let Self { records, queues, expired, .. } = self;
         records.sweep(most, (now, *expired), |record| queues.has(record.row.key));
@@ -499,13 +498,13 @@ impl<Q> Guard<Q> {
         self.last
     }
 
-    /// Removes unneeded entries from the timer queue, once they may outnumber the others. Each waiter needs one, each cache key
+    /// Removes unneeded entries from the timer queue once they may outnumber the needed ones. Each waiter needs one entry, each cache key
     /// with waiters up to two.
     fn tidy_timers(&mut self, now: Instant) {
         let (queues, records) = (&self.queues, &self.records);
         self.timers.tidy(3 * queues.waiting(), |at, due| match due {
             TimerEvent::Sweep | TimerEvent::Release => true,
-            // The lease may have expired a moment ago, before the timer goes off.
+            // The lease may have expired just before the timer fires.
             TimerEvent::Serve(key) if at <= now => queues.has(key),
             TimerEvent::Serve(key) => queues.has(key) && records.get(key).is_some_and(|record| record.end() == at),
             TimerEvent::Deadline(waiter, ticket) => queues.waits(waiter, ticket),
@@ -531,7 +530,7 @@ impl<Q> Guard<Q> {
         self.queues.cache_keys().find(|key| !is_kept(key))
     }
 
-    /// The record of a cache key, if it counts.
+    /// The record of a cache key, if it is valid.
     pub fn record(&self, key: KeyId, now: Instant) -> Option<Record> {
         self.records.get(key).filter(|record| self.records.is_current(record, now)).copied()
     }
@@ -541,7 +540,7 @@ impl<Q> Guard<Q> {
         self.records.is_safe(row, stamp)
     }
 
-    /// Whether a cache key has a record, even one that no longer counts.
+    /// Whether a cache key has a record, valid or not.
     pub fn has_record(&self, key: KeyId) -> bool {
         self.records.get(key).is_some()
     }
@@ -599,7 +598,7 @@ impl TimerQueue {
         self.entries.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes out the earliest entry, if it is due.
+    /// Removes and returns the earliest entry, if it is due.
     pub fn take(&mut self, now: Instant) -> Option<TimerEvent> {
         if self.next()? > now {
             return None;
@@ -607,8 +606,7 @@ impl TimerQueue {
         self.entries.pop().map(|Reverse((_, due))| due)
     }
 
-    /// Removes the entries that are no longer needed, once they may outnumber the others. `most` is the largest number of
-    /// entries that can be needed.
+    /// Removes unneeded entries once they may outnumber the needed ones. `most` is the maximum number of needed entries.
     pub fn tidy(&mut self, most: usize, is_needed: impl Fn(Instant, TimerEvent) -> bool) {
         if self.entries.len() > 2 * most + 64 {
             self.entries.retain(|Reverse((at, due))| is_needed(*at, *due));

@@ -1,9 +1,9 @@
-//! Blocked clients: they are answered from a timer. The reply is written first, and the client is unblocked after that: no server lets a
-//! module block a client again in the callback of an unblocked one, so a waiter that was woken too early could not wait again.
+//! Blocked clients: they are answered from a timer. The reply is written first, and the client is unblocked after that: no server allows a
+//! module to block a client again in its unblock callback, so a waiter that was woken too early could not wait again.
 //!
-//! The timer runs after the command or transaction that ended a lease. So the answers have the state after it, and not a value that it
-//! deletes again. The server runs a timer of 0 ms in the same iteration of its event loop. WAIT is kept by that timer, too, and not by the
-//! server's timeout: that timeout drops a reply that was written a moment before.
+//! The timer runs after the command or transaction that ended a lease. So the answers reflect the state after it, and never contain a value
+//! that it deletes later. The server runs a timer of 0 ms in the same iteration of its event loop. The timer also ends WAIT. The server's
+//! own timeout is not used, because it drops a reply that was written just before.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -23,7 +23,7 @@ use crate::context::Context;
 use crate::keys::Keyspace;
 use crate::server::timer::{Timer, now};
 
-/// The timer, which is set to the time of the next entry that is due.
+/// The timer, set to the time of the next entry.
 pub static TIMER: Timer = Timer::new(Some(on_timer));
 
 /// A question of a client, from BF.FETCH.
@@ -50,7 +50,7 @@ pub enum Pause {
     Leased(u64),
     /// The cache key has a write in flight.
     Held,
-    /// Every cache key has, for a caller with this hash of UNLESS.
+    /// Every cache key has a write in flight, according to this hash of UNLESS.
     AllHeld,
 }
 
@@ -78,8 +78,8 @@ pub enum Shared {
     Hit(Vec<u8>),
 }
 
-/// Looks for the answer to a waiter's question, and replies. The flag is set if its WAIT has expired, which forces an answer. The last
-/// argument is the answer to an equal question, if known, to reply without a lookup.
+/// Looks for the answer to a waiter's question, and replies. The flag is set if the WAIT has expired, which forces an answer. The last
+/// argument is the answer to an equal question, if known, which spares a lookup.
 pub type Answerer = fn(Context, &mut Keyspace, Question<'_>, bool, Option<&Shared>) -> Answer;
 
 /// The question of a waiter. It outlives the command, so it holds references to the command's words.
@@ -109,8 +109,8 @@ impl WaiterQuestion {
         })
     }
 
-    /// Whether another waiter asks the same. WAIT does not matter, and neither does the length of a lease: an answer that grants one is
-    /// not shared.
+    /// Whether another waiter asks the same question. WAIT is ignored, and so is the length of a lease, because an answer that grants a
+    /// lease is not shared.
     fn equals(&self, other: &Self) -> bool {
         let options = |asked: &Self| {
             let Fetch { stale, fresh, replaces, .. } = asked.options;
@@ -136,7 +136,7 @@ impl WaiterQuestion {
     }
 }
 
-/// Holds a word if there is one. `None` if it cannot be held.
+/// Adds a reference to an argument, if there is one. `None` if the server refuses.
 fn hold_any(word: Option<Arg<'_>>) -> Option<Option<OwnedString>> {
     word.map_or(Some(None), |word| OwnedString::hold(word).map(Some))
 }
@@ -154,7 +154,7 @@ impl ReplyContext {
 
 impl Drop for ReplyContext {
     fn drop(&mut self) {
-        // SAFETY: the context is freed once, before the client is given back.
+        // SAFETY: the context is freed once, before the client is unblocked.
         unsafe { api::free_reply_context(self.0) };
     }
 }
@@ -182,7 +182,7 @@ pub fn wait(
         subscribe_to_hashes(context);
     }
     let refused = with_guard(context, |guard| guard.join(&row, unless, waiter, asked, is_held, (now, deadline))).err();
-    // SAFETY: the client was blocked a moment ago. If it could not join, nothing else has its handle.
+    // SAFETY: the client was just blocked. If it could not join the queue, nothing else has its handle.
     unsafe {
         if refused.is_some() {
             api::abort_block(client);
@@ -193,11 +193,11 @@ pub fn wait(
     refused.is_none()
 }
 
-/// Removes the client of this context, which CLIENT UNBLOCK unblocked, from its queue. Returns what it waited for.
+/// Removes a client that CLIENT UNBLOCK unblocked, the client of this context, from its queue. Returns the reason for its wait.
 pub fn leave(context: Context) -> Pause {
     let waiter = api::blocked_client(context) as WaiterId;
     let now = now();
-    // The answer of a client that was served already is dropped.
+    // The answer to a client that was already served is dropped.
     let Some(RemovedWaiter { cache_key, is_held, question }) = with(|guard| guard.leave(waiter)) else {
         return Pause::Leased(1);
     };
@@ -209,7 +209,7 @@ pub fn leave(context: Context) -> Pause {
 /// The server calls this when a waiting client disconnects.
 unsafe extern "C" fn disconnected(_: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     let waiter = client as WaiterId;
-    // The handle of a client that is answered was given back already: the server calls `delivered` next.
+    // The handle of an answered client was already released: the server calls `delivered` next.
     if let Some(left) = with(|guard| guard.leave(waiter)) {
         drop(left);
         give_back(waiter, null_mut());
@@ -228,19 +228,19 @@ const fn handle(waiter: WaiterId) -> *mut raw::RedisModuleBlockedClient {
     waiter as *mut raw::RedisModuleBlockedClient
 }
 
-/// Gives the handle of a blocked client back to the server, which unblocks it and calls [`delivered`] with `answered`, unless
-/// that is null.
+/// Releases the handle of a blocked client to the server, which unblocks the client and calls [`delivered`] with `answered`, unless
+/// `answered` is null.
 fn give_back(waiter: WaiterId, answered: *mut c_void) {
-    // SAFETY: the handle is given back once: the waiter was removed from its queue, or marked as answered, right before.
+    // SAFETY: the handle is released once: the waiter was just removed from its queue, or marked as answered.
     unsafe { api::unblock(handle(waiter), answered) };
 }
 
-/// A waiter's question, with the answer that each equal one gets.
+/// A waiter's question, and the answer to all equal questions.
 type KnownAnswer = (WaiterQuestion, Shared);
 
 /// The result of serving a waiter.
 enum Served {
-    /// It is answered. Its question comes back with an answer that can be shared.
+    /// It is answered. The question is returned with the answer, if that can be shared.
     Answered(Option<KnownAnswer>),
     /// There is no answer yet.
     Paused(WaiterQuestion, Pause),
@@ -250,7 +250,7 @@ enum Served {
 fn answer(waiter: WaiterId, asked: WaiterQuestion, is_last: bool, known: Option<&KnownAnswer>) -> Served {
     let Some(reply) = ReplyContext::of(waiter) else { return Served::Paused(asked, Pause::Leased(1)) };
     let context = Context::new(reply.0);
-    // SAFETY: the timer opens no key itself, and answers one waiter at a time: no other keyspace is in use.
+    // SAFETY: the timer opens no key itself and answers one waiter at a time, so no other keyspace is in use.
     let mut keys = unsafe { Keyspace::new(context) };
     let shared = known.filter(|(other, _)| other.equals(&asked)).map(|(_, shared)| shared);
     let (stamp, shared) = match (asked.answerer)(context, &mut keys, asked.question(), is_last, shared) {
@@ -273,7 +273,7 @@ const RUN_ANSWERS_MAX: u32 = 32;
 /// A run of the timer.
 struct TimerRun {
     begin: std::time::Instant,
-    /// The guard's time at its begin.
+    /// The guard's time when it began.
     now: Instant,
     /// The number of answered waiters.
     answers: u32,
@@ -289,10 +289,10 @@ impl TimerRun {
     }
 }
 
-/// Answers the waiters of a cache key in their order, up to the first that has to wait for a lease: those behind it ask the
-/// same, or wait for the same lease. A held waiter stops no other, since not all need name the same hash. Those that name the
-/// same hash as the last held one are held, too, and are not looked at again; equal questions get equal answers. If the run ends
-/// before, the others are answered in a later one. Returns the hash that holds every cache key, if the last held waiter names one.
+/// Answers the waiters of a cache key in order, up to the first that must wait for a lease: the waiters behind it have the same question,
+/// or wait for the same lease. A held waiter does not stop the others, which may name other hashes. Waiters that name the same hash as the
+/// last held waiter are held as well, without a lookup; equal questions get equal answers. If the run ends early, a later run answers the
+/// rest. Returns the hash that holds every cache key, if the last held waiter names one.
 fn serve(key: KeyId, run: &mut TimerRun) -> Option<DependencyId> {
     let mut from = with(|guard| guard.serve_from(key));
     let mut held_by: Option<(DependencyId, Pause)> = None;
@@ -326,7 +326,7 @@ fn serve(key: KeyId, run: &mut TimerRun) -> Option<DependencyId> {
     held_by.filter(|(_, pause)| *pause == Pause::AllHeld).map(|(hash, _)| hash)
 }
 
-/// Serves one cache key that a hash of UNLESS has held, and then schedules the others, unless the hash holds every cache key.
+/// Serves one of the cache keys whose waiters name a hash of UNLESS, and then schedules the others, unless the hash holds every cache key.
 fn release(hash: DependencyId, run: &mut TimerRun) {
     if let Some(key) = with(|guard| guard.held_by(hash))
         && serve(key, run) != Some(hash)

@@ -36,14 +36,13 @@ impl OpenKey<'_> {
 pub enum Cached<'a> {
     /// In an open key.
     Open(OpenKey<'a>),
-    /// As the server's GET has returned it, with the time to live in milliseconds if the key expires.
+    /// As returned by the server's GET, with the time to live in milliseconds if the key expires.
     Returned(Reply, Option<u64>),
 }
 
 impl<'a> Cached<'a> {
-    /// The value for a caller, read in place; `None` if the key is missing. The server updates its access time, and counts a hit or a
-    /// miss. Reading a number or a short string makes the server store
-    /// it in another form, which is 16 to 30 bytes larger.
+    /// Returns the value for a caller, read in place; `None` if the key is missing. The server updates its access time, and counts a hit or
+    /// a miss. Reading a number or a short string makes the server store it in another form, which is 16 to 30 bytes larger.
     #[inline]
     pub fn open(keys: &'a mut Keyspace, name: Arg<'_>) -> Result<Option<Self>, Refusal> {
         let key = OpenKey::open(keys, name);
@@ -54,8 +53,8 @@ impl<'a> Cached<'a> {
         }
     }
 
-    /// The value for a waiter, which is served outside of commands: by GET, which changes nothing in the keyspace; `None` if the key is
-    /// missing, or its slot is no longer here. With the time to live only if `expires`.
+    /// Returns the value for a waiter, which is served outside of commands: reads it by GET, which does not change the keyspace. `None` if
+    /// the key is missing, or its slot is no longer on this node. Includes the time to live only if `expires`.
     pub fn get(keys: &'a mut Keyspace, name: Arg<'_>, expires: bool) -> Result<Option<Self>, Refusal> {
         let context = keys.context();
         let Some(reply) = Reply::to_get(context, name) else { return Ok(None) };
@@ -85,8 +84,8 @@ impl<'a> Cached<'a> {
     }
 }
 
-/// Deletes a cache key that holds a string, and raises the event. Returns what the key held. With `always`, a DEL is replicated even
-/// if the key was missing.
+/// Deletes a cache key that holds a string, and notifies keyspace events. Returns what the key held. With `always`, a DEL is replicated
+/// even if the key was missing.
 pub fn delete(keys: &mut Keyspace, name: Arg<'_>, always: bool) -> Result<KeyContents, Refusal> {
     let mut key = OpenKey::open_for_writing(keys, name)?;
     let contents = key.contents();
@@ -103,7 +102,7 @@ pub fn delete(keys: &mut Keyspace, name: Arg<'_>, always: bool) -> Result<KeyCon
     Ok(contents)
 }
 
-/// Stores a value by SET, with a time to live in milliseconds if there is one. Returns whether it is stored; if not, the error was
+/// Stores a value by SET, with a time to live in milliseconds if there is one. Returns whether the value was stored; if not, the error was
 /// sent to the client.
 pub fn store(keys: &mut Keyspace, name: Arg<'_>, value: Arg<'_>, lives: Option<u64>) -> bool {
     let context = keys.context();
@@ -123,9 +122,9 @@ pub fn contents_of(keys: &mut Keyspace, name: Arg<'_>) -> KeyContents {
     OpenKey::open(keys, name).contents()
 }
 
-/// Whether the follower that keeps the key of WHILE alive deletes a cache key when the row of an item changes. The value of its heartbeat has
-/// a line with a time, and one for each of its templates: `=` and the text before the item, or `^` and the text at the beginning. Another
-/// value does not tell.
+/// Whether the follower that keeps the key of WHILE alive deletes a cache key when an item's row changes. The value of its heartbeat has a
+/// line with a time, and a line for each of its templates: `=` and the text before the item, or `^` and the text at the beginning. A value
+/// of another form names no templates.
 pub fn is_followed(keys: &mut Keyspace, while_key: Arg<'_>, item: &[u8], cache_key: &[u8]) -> bool {
     let key = OpenKey::open(keys, while_key);
     if key.contents() != KeyContents::String {
@@ -141,14 +140,14 @@ pub fn is_followed(keys: &mut Keyspace, while_key: Arg<'_>, item: &[u8], cache_k
         })
 }
 
-/// Whether a cache key is the key of WHILE, or one that the follower keeps beside it: its name begins with that key and a colon. Their values
-/// are no rows.
+/// Whether a cache key is the key of WHILE, or another key of its follower, whose name begins with the key of WHILE and a colon. The values
+/// of these keys are not rows.
 #[inline]
 pub fn belongs_to(cache_key: &[u8], while_key: &[u8]) -> bool {
     cache_key.strip_prefix(while_key).is_some_and(|rest| rest.first().is_none_or(|first| *first == b':'))
 }
 
-/// The cache keys that have a write in flight: an open hash with a field for each. It is closed when it is dropped.
+/// The cache keys that have a write in flight: an open hash with a field for each. Dropping this closes the hash.
 pub struct WritesInFlight<'a> {
     hash: OpenKey<'a>,
     /// Whether there is a field `*`, which stands for every cache key.
@@ -156,7 +155,7 @@ pub struct WritesInFlight<'a> {
 }
 
 impl<'a> WritesInFlight<'a> {
-    /// Opens the hash. A missing one holds nothing.
+    /// Opens the hash. A missing hash counts as empty.
     pub fn open(keys: &'a mut Keyspace, name: Arg<'_>) -> Result<Self, Refusal> {
         let hash = OpenKey::open(keys, name);
         match hash.raw_type() {

@@ -1,5 +1,5 @@
-//! Moves the blocks of a value to where the allocator prefers them, for the server's defragmenter. The allocator moves only small blocks:
-//! the bits of a large layer stay where they are and cost only the call.
+//! Moves the blocks of a value to better addresses, for the server's defragmenter. The allocator moves only small blocks: for the bits of a
+//! large layer, the call has no effect.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::ptr::NonNull;
@@ -14,7 +14,7 @@ use crate::{config, metrics};
 
 /// Every block of the value was offered to the allocator.
 const DONE: c_int = 0;
-/// Blocks are left: the server calls again.
+/// Blocks remain: the server calls again.
 const MORE: c_int = 1;
 
 struct Step(api::Defragmenter);
@@ -23,7 +23,7 @@ struct Step(api::Defragmenter);
 // the same usable size and frees the old one. If it returns null, the block stays where it is.
 unsafe impl Mover for Step {
     fn moved(&mut self, block: NonNull<u8>) -> Option<NonNull<u8>> {
-        // SAFETY: the block is one of the server's allocator, and the caller gives it up.
+        // SAFETY: the block comes from the server's allocator, and the caller no longer uses it.
         let moved = NonNull::new(unsafe { api::move_block(self.0, block.as_ptr().cast()) }.cast());
         if moved.is_some() { &metrics::DEFRAG_HITS } else { &metrics::DEFRAG_MISSES }.count(1);
         moved
@@ -40,7 +40,7 @@ pub(super) unsafe extern "C" fn defragment(
     _key: *mut raw::RedisModuleString,
     value: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the server passes a pointer to its pointer to a value of ours.
+    // SAFETY: the server passes a pointer to its pointer to a value of this type.
     let Some(mut stored) = NonNull::new(unsafe { *value }.cast::<Stored>()) else { return DONE };
     if !config::defrag_enabled() {
         return DONE;
@@ -50,7 +50,7 @@ pub(super) unsafe extern "C" fn defragment(
     api::defrag_cursor(context, &mut first);
     if first == 0 {
         stored = step.moved(stored.cast()).map_or(stored, NonNull::cast);
-        // SAFETY: the value is in its new block now: the server's pointer must follow.
+        // SAFETY: the value is in its new block now, so the server's pointer must be updated.
         unsafe { *value = stored.as_ptr().cast() };
     }
     // SAFETY: a key holds the value, no command is running on it, and the timer runs on this thread.

@@ -1,9 +1,9 @@
 //! Flushes pending adds. `server/fork.rs` decides when adds may be pending: while a forked child of the server is running. After the child
-//! has exited, a timer flushes them into the bits, a tenth of a millisecond in each millisecond. New adds go to the bits then.
+//! has exited, a timer flushes them into the bits, for a tenth of every millisecond. New adds are written to the bits from then on.
 //!
-//! The timer opens each key by its name, so a value may be moved, replaced or freed at any time, by any thread. The list of names may
-//! lack a value: RENAME, MOVE or SWAPDB has moved it, or there was no memory for its name. If the list is empty and adds are pending,
-//! the timer visits all keys in order to find them, in steps of the same length.
+//! The timer opens each key by its name, so a value may be moved, replaced or freed at any time, by any thread. The list of names may lack
+//! a value: RENAME, MOVE or SWAPDB has moved it, or memory for its name ran out. If the list is empty and adds are pending, the timer
+//! visits all keys in order to find them, in steps of the same length.
 //!
 //! A new primary answers 0 for an item whose bits all belong to other items, and replicates nothing. The old primary finds that item
 //! only after it has flushed the other items. So a replica flushes even while a child is running, and a server that becomes a primary
@@ -29,10 +29,10 @@ const STEP: Duration = Duration::from_micros(100);
 const STEP_ADDS: usize = 32;
 /// The time between two steps, in milliseconds.
 const PERIOD: Milliseconds = 1;
-/// The time to the next step if no key has pending adds: the server is still freeing the value, or does not open its key.
+/// The time to the next step if no key with pending adds is found: the server is still freeing the value, or does not open its key.
 const IDLE_PERIOD: Milliseconds = 100;
-/// How long a server that becomes a primary may flush before it answers; the timer flushes the rest. By default, Sentinel waits 30 s for
-/// a server that does not answer, and a cluster 15 s.
+/// How long a server that becomes a primary may flush before it answers commands; the timer flushes the rest. By default, Sentinel waits 30
+/// s for a server that does not answer, and a cluster 15 s.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The timer.
 pub static TIMER: Timer = Timer::new(Some(tick));
@@ -58,8 +58,8 @@ fn start_timer_in(context: Context, period: Milliseconds) {
 unsafe extern "C" fn tick(context: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     let context = Context::new(context);
     TIMER.has_fired();
-    // While a child is running only a replica flushes, although every page that it writes is copied. Otherwise the exit of a child that
-    // started meanwhile starts the timer again.
+    // While a child is running, only a replica flushes, although every page that it writes is copied. On a primary, the timer is started
+    // again when the child exits.
     if !context.has_child() || !context.is_primary() {
         // SAFETY: the server calls this between commands. No key is open.
         let mut keys = unsafe { Keyspace::new(context) };
@@ -68,8 +68,8 @@ unsafe extern "C" fn tick(context: *mut raw::RedisModuleCtx, _data: *mut c_void)
     }
 }
 
-/// Flushes what is pending before this server answers its first command as a primary: nothing unless it became a replica a moment ago.
-/// On a busy machine with two processors this takes a second for a million adds, and one for a million keys if values are not listed.
+/// Flushes all pending adds before this server answers its first command as a primary. There are none unless it was a primary a moment ago,
+/// too. On a busy machine with two processors this takes a second per million adds, and a second per million keys if values are not listed.
 pub fn flush_all(context: Context) {
     if metrics::PENDING.get() == 0 {
         return;
@@ -82,7 +82,7 @@ pub fn flush_all(context: Context) {
     api::select_database(context, database);
 }
 
-/// Flushes pending adds for about that long. Returns whether to continue soon: false if no more are found.
+/// Flushes pending adds for about this time. Returns whether to continue soon: false if no more are found.
 fn flush_for(keys: &mut Keyspace, time: Duration) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < time {
@@ -93,11 +93,11 @@ fn flush_for(keys: &mut Keyspace, time: Duration) -> bool {
             continue;
         };
         let flush = |key: &mut WriteKey<'_>| {
-            // A missing key, one of another type, and one whose filter is still arriving have none.
+            // A missing key, a key of another type, and a filter that is still arriving have no pending adds.
             let Ok(Some(mut writer)) = key.writer() else { return };
             let Value::Filter(filter) = &mut *writer else { return };
             while filter.flush_pending(STEP_ADDS) > 0 && begin.elapsed() < time {}
-            // Dropping the writer lists the key again if adds are left.
+            // Dropping the writer lists the key again if adds remain.
         };
         if WriteKey::with_named(keys, database, &name, flush).is_err() {
             // The server does not let the key be written now.

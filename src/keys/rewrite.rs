@@ -1,8 +1,8 @@
 //! Writes values to the AOF when the server rewrites it. This runs in a child of the server and needs memory beside the filters.
 //!
-//! Filters are emitted in chunks, except those of valkey-bloom's layout. Their command, BF.LOAD, has the whole filter in one argument,
-//! and the server takes an argument as one string, which is as large as the filter. From a buffer of ours the server would copy it. So
-//! the record is built, layer by layer, in the string that is emitted.
+//! Filters are emitted in chunks, except those of valkey-bloom's layout. Their command, BF.LOAD, has the whole filter in one argument, for
+//! which the server needs one string as large as the filter. The server would copy a buffer of the module into that string. So the record
+//! is built, layer by layer, in the string that is emitted.
 
 use std::ptr::null_mut;
 
@@ -17,8 +17,8 @@ use crate::api::{self, Io, OwnedString};
 use crate::args::Arg;
 use crate::context::Context;
 
-/// Writes a value to the AOF. The callback cannot return an error, so a child that lacks the memory for a record exits, and the server
-/// keeps the file that it has.
+/// Writes a value to the AOF. The callback cannot return an error, so a child that has no memory for a record exits, and the server keeps
+/// its old file.
 pub fn emit(io: Io, key: Arg<'_>, stored: &Stored) {
     let emitted = stored.value.for_each_record(stored.generation, |record| {
         match record {
@@ -37,7 +37,7 @@ pub fn emit(io: Io, key: Arg<'_>, stored: &Stored) {
     }
 }
 
-/// The argument of BF.LOAD as a string of the server, to which bytes can be appended.
+/// The argument of BF.LOAD as a server string to which bytes can be appended.
 struct Record {
     string: Option<OwnedString>,
     /// The first bytes, before the string exists. The server embeds a short string in its object, where it cannot append to it; a
@@ -47,10 +47,10 @@ struct Record {
 
 impl Record {
     const FRONT_BYTES: usize = 4096;
-    /// A smaller record may exist twice.
+    /// A smaller record is copied.
     const FROM_BYTES: usize = 64 * 1024;
-    /// How often each byte of a record may be copied on average. A string may be copied whenever it grows: with many layers of one
-    /// size, half as often as there are layers.
+    /// How often each byte of a record may be copied on average. A string may be copied whenever it grows: with n layers of one size, each
+    /// byte is copied n / 2 times.
     const COPIES_MAX: u64 = 8;
 
     /// The record of a filter; `None` if it is small, or would be copied too often.
@@ -62,7 +62,7 @@ impl Record {
         if length < Self::FROM_BYTES || copied > Self::COPIES_MAX.saturating_mul(length as u64) {
             return Ok(None);
         }
-        // A server that lacks the memory for a string exits without a line in the log: so this tries to allocate it first.
+        // A server that has no memory for a string exits without a line in the log, so this tries to allocate the memory first.
         let room = |bytes: usize| {
             let mut room = Vec::new();
             let refused = Error::OutOfMemory { asked_bytes: bytes as u64 };

@@ -1,11 +1,10 @@
-//! Writes and reads values as the server's snapshots and `DUMP` payloads have them, digests them, and warns of payloads that no server
-//! accepts.
+//! Writes and reads values in the format of snapshots and `DUMP` payloads, digests them, and warns of payloads that no server accepts.
 //!
 //! RESTORE refuses a payload that is larger than an argument may be, after both servers have worked on it for many seconds. The callback
-//! that saves a filter cannot refuse, so it logs what to do instead. The server calls it for snapshots as well: in a child or, for SAVE
-//! and SHUTDOWN, in its own process. A server may also save in a thread while commands run. A value that the thread of the commands saves
-//! in the server's process, and not while that writes a snapshot, is in a payload. Nothing here asks the server for its state, which only
-//! that thread may read.
+//! that saves a filter cannot refuse, so it logs what to do instead. The server calls it for snapshots as well: in a child or, for SAVE and
+//! SHUTDOWN, in its own process. A server may also save in a thread while commands run. So a value is part of a payload if the command
+//! thread saves it in the server's process while that process writes no snapshot. This file never queries the server's state, because only
+//! the command thread may.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -28,7 +27,7 @@ pub fn writing_changed(is_writing: bool) {
     WRITES_SNAPSHOT.store(is_writing, Relaxed);
 }
 
-/// Warns if a value that was just saved in this many bytes makes a payload that is too large.
+/// Warns if a value that was just saved in this many bytes is a payload, and is too large.
 fn warn_of_large_payload(bytes: u64) {
     if bytes > ARGUMENT_BYTES_MAX && !WRITES_SNAPSHOT.load(Relaxed) && freeing::runs_commands() {
         Context::new(null_mut()).log(
@@ -94,8 +93,7 @@ impl Snapshot {
         Self { io, written_bytes: 0 }
     }
 
-    /// Returns what was read, unless reading has failed. The wrappers of the crate `redis_module` do the same, but their errors
-    /// allocate.
+    /// Returns `read`, or an error if reading has failed. The wrappers of the crate `redis_module` do the same, but their errors allocate.
     fn unless_failed<T>(&self, read: T) -> Result<T, format::Error> {
         if api::has_failed(self.io) == 0 { Ok(read) } else { Err(format::Error::Truncated) }
     }
@@ -116,12 +114,11 @@ impl Source for Snapshot {
         self.owned_bytes()
     }
 
-    /// The server's buffer itself, without a copy: it comes from the allocator that this module uses, too.
+    /// Returns the server's buffer itself, without a copy: it comes from the module's own allocator.
     fn owned_bytes(&mut self) -> Result<Box<[u8]>, format::Error> {
         let mut length = 0;
-        // SAFETY: the server writes the length of the buffer that it gives. The buffer is not null, comes from the
-        // server's allocator, which the global one forwards to, and nothing else has it; an empty one, which a box would
-        // not free, is freed here.
+        // SAFETY: the server returns the buffer and its length. The buffer is not null, comes from the server's allocator, to which the
+        // global allocator forwards, and has no other owner. An empty buffer is freed here, because a box would not free it.
         unsafe {
             let buffer = api::load_bytes(self.io, &mut length).cast::<u8>();
             if buffer.is_null() {
@@ -131,7 +128,7 @@ impl Source for Snapshot {
                 api::free(buffer.cast());
                 return Ok(Box::default());
             }
-            // A layer of RedisBloom or valkey-bloom stays in it.
+            // The bits of a RedisBloom or valkey-bloom layer stay in this buffer.
             huge_pages::allocated(buffer, length);
             Ok(Box::from_raw(std::ptr::slice_from_raw_parts_mut(buffer, length)))
         }

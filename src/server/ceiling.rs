@@ -1,5 +1,5 @@
-//! How large a client may make a filter: up to the configured ceiling; without one, the room under `maxmemory`; without that, the
-//! memory that the machine or the control group has left, whichever is less. And how many layers the filter may have.
+//! The maximum size of a client's filter: the configured ceiling if there is one; otherwise the room under `maxmemory`; without
+//! `maxmemory`, the memory left to the machine or to the control group, whichever is less. Also the maximum number of layers.
 //!
 //! A cache that evicts keys is always full, so no filter could be created beside it or grow. But the server evicts keys to make room
 //! for a filter as for its own types, so memory that it can evict counts as room. All filters together, and what the server needs for
@@ -8,9 +8,9 @@
 //! With overcommit an allocation of 100 GiB succeeds on a machine with 24, and the server is killed when it uses the pages. So the
 //! ceiling is checked before memory is requested.
 //!
-//! To know the room, the server computes INFO's memory section, and without `maxmemory` the kernel writes two files: 30 times the work
-//! of creating the filter. So the room is remembered for 100 ms, less the bytes that were granted since. A request is refused only
-//! after the room was determined for it.
+//! Determining the room takes 30 times as long as creating the filter: the server computes INFO's memory section, and without `maxmemory`
+//! the kernel generates two files. So the room is cached for 100 ms, less the bytes granted since. A request is refused only after the room
+//! was determined again for it.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -30,18 +30,18 @@ use crate::{config, metrics};
 /// room would take longer than creating the filter.
 const UNCHECKED_BYTES: u64 = 64 * 1024;
 
-/// Left free for the server if keys are evicted to make room. INFO counts some buffers of clients as data, 0.3 MB of one that has sent
-/// 100 KB, and the next command needs its own.
+/// Memory left free for the server if keys are evicted to make room. INFO counts some client buffers as data, 0.3 MB for a client that has
+/// sent 100 KB, and the next command needs buffers, too.
 const SPARE_BYTES: u64 = 1024 * 1024;
 
-/// The databases whose keys are counted, from the first on: as many as a server has by default.
+/// The number of databases whose keys are counted: as many as a server has by default.
 const DATABASES: u32 = 16;
 
 /// The server's `maxmemory`; 0: no limit.
 static MAXMEMORY: AtomicU64 = AtomicU64::new(0);
 
-/// Reads `maxmemory` and the allocator's name when the module is loaded and whenever a setting has changed. To ask for them, the server
-/// computes all of INFO's memory section, which takes too long for every add.
+/// Reads `maxmemory` and the allocator's name when the module is loaded and whenever a setting has changed. Querying them computes all of
+/// INFO's memory section, which takes too long for every add.
 pub fn settings_changed(context: Context) {
     LAST_ROOM.set(None);
     let Some(memory) = ServerInfo::of(context, c"memory") else { return };
@@ -66,7 +66,7 @@ pub fn machine_bytes(context: Context) -> u64 {
     Memory::now(context).map_or(MACHINE_BYTES_MAX, |memory| memory.machine)
 }
 
-/// The ceiling of filters on this server. It applies to clients, not to effects of a primary or the AOF.
+/// The ceiling of filters on this server. It applies to commands of clients, not to effects from a primary or the AOF.
 pub struct ServerCeiling {
     context: Context,
     origin: Origin,
@@ -104,7 +104,7 @@ impl Ceiling for ServerCeiling {
         room.bytes
     }
 
-    /// The configured ceiling is one of sizes, the others of memory.
+    /// The configured ceiling limits the size, all others the memory.
     fn counts_rounding(&self) -> bool {
         config::max_filter_bytes() == 0
     }
@@ -124,11 +124,11 @@ impl Ceiling for ServerCeiling {
 }
 
 thread_local! {
-    /// The room that was determined last.
+    /// The room determined last.
     static LAST_ROOM: Cell<Option<Room>> = const { Cell::new(None) };
 }
 
-/// The room for filters when it was determined, and the bytes that were granted of it since.
+/// The room for filters at the time it was determined, and the bytes granted from it since.
 #[derive(Clone, Copy)]
 struct Room {
     bytes: u64,
@@ -137,13 +137,13 @@ struct Room {
 }
 
 impl Room {
-    /// The time for which a room is valid: other data may take it meanwhile.
+    /// How long a room is valid. Other data may use it up meanwhile.
     const VALID: Milliseconds = 100;
-    /// The part of a room that is granted before it is determined again. The allocator rounds a block up by a quarter at most, so even
-    /// that leaves most of the room.
+    /// The fraction of a room that is granted before it is determined again: a 16th. Even with the allocator's rounding, at most a quarter,
+    /// most of the room stays free.
     const GRANTED_PART: u64 = 16;
 
-    /// The room for a request: the last one, if it is recent and the request is a small part of it; otherwise, as determined now.
+    /// The room for a request: the last room if it is recent and the request is a small part of it; otherwise a new one.
     fn for_request(last: Option<Self>, asked_bytes: u64, now: Milliseconds, determine: impl FnOnce() -> u64) -> Self {
         let granted = |room: &Self| room.granted.saturating_add(asked_bytes);
         match last {
@@ -158,8 +158,8 @@ impl Room {
     }
 }
 
-/// If there is no room without evicting keys, waits for deleted filters that are not freed yet. Applies to effects, too: a replica
-/// exits if its allocator refuses memory.
+/// Waits until deleted filters are freed, if there is no room without evicting keys. Applies to effects, too: a replica exits if its
+/// allocator refuses memory.
 fn wait_for_freed_memory(context: Context, asked_bytes: u64) {
     if asked_bytes > UNCHECKED_BYTES
         && freeing::is_busy()
@@ -222,7 +222,7 @@ impl Memory {
     /// The room for a filter beside the existing ones: `filters` of them, which take `filter_bytes` from the allocator.
     fn room(&self, filter_bytes: u64, filters: u64) -> u64 {
         if self.maxmemory == 0 {
-            // Memory that was reserved and not touched yet is not available, though the system counts it.
+            // Memory that was allocated but not touched yet is already promised, though the system reports it as available.
             let promised = self.used.saturating_sub(self.resident);
             let left = available_bytes("", self.resident).unwrap_or(u64::MAX).saturating_sub(promised);
             return left.min(self.machine.saturating_sub(self.used));

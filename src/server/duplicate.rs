@@ -1,5 +1,5 @@
-//! A second `loadmodule` of a module named `bf`. A module that reports an error at the start of the server ends the server, so this
-//! decides whether the second load is a mistake or a repetition.
+//! A second `loadmodule` of a module named `bf`. If a module reports an error while the server starts, the server exits. So this decides
+//! whether the second load is a mistake or a harmless repetition.
 //!
 //! A repetition is common: CONFIG REWRITE, which Sentinel sends, writes a `loadmodule` line for each loaded module, and a server whose
 //! command line also has `--loadmodule` then loads the library twice.
@@ -15,7 +15,7 @@ use crate::args::Args;
 use crate::context::{Context, LogLevel};
 use crate::server_info::ServerInfo;
 
-/// Whether this library is loaded. The system maps a file once, so a second load of it, under any path, finds this set.
+/// Whether this library is loaded. The system maps a file once, so this is already true in a second load, whatever its path.
 static IS_LOADED: AtomicBool = AtomicBool::new(false);
 
 /// Records that this library is loaded.
@@ -23,11 +23,11 @@ pub fn record_load() {
     IS_LOADED.store(true, Relaxed);
 }
 
-/// Ignores a load if a module of this name is loaded, and the load repeats that or yields to it (`UNLESS_LOADED yes`). Otherwise the
-/// error is a line for the log that says what is loaded.
+/// Ignores a load if a module of this name is loaded and the load repeats it or allows that (`UNLESS_LOADED yes`). Otherwise returns an
+/// error, a line for the log that names the loaded module.
 ///
-/// To the server, the load has succeeded. It does not enter a second module of a name into its table, so the one that it gets is never
-/// used, and some hundred bytes are lost. A server that checked this would end, as it does after an error.
+/// The server regards the load as successful. It does not add a second module of the same name to its table, so the new one is never used,
+/// and a few hundred bytes leak. A server that checked for duplicates would exit, as after an error.
 pub fn ignore(context: Context, name: &CStr, version: i32, words: Args<'_>) -> Result<(), String> {
     let list = Reply::to_module_list(context);
     let loaded = list.as_ref().and_then(|list| Loaded::find(list, name));
@@ -49,7 +49,7 @@ pub fn ignore(context: Context, name: &CStr, version: i32, words: Args<'_>) -> R
     Err(format!("this library is already loaded, as: loadmodule {path} {}", words.join(" ")).trim_end().to_owned())
 }
 
-/// Whether the server is starting. Later a client asks for the load (MODULE LOAD), and gets the error.
+/// Whether the server is starting. Afterwards a load comes from a client (MODULE LOAD), which gets the error.
 fn is_starting(context: Context) -> bool {
     ServerInfo::of(context, c"clients").and_then(|clients| clients.number(c"connected_clients")) == Some(0)
 }

@@ -1,5 +1,5 @@
-//! Whether a forked child of the server is running, because it saves or rewrites the AOF, and so whether new adds may be pending.
-//! `events.rs` updates this when a child starts or exits.
+//! Whether a forked child of the server is running, to save or to rewrite the AOF, and so whether new adds may be pending. `events.rs`
+//! updates this when a child starts or exits.
 //!
 //! A child shares the server's memory: the first write to a page after the fork copies the page. So while a child is running, new adds to
 //! large layers are kept in a set beside the layer instead of its bits. `keys/pending.rs` flushes them afterwards.
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::context::Context;
 
-/// Adds to layers of this size or more may be pending. Smaller layers have few pages to copy. The module of `tests/fault_module` finds
-/// this number by its name and lowers it, so that tests need no large filters.
+/// Adds to layers of this size or more may be pending. Smaller layers have few pages to copy. `tests/fault_module` finds this number by its
+/// symbol and lowers it, so that tests need no large filters.
 #[unsafe(export_name = "bloomgate_pending_from_bytes")]
 static PENDING_FROM_BYTES: AtomicU64 = AtomicU64::new(4 << 20);
 
-/// Whether a child is running. Not a count: the script debugger's children raise an event when they start, but none when they exit.
+/// Whether a child is running. Not a count, because the script debugger's children raise an event when they start, but not when they exit.
 static CHILD_LIVES: AtomicBool = AtomicBool::new(false);
 
 /// Records that a child has started or exited. Returns whether one is running.

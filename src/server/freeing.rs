@@ -20,8 +20,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::api;
 
-/// Values of this size or more are handed over. They have an effort of more than 64, from which on the server frees values in the
-/// background if its settings allow it.
+/// Values of this size or more are handed over. Their free effort is above 64, so the server frees them in the background if its settings
+/// allow it.
 pub const FROM_BYTES: u64 = 4 << 20;
 
 /// The id of the process that loaded the module; 0 before.
@@ -32,11 +32,11 @@ thread_local! {
     static RUNS_COMMANDS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The values that wait for the thread.
+/// The values queued for the thread.
 struct Queue {
     garbage: VecDeque<Box<dyn Send>>,
     has_thread: bool,
-    /// Whether the thread is dropping something.
+    /// Whether the thread is dropping a value.
     is_dropping: bool,
 }
 
@@ -63,7 +63,7 @@ pub fn register() {
     RUNS_COMMANDS.set(true);
 }
 
-/// Whether this thread runs the server's commands. A child of the server has a copy of that thread, which does not.
+/// Whether this thread runs the server's commands. False in a child of the server, whose copy of that thread runs no client's commands.
 pub fn runs_commands() -> bool {
     RUNS_COMMANDS.get() && !is_child()
 }
@@ -113,8 +113,8 @@ pub fn is_child() -> bool {
     PROCESS.load(Relaxed) != std::process::id()
 }
 
-/// The memory that the server counts against `maxmemory`, as a share of it; 0 without a limit. The server returns the share with 24 bits,
-/// so a little more than `maxmemory` may be 1. If the server lacks the function, as much as is allowed.
+/// The memory that the server counts against `maxmemory`, as a share of it; 0 without a limit. The server returns the share with 24 bits of
+/// precision, so memory slightly above `maxmemory` may give 1. Also 1 if the server lacks the function.
 pub fn used_memory_ratio() -> f64 {
     api::used_memory_ratio().into()
 }
@@ -140,11 +140,11 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     }
 }
 
-// Threads of the module. The standard library's function ends the process if a thread cannot be started; this one returns.
+// Threads of the module. Unlike the standard library's function, `start_thread` does not end the process if a thread cannot be started.
 
 /// Starts a thread that runs as long as the process, and returns whether it runs.
 ///
-/// The function must live that long. It does: the server does not unload a module that has types.
+/// The function must stay loaded that long. It does: the server does not unload a module that has types.
 pub fn start_thread(run: extern "C" fn(*mut c_void) -> *mut c_void) -> bool {
     let mut thread = std::mem::MaybeUninit::uninit();
     // SAFETY: the thread's handle is written before it is read, and detached once.
@@ -157,7 +157,7 @@ pub fn start_thread(run: extern "C" fn(*mut c_void) -> *mut c_void) -> bool {
     }
 }
 
-/// Names the calling thread, and leaves signals to the server's own threads. Linux cuts names after 15 bytes.
+/// Names the calling thread, and blocks all signals, which the server's own threads handle. Linux cuts names after 15 bytes.
 pub fn prepare_thread(name: &CStr) {
     set_name(name);
     block_signals();

@@ -2,17 +2,17 @@
 //! processor must look up nearly every address in the page table first, and a fork has to copy 512 times as many entries.
 //!
 //! A layer is not allocated in huge pages. The first write to one would zero 2 MiB at once, which takes 0.3 ms or more: on a busy virtual
-//! machine, BF.MADD of 1000 items to an empty filter of 1 GiB took 3.4 s instead of 6 ms, and made most of the filter resident. So a
-//! layer begins with pages of 4 KiB. Once at least half of the pages in a stretch of 2 MiB were written to, the thread asks Linux to
-//! collapse the stretch into a huge page (`MADV_COLLAPSE`, Linux 6.1). That takes about 0.4 ms, or 6 ms in a virtual machine that gets
-//! the page from its host first. Meanwhile a command waits if it touches the stretch, or another page for the first time. The thread
-//! then sleeps ten times as long.
+//! machine, BF.MADD of 1000 items to an empty filter of 1 GiB took 3.4 s instead of 6 ms, and made most of the filter resident. So a layer
+//! begins with pages of 4 KiB. Once at least half of the pages in a stretch of 2 MiB were written to, the thread asks Linux to collapse the
+//! stretch into a huge page (`MADV_COLLAPSE`, Linux 6.1). That takes about 0.4 ms, or 6 ms in a virtual machine that gets the page from its
+//! host first. During that time a command waits if it touches the stretch, or any page for the first time. The thread then sleeps ten times
+//! as long.
 //!
 //! Pages that a child of the server shares are not counted: collapsing them would copy them. A write to a huge page that a child shares
 //! copies 4 KiB and splits the page, so the thread looks at all layers again when the child has exited.
 //!
 //! The thread never reads or writes a layer. It passes addresses to the system, which changes no content. So an address whose block was
-//! just freed does no harm. Where the system refuses, a layer stays as it is.
+//! just freed does no harm. If the system refuses, the layer stays as it is.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -32,14 +32,14 @@ const PAGES: usize = HUGE_PAGE_BYTES / PAGE_BYTES;
 /// Blocks of this size or more are put into huge pages. Hardly anything but the cells of layers is this large. A
 /// block is not aligned for it: less than 4 MiB at its ends stay in pages of 4 KiB. At 12 MB, lookups gained little.
 const FROM_BYTES: usize = 16 << 20;
-/// The pages of a stretch that must have been written to. So a layer never takes more than twice the memory that its items touch.
+/// How many pages of a stretch must have been written to. So a layer never takes more than twice the memory that its items touch.
 const WRITTEN_FROM: usize = PAGES / 2;
 /// The time between a new block and the first look at it.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The wait doubles from look to look, up to this: a layer with few items may stay as it is for good.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// How many times as long as it took to collapse a stretch the thread then sleeps, and the longest sleep. So commands can wait for it
-/// during a tenth of the time at most.
+/// After collapsing a stretch, the thread sleeps this many times as long as that took, up to the longest sleep. So commands wait for it
+/// during at most a tenth of the time.
 const REST: u32 = 10;
 const LONGEST_REST: Duration = Duration::from_millis(100);
 
@@ -57,7 +57,7 @@ struct Blocks {
     list: Vec<Block>,
     last_number: u64,
     has_thread: bool,
-    /// Whether a block is new, or is to be looked at again.
+    /// Whether a block is new or must be looked at again.
     has_news: bool,
 }
 
@@ -83,7 +83,8 @@ impl Blocks {
     }
 }
 
-/// Records a block that was just allocated, or that the server hands over. Without memory or a thread for that, it stays in pages of 4 KiB.
+/// Records a block that was just allocated, or that the server hands over. If memory runs out or the thread cannot start, the block stays
+/// in pages of 4 KiB.
 pub fn allocated(block: *const u8, size: usize) {
     if size < FROM_BYTES || block.is_null() || !config::has_huge_pages() || !is_supported() || freeing::is_child() {
         return;
@@ -109,7 +110,7 @@ pub fn freed(block: *const u8, size: usize) {
     }
 }
 
-/// Has the thread look at all blocks again: a child has exited, and writes may have split huge pages meanwhile.
+/// Makes the thread look at all blocks again: a child has exited, and writes may have split huge pages meanwhile.
 pub fn child_has_exited() {
     let mut blocks = Blocks::lock();
     blocks.list.iter_mut().for_each(|block| block.is_done = false);
@@ -118,7 +119,7 @@ pub fn child_has_exited() {
     NEWS.notify_one();
 }
 
-/// The thread: waits for news, looks at the blocks, and again later where something is left to do.
+/// The thread: waits for news and looks at the blocks, and again later at those that are not done.
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     prepare_thread(c"bloom_huge");
     // Without this file, layers stay as they are.
@@ -147,7 +148,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     }
 }
 
-/// Collapses what can be collapsed.
+/// Collapses all stretches that are ready.
 fn look_at_all(pagemap: &File) {
     let mut last = 0;
     loop {
@@ -185,8 +186,8 @@ fn is_settled(pagemap: &File, stretch: usize) -> bool {
     is_settled
 }
 
-/// Returns the number of pages of a stretch that were written to. A page that was only read is resident, too, but it is the one page of
-/// zeros that all processes share: lookups in an empty filter cost no memory, and collapsing what they touched would.
+/// Returns the number of pages of a stretch that were written to. A page that was only read is resident, too, but maps the page of zeros
+/// that all processes share: lookups in an empty filter take no memory, and collapsing the pages that they read would.
 fn written_pages(pagemap: &File, stretch: usize) -> usize {
     const ENTRY_BYTES: usize = 8;
     /// The page is resident, and no other mapping has it.
@@ -207,13 +208,13 @@ fn is_supported() -> bool {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }) == Ok(PAGE_BYTES)
 }
 
-/// Collapses a stretch into a huge page, or finds that it is one. Returns whether there is no point in trying again.
+/// Collapses a stretch into a huge page, unless it is one already. Returns whether trying again is pointless.
 #[cfg(target_os = "linux")]
 fn collapse(stretch: usize) -> bool {
-    /// `MADV_COLLAPSE`, which the crate libc has for glibc only.
+    /// `MADV_COLLAPSE`, which the crate libc defines for glibc only.
     const COLLAPSE: libc::c_int = 25;
     let address = std::ptr::without_provenance_mut(stretch);
-    // SAFETY: the system changes which pages the stretch has, not what is in them, whatever the stretch is used for.
+    // SAFETY: the system replaces the pages of the stretch and keeps their contents, whatever the stretch is used for.
     let is_huge = unsafe { libc::madvise(address, HUGE_PAGE_BYTES, COLLAPSE) == 0 };
     let is_temporary = |error: i32| [libc::EAGAIN, libc::EBUSY, libc::ENOMEM].contains(&error);
     is_huge || !std::io::Error::last_os_error().raw_os_error().is_some_and(is_temporary)

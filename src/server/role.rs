@@ -48,9 +48,10 @@ pub fn changed(context: Context, is_primary: bool) {
     }
 }
 
-/// Gives new filters RedisBloom's layout if all filters of a promoted server have it. Its former primary and the other replicas may then
-/// be RedisBloom, which ignores the creation of a native filter and refuses a snapshot with one. Clients write as soon as they see the new
-/// role, so a setting that an operator changes afterwards is too late. The data decides, not the stream: it survives a restart.
+/// Gives new filters RedisBloom's layout if all filters of a promoted server have it. Its former primary and the other replicas may then be
+/// RedisBloom, which ignores the creation of a native filter and refuses a snapshot with one. Clients write as soon as they see the new
+/// role, so a setting that an operator changes afterwards comes too late. The layout of the existing filters decides, because it survives a
+/// restart, unlike knowledge of the replication stream.
 fn keep_redisbloom_layout(context: Context) {
     if metrics::has_redisbloom_filters_only() && config::adopt_redisbloom_layout() {
         context.log(
@@ -70,7 +71,7 @@ pub fn loading_changed(context: Context, is_loading: bool) {
     }
 }
 
-/// Queries the server. A node of a cluster may import slots, and with them the effects of another node's commands.
+/// Queries the server. A node of a cluster may import slots, and then receives effects from another node.
 fn refresh(context: Context) {
     MAY_GET_EFFECTS.store(!context.is_primary() || context.is_loading() || context.is_in_cluster(), Relaxed);
 }

@@ -1,7 +1,7 @@
 //! Timers of the module that keep to the monotonic clock, and that clock.
 //!
-//! The server's timers follow its wall clock. After that is set back by an hour, for instance on a resumed virtual machine, a timer of a
-//! millisecond fires an hour late. So `events.rs` checks every timer ten times a second, as often as the server raises the event of its
+//! The server's timers follow its wall clock. After that is set back by an hour, for instance on a resumed virtual machine, a timer set for
+//! a millisecond fires an hour late. So `events.rs` checks every timer ten times a second, as often as the server raises the event of its
 //! cron, and restarts those that are late. After a step forward a timer fires early: its callback finds nothing due and sets it again.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -25,7 +25,7 @@ pub fn now() -> Milliseconds {
     u64::try_from(BEGIN.get_or_init(std::time::Instant::now).elapsed().as_millis()).unwrap_or(Milliseconds::MAX)
 }
 
-/// The time for which a timer is set, and the server's number of it.
+/// The time for which a timer is set, and the server's id of it.
 type Setting = (Milliseconds, raw::RedisModuleTimerID);
 
 /// A timer of the server. The server calls nothing of the module when a timer is set or stopped, so the lock may be held across those
@@ -41,7 +41,8 @@ impl Timer {
         Self { callback, setting: Mutex::new(None) }
     }
 
-    /// Sets the timer to a time, unless it is set to an earlier one. If the time is more than half an hour away, the timer fires earlier.
+    /// Sets the timer to a time, unless it is already set to an earlier one. If the time is more than half an hour away, the timer fires
+    /// earlier.
     pub fn set(&self, context: Context, at: Milliseconds) {
         let mut setting = self.lock();
         if setting.is_none_or(|(earlier, _)| earlier > at) {
@@ -49,7 +50,7 @@ impl Timer {
         }
     }
 
-    /// Restarts the timer if it should have fired before. One without a number was not started by the server.
+    /// Restarts the timer if it is late. A timer without a number was not started by the server.
     pub fn restart_if_late(&self, context: Context) {
         let (mut setting, now) = (self.lock(), now());
         if setting.is_some_and(|(at, number)| at < now && number != 0) {
@@ -57,7 +58,7 @@ impl Timer {
         }
     }
 
-    /// Notes that the timer has fired, and so is not set.
+    /// Records that the timer has fired and is no longer set.
     pub fn has_fired(&self) {
         *self.lock() = None;
     }
