@@ -2,7 +2,7 @@
 
 use crate::geometry::sizing::{RATE_MAX, RATE_MIN};
 
-/// Why a filter could not be created, or refused an item. The filter is unchanged then.
+/// Why a filter could not be created, or why it refused an item. In that case the filter is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The false positive rate is not between [`RATE_MIN`] and [`RATE_MAX`].
@@ -17,7 +17,7 @@ pub enum Error {
     RateTooLow,
     /// Items cannot be deleted from a filter of this kind.
     CannotDelete,
-    /// A filter of this kind cannot guard a database: its deletes may hide other items.
+    /// A filter of this kind cannot guard a database, because its deletes may hide other items.
     CannotGuard,
     /// A filter of this kind cannot be merged.
     CannotMerge,

@@ -1,9 +1,9 @@
-//! Supplied by callers: the time, and the limits of memory and layers, which are checked before a filter grows. This crate reads no
+//! Supplied by callers: the time, and the limits of memory and layers, which are checked before a filter grows. The crate itself reads no
 //! clock.
 
 use crate::error::Error;
 
-/// The most layers for clients. A filter of this length refuses items that would require another layer.
+/// The maximum number of layers of filters created by clients. A filter of this length refuses items that would require another layer.
 ///
 /// An absent item is looked up in every layer, so the longest chain bounds the work of a command per item. Microseconds for a
 /// BF.MEXISTS of 100 absent items, in layers of 100 items at 1% (EXPANSION 1) on Redis 7.0.15, and for RedisBloom 8 itself:
@@ -22,19 +22,18 @@ use crate::error::Error;
 /// usual ratio. Lookups here are no slower than at the end of RedisBloom's longest chains.
 pub const CLIENT_LAYERS_MAX: usize = 1100;
 
-/// Limits the size of a filter. It is asked before the allocator, because under overcommit a successful allocation proves
-/// nothing.
+/// Limits the size of a filter. The limit is checked before allocation, because with overcommit a successful allocation proves nothing.
 pub trait Ceiling {
-    /// Returns how many more bytes a filter of `filter_bytes` (0: a new one) may have. It requests `asked_bytes`. Both are
-    /// counted like [`Chain::size_bytes`](crate::chain::Chain::size_bytes).
+    /// Returns how many more bytes a filter of `filter_bytes` (0: a new one) may have when it requests `asked_bytes`. Both are counted like
+    /// [`Chain::size_bytes`](crate::chain::Chain::size_bytes).
     fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64;
 
-    /// Whether what the allocator adds to the requested bytes counts as requested; by default, it does not.
+    /// Whether bytes that the allocator adds by rounding count as requested; by default, they do not.
     fn counts_rounding(&self) -> bool {
         false
     }
 
-    /// The most layers that a filter may have; by default, as many as its layout allows.
+    /// The maximum number of layers of a filter; by default, as many as its layout allows.
     fn layers_max(&self) -> usize {
         usize::MAX
     }
@@ -45,7 +44,7 @@ pub trait Ceiling {
         None
     }
 
-    /// Whether pending adds may take this much more memory, in bytes. It is asked for each batch of adds that may be pending.
+    /// Whether pending adds may take this much more memory, in bytes. Called for each batch of adds that may be pending.
     fn has_room_to_pend(&self, _more_bytes: u64) -> bool {
         true
     }
@@ -55,7 +54,7 @@ pub trait Ceiling {
         self.allow_blocks(filter_bytes, asked_bytes, 0)
     }
 
-    /// Requests as much in large blocks, to which the allocator adds `rounding_bytes`.
+    /// Requests `asked_bytes` in large blocks, to which the allocator adds `rounding_bytes`.
     fn allow_blocks(&self, filter_bytes: u64, asked_bytes: u64, rounding_bytes: u64) -> Result<(), Error> {
         let rounding_bytes = if self.counts_rounding() { rounding_bytes } else { 0 };
         let asked_bytes = asked_bytes.saturating_add(rounding_bytes);
@@ -97,13 +96,13 @@ impl Ceiling for Limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(pub u64);
 
-/// A source of time. Most filters never ask for it. During one command it must always return the same time.
+/// A source of time. Most filters never use it. It must return the same time throughout a command.
 pub trait Clock {
     /// Returns the time.
     fn now(&self) -> Moment;
 }
 
-/// A clock that stands still.
+/// A stopped clock.
 impl Clock for Moment {
     fn now(&self) -> Self {
         *self

@@ -1,5 +1,4 @@
-//! Bloom filters that can grow, forget and delete, and their stored formats: pure Rust, without Redis, files, a clock, or randomness
-//! of its own.
+//! Bloom filters that can grow, forget and delete, and their stored formats: pure Rust, without Redis, files, a clock or randomness.
 //!
 //! The modules from the inside out; each uses only those above it:
 //! - [`hash`]: from an item to the numbers that determine its cells.
@@ -8,7 +7,7 @@
 //! - [`chain`]: a layer of fixed capacity, and the chain of layers that grows.
 //! - `codec`: numbers and cells as bytes.
 //! - [`kinds`]: the kinds of filters, each with its rules and its codec. [`Filter`] is a filter of any kind.
-//! - [`mod@format`]: snapshots and dumps. [`Value`] is the value of a key: a filter, or one that is arriving.
+//! - [`mod@format`]: snapshots and dumps. [`Value`] is the value of a key: a filter, complete or arriving.
 //! - [`arguments`]: pure parsers of the BF.* commands, and their error texts.
 //!
 //! ```

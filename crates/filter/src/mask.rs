@@ -20,7 +20,7 @@ impl Mask {
         if count >= BATCH { Self(u32::MAX) } else { Self((1 << count) - 1) }
     }
 
-    /// Whether an item is in the set. No index past the batch is.
+    /// Whether an item is in the set; false for an index past the batch.
     #[inline]
     pub const fn contains(self, index: usize) -> bool {
         index < BATCH && self.0 & (1 << index) != 0

@@ -47,8 +47,8 @@ pub fn try_box<T>(value: T) -> Result<Box<T>, Error> {
 /// Whether the allocator rounds blocks up to jemalloc's size classes.
 static HAS_SIZE_CLASSES: AtomicBool = AtomicBool::new(false);
 
-/// Tells this crate whether the global allocator is jemalloc. It then counts what a block takes from the allocator, instead of
-/// what was requested.
+/// Sets whether the global allocator is jemalloc. If so, the crate counts the bytes that a block takes from the allocator, instead of the
+/// requested bytes.
 pub fn allocator_is_jemalloc(is_jemalloc: bool) {
     HAS_SIZE_CLASSES.store(is_jemalloc, Relaxed);
 }

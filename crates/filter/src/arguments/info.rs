@@ -3,7 +3,7 @@
 use super::{Refusal, is, word};
 use crate::kinds::info::Field;
 
-/// Returns the requested field; none for all fields.
+/// Returns the requested field; `None` for all fields.
 pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<Option<Field>, Refusal> {
     match words.len() {
         2 => Ok(None),

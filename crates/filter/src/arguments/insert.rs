@@ -10,13 +10,13 @@ use crate::kinds::{Defaults, Request};
 /// A parsed BF.INSERT.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Insert<'a, W> {
-    /// The filter to create if the key is missing; none with NOCREATE.
+    /// The filter to create if the key is missing; `None` with NOCREATE.
     pub creation: Option<Creation>,
     /// The items. Empty if ITEMS was left out.
     pub items: &'a [W],
     /// Whether items that are not new are replicated as well, so that a client can wait until the replicas have them.
     pub is_sync: bool,
-    /// Whether the newest bucket of a filter that forgets gets items that an older one has.
+    /// Whether items that only an older bucket has are added to the newest bucket of a filter that forgets.
     pub renews: bool,
 }
 
@@ -41,7 +41,7 @@ pub fn parse<'a, W: AsRef<[u8]>>(words: &'a [W], defaults: &Defaults) -> Result<
     Ok(Insert { creation: (!has_nocreate).then_some(creation), items, is_sync, renews })
 }
 
-/// Checks the numbers that count: of repeated options, RedisBloom 2.6 checks the range of the last value only.
+/// Checks the numbers that take effect: RedisBloom 2.6 checks the range of a repeated option's last value only.
 fn request(given: &Given, defaults: &Defaults) -> Result<Request, Refusal> {
     let mut request = Request { rate: given.rate.unwrap_or(defaults.rate), ..Request::new(defaults) };
     if let Some(number) = given.capacity {

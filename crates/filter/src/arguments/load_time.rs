@@ -1,5 +1,5 @@
 //! The load-time arguments, which follow the path in `loadmodule`: RedisBloom's, as pairs of a name and a value, and UNLESS_LOADED.
-//! RedisBloom's release 8 takes the names of its settings and deprecates the older names in capitals.
+//! RedisBloom 8 also accepts the names of its settings, and deprecates the older names in capitals.
 
 use super::{is, numbers};
 

@@ -1,8 +1,8 @@
-//! Parsers of commands except the guard's: from the words of a command to a request, or to a refusal, the first thing that is wrong
-//! with them. They are pure functions of byte strings: the server passes its strings in place, a test or fuzzer any list of bytes. No
-//! parser asks whether there is memory for a filter.
+//! Parsers of all commands except the guard's: from the words of a command to a request, or to a refusal, which names the first error. They
+//! are pure functions of byte strings: the server passes its strings in place, a test or fuzzer passes any list of bytes. No parser checks
+//! whether there is memory for a filter.
 //!
-//! Word 0 is the command's name. Items are returned as they are; no parser reads them.
+//! Word 0 is the command's name. Items are returned unread.
 
 pub mod info;
 pub mod insert;

@@ -79,7 +79,7 @@ fn hexadecimal(word: &[u8]) -> Option<f64> {
         Some(end) => (digits.get(..end)?, std::str::from_utf8(digits.get(end + 1..)?).ok()?.parse().ok()?),
         None => (digits, 0),
     };
-    // Digits that do not fit still count for rounding: they set the lowest bit.
+    // Digits that do not fit still affect rounding: they set the lowest bit.
     let (mut number, mut power, mut after_point, mut any) = (0u64, power, false, false);
     for byte in digits {
         if *byte == b'.' && !after_point {
@@ -119,8 +119,8 @@ pub fn seed(word: &[u8]) -> Option<u32> {
     integer(word).and_then(|seed| u32::try_from(seed).ok())
 }
 
-/// Checks an expansion: 0 to 32768, where 0 is a fixed filter. A primary and the AOF may carry any that is not negative:
-/// valkey-bloom's has 32 bits, and RedisBloom 2.6 keeps the lowest 32 bits of a larger number.
+/// Checks an expansion: 0 to 32768, where 0 is a fixed filter. A primary and the AOF may carry any number that is not negative:
+/// valkey-bloom's expansion has 32 bits, and RedisBloom 2.6 keeps the lowest 32 bits of a larger number.
 pub fn expansion(number: i64, must_obey: bool) -> Option<u32> {
     let number = u64::try_from(number).ok()?;
     let number = if must_obey { number & u64::from(u32::MAX) } else { number };

@@ -39,7 +39,7 @@ pub enum Value {
     Rest,
 }
 
-/// Checks a value and stores it. The refusal is for a value that is not valid.
+/// Checks a value and stores it, or returns the refusal if the value is invalid.
 type Read = fn(&mut Given, &[u8], Refusal) -> Result<(), Refusal>;
 
 /// An option of a command.
@@ -92,8 +92,8 @@ impl Command {
         OPTIONS.iter().filter(move |option| option.commands.contains(&self))
     }
 
-    /// Returns the option that a word names, in any case. Clients must write names in full. In BF.INSERT, a primary and the
-    /// AOF carry words that RedisBloom told apart by their prefixes: there EX is an expansion.
+    /// Returns the option that a word names, in any case. Clients must write names in full. In BF.INSERT, a primary and the AOF carry words
+    /// that RedisBloom identifies by their prefixes, so there EX is an expansion.
     pub(super) fn option(self, word: &[u8], must_obey: bool) -> Option<&'static CommandOption> {
         let accepts = |of: &[Self]| of.contains(&self) || self == Self::Plan && of.contains(&Self::Reserve);
         let named = |name: &[u8]| {
@@ -202,7 +202,7 @@ const fn raise(flag: &mut bool) -> Result<(), Refusal> {
 
 /// The length of a window in seconds.
 pub static WINDOW: Range = Range::new("WINDOW", 1, SECONDS_MAX);
-/// The most buckets of a filter that forgets.
+/// The maximum number of buckets of a filter that forgets.
 pub static BUCKETS: Range = Range::new("BUCKETS", BUCKETS_MIN as u64, BUCKETS_MAX as u64);
 /// The sizing rules of a native filter.
 pub static POLICY: Range = Range::new("POLICY", Policy::One as u64, Policy::Two as u64);
@@ -340,10 +340,10 @@ pub static OPTIONS: [CommandOption; 23] = [
 
 // Reads the options of BF.RESERVE, BF.INSERT and BF.PLAN and turns them into the description of a filter.
 
-/// The longest time to live, in milliseconds: the server adds it to the time of day without an overflow.
+/// The longest time to live, in milliseconds: the server can add it to the current time without an overflow.
 pub const EXPIRES_MAX: u64 = 1 << 61;
 
-/// A new filter, and what the command asked besides.
+/// A new filter, and further requests of the command that creates it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Creation {
     /// The description of the filter.
@@ -432,7 +432,7 @@ impl Given {
         Ok(Request { seed, tightening, layout, hash, forgets, buckets, is_counting, policy, ..request })
     }
 
-    /// Refuses options that do not go together. One of them is always an extension.
+    /// Refuses incompatible options. At least one of them is always an extension.
     fn check(&self, seed: Option<Seed>) -> Result<(), Refusal> {
         if !self.has_extension {
             return Ok(());
@@ -501,8 +501,8 @@ fn key_of(digits: &[u8; 32]) -> Option<[u8; 16]> {
     Some(key)
 }
 
-/// Returns the position of the secret key of a filter, which must not appear in logs: the word after SEED, if HASH siphash is
-/// given. It finds the key in words that are refused as well, so it takes any word before the items for an option's name.
+/// Returns the position of the secret key of a filter, which must not appear in logs: the word after SEED, if HASH siphash is given.
+/// Commands that are refused must not reveal the key either, so any word before the items may be the option's name.
 pub fn key_position<W: AsRef<[u8]>>(command: Command, words: &[W]) -> Option<usize> {
     let options = words.iter().map(AsRef::as_ref).enumerate().skip(command.first_option());
     let options = options.take_while(|(_, word)| command != Command::Insert || !is(word, "ITEMS"));

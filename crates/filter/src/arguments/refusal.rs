@@ -80,7 +80,7 @@ pub enum Refusal {
     NotStored,
     /// BF.FETCH and BF.MFETCH: the follower that keeps the key of WHILE would not delete this cache key.
     NotFollowed,
-    /// BF.FETCH and BF.MFETCH: the cache key is the key of WHILE, or one that the follower keeps beside it.
+    /// BF.FETCH and BF.MFETCH: the cache key is the key of WHILE, or another key of its follower.
     BelongsToWhile,
     /// The server did not open the key for writing.
     NotWritable,
@@ -169,7 +169,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The beginning of the text if a filter, or its next layer, does not fit.
+/// The beginning of the error text if there is no memory for a filter or its next layer.
 const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
 
 fn write_filter(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -190,7 +190,7 @@ fn write_filter(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Error::RateTooLow => f.write_str("ERR the error rate of the filter or of its next layer is too low"),
         Error::CapacityOutOfRange => f.write_str("ERR filter cannot grow: the capacity does not fit 64 bits"),
         Error::SizeOverflow => write!(f, "{NO_MEMORY}: no machine has that much memory"),
-        // A sum that does not fit became the largest number.
+        // A sum that did not fit was replaced by the largest number.
         Error::AboveCeiling { asked_bytes, .. } if i64::try_from(asked_bytes).is_err() => {
             write_filter(Error::SizeOverflow, f)
         }

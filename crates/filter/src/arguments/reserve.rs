@@ -4,7 +4,7 @@ use super::options::{Command, Creation, Given, Value, layout, rate_and_capacity}
 use super::{Refusal, is, numbers, word};
 use crate::kinds::{Defaults, Request, Seed, Spec};
 
-/// The most words a client may give, without those of our own options: RedisBloom's limit, and SEED and LAYOUT.
+/// The maximum number of words from a client, without our own options: RedisBloom's limit, and SEED and LAYOUT.
 const WORDS_MAX: usize = 11;
 
 /// A parsed BF.RESERVE.
@@ -14,12 +14,12 @@ pub struct Reserve {
     pub creation: Creation,
     /// Whether an equal filter is accepted if the key holds one.
     pub exist_ok: bool,
-    /// Whether a seed was given. Otherwise that of the creation is random.
+    /// Whether a seed was given. Otherwise the seed in `creation` is random.
     has_seed: bool,
 }
 
 impl Reserve {
-    /// Accepts or refuses the filter that the key holds.
+    /// Accepts or refuses the existing filter at the key.
     pub fn accept(&self, existing: &Spec) -> Result<(), Refusal> {
         if !self.exist_ok {
             return Err(Refusal::Exists);
@@ -46,11 +46,11 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Reserve
     let request = Request { scaling: given.scaling(defaults)?, ..request };
     let request = given.apply(request, Refusal::Bad("seed"))?;
     if let Some(Seed::Bytes(_)) = request.seed {
-        // A raw seed is for filters of valkey-bloom's layout, which BF.RESERVE does not make.
+        // Only filters of valkey-bloom's layout have a raw seed, and BF.RESERVE does not create them.
         return Err(Refusal::Bad("seed"));
     }
     let creation = match Creation::of(&request, None, defaults) {
-        // To RedisBloom, SEED and LAYOUT are unknown words, which it skips.
+        // RedisBloom skips SEED and LAYOUT as unknown words.
         Err(_) if must_obey => Creation::of(&Request { seed: None, layout: None, ..request }, None, defaults)?,
         creation => Creation { expires: given.expires(), ..creation? },
     };
@@ -60,8 +60,8 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Reserve
     Ok(Reserve { creation, exist_ok: given.exist_ok, has_seed: request.seed.is_some() })
 }
 
-/// Reads the options that a primary carries. RedisBloom skips words that it does not know and an `EXPANSION` that is
-/// repeated, and carries all of them, so words that are not an option with a valid value are skipped here as well.
+/// Reads the options that a primary carries. RedisBloom skips unknown words and a repeated `EXPANSION`, but replicates them, so words that
+/// are not an option with a valid value are skipped here as well.
 fn of_primary<W: AsRef<[u8]>>(words: &[W]) -> Result<Given, Refusal> {
     let mut given = Given { must_obey: true, ..Given::default() };
     let mut options = words.get(4..).unwrap_or_default().iter().map(AsRef::as_ref).peekable();
@@ -82,7 +82,7 @@ fn of_primary<W: AsRef<[u8]>>(words: &[W]) -> Result<Given, Refusal> {
             given.is_fixed = true;
         }
     }
-    // RedisBloom finds NONSCALING in the key's place as well. What our primaries carry always has an EXPANSION or is fixed.
+    // RedisBloom also finds NONSCALING at the position of the key. Commands from our own primaries always have an EXPANSION or are fixed.
     given.is_fixed |= given.expansion.is_none() && is(word(words, 1)?, "NONSCALING");
     Ok(given)
 }
@@ -91,7 +91,7 @@ fn of_primary<W: AsRef<[u8]>>(words: &[W]) -> Result<Given, Refusal> {
 mod tests {
     use super::*;
 
-    /// Parses the words after the key. Each `seed` stands for another random one.
+    /// Parses the words after the key. `seed` stands for the random seed.
     fn parsed(words: &str, seed: u8) -> Reserve {
         let defaults = Defaults { entropy: [seed; 32], ..Defaults::default() };
         let words: Vec<_> = ["BF.RESERVE", "k"].into_iter().chain(words.split(' ')).collect();

@@ -6,7 +6,7 @@ use super::{Refusal, numbers, word};
 use crate::host::Moment;
 use crate::kinds::BucketStart;
 
-/// Returns the bucket that the command states, if it does.
+/// Returns the bucket that the command states, or `None` if it states none.
 pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<Option<BucketStart>, Refusal> {
     match words.len() {
         2 => Ok(None),

@@ -12,7 +12,7 @@ use crate::memory::zeroed_bytes;
 
 /// A flat array of bits after a prefix of a few bytes. Bit p is byte p / 8, mask `1 << (p % 8)`.
 ///
-/// Prefix and bits are stored together, so a layer is saved from where it is in memory, and loaded without a second copy.
+/// Prefix and bits are stored together, so a layer is saved and loaded without a second copy.
 pub struct BitArray {
     stored: BitBox<u8, Lsb0>,
     /// The offset of the bits in `stored`, in bytes.

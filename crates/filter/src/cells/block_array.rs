@@ -1,7 +1,7 @@
-//! An array of blocks of cells: allocated fallibly, zeroed lazily, aligned to cache lines or pages. Blocks of bits, and the first
-//! cells of an item. `counters.rs` has blocks of counters.
+//! An array of blocks of cells: allocated fallibly, zeroed lazily, aligned to cache lines or pages. Also blocks of bits, and the prefix of
+//! an item's cells. Blocks of counters are in `counters.rs`.
 //!
-//! It needs `unsafe`, to access a block without a bounds check.
+//! A block is accessed without a bounds check, which needs `unsafe`.
 
 use std::mem::take;
 
@@ -12,7 +12,7 @@ use crate::memory::{size_class, zeroed_bytes};
 
 /// Size of a cache line in bytes, the least alignment of the first block.
 pub(super) const LINE_BYTES: usize = 64;
-/// Arrays of at least this size begin at a page if that takes no more memory: then a group of blocks of 4 KiB is one page.
+/// Arrays of at least this size begin at a page boundary if that takes no more memory, so that a group of blocks of 4 KiB is one page.
 pub const PAGE_ALIGNED_FROM_BYTES: usize = 256 * 1024;
 
 /// The index of a cell in its block, 0 to 511.
@@ -63,8 +63,8 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
     /// Whether the cells are counters of 4 bits, rather than bits.
     pub(crate) const ARE_COUNTERS: bool = Self::CELLS_PER_BYTE == 2;
 
-    /// Returns an array of `blocks` blocks, all zero. Large arrays cost microseconds and no resident memory, because their pages
-    /// are not touched.
+    /// Returns an array of `blocks` blocks, all zero. Large arrays take microseconds and no resident memory, because their pages are not
+    /// touched.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`] if the size does not fit the address space, [`Error::OutOfMemory`] if the allocator refuses,
@@ -75,7 +75,7 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
         let alignment = alignment(size);
         let zeroed = |size| zeroed_bytes(size, size_bytes);
 
-        // Allocations are usually aligned to lines without padding. None is aligned to pages, so that is not tried.
+        // Allocations are usually aligned to lines without padding, but never to pages, so page alignment is not tried without padding.
         let mut storage = if alignment == LINE_BYTES { Some(zeroed(size)?) } else { None };
         storage = storage.filter(|bytes| bytes.as_ptr().align_offset(alignment) == 0);
         let storage = match storage {
@@ -124,7 +124,7 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
         }
     }
 
-    /// Returns the byte of a cell in its block. The remainder changes nothing; it spares the compiler a bounds check.
+    /// Returns the byte of a cell in its block. The remainder has no effect; it removes a bounds check.
     #[inline]
     pub(crate) const fn byte_of(cell: BlockCell) -> usize {
         cell.index() / Self::CELLS_PER_BYTE % BLOCK
@@ -159,7 +159,7 @@ impl<const BLOCK: usize> Cells for BlockArray<BLOCK> {
         self.storage.len() as u64
     }
 
-    /// If the new address has another offset in its page, the blocks are moved inside the allocation to be aligned again.
+    /// If the new address is aligned differently, the blocks are moved inside the allocation to realign them.
     fn relocate(&mut self, mover: &mut impl Mover) {
         let size = self.size();
         let mut storage = take(&mut self.storage);
@@ -173,8 +173,8 @@ impl<const BLOCK: usize> Cells for BlockArray<BLOCK> {
     }
 }
 
-/// Returns the alignment of the first block in an array of `size` bytes. An array begins anywhere in a page if padding would take the
-/// next size class of jemalloc, and so up to a quarter more memory.
+/// Returns the alignment of the first block in an array of `size` bytes. An array is not aligned to a page if the padding would require
+/// jemalloc's next size class, which takes up to a quarter more memory.
 const fn alignment(size: usize) -> usize {
     let padded = size.saturating_add(PAGE_BYTES - 1);
     if size >= PAGE_ALIGNED_FROM_BYTES && size_class(padded as u64) == size_class(size as u64) {
@@ -202,8 +202,7 @@ impl<const BLOCK: usize> std::fmt::Debug for BlockArray<BLOCK> {
 
 // Bits in blocks of one cache line each. `array.rs` has a flat array of bits.
 //
-// Bits are accessed as words of 32 bits, which takes fewer instructions than bytes: the processor takes a shift modulo 32 by
-// itself.
+// Bits are accessed as words of 32 bits, which takes fewer instructions than bytes: the processor's shift is already modulo 32.
 
 /// An array of bits in blocks of 64 bytes. Bit p of a block is byte p / 8, mask `1 << (p % 8)`, on every machine.
 ///
@@ -230,8 +229,8 @@ impl BlockedCells for Blocks {
         all & 1 != 0
     }
 
-    /// Stores even a bit that is set already. The lookup before has found the item to be new, so the page is written in any
-    /// case, and a branch per bit costs more than the store.
+    /// Stores even a bit that is already set. The preceding lookup has found that the item is new, so the page is written in any case, and
+    /// a branch per bit costs more than the store.
     #[inline]
     fn occupy(&mut self, block: u64, bits: impl Iterator<Item = BlockCell>) {
         let (words, _) = self.block_mut(block).as_chunks_mut();
@@ -243,7 +242,7 @@ impl BlockedCells for Blocks {
     }
 }
 
-/// Returns the word of 32 bits in which a bit of a block lies. The remainder changes nothing; it spares a bounds check.
+/// Returns the word of 32 bits in which a bit of a block lies. The remainder has no effect; it removes a bounds check.
 #[inline]
 const fn word_of(bit: BlockCell) -> usize {
     bit.index() / 32 % (BLOCK_CELLS / 32)
@@ -257,8 +256,8 @@ const fn shift_of(bit: BlockCell) -> usize {
 
 // The first cells of an item, precomputed once for many layers in which the item has the same cells.
 //
-// The test of a prefix runs for every item in every older layer. With `BlockedCells::all_occupied` in its place, a batch of absent
-// items takes 9% more instructions in a chain of 15 layers (callgrind).
+// A prefix is tested for every item in every older layer. With `BlockedCells::all_occupied` instead, a batch of absent items takes 9% more
+// instructions in a chain of 15 layers (callgrind).
 
 /// Number of cells in a prefix. Half of the cells of a full layer are occupied, so four cells reject fifteen of sixteen absent
 /// items.

@@ -1,8 +1,8 @@
 //! Counters of 4 bits in blocks of 512: the cells of filters from which items can be removed.
 //!
-//! A bit would not do, because two items may share it (Fan, Cao, Almeida, Broder: Summary Cache, 2000, section V). A counter at
-//! 15 is saturated: how many items share it is unknown, so it never changes again. In practice no counter of a full filter of
-//! distinct items saturates.
+//! A bit is not enough, because two items may share it (Fan, Cao, Almeida, Broder: Summary Cache, 2000, section V). A counter at 15 is
+//! saturated: the number of items that share it is unknown, so it never changes again. In practice no counter of a full filter of distinct
+//! items saturates.
 
 use super::BLOCK_CELLS;
 use super::block_array::{BlockArray, BlockCell, BlockedCells};
@@ -58,7 +58,7 @@ impl Counters {
         }
     }
 
-    /// Returns the minimum of counters of a block, 0 to [`COUNTER_MAX`]. Of no counters that is [`COUNTER_MAX`].
+    /// Returns the minimum of some counters of a block, 0 to [`COUNTER_MAX`]; [`COUNTER_MAX`] without any.
     #[inline]
     pub fn least(&self, block: u64, counters: impl Iterator<Item = BlockCell>) -> u8 {
         let block = self.block(block);
@@ -78,7 +78,7 @@ fn value(block: &[u8; COUNTER_BLOCK_BYTES], counter: BlockCell) -> u8 {
     block.get(Counters::byte_of(counter)).map_or(0, |byte| byte >> shift_of(counter) & COUNTER_MAX)
 }
 
-/// Replaces the value of a counter by `next` of it, which is at most [`COUNTER_MAX`].
+/// Applies `next` to a counter. The result must be at most [`COUNTER_MAX`].
 #[inline]
 fn change(block: &mut [u8; COUNTER_BLOCK_BYTES], counter: BlockCell, next: impl Fn(u8) -> u8) {
     if let Some(byte) = block.get_mut(Counters::byte_of(counter)) {
@@ -88,8 +88,8 @@ fn change(block: &mut [u8; COUNTER_BLOCK_BYTES], counter: BlockCell, next: impl 
     }
 }
 
-/// Returns each of the counters once, in order. The counters of one item may coincide. Incremented twice per add, such a
-/// counter would be too high, and would saturate after eight adds.
+/// Returns each of the counters once, in order. The counters of one item may coincide. If such a counter were incremented twice per add, it
+/// would be too high, and would saturate after eight adds.
 #[inline]
 fn distinct(counters: impl Iterator<Item = BlockCell>) -> impl Iterator<Item = BlockCell> {
     const WORDS: usize = BLOCK_CELLS / 64;

@@ -1,10 +1,10 @@
-//! How full the blocks of a layer are, or those of a union of layers would be: read at the speed of memory. The union itself.
+//! Measures how full the blocks of a layer or of a union of layers are, at the speed of memory. Also computes the union.
 
 use super::arch::{count_union, prefetch_next_page};
 use super::{BLOCK_BYTES, BLOCK_CELLS, COUNTER_BLOCK_BYTES, PAGE_BYTES, is_zero};
 use crate::error::Error;
 
-/// The most pages that [`Histogram::sampled`] reads: 1 MiB.
+/// The maximum number of pages that [`Histogram::sampled`] reads: 1 MiB.
 const SAMPLED_PAGES: usize = 256;
 
 /// The number of blocks of an array for each number of occupied cells.
@@ -33,7 +33,7 @@ impl Histogram {
         Self { counts: [0; BLOCK_CELLS + 1] }
     }
 
-    /// Returns the histogram of all blocks of 64 bytes. Trailing bytes that are no whole block are ignored. Reads all bytes once.
+    /// Returns the histogram of all blocks of 64 bytes. An incomplete last block is ignored. Reads all bytes once.
     pub fn of(bytes: &[u8]) -> Self {
         let mut histogram = Self::empty();
         histogram.count(bytes);
@@ -137,7 +137,7 @@ impl Histogram {
     }
 }
 
-/// Sets all bits of a page that are set in `source`, and prefetches the next page of that.
+/// Sets all bits of a page that are set in `source`, and prefetches the next page of `source`.
 fn add_bits(page: &mut [u8], source: &[u8]) {
     let (page, _) = page.as_chunks_mut::<BLOCK_BYTES>();
     let (source, _) = source.as_chunks::<BLOCK_BYTES>();
@@ -175,8 +175,8 @@ const fn nonzero_counters(word: u64) -> u32 {
 
 // The union of arrays of blocks in place, with its histogram: over whole layers, at the speed of memory.
 
-/// Sets all bits of `target` that are set in one of the sources, and adds the resulting blocks to `counted`. Reads each page
-/// once. `is_empty` says that the target has no bits; it is then not read where no source has any.
+/// Sets all bits of `target` that are set in one of the sources, and adds the resulting blocks to `counted`. Reads each page once. With
+/// `is_empty`, the target must have no bits set; its pages are then not read where all sources are empty.
 ///
 /// Writes only pages that get a new bit: a page that is not written is not copied while a snapshot is being saved, and an
 /// untouched page takes no memory.

@@ -30,14 +30,14 @@ pub trait Cells {
     fn bytes(&self) -> &[u8];
     /// Returns the cells as bytes, for a reader that fills them in.
     fn bytes_mut(&mut self) -> &mut [u8];
-    /// Whether cells may be occupied by items that a layer does not count: because `bytes_mut` was called, or because a counter was
-    /// decremented, whose saturated neighbours stay. Adds do not change this, because they are counted.
+    /// Whether cells may be occupied by items that a layer does not count: after `bytes_mut`, and after a decrement, which leaves saturated
+    /// counters unchanged. Adds do not change this, because they are counted.
     fn may_lack_items(&self) -> bool {
         true
     }
     /// Returns the number of bytes requested from the allocator.
     fn allocated_bytes(&self) -> u64;
-    /// Lets the mover move their memory.
+    /// Moves the memory of the cells.
     fn relocate(&mut self, mover: &mut impl Mover);
 }
 
@@ -54,8 +54,8 @@ pub(crate) fn copy_to_zeros(from: &[u8], to: &mut [u8]) {
     pages.filter(|(from, _)| !is_zero(from)).for_each(|(from, to)| to.copy_from_slice(from));
 }
 
-/// Returns bytes that a server read as one string, and so made resident, in a block whose zero pages are not resident. Returns the
-/// given block if it is small, if fewer than half of its pages are zero, or if there is no memory for another one.
+/// Copies bytes that a server read as one string, and so made resident, to a block whose zero pages are not resident. Returns the given
+/// block if it is small, if fewer than half of its pages are zero, or if memory for another one is refused.
 pub(crate) fn sparse(bytes: Box<[u8]>) -> Box<[u8]> {
     const FROM_BYTES: usize = 1024 * 1024;
     let pages = bytes.len() / PAGE_BYTES;
@@ -72,11 +72,10 @@ pub(crate) fn sparse(bytes: Box<[u8]>) -> Box<[u8]> {
 
 /// Moves blocks of memory to better addresses.
 ///
-/// # Safety
-/// A block that [`moved`](Self::moved) returns must come from the global allocator, with the size, the alignment and the bytes
-/// of the old block. The old block has been freed.
+/// # Safety A block that [`moved`](Self::moved) returns must come from the global allocator, and have the size, the alignment and the bytes
+/// of the old block, which must have been freed.
 pub unsafe trait Mover {
-    /// Moves a block. Returns `None` if it stays.
+    /// Moves a block. Returns `None` if it was not moved.
     fn moved(&mut self, block: NonNull<u8>) -> Option<NonNull<u8>>;
 
     /// Whether the rest must wait for a later call.
@@ -105,7 +104,7 @@ pub(crate) fn relocate_elements<T>(list: &mut Vec<T>, mover: &mut impl Mover) {
         return;
     }
     let mut old = ManuallyDrop::new(take(list));
-    // SAFETY: as in `relocate_bytes`; length and capacity are those of the list that is dismantled.
+    // SAFETY: as in `relocate_bytes`; length and capacity come from the old list, which is not dropped.
     *list = unsafe {
         let block = NonNull::new_unchecked(old.as_mut_ptr());
         let new = mover.moved(block.cast()).map_or(block, NonNull::cast);

@@ -1,5 +1,5 @@
-//! The cells of a layer in chunks of a fixed size, so that neither a saving child nor a loading server holds a second copy. A
-//! chunk of zeros takes one byte.
+//! The cells of a layer in chunks of a fixed size, so that neither a saving child nor a loading server needs a second copy. A chunk of
+//! zeros takes one byte.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::memory::{make_room, push, reserve};
 /// Size of a chunk, in bytes. The last chunk of a layer is shorter.
 pub const CHUNK_BYTES: usize = 1024 * 1024;
 
-/// Returns a range of a layer's cells, pending adds included: a copy if there are any in the range.
+/// Returns a range of a layer's cells, pending adds included: a copy if any are in the range.
 pub(crate) fn cells_in<G: SupportsPending>(
     layer: LayerView<'_, G>,
     bytes: Range<usize>,
@@ -56,7 +56,8 @@ fn write_with_pending<G: SupportsPending>(layer: LayerView<'_, G>, chunk: &[u8],
     }
 }
 
-/// Reads the cells of a layer, which are zeros before. Only the first `arrived_bytes` may have a cell set; the length of the layer is subtracted.
+/// Reads the cells of a layer, which must be zeros before. Only the first `arrived_bytes` may have a cell set; subtracts the layer's length
+/// from `arrived_bytes`.
 pub(crate) fn read_layer(cells: &mut [u8], arrived_bytes: &mut u64, source: &mut impl Source) -> Result<(), Error> {
     for target in cells.chunks_mut(CHUNK_BYTES) {
         let chunk = source.bytes()?;
@@ -97,7 +98,7 @@ pub(crate) fn read<R: Rules>(
 pub(crate) struct Ranges(Vec<Range<u64>>);
 
 impl Ranges {
-    /// Returns no ranges, with space for one: bytes that arrive in order never need more.
+    /// Returns an empty list with space for one range: bytes that arrive in order never need more.
     pub(crate) fn none() -> Result<Self, error::Error> {
         let mut ranges = Vec::new();
         reserve(&mut ranges, 1)?;
@@ -156,7 +157,7 @@ impl Ranges {
         Ok(())
     }
 
-    /// Adds a range, for which there is space, and merges it with adjacent ones.
+    /// Adds a range, for which space must be reserved, and merges it with adjacent ranges.
     pub(crate) fn add(&mut self, mut range: Range<u64>) {
         if range.is_empty() {
             return;

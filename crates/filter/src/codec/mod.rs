@@ -1,5 +1,5 @@
-//! The common parts of all codecs. They write to a [`Sink`] and read from a [`Source`]: in tests and dumps a `Vec` and a slice,
-//! in the module the server's snapshot.
+//! Shared by all codecs, which write to a [`Sink`] and read from a [`Source`]: a `Vec` and a slice in tests and dumps, the server's
+//! snapshot in the module.
 //!
 //! Input may be hostile. A codec refuses it with an error or returns a sound filter; it does not panic, and it allocates no
 //! more memory than its ceiling allows.
@@ -27,7 +27,7 @@ pub trait Sink {
     fn put_bytes(&mut self, bytes: &[u8]);
 }
 
-/// The input of a codec. At its end there is [`Error::Truncated`].
+/// The input of a codec. Reading beyond its end returns [`Error::Truncated`].
 pub trait Source {
     /// Bytes as the source returns them.
     type Bytes<'a>: AsRef<[u8]>
@@ -54,11 +54,11 @@ pub type Record<'a> = (u64, Cow<'a, [u8]>);
 /// The effect of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It is stored, and others are missing.
+    /// It is stored, and other records are missing.
     Stored,
     /// It had arrived before with the same bytes. Nothing changed.
     Known,
-    /// It was the last one: the filter is complete.
+    /// It was the last missing record: the filter is complete.
     Complete,
 }
 
@@ -77,7 +77,7 @@ pub enum Error {
     UnknownHash(u64),
     /// A number is out of range.
     OutOfRange,
-    /// A chunk has the wrong length for its place.
+    /// A chunk has the wrong length for its position.
     WrongLength,
     /// The checksum is wrong, or the bytes belong to another filter, or to a ring with other buckets.
     WrongChecksum,
@@ -177,7 +177,7 @@ impl Sink for ByteSink {
 /// Reads what a [`ByteSink`] wrote.
 #[derive(Debug)]
 pub struct ByteSource<'a>(
-    /// The bytes that remain.
+    /// The unread bytes.
     pub &'a [u8],
 );
 
@@ -219,7 +219,7 @@ impl ByteSource<'_> {
 // Fields in few bytes, for a small filter that is stored as one string: unsigned numbers in LEB128, seven bits a byte, the lowest
 // first; doubles in 8 bytes; bytes after their length.
 
-/// The most bytes of a packed filter.
+/// The maximum size of a packed filter, in bytes.
 pub(crate) const PACKED_MAX: usize = 1024;
 
 /// Writes fields into an array, because a saving child must not allocate.
@@ -272,7 +272,7 @@ impl Sink for PackedSink {
 
 /// Reads what a [`PackedSink`] wrote.
 pub(crate) struct PackedSource<'a>(
-    /// The bytes that remain.
+    /// The unread bytes.
     pub(crate) &'a [u8],
 );
 
@@ -290,7 +290,7 @@ impl Source for PackedSource<'_> {
     where
         Self: 'b;
 
-    /// Refuses a number with more bytes than it needs with [`Error::OutOfRange`], so that equal filters have equal bytes.
+    /// Refuses a number that is encoded in more bytes than necessary with [`Error::OutOfRange`], so that equal filters have equal bytes.
     fn u64(&mut self) -> Result<u64, Error> {
         let mut number = 0;
         for shift in (0..u64::BITS).step_by(7) {

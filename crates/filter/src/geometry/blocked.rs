@@ -1,10 +1,10 @@
 //! The native layout, a blocked Bloom filter: the shape of a layer, and its lookups and inserts, the positions of an
 //! item's cells, and the operations that only pending adds and only counters have.
 //!
-//! An item's k cells lie in two blocks of 512 cells, at low rates in four, and all of them in one group of at most 4 KiB. With
-//! bits, an item costs two or four cache misses and one page, where a classic filter costs k of each. In a prototype with two
-//! blocks, on a filter of 1.2 GiB (Zen 5), lookups in batches took 44-49 ns per item against 55-66 ns for a classic layout at
-//! k = 7, and 44-58 ns against 90-106 ns at k = 14. An add while a snapshot was being saved copied 0.92 pages against 4.2.
+//! An item's k cells lie in two blocks of 512 cells, at low rates in four, and all of them in one group of at most 4 KiB. With bits, an
+//! item costs two or four cache misses and one page; a classic filter costs k of each. In a prototype with two blocks, on a filter of 1.2
+//! GiB (Zen 5), lookups in batches took 44-49 ns per item against 55-66 ns for a classic layout at k = 7, and 44-58 ns against 90-106 ns at
+//! k = 14. An add while a snapshot was being saved copied 0.92 pages against 4.2.
 //!
 //! Two blocks rather than one, because the load of a pair of blocks varies less than the load of one block. Uneven load is
 //! why a blocked filter needs more memory than a classic one at the same rate: 1% more at 10^-2, 9% at 10^-6 (Putze,
@@ -21,12 +21,12 @@ use crate::cells::{
 use crate::error::Error;
 use crate::hash::ItemHash;
 
-/// The most cells per item that a stored layer may have. Layers that this crate creates have fewer.
+/// The maximum number of cells per item in a stored layer. Layers that this crate creates have fewer.
 const HASHES_MAX: u32 = 64;
 
-/// The fewest cells per item that a layer with four blocks per item may have: those at [`sizing::LOW_RATE`].
+/// The minimum number of cells per item in a layer with four blocks per item: the number at [`sizing::LOW_RATE`].
 const LOW_RATE_HASHES_MIN: u32 = 13;
-/// The most blocks of an item.
+/// The maximum number of blocks of an item.
 const ITEM_BLOCKS_MAX: usize = 4;
 
 /// The shape of a layer of blocks, and the number of cells per item. `BLOCK`: size of a block of 512 cells, in bytes.
@@ -46,9 +46,9 @@ pub struct BlockedGeometry<const BLOCK: usize> {
     pub groups: u64,
     /// Number of blocks per group, at most the number of blocks in a page.
     pub blocks_per_group: u16,
-    /// Number of different blocks in which the cells of an item lie: 2, or 4 with bits. Every group has that many blocks or more.
+    /// Number of different blocks in which the cells of an item lie: 2, or 4 with bits. Every group has at least this many blocks.
     pub blocks_per_item: u16,
-    /// Number of cells per item, k, 1 to 64. The blocks of an item have equal numbers of them, or the first ones one more.
+    /// Number of cells per item, k, 1 to 64. They are divided evenly among the item's blocks; the first blocks may get one more.
     pub hashes: u32,
 }
 
@@ -264,7 +264,7 @@ where
         FillEstimate::of_blocks(&Histogram::sampled_with(cells.bytes(), change), self)
     }
 
-    /// Bits, if every group is a page of memory, as in all layers of 256 KiB and more that this crate creates.
+    /// For bits, if every group is a page of memory, as in all layers of 256 KiB and more that this crate creates.
     #[inline]
     fn can_pend(&self) -> bool {
         !BlockArray::<BLOCK>::ARE_COUNTERS && self.blocks_per_group as usize * BLOCK == PAGE_BYTES
@@ -308,9 +308,8 @@ where
     }
 }
 
-// Which cells an item has in the native layout: two or four blocks of one group, and its k cells in them.
-// These positions are frozen: a stored filter must find its items in every later version. Bits and counters have the same
-// positions.
+// An item's cells in the native layout: two or four blocks of one group, and k cells in them. These positions are frozen, because a stored
+// filter must find its items in every later version. Bits and counters have the same positions.
 
 /// 2^64 divided by the golden ratio, an odd number: a multiplication by it carries every bit of a word towards the top.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -326,7 +325,7 @@ const POWERS: [u64; HASHES_MAX as usize + 1] = {
     powers
 };
 
-/// The position of an item in a layer: two or four blocks of one group, and what the cells in them are drawn from.
+/// The position of an item in a layer: two or four blocks of one group, and the random bits that select the cells in them.
 ///
 /// ```
 /// use bloomgate_filter::geometry::{BlockedBits, Geometry as _};
@@ -342,7 +341,7 @@ const POWERS: [u64; HASHES_MAX as usize + 1] = {
 pub struct BlockedProbe {
     /// The first block.
     a: u64,
-    /// The other block. Of four blocks, the distances from the first to the others, a signed byte each.
+    /// The second of two blocks; or the distances from the first to the other three blocks, a signed byte each.
     rest: u64,
     /// Random bits that select the cells.
     bits: u64,
@@ -354,7 +353,7 @@ impl BlockedProbe {
     #[inline]
     fn of<const BLOCK: usize>(hash: ItemHash, geometry: BlockedGeometry<BLOCK>) -> Self {
         let blocks = u64::from(geometry.blocks_per_group);
-        // Drawing one of all blocks equals drawing a group and then one of its blocks. The remainder is equal as well.
+        // Drawing one of all blocks gives the same block, and the same remainder, as drawing a group and then one of its blocks.
         let (a, rest) = scale(hash.h1, geometry.groups.wrapping_mul(blocks));
         let (group, _) = scale(hash.h1, geometry.groups);
         let end = (group + 1) * blocks;
@@ -422,7 +421,7 @@ impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
     }
 }
 
-// The rarer case of four blocks, in functions that are not inlined: in the loops over a batch, they would take registers.
+// The rarer case of four blocks, in functions that are not inlined, because they would use registers in the loops over a batch.
 impl<const BLOCK: usize> BlockedGeometry<BLOCK>
 where
     BlockArray<BLOCK>: BlockedCells,
@@ -479,8 +478,8 @@ impl Iterator for ProbeCells {
     }
 }
 
-/// Maps a word to 0..range without a division. Returns the result and a remainder, which is evenly distributed and serves
-/// for the next draw (Lemire: Fast Random Integer Generation in an Interval, 2019).
+/// Maps a word to 0..range without a division. Returns the result and a remainder, which is evenly distributed and can be used for the next
+/// draw (Lemire: Fast Random Integer Generation in an Interval, 2019).
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the halves of 128 bits are 64 bits each")]
 const fn scale(word: u64, range: u64) -> (u64, u64) {
@@ -510,9 +509,8 @@ fn range_of<const BLOCK: usize>(block: u64, offset: usize) -> Option<Range<usize
 
 // The native layout with counters in place of bits, so that items can be removed.
 //
-// A block of 512 counters is four cache lines, and a page has 16 such blocks instead of 64. Smaller groups have less even loads,
-// and more pairs of items share both blocks. `sizing::counters_per_item` says what that
-// costs.
+// A block of 512 counters is four cache lines, and a page has 16 such blocks instead of 64. Smaller groups are loaded less evenly, and more
+// pairs of items share both blocks. `sizing::counters_per_item` compensates for that.
 
 /// The shape of a layer of counters: blocks of 256 bytes, 2 to 16 of them per group.
 pub type BlockedCounters = BlockedGeometry<COUNTER_BLOCK_BYTES>;
@@ -536,8 +534,8 @@ pub type BlockedCounters = BlockedGeometry<COUNTER_BLOCK_BYTES>;
 pub trait Counting: Geometry {
     /// Removes an item, which must have been inserted: otherwise this decrements counters of other items.
     fn remove(&self, cells: &mut Self::Cells, probe: Self::Probe);
-    /// Returns how often the item was inserted less how often it was removed, as the minimum of its counters. That is too high
-    /// if other items share all of them. [`COUNTER_MAX`](crate::cells::COUNTER_MAX) stands for that number or more.
+    /// Returns how often the item was inserted less how often it was removed, as the minimum of its counters. The result is too high if
+    /// other items share all of the counters. [`COUNTER_MAX`](crate::cells::COUNTER_MAX) means that number or more.
     fn least(&self, cells: &Self::Cells, probe: Self::Probe) -> u8;
 }
 
@@ -763,7 +761,7 @@ mod tests {
         assert_eq!(GEOMETRY.h1_range(&(0..GROUPS * 4096)), 0..=u64::MAX);
     }
 
-    /// Counters have the positions of bits. They are frozen.
+    /// Counters have the same positions as bits, which are frozen.
     #[test]
     fn golden_counters() {
         let geometry = BlockedCounters { groups: 3, blocks_per_group: 5, blocks_per_item: 2, hashes: 18 };

@@ -1,5 +1,5 @@
-//! Pure maths: from the number of set bits in the blocks of a native layer to estimates of its items and its present false
-//! positive rate. A merged filter, or one that forgets, has no exact count of its items.
+//! Pure maths: estimates the items and the present false positive rate of a native layer from the number of set bits in its blocks. A
+//! merged filter and a filter that forgets have no exact count of their items.
 //!
 //! Logarithms come from `libm`, as in `sizing.rs`, so every machine computes the same numbers.
 
@@ -19,7 +19,7 @@ pub struct FillEstimate {
 }
 
 impl FillEstimate {
-    /// Estimates a layer of blocks, of which the histogram covers all or a sample.
+    /// Estimates a layer of blocks. The histogram covers all blocks or a sample.
     pub fn of_blocks<const BLOCK: usize>(histogram: &Histogram, geometry: &BlockedGeometry<BLOCK>) -> Self {
         let ones: f64 = each(histogram).map(|(ones, blocks)| to_f64(ones) * to_f64(blocks)).sum();
         let cells = to_f64(histogram.blocks().max(1)) * to_f64(BLOCK_CELLS as u64);
@@ -27,14 +27,14 @@ impl FillEstimate {
         Self { fill: ones / cells, items, rate: rate_now(histogram, geometry) }
     }
 
-    /// Estimates a flat array of `modulus` bits, `looked_at` of which were read (same source, for one array). All but `apart`
-    /// of an item's bits form an arithmetic progression.
+    /// Estimates a flat array of `modulus` bits, of which `looked_at` were read (same source, for one array). An item's bits form an
+    /// arithmetic progression, except `apart` of them.
     pub fn of_flat(ones: u64, looked_at: u64, hashes: u32, apart: u32, modulus: u64) -> Self {
         if looked_at == 0 || hashes == 0 {
             return Self::default();
         }
         let fill = to_f64(ones.min(looked_at)) / to_f64(looked_at);
-        // A full array counts as one with a single clear bit.
+        // A full array is treated as if one bit were clear.
         let most = 1.0 - 1.0 / to_f64(looked_at).max(2.0);
         let items = -libm::log1p(-fill.min(most)) * to_f64(modulus) / f64::from(hashes);
         let power = |bits: u32| (0..bits).fold(1.0, |chance, _| chance * fill);
@@ -46,9 +46,9 @@ impl FillEstimate {
 /// Estimates the number of distinct items in a layer of `blocks` blocks with `hashes` bits per item. The histogram covers all
 /// blocks or a sample.
 ///
-/// After n draws, 512 (1 - (1 - 1/512)^n) bits of a block are set on average, so a block with X set bits had about -512 ln(1 -
-/// X / 512) draws (Swamidass, Baldi: Mathematical Correction for Fingerprint Similarity Measures, 2007). A full block counts as
-/// one with a single clear bit. Takes a logarithm for each number of bits that occurs.
+/// After n draws, 512 (1 - (1 - 1/512)^n) bits of a block are set on average, so a block with X set bits had about -512 ln(1 - X / 512)
+/// draws (Swamidass, Baldi: Mathematical Correction for Fingerprint Similarity Measures, 2007). A full block is treated as if one bit were
+/// clear. Computes a logarithm for each number of bits that occurs.
 pub fn items(histogram: &Histogram, hashes: u32, blocks: u64) -> f64 {
     let counted = histogram.blocks();
     if counted == 0 || hashes == 0 {
@@ -62,10 +62,10 @@ pub fn items(histogram: &Histogram, hashes: u32, blocks: u64) -> f64 {
 
 /// Estimates the false positive rate of a layer, 0 to 1: the chance that all bits of an absent item are set in its blocks.
 ///
-/// Assumes that these blocks, which are in the same group, are filled independently. The loads of groups are nearly equal,
-/// and `tests/figures/estimates.rs` bounds the error: at 1e-2 and 1e-4 and capacities of at least 10,000, at most 5% of the rate
-/// in a layer that is at least half full, and 15% in a quarter-full one, whose rate is at most a thousandth of the requested one.
-/// With four blocks per item, at 1e-6, 8% in a full layer, 20% in a half-full and 35% in a quarter-full one.
+/// Assumes that these blocks, which are in the same group, are filled independently. This holds well because groups are loaded almost
+/// equally: `tests/figures/estimates.rs` bounds the error: at 1e-2 and 1e-4 and capacities of at least 10,000, at most 5% of the rate in a
+/// layer that is at least half full, and 15% in a quarter-full one, whose rate is at most a thousandth of the requested one. With four
+/// blocks per item, at 1e-6, 8% in a full layer, 20% in a half-full and 35% in a quarter-full one.
 pub fn rate_now<const BLOCK: usize>(histogram: &Histogram, geometry: &BlockedGeometry<BLOCK>) -> f64 {
     let blocks = to_f64(histogram.blocks().max(1));
     let all_set = |bits: u32| {
@@ -90,8 +90,8 @@ const PERIOD_MAX: u64 = 12;
 /// is a power of two, r is 0 and f makes no difference.
 ///
 /// At low rates most false positives are of this kind: 80 times p^k in a full layer for 100 items at 1e-6. `tests/figures/estimates.rs`
-/// compares the sum with the answers of filters. Items that share most of their bits with a member are neglected; they add up to
-/// a fifth.
+/// compares the sum with the answers of filters. Items that share most of their bits with a member are ignored; they would add up to a
+/// fifth.
 fn by_coincidence(fill: f64, hashes: u32, modulus: u64) -> f64 {
     if fill <= 0.0 || fill >= 1.0 || hashes < 2 || modulus < 2 {
         return 0.0;

@@ -1,5 +1,5 @@
-//! The classic layout of a Bloom filter (Bloom 1970), which other modules use: an item's k bits lie anywhere in one flat array.
-//! It costs k cache misses per item where the native layout costs two, so a batch prefetches its lines before it tests them.
+//! The classic layout of a Bloom filter (Bloom 1970), which other modules use: an item's k bits lie anywhere in one flat array. An item
+//! costs k cache misses instead of the two of the native layout, so a batch prefetches its lines before it tests them.
 
 use std::ops::Range;
 
@@ -8,28 +8,28 @@ use super::{Geometry, LayerDescription, SupportsPending};
 use crate::cells::{BitArray, Cells as _, sampled_ones};
 use crate::error::Error;
 
-/// The most bits per item that are accepted. RedisBloom reaches 998 at a rate of 1e-300. Without a limit, a snapshot of a few
-/// bytes could keep every lookup busy for minutes.
+/// The maximum number of bits per item. RedisBloom reaches 998 at a rate of 1e-300. Without a limit, a snapshot of a few bytes could keep
+/// every lookup busy for minutes.
 pub const HASHES_MAX: u32 = 1100;
 
 /// The number of positions that a lookup tests first. Half of the bits of a full layer are set, so three positions reject seven
 /// of eight absent items.
 const FIRST: u32 = 3;
 
-/// A hash from which the positions of an item follow.
+/// A hash that determines the positions of an item.
 pub trait Positions: Copy + Default + std::fmt::Debug {
-    /// The number of positions outside the arithmetic progression of the others.
+    /// The number of positions that are not in the arithmetic progression of the others.
     const APART: u32;
     /// Returns position `index` of the item, below `modulus`, which is at least 1.
     fn position(self, index: u32, modulus: u64) -> u64;
-    /// Returns the hash under which the item may have been added instead, if there is one. Adds use the first.
+    /// Returns an alternative hash under which the item may have been added, if there is one. New adds never use it.
     #[inline]
     fn other(self) -> Option<Self> {
         None
     }
 }
 
-/// The geometry of a flat layer. `P`: the hash from which positions follow.
+/// The geometry of a flat layer. `P`: the hash that determines the positions.
 #[derive(Clone, Copy, Debug)]
 pub struct Flat<P> {
     /// Size of the array, in bytes.
@@ -87,7 +87,7 @@ impl<P: Positions> Flat<P> {
 impl<P: Positions> Geometry for Flat<P> {
     type Hash = P;
     type Probe = P;
-    /// Whether an item has another hash. Its address then says nothing.
+    /// Whether an item has an alternative hash. The prefix then cannot reject it.
     type Prefix = bool;
     /// The positions that a lookup tests first.
     type Address = [usize; FIRST as usize];
@@ -146,7 +146,7 @@ impl<P: Positions> Geometry for Flat<P> {
     fn contains_rest(&self, cells: &BitArray, probe: P) -> bool {
         match probe.other() {
             None => Self::are_set(cells, self.other_positions(probe)),
-            // The first positions may have been those of the other hash.
+            // The first positions may belong to the alternative hash.
             Some(other) => [probe, other].into_iter().any(|hash| Self::are_set(cells, self.positions(hash))),
         }
     }

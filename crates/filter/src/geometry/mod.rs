@@ -1,5 +1,5 @@
-//! Where an item's cells are in a layer: of the native layout ([`BlockedBits`], and [`BlockedCounters`] with counters), or of
-//! other modules' layouts ([`Flat`]). The chain and its batches are generic over [`Geometry`].
+//! Where an item's cells are in a layer: in the native layout ([`BlockedBits`], and [`BlockedCounters`] with counters), or in other
+//! modules' layouts ([`Flat`]). The chain and its batches are generic over [`Geometry`].
 
 mod blocked;
 pub mod estimate;
@@ -24,7 +24,7 @@ pub struct LayerDescription<G> {
     pub rate: f64,
     /// The number of items at which it is full.
     pub capacity: u64,
-    /// The number of items that were added to it. In native layers at most `capacity`.
+    /// The number of items added to it; at most `capacity` in native layers.
     pub items: u64,
     /// The shape of its cells.
     pub geometry: G,
@@ -67,8 +67,8 @@ pub trait Geometry: Copy + PartialEq + Debug {
     fn modulus(&self) -> u64;
     /// Returns the number of cells per item, k.
     fn hashes(&self) -> u32;
-    /// Returns this geometry with what is usual as a constant, so that a loop over a batch is compiled without the branches for what is
-    /// not. `None` if it is unusual.
+    /// Returns this geometry with the usual parameters as constants, so that a loop over a batch is compiled without the branches for other
+    /// parameters. `None` if its parameters are unusual.
     #[inline(always)]
     fn usual(self) -> Option<Self> {
         Some(self)
@@ -97,25 +97,25 @@ pub trait Geometry: Copy + PartialEq + Debug {
     fn fill_estimate(&self, cells: &Self::Cells) -> FillEstimate;
 }
 
-/// A geometry as pending adds need it: the hashes whose cells lie in a piece of a layer, and changes of a copy of that piece. Only
-/// the native layout of bits has any; for the others the defaults say so.
+/// The operations on a geometry that pending adds need: finding the hashes whose cells lie in a piece of a layer, and changing a copy of
+/// that piece. Only the native layout of bits supports pending adds; the defaults are for all other layouts.
 pub trait SupportsPending: Geometry {
-    /// Whether adds to this layer may be pending, in a set beside it that is ordered by its pages.
+    /// Whether adds to this layer may be pending, in a set that is ordered by the layer's pages.
     #[inline]
     fn can_pend(&self) -> bool {
         false
     }
-    /// Returns the hash under which an add is pending. Only used if [`can_pend`](Self::can_pend).
+    /// Converts the hash of an item to the hash under which its add is pending. Only used if [`can_pend`](Self::can_pend).
     #[inline]
     fn to_pending(_hash: Self::Hash) -> ItemHash {
         ItemHash::default()
     }
-    /// Returns the hash that is pending under this one: the inverse of [`to_pending`](Self::to_pending).
+    /// The inverse of [`to_pending`](Self::to_pending).
     #[inline]
     fn from_pending(_hash: ItemHash) -> Self::Hash {
         Self::Hash::default()
     }
-    /// Returns a range that has the `h1` of every hash with a cell in these bytes of the cells. It may have a few others.
+    /// Returns a range that contains the `h1` of every hash with a cell in these bytes of the cells, and perhaps of a few others.
     fn h1_range(&self, _bytes: &Range<usize>) -> RangeInclusive<u64> {
         0..=u64::MAX
     }
@@ -125,7 +125,7 @@ pub trait SupportsPending: Geometry {
     }
     /// Occupies the cells of an item in a copy of a part of the cells, which begins at `offset`. Cells outside are ignored.
     fn insert_into_copy(&self, _copy: &mut [u8], _offset: usize, _probe: Self::Probe) {}
-    /// Whether the cells of an item are occupied in such a copy, which must have all of them.
+    /// Whether the cells of an item are occupied in such a copy, which must contain all of them.
     fn copy_contains(&self, _copy: &[u8], _offset: usize, _probe: Self::Probe) -> bool {
         false
     }

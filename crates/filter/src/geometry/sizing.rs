@@ -16,22 +16,22 @@ pub const RATE_MAX: f64 = 0.25;
 /// A small first layer (the default is 100) is for at most this number of items.
 pub const SMALL_FIRST_CAPACITY: u64 = 128;
 
-/// At this rate and above, a fixed filter gets extra bits for the items that are mistaken for members, and not counted, while it fills.
+/// At this rate and above, a fixed filter gets extra bits for items that are mistaken for members while it fills, and so are not counted.
 pub const HIGH_RATE: f64 = 0.02;
 
 /// Below this rate, an item's cells lie in four blocks rather than two, which takes fewer bits.
 pub const LOW_RATE: f64 = 1e-4;
 
-/// The rules by which a filter is sized, and by which a growing one divides its rate among its layers. The number is stored with every
-/// filter, so that an old filter keeps growing by its own rules. The two differ only for a [low rate](LOW_RATE), for a small first layer
-/// of a growing filter, and for a fixed filter with a high rate.
+/// The rules by which a filter is sized, and by which a growing filter divides its rate among its layers. The policy's number is stored
+/// with every filter, so that an old filter keeps growing by its own rules. The two policies differ only for a [low rate](LOW_RATE), for a
+/// small first layer of a growing filter, and for a fixed filter with a high rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The rules of 0.1 and 0.2: a small first layer gets a 32nd of the rate, and later layers gain.
+    /// The rules of 0.1 and 0.2. A small first layer gets a 32nd of the rate, which leaves more to later layers.
     One = 1,
     /// Filters with a [low rate](LOW_RATE) have [four blocks](super::BlockedGeometry::blocks_per_item) per item. In others, the layers
-    /// after a small first one get nearly equal [shares](share): filters that grew far take fewer bits. A fixed filter with a high rate
-    /// gets [more bits](bits_per_counted_item).
+    /// after a small first one get nearly equal [shares](share): filters that have grown much take fewer bits. A fixed filter with a high
+    /// rate gets [more bits](bits_per_counted_item).
     Two = 2,
 }
 
@@ -61,7 +61,7 @@ impl Policy {
     }
 }
 
-/// Rates below 10^-16 get the size of 10^-16. Only late layers of a chain with a very low rate have such rates.
+/// Rates below 10^-16 get the size of 10^-16. Only late layers of a chain with a very low rate have lower rates.
 const DIGITS_MAX: f64 = 16.0;
 /// Returns the number of bits per item at a rate: the 1.44 log2(1/p) of a classic Bloom filter (Bloom 1970), plus the cost of
 /// unequal loads of blocks, 1% at 10^-2 and 9% at 10^-6. The correction is fitted: a Poisson model of the layout
@@ -98,8 +98,8 @@ pub fn counters_per_item(rate: f64) -> f64 {
     cells_per_item(rate) * (1.0 + 0.0037 * (digits(rate) - 8.0).max(0.0))
 }
 
-/// Returns the number of bits per item, k: 7, 10, 13, 16, 18 at 10^-2 to 10^-6. That is slightly below the classic log2(1/p),
-/// which suits blocks with unequal loads.
+/// Returns the number of bits per item, k: 7, 10, 13, 16, 18 at 10^-2 to 10^-6. This is slightly below the classic log2(1/p), because
+/// blocks are loaded unequally.
 pub fn hashes(rate: f64) -> u32 {
     let digits = digits(rate);
     let hashes = if digits < 8.0 { LOG2_10 * digits * (1.0 - 0.002 * digits * digits) } else { 2.0 * digits + 8.0 };
@@ -113,8 +113,8 @@ pub fn bits_per_item_in_four(rate: f64) -> f64 {
     digits * LN_10 / (LN_2 * LN_2) * (1.0 + (0.000443 + 0.000023 * digits) * digits * digits)
 }
 
-/// Returns the number of bits per item, k, in four blocks: 16, 19, 22, 25 at 10^-5 to 10^-8. Their loads vary less than those of two,
-/// so it is closer to log2(1/p).
+/// Returns the number of bits per item, k, in four blocks: 16, 19, 22, 25 at 10^-5 to 10^-8. The load of four blocks varies less than the
+/// load of two, so k is closer to log2(1/p).
 pub fn hashes_in_four(rate: f64) -> u32 {
     let digits = digits(rate);
     u32::try_from(to_u64((LOG2_10 * digits * (1.0 - 0.00075 * digits * digits)).round())).unwrap_or(1)
@@ -125,9 +125,9 @@ pub fn hashes_in_four(rate: f64) -> u32 {
 /// With policy 1, they halve from layer to layer, mixed with a long flat tail, so that late layers cost less than with halving alone.
 ///
 /// With policy 2, the layers after a small first one have nearly equal shares: a layer that takes half of the memory should also take half
-/// of the rate, so among equal shares the large layers gain most. The first layer stays in every lookup for ever, and how many cells its
-/// few items happen to set is a matter of luck: the rate of the default one varies by 15% (standard deviation) from filter to filter. With a
-/// small share, that does not matter in a filter that grew.
+/// of the rate, so among equal shares the large layers gain most. The first layer is part of every lookup for ever, and the number of cells
+/// that its few items set is random: the rate of the default first layer varies by 15% (standard deviation) from filter to filter. With a
+/// small share, this is negligible in a filter that has grown.
 pub fn share(policy: Policy, scaling: Scaling, first_capacity: u64, index: u32) -> f64 {
     if scaling == Scaling::Fixed {
         return 1.0;
@@ -176,7 +176,7 @@ pub(crate) const fn to_f64(number: u64) -> f64 {
     number as f64
 }
 
-/// Converts a non-negative whole number to an integer; one that does not fit becomes the nearest that does.
+/// Converts a non-negative whole number to an integer, and clamps it to the range of the integer.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 pub(crate) const fn to_u64(number: f64) -> u64 {
     number as u64
@@ -187,7 +187,7 @@ pub(crate) const fn to_u64(number: f64) -> u64 {
 pub enum Scaling {
     /// It refuses new items (NONSCALING).
     Fixed,
-    /// It gets another layer.
+    /// It adds another layer.
     Growing {
         /// The factor from one layer's capacity to the next.
         expansion: NonZeroU32,

@@ -1,8 +1,8 @@
 //! Hashes: from an item to the numbers that determine its cells.
 //!
-//! A native filter uses seeded MurmurHash3, x64, 128 bit. With a seed per filter, ids chosen in advance, and collisions found
-//! in one filter, do not work on other filters. The seed is no defence against anyone who knows members of 24 bytes or more:
-//! MurmurHash3 has collisions for every seed.
+//! A native filter uses seeded MurmurHash3, x64, 128 bit. The seed of each filter is random, so colliding ids cannot be chosen in advance,
+//! and collisions found in one filter do not apply to others. The seed does not protect against anyone who knows members of 24 bytes or
+//! more, because MurmurHash3 has collisions that hold for every seed.
 //!
 //! MurmurHash3 mixes the seed with the item's length. A seed equal to the length of an item of up to 8 bytes makes both halves
 //! depend on a single number, and the false positive rate rises by up to a quarter. Seeds 1 to 8 are therefore poor for items
@@ -47,7 +47,7 @@ impl ItemHash {
 pub enum Hasher {
     /// MurmurHash3, x64, 128 bit.
     Murmur3 {
-        /// Selects one function of the family, in little endian. It is not secret. Bytes need no alignment, which keeps definitions
+        /// Selects one function of the family, little-endian. The seed is not secret. Bytes need no alignment, which keeps definitions
         /// small.
         seed: [u8; 4],
     },
@@ -58,7 +58,7 @@ pub enum Hasher {
     },
 }
 
-/// A separate function, so that its code uses no registers of the other hash.
+/// A separate function, so that its code does not affect the register use of the other hash.
 #[inline(never)]
 fn keyed_outlined(item: &[u8], key: siphash::Key) -> ItemHash {
     ItemHash::keyed(item, key)

@@ -45,8 +45,8 @@ fn words(block: [u8; 16]) -> [u64; 2] {
     split(u128::from_le_bytes(block))
 }
 
-/// Returns the bytes after the last whole block, 1 to 15 of them, as the low bytes of a block. Of an item longer than a block,
-/// shifts the last 16 bytes: a byte-by-byte copy would stall on its own stores.
+/// Returns the bytes after the last whole block, 1 to 15 of them, as the low bytes of a block. If the item is longer than a block, shifts
+/// its last 16 bytes, because a byte-by-byte copy would stall on its own stores.
 #[inline]
 fn last_block(bytes: &[u8], tail: &[u8]) -> u128 {
     match bytes.last_chunk::<16>() {

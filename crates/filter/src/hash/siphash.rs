@@ -1,6 +1,6 @@
-//! SipHash-2-4 with 128 bits of output (Aumasson, Bernstein: <https://www.aumasson.jp/siphash/siphash.pdf>, and `siphash.c` of
-//! the reference implementation, public domain): a hash under a secret key. Nobody without the key can construct two items with
-//! the same hash.
+//! SipHash-2-4 with 128 bits of output (Aumasson, Bernstein: <https://www.aumasson.jp/siphash/siphash.pdf>, and `siphash.c` of the
+//! reference implementation, public domain): a hash under a secret key. Without the key, it is infeasible to construct two items with the
+//! same hash.
 //!
 //! A round depends on the one before it, so hashing one item leaves half of the processor idle. Two interleaved items take 30
 //! ns each instead of 38 (70 bytes). Three or four are no faster, because the units that rotate are then saturated (`cargo
@@ -43,8 +43,8 @@ pub(super) fn side_by_side<const N: usize>(items: [&[u8]; N], key: Key) -> [[u64
     first.map(|first| [first, second.next().unwrap_or_default()])
 }
 
-/// Returns the bytes after the last whole word, 0 to 7 of them, as the low bytes of a word, with the low byte of the length on
-/// top. Of an item longer than a word, shifts the last eight bytes.
+/// Returns the bytes after the last whole word, 0 to 7 of them, as the low bytes of a word, with the low byte of the length on top. If the
+/// item is longer than a word, shifts its last eight bytes.
 #[inline]
 fn last_word(item: &[u8]) -> u64 {
     let tail = match item.last_chunk() {

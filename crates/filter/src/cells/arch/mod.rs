@@ -1,7 +1,7 @@
 //! Processor-specific instructions of the kernel: comparing a line of tags at once, prefetching, counting ones.
 //!
-//! A folder of its own because such instructions need `unsafe`, and because nothing else in the crate knows which architecture
-//! it is compiled for. `x86_64.rs` and `portable.rs` define the same four functions.
+//! A separate folder, because these instructions need `unsafe`, and because no other code in the crate depends on the architecture.
+//! `x86_64.rs` and `portable.rs` define the same four functions.
 
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable;
@@ -29,7 +29,7 @@ pub(crate) fn matches(line: &TagLine, tag: u16, used: u8) -> u32 {
     processor::equal_words(line, tag) & !(u32::MAX << (used & 31))
 }
 
-/// Whether `tag` may be one of a line's tags: `false` is certain. Compares unused tags and the last two bytes as well, and so
+/// Whether `tag` may be one of a line's tags. Never false for a tag in the line. Also compares unused tags and the last two bytes, so it
 /// needs neither a mask nor the number of used tags.
 #[inline]
 pub(crate) fn may_have(line: &TagLine, tag: u16) -> bool {
@@ -44,8 +44,8 @@ pub(super) fn prefetch_next_page(block: &[u8; BLOCK_BYTES]) {
 
 /// The body of [`count_union`], compiled once more for each set of instructions.
 ///
-/// Two arrays of 1 GiB take 0.15 s, as their OR does, and 0.19 s without the prefetches. Out of the first-level cache as many
-/// bytes take 0.04 s. So the loop waits for memory, and wider instructions than POPCNT would gain nothing.
+/// Two arrays of 1 GiB take 0.15 s, the same as their OR, and 0.19 s without the prefetches. The same number of bytes from the first-level
+/// cache takes 0.04 s. So the loop is bound by memory, and instructions wider than POPCNT would gain nothing.
 #[inline(always)]
 fn count_union_inline(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS + 1]) {
     let (one, _) = one.as_chunks::<BLOCK_BYTES>();
@@ -65,7 +65,7 @@ fn count_union_inline(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS +
 
 #[cfg(test)]
 mod tests {
-    // Not `super::*`: elsewhere than on x86-64 `processor` is `portable`, and its qualified names would be in scope already.
+    // Not `super::*`: except on x86-64, `processor` is `portable`, and its qualified names would already be in scope.
     use super::{BLOCK_BYTES, BLOCK_CELLS, matches, may_have, portable, processor};
     use crate::cells::histogram::tests::bytes;
 

@@ -1,5 +1,5 @@
-//! Every other architecture: loops that compilers vectorise. On aarch64, which has no stable intrinsic for it, the prefetch is
-//! an instruction in assembly; elsewhere it is nothing.
+//! Every other architecture: loops that compilers vectorise. The prefetch is inline assembly on aarch64, which has no stable intrinsic for
+//! it, and does nothing elsewhere.
 
 use super::{BLOCK_CELLS, TagLine, count_union_inline};
 
@@ -30,8 +30,8 @@ pub fn has_word(line: &TagLine, word: u16) -> bool {
     line.as_chunks::<2>().0.iter().fold(false, |has, bytes| has | (u16::from_le_bytes(*bytes) == word))
 }
 
-/// Counts the ones of each block of the union of two pages, and adds the block to the count of its number of ones. The pages
-/// may be the same. Prefetches the page after each.
+/// Counts the ones of each block of the union of two pages, and increments `counts` at that number. The pages may be the same. Prefetches
+/// the page after each.
 pub fn count_union(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS + 1]) {
     count_union_inline(one, other, counts);
 }

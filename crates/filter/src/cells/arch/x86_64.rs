@@ -42,8 +42,8 @@ fn compare(line: &TagLine, word: u16) -> [__m128i; 4] {
     }
 }
 
-/// Counts the ones of each block of the union of two pages, and adds the block to the count of its number of ones. The pages
-/// may be the same. Prefetches the page after each.
+/// Counts the ones of each block of the union of two pages, and increments `counts` at that number. The pages may be the same. Prefetches
+/// the page after each.
 #[inline]
 pub fn count_union(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS + 1]) {
     if std::is_x86_feature_detected!("popcnt") {
