@@ -13,8 +13,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::server::usage;
 
-/// Parses the URL of a server. The environment's PGPASSWORD is the password if the URL has none.
-/// The error never contains a password.
+/// Parses the URL of a server. If the URL has no password, PGPASSWORD from the environment is used. The error never contains a password.
 pub fn parse(url: &str) -> Result<Config> {
     let invalid = |_| usage("a PostgreSQL server has the form postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]");
     let mut config: Config = url.parse().map_err(invalid)?;
@@ -24,7 +23,7 @@ pub fn parse(url: &str) -> Result<Config> {
     Ok(config)
 }
 
-/// Returns the line for a server that cannot be reached.
+/// Returns the error message for a server that cannot be reached.
 pub fn unreachable(config: &Config) -> String {
     let ports = config.get_ports();
     let address = |(index, host): (usize, &Host)| {
@@ -48,8 +47,8 @@ pub fn connect(config: &Config) -> Result<Client> {
     .with_context(|| unreachable(config))
 }
 
-/// Returns how to encrypt a connection, or `None` if it is not encrypted. The certificates of the authorities are the system's, or those
-/// in the file that the environment's `SSL_CERT_FILE` names.
+/// Returns how to encrypt a connection, or `None` if it is not encrypted. The trusted certificates are the system's, or those in the file
+/// that `SSL_CERT_FILE` names in the environment.
 pub fn tls(config: &Config) -> Result<Option<ClientConfig>> {
     if config.get_ssl_mode() != SslMode::Require {
         return Ok(None);

@@ -16,7 +16,7 @@ use tokio::task::{AbortHandle, LocalSet, spawn_local};
 
 /// How long a connection may take to send a request's header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum number of connections, each for one request. A new one closes the oldest, so that clients that hold connections open
+/// The maximum number of connections, each for one request. A new connection closes the oldest, so that clients that hold connections open
 /// cannot lock others out.
 const CONNECTIONS_MAX: usize = 64;
 

@@ -1,5 +1,5 @@
-//! The connections of the command-line tool and of `bloomgate follow` to Redis and Valkey servers and to databases. Also the text of keys
-//! and counts, and a small HTTP server with metrics.
+//! The connections of the command-line tool and of `bloomgate follow` to Redis and Valkey servers and to databases. Also formats keys and
+//! counts, and serves metrics over HTTP.
 
 pub mod database;
 pub mod http;

@@ -1,12 +1,13 @@
-//! Formats counts, and keys, which can contain any bytes and have any length: they are escaped, and cut if they are long.
+//! Formats counts and keys. Keys can contain any bytes and have any length, so they are escaped, and long ones are cut.
 
 use bloomgate_filter::hash::siphash::siphash24_128;
 use indicatif::HumanCount;
 
-/// Longer names are cut. A key can have 512 MB.
+/// Longer keys are cut. A key can have 512 MB.
 pub const NAME_BYTES_MAX: usize = 200;
 
-/// Formats a key for people as printable ASCII; any other byte is escaped. The empty key becomes `""`, which no other key does.
+/// Formats a key for people as printable ASCII; any other byte is escaped. The empty key becomes `""`, which is distinct from the form of
+/// every other key.
 pub fn shown(key: impl AsRef<[u8]>) -> String {
     if key.as_ref().is_empty() { "\"\"".to_owned() } else { escaped(key) }
 }
@@ -16,8 +17,8 @@ pub fn escaped(key: impl AsRef<[u8]>) -> String {
     clipped(key.as_ref(), |key| key.escape_ascii().to_string())
 }
 
-/// Escapes a key with `escape`. If the result is longer than [`NAME_BYTES_MAX`], it is cut and ends with `...#` and the
-/// [digest] of the whole key, so two keys never look the same.
+/// Escapes a key with `escape`. If the result is longer than [`NAME_BYTES_MAX`], it is cut and ends with `...#` and the [digest] of the
+/// whole key, so the forms of two keys are never equal.
 pub fn clipped(key: &[u8], escape: impl Fn(&[u8]) -> String) -> String {
     // Only the beginning of a longer key is escaped.
     let begin = key.get(..NAME_BYTES_MAX).unwrap_or(key);
@@ -57,7 +58,7 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", HumanCount(number), if number == 1 { "" } else { "s" })
 }
 
-/// Returns what follows a key's name in a message: its database, unless that is the first one.
+/// Returns the phrase that follows a key's name in a message and names its database; empty for the first database.
 pub fn in_database(database: u32) -> String {
     if database == 0 { String::new() } else { format!(" in database {database}") }
 }

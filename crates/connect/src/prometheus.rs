@@ -16,7 +16,7 @@ use crate::http;
 /// The content type.
 pub const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Serves metrics at `/metrics` in a thread of its own, from now on.
+/// Starts a thread that serves metrics at `/metrics`.
 pub fn serve(address: SocketAddr, text: impl Fn() -> String + Send + 'static) -> Result<()> {
     let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
     thread::Builder::new().name("metrics".to_owned()).spawn(move || {

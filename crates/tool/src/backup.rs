@@ -1,5 +1,5 @@
-//! `bloomgate backup`: writes filters of a server or a cluster to a file, record by record, so that no command blocks the
-//! server and neither side needs memory for a whole filter.
+//! `bloomgate backup`: writes filters of a server or a cluster to a file, record by record. So no command blocks the server for long, and
+//! neither side needs memory for a whole filter.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ use crate::server::usage;
 use crate::server::{Options, Server, shown};
 use crate::target::{count_key, parse_shards, shard_keys, sharded_name};
 
-/// How often the dump of a changed filter is started.
+/// The maximum number of attempts to dump a filter that is replaced.
 const TRIES: u32 = 5;
 /// The pause between attempts, multiplied by their number.
 const TRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -101,7 +101,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 struct Backup<'a, 'b> {
     archive: &'a mut Archive<'b>,
     listing: Listing,
-    /// The keys of the selected database that are done.
+    /// The keys of the selected database that are finished.
     done: BTreeSet<Vec<u8>>,
     data_bytes: u64,
     skipped: u64,
@@ -130,7 +130,7 @@ impl Backup<'_, '_> {
     /// Backs up the filters among some keys of a scan.
     fn take_all_found(&mut self, server: &mut Server, keys: &[Vec<u8>]) -> Result<()> {
         for (key, name) in keys.iter().zip(types(server, keys)?) {
-            // A key may come twice, and from two nodes while it migrates.
+            // SCAN may return a key twice, and two nodes may return it while it migrates.
             if is_filter(&name) && self.done.insert(key.clone()) {
                 self.take_found(server, key)?;
             } else if name == "string" && sharded_name(key).is_some() && self.done.insert(key.clone()) {
@@ -209,7 +209,8 @@ impl Backup<'_, '_> {
                 break contents;
             }
         };
-        // RedisBloom's records are of the layers that there are: of one more they would not fit together.
+        // RedisBloom's records describe the layers that exist when they are read, so they are inconsistent if a layer is added during the
+        // dump.
         if !begun
             || head.type_name == "MBbloom--"
                 && (after.layers, after.capacity) != (head.before.layers, head.before.capacity)
@@ -241,15 +242,14 @@ fn kind_of(head: &Head, first: &[u8]) -> &'static str {
     if head.mode == ReadMode::Dump {
         return "valkey-bloom";
     }
-    // A later version may have unknown kinds.
+    // Later versions may add kinds.
     bloomgate_filter::format::Arrival::kind_of(first).unwrap_or("unknown")
 }
 
-// A sharded filter in a backup: its shards like other filters, followed by the key with their number, so that a restore writes
-// that key last.
+// Backs up a sharded filter: its shards like other filters, then the key with the number of shards, so that a restore writes that key last.
 
 impl Backup<'_, '_> {
-    /// Backs up the sharded filter whose number of shards is under `key`. Returns false if there is no such filter.
+    /// Backs up the sharded filter whose number of shards is stored at `key`. Returns false if there is no such filter.
     fn take_sharded_named(&mut self, server: &mut Server, key: &[u8]) -> Result<bool> {
         let Some(name) = sharded_name(key) else { return Ok(false) };
         let Some((text, ttl_ms)) = number(server, key)? else { return Ok(false) };
@@ -262,7 +262,8 @@ impl Backup<'_, '_> {
         }
     }
 
-    /// Does the same for a string found by a scan. Other strings are ignored, and an incomplete sharded filter is reported.
+    /// Like [`take_sharded_named`](Self::take_sharded_named), for a string found by a scan: ignores other strings, and reports an
+    /// incomplete sharded filter.
     fn take_sharded_found(&mut self, server: &mut Server, key: &[u8]) -> Result<()> {
         let Some(name) = sharded_name(key) else { return Ok(()) };
         let Some((text, ttl_ms)) = number(server, key)? else { return Ok(()) };
@@ -278,7 +279,7 @@ impl Backup<'_, '_> {
         Ok(())
     }
 
-    /// Writes the shards that are not in the file yet, and then their number, or returns why the filter is incomplete.
+    /// Writes the shards that are not in the file yet, then the number of shards. Returns the reason if the filter is incomplete.
     fn take_shards(
         &mut self,
         server: &mut Server,

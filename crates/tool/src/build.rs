@@ -175,7 +175,7 @@ impl Arguments {
 fn put(archive: &mut Archive<'_>, key: &str, filter: &Filter) -> Result<&'static str> {
     let mut random = [0; 2];
     getrandom::fill(&mut random).map_err(|error| anyhow!("no random bytes: {error}"))?;
-    // Like a server's generations, from 1.
+    // Generations begin with 1, as on a server.
     let generation = u16::from_le_bytes(random) % (GENERATIONS - 1) + 1;
     let (mut iterator, mut mark, mut kind) = (0, DumpMark::default(), None);
     while let Some((next, data)) =
@@ -210,14 +210,13 @@ fn refused(error: Error) -> anyhow::Error {
     anyhow!("cannot create the filter: {}", reason(&Refusal::from(error), &[] as &[&str]))
 }
 
-// Adds the lines of the input to a filter. One thread reads them, several hash them, and one adds them in the order of the
-// input, because the order decides which items count as new and where the filter grows. So the filter equals the one that a
-// server builds.
+// Adds the lines of the input to a filter. One thread reads the lines, several hash them, and one adds them in the order of the input,
+// because the order decides which items count as new and when the filter grows. So the filter equals the one that a server builds.
 
-/// The maximum number of parts of the input that wait for each thread.
+/// The maximum number of parts of the input queued for each thread.
 const WAITING: usize = 16;
 
-/// The ceiling of `build`: as many layers as a server's client can create, and any amount of memory.
+/// The ceiling of `build`: the number of layers that a server's client can create, and any amount of memory.
 struct ClientRules;
 
 impl Ceiling for ClientRules {
@@ -239,7 +238,7 @@ struct Tally {
     new: u64,
 }
 
-/// A part of the input on its way to the thread that adds.
+/// A part of the input, passed to the adding thread.
 enum Work {
     /// The hashes of the lines, which are enough for a native filter.
     Hashes(Vec<HashBatch>),
@@ -291,7 +290,7 @@ fn add_all(filter: &mut Filter, inputs: &[PathBuf], threads: usize, bar: &Bar) -
         // Parts are sent to the threads in turn and received in the same order, which preserves the order of the input.
         let sender = scope.spawn(move || -> Result<()> {
             for (lines, thread) in input.iter().zip(to_threads.iter().cycle()) {
-                // The receivers are gone if adding failed.
+                // The receivers were dropped because adding failed.
                 if thread.send(lines?).is_err() {
                     break;
                 }

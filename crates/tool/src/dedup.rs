@@ -1,4 +1,4 @@
-//! `bloomgate dedup`: prints the input lines that the filter has not seen, in their order. Like `uniq`, but for lines that are
+//! `bloomgate dedup`: prints the input lines that the filter has not seen, in their order. Like `uniq`, but also for equal lines that are
 //! far apart, in other runs, or on other machines.
 
 use std::collections::{HashSet, VecDeque};
@@ -24,7 +24,7 @@ use crate::stream::reader::{LINES_AT_ONCE, Reading};
 use crate::stream::{Answer, Answered, Batch, Column, Field, Flow, Lines};
 use crate::target::{Creation, Question, Target};
 
-/// How long a reply may take. A batch takes milliseconds, and sending it again loses nothing.
+/// How long a reply may take. A batch takes milliseconds, and resending it is harmless.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
@@ -180,8 +180,7 @@ fn create(server: &mut Server, key: &str, creation: &Creation) -> Result<()> {
     }
 }
 
-/// Passes the whole input through the filter. After a failure, the lines in flight are printed, or counted if the output is what
-/// failed.
+/// Passes the whole input through the filter. After a failure, prints the lines in flight, or counts them if the output has failed.
 fn pass(mut flow: Flow<Parts>, input: &Receiver<Result<Lines>>, output: &mut Output) -> Result<()> {
     let mut input = Input { receiver: input, held: None, end: None, signals: Signals::catch()? };
     let result = pass_on(&mut flow, &mut input, output).and_then(|()| output.flush());
@@ -231,12 +230,12 @@ struct Input<'a> {
     held: Option<Lines>,
     /// The result of the reader thread.
     end: Option<Result<()>>,
-    /// A signal stops it after the batches in flight are printed.
+    /// A signal stops the input after the batches in flight are printed.
     signals: Signals,
 }
 
 impl Input<'_> {
-    /// Returns the lines that have arrived so far, up to a full batch. With `is_idle` it waits for some.
+    /// Returns the lines that have arrived so far, up to a full batch. With `is_idle`, waits for at least one part.
     fn next(&mut self, is_idle: bool) -> Option<Parts> {
         let mut parts = Parts(Vec::new());
         let mut count = 0;
@@ -284,7 +283,7 @@ fn is_broken_pipe(error: &Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-// The output of `dedup` and its counts.
+// The output of `dedup`, with counts.
 
 /// Bytes that are written together while more input is available.
 const OUTPUT_BUFFER_BYTES: usize = 1 << 16;
@@ -313,10 +312,10 @@ impl Write for Counted {
 struct Output {
     buffer: BufWriter<Counted>,
     written: Instant,
-    /// The bytes of all lines so far, and where each line ends that may not be written yet.
+    /// The number of bytes of all lines so far, and the end of each line that may not be written yet.
     bytes: u64,
     ends: VecDeque<u64>,
-    /// Whether writing failed. Lines are only counted from then on.
+    /// Whether writing has failed. From then on, lines are only counted.
     is_broken: bool,
     is_dry_run: bool,
     seen_wanted: bool,
@@ -333,7 +332,7 @@ struct Output {
 impl Output {
     /// Creates an output to the standard output.
     fn new(arguments: &Arguments) -> Result<Self> {
-        // The library's standard output flushes each line.
+        // Rust's standard output flushes each line.
         let output = io::stdout().as_fd().try_clone_to_owned().context("cannot write to the standard output")?;
         Ok(Self {
             buffer: BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, Counted { file: File::from(output), bytes: 0 }),
@@ -400,7 +399,7 @@ impl Output {
         self.ends.iter().filter(|end| **end > written).count() as u64
     }
 
-    /// Adds to the error of a broken output how many lines it has cost.
+    /// Adds the number of lost lines to the error of a failed output.
     fn explain(&self, error: Error) -> Error {
         let lines = counted(self.unwritten(), "line");
         match (self.is_broken, self.is_dry_run) {
@@ -415,7 +414,7 @@ impl Output {
         let is_new = match answer {
             Answer::Refused => return false,
             Answer::Known { is_new } => is_new,
-            // The same line twice in what was sent twice: the first of them is out.
+            // An equal line of the resent batches was already printed.
             Answer::Unknown if !self.seen_wanted && self.passed_on.contains(item) => false,
             Answer::Unknown => {
                 self.unknown += 1;

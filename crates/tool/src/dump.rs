@@ -13,14 +13,14 @@ use crate::server::{Server, shown};
 /// The limit of DUMP and RESTORE: the default `proto-max-bulk-len`.
 const DUMP_BYTES_MAX: u64 = 512 << 20;
 
-/// A result, or why there is no filter that can be read on.
+/// A result, or the reason why the filter cannot be read any further.
 pub type Attempt<T> = std::result::Result<T, Absent>;
 
 /// Why a filter cannot be read, as the rest of a sentence about its key.
 pub enum Absent {
     /// The key does not exist.
     Gone,
-    /// It has a value of this type.
+    /// The key has a value of this type.
     NoFilter(String),
     /// The filter is still being loaded.
     Loading,

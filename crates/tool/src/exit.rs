@@ -1,5 +1,5 @@
-//! How the process ends early: with status 2 for a command line that the parser cannot reject, because that depends on several
-//! options or on their values, and by SIGINT or SIGTERM after tidying up. All other failures exit with 1.
+//! How the process ends early: with status 2 for an invalid command line that the parser cannot reject, because several options or their
+//! values are involved; and by SIGINT or SIGTERM after cleaning up. All other failures exit with 1.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use anyhow::Result;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-// SIGINT and SIGTERM during work that must be tidied up. Afterwards the process dies of the signal, so that its parent sees the
-// same status as from a subcommand that does not handle signals.
+// SIGINT and SIGTERM during work that must be cleaned up. Afterwards the process dies of the signal, so that its parent sees the same
+// status as with a subcommand that does not handle signals.
 
 /// The interval of checks for signals while nothing else happens.
 pub const INTERVAL: Duration = Duration::from_millis(100);

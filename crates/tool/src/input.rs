@@ -1,5 +1,5 @@
-//! Reads files and the standard input for every subcommand: decompresses gzip and Zstandard, drops a byte order mark, and refuses
-//! what is not text. The format is detected by the first bytes, because the standard input has no name.
+//! Reads files and the standard input for every subcommand: decompresses gzip and Zstandard, drops a byte order mark, and refuses files
+//! that are not text. The format is detected by the first bytes, because the standard input has no name.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Cursor, Read};
@@ -16,12 +16,12 @@ const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 const ZSTANDARD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// The byte order mark of UTF-8.
 pub const MARK: &[u8] = b"\xef\xbb\xbf";
-/// The bytes that begin files that are not text, and what to do with such a file. Their lines would be no one's items.
+/// The first bytes of files that are not text, and advice for each type. Their lines would be meaningless as items.
 const REFUSED: [(&[u8], &str); 13] = [
     (b"\xff\xfe", UTF_16),
     (b"\xfe\xff", UTF_16),
     (b"\xfd7zXZ\0", "it is compressed with xz: pipe it through `xz -dc`"),
-    // The level is a digit, and 9 unless an option sets it.
+    // The digit is the level, 9 by default.
     (b"BZh91AY&SY", "it is compressed with bzip2: pipe it through `bzip2 -dc`"),
     (b"\x04\x22\x4d\x18", "it is compressed with LZ4: pipe it through `lz4 -dc`"),
     (b"PK\x03\x04", "it is a ZIP archive: pipe one of its files through `unzip -p`"),
@@ -85,7 +85,7 @@ fn text(source: impl Read + 'static) -> io::Result<(Box<dyn Read>, bool)> {
     Ok((Box::new(source), is_marked))
 }
 
-/// Reads bytes until they equal one of `magics`, or until no magic begins with them. Returns them, and a source that begins with them.
+/// Reads bytes until they equal one of `magics`, or until no magic begins with them. Returns the bytes, and a source that includes them.
 fn begun<R: Read>(mut source: R, magics: &[&[u8]]) -> io::Result<(Vec<u8>, impl Read + use<R>)> {
     let mut head = Vec::new();
     while magics.iter().any(|magic| head.len() < magic.len() && magic.starts_with(&head)) {
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives a byte at a time.
+    /// Returns one byte per read.
     struct Slow(Cursor<Vec<u8>>);
 
     impl Read for Slow {

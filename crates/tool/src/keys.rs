@@ -1,4 +1,4 @@
-//! The keys of a server or a cluster, a few at a time, and the filters among them.
+//! Scans the keys of a server or a cluster, a few at a time, for filters.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use redis::{Value, cmd, from_redis_value};
 use crate::archive::Contents;
 use crate::server::{Address, Server};
 
-/// Keys of one SCAN, few enough that no other client has to wait.
+/// Keys per SCAN: few enough that other clients do not wait noticeably.
 const KEYS_AT_ONCE: usize = 500;
 
 /// Sends one SCAN to a node. Returns the next cursor, which is `0` at the end, and the keys.
@@ -23,8 +23,8 @@ fn scan(server: &mut Server, node: &Address, cursor: &[u8], pattern: Option<&[u8
     Ok(from_redis_value(server.ask_node(node, &scan)?)?)
 }
 
-/// Visits the keys of every node that match a pattern, or all keys without one. A key may come twice if the server resizes its
-/// hash table meanwhile.
+/// Visits the keys of every node that match a pattern, or all keys without one. A key may be visited twice if the server resizes its hash
+/// table meanwhile.
 pub fn for_each_key(
     server: &mut Server,
     pattern: Option<&[u8]>,
@@ -63,7 +63,7 @@ pub fn contents(reply: &Value) -> Result<Contents> {
 // A walk over the keys of a server that finds its filters, one SCAN at a time. `watch` and `web` repeat it to find new
 // filters, each at its own pace.
 
-/// How far walks have come.
+/// The progress of walks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
     /// Keys scanned by the current walk, or by the last one if none is running.
@@ -98,7 +98,7 @@ impl Walk {
         self.next = self.next.max(Instant::now() + pause);
     }
 
-    /// Whether the next step begins a walk: none has begun, or the last step ended one.
+    /// Whether the next step begins a walk, because none has begun or the last step ended one.
     pub fn is_at_begin(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -113,8 +113,8 @@ impl Walk {
         self.begun.elapsed()
     }
 
-    /// Scans some keys of the next node and returns the filters among them. The types of `is_known` keys are not asked again.
-    /// After an error, the next step tries the same keys again.
+    /// Scans some keys of the next node and returns the filters among them. The types of `is_known` keys are not queried again. After an
+    /// error, the next step tries the same keys again.
     pub fn step(
         &mut self,
         server: &mut Server,
@@ -145,7 +145,7 @@ impl Walk {
         Ok(filters)
     }
 
-    /// How far it has come.
+    /// Returns the progress of this walk and of earlier ones.
     pub const fn progress(&self) -> Progress {
         self.progress
     }

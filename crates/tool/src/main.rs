@@ -1,6 +1,6 @@
-//! `bloomgate`, the command-line tool: a Redis client. It uses the module only through its commands and does not link it; `plan`
-//! and `build` use the filter crate. The connections are the crate `bloomgate-connect`, and `follow` is the crate `bloomgate-follow`.
-//! This file defines the command line; each other subcommand has its own file.
+//! `bloomgate`, the command-line tool: a Redis client. It uses the module only through its commands, without linking it; `plan` and `build`
+//! use the filter crate. Connections are in the crate `bloomgate-connect`, and `follow` is in the crate `bloomgate-follow`. This file
+//! defines the command line; each other subcommand has its own file.
 
 mod archive;
 mod backup;
@@ -67,7 +67,7 @@ enum Subcommands {
 /// SIGINT or SIGTERM it dies of that signal, which is 130 or 143 in a shell.
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // A signal interrupts reads with a timeout, but only of the thread that takes it, which is this one.
+    // A signal interrupts reads with a timeout, but only in the thread that handles it, which is this one.
     let work =
         thread::Builder::new().stack_size(STACK_BYTES).spawn(move || run(arguments)).map(thread::JoinHandle::join);
     match work {

@@ -1,5 +1,5 @@
-//! Numbers as people write them: `1,000,000`, `1e6` and `10M` for counts, `1%` and `0.01` for rates. The command line and the
-//! calculator of `web` read them here, so both accept the same forms.
+//! Numbers as people write them: `1,000,000`, `1e6` and `10M` for counts, `1%` and `0.01` for rates. Shared by the command line and the
+//! calculator of `web`, so that both accept the same forms.
 
 use bloomgate_filter::Spec;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub fn capacity(text: &str) -> Result<u64, String> {
     count(text).and_then(|number| if number > 0 { Ok(number) } else { Err("it must be at least 1".to_owned()) })
 }
 
-/// Accepts a word of `--create RATE CAPACITY`, whose order is checked later. Without the capacity, the word that follows may be a file.
+/// Accepts a value of `--create RATE CAPACITY`; the order is checked later. If the capacity is omitted, the next word may be a file.
 pub fn rate_or_capacity(text: &str) -> Result<String, String> {
     if rate(text).is_ok() || count(text).is_ok() {
         return Ok(text.to_owned());
@@ -53,12 +53,12 @@ pub fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| format!("`{text}` is not a rate between 0 and 1 such as 0.001 or 0.1%"))
 }
 
-/// Returns the rate of a native filter for which this one was requested: rates above 25% and below 1e-12 are replaced.
+/// Clamps a requested rate to the range of native filters, 1e-12 to 25%.
 pub const fn clamp_rate(rate: f64) -> f64 {
     rate.clamp(1e-12, 0.25)
 }
 
-/// Says on standard error that a filter gets another rate than requested.
+/// Reports on standard error that a filter gets another rate than requested.
 pub fn report_clamped_rate(asked: f64, taken: f64) {
     if taken < asked {
         eprintln!(
@@ -71,8 +71,8 @@ pub fn report_clamped_rate(asked: f64, taken: f64) {
     }
 }
 
-/// Returns the text of a refusal of BF.RESERVE or BF.PLAN. The module's text for the capacity names the limit of RedisBloom's layout for
-/// every layout.
+/// Returns the text of a refusal of BF.RESERVE or BF.PLAN. The module's text about the capacity names the limit of RedisBloom's layout,
+/// whatever the layout.
 pub fn reason(refusal: &Refusal, words: &[impl AsRef<str>]) -> String {
     let is_redisbloom = words.iter().any(|word| word.as_ref().eq_ignore_ascii_case("redisbloom"));
     if matches!(refusal, Refusal::CapacityRange) && !is_redisbloom {

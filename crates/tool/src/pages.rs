@@ -37,7 +37,7 @@ impl Manual {
     pub fn run(&self, command: Command) -> Result<()> {
         let Some(what) = &self.what else { return page(command) };
         let mut command = without_help(command);
-        // A built subcommand has its full name and the options of every subcommand.
+        // After `build`, a subcommand has its full name and the global options.
         command.build();
         let name = what.to_str().unwrap_or_default();
         let page_name = name.strip_prefix("bloomgate-");
@@ -56,7 +56,7 @@ impl Manual {
     }
 }
 
-/// Removes the subcommand `help`, which would get a page for each command that it explains.
+/// Removes the subcommand `help`, which would get a page for each command.
 fn without_help(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
 }

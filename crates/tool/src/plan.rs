@@ -79,7 +79,7 @@ struct Plan {
 
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let words = arguments.words();
-    // Invalid arguments are refused before a server is contacted.
+    // Refuse invalid arguments before a server is contacted.
     let mut plan = compute(&words)?;
     if options.is_named() {
         plan = request(options, &words)?;
@@ -169,7 +169,7 @@ fn request(options: &Options, words: &[String]) -> Result<Plan> {
 impl Plan {
     /// Returns the maximum number of cache lines that a lookup reads in a layer.
     fn lines(&self, layer: PlannedLayer) -> u32 {
-        /// Layers of fewer blocks have two per item at any rate.
+        /// Smaller layers have two blocks per item at any rate.
         const FOUR_FROM_BYTES: u64 = 4 * BLOCK_BYTES as u64;
         let may_have_four = matches!(self.kind.as_str(), "scaling" | "nonscaling") && self.rate < LOW_RATE;
         match self.layout.as_str() {

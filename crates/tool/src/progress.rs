@@ -26,7 +26,7 @@ impl Bar {
         Self { bar: hidden(size_bytes), begin: Instant::now(), is_shown: Cell::new(false) }
     }
 
-    /// Shows on a terminal that something of unknown duration is done.
+    /// Shows on a terminal that work of unknown duration is in progress.
     pub fn spinner(message: &'static str) -> Self {
         let bar = ProgressBar::new_spinner().with_message(message);
         bar.enable_steady_tick(Duration::from_millis(100));
@@ -59,7 +59,7 @@ impl Drop for Bar {
 /// Creates a bar that is not shown yet, for a number of bytes or rows, or for an unknown number.
 fn hidden(length: Option<u64>) -> ProgressBar {
     let template = if length.is_some() { "{bar:32} {percent:>3}%  {msg}" } else { "{spinner} {msg}" };
-    // An invalid template would be a bug here. A plain bar is good enough then.
+    // An invalid template would be a bug here; a plain bar is shown instead.
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden()).with_style(style)
 }
@@ -67,11 +67,11 @@ fn hidden(length: Option<u64>) -> ProgressBar {
 /// The interval of lines if the output is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The speed is not known before this time has passed.
+/// The speed is unknown until this time has passed.
 const MEASURED: Duration = Duration::from_secs(2);
 
-/// The speed and the remaining time of a load: a bar on a terminal, occasional lines elsewhere (a log file, CI), where a bar would leave
-/// control codes.
+/// The speed and the remaining time of a load: a bar on a terminal, occasional lines elsewhere (a log file, CI), because a bar would leave
+/// control codes there.
 pub struct Pace {
     bar: ProgressBar,
     started: Instant,
@@ -147,7 +147,7 @@ impl Pace {
     }
 }
 
-/// Returns the time for the rest at the speed so far, as people read it: `40 s`, `12 min`, `3 h`. `None` before there is a speed, and if
+/// Returns the time for the rest at the speed so far, as people read it: `40 s`, `12 min`, `3 h`. `None` until the speed is known, and if
 /// nothing is left.
 fn time_left(passed: Duration, done: u64, rest: u64) -> Option<String> {
     if done == 0 || rest == 0 || passed < MEASURED {

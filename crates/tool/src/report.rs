@@ -16,7 +16,7 @@ pub fn print(text: &str) -> io::Result<bool> {
     }
 }
 
-/// Waits until `until`, or until the reader of the standard output exits. Returns whether it still exists.
+/// Waits until `until`, or until the reader of the standard output exits. Returns whether the reader still exists.
 pub fn wait_with_reader(until: Instant) -> io::Result<bool> {
     let stdout = io::stdout();
     loop {

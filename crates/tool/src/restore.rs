@@ -97,7 +97,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     );
     let mut server = Server::connect(options)?;
     let has_records = chosen.iter().any(|chosen| chosen.entry.head.mode == ReadMode::Records);
-    // An unknown command's error quotes the command's arguments, and these are binary.
+    // The error for an unknown command quotes its arguments, which are binary here.
     server.require_command(if has_records { "BF.LOADCHUNK" } else { "BF.INFO" })?;
     check_targets(&mut server, &chosen, arguments.replace)?;
     if arguments.replace && !arguments.allow_empty {
@@ -201,7 +201,7 @@ fn check_batch(server: &mut Server, some: &[Chosen<'_>], replace: bool, existing
     Ok(())
 }
 
-/// Refuses another number of shards than the server has: clients would look for items in the wrong shards.
+/// Refuses a number of shards that differs from the server's, because clients would look for items in the wrong shards.
 fn check_shards(server: &mut Server, key: &[u8], shards: u32) -> Result<()> {
     let text: Vec<u8> = from_redis_value(server.ask(cmd("GET").arg(key), key)?)?;
     let name = sharded_name(key).map(shown).unwrap_or_default();
@@ -286,7 +286,7 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Loads a filter. If that fails, nothing is left of it.
+    /// Loads a filter. If that fails, deletes all of it.
     fn load(&mut self, reader: &mut Reader<impl Read>, chosen: &Chosen<'_>) -> Result<()> {
         let mut loading = Loading::begin(chosen, self.replace, self.server)?;
         let result = loading.all(reader, self.server, &self.signals);
@@ -335,8 +335,8 @@ struct Chosen<'a> {
     target: Vec<u8>,
 }
 
-/// Returns the filters that `words` select, or all if it is empty. A word is a key in the file or the name of a sharded filter,
-/// optionally followed by `=` and a new key or name. With `database` all are restored there, else each to its own.
+/// Returns the filters that `words` select, or all if it is empty. A word is a key in the file or the name of a sharded filter, optionally
+/// followed by `=` and a new key or name. With `database`, all filters are restored there, otherwise each to its own database.
 fn choose<'a>(entries: &'a [Entry], words: &[OsString], database: Option<u32>, file: &str) -> Result<Vec<Chosen<'a>>> {
     let mut chosen: Vec<_> = if words.is_empty() {
         entries.iter().map(|entry| Chosen::of(entry, entry.head.key.clone())).collect()
@@ -378,7 +378,7 @@ impl<'a> Chosen<'a> {
     }
 }
 
-/// Returns the filters of a database that one word selects. Keys may contain `=`, so the longest key in the file counts.
+/// Returns the filters of a database that one word selects. Keys may contain `=`, so the longest matching key in the file is used.
 fn named<'a>(by_key: &BTreeMap<&[u8], &'a Entry>, word: &[u8]) -> Option<Vec<Chosen<'a>>> {
     if let Some(chosen) = under(by_key, word, word) {
         return Some(chosen);
@@ -470,8 +470,8 @@ impl<'a> Loading<'a> {
         server.ask_all(&commands, &self.temporary).map(|_| ())
     }
 
-    /// Compares the loaded filter with the file. A filter that changed during its dump is not compared, because its contents may
-    /// be of any moment of the dump. A filter that forgets may have fewer items by now.
+    /// Compares the loaded filter with the file. A filter that changed during its dump is not compared, because the dump may mix its
+    /// states. A filter that forgets may have fewer items by now.
     fn compare(&self, now: Contents) -> Result<()> {
         let (head, recorded) = (&self.chosen.entry.head, self.chosen.entry.after);
         if head.before != recorded {
@@ -519,14 +519,14 @@ impl<'a> Loading<'a> {
 
 const SUFFIX: &[u8] = b":restoring";
 
-/// Returns the temporary key for a key: `{KEY}:restoring`, or `KEY:restoring` if the key has a hash tag. If the key cannot be in
-/// braces, a number with the same slot is in them.
+/// Returns the temporary key for a key: `{KEY}:restoring`, or `KEY:restoring` if the key has a hash tag. If the key cannot be put in
+/// braces, they contain a number with the same slot.
 fn beside(key: &[u8]) -> Vec<u8> {
     let braced = [b"{", key, b"}"].concat();
     let candidates = [braced, key.to_vec()].into_iter();
     let numbers = (0u32..).map(|number| [b"{", number.to_string().as_bytes(), b"}", key].concat());
     let mut names = candidates.chain(numbers).map(|name| [&name, SUFFIX].concat());
-    // Some number hashes to each of the 16,384 slots; finding it takes about as many attempts on average.
+    // Each of the 16,384 slots has such numbers; finding one takes about as many attempts on average.
     names.find(|name| slot(name) == slot(key)).unwrap_or_default()
 }
 

@@ -133,7 +133,7 @@ impl Create {
     }
 }
 
-/// Writes the number of shards first, which also prevents another client from creating them.
+/// Writes the number of shards first, so that no other client creates the filter.
 fn claim(server: &mut Server, name: &str, shards: u32) -> Result<()> {
     let key = count_key(name);
     let reply = server.ask(cmd("SET").arg(&key).arg(shards).arg("NX"), &key)?;
@@ -141,8 +141,8 @@ fn claim(server: &mut Server, name: &str, shards: u32) -> Result<()> {
     Ok(())
 }
 
-/// Creates the shards of a claimed filter. If that fails or a signal arrives, deletes the claim and the created shards, but no key that existed
-/// before.
+/// Creates the shards of a claimed filter. If that fails or a signal arrives, deletes the claim and the created shards, and keeps keys that
+/// existed before.
 fn made_or_undone(
     server: &mut Server,
     name: &str,
@@ -165,7 +165,7 @@ fn made_or_undone(
     made.map_err(explained)
 }
 
-/// Says what an interruption has left.
+/// Adds to the error of an interruption what remains on the server.
 fn explained(error: Error) -> Error {
     if error.is::<Interrupted>() { error.context("what was done is undone") } else { error }
 }

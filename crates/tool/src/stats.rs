@@ -20,8 +20,8 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// Parses the replies to `BF.STATS key`, `BF.INFO key EXPANSION` and `PTTL key`. An error or nil in place of one of the last
-    /// two leaves its field empty.
+    /// Parses the replies to `BF.STATS key`, `BF.INFO key EXPANSION` and `PTTL key`. If one of the last two is an error or nil, its field
+    /// stays empty.
     pub fn of_replies(stats: &Value, expansion: Value, ttl: Value) -> Result<Self> {
         let ttl_ms = from_redis_value::<i64>(ttl).ok().and_then(|ms| u64::try_from(ms).ok());
         Ok(Self { stats: stats.try_into()?, expansion: info_field(expansion).ok(), ttl_ms })
@@ -51,8 +51,8 @@ const MANY_LAYERS: u64 = 8;
 const WRONG: f64 = 1.5;
 const WRONG_VALKEY_BLOOM: f64 = 3.0;
 
-/// Which filters come first if there are more than may be watched: those that refuse commands or soon will, the fullest first; then
-/// the others that an alert concerns; then the largest.
+/// The priority of filters if there are more than may be watched: first filters that refuse commands or soon will, the fullest first; then
+/// other filters that an alert concerns; then the largest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     /// How full the filter or its table of deleted items is, in thousandths; 0 below the threshold.
@@ -78,7 +78,7 @@ fn permille(part: u64, whole: u64) -> u64 {
     part.saturating_mul(1000) / whole.max(1)
 }
 
-/// Returns items by capacity: 1 if the filter is full.
+/// Returns items divided by capacity: 1 if the filter is full.
 pub fn fill(stats: &Stats) -> f64 {
     stats.items as f64 / stats.capacity.max(1) as f64
 }
@@ -115,7 +115,7 @@ pub fn per_second(more: u64, passed: Duration) -> f64 {
 }
 
 impl Info {
-    /// Asks a node for some sections.
+    /// Queries some sections of a node's INFO.
     pub fn of_node(server: &mut Server, node: &Address, sections: &[&str]) -> Result<Self> {
         let reply = server.ask_node(node, cmd("INFO").arg(sections))?;
         Ok(Self::of_text(&from_redis_value::<String>(reply)?))

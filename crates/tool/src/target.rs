@@ -86,7 +86,7 @@ impl Target {
         parts.collect()
     }
 
-    /// Stores the answers in a reply to `part` at their indices: true for an item that is new, or present. If the filter became
+    /// Stores the answers in a reply to `part` at the indices of their items: true for an item that is new, or present. If the filter is
     /// full, the answers end before the refused item.
     pub fn read(&self, server: &Server, part: &Part, reply: &Value, answers: &mut [Option<bool>]) -> Result<()> {
         let described = |error: &redis::ServerError| match (error.code(), error.details()) {
@@ -174,7 +174,7 @@ pub fn shards_of(server: &mut Server, name: &str) -> Result<u32> {
     })
 }
 
-// The filter that `load` and `dedup` create: its false positive rate, its capacity, and its kind in the words of BF.RESERVE.
+// The filter that `load` and `dedup` create: its false positive rate, its capacity, and its kind as options of BF.RESERVE.
 
 /// The options of a new filter.
 #[derive(Clone, Debug)]
@@ -202,7 +202,7 @@ impl Creation {
         Ok(Self { rate, capacity, words: words.to_vec() })
     }
 
-    /// Unless words were given, takes those that create a filter of the same kind as the one at `key`, if there is one.
+    /// Unless options were given, uses the options that create a filter of the same kind as the existing one at `key`.
     pub fn keep_kind_of(&mut self, server: &mut Server, key: &str) -> Result<()> {
         if self.words.is_empty() && server.ask(cmd("EXISTS").arg(key), key)? != Value::Int(0) {
             self.words = words_of(server, key)?;
@@ -235,12 +235,12 @@ pub fn info_field<T: FromRedisValue>(reply: Value) -> Result<T> {
     Ok(from_redis_value(value)?)
 }
 
-/// Returns the words that create a filter of the same kind as the one at `key`.
+/// Returns the options that create a filter of the same kind as the one at `key`.
 fn words_of(server: &mut Server, key: &str) -> Result<Vec<String>> {
     let stats: Stats = (&server.ask(cmd("BF.STATS").arg(key), key)?).try_into()?;
     let mut field = |name: &str| info_field::<String>(server.ask(cmd("BF.INFO").arg(key).arg(name), key)?);
     let mut words = match &*stats.layout {
-        // A filter that does not grow has no such ratio, but the option selects the layout.
+        // A fixed filter has no such ratio, but the option selects the layout.
         "valkey-bloom" if stats.kind == "nonscaling" => vec!["TIGHTENING".to_owned(), "0.5".to_owned()],
         "valkey-bloom" => vec!["TIGHTENING".to_owned(), field("TIGHTENING")?],
         "native" => ["LAYOUT", "native", "HASH", &stats.hash].map(str::to_owned).to_vec(),

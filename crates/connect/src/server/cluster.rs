@@ -1,4 +1,4 @@
-//! The nodes of a cluster: which one holds a key, and what to do with a command that the asked one does not execute.
+//! The nodes of a cluster: finds the node of a key, and resends commands that a node redirects.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use redis::{Cmd, Value, cmd};
 
 use super::{Address, SETTLE_INTERVAL, Server};
 
-/// How long a command is retried while a cluster moves slots or fails over.
+/// How long a command is retried while a cluster migrates slots or fails over.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Server {
@@ -42,7 +42,7 @@ impl Server {
         }
     }
 
-    /// Resends a command whose reply was [elsewhere](Self::is_elsewhere) until it is executed. No node may owe a reply.
+    /// Resends a command whose reply was [elsewhere](Self::is_elsewhere) until it is executed. No reply of any node may be outstanding.
     pub fn settle(&mut self, command: &Cmd, mut reply: Value, key: &[u8]) -> Result<Value> {
         let until = Instant::now() + SETTLE_TIMEOUT;
         while is_moving(&reply) && Instant::now() < until {
@@ -70,13 +70,13 @@ impl Server {
         Ok(reply)
     }
 
-    /// Whether another node can execute the refused command, or the same one a little later.
+    /// Whether the refused command can be executed by another node, or by the same node a little later.
     pub fn is_elsewhere(&self, reply: &Value) -> bool {
         self.slots.is_some() && is_moving(reply)
     }
 }
 
-/// Whether another node can execute the command, or the same one a little later.
+/// Whether the command can be executed by another node, or by the same node a little later.
 pub(super) fn is_moving(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if matches!(error.code(), "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING"))
 }

@@ -24,7 +24,7 @@ impl Error for ConnectionLost {}
 /// How long to wait for a connection and its first replies.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connects to a server, or fails with [`ConnectionLost`]. A later reply that takes longer than `patience` is a lost connection.
+/// Connects to a server, or fails with [`ConnectionLost`]. If a later reply takes longer than `patience`, the connection counts as lost.
 pub(super) fn open(client: &Client, address: &str, patience: Duration) -> Result<Connection> {
     let connection = client.get_connection_with_timeout(CONNECT_TIMEOUT).map_err(|error| {
         ConnectionLost(match (tls_reason(&error), error.kind()) {

@@ -1,6 +1,6 @@
-//! The server, or the nodes of a cluster. Commands are sent to the node of their key, and every failure becomes one line that
-//! says what to do about it. `options` has the ways to name a server, `connection` opens one connection, `sentinel` finds a primary, and
-//! `cluster` the node of a key.
+//! The server, or the nodes of a cluster. Sends each command to the node of its key, and turns every failure into one line that says what
+//! to do about it. `options` parses how to reach a server, `connection` opens one connection, `sentinel` finds a primary, and `cluster`
+//! finds the node of a key.
 
 mod cluster;
 mod connection;
@@ -28,7 +28,7 @@ pub type Address = String;
 
 /// Time limit of a resumable command for reconnecting to a lost server.
 pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a reply may take. A server that hangs accepts commands and answers no command.
+/// How long a reply may take. A hung server accepts commands without answering them.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The pause between two attempts.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
@@ -109,8 +109,8 @@ impl Server {
         self.connections.clear();
         if !self.is_cluster() {
             self.open_first()?;
-            // A server that is loading its data replies to commands with an error. A user may have no permission for this one, or
-            // for the key.
+            // A server that is loading its data replies to commands with an error. The user may lack permission for this command or for the
+            // key.
             return match self.exchange_one(&self.first.clone(), cmd("EXISTS").arg(""))? {
                 Value::ServerError(error) if error.code() != "NOPERM" => Err(self.lost(&error.into())),
                 _ => Ok(()),
@@ -192,14 +192,14 @@ impl Server {
     }
 
     /// Sends one command about `key` and returns its reply. Fails with the server's error in one line, or with [`ConnectionLost`]. An error
-    /// inside an array reply stays where it is.
+    /// inside an array reply is returned as an element.
     pub fn ask(&mut self, command: &Cmd, key: impl AsRef<[u8]>) -> Result<Value> {
         let reply = self.replies_of_many(&[(&key, command)])?.pop().unwrap_or(Value::Nil);
         self.checked(reply, key)
     }
 
-    /// Sends commands about `key` in one go and returns their replies in order, or the first error among them. An error
-    /// inside an array reply stays where it is.
+    /// Sends commands about `key` in one go and returns their replies in order, or the first error among them. An error inside an array
+    /// reply is returned as an element.
     pub fn ask_all(&mut self, commands: &Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
         self.replies(commands, &key)?.into_iter().map(|reply| self.checked(reply, &key)).collect()
     }
@@ -217,7 +217,7 @@ impl Server {
         replies.map(|(reply, key)| self.checked(reply, key)).collect()
     }
 
-    /// As [`Self::ask_of_each`], but an error reply is a reply.
+    /// As [`Self::ask_of_each`], but returns error replies as replies.
     pub fn replies_of_each(&mut self, words: &[&str], keys: &[Vec<u8>]) -> Result<Vec<Value>> {
         let of_key = |key| {
             let mut command = Cmd::new();
@@ -227,19 +227,18 @@ impl Server {
         self.replies_of_many(&keys.iter().map(of_key).collect::<Vec<_>>())
     }
 
-    /// Returns a reply, or the line for an error.
+    /// Returns a reply, or the error message for an error reply.
     pub fn checked(&self, reply: Value, key: impl AsRef<[u8]>) -> Result<Value> {
         if let Value::ServerError(error) = &reply { Err(self.describe(error, key)) } else { Ok(reply) }
     }
 
-    /// As [`Self::ask_all`], but an error reply is a reply.
+    /// As [`Self::ask_all`], but returns error replies as replies.
     pub fn replies(&mut self, commands: &Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
         self.replies_of_many(&commands.cmd_iter().map(|command| (&key, command)).collect::<Vec<_>>())
     }
 
-    /// Sends commands to the node of `key`, and never again: a transaction must not be executed in part or twice. An error reply is a
-    /// reply.
-    /// Fails with [`ConnectionLost`], also if the slot has moved: nothing was executed then.
+    /// Sends commands to the node of `key` without ever resending them, so that a transaction is not executed in part or twice. Returns
+    /// error replies as replies. Fails with [`ConnectionLost`], also if the slot has moved; in that case nothing was executed.
     pub fn exchange_at(&mut self, commands: &Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
         let node = self.node_of_key(&key)?;
         let replies = self.exchange(&node, commands)?;
@@ -250,7 +249,7 @@ impl Server {
         Ok(replies)
     }
 
-    /// As [`Self::ask_many`], but an error reply is a reply.
+    /// As [`Self::ask_many`], but returns error replies as replies.
     pub fn replies_of_many(&mut self, commands: &[(impl AsRef<[u8]>, impl Borrow<Cmd>)]) -> Result<Vec<Value>> {
         let (mut nodes, mut packed) = (Vec::with_capacity(commands.len()), BTreeMap::<Address, Vec<u8>>::new());
         for (key, command) in commands {
@@ -281,7 +280,7 @@ impl Server {
         self.checked(reply, "")
     }
 
-    /// Returns the line for an error reply of the server.
+    /// Returns the error message for an error reply of the server.
     pub fn describe(&self, error: &ServerError, key: impl AsRef<[u8]>) -> anyhow::Error {
         let (address, key, details) = (&self.first, shown(key), error.details().unwrap_or_default());
         match error.code() {
@@ -361,12 +360,12 @@ pub fn no_module(address: &Address) -> anyhow::Error {
     )
 }
 
-// Pipelined commands: they are sent before earlier replies are read, so that reading, the network and the server work in
-// parallel. The replies of a node arrive in the order of its commands.
+// Pipelined commands are sent before earlier replies are read, so that reading, the network and the server work in parallel. The replies of
+// a node arrive in the order of its commands.
 
 impl Server {
-    /// Sends one encoded command about `key` without waiting. Returns the node that owes the reply. Until that reply is read,
-    /// only [`Self::send`] and [`Self::receive`] may use the node.
+    /// Sends one encoded command about `key` without waiting. Returns the node that will reply. Until that reply is read, only
+    /// [`Self::send`] and [`Self::receive`] may use the node.
     pub fn send(&mut self, packed: &[u8], key: &[u8]) -> Result<Address> {
         let node = self.node_of_key(key)?;
         self.send_to(&node, packed)?;
@@ -377,7 +376,7 @@ impl Server {
         self.connection(node)?.send_packed_command(packed).map_err(|error| self.lost(&error))
     }
 
-    /// Waits for the next reply of a node. An error reply counts as a reply.
+    /// Waits for the next reply of a node. Returns error replies as replies.
     pub fn receive(&mut self, node: &Address) -> Result<Value> {
         loop {
             let reply = self.connection(node)?.recv_response().map_err(|error| self.lost(&error))?;

@@ -15,7 +15,7 @@ use rustls::pki_types::pem::PemObject;
 
 use super::Address;
 
-/// When the system asks the server's machine whether it still has a silent connection, and how often again.
+/// TCP keepalive: the idle time before the first probe, and the interval of further probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -87,12 +87,12 @@ impl Options {
         self
     }
 
-    /// Returns the database that they name, by number or in the URL.
+    /// Returns the database that the options name, by number or in the URL.
     pub fn database(&self) -> Result<Option<u32>> {
         let database = self.info()?.redis_settings().db();
         let database = u32::try_from(database).map_err(|_| usage(format!("there is no database {database}")))?;
         let url = self.first_url().as_deref().and_then(redis::parse_redis_url);
-        // The URL of a socket has it in its query, because its path is the socket's.
+        // The URL of a socket has the database in its query, because its path is the socket's path.
         let is_in_url = url.is_some_and(|url| match url.has_host() {
             true => !url.path().trim_matches('/').is_empty(),
             false => url.query_pairs().any(|(name, _)| name == "db"),
@@ -100,8 +100,8 @@ impl Options {
         Ok((is_in_url || self.database.is_some()).then_some(database))
     }
 
-    /// Returns the address and, if they name one, the database, as in `localhost:6379/3`, for titles and messages. With Sentinels, it is
-    /// `NAME@HOST:PORT,HOST:PORT/3`.
+    /// Returns the address and, if the options name one, the database, as in `localhost:6379/3`, for titles and messages. With Sentinels,
+    /// it is `NAME@HOST:PORT,HOST:PORT/3`.
     pub fn name(&self) -> Result<String> {
         let address = match self.sentinels()? {
             Some((infos, primary)) => {
@@ -113,12 +113,12 @@ impl Options {
         Ok(self.database()?.map_or(address.clone(), |database| format!("{address}/{database}")))
     }
 
-    /// Whether they name a server instead of using the default one.
+    /// Whether the options name a server.
     pub const fn is_named(&self) -> bool {
         self.url.is_some() || self.host.is_some() || self.port.is_some() || self.socket.is_some()
     }
 
-    /// Whether there is an option beside the password, which may be in the environment for other subcommands.
+    /// Whether any option is given, except the password, which may be in the environment for other subcommands.
     pub fn has_any(&self) -> bool {
         let others = Self { password: None, ..self.clone() };
         others != Self::default() || self.password != std::env::var("REDISCLI_AUTH").ok()
@@ -129,8 +129,7 @@ impl Options {
         self.cluster
     }
 
-    /// Fails if they cannot be used, before anything is connected.
-    /// The error never contains a password.
+    /// Fails if the options are invalid, before anything is connected. The error never contains a password.
     pub fn check(&self) -> Result<()> {
         self.client(&self.address()?).map(drop)
     }
@@ -169,7 +168,7 @@ impl Options {
         client.map_err(|error| anyhow!("cannot use these options: {error}"))
     }
 
-    /// Whether they name Sentinels, which know the address of the server.
+    /// Whether the options name Sentinels, which provide the address of the server.
     pub(super) fn has_sentinels(&self) -> bool {
         self.url.as_deref().and_then(split).is_some()
     }
@@ -181,7 +180,7 @@ impl Options {
         Ok(Some((infos, primary.to_owned())))
     }
 
-    /// Returns the URL. With Sentinels, it has the first one's address.
+    /// Returns the URL. With Sentinels, it has the first Sentinel's address.
     fn first_url(&self) -> Option<Cow<'_, str>> {
         let url = self.url.as_deref()?;
         let of_sentinel = split(url).and_then(|(urls, _)| urls.into_iter().next());
@@ -235,7 +234,7 @@ impl Options {
         if let Some(user) = &self.user {
             settings = settings.set_username(user);
         }
-        // A password in the URL is for this server, one in the environment for any server.
+        // A password in the URL applies to this server, a password in the environment to any server.
         if let (Some(password), None) = (&self.password, from_url.password()) {
             settings = settings.set_password(password);
         }
@@ -251,7 +250,7 @@ impl Options {
             _ => None,
         };
         let root_cert = self.cacert.as_deref().map(read).transpose()?;
-        // Without certificates no server would be trusted, and the error would blame the server.
+        // With no certificates, every server would be rejected, and the error would blame the server.
         if let (Some(path), Some(bytes)) = (&self.cacert, &root_cert) {
             let first = CertificateDer::pem_slice_iter(bytes).next();
             ensure!(matches!(first, Some(Ok(_))), "{} does not contain a PEM certificate", path.display());
@@ -260,7 +259,7 @@ impl Options {
     }
 }
 
-/// Splits a URL of Sentinels into a server's URL for each of them and the name of the primary. Another URL has none.
+/// Splits a URL of Sentinels into a server URL for each Sentinel and the name of the primary. `None` for any other URL.
 fn split(url: &str) -> Option<(Vec<String>, &str)> {
     let (scheme, rest) = url.split_once("-sentinel://")?;
     let (rest, primary) = rest.split_once('#').filter(|(_, primary)| !primary.is_empty())?;

@@ -1,5 +1,5 @@
-//! Sentinels, which say which of a primary and its replicas is the primary now. The Sentinel client of redis-rs is not used: it waits for
-//! a hung Sentinel for ever.
+//! Sentinels, which know the address of the current primary. The Sentinel client of redis-rs is not used, because it waits for a hung
+//! Sentinel for ever.
 
 use anyhow::{Result, bail};
 use redis::{ConnectionInfo, RedisConnectionInfo, RedisResult, cmd};
@@ -8,7 +8,7 @@ use super::connection::{CONNECT_TIMEOUT, ConnectionLost, line, open};
 use super::{Address, Server};
 
 impl Server {
-    /// Connects to the server, or to the primary that the Sentinels name now.
+    /// Connects to the server, or to the primary that the Sentinels currently name.
     pub(super) fn open_first(&mut self) -> Result<()> {
         let Some((sentinels, primary)) = self.options.sentinels()? else {
             return self.connection(&self.first.clone()).map(drop);
@@ -32,7 +32,7 @@ impl Server {
         Err(ConnectionLost(failures.join("; ")).into())
     }
 
-    /// Fails if a failover is under way, or if the Sentinel has not heard of one.
+    /// Fails if the server is not a primary: a failover is under way, or the Sentinel has not noticed it yet.
     fn ensure_primary(&mut self) -> Result<()> {
         match self.hello("role")?.as_deref() {
             None | Some("master") => Ok(()),
@@ -47,7 +47,7 @@ impl Server {
             let mut connection = open(&client, &address, CONNECT_TIMEOUT)?;
             Ok(cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(primary).query(&mut connection))
         };
-        // The user and the password are the primary's. A Sentinel that demands some has the same.
+        // The user and the password are the primary's. A Sentinel that requires authentication must accept them, too.
         let mut reply = ask(RedisConnectionInfo::default())?;
         if reply.as_ref().is_err_and(|error| error.code() == Some("NOAUTH")) {
             reply = ask(sentinel.redis_settings().clone().set_db(0))?;

@@ -1,4 +1,4 @@
-//! The contents of a file, after the whole file is read and checked.
+//! Reads and checks a whole file, and lists its contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -20,7 +20,7 @@ pub struct Entry {
     pub head: Head,
     /// Its BF.INFO at the end of the dump.
     pub after: Contents,
-    /// Its number in the file, void filters included.
+    /// Its number in the file, counting void filters.
     pub number: u64,
     /// The size of its data.
     pub bytes: u64,
@@ -94,7 +94,7 @@ const KEY_CHARACTERS_SHOWN: usize = 60;
 
 pub struct Row {
     pub database: u32,
-    /// The key; if the server's key differs from that in the file, the server's.
+    /// The key; the server's key if it differs from the key in the file.
     pub key: Vec<u8>,
     pub kind: String,
     pub contents: Contents,
@@ -220,7 +220,7 @@ mod tests {
     fn file(packs: bool) -> Vec<u8> {
         let mut writer = Writer::begin(Vec::new(), packs, 7).unwrap();
         let head = |key: &[u8], mode| Head {
-            // The keys `void` and `one` are in another one than the last key.
+            // The keys `void` and `one` are in another database than the last key.
             database: if mode == ReadMode::Dump { 3 } else { 0 },
             key: key.to_vec(),
             type_name: "bloomgate".to_owned(),

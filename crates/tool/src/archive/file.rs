@@ -1,4 +1,4 @@
-//! Opens and writes files. A written file gets its name only when it is complete and synced to the disk.
+//! Opens and writes files. A new file gets its name only when it is complete and synced to the disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, SeekFrom};
@@ -54,7 +54,7 @@ impl Output {
         Ok(Self { path, partial, writer })
     }
 
-    /// Whether the output is the standard output, which then must not receive other text.
+    /// Whether the output is the standard output. No other text may be printed there then.
     pub const fn is_stdout(&self) -> bool {
         self.path.is_none()
     }
@@ -125,8 +125,8 @@ fn partial_of(path: &Path) -> Result<PathBuf> {
     Ok(path.with_file_name(name))
 }
 
-/// Opens a partial file, which only its owner may read, because filters may contain secret keys. The file of a killed run is
-/// overwritten; one that another run is writing is an error.
+/// Opens a partial file, which only its owner may read, because filters may contain secret keys. Overwrites the file of a killed run. Fails
+/// if another run is writing the file.
 fn open(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).read(true).create(true).truncate(false);
@@ -194,7 +194,7 @@ impl Input {
 pub struct Partial(Arc<Mutex<Option<PathBuf>>>);
 
 impl Partial {
-    /// Creates the file with `open`. Signals are already caught before it exists.
+    /// Creates the file with `open`, after installing the signal handlers.
     pub fn create(path: &Path, open: impl FnOnce(&Path) -> Result<File>) -> Result<(Self, File)> {
         let partial = Self(Arc::default());
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
@@ -202,7 +202,7 @@ impl Partial {
         // A thread, because the run may be blocked on a server or on input when a signal arrives.
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
-                // The lock keeps the file from being created or renamed meanwhile.
+                // The lock prevents the file from being created or renamed meanwhile.
                 let mut path = caught.path();
                 delete(&mut path);
                 // Ends the process as the signal would.

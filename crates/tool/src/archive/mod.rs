@@ -366,10 +366,10 @@ impl<R: Read> Reader<R> {
 
 // Writes a file.
 
-/// A low level, because a filter's bits are nearly random and more effort would gain little.
+/// A low level, because a filter's bits are nearly random, and a higher level gains little.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Writes a file to a sink. The file is invalid without [`finish`](Self::finish).
+/// Writes a file to a sink. The file is invalid until [`finish`](Self::finish).
 pub struct Writer<W> {
     sink: W,
     checksum: crc32fast::Hasher,
@@ -447,7 +447,7 @@ impl<W: Write> Writer<W> {
         self.record(TAG_FILTER_END, &[&body])
     }
 
-    /// Declares the filter that was begun void.
+    /// Marks the current filter as void.
     pub fn filter_void(&mut self) -> io::Result<()> {
         self.record(TAG_FILTER_VOID, &[])
     }

@@ -1,6 +1,6 @@
-//! The progress of a load, stored in the server next to the filter that it fills, so that both have the same age after a
-//! restart. It also names the owner of the load and its connection. A later load ends that connection and becomes the owner, so that
-//! none of the earlier load's items can come into its filter, and the earlier one stops.
+//! The progress of a load, stored in the server next to the filter that it fills, so that both have the same age after a restart. It also
+//! names the owner of the load and its connection. A later load kills that connection and becomes the owner. So items of the earlier load
+//! can no longer reach the filter, and the earlier load stops.
 //!
 //! Both keys expire some time after the last checkpoint, in case the load is neither resumed nor cleaned up.
 
@@ -31,14 +31,14 @@ impl Keys {
         Self { key: key.to_owned(), checkpoint: format!("{loading}:checkpoint"), loading }
     }
 
-    /// Whether they share a slot. A `}` in the key can prevent that.
+    /// Whether both keys have the same slot. A `}` in the key can prevent that.
     pub fn are_together(&self) -> bool {
         slot(self.key.as_bytes()) == slot(self.loading.as_bytes())
     }
 }
 
-/// The time to live of the keys after the last checkpoint: longer than any pause after which a load resumes by itself, and for
-/// `--resume` long enough for a person.
+/// The time to live of the keys after the last checkpoint: longer than any pause after which a load resumes by itself, and long enough for
+/// an operator to use `--resume`.
 const TTL_SECONDS: u32 = 600;
 const RESUMABLE_TTL_SECONDS: u32 = 86_400;
 
@@ -79,14 +79,14 @@ impl Checkpoint {
             }
             let position = earlier.as_ref().filter(is_same).map(position);
             let set = checkpoint.set(position.as_ref().unwrap_or(&Position::default()));
-            // The earlier load changes the checkpoint when it has a new connection.
+            // The earlier load updates the checkpoint when it reconnects.
             if checkpoint.execute(server, &[set])? {
                 return Ok((checkpoint, position));
             }
         }
     }
 
-    /// Returns the keys and the source, to begin again.
+    /// Returns the keys and the source, for another attempt.
     pub fn into_parts(self) -> (Keys, Json) {
         (self.keys, self.source)
     }
@@ -98,13 +98,13 @@ impl Checkpoint {
         Ok(Some(position(&checkpoint)))
     }
 
-    /// Stores the position and the connection, and defers the end of both keys.
+    /// Stores the position and the connection, and renews the time to live of both keys.
     pub fn save(&mut self, server: &mut Server, position: &Position) -> Result<()> {
         self.connection = connection(server, &self.keys.checkpoint)?;
         self.transact(server, &[self.set(position), self.expire()])
     }
 
-    /// Returns the command that defers the end of the filter under construction.
+    /// Returns the command that renews the time to live of the filter under construction.
     pub fn expire(&self) -> Cmd {
         cmd("EXPIRE").arg(&self.keys.loading).arg(self.ttl_seconds()).to_owned()
     }
@@ -129,7 +129,7 @@ impl Checkpoint {
             match self.transact(server, &commands) {
                 Err(error) if error.is::<ConnectionLost>() => {
                     server.reconnect(RECONNECT_TIMEOUT)?;
-                    // If both keys are gone, the transaction was executed.
+                    // If both keys are missing, the transaction was executed.
                     let keys = cmd("EXISTS").arg(checkpoint).arg(loading).to_owned();
                     if server.ask(&keys, checkpoint)? == Value::Int(0) {
                         return Ok(());
@@ -196,8 +196,8 @@ impl Checkpoint {
 
 const TAKEN_OVER: &str = "another load of the same key has started: this one stops";
 
-/// Returns the words of CLIENT KILL for this connection to the node of `key`. The number alone would name another client after a
-/// restart of the server.
+/// Returns the words of CLIENT KILL for this connection to the node of `key`. After a restart of the server, the id alone could identify
+/// another client.
 fn connection(server: &mut Server, key: &str) -> Result<Option<Vec<String>>> {
     let info = match server.ask(cmd("CLIENT").arg("INFO"), key) {
         Err(error) if error.is::<ConnectionLost>() => return Err(error),
@@ -209,7 +209,7 @@ fn connection(server: &mut Server, key: &str) -> Result<Option<Vec<String>>> {
     Ok(field("id=").zip(field("addr=")).map(words))
 }
 
-/// Ends the connection of an earlier load, so that the server executes nothing more of what that load has sent.
+/// Kills the connection of an earlier load, so that the server executes none of its remaining commands.
 fn end_connection(earlier: &Json, server: &mut Server, key: &str) -> Result<()> {
     let denied = || {
         anyhow!(

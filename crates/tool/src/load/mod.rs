@@ -1,5 +1,5 @@
-//! `bloomgate load`: fills a new filter from a file or a database and replaces the existing one atomically, so that no client
-//! queries a partial filter.
+//! `bloomgate load`: fills a new filter from a file or a database and replaces the existing one atomically, so that clients never query a
+//! partial filter.
 
 mod checkpoint;
 mod rows;
@@ -153,7 +153,7 @@ impl Arguments {
 /// A running load.
 struct Load<'a> {
     arguments: &'a Arguments,
-    /// The filter to create. `None` for one with the options of the existing filter.
+    /// The filter to create; `None` to use the options of the existing filter.
     create: Option<Creation>,
     source: Source,
     keys: Keys,
@@ -162,10 +162,10 @@ struct Load<'a> {
     bytes_read: BytesRead,
     /// The position up to which the server has confirmed the items.
     confirmed: Position,
-    /// Whether the server refused an item.
+    /// Whether the server has refused an item.
     is_refused: bool,
     new: u64,
-    /// Lines without the column, of this pass.
+    /// The number of lines without the column in this pass.
     skipped: Skipped,
     signals: Signals,
 }
@@ -229,7 +229,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     if let Some(checkpoint) = &load.checkpoint {
         match &result {
             Ok(()) => checkpoint.finish(&mut server, !arguments.in_place)?,
-            // A filter that no later run continues only takes memory. If deleting it fails, the first failure is reported.
+            // A filter that no later run continues only wastes memory. If deleting it fails, the first failure is reported.
             Err(error) if !error.is::<ConnectionLost>() && (!arguments.resume || load.confirmed.last.is_none()) => {
                 _ = checkpoint.discard(&mut server);
             }
@@ -255,7 +255,7 @@ impl Load<'_> {
         if self.arguments.in_place { &self.keys.key } else { &self.keys.loading }
     }
 
-    /// Becomes the owner of the load, and creates the filter unless it resumes an earlier load.
+    /// Becomes the owner of the load, and creates the filter unless an earlier load is resumed.
     fn begin(&mut self, server: &mut Server) -> Result<()> {
         if self.arguments.in_place && !self.arguments.resume {
             return self.begin_anew(server);
@@ -277,7 +277,7 @@ impl Load<'_> {
         self.begin_anew(server)
     }
 
-    /// Starts with an empty filter, or in place with the existing one.
+    /// Starts with an empty filter, or with the existing one if the load is in place.
     fn begin_anew(&mut self, server: &mut Server) -> Result<()> {
         self.confirmed = Position::default();
         let (Self { create, keys, .. }, key) = (&self, self.key());
@@ -318,7 +318,7 @@ impl Load<'_> {
                 return Err(error);
             }
             if self.source.is_stream() {
-                // If another load took over, that is the reason.
+                // If another load has taken over, report that instead.
                 server.reconnect(RECONNECT_TIMEOUT)?;
                 self.checkpoint.as_ref().map_or(Ok(None), |checkpoint| checkpoint.position(server))?;
                 bail!("{error}; the source can be read only once: start again");
@@ -327,7 +327,7 @@ impl Load<'_> {
         }
     }
 
-    /// Adds to an interruption what has become of the rows.
+    /// Adds the fate of the rows to the error of an interruption.
     fn explain(&self, error: Error) -> Error {
         let (rows, key) = (counted(self.confirmed.rows, "row"), &self.keys.key);
         if !error.is::<Interrupted>() {
@@ -353,7 +353,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Reconnects and reads from the server how much of the load it still has.
+    /// Reconnects, and reads from the server how much of the load was preserved.
     fn go_on(&mut self, server: &mut Server) -> Result<()> {
         server.reconnect(RECONNECT_TIMEOUT)?;
         let position = match &self.checkpoint {
@@ -364,7 +364,7 @@ impl Load<'_> {
         let has_checkpoint = position.is_some();
         match position.filter(|_| exists) {
             Some(position) => {
-                // Names the new connection before anything is sent on it.
+                // Stores the new connection before any command is sent on it.
                 if let Some(checkpoint) = &mut self.checkpoint {
                     checkpoint.save(server, &position)?;
                 }
@@ -391,7 +391,7 @@ impl Load<'_> {
         let rows = self.source.start(self.confirmed.clone(), self.bytes_read.clone(), self.skipped.clone());
         let mut flow = Flow::new(server, target, Question::Add);
         let mut result = self.pass_on(&rows, &mut flow, pace);
-        // The connection is used again, so every reply must be read.
+        // The connection is reused, so every reply must be read.
         while result.as_ref().is_err_and(|error| !error.is::<ConnectionLost>()) {
             match flow.receive(true) {
                 Ok(Some(answered)) => self.confirm(answered),
@@ -434,7 +434,7 @@ impl Load<'_> {
     }
 
     fn confirm(&mut self, answered: Answered<Items>) {
-        // Items behind a refused one are not confirmed.
+        // Items after a refused one are not confirmed.
         self.is_refused |= answered.error.is_some();
         if self.is_refused {
             return;

@@ -1,4 +1,4 @@
-//! Shared by all sources of rows: which rows are loaded, how far a source was read, and where the items go.
+//! Shared by all sources of rows: the selection of rows, the position in a source, and the receiver of the items.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ impl Rows {
     }
 }
 
-/// How far a source was read.
+/// A position in a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// Rows read so far, with or without an item.
@@ -46,7 +46,7 @@ pub struct Position {
     pub repeats: u64,
 }
 
-/// Takes the item of each row, or `None` for a row without one.
+/// Receives the item of each row, or `None` for a row without one.
 pub type Sink<'a> = dyn FnMut(Option<&[u8]>) -> Result<()> + 'a;
 
 // Reads rows of a SQLite database file without changing it.
@@ -88,7 +88,7 @@ fn open_sqlite(path: &Path) -> Result<Connection> {
 /// Returns the statement and the index of the column with the items.
 fn select_sqlite<'c>(connection: &'c Connection, rows: &Rows) -> Result<(Statement<'c>, usize)> {
     let (query, column) = match rows {
-        // Without the table's name, SQLite reads the name of a missing column as a string.
+        // Without the table's name, SQLite interprets the name of a missing column as a string.
         Rows::Table { table, column } => (format!("SELECT {0}.{1} FROM {0}", quoted(table), quoted(column)), None),
         Rows::Query { query, column } => (query.clone(), column.as_ref()),
     };
@@ -109,8 +109,8 @@ fn cannot_read(path: &Path) -> String {
 
 // Reads rows of a PostgreSQL server by COPY, which streams them without buffering the whole result.
 
-/// Reads the rows: `bytea` as bytes, other types as PostgreSQL's text, without NULLs. With `is_ordered` they come in the order
-/// of the column, from the given position.
+/// Reads the rows: `bytea` as bytes, other types as PostgreSQL's text, without NULLs. With `is_ordered`, rows are in the order of the
+/// column and begin at the given position.
 pub fn read_postgres(url: &str, rows: &Rows, is_ordered: bool, from: &Position, sink: &mut Sink) -> Result<()> {
     let mut client = connect(url)?;
     let (text, kind) = select_postgres(&mut client, rows)?;
@@ -124,7 +124,7 @@ pub fn read_postgres(url: &str, rows: &Rows, is_ordered: bool, from: &Position, 
         query += " ORDER BY source.item";
     }
     let reader = client.copy_out(&format!("COPY ({query}) TO STDOUT (FORMAT BINARY)")).context(ASKING)?;
-    // The bytes of a text are the text.
+    // The binary format of a text is the text itself.
     let mut rows = BinaryCopyOutIter::new(reader, &[Type::BYTEA]);
     while let Some(row) = rows.next().context(READING)? {
         sink(Some(row.try_get(0)?))?;

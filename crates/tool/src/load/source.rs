@@ -18,7 +18,7 @@ use crate::stream::{Batch, Field};
 /// The maximum number of items and bytes in a batch.
 const ITEMS_AT_ONCE: usize = 1024;
 const BYTES_AT_ONCE: usize = 1 << 17;
-/// The maximum number of batches that wait for the server. Then the reader waits, too.
+/// The maximum number of queued batches. If the queue is full, the reader waits.
 const WAITING: usize = 16;
 
 /// The number of lines that were skipped because they lack the column.
@@ -27,7 +27,7 @@ pub type Skipped = Arc<AtomicU64>;
 /// A source of rows.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A file, and which part of a line is the item.
+    /// A file, and how to extract items from it.
     File { path: PathBuf, reading: Reading },
     /// A SQLite database file.
     Sqlite { path: PathBuf, rows: Rows },
@@ -70,7 +70,7 @@ impl Source {
             });
             let result = result.and_then(|()| gathering.hand_over());
             if let Err(error) = result {
-                // If the receiver is gone, the error is irrelevant.
+                // If the receiver was dropped, the error is irrelevant.
                 _ = gathering.sender.send(Err(error));
             }
         });
@@ -85,7 +85,7 @@ impl Source {
         }
     }
 
-    /// Counts the items, which reads a file once. This would consume a [stream](Self::is_stream).
+    /// Counts the items, for which it reads a file once. This would consume a [stream](Self::is_stream).
     pub fn count(&self) -> Result<u64> {
         match self {
             Self::Sqlite { path, rows } => return rows::count_sqlite(path, rows),
@@ -115,7 +115,7 @@ impl Source {
         matches!(self, Self::File { .. } | Self::Sqlite { .. } | Self::Postgres { is_ordered: true, .. })
     }
 
-    /// Whether it can be read only once, such as the standard input or a pipe.
+    /// Whether the source can be read only once, such as the standard input or a pipe.
     pub fn is_stream(&self) -> bool {
         match self {
             Self::File { path, .. } => {
@@ -126,7 +126,7 @@ impl Source {
         }
     }
 
-    /// Returns a value that differs for another source and after a change. Changes in a PostgreSQL database are not detected.
+    /// Returns a value that identifies the source and its state. Changes in a PostgreSQL database are not detected.
     pub fn fingerprint(&self) -> Result<Value> {
         Ok(match self {
             Self::File { path, reading: Reading { field, end, skip_bad, .. } } => {

@@ -25,7 +25,7 @@ pub enum Field {
 pub enum Item {
     /// A range of the line.
     Within(Range<usize>),
-    /// Decoded to the end of the buffer for decoded items.
+    /// The end of the buffer for decoded items.
     Decoded,
 }
 
@@ -143,8 +143,8 @@ impl Column {
     }
 }
 
-// Finds records of CSV (RFC 4180) in a buffer that fills as input arrives, with the same parser as `load`. A record may
-// contain line ends in quotes, so records are not lines.
+// Finds records of CSV (RFC 4180) in a buffer that fills as input arrives, with the same parser as `load`. Records may span lines, because
+// quoted fields may contain line ends.
 
 /// Finds records, one after another.
 pub struct Records {
@@ -161,8 +161,8 @@ impl Records {
         Self { parser: Reader::new(), fields: Vec::new(), ends: vec![0; 64], count: 0 }
     }
 
-    /// Returns the range of the first record of `text` with its end, without blank lines before it. Returns `None` if the
-    /// record is incomplete, or with `is_last` if only blank lines are left.
+    /// Returns the range of the first record of `text` with its end, without blank lines before it. Returns `None` if the record is
+    /// incomplete, or with `is_last` if only blank lines remain.
     pub fn next(&mut self, text: &[u8], is_last: bool) -> Option<Range<usize>> {
         if self.fields.len() < text.len() {
             self.fields.resize(text.len(), 0);
@@ -305,7 +305,7 @@ mod tests {
                 let found = records(text.as_bytes(), step);
                 let fields: Vec<_> = found.iter().map(|(_, fields)| fields.clone()).collect();
                 assert_eq!(fields, expected, "{text:?} by {step}");
-                // Every line that is not blank is in one of them.
+                // Every line that is not blank belongs to a record.
                 let whole: Vec<u8> = found.into_iter().flat_map(|(bytes, _)| bytes).collect();
                 let kept = |bytes: &[u8]| bytes.iter().filter(|byte| !matches!(byte, b'\r' | b'\n')).count();
                 assert_eq!(kept(&whole), kept(text.as_bytes()), "{text:?} by {step}");

@@ -14,12 +14,12 @@ use crate::target::{Part, Question, Target};
 pub use field::{Column, Field};
 pub use reader::Lines;
 
-// Batches in flight: several are sent before the first reply is read. A batch is answered even if the connection is lost or a
-// slot of the cluster moves meanwhile.
+// Batches in flight: several are sent before the first reply is read. Every batch gets its answers, even if the connection is lost or a
+// slot migrates meanwhile.
 
 /// The maximum number of batches in flight.
 const BATCHES_AT_ONCE: usize = 8;
-/// Sending fails after this many lost connections without a reply: the connection is not the cause.
+/// Sending fails after this many lost connections without a reply, because the connection is then not the cause.
 const LOSSES_MAX: u32 = 5;
 
 pub trait Batch {
@@ -70,12 +70,12 @@ enum State {
     Unsent,
     Owed(Address),
     Here(Value),
-    /// The reply after it was sent again.
+    /// The reply to the resent command.
     Again(Value),
 }
 
 impl<'a, B: Batch> Flow<'a, B> {
-    /// Asks `question` of `target`.
+    /// Creates a flow that asks `question` of `target`.
     pub const fn new(server: &'a mut Server, target: &'a Target, question: Question) -> Self {
         Self { server, target, question, waiting: VecDeque::new(), lost: None, losses: 0 }
     }
@@ -89,7 +89,7 @@ impl<'a, B: Batch> Flow<'a, B> {
         self.waiting.is_empty()
     }
 
-    /// Sends a batch. [`Self::receive`] reports a connection that is lost during this.
+    /// Sends a batch. If the connection is lost meanwhile, [`Self::receive`] reports it.
     pub fn send(&mut self, batch: B) -> Result<()> {
         let items = batch.items();
         let mut parts: Vec<_> =
@@ -100,7 +100,7 @@ impl<'a, B: Batch> Flow<'a, B> {
                 match self.server.send(&part.command.get_packed_command(), &part.key) {
                     Ok(node) => *state = State::Owed(node),
                     Err(error) if error.is::<ConnectionLost>() => {
-                        // The server may have received a part of it.
+                        // The server may have received part of the command.
                         *state = State::Owed(Address::new());
                         self.lost = Some(error);
                         break;
@@ -113,8 +113,8 @@ impl<'a, B: Batch> Flow<'a, B> {
         Ok(())
     }
 
-    /// Waits for the answers to the oldest batch. A lost connection is an error only if it cannot be restored before the
-    /// timeout, or with `is_loss_final`. Then [`Self::give_up`] returns the batches in flight.
+    /// Waits for the answers to the oldest batch. A lost connection is an error only with `is_loss_final`, or if it cannot be restored
+    /// before the timeout. After an error, [`Self::give_up`] returns the batches in flight.
     pub fn receive(&mut self, is_loss_final: bool) -> Result<Option<Answered<B>>> {
         if self.waiting.is_empty() {
             return Ok(None);
@@ -143,7 +143,7 @@ impl<'a, B: Batch> Flow<'a, B> {
         std::mem::take(&mut self.waiting).into_iter().map(|waiting| self.answered(waiting)).collect()
     }
 
-    /// Reads the replies to the oldest batch, and to all others if a command must be sent to another node.
+    /// Reads the replies to the oldest batch, and to all batches if a command must be sent to another node.
     fn collect(&mut self) -> Result<()> {
         let mut is_moving = false;
         for waiting in &mut self.waiting {
@@ -162,7 +162,7 @@ impl<'a, B: Batch> Flow<'a, B> {
                 && self.server.is_elsewhere(reply)
             {
                 let reply = reply.clone();
-                // Lost commands are sent again.
+                // Lost commands are resent.
                 *state = State::Owed(Address::new());
                 *state = State::Here(self.server.settle(&part.command, reply, &part.key)?);
             }
@@ -218,7 +218,7 @@ impl<'a, B: Batch> Flow<'a, B> {
             }
         }
         let answers = replied.into_iter().zip(unknown).map(|(replied, is_unknown)| match (replied, is_unknown) {
-            // An item that the first attempt added is found by the second one.
+            // The second attempt finds items that the first one added.
             (Some(false), true) | (None, true) if error.is_none() || replied.is_some() => Answer::Unknown,
             (Some(replied), _) => Answer::Known { is_new: replied == (self.question == Question::Add) },
             (None, _) => Answer::Refused,

@@ -1,5 +1,4 @@
-//! The thread that reads the input. It hands over the lines that have arrived so far, so that no available line waits for more
-//! input.
+//! The thread that reads the input. It sends the lines that have arrived so far, so that an available line never waits for more input.
 
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
@@ -12,11 +11,11 @@ use anyhow::{Context, Result, anyhow};
 use crate::input::{self, BytesRead};
 use crate::stream::field::{Field, Item, Records};
 
-/// Bytes per read. A longer line uses several reads.
+/// Bytes per read. A longer line takes several reads.
 const READ_BYTES: usize = 1 << 17;
 /// The maximum number of lines in a part.
 pub const LINES_AT_ONCE: usize = 1024;
-/// The maximum number of parts that wait for the server. Then the reader waits, too.
+/// The maximum number of queued parts. If the queue is full, the reader waits.
 const WAITING: usize = 32;
 
 /// Some lines, and the item of each.
@@ -119,7 +118,7 @@ impl Reading {
 #[derive(Default)]
 struct Header {
     is_known: bool,
-    /// The header, if it was not handed over yet.
+    /// The header, if it was not sent yet.
     text: Vec<u8>,
 }
 
@@ -158,7 +157,7 @@ impl<'a> Splitter<'a> {
         }
     }
 
-    /// Reads the whole file. Returns false if the receiver is gone.
+    /// Reads the whole file. Returns false if the receiver was dropped.
     fn read(&mut self, mut source: impl Read) -> Result<bool> {
         let mut buffer = vec![0; READ_BYTES];
         let mut filled = 0;
@@ -172,7 +171,7 @@ impl<'a> Splitter<'a> {
             let end = last_end.filter(|_| self.records.is_none()).map(|place| filled + place + 1);
             filled += count;
             if count == 0 && filled > 0 {
-                // A last line without an end is printed with one, as by `uniq`.
+                // A last line without a line end is printed with one, as `uniq` does.
                 let mut rest = buffer.get(..filled).unwrap_or_default().to_vec();
                 if rest.last() != Some(&self.reading.end) {
                     rest.push(self.reading.end);
@@ -206,7 +205,7 @@ impl<'a> Splitter<'a> {
         }
     }
 
-    /// Hands over whole lines.
+    /// Sends whole lines.
     fn split(&mut self, text: &[u8]) -> Result<bool> {
         let mut lines = Lines::default();
         let mut start = 0;
@@ -216,7 +215,7 @@ impl<'a> Splitter<'a> {
             self.line += 1;
             let bytes = without_end(text.get(start..line_end).unwrap_or_default(), self.reading.end);
             if bytes.is_empty() && matches!(self.reading.field, Field::Column { .. }) {
-                // As in CSV, a blank line is no record.
+                // As in CSV, a blank line is not a record.
                 start = end;
                 continue;
             }
@@ -262,7 +261,7 @@ impl<'a> Splitter<'a> {
         self.hand_over(lines)
     }
 
-    /// Sends the complete records at the beginning of `text`. Returns where they end, or `None` if the receiver is gone.
+    /// Sends the complete records at the beginning of `text`. Returns where they end, or `None` if the receiver was dropped.
     fn split_csv(&mut self, text: &[u8], is_last: bool) -> Result<Option<usize>> {
         let Field::Column { column, .. } = &self.reading.field else { return Ok(Some(0)) };
         let Some(mut records) = self.records.take() else { return Ok(Some(0)) };

@@ -15,12 +15,12 @@ use crate::dump::{self, Absent, Attempt, Part};
 use crate::keys::{for_each_key, is_filter, types};
 use crate::server::Server;
 
-/// How often filters that are not equal are compared again, and the pause before: a replica may be a moment behind.
+/// How often differing filters are compared again, and the pause before each time: a replica may lag behind.
 const RETRIES: usize = 2;
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The end of a DUMP payload: the version of the snapshot format, which may differ between servers, and a checksum.
 const FOOTER_BYTES: usize = 10;
-/// The checksum of a native record, except the header. It covers the record's iterator, and that a number of the server's own.
+/// The checksum of a native record other than the header. It covers the iterator, which contains a number that differs between servers.
 const CHECKSUM: Range<usize> = 1..5;
 
 /// A comparison of the surveyed server with another one.
@@ -28,7 +28,7 @@ pub struct Comparison {
     other: Server,
     /// Their names in messages.
     names: [String; 2],
-    /// Whether the URLs name a database each. Otherwise databases with the same number are compared.
+    /// Whether each URL names a database. Otherwise databases with the same number are compared.
     has_database: bool,
     pub compared: u64,
     /// The filters that are not equal, by the surveyed server's database and their key, with the reason.
@@ -47,7 +47,7 @@ impl Comparison {
         self.judge(server, key)
     }
 
-    /// Lists the key if its values differ now, else removes it from the list.
+    /// Adds the key to the list if its values differ now, otherwise removes it.
     fn judge(&mut self, server: &mut Server, key: &[u8]) -> Result<()> {
         if !self.has_database {
             self.other.select(server.database())?;
@@ -120,7 +120,7 @@ impl Comparison {
         let (mut one, mut other) = (Dump::new(server, one), Dump::new(&mut self.other, other));
         Ok(match are_equal(&mut one, &mut other)? {
             Ok(true) => None,
-            // The difference may be an item that was added between the two replies.
+            // An item may have been added between the two replies.
             Err(_) => Some(CHANGED.to_owned()),
             Ok(false) if one.has_changed() || other.has_changed() => Some(CHANGED.to_owned()),
             Ok(false) => Some("equal counts, but not equal bits".to_owned()),
@@ -161,7 +161,7 @@ impl<'a> Dump<'a> {
         Self { server, head, part, compared: 0, is_at_end: false }
     }
 
-    /// Returns the bytes that follow. They are empty at the end.
+    /// Returns the next bytes; empty at the end.
     fn bytes(&mut self) -> Result<Attempt<&[u8]>> {
         while self.compared == self.part.data.len() && !self.is_at_end {
             let is_first = self.part.iterator == 0;

@@ -17,7 +17,7 @@ use crate::report::{print, some};
 use crate::server::{Options, Server, shown, usage};
 use comparison::Comparison;
 
-/// The number of filters that are named because they differ.
+/// The maximum number of differing filters that are named.
 const DIFFERENCES_SHOWN: usize = 20;
 
 const NOTES: &str = "\
@@ -44,7 +44,7 @@ pub struct Arguments {
 /// How a type of keys migrates.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
-    /// A filter: it loads in place.
+    /// A filter, which bloomgate loads as it is.
     Filter,
     /// Another module's value: a snapshot that holds one does not load without that module.
     Foreign,
@@ -79,7 +79,7 @@ fn meaning(name: &str) -> &str {
 struct Found {
     keys: u64,
     bytes: u64,
-    /// Their names, unless they can be loaded.
+    /// Their names, if bloomgate cannot load them.
     names: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! `bloomgate watch`: the filters of a server, updated live: how full they are, their false positive rates, and the adds and
-//! lookups per second. It only reads, and limits the keys that it scans per sample.
+//! `bloomgate watch`: a live view of a server's filters: how full they are, their false positive rates, and adds and lookups per second. It
+//! only reads, and scans a limited number of keys per sample.
 
 mod sampler;
 mod screen;
@@ -107,7 +107,7 @@ fn await_server(sampler: &mut Sampler, lost: &Error) -> Result<bool> {
 /// Redraws the table on a terminal until a key ends it.
 fn live(sampler: &mut Sampler, arguments: &Arguments) -> Result<()> {
     let (mut order, mut number) = (arguments.sort, 0u64);
-    // Sampled before the screen changes, so that an error is printed as a plain line.
+    // The first sample precedes the switch to the screen, so that an error is printed as a plain line.
     let mut sample = sampler.sample(false, order, screen::rows())?;
     let mut lost = None;
     let screen = Screen::enter(&sample.server)?;

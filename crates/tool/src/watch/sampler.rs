@@ -20,7 +20,7 @@ use crate::stats::{Info as ServerInfo, Rank, cells_in_all, per_second, total};
 const FILTERS_AT_ONCE: usize = 500;
 /// SCAN commands per sample and node: ten thousand keys.
 const SCANS_A_SAMPLE: usize = 20;
-/// Filters queried by BF.INFO per sample. If there are more, samples take turns.
+/// Filters queried by BF.INFO per sample. If there are more, each sample queries the next ones.
 const FILTERS_A_SAMPLE: usize = 1000;
 /// The pause between walks over all keys.
 const PASS_PAUSE: Duration = Duration::from_secs(10);
@@ -37,7 +37,7 @@ pub(super) struct Sample {
     pub server: String,
     /// Databases that have keys and are not searched.
     pub other_databases: Vec<u32>,
-    /// `None` if the server has no such counters.
+    /// `None` if the server lacks the counters.
     pub counts: Option<Counts<u64>>,
     /// The changes per second since the last sample.
     pub speeds: Option<Counts<f64>>,
@@ -104,7 +104,7 @@ impl Sampler {
         Ok(sample)
     }
 
-    /// Reconnects to a lost server. Known filters stay until the next sample queries them.
+    /// Reconnects to a lost server. Known filters are kept until the next sample queries them.
     pub fn reconnect(&mut self) -> Result<()> {
         self.server.reconnect(Duration::ZERO)?;
         // A restarted server counts from 0 and may have other keys or no module.
@@ -129,7 +129,7 @@ impl Sampler {
         let now = Instant::now();
         let (then, before) = self.counted.replace((now, counts))?;
         let mut before = before.into_iter();
-        // A server that was restarted, or CONFIG RESETSTAT, counts from 0.
+        // Counters restart from 0 after a restart of the server or CONFIG RESETSTAT.
         Some(counts.map(|count| per_second(count.saturating_sub(before.next().unwrap_or(count)), now - then)))
     }
 
@@ -191,7 +191,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Queries the visible filters by BF.STATS. Without that command their fields stay empty.
+    /// Queries the visible filters by BF.STATS. If the server lacks the command, their fields stay empty.
     fn look_into(&mut self, filters: &mut [Filter]) -> Result<()> {
         let keys: Vec<_> = filters.iter().map(|filter| filter.key.clone()).collect();
         let replies = self.server.replies_of_each(&["BF.STATS"], &keys)?;
@@ -232,7 +232,7 @@ impl Sample {
     }
 }
 
-// A filter with its replies to BF.INFO and BF.STATS, and the order of filters on the screen.
+// A filter with the replies to BF.INFO and BF.STATS, and the order of filters on the screen.
 
 /// A filter as of its last sample.
 #[derive(Clone, Default)]
@@ -245,7 +245,7 @@ pub(super) struct Filter {
     pub size_bytes: u64,
     pub layers: u64,
     rank: Rank,
-    /// New items per second since the sample before.
+    /// New items per second since the previous sample.
     pub new_a_second: Option<f64>,
     asked_at: Option<Instant>,
 }
@@ -266,7 +266,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Items by capacity.
+    /// Items divided by capacity.
     pub fn full(&self) -> f64 {
         self.items as f64 / self.capacity.max(1) as f64
     }

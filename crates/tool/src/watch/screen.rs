@@ -17,9 +17,9 @@ use signal_hook::low_level::emulate_default_handler;
 use crate::watch::sampler::{Order, Sample};
 use crate::watch::table;
 
-/// Lines that are not filters: the server, the columns, the number of hidden filters, the other databases, the keys.
+/// Lines that do not show filters: the server, the columns, the number of hidden filters, the other databases, the key bindings.
 const OTHER_LINES: u16 = 5;
-/// Put the window's title on a stack, and take it from there, in terminals that have one (XTWINOPS).
+/// Save and restore the window's title, in terminals with a title stack (XTWINOPS).
 const SAVE_TITLE: &str = "\u{1b}[22;0t";
 const RESTORE_TITLE: &str = "\u{1b}[23;0t";
 
@@ -34,13 +34,13 @@ pub(super) enum Request {
 pub(super) struct Screen;
 
 impl Screen {
-    /// Enters it. The window's title names the server.
+    /// Switches to the alternate screen. The window's title names the server.
     pub fn enter(server: &str) -> Result<Self> {
-        // A thread of its own, because the main one may be waiting for a reply.
+        // A separate thread, because the main thread may be waiting for a reply.
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
-                // Nothing is drawn any more: the process dies with this lock.
+                // Nothing is drawn from here on: the process ends while it holds this lock.
                 let mut out = stdout().lock();
                 restore(&mut out);
                 _ = emulate_default_handler(signal);

@@ -1,6 +1,6 @@
-//! `bloomgate web`: a page on this machine with the history of a server's filters, and metrics for Prometheus. It only reads. A
-//! separate thread (`sampler`) queries the server and stores the results on the `board`. Requests are answered from there, so
-//! open pages cost the server nothing.
+//! `bloomgate web`: a page on this machine with the history of a server's filters, and metrics for Prometheus. It only reads. A separate
+//! thread (`sampler`) queries the server and stores the results on the `board`. Requests are answered from the board, so open pages put no
+//! load on the server.
 
 mod metrics;
 mod plan;
@@ -65,7 +65,7 @@ pub struct Arguments {
 
 /// Runs the subcommand until it is interrupted.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
-    // Wrong options are an error at once. A server that is away is waited for.
+    // Invalid options are an error at once. An unreachable server is retried.
     let server = options.name()?;
     options.check()?;
     let listener = TcpListener::bind(arguments.listen)
@@ -93,7 +93,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     })
 }
 
-/// Prints the URL. A closed standard output is ignored.
+/// Prints the URL. Ignores a closed standard output.
 fn say(address: SocketAddr, server: &str) {
     let mut output = io::stdout().lock();
     _ = writeln!(output, "http://{address}/  ({server}; metrics for Prometheus: /metrics; Ctrl-C to stop)");
@@ -122,7 +122,7 @@ fn listen_address(text: &str) -> Result<SocketAddr> {
 /// How long a request waits for the answer about an item.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Forbids foreign resources, frames, and markup from text.
+/// Forbids resources from other sites, frames, inline scripts, and markup made from strings.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
                       trusted-types 'none'";
@@ -243,9 +243,9 @@ fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Re
     response
 }
 
-// Decides which requests are answered: those of this page and of programs on this machine. A page of another site can make the
-// browser send requests here, too. Such requests are recognised by their `Host` header (a foreign name means DNS rebinding),
-// and by `Sec-Fetch-Site` and `Origin`.
+// Decides which requests are answered: those of this page and of programs on this machine. A page of another site can also make the browser
+// send requests here. Such requests are recognised by their `Host` header (another name means DNS rebinding), and by `Sec-Fetch-Site` and
+// `Origin`.
 
 /// The header that the page sends with each query. Pages of other sites would need a preflight request, which is refused.
 const PAGE_HEADER: &str = "x-bloomgate";
@@ -266,7 +266,7 @@ pub enum Route {
 pub enum Refused {
     /// Its method is neither GET nor HEAD.
     Method,
-    /// Its `Host` is another one.
+    /// Its `Host` is not this server.
     Host,
     /// It was sent by another site.
     Site,

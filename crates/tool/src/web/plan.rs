@@ -1,5 +1,5 @@
-//! The sizing calculator: computes what BF.PLAN replies, without a server. The query becomes the arguments of BF.PLAN, which
-//! the filter crate parses, so both refuse the same values.
+//! The sizing calculator: computes what BF.PLAN replies, without a server. The query is converted to the arguments of BF.PLAN, which the
+//! filter crate parses, so both refuse the same values.
 
 use bloomgate_filter::arguments::Refusal;
 use bloomgate_filter::kinds::plan::Plan;
@@ -9,7 +9,7 @@ use super::query::Query;
 use crate::numbers::{self, count_in_digits, rate_in_digits};
 
 const CURVE_POINTS: u32 = 64;
-/// A curve over rates has the powers of ten from 0.1 to 1e-6, with three points between each two.
+/// A curve over rates has a point for each power of ten from 0.1 to 1e-6, and three points between neighbours.
 const RATE_POINTS: u32 = 21;
 
 struct Request {
@@ -117,7 +117,7 @@ impl Request {
         number.parse().unwrap_or(1)
     }
 
-    /// Returns the size over the items: of the growing filter, and of one created for that number.
+    /// Returns the size as a function of the items: of the growing filter, and of a filter created for that number.
     fn by_items(&self) -> Value {
         let most = self.number().saturating_mul(10).max(1000);
         let least = (self.number() / 100).max(1);
@@ -134,7 +134,7 @@ impl Request {
         json!({ "items": items, "grown": grown, "reserved": reserved })
     }
 
-    /// Returns the size over the rate.
+    /// Returns the size as a function of the rate.
     fn by_rate(&self) -> Value {
         let rates: Vec<f64> = (0..RATE_POINTS).map(|index| 10f64.powf(-1.0 - f64::from(index) / 4.0)).collect();
         let size = |rate: &f64| {

@@ -1,4 +1,4 @@
-//! The query string of a request: what follows the `?`. It has its own file because both the routes and the calculator read it.
+//! The query string of a request. A separate file, because both the routes and the calculator read it.
 
 use crate::names::{NAME_BYTES_MAX, clipped, digest, hex, of_hex};
 
@@ -21,16 +21,16 @@ impl Query {
         of_hex(self.raw(name)?)
     }
 
-    /// Returns a parameter, which may be empty. The first one counts if a name is repeated.
+    /// Returns a parameter, which may be empty. If a name is repeated, the first value counts.
     pub fn raw(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 }
 
-// How the page and the metrics show keys, and how a request identifies one.
+// How the page and the metrics show keys, and how requests identify them.
 
-/// Shows a key to people. Text is unchanged; invisible characters, characters that change how a line looks, and bytes that are
-/// not text are escaped (`\n`, `\\`, `\u{202e}`, `\xff`). A long key is [cut](clipped). Two keys never look the same.
+/// Shows a key to people. Text is unchanged; invisible characters, characters that change how a line looks, and bytes that are not text are
+/// escaped (`\n`, `\\`, `\u{202e}`, `\xff`). A long key is [cut](clipped). Two keys never have the same form.
 pub fn readable(key: &[u8]) -> String {
     clipped(key, escaped)
 }
@@ -59,7 +59,7 @@ pub fn id(key: &[u8]) -> String {
     hex(key)
 }
 
-/// Returns the key of an id. The key of a digest is searched in `keys`.
+/// Returns the key with this id. If the id is a digest, looks for the key in `keys`.
 pub fn of_id<'a>(id_of_key: &str, mut keys: impl Iterator<Item = &'a Vec<u8>>) -> Option<Vec<u8>> {
     if id_of_key.starts_with('~') {
         return keys.find(|key| key.len() > NAME_BYTES_MAX && id(key) == id_of_key).cloned();

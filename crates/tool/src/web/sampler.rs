@@ -1,5 +1,5 @@
-//! The thread that queries the server. It takes samples at each interval, walks over the keys between them, and answers
-//! requests in its pauses. It has its own connection and reconnects if that is lost.
+//! The thread that queries the server. It takes a sample at each interval, walks over the keys between samples, and answers requests in its
+//! pauses. It has its own connection and reconnects if the connection is lost.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -41,7 +41,7 @@ pub struct Question {
 
 pub struct Sampler {
     options: Options,
-    /// Nothing before the first connection.
+    /// `None` before the first connection.
     server: Option<Server>,
     is_lost: bool,
     settings: Settings,
@@ -50,12 +50,12 @@ pub struct Sampler {
     walk: Walk,
     next_sample: Instant,
     retry: Duration,
-    /// Filters that this walk found beyond the maximum.
+    /// The number of filters that this walk found beyond the maximum.
     left_out: u64,
 }
 
 impl Sampler {
-    /// Creates a sampler, which connects by itself.
+    /// Creates a sampler. It connects when it runs.
     pub fn new(options: Options, settings: Settings, board: Arc<Board>, questions: Receiver<Question>) -> Self {
         Self {
             options,
@@ -71,7 +71,7 @@ impl Sampler {
         }
     }
 
-    /// Runs until the senders of questions are gone.
+    /// Runs until all senders of questions are dropped.
     pub fn run(mut self) {
         loop {
             let until = match self.turn() {
@@ -97,7 +97,7 @@ impl Sampler {
             self.sample()?;
             self.retry = RETRY_MIN;
         }
-        // Also after a sample: on a slow server each sample takes longer than the interval, so the next one is always due.
+        // Also after a sample, because on a slow server each sample takes longer than the interval, so that the next one is always due.
         if Instant::now() >= self.walk.due() {
             self.step()?;
         }
@@ -187,7 +187,7 @@ impl Sampler {
         beyond
     }
 
-    /// Replaces the lowest ranks that are watched by filters of higher ranks.
+    /// Replaces watched filters of the lowest ranks by filters of higher ranks.
     fn watch_higher_ranks(&mut self, beyond: &[Vec<u8>]) -> Result<()> {
         if beyond.is_empty() {
             return Ok(());
@@ -305,11 +305,11 @@ fn of_replies(replies: Vec<Value>) -> Option<Result<Sampled, String>> {
     Some(Sampled::of_replies(&stats, expansion, ttl).map_err(|error| format!("{error:#}")))
 }
 
-// How long to leave the server alone, so that other clients have it for nine tenths of the time.
+// How long the sampler pauses, so that it uses at most a tenth of the server's time.
 
-/// The longest pause. An answer that took longer than a ninth of it waited for the network or for other clients.
+/// The longest pause. If an answer took longer than a ninth of this, it waited for the network or for other clients.
 const PAUSE_MAX: Duration = Duration::from_millis(300);
-/// The longest rest after a walk that was shorter.
+/// The longest rest after a walk that took less time.
 const REST_MAX: Duration = Duration::from_secs(60);
 
 /// Returns the pause after an answer that took `took`: nine times as long, up to a limit.
@@ -359,12 +359,12 @@ pub type Totals = (u64, [u64; COUNTERS.len()]);
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
     pub time_ms: u64,
-    /// Items added, as counted.
+    /// The counted number of added items.
     pub items: u64,
     pub size_bytes: u64,
     /// The false positive rate at that time.
     pub rate_now: f64,
-    /// Items by capacity.
+    /// Items divided by capacity.
     pub fill: f64,
 }
 
@@ -415,9 +415,9 @@ pub struct State {
     pub filters: BTreeMap<Vec<u8>, Filter>,
     /// The history.
     pub totals: Series<Totals>,
-    /// The totals of the last sample. Over time, `totals` leaves out more and more samples.
+    /// The totals of the last sample, which `totals` may omit: it becomes coarser over time.
     last: Option<Totals>,
-    /// How the totals changed from the sample before the last one to the last one.
+    /// The rates of change between the last two samples.
     pub rates: Option<Rates>,
     /// When the pending command was sent, if the server has not replied yet.
     pub sent_at: Option<Instant>,
@@ -447,7 +447,7 @@ impl State {
         total(self.nodes.iter().map(|node| &node.info), name)
     }
 
-    /// Stores a sample of the nodes and of all filters. A filter that is not in it is removed.
+    /// Stores a sample of the nodes and of all filters. Removes filters that are not in the sample.
     pub fn take_sample(&mut self, nodes: Vec<Node>, sampled: Vec<(Vec<u8>, Result<Sampled, String>)>, took: Duration) {
         (self.nodes, self.problem, self.took, self.sampled_ms) = (nodes, None, took, now_ms());
         let tick = self.samples;
@@ -485,7 +485,7 @@ fn point(time_ms: u64, stats: &Stats) -> Point {
     }
 }
 
-/// Returns the change per second. A counter that decreased belongs to a server that was restarted, so its rate is unknown.
+/// Returns the change per second. If a counter decreased, the server was restarted, so the rate is unknown.
 fn rates((before_ms, before): &Totals, (now_ms, now): &Totals) -> Rates {
     let passed = Duration::from_millis(now_ms.saturating_sub(*before_ms));
     let mut before = before.iter();
@@ -506,7 +506,7 @@ const POINTS_MAX: usize = 480;
 #[derive(Clone, Debug)]
 pub struct Series<P> {
     points: Vec<P>,
-    /// One of this many samples is kept.
+    /// One in this many samples is kept.
     stride: u64,
 }
 
