@@ -1,4 +1,5 @@
-//! Payloads of RESTORE are refused at a cost proportional to their size, or are filters that can be used like any other.
+//! Checks that a payload of RESTORE is either refused at a cost proportional to its size, or accepted as a filter that works like any
+//! other.
 
 use super::Server;
 use super::dump::dump;
@@ -6,10 +7,10 @@ use super::replication::digest;
 use super::resident::Resident;
 use super::resp::{Connection, Reply, integer};
 
-/// Larger filters are asked and deleted, but not copied: two copies would not fit below `maxmemory`.
+/// Larger filters are queried and deleted, but not copied: two copies would not fit below `maxmemory`.
 const COPIED_TO_BYTES: i64 = 4 << 20;
 
-/// Uses what was accepted at `k`, deletes it, and says whether something was accepted.
+/// Uses and deletes the filter at `k` if the payload was accepted. Returns whether it was.
 pub fn is_accepted(client: &mut Connection, reply: &Reply) -> bool {
     if reply.is_error() {
         assert_eq!(client.run("EXISTS k"), integer(0), "{reply:?}");
@@ -27,13 +28,13 @@ pub fn is_accepted(client: &mut Connection, reply: &Reply) -> bool {
     let before = digest(client, "k");
     assert_eq!(client.run("COPY k twin REPLACE"), integer(1));
     assert_eq!(digest(client, "twin"), before);
-    // An accepted payload saves as itself.
+    // An accepted payload is saved unchanged.
     let again = dump(client, "k");
     let reply = client.call(&[b"RESTORE".as_slice(), b"twin", b"0", &again, b"REPLACE"]);
     assert!(!reply.is_error(), "a filter does not load what it saved: {reply:?}");
     assert_eq!(digest(client, "twin"), before);
     assert_eq!(client.run("BF.CARD twin"), card);
-    // It may refuse to grow, but it answers, and it has what it took, unless it is a ring, which forgets.
+    // The filter may refuse to grow, but it answers, and it contains the items that it accepted, unless it is a ring, which forgets.
     let is_ring = !client.run("BF.ROTATE k").is_error();
     let items: Vec<String> = (0..60).map(|number| format!("new/{number}")).collect();
     let words: Vec<&str> = ["BF.MADD", "k"].into_iter().chain(items.iter().map(String::as_str)).collect();
@@ -48,7 +49,7 @@ pub fn is_accepted(client: &mut Connection, reply: &Reply) -> bool {
     true
 }
 
-/// Uses what is at `k`, if something is, and deletes it; whether something was.
+/// Uses and deletes the filter at `k`, if there is one. Returns whether there was.
 pub fn use_and_delete(client: &mut Connection) -> bool {
     match client.run("MEMORY USAGE k") {
         Reply::Integer(..=COPIED_TO_BYTES) => is_accepted(client, &integer(1)),
@@ -62,7 +63,7 @@ pub fn use_and_delete(client: &mut Connection) -> bool {
     }
 }
 
-/// Prints what was sent where a test fails.
+/// Prints the sent bytes if a test fails.
 struct ShownInPanic<'a>(&'a [u8]);
 
 impl Drop for ShownInPanic<'_> {
@@ -73,8 +74,8 @@ impl Drop for ShownInPanic<'_> {
     }
 }
 
-/// Sends a payload to an empty server, and says whether it was accepted. While it is refused, its bytes are the most that
-/// becomes resident: of what it promises nothing is touched. What was accepted is used and deleted.
+/// Sends a payload to an empty server. Returns whether it was accepted. A refused payload makes at most its own bytes resident: memory for
+/// the filter that it announces is never touched. An accepted filter is used and deleted.
 pub fn restore_by_law(server: &Server, client: &mut Connection, payload: &[u8]) -> bool {
     let _shown = ShownInPanic(payload);
     let words: [&[u8]; 4] = [b"RESTORE", b"k", b"0", payload];

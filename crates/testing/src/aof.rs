@@ -1,12 +1,11 @@
-//! Reads the append-only file, whose commands are those that a replica would be sent, and starts servers on files that a
-//! test has written.
+//! Reads the append-only file, which has the same commands as the replication stream, and starts servers on files that a test has written.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::process::{Server, Stop};
 
-/// A server that writes its append-only file as commands, and rewrites it when it is told to.
+/// Starts a server that writes its append-only file as commands, and rewrites it only on request.
 pub fn with_append_only_file(program: &Path) -> Server {
     Server::with(program)
         .line("appendonly yes")
@@ -15,8 +14,7 @@ pub fn with_append_only_file(program: &Path) -> Server {
         .start()
 }
 
-/// The commands written since the last rewrite as lines of text, without what the server puts around them: SELECT, MULTI,
-/// EXEC.
+/// The commands written since the last rewrite as lines of text, without the server's SELECT, MULTI and EXEC.
 pub fn lines(server: &Server) -> Vec<String> {
     let join = |words: &Vec<Vec<u8>>| String::from_utf8_lossy(&words.join(&b' ')).into_owned();
     append_only_commands(server).iter().map(join).filter(|line| line != "MULTI" && line != "EXEC").collect()
@@ -27,7 +25,7 @@ pub fn append_only_commands(server: &Server) -> Vec<Vec<Vec<u8>>> {
     commands_in(&newest(server, ".incr.aof"))
 }
 
-/// The commands that the last rewrite wrote, where it wrote commands and not a snapshot.
+/// The commands that the last rewrite wrote, if it wrote commands instead of a snapshot.
 pub fn rewritten_commands(server: &Server) -> Vec<Vec<Vec<u8>>> {
     commands_in(&newest(server, ".base.aof"))
 }
@@ -36,12 +34,12 @@ fn commands_in(file: &Path) -> Vec<Vec<Vec<u8>>> {
     commands_of(&fs::read(file).expect("the append-only file is readable"))
 }
 
-/// A line as the words of a command, told apart by single spaces.
+/// Splits a line at single spaces into the words of a command.
 pub fn words(line: &str) -> Vec<Vec<u8>> {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// The commands in the bytes of an append-only file, without the SELECTs, each as its words.
+/// Parses the commands in the bytes of an append-only file, without the SELECTs, each as its words.
 pub fn commands_of(mut rest: &[u8]) -> Vec<Vec<Vec<u8>>> {
     let mut commands = Vec::new();
     while !rest.is_empty() {
@@ -61,7 +59,7 @@ pub fn commands_of(mut rest: &[u8]) -> Vec<Vec<Vec<u8>>> {
     commands
 }
 
-/// Commands as they stand in an append-only file.
+/// Encodes commands in the format of an append-only file.
 pub fn encode<W: AsRef<[u8]>>(commands: impl IntoIterator<Item = impl AsRef<[W]>>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for words in commands {

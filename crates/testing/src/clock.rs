@@ -1,4 +1,4 @@
-//! Sets the wall clock of one server, and not the machine's, back or forward, as NTP does or the resumption of a virtual machine.
+//! Sets the wall clock of one server back or forward, as NTP or the resumption of a virtual machine does. The machine's clock is unchanged.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use std::process::Command;
 /// The file with the seconds by which the clock is shifted, in the server's folder.
 const SHIFT: &str = "clock";
 
-/// Compiles into a server's folder the library that shifts its clock. Returns the library's path.
+/// Compiles the library that shifts a server's clock into the server's folder. Returns the library's path.
 pub fn prepare(folder: &Path) -> PathBuf {
     let library = folder.join("clock.so");
     let source = folder.join("clock.c");

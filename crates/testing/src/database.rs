@@ -26,7 +26,7 @@ pub struct Database {
     user: Option<(u32, u32)>,
     /// Also part of the socket's name.
     port: u16,
-    /// Settings besides those of every cluster.
+    /// Additional settings.
     settings: Vec<String>,
     child: Child,
 }
@@ -46,17 +46,17 @@ impl Database {
         database
     }
 
-    /// An empty cluster with a log that logical replication can read.
+    /// Starts an empty cluster whose log logical replication can read.
     pub fn logical() -> Self {
         Self::start(&["wal_level=logical", "max_prepared_transactions=10"])
     }
 
-    /// As [`Self::logical`], and a commit is on disk before it returns.
+    /// Like [`Self::logical`], but a commit is on disk before it returns.
     pub fn durable() -> Self {
         Self::start(&["wal_level=logical", "fsync=on", "full_page_writes=on"])
     }
 
-    /// As [`Self::logical`], and it listens on a port of `localhost`, with TLS once [`Self::encrypt`] was called.
+    /// Like [`Self::logical`], but listens on a port of `localhost`, with TLS once [`Self::encrypt`] was called.
     pub fn on_port(port: u16) -> Self {
         let settings = ["wal_level=logical", "listen_addresses=localhost", &format!("port={port}")];
         Self::start_on(port, &settings)
@@ -103,12 +103,12 @@ impl Database {
         self.wait_until_it_answers();
     }
 
-    /// Keeps a copy of the data directory, as a snapshot of its volume does: what a crash would leave.
+    /// Saves a copy of the data directory in the state that a crash would leave, as a snapshot of its volume does.
     pub fn save(&mut self) {
         self.crash_and(&["cp -a data saved"]);
     }
 
-    /// Puts the data directory back to the copy.
+    /// Restores the data directory from the copy.
     pub fn put_back(&mut self) {
         self.crash_and(&["rm -r data", "cp -a saved data"]);
     }

@@ -1,7 +1,7 @@
 //! Shared by the tests of the module, the tool and the clients: a server with the module, a connection that shows the exact type
 //! of each reply, the files that the server writes, a cluster, PostgreSQL, and MariaDB.
 //!
-//! Whatever goes wrong here is a failed test, so functions panic and say what they found.
+//! Every failure here is a failed test, so functions panic with a description of what they found.
 
 mod accepted;
 mod aof;

@@ -25,7 +25,7 @@ pub fn with_client(test: impl Fn(&Server, &mut Connection)) {
     });
 }
 
-/// Like [`with_client`], in RESP2 and again in RESP3, on an empty server; the test is told which.
+/// Like [`with_client`], in RESP2 and again in RESP3, on an empty server; the last argument is the protocol.
 pub fn in_both_protocols(test: impl Fn(&mut Connection, u8)) {
     on_every_server(|program| {
         let server = Server::start(program);
@@ -45,8 +45,8 @@ pub fn with_append_only_client(test: impl Fn(&Server, &mut Connection)) {
     });
 }
 
-/// Runs a test on each server that has `what`, and panics if none has. Such a test is `#[ignore]`d with that reason, unless
-/// the servers of an ordinary run have it.
+/// Runs a test on each server with the feature `what`, and panics if there is none. Such a test is `#[ignore]`d for that reason, unless the
+/// servers of an ordinary run have the feature.
 pub fn on_servers_with(what: &str, has: impl Fn(&Path) -> bool, test: impl Fn(&Path)) {
     let servers: Vec<PathBuf> = servers().into_iter().filter(|program| has(program)).collect();
     assert!(!servers.is_empty(), "no server has {what}: list one in BLOOMGATE_SERVERS");

@@ -1,5 +1,5 @@
-//! MariaDB for a test, or MySQL: a server in a temporary folder, with a log for replicas, and sessions. `BLOOMGATE_MYSQL` names MySQL's server; if
-//! it is not set, MariaDB is started. If that is missing, the test fails and says how to install it.
+//! MariaDB or MySQL for a test: a server in a temporary folder, with a log for replicas, and sessions. `BLOOMGATE_MYSQL` names MySQL's
+//! server program; without it, MariaDB is started. If MariaDB is missing, the test fails and says how to install it.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -30,8 +30,7 @@ pub struct MariaDb {
 }
 
 impl MariaDb {
-    /// Starts a server with the database `shop`, and the account `gate` that may read its log. `settings`: options besides those of every
-    /// server.
+    /// Starts a server with the database `shop`, and the account `gate` that may read its log. `settings`: additional options.
     pub fn start(settings: &[&str]) -> Self {
         let folder = new_folder();
         unpack_data(folder.path());
@@ -67,17 +66,17 @@ impl MariaDb {
         self.folder.path().join("socket")
     }
 
-    /// Opens a session of the superuser.
+    /// Opens a session as the superuser.
     pub fn session(&self) -> Session {
         Session::connect(&self.socket()).expect("a session")
     }
 
-    /// Stops the server, as a crash does, and starts it again.
+    /// Kills the server, and starts it again.
     pub fn restart(&mut self) {
         self.stop_and(&[]);
     }
 
-    /// Lets the server end by itself, and starts it with more settings, which hold until the next restart.
+    /// Shuts the server down, and starts it with more settings, which apply until the next restart.
     pub fn restart_with(&mut self, settings: impl IntoIterator<Item = String>) {
         let own = self.settings.len();
         self.settings.extend(settings);
@@ -85,28 +84,28 @@ impl MariaDb {
         self.settings.truncate(own);
     }
 
-    /// Lets the server end by itself, and starts it again.
+    /// Shuts the server down, and starts it again.
     pub fn shut_down_and_restart(&mut self) {
         self.session().try_run("SHUTDOWN").expect("the superuser may");
         self.child.wait().expect("the process ends");
         self.start_again();
     }
 
-    /// Keeps a copy of the data directory, as a backup does.
+    /// Saves a copy of the data directory, as a backup does.
     pub fn save(&mut self) {
         self.stop_and(&["rm -rf saved", "cp -a data saved"]);
     }
 
-    /// Puts the data directory back to the copy.
+    /// Restores the data directory from the copy.
     pub fn put_back(&mut self) {
         self.stop_and(&["rm -r data", "cp -a saved data"]);
     }
 
-    /// Starts a replica from a copy of the data directory. If it shall replace this server, both need `log_slave_updates`.
+    /// Starts a replica from a copy of the data directory. If the replica will replace this server, both need `log_slave_updates`.
     pub fn replica(&mut self) -> Self {
         let folder = new_folder();
         let to = folder.path().join("data").display().to_string();
-        // Each of MySQL's servers gives itself another UUID.
+        // Every MySQL server generates its own UUID.
         self.stop_and(&[&format!("cp -a data {to}"), &format!("rm -f {to}/auto.cnf")]);
         let port = free_port();
         let mut settings = self.settings.clone();
@@ -130,7 +129,7 @@ impl MariaDb {
         replica
     }
 
-    /// Lets a replica that has everything end its replication.
+    /// Promotes a replica once it has received everything.
     pub fn promote(&self, replica: &Self) {
         let position = in_sql("SELECT @@gtid_binlog_pos", "SELECT @@gtid_executed");
         let (mut source, mut session) = (self.session(), replica.session());
@@ -138,7 +137,7 @@ impl MariaDb {
         session.run(in_sql("STOP SLAVE; RESET SLAVE ALL", "STOP REPLICA; RESET REPLICA ALL"));
     }
 
-    /// Loses this server, and lets a promoted replica serve at its address.
+    /// Kills this server, and restarts a promoted replica at its address.
     pub fn replace_by(&mut self, mut replica: Self) {
         replica.kill();
         self.settings.clone_from(&replica.settings);
@@ -189,17 +188,17 @@ fn new_folder() -> TempDir {
     tempfile::Builder::new().prefix("bloomgate-maria-").tempdir().expect("a temporary directory")
 }
 
-/// Returns the program of MySQL's server, if that is tested.
+/// Returns the program of MySQL's server, if MySQL is tested.
 fn mysql() -> Option<PathBuf> {
     env::var_os("BLOOMGATE_MYSQL").map(PathBuf::from)
 }
 
-/// Returns what the server that is tested calls something.
+/// Returns the word of the tested server.
 pub fn in_sql(mariadb: &'static str, mysql: &'static str) -> &'static str {
     if self::mysql().is_some() { mysql } else { mariadb }
 }
 
-/// Creates the data directory of the folder. Those of this process are copies of one.
+/// Creates the data directory in the folder, as a copy of one that this process creates once.
 fn unpack_data(folder: &Path) {
     static ARCHIVE: OnceLock<Vec<u8>> = OnceLock::new();
     let archive = ARCHIVE.get_or_init(|| {
@@ -214,7 +213,7 @@ fn unpack_data(folder: &Path) {
         });
         let output = install.output().unwrap_or_else(|fault| panic!("{MISSING} ({fault})"));
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
-        // Each of MySQL's servers gives itself another UUID.
+        // Every MySQL server generates its own UUID.
         let tar = ["-c", "-f", "-", "--exclude=data/auto.cnf", "data"];
         let output = Command::new("tar").current_dir(folder.path()).args(tar).output();
         output.expect("tar runs").stdout
@@ -248,12 +247,12 @@ fn launch(folder: &Path, port: u16, settings: &[String]) -> Child {
 /// Returns a command that runs a program of the server in the folder.
 fn command(program: &Path, folder: &Path) -> Command {
     let mut command = Command::new(program);
-    // Debian's server is in a folder that is not on everyone's PATH.
+    // Debian installs the server in a folder that is not on every user's PATH.
     command.env("PATH", env::var("PATH").unwrap_or_default() + ":/usr/sbin");
-    // A server that starts deletes the temporary tables in its folder for them, which would be everyone's.
+    // A server that starts deletes the temporary tables in its TMPDIR, which it would otherwise share with other servers.
     command.current_dir(folder).env("TMPDIR", folder).arg("--no-defaults");
     command.arg(format!("--datadir={}", folder.join("data").display()));
-    // The server refuses to run as root unless it is told to.
+    // The server refuses to run as root without this option.
     if fs::metadata(folder).expect("a folder").uid() == 0 {
         command.arg("--user=root");
     }
@@ -280,13 +279,13 @@ impl Session {
         Ok(Self { runtime, connection })
     }
 
-    /// Executes statements, and returns their rows, with tabs between the values. Fails if one is refused.
+    /// Executes statements, and returns their rows, with tabs between the values. Panics if a statement is refused.
     #[track_caller]
     pub fn run(&mut self, statements: &str) -> Vec<String> {
         self.try_run(statements).unwrap_or_else(|fault| panic!("{statements}: {fault}"))
     }
 
-    /// As [`Self::run`]. After an error, the statements that follow have not been executed.
+    /// Like [`Self::run`], but returns an error. The statements after it were not executed.
     pub fn try_run(&mut self, statements: &str) -> Result<Vec<String>, Error> {
         let Self { runtime, connection } = self;
         runtime.block_on(async {
@@ -298,7 +297,7 @@ impl Session {
                     rows.into_iter().map(|row| row.unwrap().into_iter().map(text).collect::<Vec<_>>().join("\t")),
                 );
             }
-            // An error of a later statement leaves nothing to collect.
+            // An error in a later statement is reported here.
             result.drop_result().await?;
             Ok(lines)
         })

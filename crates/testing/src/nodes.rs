@@ -14,10 +14,11 @@ use crate::{Builder, Connection, Reply, Server, eventually, free_port, ok, patie
 
 /// The number of slots in a cluster.
 pub const SLOTS: u16 = 16384;
-/// The node timeout: long enough that a node on a busy machine is not taken for dead.
+/// The node timeout: long enough that a node on a busy machine is not considered failed.
 pub const PATIENT: Duration = Duration::from_secs(60);
 
-/// Starts a server that can be a node. Its bus port is given, because the default, 10000 above the port, may be too high.
+/// Configures a server that can be a node. Returns its bus port, too, which is set because the default, 10000 above the port, may be too
+/// high.
 pub fn node(program: &Path) -> (Builder, u16) {
     let bus = free_port();
     let builder = Server::with(program).line("cluster-enabled yes").line("cluster-replica-validity-factor 0");
@@ -25,7 +26,8 @@ pub fn node(program: &Path) -> (Builder, u16) {
     (builder.line(&timeout).line(&format!("cluster-port {bus}")), bus)
 }
 
-/// Lets a node that knows no other meet one. It never repeats a request that was lost, and ignores another while one is under way.
+/// Introduces a node that knows no others to another node. A node never repeats a lost request, and ignores a second request while one is
+/// pending.
 pub fn meet(client: &mut Connection, port: u16, bus: u16) {
     if state(client, "cluster_known_nodes") == "1" {
         assert_eq!(client.run(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}")), ok());
@@ -44,7 +46,7 @@ pub fn pair(program: &Path, configure: impl FnOnce(Builder) -> Builder) -> [Serv
             let [one, two] = [&mut one, &mut two].map(|client| state(client, name));
             (one == two).then_some(one)
         };
-        // Both begin with epoch 0, and one of them soon takes another.
+        // Both begin with epoch 0, and one of them soon gets another epoch.
         equal("cluster_state").is_some_and(|state| state == "ok")
             && equal("cluster_known_nodes").is_some_and(|nodes| nodes == "2")
             && equal("cluster_current_epoch").is_some()
@@ -91,7 +93,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Created by redis-cli, whatever the server is.
+    /// Starts the cluster with redis-cli, also for Valkey.
     pub fn start(program: &Path) -> Self {
         let (servers, addresses): (Vec<Server>, Vec<String>) = (0..6)
             .map(|_| {
@@ -129,7 +131,7 @@ impl Cluster {
         text
     }
 
-    /// Waits until all nodes serve and agree on the owners of the slots; before that, no slot can be moved.
+    /// Waits until all nodes serve and agree on the owners of the slots. Until then, slots cannot be migrated.
     pub fn wait_for_agreement(&self) {
         let mut clients: Vec<Connection> = self.servers.iter().map(Server::connect).collect();
         for client in &mut clients {
@@ -231,7 +233,7 @@ impl Client {
                 ["MOVED", _, address] => {
                     self.moved += 1;
                     asking = false;
-                    // Two servers may redirect to each other until both know of a change.
+                    // Two servers may redirect to each other until both have learned of a change.
                     if self.owners.get(&slot).is_some_and(|owner| address.ends_with(&format!(":{owner}"))) {
                         self.wait(&mut attempt);
                     }

@@ -21,16 +21,16 @@ const CRASH_MARKS: [&str; 4] = ["BUG REPORT START", "ASSERTION FAILED", "panicke
 /// The last line of the log of a server that could not apply an effect.
 pub const LAST_WORDS: &str = "bloomgate: cannot apply an effect of the primary or the AOF, exiting: ";
 
-/// The settings of every server. With `appendonly yes` and `appendfsync no`, a command is in the file before its reply is
-/// sent, which `everysec` does not guarantee during an fsync. That is all that a killed server needs: the system has the file.
-/// Tests of what `appendfsync always` promises set it; in the others, waiting for the disk only takes time.
+/// The settings of every server. With `appendonly yes` and `appendfsync no`, a command is in the file before its reply is sent, which
+/// `everysec` does not guarantee during an fsync. This suffices after a kill, because the system keeps the file. Tests of the promises of
+/// `appendfsync always` set it; in all others, waiting for the disk would only take time.
 const BASE_CONFIGURATION: &str = "\
 bind 127.0.0.1
 save \"\"
 appendfsync no
 repl-diskless-sync-delay 0
 ";
-/// Settings that servers before 7.0 do not know.
+/// Settings that servers before 7.0 reject.
 const DEBUG_COMMANDS: &str = "enable-debug-command yes\n";
 
 /// Waits until `condition` holds, and panics with `what` after a very long time.
@@ -121,7 +121,7 @@ impl Builder {
         Ok(server)
     }
 
-    /// Starts a server that must not come up. Returns its log.
+    /// Starts a server that must exit at startup. Returns its log.
     pub fn refuses_to_start(self) -> String {
         match self.try_start() {
             Ok(server) => panic!("the server came up although it should not; its log:\n{}", server.log()),
@@ -150,7 +150,7 @@ pub struct Server {
     program: PathBuf,
     arguments: Vec<String>,
     folder: TempDir,
-    /// A library to be loaded into the process first.
+    /// A library for LD_PRELOAD.
     preloaded: Option<PathBuf>,
     /// The port on 127.0.0.1.
     pub port: u16,
@@ -203,8 +203,8 @@ impl Server {
         self.folder.path()
     }
 
-    /// Sets the server's wall clock to this many seconds after the machine's. Returns when the server has noticed: Valkey 9 may answer TIME
-    /// from a time that it has kept.
+    /// Sets the server's wall clock to this many seconds after the machine's. Waits until the server uses the new time: Valkey 9 may answer
+    /// TIME from a cached time.
     pub fn shift_clock(&self, seconds: i64) {
         clock::shift(self.folder(), seconds);
         let mut client = self.connect();
@@ -261,7 +261,7 @@ impl Server {
         }
     }
 
-    /// Stops the server whatever its state, for tests in which a crash is reported but does not fail the test.
+    /// Stops the server in any state, for tests in which a crash is reported but does not fail the test.
     pub fn end(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -270,7 +270,7 @@ impl Server {
         let _ = fs::remove_file(self.log_path());
     }
 
-    /// Starts a stopped server that must not come up. Returns its log.
+    /// Starts a stopped server that must exit at startup. Returns its log.
     pub fn refuses_to_start_again(&mut self) -> String {
         let outcome = self.launch();
         self.child = None;
@@ -331,7 +331,7 @@ impl Server {
             if let Ok(mut connection) = Connection::open(self.port)
                 && let Ok(reply) = connection.try_call(&["PING"])
             {
-                // A server that loads a snapshot of many GB answers this while it makes progress.
+                // A server that loads a snapshot of many GB replies with this error while it makes progress.
                 if matches!(&reply, Reply::Error(text) if text.starts_with("LOADING")) {
                     start = Instant::now();
                 } else if !reply.is_error()
@@ -378,9 +378,9 @@ impl Drop for Server {
     }
 }
 
-/// Returns a port that was free a moment ago, a different one each time. It is below the range of outgoing connections, so
-/// none of these takes the port of a server that is being restarted. Processes that run at the same time mostly have
-/// neighbouring numbers, and begin thousands of ports apart.
+/// Returns a port that was free a moment ago, a different one each time. The port is below the range of outgoing connections, so that none
+/// of these uses the port of a server that is being restarted. Concurrent processes, which mostly have neighbouring ids, begin thousands of
+/// ports apart.
 pub fn free_port() -> u16 {
     const PORTS: Range<u32> = 12_000..32_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -395,9 +395,8 @@ pub fn free_port() -> u16 {
     panic!("no port is free");
 }
 
-// Servers under a memory checker, which the steps `memcheck` and `asan` announce with `BLOOMGATE_WATCHED`. They can be many
-// times slower, so tests have longer timeouts. They are stopped by SIGTERM where others are killed, because the checker reports leaks
-// when a process exits.
+// Servers under a memory checker, which the steps `memcheck` and `asan` announce with `BLOOMGATE_WATCHED`. They can be many times slower,
+// so tests have longer timeouts. They are stopped by SIGTERM instead of SIGKILL, because the checker reports leaks when a process exits.
 
 /// Whether the servers run under a memory checker.
 pub fn watched() -> bool {
@@ -409,7 +408,7 @@ pub fn patience() -> Duration {
     Duration::from_secs(if watched() { 1200 } else { 120 })
 }
 
-/// Sends SIGTERM to a process and waits for a while. A process that does not exit is killed by the caller.
+/// Sends SIGTERM to a process and waits for a while. The caller kills a process that does not exit.
 fn ask_to_end(child: &mut Child) {
     // The shell's built-in `kill`, because a minimal system has no other.
     let asked = Command::new("sh").args(["-c", &format!("kill -TERM {}", child.id())]).status();

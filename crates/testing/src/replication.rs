@@ -6,12 +6,12 @@ use super::resp::{Connection, Reply};
 /// Makes a server a replica of another, and waits for the link.
 pub fn follow(replica: &mut Connection, primary: &Server) {
     let line = format!("REPLICAOF 127.0.0.1 {}", primary.port);
-    // A replica that is still loading data does not accept the command yet. One that has the same primary already says so.
+    // A replica that is still loading data does not accept the command yet. A replica that already has this primary replies with a note.
     eventually("the replica to take its primary", || !replica.run(&line).is_error());
     eventually("the link to the primary", || replica.info("master_link_status") == "up");
 }
 
-/// Waits until the replica has everything that was written so far.
+/// Waits until the replica has received everything written so far.
 pub fn catch_up(primary: &mut Connection, replica: &mut Connection) {
     eventually("the replica to catch up", || {
         replica.info("master_link_status") == "up"

@@ -6,7 +6,7 @@ use super::{Connection, Server, watched};
 
 /// Memory that the server itself may use during the measurement.
 const SLACK_BYTES: i64 = 2 << 20;
-/// How often a request is tried before its memory is held against it.
+/// The maximum number of attempts to meet the limit of memory.
 const TRIES: u32 = 5;
 
 /// Resident bytes of a process.
@@ -38,10 +38,10 @@ impl Resident {
         Self::of(server)
     }
 
-    /// Runs `attempt` with an idle server and returns its result. The other value that it returns is a number of bytes, eight
-    /// times which may have become resident meanwhile, apart from what the server needs for itself; `None` for any number. The
-    /// allocator may take pages for reasons of its own, such as a block that it clears before it hands it out again. So if
-    /// there were more, it purges what it keeps, and `attempt` runs again: what the module touches, it touches each time.
+    /// Runs `attempt` on an idle server and returns its first result. The second result is a number of bytes: at most eight times this
+    /// number may become resident meanwhile, apart from the server's own memory; `None` for no limit. The allocator may also touch pages
+    /// for its own reasons, such as a block that it clears before reuse. So if the limit is exceeded, the allocator's free pages are purged
+    /// and `attempt` runs again: memory that the module touches is touched in every attempt.
     pub fn bounded<T>(
         server: &Server,
         client: &mut Connection,

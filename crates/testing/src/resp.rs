@@ -84,7 +84,7 @@ impl Reply {
         }
     }
 
-    /// The number in a double, which RESP2 has as a string.
+    /// The number in a double, which is a string in RESP2.
     pub fn fraction(&self) -> f64 {
         let text = if let Self::Double(text) = self { text.clone() } else { self.text() };
         text.parse().unwrap_or_else(|_| panic!("not a number: {text}"))
@@ -112,7 +112,7 @@ impl Reply {
         }
     }
 
-    /// A yes or a no in either protocol: `:1` or `#t`, `:0` or `#f`.
+    /// A boolean in either protocol: `:1` or `#t`, `:0` or `#f`.
     pub fn truth(&self) -> bool {
         match self {
             Self::Integer(0) | Self::Boolean(false) => false,
@@ -225,7 +225,7 @@ impl Connection {
         &mut self.reader
     }
 
-    /// The reply for yes or no in this connection's protocol.
+    /// The boolean reply in this connection's protocol.
     pub fn answer(&self, yes: bool) -> Reply {
         if self.protocol == 3 { Reply::Boolean(yes) } else { integer(i64::from(yes)) }
     }
@@ -252,8 +252,8 @@ impl Connection {
         text.parse().unwrap_or_else(|_| panic!("INFO has {name}:{text}, which is no number"))
     }
 
-    /// Whether a rewrite of the append-only file is scheduled or runs. Each line of INFO is another moment, and a rewrite is scheduled before
-    /// it runs, so this is the order in which to ask.
+    /// Whether a rewrite of the append-only file is scheduled or runs. Each call of INFO reports another moment, and a rewrite is scheduled
+    /// before it runs, so the fields must be read in this order.
     pub fn has_rewrite(&mut self) -> bool {
         self.info("aof_rewrite_scheduled") == "1" || self.info("aof_rewrite_in_progress") == "1"
     }
@@ -269,7 +269,7 @@ impl Connection {
         self.info_number(&format!("bf_bloom_{name}"))
     }
 
-    /// Waits until INFO counts no filter and nothing of one.
+    /// Waits until INFO reports no filters and no memory of filters.
     pub fn assert_no_filters(&mut self) {
         for name in [
             "num_objects",

@@ -87,7 +87,8 @@ impl Version {
         self.is_valkey && self.number >= (9, 1)
     }
 
-    /// Whether the guard hears of every change of a key: not on Valkey 8.1 and 9.0, where that would move clients to other databases.
+    /// Whether the guard is notified of every change of a key: not on Valkey 8.1 and 9.0, where the subscription would move clients to
+    /// other databases.
     pub fn reports_every_change(self) -> bool {
         !self.is_valkey || !((8, 1)..(9, 1)).contains(&self.number)
     }

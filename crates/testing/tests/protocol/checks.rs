@@ -1,5 +1,5 @@
-//! The scenarios (clients, the order of each client's steps, what else can happen) and the checks: every promise holds in every
-//! state of every scenario, and each rule that is left out breaks one.
+//! The scenarios (clients, the order of each client's steps, possible faults) and the checks: every promise holds in every state of every
+//! scenario, and omitting any rule breaks a promise.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -42,7 +42,7 @@ fn search<M: Searchable>(model: M, threads: usize, until: HasDiscoveries) -> (us
     (checker.unique_state_count(), broken)
 }
 
-/// Visits every state of a model, in which every promise holds.
+/// Visits every state of a model, and asserts that every promise holds.
 pub fn holds<M: Searchable>(name: &str, model: M) {
     let start = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -58,8 +58,8 @@ fn every_promise_holds_in_every_state() {
     }
 }
 
-/// Searches a model without a rule until a promise is broken. One thread searches in order of length, so the steps that it
-/// finds are the fewest.
+/// Searches a model without a rule until a promise is broken. A single thread searches breadth-first, so it finds a shortest sequence of
+/// steps.
 pub fn breaks<M: Searchable>(model: M, rule: impl Debug, promise: &'static str) {
     let (states, broken) = search(model, 1, HasDiscoveries::AnyOf([promise].into()));
     let found = broken.iter().find(|(broken, _)| *broken == promise);
@@ -67,7 +67,7 @@ pub fn breaks<M: Searchable>(model: M, rule: impl Debug, promise: &'static str) 
     println!("without {rule:?}: not \"{promise}\": {steps}");
 }
 
-/// A test for each rule: the scenario in which it is left out, and a promise that is broken then.
+/// A test for each rule: the scenario from which the rule is omitted, and a promise that is then broken.
 macro_rules! required {
     ($($test:ident: $rule:ident, $scenario:ident, $promise:ident;)*) => {
         mod required {
@@ -169,7 +169,7 @@ pub enum Size {
     Large,
 }
 
-/// A scenario, by its size and by the rule that is left out.
+/// A scenario, by its size and by the omitted rule.
 pub type Scenario = fn(Size, Option<Rule>) -> World;
 
 /// All scenarios, by name.
@@ -191,7 +191,7 @@ pub const SCENARIOS: [(&str, Scenario); 13] = [
 
 const CHANGED: Step = Step::Changed(Name::Rows, 0);
 
-/// A write, between two calls of BF.CHANGED for each cache key.
+/// A write between two BF.CHANGEDs for each cache key.
 fn write(step: Step, keys: u8, without: Option<Rule>) -> Program {
     let calls = |keys| (0..keys).map(|key| Step::Changed(Name::Rows, key));
     let mut program = Program::new();
@@ -215,7 +215,7 @@ fn write(step: Step, keys: u8, without: Option<Rule>) -> Program {
     program
 }
 
-/// An insert and updates, with everything that readers can do.
+/// An insert and updates, with all actions of readers.
 pub fn writes(size: Size, without: Option<Rule>) -> World {
     let is_large = size == Size::Large;
     let mut programs = vec![write(Step::Insert, 1, without), write(Step::Update, 1, without)];
@@ -255,7 +255,7 @@ pub fn adds(size: Size, without: Option<Rule>) -> World {
     }
 }
 
-/// A value that depends on another row, too, whose writer announces it with the same cache key.
+/// A value that also depends on another row, whose writer announces the same cache key.
 pub fn parts(size: Size, without: Option<Rule>) -> World {
     let steps = |step| vec![Step::ChangedValue(0), step, Step::ChangedValue(0), Step::Finished];
     let programs = if size == Size::Large { 2 } else { 1 };
@@ -284,7 +284,7 @@ pub fn restarts(size: Size, without: Option<Rule>) -> World {
     }
 }
 
-/// A slot that is on another node for some time, where rows change. The filter may be lost before.
+/// A slot that is on another node for some time, while rows change. The filter may be lost before.
 pub fn moves(size: Size, without: Option<Rule>) -> World {
     let programs = vec![write(Step::Update, 1, without); if size == Size::Large { 2 } else { 1 }];
     let hows = vec![How::Plain, How::Stale];
@@ -326,8 +326,7 @@ pub fn returns(size: Size, without: Option<Rule>) -> World {
     World { starts: vec![true], programs, losses: 1, collides: true, ..World::new(without) }
 }
 
-/// One writer after another, with the cache key in the hash for UNLESS while a write is in flight. Its promise holds from the
-/// commit on.
+/// One writer after another, with the cache key in the hash for UNLESS while a write is in flight. The promise holds from the commit on.
 pub fn in_flight(size: Size, without: Option<Rule>) -> World {
     let last = if size == Size::Large { vec![Step::Delete, Step::Insert] } else { Vec::new() };
     let mut program = Program::new();
@@ -350,7 +349,7 @@ pub fn in_flight(size: Size, without: Option<Rule>) -> World {
     }
 }
 
-/// A writer that announces nothing, and a follower that does so later, with a heartbeat.
+/// A writer that announces nothing, and a follower with a heartbeat that announces the writes later.
 pub fn heartbeat(size: Size, without: Option<Rule>) -> World {
     World {
         readers: if size == Size::Large { 2 } else { 1 },
@@ -373,7 +372,7 @@ pub fn fresh(size: Size, without: Option<Rule>) -> World {
     }
 }
 
-/// A filter that is lost at any moment, and filled again while a row is inserted.
+/// A filter that is lost at any moment, and refilled while a row is inserted.
 pub fn refill(size: Size, without: Option<Rule>) -> World {
     let filling = Step::Changed(Name::Filling, 0);
     let announce = match without {

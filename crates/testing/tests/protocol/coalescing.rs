@@ -1,8 +1,8 @@
 //! How the callers of one process share fetches and loads of a row, checked exhaustively over small bounds: two processes with
 //! one to three callers each, as `clients/typescript/src/flights.ts` and `read.ts` have them, and a writer.
 //!
-//! The server is as the guard's model proves it: one lease, no fill with a void token. Every command and every reply may be
-//! delayed or lost. A command with WAIT is one that is executed late.
+//! The server has the properties that the guard's model proves: one lease, no fill with a void token. Every command and every reply may be
+//! delayed or lost. A command with WAIT is executed late.
 
 use stateright::{Model, Property};
 
@@ -11,7 +11,7 @@ use crate::server::Version;
 
 const CALLERS: usize = 3;
 
-/// The flights of one row: of the callers that fetch it or load it under a lease, and of those that load it without one.
+/// The flights of one row: callers that fetch the row or load it under a lease, and callers that load it without a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Flights {
     Leased,
@@ -43,7 +43,7 @@ enum Phase {
     Answered(Answer),
     /// Waits in the process.
     Waiting(Flights),
-    /// Was resumed with what another caller has shared.
+    /// Was resumed with the shared outcome of another caller.
     Given(Flights, Outcome),
     Loading(Flights),
     Loaded(Flights, Version),
@@ -56,11 +56,11 @@ struct Caller {
     phase: Phase,
     /// Whether its flight has begun.
     has_flight: bool,
-    /// The last version that was confirmed before its call.
+    /// The last version confirmed before its call.
     confirmed: Version,
-    /// A bit for each caller whose call began before this one's fetch or load did.
+    /// A bit for each caller whose call began before this caller's fetch or load.
     earlier: u8,
-    /// Whether it has the lease, and whether nothing has changed since it got the token.
+    /// Whether it has the lease, and whether the row is unchanged since it got the token.
     has_lease: bool,
     is_safe: bool,
 }
@@ -69,7 +69,7 @@ const IDLE: Caller =
     Caller { phase: Phase::Idle, has_flight: false, confirmed: 0, earlier: 0, has_lease: false, is_safe: false };
 
 impl Caller {
-    /// The flights among which it is or waits.
+    /// The flights in which it is active or waits.
     fn flights(&self) -> Option<Flights> {
         match self.phase {
             Phase::Waiting(flights) => Some(flights),
@@ -77,7 +77,7 @@ impl Caller {
         }
     }
 
-    /// The flights among which it is active.
+    /// The flights in which it is active.
     fn active(&self) -> Option<Flights> {
         match self.phase {
             Phase::Asking(_) | Phase::Answered(_) | Phase::Filled(_) => self.has_flight.then_some(Flights::Leased),
@@ -90,7 +90,7 @@ impl Caller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Process {
     callers: [Caller; CALLERS],
-    /// The flights of which the last active one has ended: one that waits is resumed before anything else.
+    /// The flights whose last active caller has ended: a waiting caller is resumed before any other step.
     resumes: Option<Flights>,
     broken: Option<Broken>,
 }
@@ -136,7 +136,7 @@ enum Step {
     FailLoad,
     /// BF.FILL is executed.
     Fill,
-    /// The reply to BF.FILL arrives, or does not arrive in time.
+    /// The reply to BF.FILL arrives, or times out.
     Finish,
     Cancel,
 }
@@ -144,17 +144,17 @@ enum Step {
 /// A rule of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// The time of a fetch is noted before it is sent, not when it is answered.
+    /// The time of a fetch is taken before it is sent, not when it is answered.
     AskBeforeSend,
-    /// An answer or a row is shared with callers that began before it was asked for.
+    /// An answer or a row is shared with callers that began before it was requested.
     ShareOnlyEarlier,
-    /// An error is shared with all that wait.
+    /// An error is shared with all waiting callers.
     ShareErrors,
-    /// When the last active caller ends, one that waits is resumed.
+    /// When the last active caller ends, a waiting caller is resumed.
     ResumeOldest,
-    /// Loads without a server have flights of their own.
+    /// Loads without a server have separate flights.
     DirectApart,
-    /// Such a load waits for another one.
+    /// A load without a server waits for another such load.
     AwaitDirect,
 }
 
@@ -162,7 +162,7 @@ pub enum Rule {
 struct World {
     writes: u8,
     callers: [usize; 2],
-    /// A flight begins before the first fetch of its call, and not after it.
+    /// A flight begins before the first fetch of its call.
     begins_early: bool,
     without: Option<Rule>,
 }
@@ -176,7 +176,7 @@ impl World {
         one == other || self.lacks(Rule::DirectApart)
     }
 
-    /// Notes that a fetch or a load begins now.
+    /// Records that a fetch or a load begins now.
     fn ask(process: &mut Process, caller: usize) {
         let is_earlier = |other: &usize| !matches!(process.callers[*other].phase, Phase::Idle | Phase::Done);
         let earlier = (0..CALLERS).filter(is_earlier).fold(0, |bits, other| bits | 1 << other);
@@ -337,7 +337,7 @@ impl World {
         steps
     }
 
-    /// Whether each caller that waits in the process will be resumed.
+    /// Whether every caller that waits in the process will be resumed.
     fn none_is_stuck(&self, state: &State) -> bool {
         state.processes.iter().all(|process| {
             let is_resumed = |flights| process.resumes.is_some() || self.has_active(process, flights);
@@ -345,7 +345,7 @@ impl World {
         })
     }
 
-    /// Whether no load without a server waits for a command.
+    /// Whether loads without a server never wait for a command.
     fn loads_wait_for_loads(&self, state: &State) -> bool {
         state.processes.iter().all(|process| {
             let is_loading = |caller: &Caller| matches!(caller.active(), Some(Flights::Direct));
@@ -364,7 +364,7 @@ impl Process {
         })
     }
 
-    /// Forgets what no step depends on.
+    /// Resets fields on which no step depends.
     fn tidy(&mut self) {
         let phases = self.callers.map(|caller| (caller.flights(), caller.phase));
         for (place, caller) in self.callers.iter_mut().enumerate() {
@@ -394,7 +394,7 @@ impl Process {
         Self { callers, ..*self }
     }
 
-    /// One of all orders of the callers, which differ in nothing but their numbers.
+    /// Returns a canonical order of the callers, which differ only in their numbers.
     fn canonical(self) -> Self {
         let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
         orders.into_iter().map(|order| self.permuted(order)).min().unwrap()
@@ -421,7 +421,7 @@ impl State {
         self.callers().for_each(|caller| caller.has_lease = false);
     }
 
-    /// Whatever voids tokens: a change, or a fill.
+    /// Voids the tokens, after a change or a fill.
     fn void(&mut self) {
         self.end_lease();
         self.callers().for_each(|caller| caller.is_safe = false);

@@ -1,11 +1,12 @@
 //! The server as the clients of the guard see it: filters, cached values, tokens, leases, NONEs, waiting clients.
 //!
-//! Tokens, leases, NONEs and queues are decided by the module's own `Guard` (`src/guard/state.rs`). A state of the model lists what
-//! the guard holds; each command rebuilds a guard from that list, runs on it, and lists its contents again. In it, times and stamps are
-//! numbers: every record ends `LATER`, except the one whose end passes, and of a token the state lists only whether it is safe.
+//! Tokens, leases, NONEs and queues are decided by the module's own `Guard` (`src/guard/state.rs`). A state of the model lists what the
+//! guard holds; each command rebuilds a guard from that list, runs on it, and lists its contents again. Times and stamps are plain numbers
+//! in the rebuilt guard: every record ends `LATER`, except the record whose end passes. For a token, the state lists only whether it is
+//! safe.
 //!
-//! The order of the steps of each command follows those of BF.FETCH, BF.FILL and BF.CHANGED in the module, and `walks.rs` compares
-//! their replies with a real server.
+//! The steps of each command have the same order as in the module's BF.FETCH, BF.FILL and BF.CHANGED, and `walks.rs` compares the replies
+//! with a real server.
 
 use crate::guard::records::{Record as GuardRecord, RecordKind};
 use crate::guard::row::{KeyId, Row, Stamp};
@@ -16,17 +17,17 @@ use crate::world::Rule;
 pub type Version = u8;
 /// A reader, by its number.
 pub type ReaderId = u8;
-/// The most readers of a model.
+/// The maximum number of readers of a model.
 pub const READERS: usize = 3;
 
-/// The name that readers ask, and the name under which a new filter is filled.
+/// The name that readers query, and the name under which a new filter is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Name {
     Rows,
     Filling,
 }
 
-/// A filter, as far as it concerns the item of the row.
+/// A filter, reduced to its state for the item of the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Filter {
     pub instance: u8,
@@ -40,9 +41,9 @@ pub struct Filter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
     pub key: u8,
-    /// The instance of the filter for which it was handed out. It is a part of the token.
+    /// The instance of the filter for which it was issued. It is part of the token.
     pub of: For,
-    /// Whether nothing has changed since.
+    /// Whether nothing has changed since it was issued.
     pub is_safe: bool,
 }
 
@@ -55,7 +56,7 @@ pub enum Record {
     NoRow(For),
     /// No lease is granted.
     BackOff,
-    /// The cached value is believed without the key for WHILE.
+    /// The cached value is valid without the key for WHILE.
     Loaded(For),
 }
 
@@ -71,16 +72,16 @@ pub struct Waiting {
 /// A cache key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct CacheKey {
-    /// The version of the row that is cached.
+    /// The cached version of the row.
     pub value: Option<Version>,
     pub record: Option<Record>,
-    /// The period in which the lease was granted, if what is filled under it, or was, is believed without the key for WHILE.
+    /// The period in which the lease was granted, if a value filled under it is valid without the key for WHILE.
     pub fresh: Option<u8>,
     /// The readers that wait, in order of arrival.
     pub queue: Vec<Waiting>,
     /// Whether the timer is about to serve them.
     pub is_due: bool,
-    /// Whether a back-off is in force, by what has happened to the cache key.
+    /// Whether a back-off must be in force, judging by the commands for the cache key.
     pub backs_off: bool,
     /// Whether the hash for UNLESS names it.
     pub is_open: bool,
@@ -110,7 +111,7 @@ impl Answer {
     }
 }
 
-/// How a reader asks.
+/// The options of a reader's BF.FETCH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum How {
     Plain,
@@ -122,7 +123,7 @@ pub enum How {
     Replace,
     /// Without taking a lease.
     Peek,
-    /// With FRESH, which is as long as the life of the key for WHILE.
+    /// With FRESH, equal to the time to live of the key for WHILE.
     Fresh,
 }
 
@@ -133,7 +134,7 @@ impl How {
     }
 }
 
-/// The value that the holder of a lease fills.
+/// The value that the holder of a lease fills in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fill {
     Value(Version),
@@ -184,12 +185,12 @@ impl Server {
         self.filters[name as usize].is_some()
     }
 
-    /// Whether the filter of the name may have the item. `None`: it is missing.
+    /// Whether the filter of the name may contain the item. `None`: the filter is missing.
     pub fn may_have(&self, name: Name) -> Option<bool> {
         self.filters[name as usize].map(|filter| filter.has_bits && !filter.is_deleted)
     }
 
-    /// Whether bits of the item are missing in the filter that readers ask.
+    /// Whether bits of the item are clear in the filter that readers query.
     pub fn may_collide(&self) -> bool {
         self.filters[Name::Rows as usize].is_some_and(|filter| !filter.has_bits)
     }
@@ -198,7 +199,7 @@ impl Server {
         self.filters[Name::Rows as usize].map(|filter| filter.instance)
     }
 
-    /// BF.FETCH. A reader that waits is in the queue afterwards, and gets no answer yet.
+    /// BF.FETCH. A reader that must wait enters the queue, and gets no answer yet.
     pub fn fetch(&mut self, reader: ReaderId, key: usize, how: How) -> Option<Answer> {
         let mut session = self.session(Passes::Nothing);
         let answer = self.look(&mut session, reader, key, how, Asker::Caller);
@@ -222,8 +223,8 @@ impl Server {
         self.keys[key].is_open && !self.lacks(Rule::GiveUnless)
     }
 
-    /// Asks the hash of writes in flight, the filter, the cache and the guard, like `look` in `commands/fetch.rs`. Answers `wait` if
-    /// there is no other answer.
+    /// Queries the hash of writes in flight, the filter, the cache and the guard, in the order of BF.FETCH in `commands/guard.rs`. Answers
+    /// `wait` if there is no other answer.
     fn look(&mut self, session: &mut Session, reader: ReaderId, key: usize, how: How, asker: Asker) -> Answer {
         let value = self.keys[key].value;
         if self.is_held(key) {
@@ -266,7 +267,7 @@ impl Server {
         value.map_or(Answer::Load, Answer::Stale)
     }
 
-    /// Without a filter, the module looks whether the epochs of the cluster have changed.
+    /// Without a filter, the module checks whether the epochs of the cluster have changed.
     fn look_at_epochs(&mut self, session: &mut Session) {
         if self.instance().is_none() && std::mem::take(&mut self.has_been_away) && !self.lacks(Rule::LookAtEpochs) {
             session.guard.all_changed();
@@ -310,7 +311,7 @@ impl Server {
         is_accepted
     }
 
-    /// Until when what a reader fills is believed without the key for WHILE.
+    /// The time until which a reader's value is valid without the key for WHILE.
     fn fresh_until(&self, session: &Session, key: usize, stamp: Stamp) -> Option<u64> {
         let slot = &self.keys[key];
         let of_lease = slot.fresh.filter(|_| matches!(slot.record, Some(Record::Lease(..)))).map(fresh_end);
@@ -326,7 +327,7 @@ impl Server {
         self.add(name);
     }
 
-    /// BF.CHANGED of another item with this cache key, as far as it concerns the cache key.
+    /// BF.CHANGED of another item with this cache key: only the effect on the cache key.
     pub fn changed_value(&mut self, key: usize) {
         if !self.lacks(Rule::DeleteValue) {
             self.keys[key].value = None;
@@ -367,7 +368,7 @@ impl Server {
         }
     }
 
-    /// Something changes, which the server learns unless it happens on another node.
+    /// Applies a change. The server notices it unless it happens on another node.
     fn change(&mut self, change: impl FnOnce(&mut Guard<ReaderId>)) {
         if !self.is_away {
             let mut session = self.session(Passes::Nothing);
@@ -376,7 +377,7 @@ impl Server {
         }
     }
 
-    /// Another item is added whose bits are those of the item.
+    /// Another item with the same bits as the item is added.
     pub fn collide(&mut self, name: Name) {
         if let Some(filter) = &mut self.filters[name as usize] {
             filter.has_bits = true;
@@ -407,7 +408,7 @@ impl Server {
         self.replaced(name);
     }
 
-    /// RENAME of the new filter to the name that readers ask.
+    /// RENAME of the new filter to the name that readers query.
     pub fn rename(&mut self) {
         self.filters[Name::Rows as usize] = self.filters[Name::Filling as usize].take();
         self.replaced(Name::Rows);
@@ -417,7 +418,7 @@ impl Server {
         if !self.lacks(Rule::ChangeFilter) {
             self.change(|guard| guard.filter_changed(filter_of(name)));
         }
-        // Instances never come back. Those of the model do, so what is of another one is dropped here.
+        // A real server never reuses instances. The model does, so it drops state of other instances here.
         let current = self.instance();
         let is_unusable = |of: For| of.is_some() && of != current;
         self.tokens.iter_mut().flatten().for_each(|token| token.is_safe &= !is_unusable(token.of));
@@ -430,8 +431,8 @@ impl Server {
         }
     }
 
-    /// The server is killed and comes back with its data, or a replica that has all of it takes over. What the guard knew is gone, also
-    /// which tokens are void: only that they are of another life.
+    /// The server is killed and comes back with its data, or a replica that has all of it takes over. The guard's state is lost, including
+    /// which tokens are void; old tokens are recognised only as tokens of another life.
     pub fn restart(&mut self) {
         for token in self.tokens.iter_mut().flatten() {
             token.is_safe = self.without == Some(Rule::NewLife);
@@ -472,7 +473,7 @@ impl Server {
         }
     }
 
-    /// The timer serves the waiters that are due. Returns their answers.
+    /// The timer serves the scheduled waiters. Returns their answers.
     pub fn serve(&mut self) -> Vec<(ReaderId, usize, Answer)> {
         let mut session = self.session(Passes::Nothing);
         let mut answers = Vec::new();
@@ -519,7 +520,7 @@ impl Server {
         let due: Vec<bool> = self.keys.iter().map(|slot| slot.is_due).collect();
         self.answered(&mut session, reader, key, answer);
         self.list(session, NOW);
-        // These entries were taken out above.
+        // These entries were removed above.
         for (slot, was_due) in self.keys.iter_mut().zip(due) {
             slot.is_due |= was_due && !slot.queue.is_empty();
         }
@@ -542,7 +543,7 @@ impl Server {
     }
 }
 
-/// The filter that a token or a NONE is for, by its instance. `None`: there was no filter.
+/// The instance of the filter to which a token or a NONE belongs. `None`: there was no filter.
 pub type For = Option<u8>;
 
 pub type Queue = Guard<ReaderId>;
@@ -553,7 +554,7 @@ pub struct Session {
     pub stamps: [Stamp; READERS],
 }
 
-/// The time that passes while a command runs.
+/// The deadline that passes while a command runs.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Passes {
     Nothing,
@@ -573,7 +574,7 @@ pub fn key_id(key: usize) -> KeyId {
     KeyId([key as u64, 1])
 }
 
-/// When a fill is no longer believed, by the period in which its lease was granted. The guard counts in units of 16 ms.
+/// The time until which a fill is valid, from the period in which its lease was granted. The guard counts in units of 16 ms.
 const fn fresh_end(period: u8) -> u64 {
     LATER + 16 * period as u64
 }
@@ -594,7 +595,7 @@ pub fn row(key: usize, of: For) -> Row {
 }
 
 impl Server {
-    /// A guard that holds what the state lists.
+    /// Builds a guard with the contents that the state lists.
     pub fn session(&self, passes: Passes) -> Session {
         let mut session = Session { guard: Queue::default(), stamps: [0; READERS] };
         for reader in 0..READERS {
@@ -610,11 +611,11 @@ impl Server {
             session.hand_out(self.tokens[reader].filter(|token| token.is_safe), reader);
         }
         let mut keys: Vec<usize> = (0..self.keys.len()).collect();
-        // Draining the alarm must not drain the entries of keys that are due.
+        // Draining the timer queue must not drain the entries of keys that are due.
         keys.sort_by_key(|key| self.keys[*key].is_due);
         for key in keys {
             if self.keys[key].is_due {
-                // Of the same row, so that the safe tokens stay safe.
+                // For the same row, so that safe tokens stay safe.
                 let is_its = |token: &&Token| usize::from(token.key) == key && token.is_safe;
                 let of = self.tokens.iter().flatten().find(is_its).and_then(|token| token.of);
                 let passing = session.guard.grant(row(key, of), (NOW, LATER), None, MAX);
@@ -644,7 +645,7 @@ impl Server {
             Some(Record::NoRow(of)) => {
                 let is_of = |token: &Token| usize::from(token.key) == key && token.is_safe;
                 assert!(!self.tokens.iter().flatten().any(is_of), "a NONE voids all tokens");
-                // As long as it is believed.
+                // The time until which the value is valid.
                 let end = fresh.filter(|_| end != SOON).unwrap_or(end);
                 session.guard.note_no_row(row(key, of), (NOW, end), fresh, MAX);
             }
@@ -664,7 +665,7 @@ impl Server {
         }
     }
 
-    /// Lists what a guard holds at a time. Takes its due entries out.
+    /// Lists the contents of a guard at a time. Removes its due entries.
     pub fn list(&mut self, session: Session, now: u64) {
         let Session { mut guard, stamps } = session;
         for (token, stamp) in self.tokens.iter_mut().zip(stamps) {
@@ -701,7 +702,7 @@ impl Server {
 }
 
 impl Session {
-    /// Hands a token out, without a lease.
+    /// Issues a token without a lease.
     fn hand_out(&mut self, token: Option<Token>, reader: usize) {
         if let Some(Token { key, of, .. }) = token {
             self.stamps[reader] = self.guard.grant(row(key.into(), of), (NOW, LATER), None, MAX);

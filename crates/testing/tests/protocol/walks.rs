@@ -1,8 +1,8 @@
-//! Random walks of the model, repeated on real servers: every reply has to be the one that the model expects. They tie the model's
-//! commands to `src/commands`.
+//! Random walks of the model, repeated on real servers: every reply must equal the model's. They verify that the model's commands match
+//! `src/commands`.
 //!
-//! A server serves waiters in the same iteration of its event loop, so a walk does, too. No step needs a clock: a lease expires early by
-//! GIVEUP with its token, and so a load takes longer than its lease; a NONE or a back-off expires early by eviction (`bf.max-leases`).
+//! A server serves waiters in the same iteration of its event loop, so a walk does, too. Steps do not need a clock: GIVEUP with a token
+//! ends its lease early, so that the load outlives the lease; a NONE or a back-off ends early by eviction (`bf.max-leases`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -16,15 +16,15 @@ use crate::server::{Answer, Fill, How, Name, Record};
 use crate::world::{Action, Phase, Refill, Rule, State, World};
 use crate::writers::Step;
 
-/// The most steps of a walk.
+/// The maximum number of steps of a walk.
 const STEPS: usize = 120;
 
 /// Whether a walk can take this step on a server.
 fn is_playable(state: &State, action: Action) -> bool {
     match action {
-        // Only time ends these.
+        // Only the passing of time causes these.
         Action::Deadline(_) => false,
-        // Tests of the server have these.
+        // These are in the server tests.
         Action::Restart | Action::LeaveNode => false,
         Action::ExpireRecord(key) if matches!(state.server.keys[usize::from(key)].record, Some(Record::Lease(..))) => {
             true
@@ -38,7 +38,7 @@ fn is_playable(state: &State, action: Action) -> bool {
     }
 }
 
-/// Any record may be evicted, and its tokens are void then: there must be only one, and no token.
+/// Any record may be evicted, which voids its tokens: so there must be only one record, and no token.
 fn can_evict(state: &State) -> bool {
     state.server.keys.iter().filter(|slot| slot.record.is_some()).count() == 1
         && !state.server.tokens.iter().flatten().any(|token| token.is_safe)
@@ -118,7 +118,7 @@ fn a_server_answers_as_the_model_does() {
     });
 }
 
-/// A model without a rule of the module differs from the server. So would a module without it differ from the model.
+/// A model without one of the module's rules must differ from the server. So the walks would also detect a module without the rule.
 #[test]
 fn a_rule_that_the_module_lacked_would_show() {
     let rules = [
@@ -143,7 +143,7 @@ fn a_rule_that_the_module_lacked_would_show() {
     let program = servers().remove(0);
     let mut stage = Stage::new(Server::start(&program));
     for (rule, scenario) in rules {
-        // Without clients that wait: a difference shows in a reply.
+        // Without waiting clients, so that a difference appears in a reply.
         let world = scenario(Size::Large, Some(rule));
         let is_fresh = world.hows.contains(&How::Fresh);
         let hows = if is_fresh { vec![How::Fresh] } else { vec![How::Plain, How::Stale] };
@@ -154,9 +154,9 @@ fn a_rule_that_the_module_lacked_would_show() {
 }
 
 const FILTER: &str = "{f}";
-/// An empty filter, of which all others are copies: they have one key of the hash.
+/// An empty filter. All others are copies of it, so that they have the same hash key.
 const EMPTY: &str = "{f}:empty";
-/// Other items: a quarter of all items have their bits set by these.
+/// The number of other items. They set all bits of a quarter of absent items.
 const OTHERS: usize = 1000;
 
 /// A server on which a walk is repeated.
@@ -167,10 +167,10 @@ pub struct Stage {
     readers: Vec<(Connection, String)>,
     /// The last token of each cache key.
     last_tokens: HashMap<u8, String>,
-    /// The item of the row: other items set its bits.
+    /// The item of the row, whose bits the other items set.
     item: String,
     asked: u64,
-    /// The kinds of steps, replies and waits that have come up.
+    /// The kinds of steps, replies and waits that have occurred.
     pub seen: BTreeSet<String>,
 }
 
@@ -194,7 +194,7 @@ impl Stage {
     }
 
     pub fn begin(&mut self, world: &World, has_row: bool) {
-        // The clients of the walk before must not get a lease.
+        // Clients of the previous walk must not get a lease.
         self.readers.clear();
         eventually("the clients to be gone", || self.waiting() == 0);
         self.client.run("FLUSHALL");
@@ -234,13 +234,13 @@ impl Stage {
         info.lines().find_map(|line| line.strip_prefix("bf_bloom_waiting:")).unwrap().parse().unwrap()
     }
 
-    /// Waits until as many clients wait as a state has in its queues.
+    /// Waits until the server has as many waiting clients as the state's queues.
     fn wait_for_queues(&mut self, state: &State) {
         let expected: usize = state.server.keys.iter().map(|slot| slot.queue.len()).sum();
         eventually("the clients to wait", || (0..100).any(|_| self.waiting() == expected));
     }
 
-    /// Compares a reply of BF.FETCH, and keeps its token.
+    /// Checks a reply of BF.FETCH, and stores its token.
     fn expect(&mut self, reader: u8, key: u8, reply: &Reply, expected: Answer) {
         let value = |version| bulk(format!("v{version}"));
         let elements = reply.elements();
@@ -307,8 +307,8 @@ impl Stage {
             }
             Action::ExpireRecord(key) => self.expire_record(before, key),
             Action::ExpireValue(key) => {
-                // A server deletes the value, which is a change, if this time has passed before the command is done: with
-                // 1 ms, a run in twenty failed beside two others.
+                // If this time passes before the command ends, the server deletes the value, which counts as a change: with 1 ms, one run
+                // in twenty failed beside two others.
                 assert!(self.client.run(&format!("PEXPIRE {} 50", cache_key(key))).truth());
                 eventually("the value to expire", || !self.client.run(&format!("EXISTS {}", cache_key(key))).truth());
             }
@@ -352,7 +352,7 @@ impl Stage {
             if before.server.heartbeat.is_some() { format!("{words} WHILE {{f}}:beat") } else { words.to_owned() };
         let words = format!("LEASE 1000000 UNLESS {{f}}:open{words}");
         let pair = format!("{} {}", self.item, cache_key(key));
-        // Every other lookup is a batch of one.
+        // Every second lookup is a batch of one.
         self.asked += 1;
         let is_batch = !how.waits() && self.asked.is_multiple_of(2);
         let line = if is_batch {
@@ -456,7 +456,7 @@ impl Stage {
     fn evict(&mut self) {
         self.run_ok("CONFIG SET bf.max-leases 1");
         let token = self.client.run("BF.FETCH {g} 1 {g}:1").elements()[1].text();
-        // A waiter that is served has evicted this lease in turn.
+        // The lease of a served waiter has evicted this lease in turn.
         self.client.run(&format!("BF.FILL {{g}} 1 {{g}}:1 {token} GIVEUP"));
         self.run_ok("CONFIG SET bf.max-leases 8");
     }

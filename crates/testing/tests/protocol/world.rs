@@ -1,6 +1,6 @@
-//! Everything that the model knows: the row in the database, the server, readers, writers, a refill, a follower with its
-//! heartbeat. Each step of a client that others can see is a transition of its own, so that any client can stop for ever, or
-//! for a while, between any two. A model can leave out any one of the rules.
+//! The state of the model: the row in the database, the server, readers, writers, a refill, a follower with its heartbeat. Each step of a
+//! client that others can observe is a separate transition, so that any client can stop between any two, for a while or for ever. A model
+//! can omit any one of the rules.
 
 use stateright::{Model, Property};
 
@@ -22,7 +22,7 @@ impl Row {
         Self { present: is_present as u16, current: 0, floor: 0 }
     }
 
-    /// Whether a version has a row.
+    /// Whether the row exists in a version.
     pub const fn has(self, version: Version) -> bool {
         self.present >> version & 1 == 1
     }
@@ -38,7 +38,7 @@ impl Row {
         self.present |= (is_present as u16) << self.current;
     }
 
-    /// Whether a reader that asks now may be told that there is no row.
+    /// Whether `absent` is a correct answer to a reader that asks now.
     pub fn may_be_absent(self) -> bool {
         (self.floor..=self.current).any(|version| !self.has(version))
     }
@@ -56,13 +56,13 @@ pub enum Phase {
     Loaded(Held, Version),
 }
 
-/// A reader's token, by what has happened since it was handed out.
+/// A reader's token, and its state since it was issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Held {
     pub key: u8,
-    /// Whether nothing has changed: what the reader fills has to be stored.
+    /// Whether nothing has changed, so that the server must store the reader's value.
     pub is_safe: bool,
-    /// Whether the lease has not ended: no other reader may get one.
+    /// Whether the lease has not ended, so that no other reader may get a lease.
     pub has_lease: bool,
 }
 
@@ -95,9 +95,9 @@ pub struct Reader {
 pub enum Refill {
     Off,
     Created,
-    /// Writers that begin now announce to both names.
+    /// From now on, writers that begin announce to both names.
     Told,
-    /// The table is scanned. Whether it had the row.
+    /// The table was scanned. True if it had the row.
     Scanned(bool),
     /// The batch with the row is added.
     Added,
@@ -117,11 +117,11 @@ impl Refill {
 /// A follower of the database's log. It announces commits after the fact and keeps the heartbeat alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Follower {
-    /// The version that is announced.
+    /// The last announced version.
     pub announced: Version,
-    /// The period in which the follower took the time, and the version that was current then.
+    /// The period in which the follower read the time, and the version that was current then.
     pub taken: Option<(u8, Version)>,
-    /// The period from which the heartbeat's life counts.
+    /// The period from which the heartbeat's time to live is counted.
     pub beat: u8,
     /// Periods of `max-lag` that have passed.
     pub period: u8,
@@ -143,7 +143,7 @@ pub enum Broken {
 }
 
 impl Broken {
-    /// Whether a reader got a wrong answer. Other broken promises may still lead to one.
+    /// Whether a reader got a wrong answer. Other broken promises may still lead to a wrong answer.
     const fn is_wrong_answer(self) -> bool {
         matches!(self, Self::WrongAbsent | Self::OldValue | Self::LateAbsent | Self::LateValue)
     }
@@ -197,7 +197,7 @@ pub enum Action {
     Vanish(ReaderId),
     /// The WAIT of a reader expires.
     Deadline(ReaderId),
-    /// The timer serves the waiters that are due.
+    /// The timer serves the scheduled waiters.
     Serve,
     /// A writer takes its next step.
     Write(u8),
@@ -232,11 +232,11 @@ pub struct World {
     pub programs: Vec<Program>,
     pub hows: Vec<How>,
     pub backs_off: bool,
-    /// Other items may be added whose bits are those of the item.
+    /// Other items with the same bits as the item may be added.
     pub collides: bool,
     /// How often filters may be lost.
     pub losses: u8,
-    /// How often the server may restart or fail over, and the slot of all keys leave. Nobody waits then.
+    /// How often the server may restart or fail over, and the slot of all keys leave. No client waits then.
     pub restarts: u8,
     pub moves: u8,
     pub refills: bool,
@@ -246,7 +246,7 @@ pub struct World {
 }
 
 impl World {
-    /// One cache key, readers that may wait, and nothing else.
+    /// A world with one cache key and readers that may wait.
     pub fn new(without: Option<Rule>) -> Self {
         Self {
             keys: 1,
@@ -349,7 +349,7 @@ pub enum Rule {
     AnnounceUpdate,
     /// BF.CHANGED after the commit.
     AnnounceAgain,
-    /// The second BF.CHANGED waits until the outcome of the commit is known.
+    /// The second BF.CHANGED is sent only when the outcome of the commit is known.
     KnowTheOutcome,
     /// Both calls for each cache key of the row.
     AnnounceEachKey,
@@ -359,7 +359,7 @@ pub enum Rule {
     CommitBeforeDel,
     /// BF.CHANGED comes between the commit and BF.DEL.
     AnnounceBeforeDel,
-    /// Deletes and inserts of an id that may return take a lock.
+    /// Deletes and inserts of an id that may return acquire a lock.
     Lock,
     /// BF.CHANGED before the commit of a delete under the lock.
     AnnounceLockedDelete,
@@ -399,7 +399,7 @@ pub enum Rule {
     TakeTimeFirst,
 
     // A refill.
-    /// The new filter is filled under a name of its own.
+    /// The new filter is filled under a separate name.
     FillApart,
     /// Writers announce to both names.
     AnnounceToBoth,
@@ -407,9 +407,9 @@ pub enum Rule {
     NewNameFirst,
     /// Writers check inside their transaction whether a filter is being filled.
     LookInside,
-    /// The scan waits for every transaction that was open when writers were told.
+    /// The scan waits for every transaction that was open when writers were informed of the refill.
     AwaitOthers,
-    /// A refill that begins again waits again, even for writers that announce to both names already.
+    /// A refill that begins again waits again, even for writers that already announce to both names.
     AwaitAllAgain,
     /// The refill adds ids by BF.INSERT with NOCREATE.
     NoCreate,
@@ -441,7 +441,7 @@ pub enum Rule {
     ChangeFilter,
     /// Changed epochs of the cluster count as a change of everything.
     LookAtEpochs,
-    /// A cache key with a live lease gets no other one.
+    /// No second lease is granted while a cache key's lease is live.
     OneLoader,
     /// The end of a lease wakes the waiters.
     Wake,
@@ -449,13 +449,14 @@ pub enum Rule {
     KeepBackOff,
     /// WHILE applies to NONEs, too.
     WhileCoversNones,
-    /// With FRESH, nothing that was cached is believed without the key for WHILE.
+    /// With FRESH, earlier cached values are not valid without the key for WHILE.
     FreshIgnoresCache,
-    /// What is filled then is believed until FRESH after the grant of the lease, not after the fill.
+    /// Values filled in that time are valid until FRESH after the grant of the lease, not after the fill.
     FreshFromGrant,
-    /// Only what the holder of a lease fills that was granted without that key, and that no other reader has taken over.
+    /// Only values filled under a lease that was granted without the key for WHILE, and not passed to another reader since, are valid
+    /// without it.
     FreshOwnLease,
-    /// A change ends that belief, as it voids tokens.
+    /// A change ends this validity, as it voids tokens.
     FreshVoided,
 }
 
@@ -463,7 +464,7 @@ impl World {
     pub fn reader_actions(&self, state: &State, actions: &mut Vec<Action>) {
         for (number, reader) in (0..).zip(&state.readers) {
             match reader.phase {
-                // The server of the keys is another one.
+                // Another server has the keys.
                 Phase::Idle if state.server.is_away => {}
                 Phase::Idle => {
                     let asks = (0..self.keys).flat_map(|key| self.hows.iter().map(move |how| (key, *how)));
@@ -575,7 +576,7 @@ impl World {
     /// A reader gets an answer.
     fn told(&self, state: &mut State, reader: ReaderId, key: u8, how: How, answer: Answer) {
         let row = state.row;
-        // Whether no version that an answer is right for was current within the last period.
+        // Whether no version for which an answer is right was current within the last period.
         let is_late = |is_right: &dyn Fn(Version) -> bool| {
             let follower = &state.follower;
             let was_current = |version: Version| {
@@ -613,10 +614,10 @@ impl World {
         state.break_promise(broken);
         match fill {
             _ if !is_accepted => {}
-            // Its own lease, and not one that another reader has got since.
+            // Its own lease, not a later lease of another reader.
             Fill::GiveUp => state.reader(reader).phase.held_mut().unwrap().has_lease = false,
             Fill::BackOff => state.end_lease(key),
-            // Its token is used up. What another reader fills later is stored, or is not needed.
+            // Its token is used up. A later fill by another reader is stored, or is not needed.
             Fill::Value(_) | Fill::None => state.void(key),
         }
         if is_accepted && fill == Fill::None && self.lacks(Rule::NeverDelOnMiss) {
@@ -624,7 +625,7 @@ impl World {
         }
     }
 
-    /// Whether a reader gets the right answer if all others are dead and everything that can expire has expired.
+    /// Whether a reader gets the right answer if all other clients are dead and everything that can expire has expired.
     pub fn settles(&self, state: &State) -> bool {
         if state.was_answered_wrongly() {
             return true;
@@ -638,14 +639,14 @@ impl World {
                 state.forget(reader);
             }
         });
-        // Another process takes over from the writer, and releases its write in flight.
+        // Another process replaces the writer, and releases its write in flight.
         for key in 0..self.keys {
             if std::mem::take(&mut state.server.keys[usize::from(key)].is_open) {
                 self.changed(&mut state, Name::Rows, key);
             }
         }
         state.server.heartbeat = state.server.heartbeat.map(|_| false);
-        // A waiter that gets the lease dies, so its lease expires, until no client waits.
+        // Each waiter that gets the lease dies, so its lease expires, until no client waits.
         for _ in 0..=self.readers {
             self.expire_all(&mut state);
             for (reader, _, _) in state.server.serve() {
@@ -708,7 +709,7 @@ impl State {
         self.each_held(|held| held.has_lease &= held.key != of);
     }
 
-    /// Something has changed: the tokens of a cache key have to be refused from now on.
+    /// Something has changed: from now on, the tokens of a cache key must be refused.
     pub fn void(&mut self, of: u8) {
         self.end_lease(of);
         self.each_held(|held| held.is_safe &= held.key != of);
@@ -719,8 +720,8 @@ impl State {
         (0..self.server.keys.len()).for_each(|key| self.void(key as u8));
     }
 
-    /// Whether something besides its own WAIT will wake each waiter: it is about to be served, the lease will end, or the
-    /// writer in flight will release the cache key.
+    /// Whether every waiter will be woken before its WAIT expires: it is scheduled, the lease will end, or the writer in flight will
+    /// release the cache key.
     pub fn waiters_are_woken(&self) -> bool {
         self.server.keys.iter().all(|slot| {
             let has_lease = matches!(slot.record, Some(Record::Lease(..)));
@@ -806,7 +807,7 @@ impl World {
                 Refill::Told
             }
             Refill::Told => Refill::Scanned(state.row.is_present()),
-            // With NOCREATE the error `not found` makes it begin again.
+            // With NOCREATE, the error `not found` restarts the refill.
             Refill::Scanned(_) | Refill::Added if !state.server.exists(name) && !self.lacks(Rule::NoCreate) => {
                 Refill::Off
             }
@@ -867,7 +868,7 @@ impl World {
                 if period >= state.follower.beat + 2 && !self.lacks(Rule::HeartbeatExpires) {
                     state.server.heartbeat = Some(false);
                 }
-                // FRESH, which no lease outlives.
+                // No lease outlives FRESH.
                 for key in 0..self.keys {
                     if state.server.keys[usize::from(key)].is_no_longer_fresh(period) {
                         state.end_lease(key);

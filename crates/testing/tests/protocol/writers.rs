@@ -13,7 +13,7 @@ pub enum Step {
     Begin,
     Lock,
     Unlock,
-    /// BF.CHANGED of a cache key. To the name `Filling` only if the writer knows of it.
+    /// BF.CHANGED of a cache key; to the name `Filling` only if the writer knows of the refill.
     Changed(Name, u8),
     /// BF.CHANGED of another item with a cache key.
     ChangedValue(u8),
@@ -32,7 +32,7 @@ pub enum Step {
     Open(bool),
     /// The cache key leaves the hash; with BF.CHANGED, if true; with BF.DEL in the same transaction, if the second is true.
     Release(bool, bool),
-    /// The writer has finished: no reader may get an older answer from now on. Takes no time.
+    /// The writer has finished: from now on, readers must not get an older answer. Takes no time.
     Finished,
 }
 
@@ -42,7 +42,7 @@ pub type Program = Vec<Step>;
 /// A writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Writer {
-    /// The number of steps that are done.
+    /// The number of finished steps.
     pub done: u8,
     pub is_dead: bool,
     /// Whether its transaction has begun and not ended.
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// Commits if the row exists, for an update or a delete, or does not exist, for an insert. Otherwise the writer rolls back.
+    /// Commits an update or a delete if the row exists, and an insert if it does not. Otherwise the writer rolls back.
     fn commit(&self, state: &mut State, number: u8, needs_row: bool, leaves_row: bool) {
         let writer = &mut state.writers[usize::from(number)];
         (writer.is_inside, writer.is_awaited) = (false, false);
@@ -174,14 +174,14 @@ impl World {
         let writer = &mut state.writers[usize::from(number)];
         writer.is_dead = true;
         (writer.is_inside, writer.is_awaited) = (false, false);
-        // Another client ends the connection of the dead one first, and then opens its lock: see `del_arrives`.
+        // Another client first kills the dead client's connection, then releases its lock: see `del_arrives`.
         let is_kept = state.del_is_sent && !self.lacks(Rule::OutliveHolder);
         if state.lock == Some(number) && !is_kept {
             state.lock = None;
         }
     }
 
-    /// A BF.DEL that was sent arrives; or its connection was ended before.
+    /// A sent BF.DEL arrives, unless its connection was killed before.
     pub fn del_arrives(&self, state: &mut State) {
         state.del_is_sent = false;
         state.server.delete();
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// Whether a transaction is open for which a refill waits.
+    /// Whether a refill waits for an open transaction.
     pub fn has_awaited(state: &State) -> bool {
         state.writers.iter().any(|writer| writer.is_awaited)
     }

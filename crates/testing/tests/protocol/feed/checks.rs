@@ -1,5 +1,5 @@
-//! The scenarios (the row's transactions, and what else can happen) and the checks: every promise holds in every state of every
-//! scenario, and each rule that is left out breaks one.
+//! The scenarios (the row's transactions, and possible faults) and the checks: every promise holds in every state of every scenario, and
+//! omitting any rule breaks a promise.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,7 +12,7 @@ use super::world::{
 };
 use crate::checks::{Size, size};
 
-/// Visits every state of a world. Everything that has to be reachable is.
+/// Visits every state of a world, and asserts that all required states are reached.
 fn holds(name: &str, world: World) {
     let start = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -34,13 +34,13 @@ fn every_promise_of_the_feed_holds_in_every_state() {
     }
 }
 
-/// Searched apart from the other scenarios, since it takes as long as all of them.
+/// A separate test, because it takes as long as all other scenarios together.
 #[test]
 fn every_promise_of_the_feed_holds_with_fresh() {
     holds("eventual: a dead follower, and readers with FRESH", dead_follower(size(), None));
 }
 
-/// Where a rule is left out, and the promises that are broken then.
+/// The scenarios from which a rule is omitted, and the promises that are then broken.
 fn broken_without(rule: Rule) -> &'static [(Scenario, &'static str)] {
     match rule {
         Rule::GiveUnless => &[(synchronous, NO_WRONG_ABSENT), (synchronous, NO_OLD_VALUE)],
@@ -86,8 +86,8 @@ fn broken_without(rule: Rule) -> &'static [(Scenario, &'static str)] {
     }
 }
 
-/// Searches a scenario without a rule until a promise is broken. One thread searches in order of length, so the steps that it
-/// finds are the fewest.
+/// Searches a scenario without a rule until a promise is broken. A single thread searches breadth-first, so it finds a shortest sequence of
+/// steps.
 fn breaks(scenario: Scenario, rule: Rule, promise: &'static str) -> bool {
     let world = scenario(Size::Small, Some(rule));
     let checker = world.checker().finish_when(HasDiscoveries::AnyOf([promise].into())).spawn_bfs().join();
@@ -103,7 +103,7 @@ fn breaks(scenario: Scenario, rule: Rule, promise: &'static str) -> bool {
     true
 }
 
-/// The rules that are needed nowhere.
+/// The rules that no scenario needs.
 fn unneeded(next: &AtomicUsize) -> Vec<Rule> {
     let mut unneeded = Vec::new();
     while let Some(rule) = ALL.get(next.fetch_add(1, Relaxed)) {
@@ -137,7 +137,7 @@ fn no_promise_of_the_feed_needs_these() {
     }
 }
 
-/// A scenario, by its size and by the rule that is left out.
+/// A scenario, by its size and by the omitted rule.
 pub type Scenario = fn(Size, Option<Rule>) -> World;
 
 /// All scenarios, by name.
@@ -180,7 +180,7 @@ fn world(mode: Mode, has_row: bool, script: &[Op], without: Option<Rule>) -> Wor
     }
 }
 
-/// One commit after another, each of them announced before it is visible.
+/// Consecutive commits, each announced before it is visible.
 pub fn synchronous(size: Size, without: Option<Rule>) -> World {
     let script = [Op::Put, Op::Put, Op::Delete, Op::Put];
     let is_large = size == Size::Large;
@@ -215,7 +215,7 @@ pub fn stale_journal(_: Size, without: Option<Rule>) -> World {
     World { beats: true, losses: 1, has_zombies: false, ..base }
 }
 
-/// A complete filter is replaced while its heartbeat goes on.
+/// A complete filter is replaced while its heartbeat continues.
 pub fn renewal(size: Size, without: Option<Rule>) -> World {
     let is_large = size == Size::Large;
     let script: &[Op] = if is_large { &[Op::Put, Op::Delete, Op::Put] } else { &[Op::Put, Op::Delete] };
@@ -223,8 +223,8 @@ pub fn renewal(size: Size, without: Option<Rule>) -> World {
     World { beats: true, renewals: 1, drops: is_large.into(), has_zombies: false, ..base }
 }
 
-/// The filter refuses an item when a transaction is announced or released, and the follower may end before it learns that. Without
-/// [`Rule::CloseAfterChanges`] only (c) calls BF.MCHANGED: otherwise the item is in the filter when it is released.
+/// The filter refuses an item when a transaction is announced or released, and the follower may end before it learns of the refusal.
+/// Without [`Rule::CloseAfterChanges`] only (c) calls BF.MCHANGED: otherwise the item is in the filter when it is released.
 pub fn synchronous_refusal(size: Size, without: Option<Rule>) -> World {
     let is_large = size == Size::Large;
     let script: &[Op] = if is_large { &[Op::Put, Op::Delete, Op::Put] } else { &[Op::Put] };
@@ -263,19 +263,19 @@ pub fn dead_follower(_: Size, without: Option<Rule>) -> World {
     World { readers: 2, periods: 2, starts: 0, has_zombies: false, ..base }
 }
 
-/// There is no slot yet. Readers use the guard already.
+/// There is no slot yet, but readers already use the guard.
 pub fn first_fill(size: Size, without: Option<Rule>) -> World {
     let is_large = size == Size::Large;
     let base = world(Mode::Eventual, false, &[Op::Put, Op::Put], without);
     World { runs: false, starts: if is_large { 2 } else { 1 }, has_zombies: is_large, ..base }
 }
 
-/// As [`first_fill`], with a database that does not remember how far a follower has come.
+/// Like [`first_fill`], with a database that does not store a follower's position.
 pub fn first_fill_without_slot(size: Size, without: Option<Rule>) -> World {
     World { has_slot: false, ..first_fill(size, without) }
 }
 
-/// As [`eventual_loss`], with such a database: the stored position alone says where to go on.
+/// Like [`eventual_loss`], with such a database: only the stored position determines where the follower continues.
 pub fn loss_without_slot(size: Size, without: Option<Rule>) -> World {
     World { has_slot: false, ..eventual_loss(size, without) }
 }

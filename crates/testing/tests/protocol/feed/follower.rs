@@ -1,8 +1,8 @@
-//! The actions of a follower, from its start on: it takes the slot, raises the epoch, and compares the stored position with the slot's;
+//! The actions of a follower: its start, when it acquires the slot, raises the epoch, and compares the stored position with the slot's;
 //! groups of transactions, in eventual and in synchronous mode; TRUNCATE; the heartbeat; and a fill.
 //!
-//! A fill puts a snapshot's rows into a new filter under a name of its own, and renames it. In eventual mode the stream is held
-//! meanwhile, in synchronous mode it goes on.
+//! A fill adds a snapshot's rows to a new filter under a separate name, and renames it. Meanwhile the stream is paused in eventual mode,
+//! and continues in synchronous mode.
 
 use super::world::{Database, Op, Open, Rule, State, Who, World};
 use crate::server::{Name, Version};
@@ -21,7 +21,7 @@ pub enum Step {
 /// A transaction of the server is executed. The follower does nothing else before the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Executed {
-    /// The changes of a group, whose position is stored next. Whether the server has refused the item.
+    /// The changes of a group, whose position is stored next. True if the server has refused the item.
     Group(Version, bool),
     /// The changes of the first group when it is released. Its cache keys are closed next.
     Release(bool),
@@ -31,13 +31,13 @@ pub enum Executed {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Follower {
     pub epoch: Option<u8>,
-    /// The life of the server to which it is connected.
+    /// The life of the server to which it is connected, as of its connection.
     pub life: u8,
     /// Whether it has compared its position with the slot's.
     pub is_checked: bool,
-    /// The transactions that it has received. `None`: it has a stream, and may receive everything.
+    /// The last transaction that it has received. `None`: it has a stream, and may receive everything.
     pub received: Option<Version>,
-    /// The last transaction that is applied, or has been through (a).
+    /// The last transaction that is applied, or has completed (a).
     pub done: Version,
     /// Groups that wait for (c), by their last transactions.
     pub groups: Vec<Version>,
@@ -46,13 +46,13 @@ pub struct Follower {
     pub fill: Option<Filling>,
     /// The fill replaces a complete filter.
     pub renews: bool,
-    /// For the heartbeat: the last transaction whose COMMIT had returned when the time was taken, and the end of the log.
+    /// For the heartbeat: the last transaction whose COMMIT had returned when the time was read, and the end of the log.
     pub time: Option<Version>,
     pub log_end: Option<Version>,
 }
 
 impl Follower {
-    /// Whether there is nothing that it has begun.
+    /// Whether it has no unfinished work.
     pub fn is_idle(&self) -> bool {
         self.is_checked
             && self.epoch.is_some()
@@ -80,7 +80,7 @@ pub enum Move {
     Confirm(Version),
     /// (c) for the first group.
     Release,
-    /// As `Apply`, `Announce` or `Release`, and the server refuses the item.
+    /// Like `Apply`, `Announce` or `Release`, but the server refuses the item.
     Refuse(Refusable),
     /// Learns that an item was refused.
     Learn,
@@ -161,7 +161,7 @@ impl World {
         if self.has_slot && database.confirmed < Some(to) && who == Who::Active && !is_busy {
             add(Move::Confirm(to));
         }
-        // Another beat with the same promise would change nothing.
+        // A beat with the same promise would have no effect.
         let is_beating = follower.time.is_some() || follower.log_end.is_some();
         let may_beat = is_beating || state.store.beat < Some(database.returned) && who == Who::Active;
         if self.beats && !is_busy && may_beat {
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    /// Takes a step. Returns whether the follower goes on.
+    /// Takes a step. Returns whether the follower continues.
     fn take_step(&self, state: &mut State, follower: &mut Follower, a_move: Move) -> bool {
         let writes = matches!(
             a_move,
@@ -298,7 +298,7 @@ impl World {
         }
     }
 
-    /// BF.MCHANGED. A filter that refuses an item does not keep the other effects back.
+    /// BF.MCHANGED. If the filter refuses an item, the other effects still happen.
     fn changed_in(state: &mut State, name: Name, is_refused: bool) {
         state.store.server.changed_value(0);
         if !is_refused {
@@ -306,7 +306,7 @@ impl World {
         }
     }
 
-    /// BF.MCHANGED, also for the filter that is being filled.
+    /// BF.MCHANGED, for the filter that is being filled as well.
     fn changed(&self, state: &mut State, follower: &Follower, is_refused: bool) {
         let is_filling = follower.fill.is_some_and(|step| step != Filling::Begin);
         if is_filling && !self.lacks(Rule::AnnounceToBoth) {
@@ -315,8 +315,8 @@ impl World {
         World::changed_in(state, Name::Rows, is_refused);
     }
 
-    /// A reply says that a filter has refused an item. It is filled again: in eventual mode before the group is stored, in synchronous mode
-    /// it is deleted, and the step is repeated without it.
+    /// A reply says that a filter has refused an item. The filter is refilled: in eventual mode before the group is stored; in synchronous
+    /// mode it is deleted, and the step is repeated without it.
     fn learn(&self, state: &mut State, follower: &mut Follower) {
         let executed = follower.executed.take();
         if !self.is_synchronous() {
@@ -425,11 +425,11 @@ impl World {
 }
 
 impl World {
-    /// A follower takes the slot, which it creates if it is missing.
+    /// A follower acquires the slot, and creates it if it is missing.
     pub fn start(&self, state: &mut State) {
         state.starts -= 1;
         if self.has_slot {
-            // Transactions whose commit record comes before the slot's position may be invisible still.
+            // Transactions whose commit record precedes the slot's position may still be invisible.
             state.database.confirmed.get_or_insert(state.database.logged);
         }
         self.replace(state, Some(Follower::default()));
@@ -459,14 +459,14 @@ impl World {
         (follower.epoch, follower.life) = (Some(state.store.epoch), state.store.life);
     }
 
-    /// Reads the position. Fills the filter if the server lacks something that was confirmed.
+    /// Reads the position. Fills the filter if the server lacks confirmed changes.
     pub fn check(&self, state: &State, follower: &mut Follower) {
         let Database { logged, visible, confirmed, .. } = state.database;
         let store = &state.store;
         let is_behind = self.has_slot && store.position < confirmed && !self.lacks(Rule::CompareWithSlot);
         let needs_fill = !store.has_filter() || store.position.is_none() || is_behind || store.is_filling;
         follower.is_checked = true;
-        // In eventual mode the stream is held at the confirmed position during a fill.
+        // In eventual mode the stream is paused at the confirmed position during a fill.
         let skips = !self.lacks(Rule::SkipStored) && (self.is_synchronous() || !needs_fill);
         let first = match confirmed {
             Some(confirmed) => confirmed,
@@ -493,7 +493,7 @@ impl World {
 pub enum Filling {
     /// Deletes the heartbeat, and creates the new filter.
     Begin,
-    /// Reads the table, once these transactions are visible.
+    /// Reads the table once these transactions are visible.
     Snapshot {
         running: Version,
     },
@@ -520,7 +520,7 @@ impl World {
         }
     }
 
-    /// Takes the next step of a fill. Returns whether the follower goes on.
+    /// Takes the next step of a fill. Returns whether the follower continues.
     pub fn fill(&self, state: &mut State, follower: &mut Follower, step: Filling) -> bool {
         let is_guarded = matches!(step, Filling::Begin | Filling::Rename | Filling::Finish);
         if is_guarded && !self.may_write(state, follower) {

@@ -1,5 +1,5 @@
-//! Everything that the model knows: the log of PostgreSQL, the server's keys, followers and readers; the rules that can be left out;
-//! what readers are told, and the promises about that.
+//! The state of the model: the log of PostgreSQL, the server's keys, followers and readers. Also the rules that can be omitted, the answers
+//! to readers, and the promises about these answers.
 
 use stateright::{Model, Property};
 
@@ -25,7 +25,7 @@ pub enum Op {
     Other,
 }
 
-/// PostgreSQL. Versions number the transactions: each field holds the last one of which it is true.
+/// PostgreSQL. Versions number the transactions: each field is the last version for which its statement is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Database {
     /// Its commit record is in the log.
@@ -36,7 +36,7 @@ pub struct Database {
     pub returned: Version,
     /// PostgreSQL crashed before its COMMIT returned.
     pub orphan: Version,
-    /// The follower has confirmed it. `None`: there is no slot yet, or never.
+    /// The follower has confirmed it. `None`: there is no slot, or not yet.
     pub confirmed: Option<Version>,
 }
 
@@ -58,9 +58,9 @@ pub struct Store {
     /// The mark of a fill in synchronous mode.
     pub is_filling: bool,
     pub epoch: u8,
-    /// The heartbeat: the last transaction whose COMMIT had returned at the time from which its life counts.
+    /// The heartbeat: the last transaction whose COMMIT had returned at the time from which its time to live is counted.
     pub beat: Option<Version>,
-    /// Changes when connections to the server end, because it has lost data.
+    /// Changes when the server loses data, which ends all connections to it.
     pub life: u8,
 }
 
@@ -73,7 +73,7 @@ impl Store {
         self.open.is_some() || self.all_open.is_some()
     }
 
-    /// An instance that the filter of the readers does not have.
+    /// An instance other than that of the readers' filter.
     fn other_instance(&self) -> u8 {
         self.server.filters[Name::Rows as usize].map_or(2, |filter| 3 - filter.instance)
     }
@@ -132,16 +132,16 @@ pub enum Who {
 pub struct State {
     pub database: Database,
     pub store: Store,
-    /// An earlier state of the server's keys, which it may fall back to.
+    /// An earlier state of the server's keys, to which the server may return.
     pub saved: Option<Box<Store>>,
     pub followers: [Option<Follower>; 2],
     pub readers: Vec<Reader>,
-    /// Whether the server keeps what it acknowledged: false from a loss to the next heartbeat.
+    /// Whether the server has all acknowledged changes: false from a loss to the next heartbeat.
     pub is_whole: bool,
     /// The last transaction whose COMMIT had returned when each period began, up to the current one. FRESH ends in the second
     /// period after the grant.
     pub periods: Vec<Version>,
-    /// How often these may still happen.
+    /// How often each of these may still happen.
     pub starts: u8,
     pub losses: u8,
     pub drops: u8,
@@ -160,7 +160,7 @@ pub enum Action {
     Return,
     /// PostgreSQL crashes, and the slot's position falls back.
     Crash(Version),
-    /// A follower starts and takes the slot. The one that had it has ended, or goes on without a stream.
+    /// A follower starts and acquires the slot. The previous owner has ended, or continues without a stream.
     Start,
     Follow(Who, Move),
     Save,
@@ -181,29 +181,29 @@ pub enum Action {
 #[derive(Clone, Debug)]
 pub struct World {
     pub mode: Mode,
-    /// Whether the database has a slot, which remembers what is confirmed and holds the log from there on. PostgreSQL has.
+    /// Whether the database has a slot, which stores the confirmed position and retains the log from there on, as in PostgreSQL.
     pub has_slot: bool,
     pub has_row: bool,
     pub script: Vec<Op>,
     /// Whether a follower runs at first. Otherwise there is neither a slot nor a filter.
     pub runs: bool,
-    /// (a) calls BF.MCHANGED, and not only (c).
+    /// Both (a) and (c) call BF.MCHANGED, not only (c).
     pub announces_early: bool,
     pub readers: u8,
     /// Followers that start later.
     pub starts: u8,
-    /// A follower that is replaced goes on.
+    /// A replaced follower continues.
     pub has_zombies: bool,
     /// The heartbeat is set again and again. Otherwise it exists until it expires.
     pub beats: bool,
     pub losses: u8,
     pub drops: u8,
     pub crashes: u8,
-    /// How often a complete filter is replaced in synchronous mode, because it has no room for more deleted items.
+    /// How often a complete filter is replaced in synchronous mode, because its table of deleted items is full.
     pub renewals: u8,
     /// How often the filter refuses an item, because it cannot grow. The other commands of the transaction take effect.
     pub refusals: u8,
-    /// Periods of FRESH, which readers give; 0: they do not.
+    /// The length of FRESH in periods; 0: readers do not use FRESH.
     pub periods: u8,
     pub without: Option<Rule>,
 }
@@ -221,7 +221,7 @@ impl World {
         self.script[usize::from(version) - 1]
     }
 
-    /// Whether a version has the row.
+    /// Whether the row exists in a version.
     pub fn has(&self, version: Version) -> bool {
         let version = self.version_of_row(version);
         if version == 0 { self.has_row } else { self.op(version) == Op::Put }
@@ -438,17 +438,17 @@ rules! {
     StoreBeforeConfirm,
     /// (c) waits until the transaction is visible.
     ReleaseWhenVisible,
-    /// (c) leaves a cache key open that a later group holds.
+    /// (c) keeps a cache key open that a later group also holds.
     KeepLater,
     /// (a) or (c) calls BF.MCHANGED.
     Announce,
-    /// A follower that starts releases what the journal holds.
+    /// A follower that starts releases the cache keys in the journal.
     ReadJournal,
-    /// (c) removes a cache key from the journal once the server has refused no change.
+    /// (c) removes a cache key from the journal only if the server has refused no change.
     CloseAfterChanges,
 
     // Both modes: restarts.
-    /// The position is stored once the server has refused no change.
+    /// The position is stored only if the server has refused no change.
     StoreAfterChanges,
     /// Transactions at or below the stored position are skipped.
     SkipStored,
@@ -462,7 +462,7 @@ rules! {
     CompareWithSlot,
 
     // Fills.
-    /// Without a slot, a follower that fills begins at what is visible, and not at the end of the log.
+    /// Without a slot, a follower that fills begins at the last visible transaction, not at the end of the log.
     BeginVisible,
     /// A fill deletes the heartbeat first.
     DeleteBeat,
@@ -470,13 +470,13 @@ rules! {
     AwaitRunning,
     /// In synchronous mode, the snapshot waits until (c) has passed the groups that were open when the fill began.
     PassFirst,
-    /// A fill ends when the keys are on another server, and does not follow them there.
+    /// A fill ends when the keys move to another server, and does not follow them.
     NoRedirect,
     /// A fill deletes the cached values.
     ScanOnFill,
     /// The new filter gets its name, which ends all leases, before the cached values are deleted.
     RenameFirst,
-    /// A fill that did not end begins again: in eventual mode there is no position meanwhile, in synchronous mode a mark.
+    /// An interrupted fill begins again: until it ends, there is no stored position in eventual mode, and a mark in synchronous mode.
     MarkFill,
     /// In synchronous mode, (a) stores no position between the discovery that a fill is needed and the mark.
     MarkFirst,
@@ -501,19 +501,19 @@ rules! {
     /// A server that has lost data refuses the tokens from before.
     NewLife,
 
-    /// With FRESH, nothing that was cached is believed without the key for WHILE.
+    /// With FRESH, earlier cached values are not valid without the key for WHILE.
     FreshIgnoresCache,
-    /// What is filled then is believed until FRESH after the grant.
+    /// Values filled in that time are valid until FRESH after the grant.
     FreshFromGrant,
-    /// Only what the holder of a lease fills that was granted without that key.
+    /// Only values that are filled under a lease that was granted without the key for WHILE are valid without it.
     FreshOwnLease,
-    /// A change ends that belief.
+    /// A change ends this validity.
     FreshVoided,
 
     // The heartbeat.
     /// The heartbeat is set only once the log is applied up to a position.
     CatchUpFirst,
-    /// The server's time is taken before that position is read.
+    /// The server's time is read before that position.
     TimeFirst,
 }
 
@@ -524,12 +524,12 @@ impl World {
         store.server.heartbeat = Some(store.beat.is_some());
         let how = if self.periods > 0 { How::Fresh } else { How::Plain };
         let answer = store.server.fetch(reader, 0, how).unwrap();
-        // Both are derived from other fields, so they need no place in the state.
+        // Both are derived from other fields, so they are not part of the state.
         (store.server.keys[0].is_open, store.server.heartbeat) = (false, Some(false));
         let (returned, visible) = (state.database.returned, state.database.visible);
         let denies_wrongly = |since: Version| (since..=visible).all(|version| self.has(version));
         let is_promised = self.is_synchronous() && state.is_whole;
-        // Without the heartbeat, an answer with FRESH may be as old as the beginning of the period before.
+        // Without the heartbeat, an answer with FRESH may be as old as the beginning of the previous period.
         let fresh = (how == How::Fresh).then(|| state.periods[state.periods.len().saturating_sub(2)]);
         let since = state.store.beat.or(fresh).unwrap_or(returned);
         state.broken = match answer {
@@ -546,7 +546,7 @@ impl World {
         }
     }
 
-    /// BF.FILL by a reader, which is done then, whether or not the server accepts it.
+    /// BF.FILL by a reader. The reader has then finished, whether or not the server accepts the value.
     pub fn fill_value(&self, state: &mut State, reader: ReaderId) {
         let Reader::Loaded(version) = state.readers[usize::from(reader)] else { panic!("no row is loaded") };
         let fill = if self.has(version) { Fill::Value(version) } else { Fill::None };
@@ -555,15 +555,15 @@ impl World {
         state.readers[usize::from(reader)] = Reader::Idle;
     }
 
-    /// Whether the follower has applied everything, and nothing is left to do.
+    /// Whether the follower has applied everything and has no work left.
     fn is_settled(&self, state: &State) -> bool {
         let Some(active) = &state.followers[Who::Active as usize] else { return false };
         let logged = state.database.logged;
         state.database.visible == logged && active.is_idle() && active.done == logged && self.may_write(state, active)
     }
 
-    /// Whether the filter and the cached value are right once the follower has nothing left to do. Every fill that is still
-    /// possible is taken for one that happens.
+    /// Whether the filter and the cached value are correct once the follower has no work left. Assumes that every fill that is still
+    /// possible happens.
     fn has_converged(&self, state: &State) -> bool {
         if !self.is_settled(state) || state.broken.is_some() {
             return true;
@@ -630,12 +630,12 @@ impl World {
         promises
     }
 
-    /// The promises that have to hold in every state.
+    /// The promises that must hold in every state.
     pub fn is_promise(name: &str) -> bool {
         [NO_WRONG_ABSENT, NO_OLD_VALUE, NO_LATE_ABSENT, NO_LATE_VALUE, CONVERGES].contains(&name)
     }
 
-    /// States that had to be reached and were not.
+    /// The required states that were not reached.
     pub fn unreached(&self, reached: impl Fn(&str) -> bool) -> Vec<&'static str> {
         let names = self.properties().into_iter().map(|property| property.name);
         names.filter(|name| !Self::is_promise(name) && !reached(name)).collect()
