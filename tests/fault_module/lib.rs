@@ -2,10 +2,9 @@
 //! `loadmodule libfault_module.so libbloomgate.so`. It is a cargo example, so that it is built with the tests but never into
 //! the shipped library. With `PEND bytes` before the path, adds to layers of this size or more may be pending.
 //!
-//! A module finds the server's functions by name through one function; the pointer to that function is the first word of the
-//! context with which the module is loaded. While the real module is being loaded, that pointer refers to our function, which
-//! returns our allocation functions and the server's other functions. Functions that the server does not have are missing
-//! here, too.
+//! A module finds the server's functions by name through one function; the pointer to that function is the first word of the context with
+//! which the module is loaded. While the real module is being loaded, that pointer refers to our function, which returns our allocation
+//! functions and otherwise the server's functions. Functions that the server lacks are missing here, too.
 //!
 //! - `FAULTS.FAIL n`: the nth allocation from now on fails, once. `FAULTS.FAIL n ON`: that one and all later ones. 0: none.
 //! - `FAULTS.COUNT`: the allocations, their bytes, and the failed allocations since the last call.
@@ -13,22 +12,22 @@
 //!   open. Listeners are called at once, and may delete the key.
 //! - `FAULTS.DELETE n`: with 1, a listener of this module deletes the key of every event about a filter.
 //! - `FAULTS.HOLD n`: with 1, timers that the module creates do not start; 0 starts them and returns their number.
-//! - `FAULTS.CLOSED n`: with 1, the server opens no key for writing.
+//! - `FAULTS.CLOSED n`: with 1, opening a key for writing fails.
 //! - `FAULTS.MOVE key`: moves all blocks of a value, as a server's defragmenter would. Returns how often the module's callback
 //!   was called, or 0 if the value's own block has not moved.
 //! - `FAULTS.MOVED`: the number of values that have moved, by the server's defragmenter or by `FAULTS.MOVE`.
 //!
-//! Only functions that may fail do so. The server's `Alloc` and `Calloc` end the process when memory runs out. If such a call
-//! has the number that is to fail, it succeeds and is reported by `FAULTS.COUNT` as a fourth number, which must be 0 on every
-//! path of a command. (A `Calloc` straight after a `TryAlloc` of the same size that was freed again is how the module
-//! allocates on servers without `TryCalloc`: it counts as one allocation.)
+//! Only functions that may fail do so. The server's `Alloc` and `Calloc` end the process when memory runs out. If such a call has the
+//! number that should fail, it succeeds, and `FAULTS.COUNT` reports it in a fourth number, which must be 0 on every path of a command. (On
+//! servers without `TryCalloc`, the module calls `TryAlloc`, frees the block, and calls `Calloc` with the same size: this counts as one
+//! allocation.)
 
 mod moving;
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// The type of the function with which a module requests a function of the server.
+/// The type of the function by which a module looks up a function of the server.
 type GetApi = unsafe extern "C" fn(name: *const c_char, place: *mut *mut c_void) -> c_int;
 type Take = unsafe extern "C" fn(bytes: usize) -> *mut c_void;
 type TakeZeroed = unsafe extern "C" fn(count: usize, bytes: usize) -> *mut c_void;
@@ -120,7 +119,7 @@ static DELETES: AtomicU64 = AtomicU64::new(0);
 /// Whether there is a listener: only from the first FAULTS.DELETE 1 on, because Valkey 8.1 replicates MOVE under the wrong database if a
 /// module listens.
 static LISTENS: AtomicBool = AtomicBool::new(false);
-/// Whether the server opens no key for writing.
+/// Whether opening a key for writing fails.
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Counts an allocation. Returns whether it must fail.
@@ -232,9 +231,9 @@ unsafe extern "C" fn listen(context: *mut c_void, _class: c_int, event: *const c
     OK
 }
 
-/// The functions that the real module calls in place of the server's.
+/// Returns the function that the real module calls in place of the server's.
 unsafe extern "C" fn get_api(name: *const c_char, place: *mut *mut c_void) -> c_int {
-    // SAFETY: the caller, a module, passes a C string and a place for a pointer, as the server wants them.
+    // SAFETY: the caller, a module, passes a C string and a place for a pointer, as the server requires.
     unsafe {
         let Some(ask) = GET_API.get::<GetApi>() else { return ERR };
         let answer = ask(name, place);

@@ -1,4 +1,4 @@
-//! The three ways through the code in docs/architecture.md are those of the code.
+//! The call figures in docs/architecture.md match the code.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The server's wall clock is set back or forward, as on a resumed virtual machine or by NTP. The module's timers fire all the same.
+//! The server's wall clock is set back or forward, as on a resumed virtual machine or by NTP. The module's timers fire nevertheless.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -24,7 +24,7 @@ fn wait(server: &Server, client: &mut Connection, milliseconds: u64) -> Connecti
     waiter
 }
 
-/// Takes the lease, and returns its token.
+/// Acquires the lease, and returns its token.
 fn lease(client: &mut Connection, milliseconds: u64) -> String {
     let reply = client.run(&format!("BF.FETCH f item c LEASE {milliseconds}"));
     let [word, token] = reply.elements() else { panic!("{reply:?}") };
@@ -47,7 +47,7 @@ fn waiters_are_served_after_the_clock_was_set_back() {
         server.shift_clock(-HOUR);
         assert_eq!(waiters[0].receive().unwrap().elements()[0], bulk("load"));
         assert!(is_wait(&waiters[1].receive().unwrap()));
-        // Once more, while the timer is set for a later time.
+        // Again, while the timer is set for a later time.
         let mut waiter = wait(&server, &mut client, 1000);
         server.shift_clock(-2 * HOUR);
         assert!(is_wait(&waiter.receive().unwrap()));

@@ -1,4 +1,4 @@
-//! Settings: load-time words, redis.conf, CONFIG GET, SET and REWRITE, and which of them wins.
+//! Settings: load-time arguments, redis.conf, CONFIG GET, SET and REWRITE, and their precedence.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ fn setting(client: &mut Connection, name: &str) -> String {
     reply.elements()[1].text()
 }
 
-/// A rate by its value: a server may show it with more digits than it was given.
+/// Returns the rate as a number: a server may show more digits than were set.
 fn rate(client: &mut Connection) -> f64 {
     setting(client, "bf.error-rate").parse().expect("a rate")
 }
@@ -42,7 +42,7 @@ fn settings_make_the_next_filter() {
         assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(5000)]));
         assert_eq!(client.run("BF.INFO k EXPANSION"), array([integer(7)]));
         assert_eq!(client.run("BF.INFO before CAPACITY"), array([integer(100)]), "what exists is not touched");
-        // BF.RESERVE without EXPANSION takes the setting too.
+        // BF.RESERVE without EXPANSION uses the setting, too.
         client.run("BF.RESERVE reserved 0.01 10");
         assert_eq!(client.run("BF.INFO reserved EXPANSION"), array([integer(7)]));
         client.run("CONFIG SET bf.expansion-factor 0");
@@ -209,7 +209,7 @@ fn config_rewrite_keeps_what_was_set() {
     });
 }
 
-/// The lines of redis.conf that set something of the module, without those that the server has put there by itself.
+/// Returns the lines of redis.conf that set the module's settings, without lines that the server adds by itself.
 fn lines_of(server: &Server) -> Vec<String> {
     let text = fs::read_to_string(server.folder().join("redis.conf")).expect("the configuration file");
     let ours = |line: &&str| line.starts_with("bf.") || line.starts_with("bf-") || line.starts_with("cf-");
@@ -217,7 +217,7 @@ fn lines_of(server: &Server) -> Vec<String> {
     text.lines().filter(ours).map(|line| line.replace('"', "")).collect()
 }
 
-/// The settings that have several names, and a value other than the default. Redis 8 has the names without a prefix, too.
+/// The settings with several names, each with a value other than the default. On Redis 8 they also have names without a prefix.
 const ALIASED: [([&str; 3], &str); 4] = [
     (["bf.error-rate", "bf.bloom-fp-rate", "bf-error-rate"], "0.05"),
     (["bf.initial-size", "bf.bloom-capacity", "bf-initial-size"], "300"),
@@ -230,7 +230,7 @@ fn names_of<'a>(client: &mut Connection, all: &[&'a str]) -> Vec<&'a str> {
     all.iter().copied().filter(|name| !client.run(&format!("CONFIG GET {name}")).elements().is_empty()).collect()
 }
 
-/// A module cannot tell CONFIG GET from CONFIG REWRITE, which must not write a line for each name.
+/// A module cannot distinguish CONFIG GET from CONFIG REWRITE, which must not write a line for each name.
 #[test]
 fn a_setting_is_shown_under_the_name_that_set_it() {
     with_client(|_, client| {
@@ -252,7 +252,7 @@ fn a_setting_is_shown_under_the_name_that_set_it() {
     });
 }
 
-/// The server sets again what each name of the command showed before.
+/// After an error, the server sets each name of the command back to its former text.
 #[test]
 fn a_config_set_that_fails_changes_no_setting_under_any_name() {
     on_every_server(|program| {
@@ -292,7 +292,7 @@ fn a_config_set_that_fails_changes_no_setting_under_any_name() {
     });
 }
 
-/// Writes redis.conf, with each of some names and its value on a line in place of all that set something of the module.
+/// Replaces the lines of redis.conf that set the module's settings by one line for each of these names and values.
 fn edit(server: &Server, lines: &[String]) {
     let path = server.folder().join("redis.conf");
     let text = fs::read_to_string(&path).expect("the configuration file");
@@ -301,7 +301,7 @@ fn edit(server: &Server, lines: &[String]) {
     fs::write(&path, lines.join("\n") + "\n").expect("the configuration file");
 }
 
-/// With an edit of the only line, there is no other one that could take effect instead.
+/// If an operator edits the only line, no other line can override it.
 #[test]
 fn config_rewrite_writes_a_setting_under_the_name_that_the_file_has() {
     on_every_server(|program| {
@@ -351,7 +351,7 @@ fn config_rewrite_keeps_one_of_two_names_in_the_file_and_the_last_that_set_a_set
             lines
         };
         assert_eq!(sorted(&server), ["bf.bloom-capacity 400", "bf.bloom-fp-rate 0.05"]);
-        // Without a restart, no name of the rate comes from the file.
+        // Before a restart, no name of the rate is set by the file.
         assert_eq!(client.run("CONFIG SET bf.error-rate 0.06 bf.initial-size 500"), ok());
         assert_eq!(client.run("CONFIG REWRITE"), ok());
         assert_eq!(sorted(&server), ["bf.bloom-capacity 500", "bf.error-rate 0.06"]);

@@ -1,4 +1,4 @@
-//! Filters that count: what COUNTING creates, the replies and effects of adds, BF.COUNT, dumps and loads, and deletes.
+//! Counting filters: creation, the replies and effects of adds, BF.COUNT, dumps and loads, and deletes.
 
 use testing::{Connection, array, digest, error, in_both_protocols, integer, nil, ok, with_client};
 
@@ -11,7 +11,7 @@ fn every_add_counts_and_says_whether_the_item_was_new() {
         assert_eq!(client.run("BF.RESERVE k 0.01 100 COUNTING"), ok());
         assert_eq!(client.run("BF.ADD k a"), yes);
         assert_eq!(client.run("BF.ADD k a"), no);
-        // In order: the second of a command is found.
+        // Items are added in order, so the repeated ones are found.
         assert_eq!(client.run("BF.MADD k b a b b"), array([yes.clone(), no.clone(), no.clone(), no.clone()]));
         assert_eq!(client.run("BF.INSERT k ITEMS c"), array([yes.clone()]));
         assert_eq!(client.run("BF.CARD k"), integer(7));
@@ -73,7 +73,7 @@ fn a_full_filter_refuses_every_add() {
         assert_eq!(client.run("BF.INSERT k ITEMS a"), array([full()]));
         assert_eq!(digest(client, "k"), before);
         assert_eq!(client.run("BF.CARD k"), integer(3));
-        // A smaller filter than a command has items: all that fit.
+        // If a command has more items than the filter has room for, it adds the items that fit.
         let reply = client.run("BF.INSERT n CAPACITY 1 COUNTING ITEMS x x");
         assert_eq!(reply, array([integer(1), full()]));
         assert_eq!(client.run("BF.COUNT n x"), integer(1));
@@ -101,7 +101,7 @@ fn info_and_debug_tell_of_counters() {
     });
 }
 
-// What is deleted from filters that count: BF.DEL and BF.MDEL count down, and so do their effects.
+// Deletes from counting filters: BF.DEL and BF.MDEL count down, and so do their effects.
 
 #[test]
 fn a_delete_counts_down_what_it_finds() {
@@ -111,14 +111,14 @@ fn a_delete_counts_down_what_it_finds() {
         assert_eq!(client.run("BF.DEL k a"), yes);
         assert_eq!(client.run("BF.EXISTS k a"), yes, "it was added more than once");
         assert_eq!((client.run("BF.COUNT k a"), client.run("BF.CARD k")), (integer(2), integer(3)));
-        // It takes one more now, and no two.
+        // The filter now has room for one item, not for two.
         assert_eq!(client.run("BF.MADD k c c"), array([yes.clone(), error(FULL)]));
         let answers = [yes.clone(), yes.clone(), no.clone(), yes.clone(), no.clone()];
         assert_eq!(client.run("BF.MDEL k a a a b never"), array(answers), "in order");
         assert_eq!((client.run("BF.COUNT k a"), client.run("BF.CARD k")), (integer(0), integer(1)));
         assert_eq!(client.run("BF.DEL k a"), no);
         assert_eq!(client.run("BF.ADD k a"), yes);
-        // A hash makes no table.
+        // With COUNTING, HASH siphash creates no table of deleted items.
         client.run("BF.INSERT keyed HASH siphash CAPACITY 100 COUNTING ITEMS a a");
         let size = client.run("BF.INFO keyed SIZE");
         assert_eq!(client.run("BF.MDEL keyed a a a"), array([yes.clone(), yes.clone(), no.clone()]));

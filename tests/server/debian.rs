@@ -13,11 +13,11 @@ const DROP_IN: &str = include_str!("../../packaging/debian/redis-server.service.
 const SETTINGS: &str = include_str!("../../packaging/debian/bloomgate.conf");
 const AFTER_REMOVAL: &str = include_str!("../../packaging/debian/scripts/postrm");
 const LIBRARY: &str = "/usr/lib/redis/modules/bloomgate.so";
-/// What the drop-in has in common with the package redis-server.
+/// The beginning of the command that the drop-in shares with the package redis-server.
 const COMMAND: &str = "ExecStart=/usr/bin/redis-server /etc/redis/redis.conf --supervised systemd --daemonize no ";
 
-/// A way to load the module, or not to: lines of redis.conf, files beside it, and the library that is loaded in the end. In lines and
-/// files, ETC is the folder, PACKAGE the package's library and OWN a library that the administrator has built.
+/// A way to load the module or not: lines of redis.conf, files beside it, and the library that is finally loaded. In lines and files, ETC
+/// is the folder, PACKAGE the package's library, and OWN a library that the administrator has built.
 type Form = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)], &'static str);
 
 const FORMS: [Form; 16] = [

@@ -1,4 +1,4 @@
-//! BF.DEL and BF.MDEL on filters with HASH siphash: what they answer, what they refuse, what is carried, saved and dumped.
+//! BF.DEL and BF.MDEL on filters with HASH siphash: answers, refusals, replication, persistence and dumps.
 
 use testing::{
     Connection, Reply, array, digest, dump, error, eventually, in_both_protocols, integer, lines, load_record,
@@ -33,7 +33,7 @@ fn reserve_all(client: &mut Connection) {
     }
 }
 
-// What BF.DEL and BF.MDEL answer, what they refuse, and what counts and memory say afterwards.
+// Answers and refusals of BF.DEL and BF.MDEL, and the counts and the memory afterwards.
 
 const CANNOT: &str = "ERR this filter cannot delete: it needs HASH siphash or COUNTING";
 
@@ -53,7 +53,7 @@ fn a_delete_answers_whether_the_filter_found_the_item() {
             assert_eq!(run("BF.MEXISTS $ a b c d"), array([no.clone(), no.clone(), no.clone(), yes.clone()]));
             assert_eq!(run("BF.CARD $"), integer(1));
             assert_eq!(run("BF.INFO $").field("Number of items inserted"), &integer(1));
-            // An item that was deleted is new, and in again.
+            // A deleted item is new again.
             assert_eq!(run("BF.ADD $ a"), yes, "{key}");
             assert_eq!(run("BF.MADD $ a b d b"), array([no.clone(), yes.clone(), no.clone(), no]), "{key}");
             assert_eq!(run("BF.MEXISTS $ a b d"), array([yes.clone(), yes.clone(), yes]));
@@ -95,8 +95,8 @@ fn above_maxmemory_it_deletes_all_the_same() {
     });
 }
 
-/// Makes a ring whose buckets take more memory than is given away unasked, with the items `a` to `d`, and brings the server above
-/// `maxmemory` when the next bucket is due.
+/// Creates a ring with the items `a` to `d`, whose buckets are so large that memory is checked, and brings the server above `maxmemory`
+/// when the next bucket is due.
 fn ring_that_is_due_above_maxmemory(client: &mut Connection) {
     assert_eq!(client.run("CONFIG SET maxmemory 0"), ok());
     client.run("BF.RESERVE w 0.01 1000000 HASH siphash WINDOW 4 BUCKETS 3");
@@ -105,7 +105,7 @@ fn ring_that_is_due_above_maxmemory(client: &mut Connection) {
     eventually("the bucket to end", || client.run("BF.CHANGED w e none").is_error());
 }
 
-/// A session that is revoked must not stay valid for want of memory.
+/// A revoked session must not stay valid because memory has run out.
 #[test]
 fn above_maxmemory_a_ring_deletes_though_its_next_bucket_is_due() {
     with_append_only_client(|server, client| {
@@ -122,8 +122,8 @@ fn above_maxmemory_a_ring_deletes_though_its_next_bucket_is_due() {
     });
 }
 
-/// An item that is announced has to live for a whole window, which the bucket that has ended cannot promise: the writer is told
-/// not to commit. The cache key is deleted all the same.
+/// An announced item must live for a whole window, which the ended bucket cannot guarantee, so the writer gets an error and must not
+/// commit. The cache key is deleted nevertheless.
 #[test]
 fn above_maxmemory_a_row_is_not_announced_to_a_ring_whose_next_bucket_is_due() {
     with_append_only_client(|server, client| {
@@ -158,7 +158,7 @@ fn a_full_table_refuses_an_item_and_changes_nothing() {
         assert_eq!(digest(client, "k"), before);
         let present = client.batched(&[b"BF.MEXISTS", b"k"], &items);
         assert!(!present[..found.len()].contains(&true) && !present[found.len()..].contains(&false));
-        // A full filter takes what was deleted from it, and there is room again.
+        // Items can be deleted from a full filter, which then has room again.
         call(client, "BF.MADD k", &numbered(1000..2500));
         let full = client.run("BF.MADD k more-than-it-holds one-more and-another");
         assert_eq!(full.elements().last(), Some(&error("ERR non scaling filter is full")));
@@ -211,7 +211,7 @@ fn totals_and_memory_count_the_entries() {
     });
 }
 
-// What a delete writes to the append-only file and propagates to replicas.
+// The effects of a delete in the append-only file and on replicas.
 
 #[test]
 fn only_what_was_found_is_carried() {
@@ -247,7 +247,7 @@ fn a_delete_after_a_buckets_end_begins_no_bucket() {
     with_append_only_client(|server, client| {
         client.run("BF.RESERVE w 0.01 100 HASH siphash WINDOW 2 BUCKETS 3");
         client.run("BF.MADD w a b");
-        // A bucket takes items for a second, and is forgotten after three.
+        // A bucket accepts items for one second, and is forgotten after three.
         let before = lines(server).len();
         eventually("the window to pass", || !client.run("BF.EXISTS w a").truth());
         assert_eq!(client.run("BF.DEL w a"), integer(0));
@@ -260,7 +260,7 @@ fn a_delete_after_a_buckets_end_begins_no_bucket() {
 
 // Tables of deleted items in files, copies, payloads and dumps.
 
-/// A client cannot bring more with a table than it could make here.
+/// A client cannot load a table of deleted items that is larger than it could create here.
 #[test]
 fn the_ceiling_binds_what_comes_with_a_table() {
     with_client(|_, client| {

@@ -1,11 +1,10 @@
-//! A table with a filter of every kind and layout, in every state that a filter can be in, and everything that a client
-//! can see of each. The laws that hold for all filters are stated over this table: what a restart, a copy, a migration or
-//! a replica must not change.
+//! A table with a filter of every kind and layout, in every possible state, and a view of everything that a client can see of each. Laws
+//! for all filters use this table: restarts, copies, migrations and replicas must not change a filter.
 
 use crate::golden;
 use testing::{Connection, Reply, digest, dump, integer, ok, restore, value_of};
 
-/// One filter: its key and its members when it was made.
+/// One filter: its key and its members after creation.
 struct Animal {
     key: Vec<u8>,
     members: Vec<String>,
@@ -22,7 +21,7 @@ pub struct EveryFilter {
 #[derive(Clone)]
 pub struct View {
     key: Vec<u8>,
-    /// Which members and which strangers are present.
+    /// Whether each member, and each of some absent items, is reported present.
     answers: Vec<bool>,
     /// The payload of a filter that is not large.
     payload: Vec<u8>,
@@ -46,8 +45,8 @@ enum Life {
 
 use Life::{Adds, Counts, Deletes, Renewals, Turns};
 
-/// How each filter is made: its key, the words of BF.RESERVE after the key, and its life. With TIGHTENING among the words,
-/// BF.INSERT makes it.
+/// How each filter is created: its key, the options of BF.RESERVE after the key, and the commands that follow. BF.INSERT creates filters
+/// with TIGHTENING.
 const PLANS: [(&str, &str, Life); 51] = [
     ("empty", "0.01 100", Adds(0)),
     ("one-item", "0.01 1 NONSCALING", Adds(1)),
@@ -105,7 +104,7 @@ const PLANS: [(&str, &str, Life); 51] = [
     ("valkey-bloom-seed", "SEED 00000000000000000000000000000007 TIGHTENING 0.5", Adds(300)),
 ];
 
-/// Keys that are no text, and one with a time to live.
+/// Keys that are not text, and a key with a time to live.
 const ODD_KEYS: [&[u8]; 4] = [b"", b"\0\xff\r\n", "\u{43a}\u{43b}\u{44e}\u{447}-\u{1f338}".as_bytes(), b"with-ttl"];
 
 /// Some time in 2100.
@@ -115,7 +114,7 @@ pub const EXPIRES_AT_MS: i64 = 4_102_444_800_123;
 const PAYLOAD_BYTES: i64 = 256 << 10;
 
 impl EveryFilter {
-    /// Creates all filters in the connection's database, and restores those that other programs and releases made.
+    /// Creates all filters in the connection's database, and restores filters made by other programs and releases.
     pub fn build(client: &mut Connection) -> Self {
         let mut animals = Vec::new();
         for (key, words, life) in PLANS {
@@ -143,9 +142,9 @@ impl EveryFilter {
         Self { animals, strangers }
     }
 
-    /// Changes every filter by every command that changes one.
+    /// Applies every command that changes a filter to every filter.
     pub fn write(&self, client: &mut Connection, round: usize) {
-        // The words that made a filter accept it, whatever has become of it.
+        // BF.RESERVE with the original options still accepts the filter, whatever has changed since.
         for (key, words, _) in PLANS.iter().filter(|(_, words, _)| !words.contains("TIGHTENING")) {
             assert_eq!(client.run(&format!("BF.RESERVE {key} {words} EXIST_OK")), ok(), "{key} {words}");
         }
@@ -178,19 +177,19 @@ impl EveryFilter {
         }
     }
 
-    /// Looks at every filter.
+    /// Returns a view of every filter.
     pub fn view(&self, client: &mut Connection) -> Vec<View> {
         self.keys().map(|key| self.view_of(client, key, key)).collect()
     }
 
-    /// Looks at the filter at `at` as if it were the one at `key`.
+    /// Returns a view of the filter at `at`, as if its key were `key`.
     pub fn view_of(&self, client: &mut Connection, key: &[u8], at: &[u8]) -> View {
         let animal = self.animals.iter().find(|animal| animal.key == key).expect("a key of the filters");
         let mut answers = client.batched(&[b"BF.MEXISTS", at], &animal.members);
         answers.extend(client.batched(&[b"BF.MEXISTS", at], &self.strangers));
         let info = client.call(&[b"BF.INFO", at]);
         assert!(!info.is_error(), "{}: {info:?}", key.escape_ascii());
-        // An allocator may place a copy better than the original, and the ceiling is the server's.
+        // A copy may be aligned differently, and the ceiling depends on the server.
         let pairs = info.elements().chunks(2).map(|pair| (pair[0].text(), pair[1].clone()));
         let mut facts: Vec<(String, Reply)> =
             pairs.filter(|(name, _)| name != "Size" && name != "Max scaled capacity").collect();
@@ -235,7 +234,7 @@ impl Animal {
             Turns(count) => {
                 for (round, some) in items(0..count).chunks(count / 4).enumerate() {
                     client.batched(&[b"BF.MADD", key], some);
-                    // A ring that counts its items turns by itself as well.
+                    // A rolling filter also rotates by itself.
                     assert!(round == 3 || client.call(&[b"BF.ROTATE", key]).number() == 0);
                 }
                 items(0..count)
@@ -268,17 +267,17 @@ impl Animal {
         let present = client.batched(&[b"BF.MEXISTS", key], &members);
         let lost = present.iter().filter(|present| !**present).count();
         assert_eq!(lost, 0, "{lost} of {} members of {} are gone", members.len(), key.escape_ascii());
-        // The digest covers all of them; a view asks for a thousand.
+        // The digest covers all members; a view looks up a thousand.
         let step = members.len() / 1000 + 1;
         Self { key: key.to_vec(), members: members.into_iter().step_by(step).collect(), life }
     }
 
-    /// Deletes the first tenth of the items, and adds half of those again; a ring turns in between.
+    /// Deletes the first tenth of the items, and adds half of them again; a ring rotates in between.
     fn delete_some(client: &mut Connection, key: &[u8], count: usize) -> Vec<String> {
         let (end, half) = (count / 10, count / 20);
         client.batched(&[b"BF.MADD", key], &items(0..count));
         if !client.call(&[b"BF.ROTATE", key]).is_error() {
-            // These are in two buckets of a ring that slides.
+            // These items are in two buckets of a sliding ring.
             client.batched(&[b"BF.MADD", key], &items(half / 2..half));
         }
         client.batched(&[b"BF.MDEL", key], &items(0..end));

@@ -1,17 +1,17 @@
-//! The room that a filter finds where the server evicts, and where it has no limit: what can be had, not more.
+//! The room for a filter on servers that evict keys, and on servers without a limit: exactly the available memory.
 
 use std::fs;
 
 use crate::reserve::sizes_of_a_refusal;
 use testing::{Connection, Reply, Server, integer, ok, on_every_server, with_client};
 
-/// What is available to a filter that is far too large.
+/// Returns the available memory, from the error for a filter that is far too large.
 fn available(client: &mut Connection) -> i64 {
     let refusal = client.run("BF.RESERVE too-large 0.01 35184372088832 NONSCALING");
     sizes_of_a_refusal(&refusal).1 as i64
 }
 
-/// Makes keys of so many bytes each, with a time to live or without.
+/// Creates `count` keys of this size in bytes, with or without a time to live.
 fn populate(client: &mut Connection, name: &str, count: usize, bytes: usize, expires: bool) {
     let ending = if expires { ", 'EX', 100000" } else { "" };
     let script = format!(
@@ -38,13 +38,13 @@ fn keys_that_do_not_expire_are_no_room() {
             assert_eq!(client.run("BF.RESERVE fits 0.01 10000000"), ok());
             assert!(client.info_number("used_memory") < 100 << 20);
             assert_eq!(client.run("SET a write"), ok());
-            // That filters expire changes nothing: as many keys that do are filters.
+            // A filter with a time to live makes no difference: it is not counted among the expiring keys.
             client.run("EXPIRE fits 100000");
             sizes_of_a_refusal(&client.run("BF.RESERVE large 0.01 70000000"));
             client.run("DEL fits");
             client.wait_for_frees();
         }
-        // With any policy that may take every key there is room, but for the server itself.
+        // With any policy that may evict every key, all memory is available except the server's own.
         client.run("CONFIG SET maxmemory-policy allkeys-lru");
         assert!((90 << 20..100 << 20).contains(&available(client)));
     });
@@ -79,14 +79,14 @@ fn a_filter_that_fits_is_not_evicted_at_once() {
     });
 }
 
-/// The allocator rounds up, by a fifth here. What it adds to a filter is as little room as the filter itself.
+/// The allocator rounds up, by a fifth here. The bytes that it adds to filters do not count as room.
 #[test]
 fn allocator_overhead_is_not_counted_as_free() {
     with_client(|_, client| {
         client.run("CONFIG SET maxmemory 100mb");
         client.run("CONFIG SET maxmemory-policy allkeys-lru");
         let all = available(client);
-        // 17 MiB of cells, which jemalloc rounds up to 20: once created so, once grown from 1000 items.
+        // 17 MiB of cells, which jemalloc rounds up to 20: one filter is created with them, another grows from 1000 items.
         assert_eq!(client.run("BF.RESERVE created 0.01 14700000 NONSCALING"), ok());
         assert_eq!(client.run("BF.RESERVE grown 0.01 1000 EXPANSION 10000"), ok());
         client.batched(&[b"BF.MADD", b"grown"], &(0..1100).map(|number| number.to_string()).collect::<Vec<_>>());
@@ -110,7 +110,7 @@ fn keys_that_expire_are_room() {
         client.run("CONFIG SET maxmemory 40mb");
         client.run("CONFIG SET maxmemory-policy volatile-lru");
         assert_eq!(client.run("BF.RESERVE first 0.01 100000"), ok());
-        // In two databases, the higher of which has most.
+        // In two databases; the second has more keys.
         populate(client, "cached", 2000, 2000, true);
         client.run("SELECT 15");
         populate(client, "cached", 30_000, 2000, true);
@@ -118,17 +118,18 @@ fn keys_that_expire_are_room() {
         assert!(client.info_number("evicted_keys") > 0, "the cache is full");
         let room = available(client);
         assert!((20 << 20..40 << 20).contains(&room), "{room} bytes available");
-        // Filters without a time to live are made and grow, and stay.
+        // Filters without a time to live can be created and can grow, and are not evicted.
         assert_eq!(client.run("BF.RESERVE seen 0.01 300000"), ok());
         let items: Vec<String> = (0..400_000).map(|number| number.to_string()).collect();
         client.batched(&[b"BF.MADD", b"seen"], &items);
         assert_eq!(client.run("BF.INFO seen").field("Number of filters"), &integer(2));
         assert_eq!(client.run("EXISTS first seen"), integer(2));
-        // What does not fit beside them is refused, and nothing is evicted for it: a full cache may lose a key with any command.
+        // A filter that does not fit beside them is refused, and almost no key is evicted for it: a full cache may lose a key with any
+        // command.
         let evicted = client.info_number("evicted_keys");
         sizes_of_a_refusal(&client.run("BF.RESERVE large 0.01 40000000"));
         assert!(client.info_number("evicted_keys") <= evicted + 5);
-        // The room is never more than with a policy that may take any key, but for what the server itself uses in between.
+        // The room never exceeds the room with a policy that may evict any key, except for memory that the server uses meanwhile.
         let room = available(client);
         client.run("CONFIG SET maxmemory-policy allkeys-lru");
         let most = available(client) + (1 << 20);
@@ -164,7 +165,7 @@ fn machine() -> (i64, i64) {
 fn without_a_limit_it_is_what_the_machine_has_left() {
     with_client(|_, client| {
         let ((total, before), told, (_, after)) = (machine(), available(client), machine());
-        // Others come and go meanwhile. A control group may leave less.
+        // Other processes change it meanwhile. A control group may leave less.
         let left = before.max(after);
         assert!(told < left + (total - left) / 2, "{told} told, {left} of {total} left");
         if let Reply::Error(text) = client.run("BF.RESERVE k 0.01 100000000") {

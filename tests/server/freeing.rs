@@ -1,4 +1,4 @@
-//! What large filters held comes back, whichever way they go and whichever thread frees them.
+//! The memory of large filters is freed, however they are deleted and whichever thread frees them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use testing::{Connection, Server, eventually, integer, ok, on_every_server};
 
 /// 64 MiB of bits.
 const RESERVE: &str = "0.01 55500000 NONSCALING";
-/// Whether the server frees in the background by itself. Servers differ in what they do by default.
+/// The server's lazyfree settings, whose defaults differ between servers.
 const LAZY: [&str; 2] = ["no", "yes"];
 
 fn start(program: &std::path::Path, lazy: &str) -> Server {
@@ -82,7 +82,7 @@ fn memory_comes_back_whichever_way_a_filter_goes() {
     });
 }
 
-/// A thread of the module frees where the server would on its own; one, and where the server has one for it, none.
+/// One thread of the module frees values if the server would free them in the command thread, and none if the server uses its own thread.
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "needs /proc, which lists a process's threads")]
 fn one_thread_frees_what_the_server_would_not_free_in_the_background() {
@@ -181,7 +181,7 @@ fn a_snapshot_is_taken_while_filters_are_freed() {
     });
 }
 
-/// A session of the script debugger is a child of the server, which has no such thread.
+/// A session of the script debugger is a child of the server, which lacks the thread.
 #[test]
 fn a_child_of_the_server_frees_by_itself() {
     on_every_server(|program| {
@@ -195,7 +195,7 @@ fn a_child_of_the_server_frees_by_itself() {
         assert_eq!(debugger.run("SCRIPT DEBUG YES"), ok());
         let script =
             format!("redis.call('DEL', 'k') return redis.call('BF.RESERVE', 'k', '{}')", RESERVE.replace(' ', "', '"));
-        // What the parent's thread has to do at the fork, the child does not wait for.
+        // The child does not wait for the values queued in the parent's thread at the fork.
         client.run("DEL gone");
         debugger.send(&["EVAL", &script, "0"]).expect("the server takes the script");
         let _ = debugger.receive().expect("where the debugger stands");
@@ -206,7 +206,7 @@ fn a_child_of_the_server_frees_by_itself() {
     });
 }
 
-/// Where the server evicts in the background it may take more than it has to, with any kind of key.
+/// A server that frees evicted keys in the background may evict more than necessary, whatever their type.
 #[test]
 fn no_more_is_evicted_than_has_to_be() {
     on_every_server(|program| {
@@ -214,10 +214,10 @@ fn no_more_is_evicted_than_has_to_be() {
         let mut client = server.connect();
         client.run("CONFIG SET maxmemory-policy allkeys-lru");
         client.run("CONFIG SET maxmemory 100mb");
-        // Otherwise a filter that fits only when another one has gone is refused.
+        // Otherwise a filter that fits only after another one is deleted would be refused.
         assert_eq!(client.run("CONFIG SET bf.max-filter-bytes 1gb"), ok());
         let before = client.info_number("used_memory");
-        // 8 MiB each, and what the allocator adds.
+        // 8 MiB each, and the allocator's rounding.
         assert_eq!(client.run("BF.RESERVE k 0.01 6900000"), ok());
         let size = client.info_number("used_memory") - before;
         for number in 1..40 {

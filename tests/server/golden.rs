@@ -1,6 +1,6 @@
-//! Filters that other programs and earlier releases made load for ever, with every answer that they gave there, by every
-//! way into a server. They are written again as the bytes that they came in. The data is in `tests/data`; what reads it lies
-//! here for our own layout, and beside the tests of the two others.
+//! Filters made by other programs and earlier releases load for ever, by every way into a server, with their original answers. They are
+//! written back as the same bytes. The data is in `tests/data`. The code that reads it is here for our own layout, and beside the tests of
+//! the two other layouts.
 
 use std::env;
 use std::fs::{self, File};
@@ -26,44 +26,44 @@ use testing::{
     with_append_only_file, with_client,
 };
 
-/// A filter that another program or an earlier release made.
+/// A filter made by another program or an earlier release.
 pub trait Golden: Send + Sync {
     fn key(&self) -> &str;
 
-    /// The items that were added to it.
+    /// The items added to it.
     fn items(&self) -> Vec<String>;
 
-    /// The payloads that DUMP gave, compressed and not.
+    /// The payloads of DUMP, compressed and uncompressed.
     fn payloads(&self) -> Vec<Vec<u8>>;
 
-    /// The commands that bring it to a key, as they stand in a rewritten append-only file; empty where the data has none.
+    /// The commands of a rewritten append-only file that load it at a key; empty if the data has none.
     fn commands(&self, key: &str) -> Vec<Vec<Vec<u8>>>;
 
-    /// The words of BF.RESERVE after the key that create such a filter here.
+    /// The arguments of BF.RESERVE after the key that create such a filter here.
     fn reservation(&self) -> Option<String> {
         None
     }
 
-    /// Asks a server everything that the data has an answer to.
+    /// Checks a server's answers to all queries in the data.
     fn check(&self, server: &Server, at: &str);
 
-    /// Whether a part of the filter's records has come.
+    /// Whether only part of the filter's records have arrived.
     fn is_arriving(&self) -> bool {
         false
     }
 
-    /// Bytes of bits, layers, items and capacity, worked out without the module.
+    /// Bytes of bits, layers, items and capacity, computed without the module.
     fn sizes(&self) -> Option<[usize; 4]> {
         None
     }
 
-    /// The same filter, worked out from its payload.
+    /// The same filter, decoded from its payload without the module.
     fn model(&self) -> Option<Box<dyn Model>> {
         None
     }
 }
 
-/// All filters that one program made.
+/// All filters made by one program.
 pub struct Source {
     pub name: &'static str,
     pub snapshot: Vec<u8>,
@@ -71,7 +71,7 @@ pub struct Source {
     pub filters: Vec<Box<dyn Golden>>,
 }
 
-/// Every program and release that there is data of.
+/// Every program and release with data.
 pub fn sources() -> &'static [Source] {
     static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(read_sources);
     &SOURCES
@@ -105,14 +105,14 @@ fn comparable(commands: &[Vec<Vec<u8>>], source: &Source) -> Vec<Vec<Vec<u8>>> {
     }
 }
 
-/// Settings under which no client could make a golden filter.
+/// Settings under which no client could create a golden filter.
 const CONTRARY: [&str; 4] =
     ["bf.max-filter-bytes 100", "bf.expansion-factor 0", "bf.error-rate 0.2", "bf.initial-size 7"];
 
-/// Checks all filters of a source, each of which is also what RESTORE of its payload gives.
+/// Checks all filters of a source, and that each equals the filter restored from its payload.
 fn check_all(server: &Server, source: &Source) {
     let mut client = server.connect();
-    // The ceiling under which valkey-bloom gave its answers.
+    // The ceiling under which valkey-bloom's answers were recorded.
     client.run(&format!("CONFIG SET {}", valkey_bloom::model::THEIR_CEILING));
     assert_eq!(client.run("DBSIZE"), integer(source.filters.len() as i64), "{}", source.name);
     for golden in &source.filters {
@@ -124,7 +124,7 @@ fn check_all(server: &Server, source: &Source) {
     }
 }
 
-/// The words of a creation also accept the filters that other programs and earlier releases made from them.
+/// BF.RESERVE with EXIST_OK also accepts filters that other programs and earlier releases created with the same arguments.
 #[test]
 fn the_words_that_made_a_filter_accept_it() {
     with_client(|_, client| {
@@ -141,8 +141,8 @@ fn the_words_that_made_a_filter_accept_it() {
                 assert_eq!(digest(client, &key), before);
             }
         }
-        // The first layer of RedisBloom 1 has the rate of the filter, and that of later releases half of it. 2.6.28 took 0.9 as it
-        // is; today's releases, and this module, take it as 0.25.
+        // The first layer has the rate of the filter in RedisBloom 1, and half of it in later releases. 2.6.28 used a rate of 0.9
+        // unchanged; today's releases and this module replace it by 0.25.
         let rates = [
             ("1.0.0/grown", "0.002, not 0.001"),
             ("1.0.0/one-layer", "0.02, not 0.01"),
@@ -268,7 +268,7 @@ fn filters_are_counted_and_given_back() {
             assert_eq!(gauges(client), expected, "{}", source.name);
             assert!(client.gauge("total_memory_bytes") >= bytes);
 
-            // Every way to make a filter and to lose one keeps the count.
+            // The count is correct after every way to create or delete a filter.
             let payload = &first.payloads()[0];
             let [_, layers, items, capacity] = first.sizes().expect("sizes").map(|size| size as i64);
             assert_eq!(client.run(&format!("COPY {} copy", first.key())), integer(1));
@@ -298,26 +298,26 @@ fn filters_are_counted_and_given_back() {
     });
 }
 
-// Filters that earlier releases of ours made.
+// Filters made by earlier releases of bloomgate.
 
-/// An earlier release of ours, whose data is in `tests/data/native-<name>`.
+/// An earlier release of bloomgate, whose data is in `tests/data/native-<name>`.
 pub struct Release {
     pub name: &'static str,
     filters: usize,
 }
 
-/// Every release of which there is data.
+/// Every release with data.
 pub const RELEASES: [Release; 3] = [
     Release { name: "0.1.0", filters: 9 },
     Release { name: "0.2.0", filters: 16 },
     Release { name: "0.3.0", filters: 15 },
 ];
 
-/// A filter of a release, and what it answered.
+/// A filter of a release, with its answers.
 struct Native {
     key: String,
     entry: Value,
-    /// What BF.SCANDUMP gave; of a filter that is arriving, what has come.
+    /// The records of BF.SCANDUMP; for an arriving filter, the records that have arrived.
     records: Vec<Record>,
 }
 
@@ -362,8 +362,8 @@ fn decoded(text: &Value) -> Vec<u8> {
     BASE64_STANDARD.decode(text.as_str().expect("a string")).expect("base64")
 }
 
-/// A record without the generation of its filter, which is another one each time: without the top of the iterator, and
-/// without a chunk's checksum, which is of the iterator as well.
+/// Removes the generation of its filter, which is different each time, from a record: clears the top bits of the iterator, and a chunk's
+/// checksum, which covers the iterator.
 fn without_generation((iterator, data): &Record) -> Record {
     let (iterator, mut data) = (iterator % (1 << 39), data.clone());
     if iterator % (1 << 27) > 1 {
@@ -442,7 +442,7 @@ impl Golden for Native {
         } else {
             self.check_answers(&mut client, at);
         }
-        // Whether bits are compressed, and how, is the server's affair.
+        // The compression of bits depends on the server.
         assert_eq!(client.run("CONFIG SET rdbcompression no"), ok());
         let payload = client.run(&format!("DUMP {at}"));
         let golden = decoded(&self.entry["dump_uncompressed_b64"]);
@@ -461,7 +461,7 @@ fn a_filter_that_was_arriving_arrives() {
             let becomes = arriving.entry["becomes"].as_str().expect("a key");
             let whole = filters.iter().find(|filter| filter.key == becomes).expect("a key of the data");
             whole.check(server, "k");
-            // A filter that came in records has the generation of its dump.
+            // A filter that was loaded from records keeps the generation of its dump.
             for filter in filters.iter().filter(|filter| !filter.is_arriving()) {
                 load_records(client, "copy", &filter.records);
                 assert!(records(client, "copy") == filter.records, "{}", filter.key);
@@ -472,7 +472,7 @@ fn a_filter_that_was_arriving_arrives() {
     });
 }
 
-// Writes the golden data of a new release. The data of a release is never written again.
+// Writes the golden data of a new release. Existing data is never rewritten.
 
 /// What happens to a filter after its creation: a command, and the numbers of its items.
 type Step = (&'static str, Range<usize>);
@@ -482,7 +482,7 @@ const CHANGE: &str = "BF.CHANGED";
 const DELETE: &str = "BF.MDEL";
 const ROTATE: Step = ("BF.ROTATE", 0..0);
 
-/// The filters: the key, the words of BF.RESERVE after it, and the steps. Windows last 95 years, so that the data does not expire.
+/// The filters: the key, the arguments of BF.RESERVE after it, and the steps. Windows last 95 years, so that the data does not expire.
 const FILTERS: [(&str, &str, &[Step]); 14] = [
     ("small", "0.01 100", &[(ADD, 0..300)]),
     ("small-deleted", "0.001 20 HASH siphash", &[(ADD, 0..150), (DELETE, 0..30), (ADD, 0..10)]),
@@ -508,7 +508,7 @@ const FILTERS: [(&str, &str, &[Step]); 14] = [
     (DUMPED, "0.00001 400000 NONSCALING HASH siphash", &[(ADD, 0..12), (DELETE, 0..4)]),
 ];
 
-/// The filter whose dump another one has received in part.
+/// The filter whose dump was partly loaded into another key.
 const DUMPED: &str = "dumped";
 
 #[test]
@@ -555,7 +555,7 @@ fn data_of_this_version_is_written() {
     write(folder, "rewritten.aof.gz", &fs::read(newest(&server, ".base.aof")).expect("the append-only file"));
 }
 
-/// What the server answers about a filter.
+/// Returns the server's answers about a filter.
 fn facts(client: &mut Connection, key: &str, steps: &[Step]) -> Value {
     let offered = steps.iter().map(|(_, numbers)| numbers.end).max().expect("a step");
     let mut entry = payloads(client, key);

@@ -1,5 +1,5 @@
-//! A filter of another program's layout goes on growing by that program's rule. A model of the layout, which shares no code with
-//! the module, predicts every answer, every number and every bit over several layers.
+//! A filter of another program's layout keeps growing by that program's rules. A model of the layout, which shares no code with the module,
+//! predicts every answer, every number and every bit over several layers.
 
 use crate::golden::sources;
 use crate::redisbloom::golden::info_reply;
@@ -10,9 +10,9 @@ use testing::{
     value_of, with_client,
 };
 
-/// A filter worked out a second time.
+/// An independent implementation of a filter.
 pub trait Model {
-    /// Adds an item: whether it was new, or nothing where there is no room.
+    /// Adds an item. Returns whether it was new, or `None` if the filter has no room.
     fn add(&mut self, item: &[u8]) -> Option<bool>;
 
     fn contains(&self, item: &[u8]) -> bool;
@@ -128,7 +128,7 @@ fn a_loaded_filter_grows_by_the_rule_of_its_layout_and_a_full_one_stays_as_it_is
                 assert_eq!(restore(&mut client, &key, &golden.payloads()[0]), ok());
                 assert_as_the_model(&mut client, &key, &*model);
                 let (before, value) = (model.layers(), digest(&mut client, &key));
-                // Three boundaries where the capacity doubles. Items that are members come between the new ones.
+                // Crosses three boundaries at which the capacity doubles. Members are mixed with new items.
                 let known = golden.items();
                 let items: Vec<String> = (0..(capacity * 4).clamp(300, 30_000))
                     .map(|number| match known.get(number) {
@@ -148,7 +148,7 @@ fn a_loaded_filter_grows_by_the_rule_of_its_layout_and_a_full_one_stays_as_it_is
     });
 }
 
-/// Layers so small, and a rate so high, that one command fills several of them and its items take each other's bits.
+/// The layers are so small, and the rate so high, that one command fills several layers and its items share bits.
 #[test]
 fn one_large_command_does_what_many_small_ones_do() {
     with_client(|_, client| {
@@ -157,7 +157,7 @@ fn one_large_command_does_what_many_small_ones_do() {
             client.run(&format!("BF.RESERVE {key} {rate} {capacity} EXPANSION {expansion} LAYOUT redisbloom"));
             let mut model = redisbloom::model::Model::reserve(rate, capacity, expansion);
             for round in 0..3 {
-                // Every third item comes twice in a row, every fifth came before.
+                // Every third item is repeated at once, every fifth was added earlier.
                 let items: Vec<String> = (0..250)
                     .flat_map(|number| {
                         let item = format!("item/{}", if number % 5 == 0 { number } else { round * 200 + number });
@@ -175,10 +175,10 @@ fn one_large_command_does_what_many_small_ones_do() {
     });
 }
 
-// Where a filter may not be made or may not grow: the ceiling, maxmemory, the number of layers. The answer says so, and
-// what was there stays as it was.
+// Limits at which a filter may not be created or grow: the ceiling, maxmemory, the number of layers. The command gets an error, and
+// existing filters stay unchanged.
 
-/// Everything about a filter that an add which failed must not have changed.
+/// Everything about a filter that a failed add must not change.
 fn state(client: &mut Connection, key: &str) -> Vec<Reply> {
     [format!("BF.INFO {key}"), format!("BF.CARD {key}"), format!("DEBUG DIGEST-VALUE {key}")]
         .iter()
@@ -186,7 +186,7 @@ fn state(client: &mut Connection, key: &str) -> Vec<Reply> {
         .collect()
 }
 
-/// Adds numbered items, in one command, until one finds no room; gives the items that are in and the error.
+/// Adds numbered items in one command until one is refused. Returns the items in the filter and the error.
 fn fill(client: &mut Connection, key: &str, count: usize) -> (Vec<String>, Reply) {
     let mut words = vec!["BF.MADD".to_owned(), key.to_owned()];
     words.extend((0..count).map(|number| format!("item {number}")));
@@ -209,7 +209,7 @@ fn the_ceiling_binds_creation() {
         }
         assert_eq!(client.run("EXISTS k"), integer(0));
         assert_eq!(client.run("BF.RESERVE k 0.01 1000"), ok());
-        // Lower than what a default filter needs.
+        // Lower than the size of a default filter.
         client.run("CONFIG SET bf.max-filter-bytes 1");
         sizes_of_a_refusal(&client.run("BF.ADD new a"));
         sizes_of_a_refusal(&client.run("BF.MADD new a b"));
@@ -256,7 +256,7 @@ fn the_ceiling_binds_growth_and_leaves_the_filter_as_it_was() {
                 assert!(client.batched(&[b"BF.MEXISTS", key.as_bytes()], &known).iter().all(|&present| present));
                 assert!(!client.batched(&[b"BF.MADD", key.as_bytes()], &known).iter().any(|&new| new));
                 assert_eq!(client.run(&format!("BF.EXISTS {key} {new}")), client.answer(false));
-                // With more room it grows.
+                // With a higher ceiling it grows.
                 client.run("CONFIG SET bf.max-filter-bytes 0");
                 let layers = client.run(&format!("BF.INFO {key}")).field("Number of filters").number();
                 assert_eq!(client.run(&format!("BF.ADD {key} {new}")), client.answer(true));
@@ -265,7 +265,7 @@ fn the_ceiling_binds_growth_and_leaves_the_filter_as_it_was() {
                 assert!(info.field("Size").number() > 4000, "{key}");
             }
         }
-        // The ceiling binds clients, not what was written before: the file has filters above it.
+        // The ceiling applies to clients, not to existing data: the file has filters above it.
         let mut client = server.connect();
         client.run("CONFIG SET bf.max-filter-bytes 4000");
         client.run("CONFIG REWRITE");
@@ -310,7 +310,7 @@ fn maxmemory_binds_creation_and_growth() {
         assert_eq!(client.run("BF.ADD k 999000"), integer(0), "an item that is in needs no room");
         assert!(client.batched(&[b"BF.MEXISTS", b"k"], &items).iter().all(|&present| present));
 
-        // Above maxmemory the server itself refuses everything that may take memory; questions are answered.
+        // Above maxmemory the server itself refuses every command that may allocate; lookups are answered.
         client.run("CONFIG SET maxmemory 1");
         for line in ["BF.RESERVE x 0.01 1", "BF.ADD k a", "BF.MADD k a", "BF.INSERT k ITEMS a", "BF.LOADCHUNK k 1 x"] {
             assert!(client.run(line).error_text().starts_with("OOM"), "{line}");
@@ -369,7 +369,7 @@ fn the_ceiling_binds_a_copy() {
             let reason = format!("cannot copy a filter: Insufficient memory to create filter: {size} bytes asked");
             assert!(server.log().contains(&reason), "the log says why");
         }
-        // A filter above the ceiling came with a snapshot.
+        // A snapshot contains a filter above the ceiling.
         client.run("CONFIG SET bf.max-filter-bytes 500");
         assert_eq!(client.run("CONFIG REWRITE"), ok());
         server.restart(Stop::Save);
@@ -411,7 +411,7 @@ fn a_full_cache_that_evicts_makes_room_for_a_filter() {
         client.run("DEBUG POPULATE 40000 cached 500");
         client.run("SET one more");
         assert!(client.info_number("evicted_keys") > 0, "the cache is full");
-        // The server's clock of last use counts seconds: only then is the filter younger than everything else.
+        // The server's LRU clock counts seconds: only after that is the filter newer than all other keys.
         std::thread::sleep(std::time::Duration::from_millis(1500));
 
         assert_eq!(client.run("BF.RESERVE seen 0.01 300000"), ok());
@@ -425,7 +425,7 @@ fn a_full_cache_that_evicts_makes_room_for_a_filter() {
 #[test]
 fn a_capacity_beyond_32_bits_is_made_where_it_fits() {
     with_client(|_, client| {
-        // 2^40 items at 1% are about 1.4 TiB: refused by name where the machine has less, made where it has more.
+        // 2^40 items at 1% take about 1.4 TiB: refused for lack of memory if the machine has less, created if it has more.
         match client.run("BF.RESERVE k 0.01 1099511627776 NONSCALING") {
             Reply::Error(text) => {
                 let (asked, available) = sizes_of_a_refusal(&Reply::Error(text));
@@ -434,7 +434,7 @@ fn a_capacity_beyond_32_bits_is_made_where_it_fits() {
             }
             reply => assert_eq!(reply, ok()),
         }
-        // 2^32 + 1 items at the loosest rate are some 1.5 GiB.
+        // 2^32 + 1 items at the highest rate take about 1.5 GiB.
         let reply = client.run("BF.RESERVE large 0.25 4294967297 NONSCALING");
         assert_eq!(reply, ok(), "this test needs 1.6 GB of memory");
         assert_eq!(client.run("BF.INFO large CAPACITY"), array([integer(4_294_967_297)]));

@@ -1,5 +1,5 @@
-//! The harness itself, tried on a server without the module: a reader that took one reply for another, or a restart that
-//! lost the directory, would make every other test worthless.
+//! Tests the harness itself on a server without the module: if it misread replies, or lost the directory at a restart, every other test
+//! would be worthless.
 
 use std::path::Path;
 

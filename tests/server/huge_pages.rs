@@ -1,4 +1,4 @@
-//! Large layers are put into huge pages: which layers, when, and that nothing else changes.
+//! Large layers are put into huge pages: which layers, when, and without other effects.
 
 use std::fs;
 use std::thread;
@@ -40,7 +40,7 @@ fn has_huge_pages(server: &Server) -> bool {
     huge_bytes(server) >= MOST_OF_IT
 }
 
-/// A server that has no huge pages of its own, which libc's malloc may ask for.
+/// Starts a server without other huge pages, which libc's malloc may request.
 fn start(program: &std::path::Path) -> (Server, Connection) {
     let server = Server::start(program);
     let client = server.connect();
@@ -72,7 +72,7 @@ fn a_large_filter_is_the_same_with_and_without() {
             reserve(client, "k", huge_pages);
             add(client, "k", MANY);
             if huge_pages == "yes" {
-                // The thread looks after a second. Nothing depends on whether it did.
+                // The thread looks at blocks after a second. The result must not depend on it.
                 thread::sleep(Duration::from_millis(1500));
             }
             let usage = client.run("MEMORY USAGE k");
@@ -104,12 +104,12 @@ fn huge_pages_hold_layers_that_are_large_and_touched() {
         reserve(&mut client, "k", "yes");
         add(&mut client, "k", MANY);
         eventually("huge pages", || has_huge_pages(&server));
-        // The thread looks at the layers in the order in which they were created: if another one has them, k gets them now.
+        // The thread visits layers in order of creation, so once another layer has huge pages, k has been visited.
         thread::sleep(Duration::from_secs(2));
         assert!(huge_bytes(&server) <= ALL_OF_IT, "only k has them: {}", huge_bytes(&server));
 
-        // A layer gets them later, too. A new filter has the thread look again after a second, instead of after twice the time
-        // that it waited last.
+        // A layer can also get huge pages later. A new filter makes the thread look again after a second, instead of after twice its last
+        // wait.
         add(&mut client, "sparse", MANY);
         reserve(&mut client, "news", "yes");
         eventually("more huge pages", || huge_bytes(&server) >= 2 * MOST_OF_IT);
@@ -131,7 +131,7 @@ fn huge_pages_hold_loaded_layers_of_redisbloom() {
         let (server, mut client) = start(program);
         assert_eq!(client.run("CONFIG SET bf.huge-pages no"), ok());
         let mut filter = Model::reserve(0.01, 55_500_000, 0);
-        // Bytes that the server does not compress.
+        // Incompressible bytes.
         let mut random = Rng::new(1);
         filter.layers[0].bytes.iter_mut().for_each(|byte| *byte = random.below(256) as u8);
         load_chunks(&server, "k", &filter.chunks(filter.header()));
@@ -141,7 +141,7 @@ fn huge_pages_hold_loaded_layers_of_redisbloom() {
     });
 }
 
-/// A child shares its parent's memory: collapsing it would copy all of it.
+/// A child shares its parent's memory, and collapsing pages would copy them.
 #[test]
 #[ignore = "needs Linux 6.1, with transparent huge pages set to madvise"]
 fn huge_pages_wait_for_the_end_of_a_child() {
@@ -150,8 +150,8 @@ fn huge_pages_wait_for_the_end_of_a_child() {
         reserve(&mut client, "k", "yes");
         add(&mut client, "k", MANY);
         begin_endless_save(&mut client);
-        // The child does not share a filter that is newer than the child. When the thread collapses that one, it has looked at k.
-        // A counting filter, because the adds to another one would be pending.
+        // The child does not share a filter created after the fork. When the thread has collapsed that filter, it has visited k. A counting
+        // filter, because the adds to another one would be pending.
         assert_eq!(client.run(&format!("BF.RESERVE newer {COUNTING}")), ok());
         add(&mut client, "newer", MANY);
         eventually("huge pages of the newer filter", || has_huge_pages(&server));

@@ -1,4 +1,4 @@
-//! BF.INFO: all fields in their order, or one of them, in the shape that clients parse.
+//! BF.INFO: all fields in order, or one field, in the form that clients parse.
 
 use testing::{
     Connection, Reply, Server, Stop, array, error, eventually, in_both_protocols, integer, nil, ok, on_every_server,
@@ -79,8 +79,8 @@ fn size_grows_with_the_filter_and_is_part_of_memory_usage() {
     });
 }
 
-/// What a filter is made of, not what the allocator gave for it: where that aligns to 16 bytes only, equal filters lie in
-/// blocks of different sizes.
+/// The size counts the parts of a filter, not the allocator's blocks: with 16-byte alignment, equal filters may have blocks of different
+/// sizes.
 #[test]
 fn equal_filters_have_the_same_size_wherever_they_lie() {
     on_every_server(|program| {
@@ -105,7 +105,7 @@ fn equal_filters_have_the_same_size_wherever_they_lie() {
             let expected = size(&mut client, "k");
             let sizes: Vec<i64> = (0..40)
                 .map(|number| {
-                    // What lies between is of another size each time.
+                    // The allocation in between has another size each time.
                     client.run(&format!("SET between-{number} {}", "x".repeat(number * 7 + 1)));
                     assert_eq!(client.run(&format!("COPY k copy-{number}")), integer(1));
                     size(&mut client, &format!("copy-{number}"))
@@ -116,7 +116,7 @@ fn equal_filters_have_the_same_size_wherever_they_lie() {
             eventually("INFO to tell all of them together", || client.info_number(TOTAL) == sum);
             assert_eq!(client.run("DEBUG RELOAD"), ok());
             assert_eq!(size(&mut client, "k"), expected, "{line}: loaded");
-            // What was there before may be freed in the background.
+            // Earlier data may be freed in the background.
             eventually("INFO to tell what was loaded", || client.info_number(TOTAL) == sum);
             let names: Vec<String> = (0..40).map(|number| format!("copy-{number}")).collect();
             client.call(&[&["DEL".to_owned(), "k".to_owned()], &names[..]].concat());
@@ -143,7 +143,7 @@ fn the_key_is_looked_at_before_the_field_or_the_iterator() {
     });
 }
 
-// BF.STATS: what a filter is and how full it is.
+// BF.STATS: the kind of a filter and how full it is.
 
 fn fill(client: &mut Connection, key: &str, items: std::ops::Range<u32>) {
     let items: Vec<String> = items.map(|number| number.to_string()).collect();
@@ -290,7 +290,7 @@ fn bf_stats_changes_nothing() {
     });
 }
 
-// What an operator sees: the section of INFO, and names of settings that come from other modules.
+// For operators: the section of INFO, and the setting names of other modules.
 
 fn metric(client: &mut Connection, name: &str) -> u64 {
     client.wait_for_frees();
@@ -351,7 +351,7 @@ fn info_counts_items_that_find_no_room() {
         let mut client = server.connect();
         client.run("CONFIG SET bf.max-filter-bytes 100kb");
         for (line, refused, deletes_refused) in [
-            // The refused item and those after it in its command, unless each has a reply.
+            // The refused item and the items after it in its command, unless each item has its own reply.
             ("BF.RESERVE fixed 0.000001 2 NONSCALING", 0, 0),
             ("BF.MADD fixed a b c d e", 3, 0),
             ("BF.ADD fixed f", 1, 0),

@@ -1,12 +1,12 @@
-//! What well-known client libraries send, word for word, and the replies that they parse: each has its own form of a number and its own
-//! order of options. Their commands were seen by MONITOR, those of phpredis and StackExchange.Redis are from their sources. `tests/clients`
-//! has the libraries themselves.
+//! The exact commands of well-known client libraries, and the replies that they parse: each library has its own format of numbers and its
+//! own order of options. The commands were recorded with MONITOR; the commands of phpredis and StackExchange.Redis come from their sources.
+//! `tests/clients` runs the libraries themselves.
 
 use testing::{Connection, Reply, array, error, in_both_protocols, integer, nil, ok, simple};
 
 use Says::{Capacity, Count, Info, Many, No, Refused, Reserved, Yes};
 
-/// What a reply says, in each protocol.
+/// The content of a reply, independent of the protocol.
 #[derive(Clone, Copy, Debug)]
 enum Says {
     Reserved,
@@ -24,7 +24,7 @@ enum Says {
     Refused(&'static str),
 }
 
-/// How the libraries write the rates 0.0001, 0.05 and 1e-7.
+/// The libraries' formats of the rates 0.0001, 0.05 and 1e-7.
 const RATES: [(&str, [&str; 3]); 6] = [
     ("redis-py", ["0.0001", "0.05", "1e-07"]),
     ("node-redis, ioredis", ["0.0001", "0.05", "1e-7"]),
@@ -114,7 +114,7 @@ fn each_library_gets_the_replies_that_it_parses() {
     });
 }
 
-/// However a rate is written, the filter is the same.
+/// The filter does not depend on the format of the rate.
 #[test]
 fn each_form_of_a_rate_is_the_same_rate() {
     in_both_protocols(|client, _| {

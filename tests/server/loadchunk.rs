@@ -1,5 +1,5 @@
-//! BF.LOADCHUNK brings a filter of any kind back record by record. The filter is not live before its last record has come,
-//! and until then it is kept as the part that it is.
+//! BF.LOADCHUNK loads a filter of any kind record by record. The filter is not live until its last record has arrived; until then it is
+//! persisted as a partial filter.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use testing::{
 
 pub const LOADING: &str = "ERR filter is still being loaded";
 
-/// The words that make a filter of each kind.
+/// The options that create a filter of each kind.
 const KINDS: [(&str, &str); 8] = [
     ("native", "0.01 1000 EXPANSION 4000 SEED 1"),
     ("keyed", "0.01 1000 HASH siphash"),
@@ -33,7 +33,7 @@ struct Dump {
     members: Vec<String>,
 }
 
-/// Dumps of filters of every kind, the first of which has several layers and megabytes, and a dump that RedisBloom made.
+/// Dumps of filters of every kind, the first with several layers and megabytes, and a dump made by RedisBloom.
 fn dumps(program: &Path) -> Vec<Dump> {
     let server = Server::start(program);
     let mut client = server.connect();
@@ -68,7 +68,7 @@ impl Dump {
         assert!(!client.call(&["BF.ADD", key, "something new"]).is_error(), "{}", self.name);
     }
 
-    /// The numbers of records at which a load is looked at in its middle.
+    /// The numbers of records after which a partial load is checked.
     fn middles(&self) -> Vec<usize> {
         let mut middles = vec![1, self.records.len() / 2, self.records.len() - 1];
         middles.dedup();
@@ -140,7 +140,7 @@ fn a_filter_is_live_with_its_last_record_and_not_before() {
     });
 }
 
-/// Even a byte that is no header: RedisBloom checks the key first.
+/// Even a single byte that is not a header: RedisBloom checks the key first.
 #[test]
 fn a_header_is_refused_by_a_live_filter_of_another_layout() {
     with_client(|_, client| {
@@ -201,7 +201,7 @@ fn invalid_records_are_refused_and_later_ones_are_accepted() {
     });
 }
 
-/// Also one with gaps between its chunks, which a primary with RedisBloom leaves. Then a replica listens while the rest comes.
+/// Also with gaps between the chunks, as a RedisBloom primary leaves them. Then a replica receives the rest.
 #[test]
 fn a_part_of_a_filter_survives_every_way_out_and_in() {
     on_every_server(|program| {
@@ -237,7 +237,7 @@ fn a_part_of_a_filter_survives_every_way_out_and_in() {
         load_records(&mut client, "gaps", &pieces(&golden(), 60)[1..]);
         for (dump, key, rest) in &parts {
             load_records(&mut client, key, rest);
-            // A whole dump while the replica listens.
+            // A whole dump, replicated record by record.
             load_records(&mut client, format!("new {key}"), &dump.records);
         }
         catch_up(&mut client, &mut replica);
@@ -302,7 +302,7 @@ fn dump_into_copy(client: &mut Connection) -> Result<(), Reply> {
     Ok(())
 }
 
-/// An error is what a client understands. OK to records that are not taken would make it believe in its copy.
+/// A client needs an error: OK for records that are not stored would make it trust an incomplete copy.
 #[test]
 fn a_later_dump_to_the_same_key_is_refused_or_was_there_already() {
     with_client(|_, client| {
@@ -312,7 +312,7 @@ fn a_later_dump_to_the_same_key_is_refused_or_was_there_already() {
             client.run("BF.MADD k a b c");
             assert_eq!(dump_into_copy(client), Ok(()), "{words}");
             let again = dump_into_copy(client);
-            // RedisBloom's header says nothing of its dump: it creates a filter, or it is refused.
+            // RedisBloom's header does not identify its dump: it creates a filter, or it is refused.
             assert_eq!(again.is_ok(), !words.contains("LAYOUT"), "{words}: {again:?}");
             client.run("BF.ADD k d");
             let digest = client.run("DEBUG DIGEST-VALUE copy");
@@ -343,7 +343,7 @@ fn an_item_that_was_added_again_is_not_deleted_in_a_copy_without_an_error() {
     });
 }
 
-/// A client that began again after a bucket had ended, and sends the new chunks after its first header.
+/// A client that restarted its dump after a bucket had ended, and sends the new chunks after its first header.
 #[test]
 fn chunks_of_a_ring_that_rotated_do_not_follow_an_older_header() {
     with_client(|_, client| {

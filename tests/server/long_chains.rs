@@ -1,5 +1,5 @@
-//! Chains of many layers, which make every lookup dear. A client's ends where RedisBloom's end; what a primary, the AOF or a
-//! snapshot brings may be longer: it answers, and does not grow for clients.
+//! Chains of many layers, which make every lookup expensive. Clients' chains end at the same length as RedisBloom's. Longer chains from a
+//! primary, the AOF or a snapshot are queried, but clients cannot make them grow.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn layers(client: &mut Connection, key: &str) -> i64 {
     client.run(&format!("BF.INFO {key}")).field("Number of filters").number()
 }
 
-/// One command of a client with more items than its layers take: those that are in, and the error at the end.
+/// Runs one command of a client with more items than its layers can hold. Returns the items that were added, and the error at the end.
 fn fill(client: &mut Connection, line: &str) -> (Vec<String>, Reply) {
     let items = items(4000);
     let words: Vec<&str> = line.split(' ').chain(items.iter().map(String::as_str)).collect();
@@ -46,7 +46,7 @@ fn a_clients_chain_ends_where_a_lookup_is_still_cheap() {
             assert_eq!(refusal, full(), "{key}");
             assert_eq!(layers(&mut client, key), LAYERS, "{key}");
             assert_eq!(client.run(&format!("BF.CARD {key}")), integer(LAYERS));
-            // It stays as it was, and answers.
+            // The filter is unchanged, and answers lookups.
             let before = digest(&mut client, key);
             let last = format!("item-{}", known.len());
             assert_eq!(client.call(&["BF.ADD", key, &last]), full());
@@ -59,7 +59,7 @@ fn a_clients_chain_ends_where_a_lookup_is_still_cheap() {
             let restored = format!("restored-{key}");
             assert_eq!(client.call(&[b"RESTORE".as_slice(), restored.as_bytes(), b"0", &payload]), ok());
         }
-        // RedisBloom's chains end by their rates, as they do there, and so do those of rates or ratios that are very low.
+        // Chains in RedisBloom's layout end by their rates, as in RedisBloom, and so do chains with very low rates or ratios.
         for (key, words, ends_at) in [
             ("redisbloom", "CAPACITY 1 EXPANSION 1 LAYOUT redisbloom", 1067),
             ("tight", "ERROR 1e-300 CAPACITY 1 EXPANSION 1 LAYOUT redisbloom", 78),
@@ -100,7 +100,7 @@ fn start_on_long_chains(program: &Path) -> (Server, Vec<String>) {
         let words = words.split(' ').map(str::to_owned);
         ["BF.INSERT".to_owned()].into_iter().chain(words).chain(["ITEMS".to_owned()]).chain(items.clone()).collect()
     };
-    // As their primaries carry them. Each takes a little less items than it is asked: some it takes for members.
+    // As their primaries propagate them. Each filter adds slightly fewer items than it gets, because some are false positives.
     let native: Vec<String> = line("native CAPACITY 1 ERROR 0.01 EXPANSION 1 SEED 1");
     let theirs =
         line("theirs CAPACITY 1 ERROR 1e-30 EXPANSION 1 TIGHTENING 0.9999999 SEED 00000000000000000000000000000007");
@@ -132,7 +132,7 @@ fn a_longer_chain_from_the_file_answers_and_does_not_grow_for_clients() {
         }
         assert_eq!(client.run("COPY native copied"), integer(1));
         assert_eq!(digest(&mut client, "copied"), digest(&mut client, "native"));
-        // It stays whatever the server does with it.
+        // The filter survives everything that the server does with it.
         let whole = client.run("DEBUG DIGEST");
         through_files_and_replicas(program, &mut server, &|occasion, client| {
             assert_eq!(client.run("DEBUG DIGEST"), whole, "{occasion}");

@@ -1,13 +1,12 @@
 //! The module inside a real server, seen from a client's side of the socket.
 //!
-//! One file per topic. Every test starts servers of its own, each in a directory of its own and on a free port, and they
-//! end with the test, also when it fails. `BLOOMGATE_SERVERS` lists the servers to try (paths, separated by `:`); left
-//! out, it is every `redis-server` and `valkey-server` on the PATH. `BLOOMGATE_MODULE` names the module to load; left
-//! out, it is the library that cargo built for these tests. `BLOOMGATE_PEERS` names a folder with RedisBloom's libraries,
-//! for the tests beside it.
+//! One file per topic. Every test starts its own servers, each in its own directory and on a free port, and stops them at its end, even if
+//! it fails. `BLOOMGATE_SERVERS` lists the servers to test (paths, separated by `:`), by default every `redis-server` and `valkey-server`
+//! on the PATH. `BLOOMGATE_MODULE` names the module to load, by default the library that cargo built for these tests. `BLOOMGATE_PEERS`
+//! names a folder with RedisBloom's libraries, for the tests beside it.
 //!
-//! A test that needs more than a server of the PATH is ignored, with the reason: CONTRIBUTING.md lists them. It fails when it
-//! is run without what it needs.
+//! A test that needs more than a server on the PATH is ignored, with the reason: CONTRIBUTING.md lists these tests. They fail if they are
+//! run without their requirements.
 // This whole crate is test code: a panic is how a test fails, and its helpers are not all inside `#[test]` functions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]

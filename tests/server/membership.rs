@@ -1,4 +1,4 @@
-//! The law that everything else rests on: what was added is never called absent. Random batches against an exact set.
+//! The fundamental law: an added item is never reported absent. Compares random batches with an exact set.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ struct Crawl {
     rng: Rng,
     added: HashSet<Vec<u8>>,
     new: usize,
-    /// Items that were called known although they were not.
+    /// The number of false positives.
     wrongly_known: usize,
 }
 
@@ -20,7 +20,7 @@ impl Crawl {
         Self { rng: Rng::new(seed), added: HashSet::new(), new: 0, wrongly_known: 0 }
     }
 
-    /// One command that adds up to `longest` items, about a third of them known already.
+    /// Runs one command that adds up to `longest` items, about a third of which are already in the filter.
     fn step(&mut self, client: &mut Connection, key: &[u8], longest: u64) {
         let count = 1 + self.rng.below(longest);
         let batch: Vec<Vec<u8>> = (0..count).map(|_| self.item()).collect();
@@ -56,7 +56,7 @@ impl Crawl {
         let lost: Vec<_> = items.iter().zip(found).filter(|(_, present)| !present).map(|(item, _)| item).collect();
         assert!(lost.is_empty(), "{} of {} items were lost, such as {:?}", lost.len(), items.len(), lost[0]);
         assert_eq!(client.call(&[b"BF.CARD", key]), integer(self.new as i64));
-        // Far above what chance allows: this is no measurement of the rate.
+        // Far above random variation, because this is not a measurement of the rate.
         let bound = 10.0 + 2.0 * rate * items.len() as f64;
         assert!(self.wrongly_known as f64 <= bound, "{} of {} wrong", self.wrongly_known, items.len());
     }
@@ -90,7 +90,7 @@ fn added_items_are_always_found() {
     });
 }
 
-// BF.EXISTS, BF.MEXISTS and BF.CARD: the questions, which change nothing.
+// BF.EXISTS, BF.MEXISTS and BF.CARD, which change nothing.
 
 #[test]
 fn every_command_says_that_its_key_is_missing() {
@@ -157,11 +157,11 @@ fn a_batch_answers_as_its_items_would_one_by_one() {
     });
 }
 
-// BF.ADD and BF.MADD: what they answer for a new item, for one that is in already, and for one that finds no room.
+// BF.ADD and BF.MADD: the answers for a new item, for a member, and for an item that does not fit.
 
 const FULL: &str = "ERR non scaling filter is full";
 
-/// How a filter of each kind is made that treats equal items as one; nothing where an add makes it.
+/// The command that creates a filter of each kind that does not count equal items; empty if an add creates it.
 const CREATIONS: [&str; 7] = [
     "",
     "BF.RESERVE k 0.0001 100 HASH siphash",
@@ -276,7 +276,7 @@ fn a_full_fixed_filter_takes_nothing_new() {
             assert_eq!(client.run(&line), array([yes.clone(), yes.clone(), no.clone(), error(FULL)]), "{words}");
             assert_eq!(client.run("BF.INFO new").field("Expansion rate"), &nil(protocol), "{words}");
             client.run(&format!("BF.INSERT k CAPACITY 2 ERROR 0.0001 NONSCALING {words} ITEMS a"));
-            // The element that finds no room ends the answers, however many items are left.
+            // The first item that does not fit ends the answers, however many items remain.
             assert_eq!(client.run("BF.MADD k a b c d e"), array([no.clone(), yes.clone(), error(FULL)]), "{words}");
             let before = digest(client, "k");
             assert_eq!(client.run("BF.ADD k c"), error(FULL), "{words}");

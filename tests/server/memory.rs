@@ -1,4 +1,4 @@
-//! How many bytes a filter takes: as MEMORY USAGE says, and as the machine sees it.
+//! The memory of a filter: as reported by MEMORY USAGE, and as measured by the system.
 
 use std::fs;
 use std::process::Command;
@@ -13,7 +13,7 @@ fn memory_usage(client: &mut Connection, key: &str) -> i64 {
     client.run(&format!("MEMORY USAGE {key}")).number()
 }
 
-/// The size without what the allocator adds.
+/// The size without the allocator's rounding.
 fn size(client: &mut Connection, key: &str) -> i64 {
     client.run(&format!("BF.INFO {key}")).field("Size").number()
 }
@@ -46,7 +46,7 @@ fn a_filter_that_grew_to_ten_million_items_takes_22_bits_an_item_at_most() {
     with_client(|_, client| {
         // The seed is fixed: the rate of a grown filter varies with its first 100 items, and with it the number of items sent.
         assert_eq!(client.run("BF.RESERVE k 0.01 100 SEED 500"), ok());
-        // Enough items that ten million of them were new, in batches of 1000, several batches on the way at a time.
+        // Enough items that ten million are new, in batches of 1000, with several batches in flight.
         let mut sent = 0;
         while client.run("BF.CARD k").number() < 10_000_000 {
             let missing = 10_000_000 - client.run("BF.CARD k").number();
@@ -85,7 +85,7 @@ fn ten_gibibytes_take_no_memory_until_they_are_used() {
         assert!(size > capacity, "{size} bytes for {capacity} items");
         assert!(grown < 8 << 20, "resident memory grew by {grown} bytes");
 
-        // It is a filter like any other.
+        // The filter works like any other.
         assert_eq!(client.run("BF.ADD k a"), integer(1));
         assert_eq!(client.run("BF.EXISTS k a"), integer(1));
         assert_eq!(client.run("BF.EXISTS k b"), integer(0));
@@ -123,7 +123,7 @@ fn a_sparse_filter_stays_sparse_when_it_is_loaded() {
             load_records(client, key, &records);
             expect_sparse(key);
         }
-        // The server reads a layer of the other modules' layouts as one string, which it may keep for its next allocations.
+        // The server reads a layer of another module's layout as one string, whose memory it may keep for later allocations.
         assert_eq!(client.run("DEBUG RELOAD"), ok());
         client.run("MEMORY PURGE");
         expect_sparse("DEBUG RELOAD");
@@ -136,7 +136,7 @@ fn a_sparse_filter_stays_sparse_when_it_is_loaded() {
 /// The size of a filter whose cells take 17 MiB: jemalloc rounds them up to 20.
 const ROUNDED_UP: &str = "0.01 14700000 NONSCALING";
 
-/// Where the cells are exactly a size that the allocator has, padding for alignment would take the next size.
+/// If the size of the cells is exactly a size class of the allocator, padding for alignment would need the next class.
 #[test]
 fn alignment_takes_no_larger_size() {
     on_every_server(|program| {
@@ -209,7 +209,7 @@ fn the_ceiling_counts_what_the_allocator_takes() {
     });
 }
 
-/// Reserves 10 GiB, or half of what the server says it has where that is less; answers the capacity.
+/// Reserves 10 GiB, or half of the memory that the server reports if that is less. Returns the capacity.
 fn reserve_about_ten_gibibytes(client: &mut Connection) -> i64 {
     let capacity = 8_870_000_000;
     match client.run(&format!("BF.RESERVE k 0.01 {capacity} NONSCALING")) {
@@ -224,7 +224,7 @@ fn reserve_about_ten_gibibytes(client: &mut Connection) -> i64 {
     }
 }
 
-/// The memory that the server's process has in use.
+/// The resident memory of the server's process.
 fn resident_bytes(server: &Server) -> i64 {
     let id = server.process_id();
     let kibibytes = match fs::read_to_string(format!("/proc/{id}/status")) {

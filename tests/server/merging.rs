@@ -34,7 +34,7 @@ fn the_destination_has_the_items_of_all() {
         assert!((15_700..16_300).contains(&items), "{items}");
         assert_eq!(client.run("BF.CARD b"), integer(7000), "a source is as it was");
 
-        // One that is missing is created as the first source was.
+        // A missing destination is created with the parameters of the first source.
         assert_eq!(client.run("BF.MERGE d b c"), ok());
         assert!(has_all(client, "d", 5000..16_000));
         assert_eq!(client.run("BF.INFO d CAPACITY"), client.run("BF.INFO b CAPACITY"));
@@ -42,7 +42,7 @@ fn the_destination_has_the_items_of_all() {
         assert_eq!(digest(client, "copy"), digest(client, "a"));
         assert_eq!(client.run("BF.CARD copy"), integer(items));
 
-        // The destination as a source, and one that comes again, bring nothing.
+        // The destination as a source, and a repeated source, change nothing.
         let before = digest(client, "a");
         for line in ["BF.MERGE a a", "BF.MERGE a a b a c b a", "BF.MERGE a copy copy"] {
             assert_eq!(client.run(line), ok(), "{line}");
@@ -71,7 +71,7 @@ fn layers_come_with_the_items() {
         assert_eq!(digest(client, "small"), digest(client, "large"));
         assert_eq!(client.run("BF.INFO small"), client.run("BF.INFO large"));
         assert!(client.gauge("total_memory_bytes") > memory);
-        // What it would take is asked for first.
+        // The memory is checked first.
         client.run("BF.RESERVE other 0.01 1000 SEED 1");
         client.run("BF.ADD other x");
         let before = digest(client, "other");
@@ -190,7 +190,7 @@ fn its_keys_and_rights_are_found() {
     });
 }
 
-// BF.CLEAR: a filter is empty again, and all else as it was created.
+// BF.CLEAR: the filter is empty, and otherwise as it was created.
 
 /// A filter of each kind: its key, and what creates it.
 const KINDS: [(&str, &str); 8] = [
@@ -209,7 +209,7 @@ fn fill_to(client: &mut Connection, key: &str) {
     client.batched(&[b"BF.MADD", key.as_bytes()], &items);
 }
 
-/// What must be as it was; a ring's buckets begin anew.
+/// Returns the properties that BF.CLEAR must keep; a ring's buckets begin anew.
 fn told(client: &mut Connection, key: &str) -> (String, Vec<String>) {
     let digest = client.run(&format!("DEBUG DIGEST-VALUE {key}")).elements()[0].text();
     let info = format!("{:?}", client.run(&format!("BF.INFO {key}")));
@@ -277,7 +277,7 @@ fn a_ring_goes_on_from_where_it_was_cleared() {
             let with_buckets = bytes(&mut client);
             assert_eq!(client.run(&format!("BF.CLEAR {key}")), ok());
             assert!(bytes(&mut client) != with_buckets, "{key}: the older buckets are gone");
-            // What was deleted before is new, and is found while two other buckets begin.
+            // A previously deleted item is new, and is found while two more buckets begin.
             let found = |client: &mut Connection, item: &str| client.run(&format!("BF.EXISTS {key} {item}")).truth();
             assert!(!found(&mut client, "a2") && client.run(&format!("BF.ADD {key} a2")).truth(), "{key}");
             for (round, dropped) in [(0, 0), (1, 0), (2, 1)] {
@@ -305,7 +305,7 @@ fn a_ring_goes_on_from_where_it_was_cleared() {
     });
 }
 
-/// A dump that was begun before is not one of the filter that is there now.
+/// A dump that began before BF.CLEAR does not belong to the present filter.
 #[test]
 fn a_dump_does_not_go_on() {
     with_client(|_, client| {

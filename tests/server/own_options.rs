@@ -1,5 +1,5 @@
-//! The words of creation that RedisBloom has not, and what goes with them: contradictions, keyed hashes and who may read
-//! their keys, time to live, SYNC, filters that are not created by an add.
+//! The options of creation that RedisBloom lacks: contradictions, keyed hashes and the secrecy of their keys, time to live, SYNC, and
+//! filters that an add must not create.
 
 use testing::{
     Connection, Server, array, error, integer, lines, ok, on_every_server, rewritten_commands, with_append_only_client,
@@ -82,7 +82,7 @@ fn a_keyed_filter_is_carried_with_its_key() {
         assert!(key.len() == 32 && key.bytes().all(|digit| digit.is_ascii_hexdigit()), "{key}");
         assert_eq!(items, "POLICY 2 ITEMS x y");
         assert_eq!(lines[2], "BF.INSERT plain CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 7 POLICY 2");
-        // The same key gives the same bits; another key others.
+        // Equal keys give equal bits, different keys different bits.
         client.run(&format!("BF.INSERT again CAPACITY 100 HASH siphash SEED {} ITEMS a b", KEY.to_uppercase()));
         client.run("BF.MADD named a b");
         assert_eq!(client.run("DEBUG DIGEST-VALUE named"), client.run("DEBUG DIGEST-VALUE again"));
@@ -101,7 +101,7 @@ fn a_keyed_filter_is_carried_with_its_key() {
     });
 }
 
-/// The slow log and MONITOR show the words of commands to everybody who may read them.
+/// Every user with access to the slow log or MONITOR can read the arguments of commands.
 #[test]
 fn a_key_is_kept_out_of_the_slow_log_and_of_monitor() {
     on_every_server(|program| {
@@ -111,7 +111,7 @@ fn a_key_is_kept_out_of_the_slow_log_and_of_monitor() {
         let mut client = server.connect();
         client.run(&format!("BF.RESERVE one 0.01 100 HASH siphash SEED {KEY}"));
         client.run(&format!("BF.INSERT two SEED {KEY} HASH siphash ITEMS x"));
-        // An item that looks like one is no key.
+        // An item that looks like a key is not one.
         client.run(&format!("BF.INSERT three HASH siphash ITEMS SEED {KEY}"));
         client.run("PING last");
         let log = format!("{:?}", client.run("SLOWLOG GET 10"));
@@ -153,7 +153,7 @@ fn the_setting_of_the_hash_is_for_clients_that_say_nothing() {
             assert_eq!(hash_of(client, server, command), hash, "{command}");
         }
         let digest = client.run("DEBUG DIGEST");
-        // To the AOF the setting says nothing.
+        // The setting does not apply to the AOF.
         assert_eq!(client.run("DEBUG LOADAOF"), ok());
         assert_eq!(client.run("DEBUG DIGEST"), digest);
     });
@@ -177,7 +177,7 @@ fn a_key_that_is_created_with_a_time_to_live_has_it() {
         assert!(!lines.iter().any(|line| line.contains(" EX ") || line.contains(" PX ")), "{lines:?}");
         assert_eq!(client.run("DEBUG LOADAOF"), ok());
         assert!(client.run("TTL a").number() > 900 && client.run("TTL plain").number() == -1);
-        // From a primary EX is RedisBloom's EXPANSION.
+        // From a primary, EX means RedisBloom's EXPANSION.
         let mut short = server.connect();
         short.run("BF.RESERVE soon 0.01 100 PX 20");
         testing::eventually("the key expires", || short.run("EXISTS soon") == integer(0));
@@ -219,7 +219,7 @@ fn an_add_creates_no_filter_where_it_may_not() {
         assert_eq!(client.run("EXISTS k"), integer(0));
         assert_eq!(client.run("BF.ADD before y"), client.answer(true));
         assert_eq!(client.run("BF.INSERT k ITEMS x"), array([client.answer(true)]), "asked for");
-        // The AOF is obeyed: RedisBloom's primaries carry adds that created.
+        // Commands in the AOF are applied: RedisBloom's primaries propagate adds that created a filter.
         assert_eq!(client.run("DEBUG LOADAOF"), ok());
         assert_eq!(client.run("BF.CARD before"), integer(2));
     });

@@ -15,7 +15,7 @@ use testing::{
     with_append_only_file, with_client, with_fixed_checksum, words,
 };
 
-/// The words that make a filter of each kind.
+/// The options that create a filter of each kind.
 const KINDS: [(&str, &str); 8] = [
     ("native", ""),
     ("keyed", " HASH siphash"),

@@ -1,4 +1,4 @@
-//! Draws random commands, most of which the model knows to succeed.
+//! Draws random commands, most of which must succeed according to the model.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -113,7 +113,7 @@ impl Draw<'_> {
         (key * 50 + self.below(5)) as Item
     }
 
-    /// Draws items for a command of the guard. Many of them are more than one batch, and most are repeated.
+    /// Draws items for a command of the guard. Long lists exceed one batch, and most have repetitions.
     fn rows(&mut self, key: usize, one: bool) -> Vec<Item> {
         let many = if self.below(8) == 0 { 100 } else { 5 };
         let count = if one { 1 } else { 1 + self.below(many) };
@@ -197,7 +197,7 @@ impl Draw<'_> {
         let asking = Asking {
             lease: self.time(),
             refreshes: self.below(2) == 0,
-            // Only BF.FETCH waits. Nobody else sends commands meanwhile.
+            // Only BF.FETCH waits. No other client sends commands meanwhile.
             wait: if one && self.below(6) == 0 { 2 } else { 0 },
             has_while: self.below(3) == 0,
             has_unless: self.below(3) == 0,

@@ -1,5 +1,5 @@
-//! Random commands on filters of every kind, while the servers fork, are killed and fail over. A model knows every
-//! acknowledged item, and which of them a failover may lose.
+//! Random commands on filters of every kind, while the servers fork, are killed and fail over. A model tracks every acknowledged item, and
+//! the changes that a failover may lose.
 //!
 //! Each round starts a fresh primary and replica, and is determined by its seed. The first round's seed is `BLOOMGATE_SEED`
 //! (default 1), and each later round adds 1. `BLOOMGATE_EFFORT` (default 1) multiplies the number of rounds. The timing of
@@ -85,7 +85,7 @@ const OF_THE_GUARD: [&str; 12] = [
 ];
 
 impl Counts {
-    /// Whether everything occurred that the test is about.
+    /// Whether every reply and effect under test has occurred.
     pub fn has_everything(&self) -> bool {
         let of_servers =
             [self.kills, self.hand_overs, self.failovers, self.forks, self.reloads, self.cuts, self.pending];
@@ -142,7 +142,7 @@ impl<'a> Driver<'a> {
         let pend_from = seed.is_multiple_of(2).then_some(4096);
         let (pair, model) = (Pair::start(program, pend_from), Model::new());
         let mut driver = Self { pair, model, seed, rng, trail, counts, cuts_arrays_in_scripts };
-        // As many kinds as there are keys; over several rounds, every kind occurs.
+        // One kind per key; over several rounds, every kind occurs.
         let first = driver.below(SHAPES.len());
         let reserve = |key: usize| Op::Reserve { key, shape: &SHAPES[(first + key) % SHAPES.len()], expires: false };
         driver.run((0..KEYS).map(reserve).collect(), Way::Plain);
@@ -152,7 +152,7 @@ impl<'a> Driver<'a> {
     /// Runs a round.
     pub fn round(mut self) {
         for step in 0..STEPS {
-            // What happens at a step depends little on the duration of earlier steps.
+            // The random numbers of a step do not depend on how many earlier steps used.
             self.rng = Rng::new(self.seed.wrapping_mul(1 << 20).wrapping_add(step));
             let ops = self.draw();
             match self.below(60) {
@@ -253,8 +253,7 @@ impl<'a> Driver<'a> {
         Some(reply)
     }
 
-    /// Checks the replies to a batch, as far as they arrive. A command without a reply was executed or not. Returns whether
-    /// all arrived.
+    /// Checks the replies to a batch, as far as they arrive. A command without a reply may have been executed. Returns whether all arrived.
     pub fn settle(&mut self, batch: Batch) -> bool {
         let Batch { ops, way, sent } = batch;
         let mut replies = Vec::new();
@@ -301,7 +300,7 @@ impl<'a> Driver<'a> {
         reply
     }
 
-    /// Sometimes lets the replica confirm what was written.
+    /// Sometimes waits until the replica has confirmed all writes.
     fn confirm(&mut self) {
         if self.pair.is_linked && self.below(2) == 0 && self.control("WAIT 1 1000").number() > 0 {
             self.model.confirmed();
@@ -310,7 +309,7 @@ impl<'a> Driver<'a> {
     }
 }
 
-// A primary and its replica, both with an append-only file, and the faults that they suffer.
+// A primary and its replica, both with an append-only file, and the faults injected into them.
 
 /// Two servers.
 pub struct Pair {
@@ -323,8 +322,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts two servers, of which the second has other defaults for new filters. With `pend_from`, adds to layers of this size in bytes
-    /// may be pending.
+    /// Starts two servers. The second has different defaults for new filters. With `pend_from`, adds to layers of this size in bytes may be
+    /// pending.
     pub fn start(program: &Path, pend_from: Option<u64>) -> Self {
         let server = |line: &str| {
             let mut builder = Server::with(program)
@@ -550,8 +549,8 @@ impl Driver<'_> {
         self.counts.forks += 1;
     }
 
-    /// DEBUG RELOAD and DEBUG LOADAOF reset the count of changes since the last save. A save that ends afterwards makes that
-    /// number negative, and then the server propagates the next such command to its replica and its file.
+    /// DEBUG RELOAD and DEBUG LOADAOF reset the count of changes since the last save. A save that ends afterwards makes that number
+    /// negative, and the server then propagates the next such command to its replica and its file.
     fn reload(&mut self, line: &str) {
         self.pair.kill_children();
         no_child(&mut self.pair.client);
@@ -573,7 +572,7 @@ impl Driver<'_> {
         self.counts.hand_overs += 1;
     }
 
-    /// Cuts the link. If more is written meanwhile than the backlog holds, the replica needs a full synchronisation.
+    /// Cuts the link. If more bytes are written meanwhile than the backlog holds, the replica needs a full synchronisation.
     fn cut(&mut self) {
         let is_flooded = self.model.limit == Limit::None && self.below(2) == 0;
         self.trail.line(format_args!("the link is cut, and flooded: {is_flooded}"));

@@ -1,4 +1,4 @@
-//! The model of the servers: every key and cached value, and which of them a failover may lose.
+//! The model of the servers: every key and cached value, and the changes that a failover may lose.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,7 +38,7 @@ pub enum Limit {
     None,
     /// The server is above maxmemory.
     Memory,
-    /// `bf.max-filter-bytes` is below what filters take.
+    /// `bf.max-filter-bytes` is below the size of filters.
     Bytes,
 }
 
@@ -156,7 +156,7 @@ impl Model {
         }
     }
 
-    /// Records that a command was sent and no reply arrived: it was executed or not.
+    /// Records that a command was sent without a reply, so it may have been executed.
     pub fn doubt(&mut self, op: &Op, sent: Instant) {
         let now = Instant::now();
         for key in op.replaced() {
@@ -240,7 +240,7 @@ impl Model {
     }
 }
 
-// The model of one filter: what it must answer, as far as earlier replies determine that.
+// The model of one filter: its required answers, as far as earlier replies determine them.
 
 /// The number in an item's name.
 pub type Item = u16;
@@ -259,10 +259,10 @@ pub struct Added {
     new_items: u64,
 }
 
-/// What the model knows about an item.
+/// The model's knowledge of an item.
 #[derive(Clone, Copy, PartialEq)]
 pub enum State {
-    /// Nothing is known.
+    /// Unknown state.
     Unknown,
     /// The filter does not find the item.
     Out,
@@ -276,7 +276,7 @@ pub enum State {
 const STUCK: u32 = 15;
 
 impl State {
-    /// Returns what is known about an item that is in one of two states.
+    /// Returns the state that covers two possible states of an item.
     pub fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::In(one), Self::In(other)) => Self::In(Added {
@@ -328,7 +328,7 @@ impl Filter {
         Self { shape, states: BTreeMap::new(), card: Some(0), new_items: 0, rotations: 0 }
     }
 
-    /// Returns what is known about an item.
+    /// Returns the state of an item.
     pub fn state(&self, item: Item) -> State {
         let untouched = match self.shape.family {
             Family::Counting => State::Counted { least: 0, most: 0 },
@@ -425,7 +425,7 @@ impl Filter {
         self.states.insert(item, after);
     }
 
-    /// Records that an add or a delete of this item was sent and no reply arrived.
+    /// Records that an add or a delete of this item was sent without a reply.
     pub fn perhaps(&mut self, item: Item, is_add: bool, sent: Instant, replied: Instant) {
         let before = self.state(item);
         if is_add {
@@ -478,8 +478,8 @@ impl Filter {
     }
 }
 
-// The guard's commands and the checks of their replies. A cached value is never outdated, `absent` is never wrong, a row has
-// one lease at a time, a void token is never accepted, and a good one always is.
+// The guard's commands and the checks of their replies. A cached value is never outdated, `absent` is never wrong, a row has one lease at a
+// time, a void token is never accepted, and a valid token always is.
 
 /// The key of WHILE, and the hash of UNLESS.
 pub const WHILE_KEY: &str = "feed:beats";
@@ -493,13 +493,13 @@ const EXPIRES: u64 = 1_000_000;
 #[derive(Clone, Copy)]
 pub struct Asking {
     pub lease: u64,
-    /// Whether values that expire at all are stale.
+    /// Whether all values with a time to live count as stale.
     pub refreshes: bool,
     /// 0 for no WAIT.
     pub wait: u64,
     pub has_while: bool,
     pub has_unless: bool,
-    /// Which option comes first.
+    /// The index of the first option.
     pub first: usize,
 }
 
@@ -519,7 +519,7 @@ impl Asking {
     }
 }
 
-/// What BF.FILL reports.
+/// The outcome that BF.FILL reports.
 #[derive(Clone, Copy)]
 pub enum Filling {
     Value(u64),
@@ -547,7 +547,7 @@ const fn expires(value: u64) -> bool {
     value % 2 == 1
 }
 
-/// Checks the reply to BF.CHANGED or BF.MCHANGED, whose effects on the cache the model has already.
+/// Checks the reply to BF.CHANGED or BF.MCHANGED. The model already contains its effects on the cache.
 pub fn changed(model: &mut Model, key: usize, items: &[Item], heard: &Heard<'_>) -> Result<(), Fault> {
     match &model.slots[key] {
         Slot::Arriving(_) => return expect_error(heard.reply, ARRIVING),
@@ -576,7 +576,7 @@ pub fn fetch(
     (one, asking): (bool, &Asking),
     heard: &Heard<'_>,
 ) -> Result<(), Fault> {
-    // BF.FETCH does not look at the filter of a row that has a write in flight.
+    // BF.FETCH does not query the filter if the row has a write in flight.
     let is_held = one && asking.has_unless && model.guard.conditions.hold((key, items[0]));
     if let Slot::Filter(filter) = &model.slots[key]
         && filter.shape.family == Family::Counting
@@ -612,7 +612,7 @@ fn fetched(
         let holds = matches!(parts, [word, Reply::Integer(1)] if word.text() == "wait");
         return expect(holds, &format!("wait 1: item:{item} has a write in flight")).map(|()| None);
     }
-    // Whether the filter decides what is absent.
+    // Whether the filter may answer `absent`.
     let denies = !asking.has_while || conditions.beats;
     let (must_have, must_lack) = match &model.slots[key] {
         Slot::Filter(filter) if denies => (filter.must_have(item, heard.replied), filter.must_lack(item, heard.sent)),
@@ -715,7 +715,7 @@ pub fn overwrite(model: &mut Model, row: Row, value: Option<u64>, reply: &Reply)
     match (value, reply) {
         (Some(_), reply) => expect(is_ok(reply), "OK")?,
         (None, Reply::Integer(1)) => expect(values.iter().any(Option::is_some), "0: it has no value")?,
-        // A DEL that deletes nothing changes nothing.
+        // A DEL of a missing key changes nothing.
         (None, _) => return expect(*reply == Reply::Integer(0) && values.contains(&None), "1: it has a value"),
     }
     model.cache(row.0, row.1, value);

@@ -49,7 +49,7 @@ pub fn answers(reply: &Reply) -> &[Reply] {
     }
 }
 
-/// A reply, and when the command was sent and answered.
+/// A reply, with the times when the command was sent and answered.
 pub struct Heard<'a> {
     pub reply: &'a Reply,
     pub sent: Instant,
@@ -105,7 +105,8 @@ pub fn refuses_an_item(op: &Op, reply: &Reply) -> bool {
     is_many && matches!(reply, Reply::Error(text) if refusals.iter().any(|refusal| text.starts_with(refusal)))
 }
 
-/// Whether the whole command was refused because of insufficient memory. Then nothing has changed but the lease of a fill.
+/// Whether the whole command was refused because of insufficient memory. In that case nothing has changed, except that the lease of a fill
+/// has ended.
 fn is_refused_by_limit(limit: Limit, op: &Op, text: &str) -> bool {
     let makes_or_grows = matches!(
         op,
@@ -397,7 +398,7 @@ fn whole(model: &mut Model, op: &Op, reply: &Reply) -> Result<(), Fault> {
     Ok(())
 }
 
-// What the model knows about the guard: tokens, leases, NONEs and back-offs, and the keys that WHILE and UNLESS name.
+// The model of the guard: tokens, leases, NONEs and back-offs, and the keys that WHILE and UNLESS name.
 
 /// The key of a filter and an item, which together have one cache key.
 pub type Row = (usize, Item);
@@ -411,11 +412,11 @@ pub struct Token {
     text: String,
     /// Whether BF.FILL must refuse it.
     pub is_void: bool,
-    /// Whether the key of the filter has held the same value, or none, since it was granted. Otherwise it may be void.
+    /// Whether the key of the filter has held the same value, or no value, since the token was granted. Otherwise the token may be void.
     pub is_of_filter: bool,
 }
 
-/// The sort of a record.
+/// The kind of a record.
 #[derive(PartialEq)]
 pub enum Known {
     /// The lease of this token.
@@ -433,7 +434,7 @@ pub struct Record {
     surely_until: Instant,
     /// It has expired after this time.
     perhaps_until: Instant,
-    /// Whether the key of the filter has held the same value, or none, since the record was made.
+    /// Whether the key of the filter has held the same value, or no value, since the record was made.
     is_of_filter: bool,
 }
 
@@ -448,7 +449,7 @@ impl Record {
         (self.is_of_filter || self.known == Known::BackOff) && heard.replied < self.surely_until
     }
 
-    /// Whether the record lets nobody load.
+    /// Whether the record prevents other callers from loading.
     pub fn is_busy(&self) -> bool {
         self.known != Known::NoRow
     }
@@ -491,18 +492,18 @@ impl Guarded {
         self.records.get(&row).filter(|record| record.may(heard))
     }
 
-    /// Returns the tokens of one filter's rows that are void, or those that may be good.
+    /// Returns the void tokens of a filter's rows, or the tokens that may be valid.
     pub fn tokens(&self, key: usize, is_void: bool) -> Vec<(Row, &str)> {
         let tokens = self.tokens.iter().filter(|token| token.row.0 == key && token.is_void == is_void);
         tokens.map(|token| (token.row, token.text.as_str())).collect()
     }
 
-    /// Returns what is known of a token of a row.
+    /// Returns a token of a row.
     pub fn token(&self, row: Row, text: &str) -> Option<&Token> {
         self.tokens.iter().find(|token| token.row == row && token.text == text)
     }
 
-    /// Records a grant. Returns whether the token is a new one.
+    /// Records a grant. Returns whether the token is new.
     pub fn grant(&mut self, row: Row, token: &str, milliseconds: u64, heard: &Heard<'_>) -> bool {
         self.note(row, Known::Lease(token.to_owned()), milliseconds, heard);
         self.tokens.push_back(Token { row, text: token.to_owned(), is_void: false, is_of_filter: true });
@@ -512,7 +513,7 @@ impl Guarded {
         self.granted.insert(token.to_owned())
     }
 
-    /// Records what a command made known for a time, in place of the row's other record.
+    /// Records a lease, NONE or back-off with its time, in place of the row's earlier record.
     pub fn note(&mut self, row: Row, known: Known, milliseconds: u64, heard: &Heard<'_>) {
         let lives = Duration::from_millis(milliseconds);
         let record = Record {
@@ -530,7 +531,7 @@ impl Guarded {
         self.records.remove(&row);
     }
 
-    /// A fill was refused: the lease of its token ends, if the token is good.
+    /// A fill was refused: the lease of its token ends, if the token is valid.
     pub fn refuse_fill(&mut self, row: Row, token: &str) {
         let is_good = self.token(row, token).is_some_and(|token| !token.is_void && token.is_of_filter);
         let Some(record) = self.records.get_mut(&row) else { return };
@@ -555,7 +556,7 @@ impl Guarded {
         self.records.extend(back_off.map(|record| (row, record)));
     }
 
-    /// Voids the tokens of a filter that another one was merged into.
+    /// Voids the tokens of a filter into which another was merged.
     pub fn merged(&mut self, key: usize) {
         let mut rows: Vec<Row> =
             self.tokens.iter().map(|token| token.row).chain(self.records.keys().copied()).collect();
@@ -563,7 +564,7 @@ impl Guarded {
         rows.into_iter().for_each(|row| self.overwritten(row));
     }
 
-    /// Records that another filter may be at a key. The former one may come back by RENAME.
+    /// Records that another filter may be at a key. RENAME may bring the former one back.
     pub fn replaced(&mut self, key: usize) {
         for (row, record) in &mut self.records {
             record.is_of_filter &= row.0 != key;

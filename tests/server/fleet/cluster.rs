@@ -39,7 +39,7 @@ struct Work {
     again: usize,
 }
 
-/// Adds to filters all over the cluster until `stop`, confirming each add with WAIT if possible.
+/// Adds to filters on all nodes until `stop`, confirming each add with WAIT if possible.
 fn add_until_stopped(mut client: Client, name: &str, stop: &AtomicBool, confirmations: &Mutex<usize>) -> Work {
     let keys = keys();
     let mut rng = Rng::new(name.len() as u64 + u64::from(name.as_bytes()[0]));
@@ -54,7 +54,7 @@ fn add_until_stopped(mut client: Client, name: &str, stop: &AtomicBool, confirma
         words.extend(LAYOUTS[*layout].1.iter().chain(&["ITEMS"]));
         words.extend(items.iter().map(String::as_str));
         let (reply, port) = client.call(key, &words);
-        // If nothing was new (the reply was lost, but not the add), WAIT has nothing to wait for.
+        // If no item was new (the reply was lost, but not the add), WAIT has nothing to wait for.
         let new = reply.elements().iter().any(Reply::truth);
         let confirmed = client.try_on(port, false, &["WAIT", "1", "500"]);
         if new && matches!(confirmed, Ok(Reply::Integer(1..))) {
@@ -289,7 +289,7 @@ fn every_command_is_redirected_to_the_owner_of_the_slot() {
             assert_eq!(one.run(line), points_at("MOVED", &servers[1]), "{line}");
         }
         assert_eq!(two.run("BF.ADD k a"), integer(1));
-        // Two keys in two slots are refused as for any command, also in a transaction.
+        // Two keys in different slots are refused as with any command, also in a transaction.
         let reply = one.pipeline(&["MULTI", "BF.ADD k a", "EXEC"]);
         assert_eq!(reply[1], points_at("MOVED", &servers[1]));
         assert!(reply[2].error_text().starts_with("EXECABORT"));
@@ -330,7 +330,7 @@ fn filters_of_every_layout_move_with_their_slot() {
         assert_eq!(two.run(&format!("DEBUG DIGEST-VALUE {}", keys[2])), digests[2]);
         for key in &keys {
             assert_eq!(denied(&mut two, key, &items), 0, "{key}");
-            // One may be a false positive, with these seeds.
+            // With these seeds, one item may be a false positive.
             assert!((0..9).any(|number| two.run(&format!("BF.ADD {key} new/{number}")) == integer(1)), "{key}");
         }
         assert_eq!(two.run(&format!("COPY {} {{t}}copy", keys[0])), integer(1));
@@ -482,7 +482,7 @@ fn only_valkey_nodes_with_the_module_take_part_in_slot_migrations() {
         if Version::of(program).migrates_slots() {
             expected += "|handle-atomic-slot-migration";
         }
-        // If a bit had another meaning for a server, its name would be here.
+        // If a server gave a bit another meaning, its name would appear here.
         assert_eq!(options.trim_end_matches(']'), expected);
     });
 }

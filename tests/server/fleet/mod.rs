@@ -19,9 +19,8 @@ use testing::{
     Connection, Reply, Rng, Server, Version, eventually, figures, integer, nil, ok, on_every_server, on_servers_with,
 };
 
-/// Every layout, hash and kind that forgets nothing during a test: a name for keys, and the options with which BF.INSERT
-/// creates such a filter, following options that they override. The window is longer than any test, and counting filters have
-/// room for all items.
+/// Every layout, hash and kind, with no items forgotten during a test: a name for keys, and the options of BF.INSERT, which override the
+/// options before them. The window is longer than any test, and counting filters have room for all items.
 const LAYOUTS: [(&str, &[&str]); 6] = [
     ("native", &[]),
     ("redisbloom", &["LAYOUT", "redisbloom"]),
@@ -31,10 +30,10 @@ const LAYOUTS: [(&str, &[&str]); 6] = [
     ("counting", &["CAPACITY", "20000", "COUNTING"]),
 ];
 
-/// The number of the first of these that grow without limit.
+/// The number of these, from the first on, that grow without limit.
 const GROWING: usize = 5;
 
-/// Stops the writers of a test, even if the test fails before it does so itself.
+/// Stops the writers at the end of a test, even if it fails.
 pub struct StopAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -43,7 +42,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Makes a server a replica of another, even if it is one already. A server that is loading refuses this, so it is retried.
+/// Makes a server a replica of another one, even if it is already a replica. Retries, because a server refuses this while it is loading.
 pub fn follow(replica: &mut Connection, port: u16) {
     eventually("REPLICAOF to be taken", || !replica.run(&format!("REPLICAOF 127.0.0.1 {port}")).is_error());
 }
@@ -149,7 +148,7 @@ fn reads_during_a_swap_of_the_data_set_have_no_false_negatives() {
 
 // A failover on request under load.
 
-/// The items of each layout's filter that must be found from now on.
+/// The items that each layout's filter must contain from now on.
 type Kept = [Mutex<Vec<String>>; GROWING];
 
 /// Returns the arguments of an add to a filter of the layout, which creates the filter if it is missing.
@@ -239,8 +238,8 @@ fn a_failover_under_load_loses_no_acknowledged_add() {
     });
 }
 
-// Leases of the guard on a node whose slots leave and come back. Rows that changed meanwhile on another node void them,
-// whether the filter exists or not.
+// Leases of the guard on a node whose slots leave and come back. Changes to rows on another node in the meantime void the leases, whether
+// the filter exists or not.
 
 const FETCH: &str = "BF.FETCH {f} 42 {f}:42 LEASE 3600000";
 const CHANGED: &str = "BF.CHANGED {f} 42 {f}:42";

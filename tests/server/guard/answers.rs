@@ -1,4 +1,4 @@
-//! What the three commands answer, word by word, in both protocols.
+//! The exact replies of the three commands, in both protocols.
 
 use std::fs;
 use std::thread::sleep;
@@ -49,7 +49,7 @@ fn a_none_is_remembered_and_a_lease_can_be_given_up() {
         let token = load(client, FETCH);
         assert_eq!(fill(client, &token, "NONE EX 1000"), ok());
         assert_eq!(client.run(FETCH), absent());
-        // Nothing is known of another cache key.
+        // Another cache key has no record.
         let token = load(client, "BF.FETCH {f} 42 {f}:other");
         assert_eq!(client.run(&format!("BF.FILL {{f}} 42 {{f}}:other {token} NONE PX 20")), ok());
         eventually("the miss to be forgotten", || word(&client.run("BF.FETCH {f} 42 {f}:other")) == "load");
@@ -75,7 +75,7 @@ fn one_caller_refreshes_a_stale_value() {
         assert_eq!((word(&reply), reply.elements()[1].text()), ("stale".to_owned(), "old".to_owned()));
         assert_eq!(client.run(&line), hit("old"), "one refreshes");
         assert_eq!(client.run(FETCH), hit("old"));
-        // The next lease is short, and somebody else may refresh the value when it has ended.
+        // The next lease is short, and another caller may refresh the value when it has ended.
         assert_eq!(fill(client, &token(&reply), "GIVEUP"), ok());
         let short = load(client, &format!("{FETCH} STALE 60000 LEASE 20"));
         let mut reply = hit("old");
@@ -95,7 +95,7 @@ fn one_caller_refreshes_a_stale_value() {
 fn a_value_is_renewed_before_its_end_by_the_average_of_loads() {
     with_client(|_, client| {
         with_filter(client);
-        // A thousand times the average, which is minutes: nearly every draw is longer than what the value has left to live.
+        // A thousand times the average, which is minutes: nearly every draw exceeds the remaining time to live.
         let renew = lasting(&format!("{FETCH} RENEW 100000"));
         let loads_for = |client: &mut Connection, what: &str| {
             client.run("BF.CHANGED {f} 42 {f}:42");
@@ -115,7 +115,7 @@ fn a_value_is_renewed_before_its_end_by_the_average_of_loads() {
         assert!(is_renewed(client, &renew));
         assert_eq!(client.run(&renew), hit("v"), "one renews it");
 
-        // As far from STALE as the value is from its end otherwise.
+        // Relative to STALE instead of to the end of the value's time to live.
         loads_for(client, "VALUE v PX 1000000000000");
         assert!(!is_renewed(client, &renew), "23 times the average are a few hours at most");
         assert!(is_renewed(client, &format!("{renew} STALE 999999990000")));
@@ -124,7 +124,7 @@ fn a_value_is_renewed_before_its_end_by_the_average_of_loads() {
         let batch = "BF.MFETCH {f} RENEW 100000 ITEMS 42 {f}:42";
         loads_for(client, "VALUE v PX 10000");
         assert!((0..100).any(|_| word(&client.run(batch).elements()[0]) == "stale"));
-        // Another filter has other loads.
+        // Another filter has separate loads.
         client.run("BF.CLEAR {f}");
         client.run("BF.ADD {f} 42");
         client.run("SET {f}:42 v PX 10000");
@@ -153,7 +153,7 @@ fn a_value_that_a_caller_cannot_use_is_replaced_under_a_lease() {
         assert!(wait_of(&batch.elements()[0]) > 90_000);
         let mut waiting = [&line, &format!("{FETCH} REPLACE STALE 1")].map(|line| wait_with(server, line));
         assert_eq!(fill(client, &lease, "VALUE new PX 1000000"), ok());
-        // The first that waited decodes it, and gives the lease up.
+        // The first waiter decodes the value, and gives up the lease.
         let lease = stale("new", &waiting[0].receive().unwrap());
         assert_eq!(fill(client, &lease, "GIVEUP"), ok());
         let lease = stale("new", &waiting[1].receive().unwrap());
@@ -194,7 +194,7 @@ fn a_peek_takes_no_lease_and_never_waits() {
             assert_eq!(client.run(&format!("{peek} {other}")), error(&text));
         }
 
-        // A waiter that is about to get the lease is not overtaken, and not disturbed.
+        // A waiter that is about to get the lease is not overtaken, and keeps the lease.
         client.run("BF.CHANGED {f} 42 {f}:42");
         let lease = load(client, FETCH);
         let mut waiter = wait_with(server, FETCH);
@@ -376,9 +376,9 @@ fn transactions_scripts_and_functions_do_not_wait() {
     });
 }
 
-// WHILE and UNLESS of BF.FETCH: keys that someone else keeps, on which the answers depend.
+// WHILE and UNLESS of BF.FETCH: the answers depend on keys that other clients maintain.
 
-/// What a reply says to whoever must come again because of UNLESS.
+/// Asserts the reply to a caller that must ask again because of UNLESS.
 fn assert_held(reply: &Reply) {
     assert_eq!(wait_of(reply), 1, "{reply:?}");
 }
@@ -432,13 +432,13 @@ fn without_the_key_a_fetch_is_unguarded() {
         let lookups = client.info_number("bf_bloom_lookups");
         let lease = load(client, WHILE);
         assert_eq!(client.info_number("bf_bloom_lookups"), lookups, "the filter was not asked");
-        // There is one lease, whether the key of WHILE is given, exists, or not.
+        // There is only one lease, whether or not WHILE is given and its key exists.
         wait_of(&client.run(FETCH));
         client.run("SET {f}:feed x");
         wait_of(&client.run(WHILE));
         client.run("DEL {f}:feed");
         wait_of(&client.run(WHILE));
-        // A NONE answers those for whom the filter counts, and nobody else.
+        // A NONE answers only callers that accept `absent` from the filter.
         assert_eq!(fill(client, &lease, "NONE EX 100"), ok());
         assert_eq!(client.run(FETCH), absent());
         let again = load(client, WHILE);
@@ -448,7 +448,7 @@ fn without_the_key_a_fetch_is_unguarded() {
         client.run("DEL {f}:feed");
         client.run("SET {f}:42 row PX 50000");
         assert_eq!(word(&client.run(&format!("{WHILE} STALE 60000"))), "stale");
-        // A filter that cannot guard or is none is refused all the same.
+        // A filter that cannot guard, and a value that is not a filter, are refused as well.
         client.run("BF.RESERVE {f}counting 0.01 100 COUNTING");
         for (filter, text) in [("{f}counting", "ERR a COUNTING filter cannot guard"), ("{f}:42", WRONG_TYPE)] {
             let reply = client.run(&format!("BF.FETCH {filter} 42 {{f}}:42 WHILE {{f}}:feed"));
@@ -463,7 +463,7 @@ fn a_write_in_flight_is_waited_for_whatever_filter_and_cache_say() {
         with_filter(client);
         let held = client.info_number("bf_bloom_fetches_waiting");
         let never = "BF.FETCH {f} never {f}:never UNLESS {f}:open";
-        // A missing hash, and one with other fields.
+        // A missing hash, and a hash with other fields.
         for line in ["PING", "HSET {f}:open {f}:43 x {f}:4 x 42 x"] {
             client.run(line);
             assert_eq!(client.run(never), absent(), "{line}");
@@ -507,7 +507,7 @@ fn a_held_caller_is_answered_when_its_time_is_over() {
         assert_eq!(client.run(&format!("CLIENT UNBLOCK {id}")).number(), 1);
         assert_held(&waiter.receive().unwrap());
         assert_eq!((waiters(client), client.info_number("bf_bloom_fetches_waiting")), (0, 2));
-        // In a transaction nobody waits.
+        // In a transaction, a client never waits.
         client.run("MULTI");
         client.run(&format!("{UNLESS} WAIT 100000000"));
         assert_held(&client.run("EXEC").elements()[0]);
@@ -542,7 +542,7 @@ fn clients_are_held_by_the_hash_that_they_name() {
     });
 }
 
-/// Without BF.CHANGED: as if the process that announces writes has died, and its fields expire or are removed by hand.
+/// Without BF.CHANGED, as if the process that announces writes has died, and its fields expire or are removed by hand.
 #[test]
 fn held_callers_are_served_when_the_hash_loses_the_field() {
     with_client(|server, client| {
@@ -625,7 +625,7 @@ fn a_hash_serves_the_rows_that_it_no_longer_names() {
     });
 }
 
-/// Clients refuse options that are out of the ranges of clients/specification/options.json, so that no fetch or fill is refused later.
+/// Clients refuse options outside the ranges in clients/specification/options.json, so that the server never refuses a fetch or fill later.
 #[test]
 fn what_the_list_of_client_options_allows_is_accepted() {
     let list = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/specification/options.json");
@@ -636,7 +636,7 @@ fn what_the_list_of_client_options_allows_is_accepted() {
     };
     let ([least, most], [_, longest_wait], [_, fail_safe]) = (range("lease"), range("wait"), range("fail_safe"));
     let ([shortest, longest], [shortest_absent, longest_absent]) = (range("ttl"), range("absent_ttl"));
-    // Clients send `beta` in percent, and leave FRESH out where it is 0.
+    // Clients send `beta` in percent, and omit FRESH if it is 0.
     let ([no_renewal, renewal], [_, fresh]) = (range("beta").map(|factor| 100 * factor), range("fresh"));
     with_client(|_, client| {
         with_filter(client);

@@ -41,7 +41,7 @@ fn an_item_that_is_refused_is_an_error_in_its_place() {
         let reply = client.run("BF.MCHANGED {f} ITEMS b {f}:b c {f}:c a {f}:a d {f}:d b {f}:b");
         assert_eq!(reply, array([integer(1), full.clone(), integer(0), full, integer(0)]));
         assert_eq!(client.run("EXISTS {f}:a {f}:b {f}:c {f}:d").number(), 0, "their values are deleted all the same");
-        // A filter that takes none at all is one error.
+        // If the filter cannot add any items, the reply is a single error.
         client.run("BF.RESERVE {f}counting 0.01 100 COUNTING");
         client.run("RPUSH {f}:list x");
         for (filter, text) in [("{f}counting", "ERR a COUNTING filter cannot guard"), ("{f}:list", WRONG_TYPE)] {
@@ -138,7 +138,7 @@ fn a_batch_of_fetches_is_one_fetch_for_each_pair() {
     });
 }
 
-/// How many fetches INFO has counted with this answer.
+/// Returns the number of fetches with this answer in INFO.
 fn count(client: &mut Connection, answer: &str) -> i64 {
     client.info_number(&format!("bf_bloom_fetches_{answer}"))
 }
@@ -149,7 +149,7 @@ fn a_cache_key_that_is_named_twice_gets_one_token() {
         with_filter(client);
         client.run("BF.ADD {f} 43");
         let names = |reply: &Reply| reply.elements().iter().map(word).collect::<Vec<_>>().join(" ");
-        // By the same item and by another one, in one batch of the filter and in two.
+        // For the same item and for another one, in one batch of the filter and in two.
         let filler = " never {f}:never".repeat(40);
         for filler in ["", &filler] {
             let line = format!("BF.MFETCH {{f}} LEASE 1000000 ITEMS 42 {{f}}:42{filler} 42 {{f}}:42 43 {{f}}:42");
@@ -162,7 +162,7 @@ fn a_cache_key_that_is_named_twice_gets_one_token() {
         let reply = client.run("BF.MFETCH {f} STALE 60000 LEASE 1000000 ITEMS 42 {f}:42 43 {f}:42 42 {f}:42");
         assert_eq!(names(&reply), "stale hit hit");
         assert_eq!(fill(client, &token(&reply.elements()[0]), "VALUE new"), ok());
-        // Fewer leases than cache keys: the first one may be evicted, and its token is void then.
+        // Fewer leases than cache keys, so the first lease may be evicted, which voids its token.
         client.run("CONFIG SET bf.max-leases 1");
         client.run("DEL {f}:42");
         let reply = client.run("BF.MFETCH {f} ITEMS 42 {f}:42 43 {f}:43 42 {f}:42");
@@ -198,7 +198,7 @@ fn a_batch_of_fetches_takes_while_and_unless() {
         client.run("RPUSH {f}:open x");
         let reply = client.run("BF.MFETCH {f} UNLESS {f}:open ITEMS 42 {f}:42");
         assert_eq!(reply, error(WRONG_TYPE));
-        // A missing filter denies nothing.
+        // A missing filter never answers `absent`.
         let reply = client.run("BF.MFETCH {f}none LEASE 1000000 ITEMS a {f}:a b {f}:b");
         assert_eq!(reply.elements().iter().map(word).collect::<Vec<_>>(), ["load", "load"]);
         let line = format!("BF.FILL {{f}}none a {{f}}:a {} VALUE v", token(&reply.elements()[0]));
@@ -235,7 +235,7 @@ fn a_batch_of_fetches_is_refused_before_anything_changes() {
         catch_up(&mut client, &mut other);
         other.run("CONFIG SET replica-read-only no");
         assert!(other.run("BF.MFETCH {f} ITEMS 42 {f}:42").error_text().starts_with("READONLY"));
-        // What a batch changes is on the replica.
+        // The changes of a batch are on the replica.
         client.run("SET {f}:43 v");
         client.run("BF.MCHANGED {f} ITEMS 43 {f}:43 44 {f}:44");
         catch_up(&mut client, &mut other);

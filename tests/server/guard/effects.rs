@@ -1,4 +1,4 @@
-//! What is propagated to replicas and the AOF: the effects of the commands, as commands that every server knows.
+//! The effects of the commands on replicas and the AOF: standard commands that every server supports.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -104,7 +104,7 @@ fn wait_after_a_change_has_something_to_wait_for() {
         follow(&mut follower, &primary);
         with_filter(&mut client);
         catch_up(&mut client, &mut follower);
-        // The item is not new. Without a DEL to propagate, WAIT would answer from what was confirmed before.
+        // The item is not new. Without a propagated DEL, WAIT would count earlier confirmations.
         follower.run("CLIENT PAUSE 1");
         let offset = |client: &mut Connection| client.info_number("master_repl_offset");
         let before = offset(&mut client);
@@ -150,7 +150,7 @@ fn a_replica_does_not_guard_and_a_promoted_one_starts_empty() {
     });
 }
 
-/// A module has one listener for each event of the server, and both leases and the role depend on these.
+/// A module has one listener per server event, and both the leases and the role depend on these events.
 #[test]
 fn a_server_that_granted_leases_still_knows_its_role() {
     with_client(|_, client| {
@@ -165,9 +165,9 @@ fn a_server_that_granted_leases_still_knows_its_role() {
     });
 }
 
-// What voids a token and a NONE, and what does not.
+// Commands that void a token or a NONE, and commands that do not.
 
-/// Whether a token is still good after this command.
+/// Whether a token is still valid after this command.
 fn token_outlives(client: &mut Connection, line: &str) -> bool {
     client.run("DEL {f}:42");
     client.run("BF.CHANGED {f} 42 {f}:42");
@@ -223,7 +223,7 @@ fn a_change_of_the_row_the_key_or_the_filter_voids_what_is_known() {
                 assert!(!outlives(client, line), "{line}");
             }
         }
-        // Another filter at the key, or the same one emptied, or with more items: the token was for the one before.
+        // Another filter at the key, or the same filter emptied or with more items: the token belongs to its earlier state.
         client.run("BF.ADD {f}other 42");
         for line in ["COPY {f}other {f} REPLACE", "BF.MERGE {f} {f}", "BF.CLEAR {f}", "RENAME {f}other {f}"] {
             assert!(!token_outlives(client, line), "{line}");
@@ -262,14 +262,14 @@ fn a_command_that_leaves_the_row_as_it_was_voids_nothing() {
     });
 }
 
-/// A value that expires was true, and whoever refreshes it still may: whether the server finds it by itself, or a command
-/// does, one of ours included.
+/// Expiry does not make a value wrong, so the holder of the lease may still refresh it, whether the server or a command, one of ours
+/// included, finds that it has expired.
 #[test]
 fn an_expiry_is_no_change_of_the_row() {
     with_client(|_, client| {
         with_filter(client);
         for finder in ["", "GET {f}:42", "EXISTS {f}:42", FETCH, "EXPIRETIME {f}:42"] {
-            // The server looks for expired keys by itself only if no command is to find this one.
+            // The server looks for expired keys by itself only if no command should find this key.
             client.run(&format!("DEBUG SET-ACTIVE-EXPIRE {}", u8::from(finder.is_empty())));
             client.run("BF.CHANGED {f} 42 {f}:42");
             let expired = client.info_number("expired_keys");
@@ -290,7 +290,7 @@ fn an_expiry_is_no_change_of_the_row() {
     });
 }
 
-/// To set a time to live that is over is to delete the key. Valkey raises the event of an expiry for it.
+/// Setting a time to live in the past deletes the key. Valkey raises an expiry event for it.
 #[test]
 fn a_client_that_makes_a_value_expire_at_once_voids_its_lease() {
     on_every_server(|program| {
@@ -326,8 +326,8 @@ fn a_client_that_makes_a_value_expire_at_once_voids_its_lease() {
     });
 }
 
-/// A filter may be missing, exist and be missing again. That voids its tokens, and so does an item that is announced while it is
-/// missing, and a database that is emptied or swapped.
+/// Tokens granted without a filter become void when the filter is created and deleted, when an item is announced, and when the database is
+/// emptied or swapped.
 #[test]
 fn a_filter_that_comes_and_goes_voids_its_tokens() {
     with_client(|server, client| {
@@ -440,8 +440,8 @@ fn nothing_of_it_is_saved() {
     });
 }
 
-/// Valkey 8.1 and 9.0 leave a client in the database of an event to which a module has listened (valkey#4024). Replicas and the AOF would
-/// get the rest of the command, and of its transaction or script, in that database.
+/// Valkey 8.1 and 9.0 leave a client in the database of an event to which a module listens (valkey#4024). Replicas and the AOF would get
+/// the rest of the command, and of its transaction or script, in that database.
 #[test]
 fn commands_for_two_databases_reach_replicas_and_the_aof() {
     on_every_server(|program| {
@@ -507,7 +507,7 @@ fn commands_for_two_databases_reach_replicas_and_the_aof() {
     });
 }
 
-/// Leases, NONEs and tokens depend on their rows alone, however much else happens on the server.
+/// Leases, NONEs and tokens depend only on their rows, not on other activity of the server.
 #[test]
 fn unrelated_traffic_ends_no_lease_and_no_none() {
     with_client(|_, client| {
@@ -539,8 +539,8 @@ fn unrelated_traffic_ends_no_lease_and_no_none() {
     });
 }
 
-/// The guard does not listen to the commands of other types. A key of another type in the place of a cached value refuses fills, and its
-/// end voids the token.
+/// The guard does not listen to the commands of other types. A key of another type in place of a cached value refuses fills, and its
+/// deletion voids the token.
 #[test]
 fn a_cache_key_of_another_type_voids_its_token_when_it_is_deleted() {
     with_client(|_, client| {
@@ -556,7 +556,7 @@ fn a_cache_key_of_another_type_voids_its_token_when_it_is_deleted() {
     });
 }
 
-/// A server that can unsubscribe does so a second after the last record is gone. The next lease has to listen again.
+/// A server that can unsubscribe does so a second after the last record is removed. The next lease must subscribe again.
 #[test]
 fn a_lease_after_a_pause_without_any_hears_of_changes() {
     with_client(|_, client| {

@@ -1,4 +1,4 @@
-//! FRESH: without the key of WHILE, nothing that was cached before is believed.
+//! FRESH: without the key of WHILE, values that were cached before are not used.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::{WHILE, absent, fill, hit, lasting, load, ok_if, token, wait_of, wait_with, with_filter, word};
 use testing::{Connection, array, bulk, error, eventually, integer, ok, with_client};
 
-/// BF.FETCH of the usual item with FRESH, which is as long as the longest lease.
+/// BF.FETCH of the usual item, with FRESH equal to the longest lease.
 const FRESH: &str = "BF.FETCH {f} 42 {f}:42 WHILE {f}:feed FRESH 3600000";
 /// Callers that ask at once.
 const CALLERS: usize = 30;
 
-/// The usual item has a cached value, which was filled while the key of WHILE existed, and the key is gone. Nobody announces what has
-/// changed since then.
+/// The usual item has a cached value that was filled while the key of WHILE existed. The key has expired, and later changes are not
+/// announced.
 fn with_an_old_value(client: &mut Connection) {
     client.run("FLUSHALL");
     with_filter(client);
@@ -105,7 +105,7 @@ fn only_the_holder_of_a_lease_without_the_key_fills_what_is_believed() {
         assert_eq!(client.run(WHILE), hit("new"));
         let lease = load(client, FRESH);
 
-        // Another caller has taken it over, and has a later lease.
+        // Another caller has the cache key now, with a later lease.
         assert_eq!(fill(client, &lease, "GIVEUP"), ok());
         let taken = load(client, FRESH);
         assert_eq!(fill(client, &lease, "VALUE newer"), ok(), "nothing has changed");
@@ -151,7 +151,7 @@ fn it_needs_the_key_and_a_range() {
             assert_eq!(client.run(&format!("BF.FETCH {{f}} 42 {{f}}:42 {words}")), error(text));
             assert_eq!(client.run(&format!("BF.MFETCH {{f}} {words} ITEMS 42 {{f}}:42")), error(text));
         }
-        // UNLESS comes first, and a filter that is missing is no reason to believe less.
+        // UNLESS takes precedence, and a missing filter does not invalidate values.
         client.run("HSET {f}:open {f}:42 x");
         assert_eq!(client.run(&format!("{FRESH} UNLESS {{f}}:open")), array([bulk("wait"), integer(1)]));
         client.run("SET {f}:feed 1");

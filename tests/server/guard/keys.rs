@@ -1,4 +1,4 @@
-//! The keys of the guard's commands: where the server finds them, which rights a user needs, and that they lie in one slot.
+//! The keys of the guard's commands: their positions, the required permissions, and that they must be in one slot.
 
 use std::collections::BTreeSet;
 
@@ -67,7 +67,7 @@ fn a_user_needs_a_right_for_each_key() {
             (FETCH, &["%R~{f}", "~{f}:42"] as &[&str]),
             (WHILE, &["%R~{f}", "~{f}:42", "%R~{f}:feed"]),
             (UNLESS, &["%R~{f}", "~{f}:42", "%R~{f}:open"]),
-            // A key that is named like an option hides no other.
+            // A key named like an option does not hide other keys.
             ("BF.FETCH {f} 42 {f}:42 WHILE UNLESS UNLESS {f}:open", &["%R~{f}", "~{f}:42", "%R~UNLESS", "%R~{f}:open"]),
             (
                 "BF.MFETCH {f} WHILE {f}:feed UNLESS {f}:open ITEMS 42 {f}:42 43 {f}:43",
@@ -109,7 +109,7 @@ fn in_a_cluster_the_keys_of_a_command_lie_in_one_slot() {
         with_filter(&mut client);
         let lease = load(&mut client, &format!("{WHILE} UNLESS {{f}}:open"));
         assert_eq!(fill(&mut client, &lease, "VALUE v"), ok());
-        // Items are no keys.
+        // Items are not keys.
         assert_eq!(client.run("BF.MCHANGED {f} ITEMS x {f}:42 y {f}:43"), array([integer(1), integer(1)]));
         assert_eq!(client.run("BF.MFETCH {f} ITEMS never {f}:never"), array([absent()]));
         for line in [
@@ -129,7 +129,7 @@ fn in_a_cluster_the_keys_of_a_command_lie_in_one_slot() {
     });
 }
 
-/// The value of a follower's heartbeat names the cache keys that it deletes. No other one gets a lease.
+/// The value of a follower's heartbeat describes the cache keys that the follower deletes. Other cache keys get no lease.
 #[test]
 fn a_cache_key_that_the_follower_does_not_delete_gets_no_lease() {
     with_client(|_, client| {
@@ -156,7 +156,7 @@ fn a_cache_key_that_the_follower_does_not_delete_gets_no_lease() {
                 assert!(ask(key).iter().all(|reply| reply.error_text().starts_with(text)), "{heartbeat}: {key}");
             }
         }
-        // Without the heartbeat nothing is known of it.
+        // Without the heartbeat, the templates are unknown.
         client.run("DEL {f}:feed");
         load(client, WHILE);
     });
@@ -196,7 +196,7 @@ fn the_users_of_the_page_may_send_what_the_clients_send() {
     let page = read("docs/guard.md");
     let users: Vec<_> = page.lines().filter(|line| line.starts_with("ACL SETUSER ")).collect();
     assert_eq!(users.len(), 2, "{users:?}");
-    // The page says that `replicas` and `aof` need these.
+    // According to the page, `replicas` and `aof` need these.
     let durability = ["WAIT", "WAITAOF"];
     let mut sent = BTreeSet::new();
     for part in ["cancel", "fail", "feed", "many", "read", "wait", "write"] {
@@ -207,7 +207,7 @@ fn the_users_of_the_page_may_send_what_the_clients_send() {
             let calls: Vec<_> = steps.iter().filter_map(|step| step["call"].as_str()).collect();
             let is_reader = calls.iter().all(|call| call.starts_with("guard.get"));
             for step in steps.iter().filter(|step| step["expect"].is_array()) {
-                // A token or a number between two bounds; other words stand for many items.
+                // Values are replaced by a token or a number between two bounds; other words stand for many items.
                 let word = |word: &Value| {
                     let number = word.get("from").map(Value::to_string);
                     let token = word.get("token").map(|_| INVENTED.to_owned());

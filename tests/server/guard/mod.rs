@@ -14,10 +14,10 @@ const ITEM: &str = "42";
 const FETCH: &str = "BF.FETCH {f} 42 {f}:42";
 /// BF.FETCH that waits for writes in flight.
 const UNLESS: &str = "BF.FETCH {f} 42 {f}:42 UNLESS {f}:open";
-/// BF.FETCH that is never told `absent` without the heartbeat.
+/// BF.FETCH that never gets `absent` without the heartbeat.
 const WHILE: &str = "BF.FETCH {f} 42 {f}:42 WHILE {f}:feed";
 
-/// A token that no server has handed out.
+/// A token that no server has issued.
 const INVENTED: &str = "0123456789abcdef0123456789abcdef";
 /// A filter, with an item in it.
 fn with_filter(client: &mut Connection) {
@@ -38,12 +38,12 @@ fn lasting(line: &str) -> String {
     if line.contains(" LEASE ") { line.to_owned() } else { format!("{line} LEASE {LONG}") }
 }
 
-/// Clients that wait for the usual cache key for longer than the test, in the order in which they came.
+/// Starts clients that wait for the usual cache key for longer than the test, in order of arrival.
 fn waiting(server: &Server, clients: usize) -> Vec<Connection> {
     (0..clients).map(|_| wait_with(server, FETCH)).collect()
 }
 
-/// A client that waits with this command, for longer than the test.
+/// Starts a client that waits with this command, for longer than the test.
 fn wait_with(server: &Server, line: &str) -> Connection {
     let (mut client, mut watcher) = (server.connect(), server.connect());
     let before = waiters(&mut watcher);
@@ -58,12 +58,12 @@ fn word(reply: &Reply) -> String {
     reply.elements()[0].text()
 }
 
-/// Asks for the value and expects the lease, which outlives the test unless the command says otherwise. Returns its token.
+/// Fetches the value and expects a lease, which outlives the test unless the command sets its length. Returns its token.
 fn load(client: &mut Connection, line: &str) -> String {
     token(&client.run(&lasting(line)))
 }
 
-/// The token of a reply that gives a lease.
+/// The token in a reply that grants a lease.
 fn token(reply: &Reply) -> String {
     let [.., token] = reply.elements() else { panic!("no token in {reply:?}") };
     assert!(["load", "stale"].contains(&word(reply).as_str()), "{reply:?}");
@@ -77,7 +77,7 @@ fn ok_if(is_filled: bool) -> Reply {
     if is_filled { ok() } else { nil(2) }
 }
 
-/// Whether the guard hears of every change of a key.
+/// Whether the guard is notified of every change of a key.
 fn hears_everything(client: &mut Connection) -> bool {
     Version::of_server(client).reports_every_change()
 }
@@ -95,7 +95,7 @@ fn absent() -> Reply {
     array([bulk("absent")])
 }
 
-/// How long a caller is told to wait.
+/// The time in a `wait` reply.
 fn wait_of(reply: &Reply) -> i64 {
     assert_eq!(word(reply), "wait", "{reply:?}");
     reply.elements()[1].number()

@@ -1,4 +1,4 @@
-//! Clients that wait for a value which another caller loads, and what each of them is told.
+//! Clients that wait for a value that another caller loads, and their replies.
 
 use std::fs;
 use std::thread::sleep;
@@ -153,7 +153,7 @@ fn both_protocols_wait_alike() {
     });
 }
 
-/// A transaction that fills and deletes leaves no value: no waiter may be told of it, and none is sent away.
+/// A transaction that fills and deletes leaves no value: waiters must not get the value, and must keep waiting.
 #[test]
 fn a_value_that_does_not_stay_answers_no_waiter() {
     with_client(|server, client| {
@@ -175,7 +175,7 @@ fn a_value_that_does_not_stay_answers_no_waiter() {
     });
 }
 
-/// A lease is for every item of its cache key, also for those who wait.
+/// A lease applies to every item with its cache key, also for waiters.
 #[test]
 fn waiters_of_two_items_share_a_lease() {
     with_client(|server, client| {
@@ -193,7 +193,7 @@ fn waiters_of_two_items_share_a_lease() {
     });
 }
 
-/// What a waiter gets is read by GET. A value that is read in place is stored in the form of a longer string afterwards.
+/// A waiter's value is read by GET. Reading a value in place would convert it to a longer encoding.
 #[test]
 fn the_value_of_a_waiter_is_left_as_it_is() {
     with_client(|server, client| {
@@ -209,7 +209,7 @@ fn the_value_of_a_waiter_is_left_as_it_is() {
             assert_ne!(client.run("OBJECT ENCODING {f}:42"), bulk("raw"), "{value}");
             client.run("BF.CHANGED {f} 42 {f}:42");
         }
-        // A waiter may be the one that refreshes the value.
+        // A waiter may get the lease to refresh the value.
         let lease = load(client, FETCH);
         let mut stale = wait_with(server, &format!("{FETCH} STALE 1000000"));
         assert_eq!(fill(client, &lease, "VALUE 17 PX 500000"), ok());
@@ -219,7 +219,7 @@ fn the_value_of_a_waiter_is_left_as_it_is() {
     });
 }
 
-/// Answers are shared by those that ask the same, and by no others.
+/// Answers are shared only among waiters with equal questions.
 #[test]
 fn waiters_of_a_row_with_other_options_get_their_own_answers() {
     with_client(|server, client| {
@@ -243,7 +243,7 @@ fn waiters_of_a_row_with_other_options_get_their_own_answers() {
     });
 }
 
-// What ends a lease that clients wait for: one of them loads then, long before the lease would have expired.
+// Events that end a lease before it expires, so that one of its waiters loads at once.
 
 #[test]
 fn another_filter_at_the_key_lets_one_waiter_load() {
@@ -300,7 +300,7 @@ fn a_filter_that_lacks_the_item_answers_all_waiters() {
     });
 }
 
-/// The filter stays what it is: the lease of another item holds, and its waiters go on waiting.
+/// The filter itself is unchanged: the lease of another item holds, and its waiters keep waiting.
 #[test]
 fn a_command_that_adds_another_item_disturbs_no_waiter() {
     with_client(|server, client| {
@@ -388,7 +388,7 @@ fn leases_are_filled_while_the_filter_arrives() {
         let during = load(client, FETCH);
         assert_eq!(fill(client, &during, "NONE EX 100"), ok());
         let during = load(client, FETCH);
-        // An add names the item, whatever it answers.
+        // An add counts as a change of the item, whatever its reply.
         assert!(client.run("BF.ADD {f} 42").is_error());
         assert_eq!(fill(client, &during, "VALUE v"), nil(2));
         let during = load(client, FETCH);
@@ -418,9 +418,9 @@ fn leases_that_a_lower_limit_evicts_let_a_waiter_load_each() {
     });
 }
 
-// GIVEUP with BACKOFF: a database that fails is asked once per back-off.
+// GIVEUP with BACKOFF: a failing database is queried once per back-off.
 
-/// Takes the lease of the usual cache key, and gives it up. Returns its token, which stays safe.
+/// Acquires the lease of the usual cache key, and gives it up. Returns its token, which stays safe.
 fn back_off(client: &mut Connection, milliseconds: u64) -> String {
     let lease = load(client, FETCH);
     assert_eq!(fill(client, &lease, &format!("GIVEUP BACKOFF {milliseconds}")), ok());
@@ -439,7 +439,7 @@ fn no_token_is_granted_until_the_time_is_over() {
             let lease = load(&mut client, FETCH);
             assert_eq!(fill(&mut client, &lease, "GIVEUP BACKOFF 50000"), ok());
             assert_eq!(fill(&mut client, &lease, "GIVEUP"), nil(protocol), "the lease is over");
-            // For every item, with every option, at once.
+            // The reply comes at once, for every item and option.
             let other = "BF.FETCH {f} 43 {f}:42";
             for line in [FETCH, UNLESS, other, "BF.FETCH {f} 42 {f}:42 WHILE {f}:feed LEASE 5 WAIT 100000000"] {
                 let left = wait_of(&client.run(line));
@@ -449,7 +449,7 @@ fn no_token_is_granted_until_the_time_is_over() {
             let [backed_off, other, never] = reply.elements() else { panic!("{reply:?}") };
             assert!(wait_of(backed_off) > 40_000);
             assert_eq!((word(other).as_str(), never), ("load", &absent()));
-            // A value is served, and nobody is asked to refresh it.
+            // A cached value is served, without a lease to refresh it.
             client.run("SET {f}:42 old PX 1000000");
             assert_eq!(client.run(&format!("{FETCH} STALE 2000000")), hit("old"));
             client.run("DEL {f}:42");
@@ -589,7 +589,7 @@ fn a_back_off_without_a_time_doubles_and_is_told_as_a_failure() {
         with_filter(client);
         client.run("SET {f}:42 old PX 1000000");
         let fetch = format!("{FETCH} STALE 2000000 BACKOFF");
-        // Of another process each time. The time that has passed since is small, and unknown.
+        // Each failure comes from another client. The time since the previous command is short and unknown.
         let mut most = 100;
         for _ in 0..5 {
             let mut client = server.connect();
@@ -635,7 +635,7 @@ fn back_offs_are_limited_in_number_and_in_time() {
         }
         let words = [3, 2, 1].map(|number| word(&fetch(client, number)));
         assert_eq!(words, ["wait", "wait", "load"], "the one that would have ended first is gone");
-        // They neither travel nor last.
+        // Back-offs are neither replicated nor saved.
         client.run("DEBUG RELOAD");
         assert_eq!(word(&fetch(client, 3)), "load");
         assert_eq!(client.run("BF.MCHANGED {f} ITEMS 1 {f}:1"), array([nil(2)]));
@@ -687,7 +687,7 @@ fn endless_leases_take_bounded_memory() {
         let after = take(20_000, 40_000);
         assert!(after - before < 200_000, "{before} and then {after}");
         assert_eq!(client.info_number("bf_bloom_leases"), 1000);
-        // All of them are for one item: adding that ends them.
+        // All leases are for one item, so adding it ends them.
         client.run("BF.ADD {f} 42");
         eventually("they are swept", || client.info_number("bf_bloom_leases") == 0);
     });
@@ -734,7 +734,7 @@ fn an_eviction_takes_values_and_no_lease() {
     });
 }
 
-/// Redis 7.0 takes a timer of 36 minutes for one in the past, and its event loop then never sleeps.
+/// Redis 7.0 treats a timer of 36 minutes as one in the past, and its event loop then never sleeps.
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "needs /proc")]
 fn a_server_whose_leases_have_ended_sleeps() {

@@ -193,12 +193,12 @@ impl Golden {
         &self.debug
     }
 
-    /// The same filter, worked out from its payload.
+    /// The same filter, decoded from its payload without the module.
     pub fn model(&self) -> Model {
         Model::of_payload(&self.payload).1
     }
 
-    /// Asks a server everything that the data has an answer to.
+    /// Checks a server's answers to all queries in the data.
     pub fn check(&self, server: &Server, at: &str) {
         for protocol in [2, 3] {
             let mut client = server.connect_speaking(protocol);
