@@ -1,5 +1,4 @@
-//! What is particular to files: their sizes, databases, writes beside a save. That every filter comes back from them is in
-//! `transfer`.
+//! Properties of files: their sizes, databases, writes during a save. `transfer` tests that files restore every filter.
 
 use std::fs;
 
@@ -26,7 +25,7 @@ fn an_empty_filter_saves_in_bytes() {
     });
 }
 
-/// The server treats a value of its own type alike. Redis 7.0.15 also has to end, and not to check the file for ever.
+/// The server treats a value of a built-in type the same. Redis 7.0.15 also must exit, instead of checking the file for ever.
 #[test]
 fn a_snapshot_that_ends_early_stops_the_start() {
     on_every_server(|program| {
@@ -87,7 +86,7 @@ fn adds_go_on_while_a_snapshot_is_written() {
         client.run("BGSAVE");
         assert_eq!(client.run("BF.MADD k c d"), array([integer(1), integer(1)]));
         wait_for_background_save(&mut client);
-        // The snapshot is of the moment at which it began.
+        // The snapshot has the state at its begin.
         server.restart(Stop::NoSave);
         let mut client = server.connect();
         assert_eq!(client.run("DEBUG DIGEST-VALUE k"), digest);

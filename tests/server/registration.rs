@@ -1,4 +1,4 @@
-//! What the server says about the module and its commands, by which clients, proxies and rights find their way.
+//! The server's description of the module and its commands, which clients, proxies and ACLs rely on.
 
 use std::fs;
 
@@ -14,8 +14,8 @@ use testing::{
     on_every_server, with_client,
 };
 
-/// Name, arity, whether it writes, whether it is refused above `maxmemory`, whether it is marked fast, and the version of
-/// RedisBloom that has it first, or our own.
+/// Name, arity, whether it writes, whether it is refused above `maxmemory`, whether it is marked fast, and the version of RedisBloom, or of
+/// bloomgate, that introduced it.
 const COMMANDS: [(&str, i64, bool, bool, bool, &str); 14] = [
     ("bf.reserve", -4, true, true, false, "1.0.0"),
     ("bf.add", 3, true, true, false, "1.0.0"),
@@ -152,7 +152,7 @@ fn texts_of(arguments: &Reply) -> Vec<String> {
     arguments.elements().iter().map(|argument| argument.field("name").text()).collect()
 }
 
-/// Whether a user with these rights may run a command.
+/// Whether a user with these permissions may run a command.
 fn may_run(client: &mut Connection, rights: &str, name: &str, arity: i64) -> bool {
     let rights = format!("ACL SETUSER somebody reset on nopass ~* -@all {rights}");
     assert_eq!(client.run(&rights), ok());
@@ -161,7 +161,7 @@ fn may_run(client: &mut Connection, rights: &str, name: &str, arity: i64) -> boo
     client.call(&words) == ok()
 }
 
-/// Before 7.2 no category has a module's commands, and every right to them has to name them.
+/// Before 7.2, categories do not include a module's commands, so permissions must name each command.
 #[test]
 fn commands_are_in_categories_where_the_server_has_them() {
     on_every_server(|program| {
@@ -194,7 +194,7 @@ fn every_command_is_in_the_category_of_the_module_where_the_server_has_one() {
     });
 }
 
-/// A copy of the module beside the server's data: for the server, another module of the name.
+/// Copies the module to the server's folder: for the server, a different module with the same name.
 fn copy_of_module(folder: &TempDir) -> String {
     let copy = folder.path().join("copy.so");
     fs::copy(module(), &copy).expect("a copy");
@@ -226,7 +226,7 @@ fn the_same_library_with_other_words_is_refused_with_its_loadmodule_line() {
     });
 }
 
-/// Loaded by its command line and by a line of CONFIG REWRITE, which Sentinel sends, a server starts as before.
+/// A server starts as before if the module is loaded by the command line and also by a line of CONFIG REWRITE, which Sentinel sends.
 #[test]
 fn a_repeated_load_has_no_effect() {
     on_every_server(|program| {
@@ -290,7 +290,7 @@ fn a_server_older_than_7_refuses_the_module_with_a_reason() {
     assert!(log.contains("Can't load module from"), "{log}");
 }
 
-// What holds for all commands alike: the number of words, keys of other types, rights, and unknown subcommands.
+// Checks for all commands: the number of arguments, keys of other types, permissions, and unknown subcommands.
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -443,7 +443,7 @@ fn a_reader_may_look_and_not_write() {
     });
 }
 
-// The redis crate: every BF method that it has, with its own parsing of the replies, in both protocols.
+// The redis crate: all of its BF methods, with its own parsing of the replies, in both protocols.
 
 /// Calls the test with a connection in RESP2 and one in RESP3, each to a server of its own.
 fn with_library_client(test: impl Fn(&mut redis::Connection)) {
@@ -494,7 +494,7 @@ fn filters_are_made_as_asked() {
         assert!(field("four", BloomFilterInfoType::Size) > 64.0);
         assert_eq!(field("four", BloomFilterInfoType::Error), 0.001);
         assert!(field("four", BloomFilterInfoType::MaximumScaledCapacity) > 1e6);
-        // RedisBloom's null in an array, which this client cannot read.
+        // RedisBloom's null in an array, which this client cannot parse.
         assert!(client.bf_info_type("fixed", BloomFilterInfoType::Expansion).is_err());
         assert!(client.bf_info_type("fixed", BloomFilterInfoType::MaximumScaledCapacity).is_err());
         assert!(client.bf_info_type("four", BloomFilterInfoType::Tightening).is_err());

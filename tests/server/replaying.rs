@@ -1,5 +1,5 @@
-//! A client says what the AOF says: `redis-cli --pipe < appendonly.aof`, or a tool that forwards a primary's stream to another
-//! server. That server takes every command, and its filters have the same bits.
+//! A client sends the commands of the AOF: `redis-cli --pipe < appendonly.aof`, or a tool that forwards a primary's stream to another
+//! server. That server accepts every command, and its filters have the same bits.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,7 +12,7 @@ use testing::{
     on_every_server, records, with_append_only_client, with_append_only_file, with_client,
 };
 
-/// Sends commands as a client does. None of them is refused.
+/// Sends commands as a client, and asserts that all are accepted.
 fn replay(commands: &[Vec<Vec<u8>>], client: &mut Connection) {
     for words in commands {
         let reply = client.call(words);
@@ -37,8 +37,8 @@ fn pipe(original: &Server, copy: &Server) {
     }
 }
 
-/// Replays the AOF of a server to an empty one, and compares the digests of all filters. Creations of RedisBloom's layout are
-/// written in RedisBloom's words, which have no layout: there the empty server's setting says it.
+/// Replays the AOF of a server to an empty one, and compares the digests of all filters. Creations in RedisBloom's layout are written with
+/// RedisBloom's options, which do not state the layout, so the empty server's setting does.
 pub fn assert_replays(program: &Path, original: &Server) -> Server {
     let copy = Server::with(program).line("bf.layout redisbloom").start();
     pipe(original, &copy);
@@ -56,7 +56,7 @@ fn assert_same_digests(original: &Server, copy: &Server) {
     }
 }
 
-/// A creation by each command, with each of its words, and what else an AOF says of filters.
+/// Creations by each command, with each of its options, and other commands about filters in an AOF.
 const CREATIONS: [&str; 31] = [
     "BF.ADD key a",
     "BF.MADD key a b c",
@@ -117,13 +117,13 @@ fn every_creation_is_replayed() {
                 // Some of these are for other kinds.
                 client.run(&change.replace("key", &key));
             }
-            // Enough to grow, or to turn by counts.
+            // Enough to make filters grow or rotate.
             for item in 0..120 {
                 client.run(&format!("BF.ADD {key} more/{item}"));
             }
         }
         assert_replays(program, &original);
-        // The records of a rewritten file, and what came after them.
+        // The records of a rewritten file, and the commands after them.
         rewrite_append_only_file(&mut client);
         for number in 0..CREATIONS.len() {
             client.run(&format!("BF.MADD key/{number} after/1 after/2"));
@@ -157,7 +157,7 @@ fn merges_loads_and_transactions_are_replayed() {
     });
 }
 
-/// A row that BF.CHANGED announces gets a whole window from then on, in the copy as well.
+/// A row that BF.CHANGED announces stays for a whole window, in the copy as well.
 #[test]
 fn renewed_items_are_renewed_in_the_copy() {
     on_every_server(|program| {
@@ -172,7 +172,7 @@ fn renewed_items_are_renewed_in_the_copy() {
         let renewals: Vec<String> = lines(&original).into_iter().filter(|line| line.contains("RENEW")).collect();
         assert_eq!(renewals, ["BF.INSERT rows NOCREATE RENEW ITEMS 1", "BF.INSERT rows NOCREATE RENEW ITEMS 2 4"]);
         let copy = assert_replays(program, &original);
-        // The first bucket is dropped, and what nothing renewed with it.
+        // The first bucket is dropped, with all items that were not renewed.
         for client in [&mut client, &mut copy.connect()] {
             assert_eq!(client.run("BF.ROTATE rows"), integer(3));
             assert_eq!(client.run("BF.MEXISTS rows 1 2 3 4"), array([1, 1, 0, 1].map(integer)));
@@ -191,8 +191,8 @@ fn renewed_items_are_renewed_in_the_copy() {
     });
 }
 
-/// To a server with the usual settings. No command is refused, and nothing is lost. Filters of RedisBloom's layout become native
-/// ones, unless they were loaded.
+/// A server with default settings accepts every command, and no item is lost. Filters of RedisBloom's layout become native filters, unless
+/// they were loaded.
 #[test]
 fn a_server_with_other_settings_lacks_nothing() {
     on_every_server(|program| {
@@ -224,7 +224,7 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_millis() as u64
 }
 
-/// Replayed an hour later, the buckets of a window are over. The items are then as new: none is forgotten before its time.
+/// If the replay is an hour late, the buckets of a window have ended. The items then count as new, so that none is forgotten too early.
 #[test]
 fn a_window_that_is_replayed_late_forgets_nothing_early() {
     with_append_only_client(|_, client| {
@@ -245,13 +245,13 @@ fn a_window_that_is_replayed_late_forgets_nothing_early() {
         let digest_before = digest(client, "k");
         assert_eq!(client.run("DEBUG LOADAOF").text(), "OK");
         assert_eq!(digest(client, "k"), digest_before);
-        // It turns as it did.
+        // It rotates as before.
         assert_eq!(client.run("BF.ROTATE k"), integer(0));
         assert_eq!(client.run("BF.ADD k one-more"), integer(1));
     });
 }
 
-/// A copy that follows a stream and is late has begun the bucket by its own clock, and has added items to it.
+/// A late copy of a stream has begun the bucket by its own clock, and has added items to it.
 #[test]
 fn a_bucket_that_has_begun_is_not_begun_again() {
     with_client(|_, client| {
@@ -266,7 +266,7 @@ fn a_bucket_that_has_begun_is_not_begun_again() {
     });
 }
 
-/// What a careless client states, or one that means harm.
+/// Values from a careless or malicious client.
 #[test]
 fn a_stated_bucket_is_bounded() {
     on_every_server(|program| {
@@ -277,7 +277,7 @@ fn a_stated_bucket_is_bounded() {
         let before = digest(&mut client, "k");
         let max = i64::MAX as u64;
         for (slot, begin, end, capacity) in [
-            // It would take items for ever, or forget the others at once.
+            // It would accept items for ever, or forget the others at once.
             (1, now + 1_000_000, now + 1_020_000, 34),
             (1, max, max, 34),
             (1, now, now + 1_000_000, 34),
@@ -298,7 +298,7 @@ fn a_stated_bucket_is_bounded() {
         for numbers in ["1 1 1", "1 1 1 1 1", "-1 1 1 1", "x 1 1 1", "1 1 1 18446744073709551616"] {
             assert!(client.run(&format!("BF.ROTATE k {numbers}")).is_error(), "{numbers}");
         }
-        // The largest that it takes leaves a ring that goes on.
+        // With the largest accepted value, the ring keeps working.
         assert!(!client.run(&format!("BF.ROTATE k {} {} {} 34", 1_u64 << 61, now, now + 20_000)).is_error());
         for round in 0..10 {
             assert_eq!(client.run(&format!("BF.ADD k round/{round}")), integer(1));
@@ -306,7 +306,7 @@ fn a_stated_bucket_is_bounded() {
         }
         assert_eq!(client.run("BF.CLEAR k").text(), "OK");
         assert_eq!(client.run("BF.ADD k a"), integer(1));
-        // A ring in the past turns with the next add.
+        // A ring in the past rotates with the next add.
         client.run("DEL k");
         client.run("BF.INSERT k CAPACITY 100 ERROR 0.01 WINDOW 60 BUCKETS 4 SEED 5");
         assert_eq!(client.run("BF.ROTATE k 7 0 0 34"), integer(0));
@@ -315,7 +315,7 @@ fn a_stated_bucket_is_bounded() {
     });
 }
 
-/// The sizing rules that a client names hold, within the limits of what they were made for.
+/// Sizing rules that a client names are used, within their limits.
 #[test]
 fn a_policy_is_a_clients_to_name() {
     with_client(|_, client| {

@@ -1,5 +1,5 @@
-//! What is carried to replicas and append-only files, and what becomes of effects that cannot be applied. That replicas have
-//! their primary's filters is in `transfer`; links that are cut and changes of role are in `fleet`.
+//! The effects on replicas and in append-only files, and effects that cannot be applied. `transfer` tests that replicas have their
+//! primary's filters; `fleet` tests cut links and changes of role.
 
 use std::path::Path;
 
@@ -94,8 +94,8 @@ fn a_replica_on_another_processor_has_the_same_filters() {
     });
 }
 
-/// While a replica loads a snapshot beside what it has, its clients are served, and may write where it is writable. They are
-/// clients: limits bind them, and a refusal does not end the server.
+/// While a replica loads a snapshot and keeps its old data, it serves its clients, which may write if it is writable. Limits apply to them
+/// as to all clients, and a refusal does not end the server.
 #[test]
 fn a_client_of_a_replica_that_loads_is_a_client() {
     on_every_server(|program| {
@@ -104,14 +104,14 @@ fn a_client_of_a_replica_that_loads_is_a_client() {
         for number in 0..300 {
             primary.call(&[b"SET".as_slice(), format!("k{number}").as_bytes(), &[number as u8; 2000]]);
         }
-        // It looks at its clients after every key, and takes its time from then on.
+        // It serves its clients after every key. Loading is slowed down once it has synchronised.
         let other = Server::with(program).line("repl-diskless-load swapdb").line("replica-read-only no");
         let other = other.line("loading-process-events-interval-bytes 1024").start();
         let mut replica = other.connect();
         follow(&mut replica, &server);
         assert_eq!(replica.run("CONFIG SET key-load-delay 10000"), ok());
-        // The link breaks, and before it is back there is more than the backlog holds: another full synchronisation, with
-        // the primary that it knows.
+        // The link breaks, and more bytes are written than the backlog holds before it is back: another full synchronisation, with the same
+        // primary.
         primary.pipeline(&["CLIENT KILL TYPE replica", &format!("SET noise {}", "x".repeat(100_000))]);
         eventually("the replica to load beside its data", || replica.info("async_loading") == "1");
         let refused = replica.run("BF.RESERVE k 0.01 100000000000000000");
@@ -128,18 +128,18 @@ fn a_client_of_a_replica_that_loads_is_a_client() {
     });
 }
 
-// What is written to the append-only file, which is what a replica gets: a creation with everything that made the
-// filter, the items that were new, and nothing for nothing.
+// The effects in the append-only file, which a replica gets as well: a creation with everything that defines the filter, and the items that
+// were new. A command without an effect writes nothing.
 
-/// The line that creates a filter, cut around its seed: what comes before it, the seed, what comes after it.
+/// Splits the line that creates a filter into the text before the seed, the seed, and the text after it.
 fn around_the_seed(line: &str) -> (String, u32, String) {
     let (before, rest) = line.split_once(" SEED ").unwrap_or_else(|| panic!("no SEED in {line:?}"));
     let (seed, after) = rest.split_once(' ').unwrap_or((rest, ""));
     (before.to_owned(), seed.parse().unwrap_or_else(|_| panic!("not a seed in {line:?}")), after.to_owned())
 }
 
-/// Runs commands one after another and compares what each wrote to the append-only file. An effect that ends in `*` is the
-/// start of a line; MULTI and EXEC count where they are expected.
+/// Runs commands one after another and compares what each wrote to the append-only file. An effect that ends in `*` is the beginning of a
+/// line; MULTI and EXEC are compared only if expected.
 fn assert_effects(program: &Path, commands: &[(&str, &[&str])]) {
     let server = with_append_only_file(program);
     let mut client = server.connect();
@@ -171,7 +171,7 @@ fn a_creation_is_carried_with_everything_that_made_it() {
             program,
             &[
                 ("BF.RESERVE a 0.01 129 SEED 5", &["BF.INSERT a CAPACITY 129 ERROR 0.01 EXPANSION 2 SEED 5"]),
-                // A small first layer states its sizing rules, if they are not the first: at 0.01% and more.
+                // For a small first layer, the sizing rules are stated unless they are the first ones: at 0.01% and more.
                 (
                     "BF.RESERVE aa 0.01 100 SEED 5",
                     &["BF.INSERT aa CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 2"],
@@ -240,7 +240,7 @@ fn a_creation_is_carried_with_everything_that_made_it() {
     });
 }
 
-/// A filter that counts carries every item, in order: each changes it.
+/// A counting filter propagates every item, in order, because each changes the filter.
 #[test]
 fn replicas_get_counted_items_and_effective_deletes() {
     on_every_server(|program| {
@@ -374,7 +374,7 @@ fn adds_carry_the_new_items_only() {
     });
 }
 
-/// Growth needs no word of its own.
+/// Growth is not propagated separately.
 #[test]
 fn items_are_carried_as_the_bytes_that_they_are() {
     with_append_only_client(|server, client| {
@@ -385,7 +385,7 @@ fn items_are_carried_as_the_bytes_that_they_are() {
     });
 }
 
-/// The strings of an effect's arguments are kept for the next one, which may have other words, and other numbers, at the same places.
+/// The strings of an effect's arguments are kept for the next effect, which may have other words and numbers at the same positions.
 #[test]
 fn the_arguments_of_an_effect_are_its_own_whatever_came_before() {
     with_append_only_client(|server, client| {
@@ -459,7 +459,7 @@ fn adds_of_present_items_are_not_replicated() {
     });
 }
 
-/// The server holds the words of the effects until EXEC, while those of the next creation replace them.
+/// The server holds the arguments of effects until EXEC, while the next creation replaces the kept strings.
 #[test]
 fn creations_in_a_transaction_carry_their_own_words() {
     with_append_only_client(|server, client| {
@@ -482,11 +482,11 @@ fn creations_in_a_transaction_carry_their_own_words() {
     });
 }
 
-// Effects that cannot be applied. A primary, or the server that wrote the AOF, has done what it says; a server that went on
-// without it would lack a filter or items, and its next rewrite would lose them for good. So it ends, and says why. What
-// RedisBloom carries although it refused it is passed over: see `redisbloom/words.rs` and `redisbloom/hostile.rs`.
+// Effects that cannot be applied. The primary, or the server that wrote the AOF, has already made these changes. A server that continued
+// without one would lack a filter or items, and its next rewrite would make the loss permanent. So it exits and logs the reason. Commands
+// that RedisBloom refused but still propagates are ignored: see `redisbloom/words.rs` and `redisbloom/hostile.rs`.
 
-/// Commands that are applied, then one that cannot be, and what the log says about it. Words are told apart by spaces.
+/// Commands that are applied, a command that cannot be applied, and its log line. Words are separated by spaces.
 const LINES: [(&str, &str, &str); 33] = [
     ("SET k x", "BF.RESERVE k 0.01 100", "BF.RESERVE k: WRONGTYPE"),
     ("", "BF.RESERVE k x 100", "BF.RESERVE k: ERR bad error rate"),
@@ -496,7 +496,7 @@ const LINES: [(&str, &str, &str); 33] = [
     ("SET k x", "BF.MADD k a b", "BF.MADD k: WRONGTYPE"),
     ("SET k x", "BF.INSERT k ITEMS a", "BF.INSERT k: WRONGTYPE"),
     ("", "BF.INSERT k CAPACITY x ITEMS a", "BF.INSERT k: Bad capacity"),
-    // A filter that is created without items, by a version to come: later adds would make another one.
+    // A filter that a later version creates without items: later adds would create a different filter.
     ("", "BF.INSERT k CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 7 HASH md5", "BF.INSERT k: ERR bad hash"),
     (
         "",
@@ -539,13 +539,13 @@ fn says(log: &str, reason: &str) -> bool {
     log.lines().any(|line| line.contains(LAST_WORDS) && line.contains(reason))
 }
 
-/// A server that reads the commands from its AOF ends with these words.
+/// Asserts that a server that reads the commands from its AOF exits with this log line.
 fn assert_file_ends(program: &Path, commands: &[Vec<Vec<u8>>], reason: &str) {
     let log = stopped_on_commands(program, &[], &encode(commands)).refuses_to_start_again();
     assert!(says(&log, reason), "{reason}:\n{log}");
 }
 
-/// So does a replica whose primary sends them.
+/// Asserts the same, also for a replica whose primary sends the commands.
 fn assert_ends(program: &Path, commands: &[Vec<Vec<u8>>], reason: &str) {
     assert_file_ends(program, commands, reason);
     let primary = TheirPrimary::start(snapshot(TODAY));
@@ -579,13 +579,13 @@ fn data_that_cannot_be_applied_ends_the_server() {
             vec![b"BF.LOADCHUNK".to_vec(), b"k".to_vec(), iterator.to_string().into_bytes(), data.clone()]
         };
         let records = records(&mut client, "native");
-        // An item for a filter that is not there yet: our primaries refuse it.
+        // An item for a missing filter, which our primaries refuse.
         let add = words("BF.ADD k a");
         assert_ends(program, &[load(&records[0]), add.clone()], "BF.ADD k: ERR filter is still being loaded");
         let (iterator, mut damaged) = records[1].clone();
         damaged[20] ^= 1;
         assert_ends(program, &[load(&records[0]), load(&(iterator, damaged))], "BF.LOADCHUNK k: ERR received bad data");
-        // RedisBloom's, where the primary could not have taken it.
+        // RedisBloom's records that the primary could not have accepted.
         let chunks = sound().chunks(sound().header());
         let beyond = (1 << 20, vec![0; 16]);
         assert_ends(program, &[load(&chunks[0]), load(&beyond)], "BF.LOADCHUNK k: ERR invalid offset");
@@ -606,7 +606,7 @@ fn data_that_cannot_be_applied_ends_the_server() {
             &[restoring(payload)],
             "the filter at 'k': the filter is refused: no filter can have this description",
         );
-        // One that ends too early. On a replica the primary may have hung up.
+        // A truncated payload. On a replica, the primary may have disconnected.
         let mut cut = dump(&mut client, "native");
         cut.drain(TYPE_BYTES..cut.len() - FOOTER);
         let cut = with_fixed_checksum(cut);
@@ -614,7 +614,7 @@ fn data_that_cannot_be_applied_ends_the_server() {
     });
 }
 
-/// The reader of the AOF and a replica see a key until its DEL arrives, whatever the clock says.
+/// The reader of the AOF and a replica see a key until its DEL arrives, even if it has expired.
 #[test]
 fn an_effect_on_an_expired_key_is_applied() {
     on_every_server(|program| {
@@ -655,7 +655,7 @@ fn an_effect_on_an_expired_key_is_applied() {
     });
 }
 
-/// Clients may say all of that.
+/// Clients may send all of these.
 #[test]
 fn a_client_is_refused_and_the_server_goes_on() {
     with_client(|_, client| {
@@ -672,8 +672,8 @@ fn a_client_is_refused_and_the_server_goes_on() {
     });
 }
 
-/// What RedisBloom and valkey-bloom carry although they refused it. The server, which would count an error, sees none: whatever it counts
-/// is lost.
+/// Commands that RedisBloom and valkey-bloom refused but still propagate. The server must not count them as errors, because a counted error
+/// means lost data.
 #[test]
 fn effects_of_filters_that_the_replica_refused_are_skipped() {
     on_every_server(|program| {

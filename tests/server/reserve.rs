@@ -1,4 +1,4 @@
-//! BF.RESERVE: every word it takes, every text it answers, and the order in which it looks at them.
+//! BF.RESERVE: every option, every reply text, and the order of the checks.
 
 use std::collections::BTreeSet;
 
@@ -94,7 +94,7 @@ fn capacities_are_checked() {
             assert_eq!(client.call(&["BF.RESERVE", "k", "0.01", capacity]), error(CAPACITY_RANGE), "{capacity:?}");
         }
         assert_eq!(client.run("EXISTS k"), integer(0));
-        // RedisBloom's limit is not ours.
+        // RedisBloom's limit does not apply here.
         assert_eq!(client.run("BF.RESERVE k 0.25 1073741825 NONSCALING"), ok());
         assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(1_073_741_825)]));
     });
@@ -121,7 +121,7 @@ fn a_filter_that_no_machine_can_hold_is_refused() {
         for line in ["BF.INSERT k CAPACITY 9223372036854775807 ITEMS x", "BF.RESERVE k 1e-12 9223372036854775807"] {
             assert_eq!(client.run(line), error(NO_MACHINE), "{line}");
         }
-        // 2^63 is too large to be a capacity or too large to be held, whichever comes first.
+        // 2^63 is refused as a capacity or for lack of memory, whichever is checked first.
         let reply = client.run("BF.RESERVE k 0.01 9223372036854775808");
         assert!(reply == error(NO_CAPACITY) || reply == error(NO_MACHINE), "{reply:?}");
         assert_eq!(client.run("EXISTS k"), integer(0));
@@ -166,7 +166,7 @@ fn options_are_checked() {
             assert_eq!(client.run(&line), error(text), "{line:?}");
         }
         assert_eq!(client.run("EXISTS k"), integer(0));
-        // A word that was given twice: the last one counts.
+        // If an option is repeated, the last value counts.
         assert_eq!(client.run("BF.RESERVE k 0.01 100 EXPANSION 3 EXPANSION 5"), ok());
         assert_eq!(client.run("BF.INFO k EXPANSION"), array([integer(5)]));
     });
@@ -193,7 +193,7 @@ fn checks_come_in_order_and_before_the_key() {
                 assert_eq!(client.run(&line), error(text), "{line:?}");
             }
         }
-        // Then the key, and only then the memory.
+        // Then the key is checked, and only then the memory.
         for capacity in ["100", "1000000000000000000"] {
             assert_eq!(client.run(&format!("BF.RESERVE filter 0.01 {capacity}")), error("ERR item exists"));
             assert_eq!(
@@ -218,16 +218,16 @@ fn the_number_of_words_is_bounded() {
         ] {
             assert_eq!(client.run(line), error("ERR wrong number of arguments for 'bf.reserve' command"), "{line:?}");
         }
-        // Eleven words are the most that can mean something, and those that RedisBloom has not.
+        // At most eleven words, without our own options, can have a meaning.
         assert_eq!(client.run("BF.RESERVE k 0.01 100 NONSCALING EXPANSION 0 SEED 1 LAYOUT native"), ok());
         let all = "NONSCALING EXPANSION 0 SEED 1 LAYOUT native HASH murmur3 WINDOW 60 BUCKETS 4 SLIDING EX 60 EXIST_OK";
         assert_eq!(client.run(&format!("BF.RESERVE all 0.01 100 {all}")), ok());
     });
 }
 
-// EXIST_OK. That the words of a creation accept its filter, whatever has become of that, is checked by `EveryFilter::write` and in `golden`.
+// EXIST_OK. `EveryFilter::write` and `golden` check that the options of a creation accept the filter, whatever has changed since.
 
-/// Both of two clients that create the same filter get OK, and the second one changes nothing.
+/// If two clients create the same filter, both get OK, and the second one changes nothing.
 #[test]
 fn a_filter_that_exists_is_accepted_if_it_is_the_one_asked_for() {
     with_append_only_client(|server, client| {
@@ -235,7 +235,7 @@ fn a_filter_that_exists_is_accepted_if_it_is_the_one_asked_for() {
         assert!(lines(server).iter().all(|line| !line.contains("exist_ok")), "an older replica knows no such word");
         client.run("BF.MADD k a b");
         let (before, written) = (digest(client, "k"), lines(server));
-        // A seed or a time to live that is not given may be any. One that is given applies to a new filter only.
+        // An omitted seed or time to live accepts any. A given one applies to a new filter only.
         for more in ["", " SEED 7", " EXPANSION 2", " LAYOUT native HASH murmur3", " EX 5"] {
             assert_eq!(client.run(&format!("BF.RESERVE k 0.01 100 EXIST_OK{more}")), ok(), "{more}");
         }
@@ -258,7 +258,7 @@ fn a_filter_that_exists_and_differs_is_refused() {
         ] {
             assert_eq!(client.run(&format!("BF.RESERVE k {words} EXIST_OK")), refused(text), "{words}");
         }
-        // The defaults of the server are part of what is asked for.
+        // The server's defaults are part of the request.
         client.run("CONFIG SET bf.expansion-factor 4");
         assert_eq!(client.run("BF.RESERVE k 0.01 100 EXIST_OK"), refused("EXPANSION: 2, not 4"));
         assert_eq!(client.run("BF.RESERVE k 0.01 100 EXPANSION 2 EXIST_OK"), ok());
@@ -278,7 +278,7 @@ fn a_filter_that_exists_and_differs_is_refused() {
         let loading = error("ERR filter is still being loaded");
         assert_eq!(client.run("BF.RESERVE arriving 0.01 100 EXPANSION 2 EXIST_OK"), loading);
 
-        // Only BF.RESERVE has the word. BF.PLAN, which takes the words of a BF.RESERVE, ignores it.
+        // Only BF.RESERVE has the option. BF.PLAN, which accepts the options of BF.RESERVE, ignores it.
         assert_eq!(client.run("BF.INSERT k EXIST_OK ITEMS a"), error("Unknown argument received"));
         assert_eq!(client.run("BF.PLAN 0.01 100 EXIST_OK"), client.run("BF.PLAN 0.01 100"));
         // The reply does not contain the secret key of a filter.
@@ -335,7 +335,7 @@ pub fn sizes_of_a_refusal(reply: &Reply) -> (u128, u128) {
     sizes.unwrap_or_else(|| panic!("not a refusal for memory: {text:?}"))
 }
 
-// BF.INSERT: creation and adding in one command, with its own spelling of errors.
+// BF.INSERT: creation and adding in one command, with its own error texts.
 
 #[test]
 fn insert_creates_with_its_options_and_adds() {
@@ -457,7 +457,7 @@ fn nocreate_creates_nothing() {
     });
 }
 
-/// Whatever the words of BF.INSERT are, an add to a filter that exists is an add, and is carried as one.
+/// Whatever the options of BF.INSERT are, an add to an existing filter is propagated as an add.
 #[test]
 fn an_existing_filter_keeps_its_own_parameters() {
     with_append_only_client(|server, client| {
@@ -471,7 +471,7 @@ fn an_existing_filter_keeps_its_own_parameters() {
             }
             for (number, words) in [
                 "CAPACITY 9999 ERROR 0.2 NONSCALING SEED 2",
-                // Not even a filter that could not be held is looked at.
+                // Options that would need too much memory are not checked either.
                 "CAPACITY 1000000000000000000",
                 "LAYOUT redisbloom",
                 "LAYOUT native",
@@ -521,9 +521,9 @@ fn insert_and_reserve_create_the_same_filter() {
     });
 }
 
-// BF.PLAN: what a filter would take.
+// BF.PLAN: the size that a filter would have.
 
-/// Adds new items until there are so many.
+/// Adds new items until the filter has this many.
 fn fill(client: &mut Connection, key: &str, items: i64) {
     let mut next = 0;
     loop {
@@ -661,7 +661,7 @@ fn bf_plan_refuses_what_bf_reserve_refuses() {
     });
 }
 
-// LAYOUT, and the setting `bf.layout`: who makes a filter of RedisBloom's layout, and which words go with it.
+// LAYOUT, and the setting `bf.layout`: which commands create a filter of RedisBloom's layout, and which options are compatible.
 
 const NATIVE: &str = "bloomgate";
 const THEIRS: &str = "MBbloom--";
@@ -728,7 +728,7 @@ fn redisblooms_capacities_have_redisblooms_limit() {
             let line = format!("BF.INSERT k CAPACITY {capacity} LAYOUT redisbloom ITEMS x");
             assert_eq!(client.run(&line), error("Bad capacity"), "{capacity}");
         }
-        // Within the limit, and more than the ceiling allows.
+        // Within the limit, but above the ceiling.
         client.run("CONFIG SET bf.max-filter-bytes 1000000");
         for line in ["BF.RESERVE k 1e-300 1073741824", "BF.RESERVE k 0.01 1073741824", "BF.RESERVE k 0.01 1000000"] {
             let reply = client.run(&format!("{line} LAYOUT redisbloom"));
@@ -767,7 +767,7 @@ fn the_setting_is_for_creations_that_do_not_say() {
         assert_eq!(client.run("CONFIG SET bf.layout native"), ok());
         client.run("BF.ADD j x");
         assert_eq!(kind(&mut client, "j"), NATIVE);
-        // What is there stays what it is.
+        // Existing filters keep their layout.
         client.run("BF.ADD a y");
         assert_eq!(kind(&mut client, "a"), THEIRS);
         assert!(client.run("CONFIG SET bf.layout other").is_error());

@@ -1,4 +1,4 @@
-//! The commands inside MULTI, inside scripts and functions, under WATCH, and the events that they announce.
+//! The commands inside MULTI, in scripts and functions, and with WATCH, and their keyspace events.
 
 use std::path::Path;
 
@@ -160,7 +160,7 @@ fn a_reading_script_cannot_add() {
     });
 }
 
-/// The events that commands announce, each with its key.
+/// The keyspace events of commands, each with its key.
 fn events_of(program: &Path, lines: &[&str]) -> Vec<String> {
     let server = Server::with(program).line("notify-keyspace-events KEA").start();
     let (mut client, mut listener) = (server.connect(), server.connect());

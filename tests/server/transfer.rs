@@ -1,5 +1,5 @@
-//! Every way in which the filters of a server leave it and come back: its files, replicas, payloads, records, other keys, other
-//! databases, other servers. After each, they are what they were.
+//! Every way to save, copy and restore the filters of a server: its files, replicas, payloads, records, other keys, other databases, other
+//! servers. The filters must be unchanged after each.
 
 use std::path::Path;
 use std::slice;
@@ -14,10 +14,10 @@ use testing::{
     with_append_only_file,
 };
 
-/// Compares the filters of a connection's database with what they were before, on the named occasion.
+/// Compares the filters of a connection's database with their earlier state, on the named occasion.
 pub type Check<'a> = &'a dyn Fn(&str, &mut Connection);
 
-/// A server whose own settings would make other filters and refuse those of another server.
+/// A server whose own settings would create other filters and refuse another server's filters.
 pub fn contrary(program: &Path) -> Builder {
     let lines = [
         "bf.expansion-factor 0",
@@ -30,7 +30,7 @@ pub fn contrary(program: &Path) -> Builder {
     lines.iter().fold(builder, |builder, line| builder.line(line))
 }
 
-/// Takes a server with an append-only file through its own files, and its data to replicas, whatever its ceiling says.
+/// Restarts a server on its own append-only file and snapshot, and replicates its data, regardless of its ceiling.
 pub fn through_files_and_replicas(program: &Path, server: &mut Server, check: Check<'_>) {
     let mut client = server.connect();
     check("as it was", &mut client);
@@ -80,7 +80,7 @@ pub fn through_files_and_replicas(program: &Path, server: &mut Server, check: Ch
     }
 }
 
-/// Takes filters to other keys, other databases and another server, and back.
+/// Copies filters to other keys, other databases and another server, and back.
 pub fn through_clients(program: &Path, server: &Server, keys: &[&[u8]], check: Check<'_>) {
     let client = &mut server.connect();
     client.run("SWAPDB 0 5");
@@ -117,13 +117,13 @@ pub fn through_clients(program: &Path, server: &Server, keys: &[&[u8]], check: C
         let (mut from, mut to, port) = (source.connect(), target.connect(), target.port.to_string());
         for key in keys {
             let expires = from.call(&[b"PEXPIRETIME", *key]).number();
-            // MIGRATE reads an empty key as "see KEYS", so it is moved under another name.
+            // MIGRATE interprets an empty key as "see KEYS", so the filter is moved under another name.
             assert_eq!(from.call(&[b"RENAME".as_slice(), key, b"moved"]), ok());
             assert_eq!(from.call(&["MIGRATE", "127.0.0.1", &port, "moved", "0", "60000"]), ok());
             assert_eq!(from.run("EXISTS moved"), integer(0));
             assert_eq!(to.call(&[b"RENAME".as_slice(), b"moved", key]), ok());
             if expires > 0 {
-                // MIGRATE carries the time that is left, so what the move took is added at the other end.
+                // MIGRATE sends the remaining time to live, so the duration of the move is added at the destination.
                 let late = to.call(&[b"PEXPIRETIME", *key]).number() - expires;
                 assert!((0..600_000).contains(&late), "{late} ms");
                 to.call(&[b"PEXPIREAT".as_slice(), key, expires.to_string().as_bytes()]);
@@ -146,8 +146,8 @@ fn a_filter_of_any_kind_is_the_same_after_every_way() {
     });
 }
 
-/// Writes by every command reach replicas whose settings differ, a server to which a client says what the append-only file
-/// says, and the file itself, before and after rewrites.
+/// Writes by every command reach replicas with different settings, a server to which a client replays the append-only file, and the file
+/// itself, before and after rewrites.
 #[test]
 fn writes_to_filters_of_every_kind_reach_files_and_replicas() {
     on_every_server(|program| {
@@ -155,7 +155,7 @@ fn writes_to_filters_of_every_kind_reach_files_and_replicas() {
         let others = [contrary(program).start(), contrary(program).line("bf.layout redisbloom").start()];
         let mut client = server.connect();
         let mut replicas = others.each_ref().map(Server::connect);
-        // One gets every command, the other a snapshot and then commands.
+        // One replica gets every command, the other a snapshot and then commands.
         follow(&mut replicas[0], &server);
         let filters = EveryFilter::build(&mut client);
         follow(&mut replicas[1], &server);
@@ -185,7 +185,7 @@ fn writes_to_filters_of_every_kind_reach_files_and_replicas() {
         let mut client = server.connect();
         assert_same("writes after a rewrite", &written, &filters.view(&mut client));
         assert_eq!(client.run("DEBUG DIGEST"), whole);
-        // What was loaded is written, rewritten and loaded again.
+        // Loaded filters are written, rewritten and loaded again.
         filters.write(&mut client, 3);
         rewrite_append_only_file(&mut client);
         filters.write(&mut client, 4);
@@ -250,7 +250,7 @@ fn records_give_the_same_filter_when_each_comes_twice() {
                 load_records(&mut far, key, &[record.clone(), record.clone()]);
             }
             load_records(&mut far, key, slice::from_ref(last));
-            // RedisBloom's records cannot be told from those of another dump.
+            // RedisBloom's records cannot be distinguished from another dump's records.
             let again = load_record(&mut far, key, last);
             assert!(again == ok() || client.call(&[b"TYPE", key]).text() == "MBbloom--", "{again:?}");
             assert_same("BF.LOADCHUNK", &[before], &[filters.view_of(&mut far, key, key)]);

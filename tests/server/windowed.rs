@@ -1,5 +1,5 @@
-//! Filters that forget, in servers: what they answer, what is carried, how they are stored. Time is not waited for, mostly:
-//! an append-only file that a test has written says when buckets began.
+//! Filters that forget: their answers, effects and storage. Most tests do not wait: an append-only file written by the test states when
+//! buckets began.
 
 use std::path::Path;
 use std::thread;
@@ -15,13 +15,13 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as u64
 }
 
-/// A server that was told these lines.
+/// Starts a server on an append-only file with these lines.
 fn started_on(program: &Path, lines: &[String]) -> Server {
     let commands = encode(lines.iter().map(|line| line.split(' ').collect::<Vec<_>>()));
     start_on_commands(program, &["auto-aof-rewrite-percentage 0"], &commands)
 }
 
-/// A ring of three buckets of 500 s each, the first of which is past, with an item in each, and the next due; and when it was.
+/// Starts a server with a ring of three 500 s buckets. The first two have an item each, and the next is due. Also returns the time.
 fn two_buckets(program: &Path, words: &str) -> (Server, u64) {
     let now = now();
     let turn = |slot: u64, begin: u64| format!("BF.ROTATE k {slot} {begin} {} 50", begin + 500_000);
@@ -38,7 +38,7 @@ fn two_buckets(program: &Path, words: &str) -> (Server, u64) {
     (server, now)
 }
 
-// What replicas and the append-only file get of a ring, in transactions, in scripts and after a change of roles.
+// The effects of a ring on replicas and in the append-only file, in transactions, in scripts and after a change of roles.
 
 #[test]
 fn transactions_and_scripts_carry_the_turn_once_and_first() {
@@ -75,7 +75,7 @@ fn time_stands_still_in_a_script_where_the_server_keeps_it() {
     });
 }
 
-// What time does to a stored ring: buckets that end while it is dumped or while the server is down.
+// The passage of time in a stored ring: buckets that end while it is dumped or while the server is down.
 
 #[test]
 fn a_bucket_that_passed_while_the_server_was_down_is_forgotten() {
@@ -112,7 +112,7 @@ fn the_buckets_that_went_are_given_back() {
 #[test]
 fn a_writer_that_is_obeyed_finds_a_ring_that_is_due_and_leaves_it() {
     on_every_server(|program| {
-        // The file says what its writer's clock said: nothing begins while it is loaded.
+        // The file has the times of its writer's clock: no bucket begins while it is loaded.
         let (server, _) = two_buckets(program, "EXPANSION 2 WINDOW 1000");
         let mut client = server.connect();
         assert_eq!(lines(&server), Vec::<String>::new());
@@ -123,7 +123,7 @@ fn a_writer_that_is_obeyed_finds_a_ring_that_is_due_and_leaves_it() {
     });
 }
 
-// What is found and for how long, BF.ROTATE, BF.INFO, refusals.
+// Which items are found for how long, BF.ROTATE, BF.INFO, refusals.
 
 #[test]
 fn a_bucket_that_is_past_is_not_found_and_goes_with_the_next_write() {
@@ -163,7 +163,7 @@ fn an_add_renews_an_item_where_the_window_slides() {
         let carried = lines(&server);
         assert!(carried.len() == 2 && carried[0].starts_with("BF.ROTATE k 3 "), "{carried:?}");
         assert_eq!(carried[1], "BF.MADD k middle");
-        // The item is in two buckets and counts once, also when the server has loaded it.
+        // The item is in two buckets and is counted once, also after the server has loaded the filter.
         assert_eq!(client.run("BF.INFO k ITEMS"), array([integer(1)]));
         let digest = client.run("DEBUG DIGEST-VALUE k");
         for reload in ["DEBUG RELOAD", "DEBUG LOADAOF"] {

@@ -1,5 +1,5 @@
-//! The same commands to both, right ones and wrong ones, in RESP2 and RESP3: the replies are the same, type and text, and so
-//! are the filters, to the byte, but for what the table of differences has.
+//! Sends the same valid and invalid commands to both modules, in RESP2 and RESP3. Types and texts of the replies are equal, and the filters
+//! are byte-identical, except for the entries in the table of differences.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::{Peer, Side, View, beside_redisbloom, rng};
 use crate::reliability::scaled;
 use testing::{Connection, Reply, Rng, Server, figures, records};
 
-/// So many sets of keys there are, enough for every difference to occur.
+/// The number of sets of keys, enough for every difference to occur.
 const ROUNDS: usize = 100;
 
 fn random_commands(peer: &Peer) {
@@ -24,7 +24,7 @@ fn random_commands(peer: &Peer) {
     for (place, difference) in DIFFERENCES.iter().enumerate().filter(|(_, it)| (it.releases)(peer.major)) {
         let count = twins.occurred.get(&place).copied().unwrap_or(0);
         eprintln!("{count:6} {}", difference.what);
-        // A shorter run need not meet all of them.
+        // A shorter run may not meet all of them.
         assert!(count > 0 || rounds < ROUNDS, "this did not occur, is it still a difference? {}", difference.what);
     }
     figures(&format!("random commands beside RedisBloom {}: {} executions", peer.major, rounds * LINES));
@@ -36,18 +36,18 @@ fn random_commands_get_the_same_replies_but_for_known_differences() {
     beside_redisbloom(random_commands);
 }
 
-// Command lines for both: the words that the commands know, at times shortened or in another case, words that nobody
-// knows, numbers at their edges, keys of other types, and dumps whole and in parts.
+// Command lines for both modules: options, sometimes shortened or in another case, unknown words, extreme numbers, keys of other types, and
+// whole and partial dumps.
 
 /// A command's words.
 pub type Words = Vec<Vec<u8>>;
 
-/// The last two are also words of BF.RESERVE.
+/// The last two are also options of BF.RESERVE.
 const KEYS: [&str; 11] = ["a", "b", "c", "d", "e", "f", "", "text", "list", "nonscaling", "Expansion"];
 
 const GOOD_RATES: [&str; 9] = ["0.25", "0.1", "0.01", "0.001", "1e-6", "1e-9", ".03", "+0.01", "1E-2"];
 
-/// Not all of them are wrong: above 0.25 a rate is taken as 0.25.
+/// Not all of them are invalid: a rate above 0.25 is replaced by 0.25.
 const ODD_RATES: [&str; 24] = [
     "0.3", "0.5", "0.999", "0", "-0", "0.0", "1", "1.0", "-1", "2", "1e400", "nan", "-nan", "inf", "-inf", "infinity",
     "x", "", " 0.01", "0.01 ", "0.01x", "0,01", "0x.1", "0x1p-7",
@@ -133,7 +133,7 @@ const ITERATORS: [&str; 22] = [
 /// The source of lines.
 pub struct Lines<'a> {
     rng: &'a mut Rng,
-    /// Where dumps are taken from.
+    /// A connection to the server whose filters are dumped.
     client: &'a mut Connection,
 }
 
@@ -142,7 +142,7 @@ impl<'a> Lines<'a> {
         Self { rng, client }
     }
 
-    /// One line, or several that belong together.
+    /// Returns one line, or several that belong together.
     pub fn next(&mut self) -> Vec<Words> {
         let mut words = match self.rng.below(30) {
             0..5 => self.reserve(),
@@ -220,7 +220,7 @@ impl<'a> Lines<'a> {
         words
     }
 
-    /// An option that RedisBloom has not.
+    /// An option that RedisBloom lacks.
     fn own_option(&mut self, names: &[&str]) -> Words {
         let name = self.one_of(names);
         let value = match name {
@@ -240,7 +240,7 @@ impl<'a> Lines<'a> {
         words
     }
 
-    /// A record of any bytes, which may well fit somewhere.
+    /// A record of random bytes, which may be valid for a filter.
     fn chunk(&mut self) -> Words {
         let mut words = self.iterator_of("BF.LOADCHUNK");
         words.push(match self.rng.below(5) {
@@ -251,7 +251,7 @@ impl<'a> Lines<'a> {
         words
     }
 
-    /// The dump of a filter for another key: whole, or with something wrong in it, or with other commands in between.
+    /// The dump of a filter for another key: unchanged, damaged, or with other commands in between.
     fn load(&mut self) -> Vec<Words> {
         let from = self.key();
         let is_filter = self.client.call(&[b"TYPE".as_slice(), &from]).text() == "MBbloom--";
@@ -277,7 +277,7 @@ impl<'a> Lines<'a> {
                 let (_, header) = &mut records[0];
                 header.push(0);
             }
-            // Twice a header; the second one may have another growth.
+            // Two headers; the second one may have another growth factor.
             6 | 7 => {
                 let mut again = records[0].clone();
                 again.1[16] ^= self.rng.below(2) as u8;
@@ -354,28 +354,28 @@ impl<'a> Lines<'a> {
     }
 }
 
-// What our module answers otherwise than RedisBloom, by intention, each with its reason. An exchange that differs has to be
-// one of these; each of these has to occur in a long run, or it is none any more.
+// The intended differences between our replies and RedisBloom's, each with its reason. An exchange that differs must be listed here, and
+// every entry must occur in a long run, otherwise it is obsolete.
 
-/// The reply of a filter of which not all records have come.
+/// The reply for a filter whose records have not all arrived.
 pub const LOADING: &str = "ERR filter is still being loaded";
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 /// A difference.
 pub struct Difference {
-    /// What differs, and why.
+    /// The difference and its reason.
     pub what: &'static str,
-    /// From which releases, by their first numbers.
+    /// The releases concerned, by major version.
     pub releases: fn(u32) -> bool,
-    /// Whether an exchange that differs is this difference.
+    /// Whether an exchange shows this difference.
     pub is: fn(&Exchange) -> bool,
 }
 
 const ALL: fn(u32) -> bool = |_| true;
 const BEFORE_8: fn(u32) -> bool = |major| major < 8;
 
-/// The first that fits counts.
+/// The first matching entry is used.
 pub const DIFFERENCES: &[Difference] = &[
     Difference {
         what: "BF.RESERVE: an unknown word is an error, not passed over: a typing error should not pass",
@@ -603,12 +603,12 @@ impl Exchange<'_> {
         self.words.iter().any(|word| word.windows(part.len()).any(|window| is(window, part)))
     }
 
-    /// The option of BF.RESERVE that a word is.
+    /// The option of BF.RESERVE that a word names.
     fn option(&self, place: usize) -> Option<&'static str> {
         ["EXPANSION", "NONSCALING"].into_iter().find(|name| is(&self.words[place], name))
     }
 
-    /// Whether BF.RESERVE has a word that is neither an option nor the value of one.
+    /// Whether BF.RESERVE has a word that is neither an option nor an option's value.
     fn has_unknown_option(&self) -> bool {
         let mut place = 4;
         while place < self.words.len() {
@@ -622,7 +622,7 @@ impl Exchange<'_> {
         false
     }
 
-    /// Whether BF.INSERT has a word before the items that RedisBloom takes for an option by its first letters.
+    /// Whether BF.INSERT has a word before the items that RedisBloom recognises as an option by its first letters.
     fn has_short_option(&self) -> bool {
         let whole = ["CAPACITY", "ERROR", "EXPANSION", "NOCREATE", "NONSCALING", "ITEMS"];
         let first_letters =
@@ -632,35 +632,35 @@ impl Exchange<'_> {
     }
 }
 
-// Two servers, one with each module, that are sent the same: replies and filters are compared after every command. What
-// differs has to be in the table; the rest is collected, so that one run shows all of it.
+// Two servers, one with each module, that get the same commands. Replies and filters are compared after every command. Differences must be
+// in the table; others are collected, so that one run shows all of them.
 
-/// So many lines are sent to one set of keys.
+/// The number of lines sent to one set of keys.
 pub const LINES: usize = 150;
 
-/// Settings that Redis 8 gives names in CONFIG, and values that both modules take, or refuse in the same words.
+/// Settings with a name in CONFIG on Redis 8, and values that both modules accept, or refuse with the same error.
 const SETTINGS: [(&str, &[&str]); 2] = [
     ("bf-error-rate", &["0.01", "0.02", "1e-7", "0.7", "0.25", "1e-12", "0", "1", "-1", "inf", "2"]),
     ("bf-initial-size", &["100", "1", "3", "1000"]),
 ];
 
-/// One command and what came of it on both sides.
+/// One command and its results on both sides.
 pub struct Exchange<'a> {
     pub words: &'a [Vec<u8>],
     pub ours: &'a Reply,
     pub theirs: &'a Reply,
-    /// Whether the key held a part of a dump, in our server, before the command.
+    /// Whether the key held a partly loaded filter on our server before the command.
     pub was_arriving: bool,
 }
 
-/// The two servers and what was found.
+/// The two servers and the differences found.
 pub struct Twins {
-    /// The first number of RedisBloom's release.
+    /// The major version of RedisBloom.
     major: u32,
     ours: Connection,
     theirs: Connection,
     history: Vec<Words>,
-    /// How often a difference occurred, by its place in the table.
+    /// How often a difference occurred, by its index in the table.
     pub occurred: BTreeMap<usize, usize>,
     /// An example of each kind of difference that is not in the table.
     pub unknown: BTreeMap<String, String>,
@@ -672,12 +672,12 @@ impl Twins {
         Self { major, ours, theirs, history: Vec::new(), occurred: BTreeMap::new(), unknown: BTreeMap::new() }
     }
 
-    /// Goes on in RESP2 or RESP3.
+    /// Switches to RESP2 or RESP3.
     pub fn speak(&mut self, ours: &Server, theirs: &Server, protocol: u8) {
         (self.ours, self.theirs) = (ours.connect_speaking(protocol), theirs.connect_speaking(protocol));
     }
 
-    /// Lines on a set of keys of their own. What is left is the same.
+    /// Sends lines to a new set of keys. The resulting filters are equal.
     pub fn round(&mut self, rng: &mut Rng) {
         self.history.clear();
         for line in ["FLUSHALL", "SET text x", "RPUSH list x"] {
@@ -703,7 +703,7 @@ impl Twins {
         View::of(&mut self.ours).assert_same(&View::of(&mut self.theirs), &history);
     }
 
-    /// Sends one command and compares the replies, and what is at the key afterwards.
+    /// Sends one command and compares the replies, and the filters at the key afterwards.
     fn compare(&mut self, words: &Words) {
         let no_key = Vec::new();
         let key = words.get(1).unwrap_or(&no_key);
@@ -711,7 +711,7 @@ impl Twins {
         let [ours, theirs] = self.call(words);
         self.history.push(words.clone());
         let header = self.header(key);
-        // A part of a dump differs until the rest is there: the replies are looked at, the part is not.
+        // A partly loaded filter differs until it is complete: its replies are compared, its contents are not.
         let same_filter = is_loading(&header[0]) || (header[0] == header[1] && self.same_bits(words));
         if ours == theirs && same_filter {
             return;
@@ -722,12 +722,12 @@ impl Twins {
             Some(place) => *self.occurred.entry(place).or_default() += 1,
             None => self.note_unknown(&exchange, header),
         }
-        // From here on they would differ in everything.
+        // From here on, all replies would differ.
         self.call(&[b"DEL".to_vec(), key.clone()]);
     }
 
-    /// Whether a record, which may be any bytes, went into both filters alike. What other commands did wrong is found out by
-    /// replies, and at the end of the round.
+    /// Whether a record, which may have any bytes, had the same effect on both filters. For other commands, replies and the check at the
+    /// end of the round suffice.
     fn same_bits(&mut self, words: &Words) -> bool {
         let [name, key, ..] = words.as_slice() else { return true };
         if !name.eq_ignore_ascii_case(b"BF.LOADCHUNK") || self.header(key).iter().any(Reply::is_error) {
@@ -765,7 +765,7 @@ fn is_loading(reply: &Reply) -> bool {
     *reply == Reply::Error(LOADING.to_owned())
 }
 
-/// What sort of reply it is: an error's text, or a type.
+/// The kind of a reply: an error's text, or a type.
 fn kind(reply: &Reply) -> String {
     match reply {
         Reply::Error(text) => text.split(':').next().unwrap_or(text).to_owned(),

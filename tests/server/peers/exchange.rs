@@ -1,4 +1,4 @@
-//! What either module writes and the other reads: append-only files, the stream to a replica, snapshots and payloads.
+//! Data that one module writes and the other reads: append-only files, the replication stream, snapshots and payloads.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use testing::{
     servers,
 };
 
-// Append-only files that one module wrote and the other reads: commands as they came, the snapshot or the commands of a
-// rewrite, and commands after one. A rewrite gives the same records for each filter, to the byte.
+// Append-only files that one module wrote and the other reads: original commands, the snapshot or the commands of a rewrite, and later
+// commands. Both modules' rewrites have byte-identical records for each filter.
 
-/// How many random commands there are between two changes of the module.
+/// The number of random commands between two changes of the module.
 const REWRITTEN_AFTER: usize = 200;
 
-/// What is written has to outlive the process, not the machine.
+/// The data must survive the process, not the machine.
 fn start(peer: &Peer, side: Side, preamble: &str) -> Server {
     let preamble = format!("aof-use-rdb-preamble {preamble}");
     peer.start(side, &["appendonly yes", "appendfsync no", "auto-aof-rewrite-percentage 0", &preamble])
 }
 
-/// The modules take turns on one file. Each reads what the other has written, goes on, and at times rewrites it.
+/// The modules alternate on one file. Each reads the other's data, appends commands, and sometimes rewrites the file.
 fn take_turns(peer: &Peer, first: Side, preamble: &str) {
     let name = format!("{first:?} of {} first, preamble {preamble}", peer.major);
     let mut server = start(peer, first, preamble);
@@ -91,10 +91,10 @@ fn a_rewrite_gives_the_same_records() {
     });
 }
 
-// Replicas of RedisBloom with our module, and replicas of ours with RedisBloom: equal to the byte after the full
-// synchronisation, after the stream, after links that were cut, and when the two change places.
+// Replicas of RedisBloom with our module, and replicas of ours with RedisBloom: byte-identical after the full synchronisation, after the
+// stream, after links were cut, and after the two have exchanged roles.
 
-/// How many commands there are between two comparisons.
+/// The number of commands between two comparisons.
 const STREAMED: usize = 300;
 
 fn assert_equal(occasion: &str, stream: &Stream, primary: &mut Connection, replica: &mut Connection) {
@@ -103,10 +103,10 @@ fn assert_equal(occasion: &str, stream: &Stream, primary: &mut Connection, repli
     stream.assert_found(replica, occasion);
 }
 
-/// A server with one module follows one with the other, takes its place, and is followed by it.
+/// A server with one module replicates a server with the other, replaces it as primary, and is replicated by it.
 fn follow_and_change_places(peer: &Peer, first: Side) {
     let name = format!("{first:?} of {} as the first primary", peer.major);
-    // A replica that meets a command that fails exits.
+    // A replica exits if a replicated command fails.
     let lines = ["repl-backlog-size 256mb", "propagation-error-behavior panic"];
     let (one, other) = (peer.start(first, &lines), peer.start(first.other(), &lines));
     let (mut primary, mut replica) = (one.connect(), other.connect());
@@ -124,14 +124,14 @@ fn follow_and_change_places(peer: &Peer, first: Side) {
     if first == Side::Ours {
         assert!(!other.log().contains("== CRITICAL =="), "{name}: RedisBloom was sent what it refuses");
     }
-    // The replica takes over, and the primary follows it.
+    // The replica is promoted, and the primary becomes its replica.
     replica.run("REPLICAOF NO ONE");
     follow(&mut primary, other.port);
     for _ in 0..2 {
         stream.write(&mut [&mut replica], scaled(STREAMED));
         assert_equal(&format!("{name}: the places changed"), &stream, &mut replica, &mut primary);
     }
-    // A third one learns of all that by a full synchronisation only.
+    // A third server gets all of it by a full synchronisation only.
     let third = peer.start(first, &[]);
     let mut late = third.connect();
     follow(&mut late, other.port);
@@ -150,7 +150,7 @@ fn redisbloom_follows_ours_and_takes_over() {
     beside_redisbloom(|peer| follow_and_change_places(peer, Side::Ours));
 }
 
-/// The server carries COPY by itself, and RedisBloom's type has none. While replicas have RedisBloom, nobody may copy.
+/// The server itself replicates COPY, which RedisBloom's type does not support. While replicas have RedisBloom, COPY must not be used.
 #[test]
 #[ignore = "needs BLOOMGATE_PEERS"]
 fn a_copy_does_not_reach_a_replica_with_redisbloom() {
@@ -171,11 +171,11 @@ fn a_copy_does_not_reach_a_replica_with_redisbloom() {
     });
 }
 
-/// The way to a newer server, or to Valkey, with the module changed on the way.
+/// Migration to a newer server, or to Valkey, with a change of the module.
 #[test]
 #[ignore = "needs BLOOMGATE_PEERS"]
 fn ours_in_any_server_follows_redisbloom() {
-    // Payloads of newer servers are not read by others; those of Redis 7 are.
+    // Other servers do not read payloads of newer servers, but do read those of Redis 7.
     beside_releases(
         |major| major < 8,
         |peer| {
@@ -194,14 +194,14 @@ fn ours_in_any_server_follows_redisbloom() {
     );
 }
 
-// Snapshots and payloads that one module wrote and the other reads, and writes again: the same bytes, the same answers, and
-// the same filters when both go on.
+// Snapshots and payloads that one module writes and the other reads and rewrites: equal bytes, equal answers, and equal filters after
+// further commands.
 
-/// How many random commands make filters.
+/// The number of random commands that create filters.
 const COMMANDS: usize = 400;
 
-/// The module of one side writes a snapshot, that of the other reads it and writes its own, which the first one reads. Every
-/// time all that can be seen is the same.
+/// One module writes a snapshot, the other reads it and writes its own, which the first one reads. Each time, everything that clients can
+/// see is equal.
 fn there_and_back(peer: &Peer, first: Side, compression: &str) {
     let name = format!("{first:?} of {} first, compression {compression}", peer.major);
     let mut server = peer.start(first, &[&format!("rdbcompression {compression}")]);
@@ -258,8 +258,7 @@ fn filters_that_were_loaded_go_on_alike() {
     });
 }
 
-/// Carries every key over by DUMP and RESTORE. The whole payload that the other one then gives is the same, with the
-/// version and the checksum.
+/// Copies every key by DUMP and RESTORE. The other server then returns an identical payload, including the version and the checksum.
 fn restore_all(from: &Server, to: &Server) {
     let (mut from, mut to) = (from.connect(), to.connect());
     for key in from.run("KEYS *").elements() {
@@ -272,8 +271,8 @@ fn restore_all(from: &Server, to: &Server) {
     }
 }
 
-/// RedisBloom hashes with seeds of 64 bits. If nothing says how wide the seeds were, it must refuse the filter rather than report
-/// its members absent. The hash of 1.0.0 is known.
+/// RedisBloom hashes with seeds of 64 bits. If the width of the seeds is not recorded, it must refuse the filter rather than report members
+/// absent. The hash of 1.0.0 is known.
 #[test]
 #[ignore = "needs BLOOMGATE_PEERS"]
 fn redisbloom_gets_no_filter_that_it_would_hash_differently() {

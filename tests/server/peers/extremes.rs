@@ -1,12 +1,12 @@
-//! Filters at the edges of what RedisBloom's layout can say, made by the same commands on either side: full and empty, one layer
-//! and hundreds, loose and tight, so large that a layer has several chunks.
+//! Extreme filters of RedisBloom's layout, created by the same commands on both sides: full and empty, with one layer and hundreds, with
+//! high and low rates, and with layers of several chunks.
 
 use std::fmt::Write;
 
 use super::{Side, View, beside_redisbloom};
 use testing::{Connection, array, integer, ok};
 
-/// How each filter is made: key, the words of BF.RESERVE after the key, and how many items are offered.
+/// How each filter is created: the key, the arguments of BF.RESERVE after it, and the number of items to add.
 const PLANS: [(&str, &str, usize); 18] = [
     ("empty", "0.01 100", 0),
     ("empty-fixed", "0.01 100 NONSCALING", 0),
@@ -28,12 +28,12 @@ const PLANS: [(&str, &str, usize); 18] = [
     ("two-chunks-empty", "0.01 14100000 NONSCALING", 0),
 ];
 
-/// The items offered to a filter.
+/// The items that are added to a filter.
 fn items(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("extreme/{number}")).collect()
 }
 
-/// Makes them all.
+/// Creates all of them.
 pub fn make_extremes(client: &mut Connection) {
     for (key, reserve, offered) in PLANS {
         assert_eq!(client.run(&format!("BF.RESERVE {key} {reserve}")), ok(), "{key}");
@@ -50,7 +50,7 @@ pub fn make_extremes(client: &mut Connection) {
     }
 }
 
-/// What every one of them answers for items that were offered, some from every layer, and for strangers.
+/// Returns the answers of every filter for added items, some from every layer, and for absent items.
 pub fn answers(client: &mut Connection) -> String {
     let mut answers = String::new();
     for (key, _, offered) in PLANS {
@@ -63,7 +63,7 @@ pub fn answers(client: &mut Connection) -> String {
     answers
 }
 
-/// Goes on with filters that were made, or loaded, and compares the replies. Some are full, some grow.
+/// Adds to created or loaded filters on both sides, and compares the replies. Some filters are full, some grow.
 pub fn go_on_alike(one: &mut Connection, other: &mut Connection, occasion: &str) {
     let more = (0..150).map(|number| format!("more/{number}")).collect::<Vec<_>>().join(" ");
     for (key, ..) in PLANS.iter().filter(|(key, ..)| !key.starts_with("two-chunks")) {

@@ -1,12 +1,12 @@
-//! Beside RedisBloom itself: replicas of it and for it, its snapshots and append-only files and ours, and the same commands
-//! to both.
+//! Tests with RedisBloom itself: replication in both directions, snapshots and append-only files of both modules, and the same commands to
+//! both.
 //!
-//! `BLOOMGATE_PEERS` names a folder with RedisBloom's libraries: `redisbloom-8.so`, `redisbloom-2.6.28.so`, a release after
-//! the dash. Each is loaded into the first server that suits it: Redis 8 for releases from 8 on, Redis 7 for earlier ones.
-//! The same server program runs our module beside it. Nothing of RedisBloom comes with the project, so these tests are
-//! ignored unless they are asked for. They then fail without a library, or without a server for one.
+//! `BLOOMGATE_PEERS` names a folder with RedisBloom's libraries: `redisbloom-8.so`, `redisbloom-2.6.28.so`, a release after the dash. Each
+//! is loaded into the first suitable server: Redis 8 for releases from 8 on, Redis 7 for earlier ones. Our module runs on the same server
+//! program. RedisBloom is not part of the project, so these tests are ignored by default. If requested, they fail without a library, or
+//! without a server for one.
 //!
-//! Commands are drawn from `BLOOMGATE_SEED` (default 1), and there are `BLOOMGATE_EFFORT` (default 1) times as many.
+//! `BLOOMGATE_SEED` (default 1) is the seed of the random commands, and `BLOOMGATE_EFFORT` (default 1) multiplies their number.
 
 mod commands;
 mod exchange;
@@ -23,9 +23,9 @@ use testing::{
     simple, watched,
 };
 
-/// A release of RedisBloom and a server that it was made for.
+/// A release of RedisBloom and a server that supports it.
 pub struct Peer {
-    /// 2 or 8, say.
+    /// The major version, such as 2 or 8.
     pub major: u32,
     library: PathBuf,
     program: PathBuf,
@@ -50,13 +50,13 @@ impl Side {
 }
 
 impl Peer {
-    /// A server with the module of one side, to be configured.
+    /// Configures a server with the module of one side.
     pub fn with(&self, side: Side) -> Builder {
         let builder = Server::with(&self.program);
         if side == Side::Theirs { builder.module(&self.library) } else { builder }
     }
 
-    /// A server with the module of one side, where new filters are RedisBloom's.
+    /// Starts a server with the module of one side, on which new filters have RedisBloom's layout.
     pub fn start(&self, side: Side, lines: &[&str]) -> Server {
         let server = lines.iter().fold(self.with(side), |builder, line| builder.line(line)).start();
         use_redisblooms_layout(&server, side);
@@ -75,20 +75,20 @@ impl Peer {
     }
 }
 
-/// New filters of ours get RedisBloom's layout. It is no line of the configuration file: RedisBloom has no such setting, and
-/// the file stays when the modules change places.
+/// New filters of ours get RedisBloom's layout. This is not a line in the configuration file, which stays when the module is exchanged:
+/// RedisBloom lacks the setting.
 fn use_redisblooms_layout(server: &Server, side: Side) {
     if side == Side::Ours {
         assert_eq!(server.connect().run("CONFIG SET bf.layout redisbloom"), ok());
     }
 }
 
-/// Runs a test beside each release of RedisBloom in the folder.
+/// Runs a test with each release of RedisBloom in the folder.
 fn beside_redisbloom(test: impl Fn(&Peer)) {
     beside_releases(|_| true, test);
 }
 
-/// Runs a test beside each release whose first number is wanted. Panics where there is none, or no server for one.
+/// Runs a test with each release whose major version is wanted. Panics if there is none, or no server for one.
 fn beside_releases(wanted: impl Fn(u32) -> bool, test: impl Fn(&Peer)) {
     let folder = env::var_os("BLOOMGATE_PEERS").expect("BLOOMGATE_PEERS names a folder with RedisBloom's libraries");
     assert!(!watched(), "the memory of RedisBloom is not ours to watch");
@@ -96,7 +96,7 @@ fn beside_releases(wanted: impl Fn(u32) -> bool, test: impl Fn(&Peer)) {
     libraries.retain(|(major, _)| wanted(*major));
     assert!(!libraries.is_empty(), "BLOOMGATE_PEERS names {}: no redisbloom-*.so of this test there", folder.display());
     for (major, library) in libraries {
-        // Modules of Redis 8 want functions that came with it; 2.x was released for the servers of its time.
+        // RedisBloom 8 needs functions of Redis 8; 2.x was released for the servers of its time.
         let (least, most) = if major >= 8 { (8, u32::MAX) } else { (7, 7) };
         let suits = |program: &PathBuf| redis_version(program).is_some_and(|version| (least..=most).contains(&version));
         let program = servers().into_iter().find(suits);
@@ -107,7 +107,7 @@ fn beside_releases(wanted: impl Fn(u32) -> bool, test: impl Fn(&Peer)) {
     }
 }
 
-/// The libraries of a folder with the first number of their releases, the oldest first.
+/// The libraries in a folder with their major versions, the oldest first.
 fn libraries(folder: &Path) -> Vec<(u32, PathBuf)> {
     let entries = fs::read_dir(folder).unwrap_or_else(|fault| panic!("BLOOMGATE_PEERS: {}: {fault}", folder.display()));
     let mut libraries: Vec<(u32, PathBuf)> = entries
@@ -121,22 +121,22 @@ fn libraries(folder: &Path) -> Vec<(u32, PathBuf)> {
     libraries
 }
 
-/// The first number of a Redis server's version; nothing for another server.
+/// The major version of a Redis server; `None` for other servers.
 fn redis_version(program: &Path) -> Option<u32> {
     let output = Command::new(program).arg("--version").output().expect("the server says its version");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.strip_prefix("Redis server v=")?.split('.').next()?.parse().ok()
 }
 
-/// Numbers for one test: equal for equal `BLOOMGATE_SEED`s.
+/// Random numbers for one test, determined by `BLOOMGATE_SEED`.
 fn rng(test: &str) -> Rng {
     let seed: u64 = env::var("BLOOMGATE_SEED").map_or(1, |text| text.parse().expect("a number"));
     eprintln!("{test}: BLOOMGATE_SEED={seed}");
     Rng::new(test.bytes().fold(seed, |seed, letter| seed.wrapping_mul(31).wrapping_add(letter.into())))
 }
 
-// All that a client can see of the keys of a server: types, times to live, what BF.INFO and BF.DEBUG say, every record of
-// BF.SCANDUMP, every payload of DUMP. Two servers with the same filters are equal in all of it, to the byte.
+// All that a client can see of the keys of a server: types, times to live, the replies of BF.INFO and BF.DEBUG, every record of
+// BF.SCANDUMP, every payload of DUMP. On two servers with the same filters, all of it is byte-identical.
 
 /// The keys of a server's first database.
 #[derive(PartialEq)]
@@ -163,7 +163,7 @@ impl View {
         self.0.keys().map(Vec::as_slice)
     }
 
-    /// Says in what they differ, without the megabytes.
+    /// Asserts that both are equal. The message names the difference, without the megabytes.
     pub fn assert_same(&self, other: &Self, occasion: &str) {
         assert!(self.keys().eq(other.keys()), "{occasion}: {} and {}", self.names(), other.names());
         for ((key, one), other) in self.0.iter().zip(other.0.values()) {
@@ -213,8 +213,8 @@ fn assert_bytes(one: &[u8], other: &[u8], what: &str) {
     panic!("{what} differs ({lengths}), from byte {place} on: {} and {}", around(one), around(other));
 }
 
-// Random commands that both modules take alike: filters are made, filled, grown, loaded, renamed, deleted. The
-// stream knows what is in each filter, so that every member can be asked for afterwards.
+// Random commands that both modules treat alike: filters are created, filled, grown, loaded, renamed, deleted. The stream tracks the
+// members of each filter, so that all of them can be looked up afterwards.
 
 /// A command's words.
 type Words = Vec<Vec<u8>>;
@@ -251,12 +251,12 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The stream of a test: the same in every run with the same `BLOOMGATE_SEED`.
+    /// Creates the stream of a test, determined by `BLOOMGATE_SEED`.
     pub fn new(test: &str) -> Self {
         Self { rng: rng(test), members: BTreeMap::new() }
     }
 
-    /// So many commands to one server, or to several, whose replies have to be the same.
+    /// Sends this many commands to one server, or to several, whose replies must be equal.
     pub fn write(&mut self, clients: &mut [&mut Connection], commands: usize) {
         self.run(clients, words(&["SET", "text", "no filter"]));
         for _ in 0..commands {
@@ -277,7 +277,7 @@ impl Stream {
         }
     }
 
-    /// Asks for every member of every filter.
+    /// Asserts that every member of every filter is found.
     pub fn assert_found(&self, client: &mut Connection, occasion: &str) {
         for (key, members) in &self.members {
             let members: Vec<&Vec<u8>> = members.iter().collect();
@@ -369,7 +369,7 @@ impl Stream {
         self.members.insert(to, members);
     }
 
-    /// A filter expires now, or is to expire in some years, or no more.
+    /// Makes a filter expire now, in some years, or never.
     fn expire(&mut self, clients: &mut [&mut Connection]) {
         let Some(key) = self.filter() else { return };
         match self.rng.below(3) {
@@ -406,14 +406,14 @@ impl Stream {
         }
     }
 
-    /// What only looks, among the writes.
+    /// Reads among the writes.
     fn keep(&mut self, clients: &mut [&mut Connection]) {
         let (key, items) = (self.key(), self.items());
         let line = [vec![b"BF.MEXISTS".to_vec(), key], items].concat();
         self.run(clients, line);
     }
 
-    /// What both refuse in the same words.
+    /// Commands that both refuse with the same error.
     fn mistake(&mut self, clients: &mut [&mut Connection]) {
         let key = self.key();
         let line: &[&[u8]] = match self.rng.below(9) {
@@ -438,7 +438,7 @@ impl Stream {
         }
     }
 
-    /// What was answered without an error is in.
+    /// Records the items without an error as members.
     fn note(&mut self, key: &[u8], items: &[Vec<u8>], replies: &[Reply]) {
         let answered = items.iter().zip(replies).filter(|(_, reply)| !reply.is_error());
         let members: Vec<Vec<u8>> = answered.map(|(item, _)| item.clone()).collect();
@@ -451,19 +451,19 @@ impl Stream {
         self.one_of(&KEYS).to_vec()
     }
 
-    /// The key of a filter, where there is one.
+    /// The key of a random filter, if there is one.
     fn filter(&mut self) -> Option<Vec<u8>> {
         let count = self.members.len() as u64;
         if count == 0 { None } else { self.members.keys().nth(self.rng.below(count) as usize).cloned() }
     }
 
-    /// Some few items, at times hundreds, so that filters grow.
+    /// A few items, sometimes hundreds, so that filters grow.
     fn items(&mut self) -> Vec<Vec<u8>> {
         let count = if self.rng.below(5) == 0 { 400 } else { 1 + self.rng.below(6) };
         (0..count).map(|_| self.item()).collect()
     }
 
-    /// Often one that came before, at times no text.
+    /// An item that is often repeated, and sometimes not text.
     fn item(&mut self) -> Vec<u8> {
         match self.rng.below(10) {
             0 => self.rng.bytes(60),

@@ -1,4 +1,5 @@
-//! Section 2 of MIGRATING.md: a server with RedisBloom is replaced by its replica with bloomgate while clients write, and takes over again.
+//! Section 2 of MIGRATING.md: a server with RedisBloom is replaced by its replica with bloomgate while clients write, and later replaces
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -51,7 +52,7 @@ fn fail_over(from: &mut Connection, to: &mut Connection, port: u16) {
     });
 }
 
-/// Moves from RedisBloom to ours and back, with writers all the time. The lines are in the new server's configuration.
+/// Migrates from RedisBloom to bloomgate and back, while clients write. `lines` are in the new server's configuration.
 fn move_there_and_back(peer: &Peer, lines: &[&str]) {
     let (old, new) = (peer.with(Side::Theirs).start(), peer.with(Side::Ours).line("propagation-error-behavior panic"));
     let new = lines.iter().fold(new, |builder, line| builder.line(line)).start();

@@ -1,4 +1,4 @@
-//! Which children of the server make adds pend, and when what pends is written.
+//! Which children of the server cause pending adds, and when these are flushed.
 
 use super::{
     add, all_written, assert_has, begin_endless_save, begin_stopped, children, digest, items, kill, kill_child,
@@ -70,7 +70,7 @@ fn new_and_small_filters_have_no_pending_adds() {
     });
 }
 
-/// The debugger of scripts forks without an end that is told.
+/// The script debugger forks, but the server raises no event when its child exits.
 #[test]
 fn a_debugger_of_scripts_neither_begins_nor_ends_it() {
     with_client(|server, client| {
@@ -79,7 +79,7 @@ fn a_debugger_of_scripts_neither_begins_nor_ends_it() {
             let mut debugger = server.connect();
             assert_eq!(debugger.run("SCRIPT DEBUG YES"), ok());
             debugger.send(&["EVAL", what, "1", "k"]).expect("the server takes the script");
-            // Where the debugger stands. Beside a save some servers end a session as soon as it has begun: the fork is what counts.
+            // The debugger's position. During a save, some servers end a session as soon as it has begun; only the fork matters.
             debugger.receive().ok().map(|_| debugger)
         };
         const SCRIPT: &str =
@@ -128,7 +128,7 @@ fn a_primary_that_becomes_a_replica_writes_at_once() {
         add(client, "k", 0..3000);
         assert!(pending(client) > 0);
         let before = digest(client);
-        // Nobody is there.
+        // No server listens there.
         assert_eq!(client.run("REPLICAOF 127.0.0.1 1"), ok());
         all_written(client);
         assert_eq!(client.info_number("rdb_bgsave_in_progress"), 1, "though the child lives");
@@ -179,7 +179,7 @@ fn above_maxmemory_adds_are_written() {
         assert!(before > 0);
         let limit = client.info_number("used_memory") / 2;
         assert_eq!(client.run(&format!("CONFIG SET maxmemory {limit}")), ok());
-        // No other way to write leads past the limit.
+        // Other ways to write do not exceed the limit either.
         let script = "#!lua flags=allow-oom\nfor i = 1, 500 do redis.call('BF.ADD', KEYS[1], 'above ' .. i) end return redis.call('BF.CARD', KEYS[1])";
         assert_eq!(client.call(&["EVAL", script, "1", "k"]), integer(600));
         client.run("CONFIG SET maxmemory 0");
@@ -190,7 +190,7 @@ fn above_maxmemory_adds_are_written() {
     });
 }
 
-/// Adds to a filter of 30 MB, whose set of pending adds may take an eighth of that, near the limit.
+/// Adds to a filter of 30 MB near the limit. Its set of pending adds may take an eighth of that size.
 #[test]
 fn near_maxmemory_a_save_neither_refuses_adds_nor_evicts_other_keys() {
     on_every_server(|program| {
@@ -213,7 +213,7 @@ fn near_maxmemory_a_save_neither_refuses_adds_nor_evicts_other_keys() {
     });
 }
 
-/// Other keys may take the room that the pending adds had when they began.
+/// Other keys may use up the room that was available when the pending adds began.
 #[test]
 fn pending_adds_leave_the_room_that_is_left_to_others() {
     with_client(|server, client| {
@@ -252,7 +252,7 @@ fn pending_adds_are_in_every_later_save() {
             assert!(pending(&mut client) > 0);
             drop(child);
             no_child(&mut client);
-            // At once: most of what came during the last save still pends.
+            // Immediately, while most adds from the last save are still pending.
             last = digest(&mut client);
             assert!(!client.run("BGSAVE").is_error());
             no_child(&mut client);
@@ -281,7 +281,7 @@ fn a_rewritten_append_only_file_has_what_pends() {
             assert!(pending(&mut client) > 0, "beside a rewrite");
             drop(child);
             no_child(&mut client);
-            // While some may still pend.
+            // While some adds may still be pending.
             assert!(!client.run("BGREWRITEAOF").is_error());
             no_child(&mut client);
             let before = digest(&mut client);
@@ -316,7 +316,7 @@ fn adds_that_find_no_memory_to_pend_are_written() {
                 let reply = client.call(&words);
                 client.run("FAULTS.FAIL 0");
                 if reply.is_error() {
-                    // The list of what is to be carried: nothing has changed.
+                    // The list of propagated items: nothing has changed.
                     assert!(!client.call(&words).is_error());
                 } else {
                     assert!(reply.elements().iter().all(|answer| *answer == integer(1)), "{fault}");

@@ -9,7 +9,8 @@ use testing::{Connection, Server, catch_up, eventually, fault_module, follow, in
 
 use super::{add, begin_endless_save, items, kill_child, no_child, pending};
 
-/// 16 groups of 4 KiB, the only size with which adds may be pending. An item has two bits, so that one bit of another item often suffices for a false positive.
+/// 16 groups of 4 KiB, the only group size with which adds may be pending. An item has two bits, so that one bit shared with another item
+/// often causes a false positive.
 const RESERVE: &str = "0.25 162000 NONSCALING SEED 7";
 /// The items that are added before the save; during the save, when a few hundred become pending; and after the failover, if they are false
 /// positives. On average, 23 of these have a bit of a pending item.
@@ -56,7 +57,7 @@ impl Pair {
         for client in [&mut *old, &mut *new] {
             assert_eq!(client.run(&format!("SELECT {database}")), ok());
         }
-        // Items that are false positives: nothing writes to the filter of the old primary, whether they are replicated or not.
+        // Items that are false positives are not written to the old primary's filter, whether they are replicated or not.
         let later = items(LATER);
         let found = new.batched(&[b"BF.MEXISTS", name.as_bytes()], &later);
         let later: Vec<String> =

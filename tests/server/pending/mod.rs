@@ -1,5 +1,5 @@
-//! Adds that are pending while a child of the server lives: they are found, saved, copied and replicated as if they were in the
-//! bits, and are flushed afterwards, whatever happens to the child and to the filter.
+//! Adds that are pending while a child of the server is running: they are found, saved, copied and replicated as if they were in the bits,
+//! and are flushed afterwards, whatever happens to the child and to the filter.
 
 mod children;
 mod failover;
@@ -25,7 +25,7 @@ fn items(numbers: std::ops::Range<u32>) -> Vec<String> {
     numbers.map(|number| format!("item {number}")).collect()
 }
 
-/// Adds items; answers how many were new.
+/// Adds items. Returns how many were new.
 pub fn add(client: &mut Connection, key: &str, numbers: std::ops::Range<u32>) -> usize {
     client.batched(&[b"BF.MADD", key.as_bytes()], &items(numbers)).into_iter().filter(|is_new| *is_new).count()
 }
@@ -49,14 +49,14 @@ fn digest(client: &mut Connection) -> String {
     client.run("DEBUG DIGEST").text()
 }
 
-/// Begins a save whose child lives until it is killed: it sleeps after each key. There is one.
+/// Begins a save whose child runs until it is killed, because it sleeps after each key. There is one key.
 pub fn begin_endless_save(client: &mut Connection) {
     assert_eq!(client.run("CONFIG SET rdb-key-save-delay 2000000000"), ok());
     assert_eq!(client.run("BGSAVE"), simple("Background saving started"));
     assert_eq!(client.info_number("rdb_bgsave_in_progress"), 1);
 }
 
-/// A child that is stopped. It continues when this is dropped.
+/// A stopped child, which continues when this is dropped.
 struct Stopped(Vec<String>);
 
 impl Drop for Stopped {
@@ -70,7 +70,7 @@ fn begin_stopped(server: &Server, client: &mut Connection, command: &str) -> Sto
     let is_working = |client: &mut Connection| {
         client.info_number("rdb_bgsave_in_progress") + client.info_number("aof_rewrite_in_progress") == 1
     };
-    // After each key, so that the child does not come to its end before it is stopped; on a busy machine it may.
+    // A delay after each key, so that the child is usually stopped before it ends; on a busy machine it may end first.
     assert_eq!(client.run("CONFIG SET rdb-key-save-delay 50000"), ok());
     loop {
         assert!(!client.run(command).is_error());
@@ -89,7 +89,7 @@ pub fn children(server: &Server) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Kills what saves, and waits until the server knows.
+/// Kills the saving child, and waits until the server has noticed.
 pub fn kill_child(server: &Server, client: &mut Connection) {
     kill(&children(server));
     no_child(client);
@@ -101,7 +101,7 @@ pub fn kill(children: &[String]) {
 
 fn signal(signal: &str, children: &[String]) {
     for child in children {
-        // It may have come to its end meanwhile.
+        // It may have exited meanwhile.
         let _ = Command::new("kill").args([signal, child]).output().expect("kill runs");
     }
 }
@@ -110,7 +110,7 @@ pub fn no_child(client: &mut Connection) {
     eventually("the end of the child", || !client.has_rewrite() && client.info_number("rdb_bgsave_in_progress") == 0);
 }
 
-/// How many adds are pending in a filter that is listed: the timer needs several steps for them.
+/// The number of pending adds in a listed filter, for which the timer needs several steps.
 const ADDS: u32 = 20_000;
 
 /// A server whose module is loaded by the fault module.
@@ -121,8 +121,8 @@ fn start_with_faults(program: &Path) -> (Server, Connection) {
     (server, client)
 }
 
-/// Has adds pending in filters, which the module lists in this order. No child is left, and the timer that flushes them does not
-/// start before FAULTS.HOLD 0.
+/// Creates pending adds in filters, which the module lists in this order. Afterwards no child is running, and the timer that flushes the
+/// adds does not start before FAULTS.HOLD 0.
 fn list(server: &Server, client: &mut Connection, keys: &[String], adds: u32) {
     begin_endless_save(client);
     for key in keys {
@@ -145,13 +145,13 @@ fn with_listed_filters(program: &Path, keys: &[&str]) -> (Server, Connection) {
     (server, client)
 }
 
-/// Has the server's defragmenter move whatever it can.
+/// Makes the server's defragmenter move every value that it can.
 fn defragment(client: &mut Connection) {
     let settings = "active-defrag-ignore-bytes 1 active-defrag-threshold-lower 0 active-defrag-cycle-min 50";
     assert_eq!(client.run(&format!("CONFIG SET {settings}")), ok());
 }
 
-/// Flushes what is pending, and compares a filter with one to which nothing was ever pending.
+/// Flushes the pending adds, and compares the filter with a filter that never had pending adds.
 fn assert_flushed(client: &mut Connection, key: &str) {
     client.run("FAULTS.HOLD 0");
     all_written(client);
@@ -175,7 +175,7 @@ fn a_value_that_has_moved_is_flushed_by_the_timer() {
     });
 }
 
-/// The defragmenter stops after each layer; the next call goes on with the next one.
+/// The defragmenter stops after each layer; the next call continues with the next layer.
 #[test]
 fn a_value_is_moved_layer_by_layer() {
     on_every_server(|program| {
@@ -220,7 +220,7 @@ fn values_that_the_server_defragments_keep_their_adds() {
     });
 }
 
-/// The timer finds nothing under the name that is listed, and visits the keys of all databases.
+/// The timer finds no value under the listed name, and visits the keys of all databases.
 #[test]
 fn a_filter_with_another_name_is_flushed_by_the_timer() {
     on_every_server(|program| {
@@ -243,7 +243,7 @@ fn a_filter_with_another_name_is_flushed_by_the_timer() {
     });
 }
 
-/// The timer may look under both names at the wrong time.
+/// The timer may look up each name at the wrong time.
 #[test]
 fn a_filter_that_is_renamed_again_and_again_is_flushed_by_the_timer() {
     on_every_server(|program| {
@@ -261,7 +261,7 @@ fn a_filter_that_is_renamed_again_and_again_is_flushed_by_the_timer() {
     });
 }
 
-/// Whatever is found under the listed name has no pending adds, or has its own flushed.
+/// Another value under the listed name has no pending adds, or its own are flushed.
 #[test]
 fn another_value_under_the_listed_name_stays_as_it_is() {
     on_every_server(|program| {
@@ -280,7 +280,7 @@ fn another_value_under_the_listed_name_stays_as_it_is() {
     });
 }
 
-/// The timer reads a key as nobody: it does not make a filter look recently used, or keep it from expiring.
+/// The timer's access leaves no trace: it does not update a filter's access time, and does not prevent it from expiring.
 #[test]
 fn the_timer_does_not_count_as_a_use_of_the_filter() {
     on_every_server(|program| {
@@ -317,17 +317,17 @@ fn a_value_that_was_freed_is_not_flushed() {
 
 // When pending adds are flushed: by a timer. The fault module holds the timer.
 
-/// The number of timers that were held, which start now.
+/// Starts the held timers. Returns their number.
 fn held_timers(client: &mut Connection) -> i64 {
     client.run("FAULTS.HOLD 0").number()
 }
 
-/// Has `adds` adds pending in the filter `k`, and the timer held.
+/// Creates `adds` pending adds in the filter `k`, and holds the timer.
 fn hold(server: &Server, client: &mut Connection, adds: u32) {
     list(server, client, &["k".to_owned()], adds);
 }
 
-/// Only the timer flushes, so that commands take as long as ever. Their own items go to the bits.
+/// Only the timer flushes, so commands are not delayed. Their own items are written to the bits.
 #[test]
 fn commands_leave_pending_adds_to_the_timer() {
     on_every_server(|program| {
@@ -367,7 +367,7 @@ fn there_is_one_timer_and_only_while_adds_are_pending() {
     });
 }
 
-/// Lets a timer go off that is due in a millisecond.
+/// Waits until a timer that is due in a millisecond has fired.
 fn tick(client: &mut Connection) {
     client.run("DEBUG SLEEP 0.005");
     client.run("PING");
@@ -393,12 +393,12 @@ fn a_child_that_is_born_while_the_timer_runs_stops_it() {
     });
 }
 
-// What happens to a filter while adds pend in it, and while the timer writes them.
+// Changes to a filter while it has pending adds, and while the timer flushes them.
 
-/// So many that it takes the timer a while.
+/// Enough adds to keep the timer busy for a while.
 const MANY: u32 = 30_000;
 
-/// A server with a filter, `k`, in which adds pend; after that something is done, while the child lives or after its end.
+/// Runs an action on a server with a filter `k` that has pending adds, while the child is running or after it has exited.
 fn each_time(what: impl Fn(&Server, &mut Connection)) {
     on_every_server(|program| {
         for is_over in [false, true] {
@@ -494,7 +494,7 @@ fn a_filter_that_is_emptied_has_nothing_that_pends() {
 #[test]
 fn writes_go_on_while_the_timer_writes() {
     with_client(|server, client| {
-        // Two, so that one is left when the other is done; of one the set is full.
+        // Two filters, so that one remains when the other is flushed. The set of one is full.
         for key in ["k", "other"] {
             assert_eq!(client.run(&format!("BF.RESERVE {key} {} HASH siphash", RESERVE.replace(" SEED 7", ""))), ok());
         }

@@ -1,5 +1,5 @@
-//! Filters that RedisBloom made, and what it answered about them: `tests/data/redisbloom` read into values, and the one
-//! check that every way into the server has to pass.
+//! Filters made by RedisBloom, and its answers about them: reads `tests/data/redisbloom`, and has the check that every way into the server
+//! must pass.
 
 use std::fs;
 use std::io::Read;
@@ -18,26 +18,26 @@ use testing::{
     start_on_snapshot, value_of, with_client, with_fixed_checksum,
 };
 
-/// Every release that data is there of.
+/// Every release with data.
 pub const RELEASES: [&str; 4] = ["1.0.0", "1.1.1", "2.2.0", "2.6.28"];
 
-/// The release whose data has seeds of 32 bits: the library that made it called the server's hash in place of its own.
+/// The release whose data has seeds of 32 bits, because its library called the server's hash instead of its own.
 pub const NARROW: &str = "1.1.1";
 
-/// The release with BF.INFO, SCANDUMP pairs and an append-only file.
+/// The release whose data includes BF.INFO, SCANDUMP pairs and an append-only file.
 pub const TODAY: &str = "2.6.28";
 
 /// The releases of `encoding-3.json`, each built by its own Makefile, and the seeds of its hash.
 pub const OF_ENCODING_3: [(&str, Seeds); 3] =
     [("v1.1.1", Seeds::Of64Bits), ("v2.0.0", Seeds::Of32Bits), ("v2.0.3", Seeds::Of64Bits)];
 
-/// How many items that were never added the data has answers for.
+/// The number of absent items with answers in the data.
 const STRANGERS: usize = 20_000;
 
-/// One filter of RedisBloom's.
+/// One filter made by RedisBloom.
 pub struct Golden {
     pub key: String,
-    /// The words after the key in BF.RESERVE; none where BF.MADD created the filter.
+    /// The arguments of BF.RESERVE after the key; `None` if BF.MADD created the filter.
     pub reserve: Option<Vec<String>>,
     /// `item:0` to `item:offered-1` were added.
     pub offered: usize,
@@ -46,11 +46,11 @@ pub struct Golden {
     missing: Vec<usize>,
     false_positives: Vec<usize>,
     debug: Vec<String>,
-    /// RedisBloom's own BF.INFO, where the data has it.
+    /// RedisBloom's own BF.INFO, if the data has it.
     info: Option<[Option<i64>; 5]>,
-    /// What DUMP gave.
+    /// The payload of DUMP.
     pub payload: Vec<u8>,
-    /// What BF.SCANDUMP gave: iterators and data.
+    /// The records of BF.SCANDUMP: iterators and data.
     pub chunks: Vec<Record>,
 }
 
@@ -98,7 +98,7 @@ fn read(release: &str, key: &str, entry: &Value) -> Golden {
     });
     let mut debug = strings(&entry["debug"]);
     if release == "1.0.0" {
-        // It had one hash only and did not say which.
+        // Early releases had only one hash and did not record it.
         for line in &mut debug {
             *line = line.replace(" capacity:", " hashwidth:32 capacity:");
         }
@@ -117,8 +117,8 @@ fn read(release: &str, key: &str, entry: &Value) -> Golden {
     }
 }
 
-/// The filter of a release of [`OF_ENCODING_3`]. Its members are `item:0` to `item:59`. Also returns which of `absent:0` to
-/// `absent:1999` the release called present.
+/// The filter of a release of [`OF_ENCODING_3`]. Its members are `item:0` to `item:59`. Also returns which of `absent:0` to `absent:1999`
+/// the release reported present.
 pub fn of_encoding_3(release: &str) -> (Golden, Vec<u64>) {
     let expected: Value = serde_json::from_slice(&file("encoding-3.json")).expect("JSON");
     let entry = &expected[release];
@@ -130,7 +130,7 @@ pub fn of_encoding_3(release: &str) -> (Golden, Vec<u64>) {
         offered: 60,
         answered: 60,
         missing: Vec::new(),
-        // The data has answers for fewer names. They follow from the model.
+        // The data has answers for fewer names; the others follow from the model.
         false_positives: Vec::new(),
         debug: model.debug(),
         info: None,
@@ -147,7 +147,7 @@ fn payload(release: &str, entry: &Value) -> Vec<u8> {
     }
     let place = &entry["dump_in_snapshot"];
     let value = cut(&snapshot(release), &place[0], &place[1]);
-    // A module's value, then the version of the format (10, as Redis 7.0 has it) and room for the checksum.
+    // A module's value, then the version of the format (10, as in Redis 7.0) and room for the checksum.
     with_fixed_checksum([&[7], value.as_slice(), &[10, 0], &[0; 8]].concat())
 }
 
@@ -174,12 +174,12 @@ pub fn items(first: usize, end: usize) -> Vec<String> {
 }
 
 impl Golden {
-    /// Which of `absent:0` to `absent:19999` RedisBloom calls present.
+    /// Which of `absent:0` to `absent:19999` RedisBloom reports present.
     pub fn false_positives(&self) -> &[usize] {
         &self.false_positives
     }
 
-    /// The same of this module, which looks items up under two hashes where nothing says which one RedisBloom used.
+    /// The false positives of this module, which looks items up under two hashes if the hash is not recorded.
     fn false_positives_here(&self) -> Vec<usize> {
         let model = self.model();
         let others = (0..STRANGERS).filter(|number| model.contains(format!("absent:{number}").as_bytes()));
@@ -257,7 +257,7 @@ pub fn load_chunks(server: &Server, key: &str, chunks: &[Record]) {
     load_records(&mut server.connect(), key, chunks);
 }
 
-/// Everything that a release made.
+/// All filters made by a release.
 pub fn source(release: &'static str) -> Source {
     let filters = filters(release).into_iter().map(|filter| Box::new(filter) as Box<dyn golden::Golden>).collect();
     let append_only_files = if release == TODAY { vec![file("redisbloom-2.6.28.aof")] } else { Vec::new() };
@@ -307,11 +307,11 @@ impl golden::Golden for Golden {
     }
 }
 
-// Filters that are created here in RedisBloom's layout are the ones that RedisBloom would have made, byte for byte.
+// Filters created here in RedisBloom's layout are byte-identical to RedisBloom's.
 
 const FOOTER: usize = 10;
 
-/// The data was made in calls of 100.
+/// The data was created with 100 items per call.
 fn feed(client: &mut Connection, key: &str, count: usize) -> i64 {
     let mut added = 0;
     for batch in items(0, count).chunks(100) {
@@ -337,7 +337,7 @@ fn the_same_words_make_the_same_bytes() {
             let added = feed(client, &golden.key, golden.offered);
             let ours = dump(client, &golden.key);
             if golden.key == "capped-rate" {
-                // 2.6.28 took 0.9 as it is; today's releases, and this module, take it as 0.25.
+                // 2.6.28 used a rate of 0.9 unchanged; today's releases and this module replace it by 0.25.
                 assert_eq!(Model::of_payload(&ours).1.layers[0].error, 0.125);
                 continue;
             }
@@ -371,7 +371,7 @@ fn any_rate_and_capacity_is_sized_by_redisblooms_rule() {
                 }
                 let (encoding, saved) = Model::of_payload(&dump(&mut client, &key));
                 assert_eq!(encoding, 4);
-                // RedisBloom stores a growth for fixed filters, too; which one is of no consequence.
+                // RedisBloom stores a growth factor for fixed filters, too, which has no effect.
                 if growth == 0 {
                     model.growth = saved.growth;
                 }
@@ -382,7 +382,7 @@ fn any_rate_and_capacity_is_sized_by_redisblooms_rule() {
     });
 }
 
-// RedisBloom's other types, which stop the start of a server.
+// RedisBloom's other types, which prevent a server from starting.
 
 /// A snapshot with one key, `k`, of a module's type.
 fn snapshot_of(type_name: &str) -> Vec<u8> {
@@ -407,15 +407,15 @@ fn a_snapshot_with_redisblooms_other_types_stops_the_start_and_names_the_type() 
     });
 }
 
-// Payloads and headers of RedisBloom's early years, made up here after the description of the format: encodings 0 to
-// 4, both hashes, sizes that are powers of two, sizes that are no whole number of words, headers of 2018.
+// Payloads and headers of early RedisBloom releases, generated from the description of the format: encodings 0 to 4, both hashes, sizes
+// that are powers of two, sizes that are not whole words, headers of 2018.
 
 const ENTS_IS_BITS: u64 = 2;
 
 /// How the early releases sized a layer.
 #[derive(Clone, Copy)]
 enum Size {
-    /// `bits` is the product of entries and bits per entry, in as few bytes as hold it.
+    /// `bits` is the product of entries and bits per entry, in the smallest number of bytes.
     Exact,
     /// A power of two; `bits` is saved as 0 or as that power.
     PowerOfTwo { saved_bits: bool },
@@ -438,7 +438,7 @@ fn layer(entries: u64, error: f64, size: Size) -> Layer {
     layer
 }
 
-/// A filter of three full layers and a half-full one; of the last alone where it does not scale.
+/// A filter with three full layers and a half-full one; with only the last if it does not scale.
 fn early_filter(encoding: u64, options: u64, growth: u64, size: Size) -> Model {
     let either_seeds = encoding < 4 && options & FORCE_64 != 0;
     let mut model = Model { items: 0, options, growth, layers: Vec::new(), either_seeds };
@@ -446,7 +446,7 @@ fn early_filter(encoding: u64, options: u64, growth: u64, size: Size) -> Model {
     for &(entries, error) in &layers[if options & NO_SCALING == 0 { 0 } else { 3 }..] {
         model.layers.push(layer(entries, error, size));
         for number in 0..if entries == 200 { 100 } else { entries } {
-            // Where nothing says how wide the seeds are, both kinds of items are found.
+            // If the width of the seeds is not recorded, both kinds of items are found.
             let seeds = if either_seeds && number % 2 == 0 { Seeds::Of32Bits } else { Seeds::Of64Bits };
             model.put_under(seeds, format!("question/{}", entries * 10 + number).as_bytes());
         }
@@ -457,7 +457,7 @@ fn early_filter(encoding: u64, options: u64, growth: u64, size: Size) -> Model {
 const SIZES: [Size; 4] =
     [Size::Exact, Size::PowerOfTwo { saved_bits: false }, Size::PowerOfTwo { saved_bits: true }, Size::HalfUsed];
 
-/// Encoding, filter: each pair that the description allows.
+/// Every pair of encoding and filter that the description allows.
 fn collection() -> Vec<(u64, Model)> {
     let mut all = vec![(0, early_filter(0, 0, 2, Size::Exact))];
     for size in SIZES {
@@ -473,7 +473,7 @@ fn collection() -> Vec<(u64, Model)> {
         }
         all.push((4, early_filter(4, NO_SCALING, 2, size)));
     }
-    // Not in whole words, as 2.2 made them.
+    // Not in whole words, as created by 2.2.
     all.push((4, early_filter(4, FORCE_64 | 1, 5, Size::Exact)));
     all
 }
@@ -516,8 +516,7 @@ fn large_powers_of_two_are_probed_in_32_bits() {
     });
 }
 
-/// RedisShake writes the header of any release for a filter of any other. Growth, or options of 2.2, say that the seeds have 64
-/// bits.
+/// RedisShake may write the header of any release for a filter of any other. A growth factor, or options of 2.2, imply seeds of 64 bits.
 #[test]
 fn headers_of_earlier_releases_load() {
     type Header = fn(&Model) -> Vec<u8>;
@@ -548,7 +547,7 @@ fn headers_of_earlier_releases_load() {
     });
 }
 
-/// What old releases saved, told in the headers of their time and of today.
+/// Filters of old releases, with headers of their time and of today.
 #[test]
 fn old_data_loads_by_header_too() {
     on_every_server(|program| {
@@ -588,20 +587,20 @@ fn layers_of_a_few_bits_are_layers() {
     });
 }
 
-// Data of encoding 3, whose hash had seeds of 32 bits or of 64, depending on the release. Nothing stored says which. Every
-// member is found whichever it was, and what is added is found by RedisBloom's releases of today.
+// Data of encoding 3, whose hash had seeds of 32 bits or of 64, depending on the release. The width is not recorded. Every member is found
+// with either width, and today's RedisBloom finds newly added items.
 
-/// Names that the data has an answer about, and that are not in.
+/// Absent names with answers in the data.
 fn strangers() -> Vec<String> {
     (0..2000).map(|number| format!("absent:{number}")).collect()
 }
 
-/// The places of those that are found.
+/// The indices of the names that are found.
 fn numbers(found: impl IntoIterator<Item = bool>) -> Vec<u64> {
     (0..).zip(found).filter(|(_, found)| *found).map(|(number, _)| number).collect()
 }
 
-/// The numbers of the strangers that are found under either hash. Under the release's own, they are those that it found.
+/// The absent names that are found under either hash. Under the release's own hash, they equal the names that it found.
 fn expected(golden: &Golden, seeds: Seeds, of_release: &[u64]) -> Vec<u64> {
     let model = golden.model();
     let own = numbers(strangers().iter().map(|name| model.contains_under(seeds, name.as_bytes())));
@@ -633,7 +632,7 @@ fn every_member_is_found_whichever_seeds_the_release_used() {
     });
 }
 
-/// A filter that grew here, with the members of the release and 500 more.
+/// Tests a filter that has grown here, with the members of the release and 500 more.
 fn grown(server: &Server, release: &str) {
     let (golden, _) = of_encoding_3(release);
     restore(server, release, &golden.payload);
@@ -647,7 +646,7 @@ fn more() -> Vec<String> {
     (0..500).map(|number| format!("more:{number}")).collect()
 }
 
-/// RedisBloom of today hashes with seeds of 64 bits.
+/// Today's RedisBloom hashes with seeds of 64 bits.
 #[test]
 fn items_are_added_with_the_seeds_of_current_redisbloom() {
     on_every_server(|program| {
@@ -658,7 +657,7 @@ fn items_are_added_with_the_seeds_of_current_redisbloom() {
             let under = |seeds, names: &[String]| {
                 names.iter().filter(|name| model.contains_under(seeds, name.as_bytes())).count()
             };
-            // A few were found under the other hash, and so were not added.
+            // A few were found under the other hash, so they were not added.
             assert!(under(Seeds::Of64Bits, &more()) > 480, "{release}");
             assert!(under(Seeds::Of32Bits, &more()) < 20, "{release}");
             assert_eq!(under(seeds, &items(0, 60)), 60, "{release}");
@@ -676,7 +675,7 @@ fn the_operator_sees_it() {
             }
             let stats = client.run(&format!("BF.STATS {release}"));
             assert_eq!(stats.field("Hash").text(), "murmur2-either-seed");
-            // The rate over 50,000 absent names is the estimated one. Each of the two hashes contributes half of it.
+            // The rate over 50,000 absent names equals the estimate, to which each of the two hashes contributes half.
             let strangers: Vec<String> = (0..50_000).map(|number| format!("stranger:{number}")).collect();
             let found = client.batched(&[b"BF.MEXISTS", release.as_bytes()], &strangers);
             let measured = found.iter().filter(|found| **found).count() as f64 / 50_000.0;

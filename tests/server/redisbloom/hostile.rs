@@ -1,4 +1,5 @@
-//! The limits of RedisBloom's layout: a header that announces more than comes, and commands that RedisBloom's clients were refused for want of memory.
+//! The limits of RedisBloom's layout: a header that announces more data than follows, and commands that RedisBloom refused for lack of
+//! memory.
 
 use super::golden::{TODAY, snapshot};
 use super::model::{Layer, Model};
@@ -29,7 +30,7 @@ fn full() -> Model {
     model
 }
 
-/// A header may announce far more than will ever come: it costs what has come.
+/// A header may announce far more data than ever arrives: only the data that has arrived takes memory.
 #[test]
 fn a_header_that_announces_much_costs_little() {
     on_every_server(|program| {
@@ -46,7 +47,7 @@ fn a_header_that_announces_much_costs_little() {
             let line = status.ok()?.lines().find(|line| line.starts_with("VmHWM"))?.to_owned();
             line.split_whitespace().nth(1)?.parse::<u64>().ok()
         };
-        // Only Linux says.
+        // Only Linux reports this.
         if let Some(kilobytes) = resident() {
             assert!(kilobytes < 100_000, "{kilobytes} kB were resident");
         }
@@ -55,8 +56,8 @@ fn a_header_that_announces_much_costs_little() {
     });
 }
 
-/// RedisBloom's pull request 1065 proposes a seed and another hash: encoding 5, and 16 more bytes in the header of a dump. A filter
-/// that was read without them would report its items absent.
+/// RedisBloom's pull request 1065 proposes a seed and another hash: encoding 5, and 16 more bytes in the header of a dump. A filter read
+/// without these bytes would report its items absent.
 #[test]
 fn a_newer_encoding_is_refused_by_its_number() {
     on_every_server(|program| {
@@ -74,18 +75,17 @@ fn a_newer_encoding_is_refused_by_its_number() {
     });
 }
 
-// What RedisBloom carries although it could not do it, for want of memory: a reservation (release 2.6), an item for which a
-// filter would have to grow (all releases). A replica and the reader of its append-only file go on; where they could lack
-// an item, they end.
+// Commands that RedisBloom propagates although they failed for lack of memory: a reservation (release 2.6), an item for which a filter must
+// grow (all releases). A replica and the reader of its append-only file continue, but exit if an item could be missing.
 
-/// More than a server gets for one filter, and what no machine has.
+/// More memory than a server gets for one filter, and more than any machine has.
 const RESERVATIONS: [&str; 3] = [
     "BF.RESERVE large 0.01 100000000000000",
     "BF.RESERVE huge 0.01 1000000000000000000",
     "BF.RESERVE huge 0.01 1600000000000000000 NONSCALING",
 ];
 
-/// What clients of the primary did with those keys, and with filters of release 2.6 whose size wraps to nothing.
+/// Later commands of the primary's clients on those keys, and on filters of release 2.6 whose size wraps around to 0.
 const AFTERWARDS: [&str; 7] = [
     "BF.ADD huge a",
     "BF.INSERT huge NOCREATE ITEMS b",
@@ -96,7 +96,7 @@ const AFTERWARDS: [&str; 7] = [
     "SET the-end x",
 ];
 
-/// A header and a chunk, as a client of the primary sent them: a filter that is full at 2^50 items.
+/// A header and a chunk from a client of the primary: a filter that is full with 2^50 items.
 fn full_primary() -> Vec<u8> {
     let mut header = Vec::new();
     let items = 1u64 << 50;
@@ -135,7 +135,7 @@ fn assert_went_on(server: &Server) {
     assert!(log.contains("bloomgate: an item needs a layer larger than any machine's memory: "), "{log}");
 }
 
-/// 2.6 makes it with 64 bits, on x86-64.
+/// On x86-64, 2.6 creates it with 64 bits.
 fn assert_wrapped(client: &mut Connection, key: &str, items: &str, capacity: i64, card: i64) {
     assert_eq!(client.run(&format!("TYPE {key}")), simple("MBbloom--"));
     assert_eq!(client.run(&format!("BF.INFO {key} CAPACITY")), array([integer(capacity)]));

@@ -1,5 +1,4 @@
-//! BF.LOADCHUNK of a dump that RedisBloom made: the chunks come in order and in pieces of any length, and a refusal has
-//! RedisBloom's text.
+//! BF.LOADCHUNK of a dump made by RedisBloom: the chunks arrive in order and in pieces of any length, and refusals have RedisBloom's texts.
 
 use std::path::Path;
 
@@ -27,7 +26,7 @@ pub fn golden() -> Golden {
     filter(TODAY, "expansion-1")
 }
 
-/// The bits of all layers cut into pieces of `length` bytes and less, none across a layer.
+/// The bits of all layers, cut into pieces of up to `length` bytes that do not cross layers.
 pub fn pieces(golden: &Golden, length: usize) -> Chunks {
     let mut pieces = vec![golden.chunks[0].clone()];
     let mut end = 1;
@@ -93,7 +92,7 @@ fn chunks_that_do_not_fit_are_refused_and_the_load_continues() {
                 for wrong in [0, -1, i64::MIN, 2] {
                     refused("an iterator that cannot be", wrong, &[0; 48]);
                 }
-                // The rest of this layer and a byte more.
+                // The rest of this layer, and one byte more.
                 let starts = iterator - data.len() as i64;
                 let mut boundary = 1;
                 for (_, layer) in &golden.chunks[1..] {
@@ -115,7 +114,7 @@ fn chunks_that_do_not_fit_are_refused_and_the_load_continues() {
     });
 }
 
-/// As RedisBloom says it, and nothing more.
+/// The exact text of RedisBloom.
 #[test]
 fn malformed_records_are_bad_data() {
     with_client(|_, client| {
@@ -130,7 +129,7 @@ fn malformed_records_are_bad_data() {
     });
 }
 
-// The way back to RedisBloom: DUMP, BF.SCANDUMP and a rewritten append-only file give the bytes that RedisBloom gives.
+// The way back to RedisBloom: DUMP, BF.SCANDUMP and a rewritten append-only file have the same bytes as RedisBloom's.
 
 #[test]
 fn scandump_answers_every_iterator() {
@@ -147,7 +146,7 @@ fn scandump_answers_every_iterator() {
             assert!(reply.error_text().ends_with("Second argument must be numeric"), "{word}: {reply:?}");
         }
         assert_eq!(client.run("BF.SCANDUMP missing 0"), error("ERR not found"));
-        // An iterator that BF.SCANDUMP never gave: an error, or bytes that lie where the answer says.
+        // An iterator that BF.SCANDUMP never returned gives an error, or bytes at the position that the reply states.
         let bits: Vec<u8> = golden.chunks.iter().skip(1).flat_map(|(_, data)| data.clone()).collect();
         for iterator in 2..=bits.len() {
             let reply = client.run(&format!("BF.SCANDUMP k {iterator}"));
@@ -176,7 +175,7 @@ fn a_filter_leaves_in_redisblooms_bytes_and_an_old_one_in_todays_spelling() {
                 let (encoding, saved) = Model::of_payload(&payload);
                 assert_eq!(encoding, 4, "{release}: {}", golden.key);
                 assert_eq!(saved.content(), golden.model().content(), "{release}: {}", golden.key);
-                // A power of two is an ordinary number of bits today, except where nothing says which hash 1.1.1 used.
+                // Today a power of two is an ordinary number of bits, except in filters of 1.1.1, whose hash is not recorded.
                 let modern = golden.model().modernised();
                 assert_eq!(saved, modern, "{release}: {}", golden.key);
                 let chunks = records(&mut client, &golden.key);
@@ -200,7 +199,7 @@ fn chunks_have_16_mebibytes_at_most_and_never_cross_a_layer() {
         const MOST: usize = 16 << 20;
         let mut server = with_append_only_file(program);
         let mut client = server.connect();
-        // The second layer has 33 times the first: its rate is half of the first one's, its capacity 30 times.
+        // The second layer has 33 times the size of the first: half its rate and 30 times its capacity.
         assert_eq!(client.run("BF.RESERVE k 0.01 500000 EXPANSION 30 LAYOUT redisbloom"), ok());
         let items: Vec<String> = (0..501_000).map(|number| number.to_string()).collect();
         client.batched(&[b"BF.MADD", b"k"], &items);
@@ -226,8 +225,8 @@ fn chunks_have_16_mebibytes_at_most_and_never_cross_a_layer() {
     });
 }
 
-// Chunks of BF.LOADCHUNK as a RedisBloom primary takes and carries them: in any order, over what is there, into filters
-// that are in use. A replica, and the reader of such an append-only file, end with the primary's bits.
+// Chunks of BF.LOADCHUNK as a RedisBloom primary accepts and propagates them: in any order, over existing bits, into filters in use. A
+// replica, and the reader of such an append-only file, get the primary's bits.
 
 fn encoded(key: &str, chunks: &[(i64, Vec<u8>)]) -> Vec<u8> {
     chunks.iter().flat_map(|(iterator, data)| encode_chunk(key, *iterator, data)).collect()
@@ -261,10 +260,10 @@ fn a_filter_whose_chunks_came_in_any_order_arrives() {
             let (last, others) = chunks.split_last().unwrap();
             primary.send(&["DEL k"]);
             primary.send_bytes(encoded("k", &header));
-            // One comes with other bytes first.
+            // One chunk arrives with other bytes first.
             primary.send_bytes(encode_chunk("k", others[0].0, &vec![0x55; others[0].1.len()]));
             primary.send_bytes(encoded("k", others));
-            // Some come again.
+            // Some chunks are repeated.
             primary.send_bytes(encoded("k", &others[others.len() / 2..]));
             wait_for(&mut client, &primary, &format!("mark-{seed}"));
             assert_eq!(client.run("BF.EXISTS k item:1"), error(LOADING));
@@ -272,7 +271,7 @@ fn a_filter_whose_chunks_came_in_any_order_arrives() {
             wait_for(&mut client, &primary, &format!("end-{seed}"));
             golden.check(&replica, "k");
         }
-        // Loaders that go from the last layer to the first.
+        // Loaders that proceed from the last layer to the first.
         let (header, mut chunks) = shuffled(&golden, 60, 0);
         chunks.sort();
         chunks.reverse();
@@ -283,7 +282,7 @@ fn a_filter_whose_chunks_came_in_any_order_arrives() {
     });
 }
 
-/// A server that reads a RedisBloom primary's file in which half of the chunks are, with gaps between them; and the others.
+/// Starts a server on a RedisBloom primary's file with half of the chunks, with gaps between them. Also returns the other chunks.
 pub fn with_gaps(program: &Path, key: &str) -> (Server, Chunks) {
     let (header, mut chunks) = shuffled(&golden(), 60, 5);
     let rest = chunks.split_off(chunks.len() / 2);
@@ -291,8 +290,7 @@ pub fn with_gaps(program: &Path, key: &str) -> (Server, Chunks) {
     (start_on_commands(program, &["auto-aof-rewrite-percentage 0"], &commands), rest)
 }
 
-/// RedisBloom's filter is in use from its header on. What it took in the middle of a load is in; what comes after it lies
-/// over it.
+/// RedisBloom's filter is in use from its header on. Items added during a load are in the filter; later chunks overwrite their bits.
 #[test]
 fn items_in_the_middle_of_a_load_are_taken_as_the_primary_took_them() {
     on_every_server(|program| {
@@ -332,8 +330,8 @@ fn items_in_the_middle_of_a_load_are_taken_as_the_primary_took_them() {
     });
 }
 
-/// A replica that joins in the middle of a load gets what has come as a whole filter. The primary also takes chunks for
-/// filters that no header made.
+/// A replica that joins in the middle of a load gets the partial filter as a complete one. The primary also accepts chunks for filters that
+/// were not created by a header.
 #[test]
 fn chunks_go_into_filters_that_are_in_use() {
     on_every_server(|program| {
@@ -349,7 +347,7 @@ fn chunks_go_into_filters_that_are_in_use() {
         model.layers.iter_mut().for_each(|layer| layer.bytes.fill(0));
         assert_eq!(Model::of_payload(&dump(&mut client, "tiny")).1, model);
         primary.send_bytes(encoded("tiny", &golden.chunks[1..]));
-        // Nothing is taken, too.
+        // An empty chunk is accepted, too.
         primary.send_bytes(encode_chunk("tiny", 9, b""));
         wait_for(&mut client, &primary, "again");
         golden.check(&replica, "tiny");

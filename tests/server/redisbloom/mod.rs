@@ -1,4 +1,4 @@
-//! Filters of RedisBloom's layout: data that its releases made, and what becomes of it here.
+//! Filters of RedisBloom's layout: data of its releases, loaded by bloomgate.
 
 pub mod golden;
 pub mod hostile;

@@ -1,5 +1,5 @@
-//! RedisBloom's filter worked out a second time, from the description of its format alone: hashes, sizes, bits. The
-//! tests ask a server and this model the same questions. Not a line here is the module's.
+//! An independent model of RedisBloom's filter, written from the description of its format: hashes, sizes, bits. The tests send a server
+//! and this model the same queries. It shares no code with the module.
 
 use super::golden::{Golden, NARROW, RELEASES, TODAY, filters, items};
 use testing::{FOOTER, with_fixed_checksum};
@@ -8,7 +8,7 @@ use Field::{Double, Text, Uint};
 
 pub const FORCE_64: u64 = 4;
 pub const NO_SCALING: u64 = 8;
-/// RedisBloom 2.2 and later: sizes are no powers of two.
+/// RedisBloom 2.2 and later: sizes are not rounded to powers of two.
 pub const NO_ROUND: u64 = 1;
 /// This module's mark in the stored options of a filter whose seeds have 32 bits or 64. RedisBloom refuses such a filter.
 pub const EITHER_SEEDS: u64 = 1 << 31;
@@ -34,7 +34,7 @@ pub struct Model {
     pub options: u64,
     pub growth: u64,
     pub layers: Vec<Layer>,
-    /// Nothing says whether the 64-bit hash took seeds of 32 bits or of 64. Adds take those of 64.
+    /// It is not recorded whether the 64-bit hash used seeds of 32 bits or of 64. Adds use 64.
     pub either_seeds: bool,
 }
 
@@ -85,14 +85,14 @@ impl Layer {
         }
     }
 
-    /// What positions are taken modulo.
+    /// The modulus of positions.
     pub fn modulus(&self) -> u64 {
         if self.log2_bits > 0 { 1 << self.log2_bits } else { self.bits }
     }
 }
 
 impl Model {
-    /// What BF.RESERVE makes; a growth of 0 stands for NONSCALING.
+    /// Creates a filter as BF.RESERVE does; a growth of 0 means NONSCALING.
     pub fn reserve(rate: f64, capacity: u64, growth: u64) -> Self {
         let rate = rate.min(0.25);
         let (options, error) = if growth == 0 { (13, rate) } else { (5, rate * 0.5) };
@@ -131,7 +131,7 @@ impl Model {
         payload_of("MBbloom--", encoding, &fields_of(self, encoding))
     }
 
-    /// The filter as it is saved today: no powers of two any more, except where nothing says which hash it has.
+    /// The filter as it is saved today: without powers of two, unless its hash is not recorded.
     pub fn modernised(&self) -> Self {
         let mut modern = self.clone();
         if modern.either_seeds {
@@ -149,7 +149,7 @@ impl Model {
         }
     }
 
-    /// What of the filter no spelling may change: counters, capacities, rates and every bit.
+    /// The contents that are independent of the encoding: counters, capacities, rates and every bit.
     pub fn content(&self) -> Self {
         let mut content = self.clone();
         content.make_powers_numbers();
@@ -157,19 +157,19 @@ impl Model {
         content
     }
 
-    /// Whether the filter says that the item is in.
+    /// Whether the filter reports the item present.
     pub fn contains(&self, item: &[u8]) -> bool {
         self.contains_under(Seeds::Of64Bits, item) || self.either_seeds && self.contains_under(Seeds::Of32Bits, item)
     }
 
-    /// Whether a filter whose hash has these seeds says that the item is in.
+    /// Whether a filter whose hash has these seeds reports the item present.
     pub fn contains_under(&self, seeds: Seeds, item: &[u8]) -> bool {
         self.layers.iter().rev().any(|layer| {
             self.positions(layer, seeds, item).all(|place| layer.bytes[place as usize / 8] & (1 << (place % 8)) != 0)
         })
     }
 
-    /// Adds an item: whether it was new, or nothing when the filter is full and cannot grow.
+    /// Adds an item. Returns whether it was new, or `None` if the filter is full and cannot grow.
     pub fn add(&mut self, item: &[u8]) -> Option<bool> {
         if self.contains(item) {
             return Some(false);
@@ -190,7 +190,7 @@ impl Model {
         self.put_under(Seeds::Of64Bits, item);
     }
 
-    /// The same where the hash has these seeds.
+    /// Like [`put`](Self::put), for a hash with these seeds.
     pub fn put_under(&mut self, seeds: Seeds, item: &[u8]) {
         let newest = self.layers.len() - 1;
         let places: Vec<u64> = self.positions(&self.layers[newest], seeds, item).collect();
@@ -224,12 +224,12 @@ impl Model {
         bytes
     }
 
-    /// The same in the spelling of 2018: no growth, 32 bits of capacity.
+    /// The header in the format of 2018: no growth, 32 bits of capacity.
     pub fn header_of_2018(&self) -> Vec<u8> {
         self.with_short_layers(self.header_start())
     }
 
-    /// The same as RedisShake spells it for release 2.2.0: growth, and 32 bits of capacity.
+    /// The header as RedisShake writes it for release 2.2.0: growth, and 32 bits of capacity.
     pub fn header_of_2_2_0(&self) -> Vec<u8> {
         let mut bytes = self.header_start();
         bytes.extend((self.growth as u32).to_le_bytes());
@@ -340,8 +340,7 @@ fn the_model_writes_numbers_as_c_does() {
     }
 }
 
-/// The model is worth nothing if it does not do what RedisBloom did: it reads its data, and it makes the same data
-/// anew.
+/// Checks the model against RedisBloom: it reads RedisBloom's data, and creates the same data itself.
 #[test]
 fn the_model_does_what_redisbloom_did() {
     for release in RELEASES {
@@ -426,8 +425,8 @@ fn murmur_32(item: &[u8], seed: u32) -> u32 {
     hash ^ (hash >> 15)
 }
 
-// DUMP payloads of the type `MBbloom--`, read and written by the description of the format: the server's lengths and
-// module opcodes around RedisBloom's fields, in each of its encodings.
+// DUMP payloads of the type `MBbloom--`, read and written according to the description of the format: the server's lengths and module
+// opcodes around RedisBloom's fields, in each of its encodings.
 
 /// A field of a module's value.
 #[derive(Clone, Debug, PartialEq)]
@@ -451,18 +450,18 @@ pub fn payload_of_type(type_number: u64, fields: &[Field]) -> Vec<u8> {
 
 /// The payload of a value.
 pub fn payload_of_value(value: &[u8]) -> Vec<u8> {
-    // The version of the format is Redis 7.0's; newer servers take it too.
+    // The version of the format is Redis 7.0's; newer servers accept it, too.
     with_fixed_checksum([&[7], value, &[10, 0], &[0; 8]].concat())
 }
 
-/// The value alone, as it stands in a snapshot after the kind and the key.
+/// The value alone, as stored in a snapshot after the kind and the key.
 pub fn encoded_value(type_name: &str, encoding: u64, fields: &[Field]) -> Vec<u8> {
     let mut bytes = Vec::new();
     write_value(&mut bytes, type_number(type_name, encoding), fields);
     bytes
 }
 
-/// A snapshot with one key, without a checksum, which zeros at its end say.
+/// A snapshot with one key, without a checksum, as the zeros at its end state.
 pub fn snapshot_of_value(key: &str, value: &[u8]) -> Vec<u8> {
     let mut bytes = b"REDIS0010".to_vec();
     bytes.extend([0xfe, 0, 7, key.len() as u8]);
@@ -537,7 +536,7 @@ fn write_length(bytes: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// The number of a module's type, with the version of its encoding, and the fields of a payload; `None` if they are not whole.
+/// The number of a module's type, with the version of its encoding, and the fields of a payload; `None` if they are incomplete.
 pub fn fields_of_payload(payload: &[u8]) -> Option<(u64, Vec<Field>)> {
     let mut rest = payload.get(1..payload.len().checked_sub(FOOTER)?)?;
     let type_number = read_length(&mut rest)?;
@@ -565,7 +564,7 @@ pub fn fields_of_payload(payload: &[u8]) -> Option<(u64, Vec<Field>)> {
     }
 }
 
-/// Takes the next bytes.
+/// Removes and returns the next bytes.
 pub fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     let (taken, after) = rest.split_at_checked(count)?;
     *rest = after;
@@ -584,7 +583,7 @@ fn read_length(rest: &mut &[u8]) -> Option<u64> {
     }
 }
 
-/// LZF (Marc Lehmann), in which the servers save strings that shrink.
+/// LZF (Marc Lehmann), with which the servers compress strings.
 fn unpack(mut packed: &[u8]) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     while let [control, rest @ ..] = packed {

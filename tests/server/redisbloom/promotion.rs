@@ -63,7 +63,7 @@ fn a_promoted_replica_of_redisbloom_keeps_its_layout_until_told_otherwise() {
     });
 }
 
-/// The server becomes the replica of a primary that it never reaches, and is promoted again.
+/// Makes the server a replica of an unreachable primary, and promotes it again.
 fn promote_again(client: &mut Connection) {
     assert_eq!(client.run("REPLICAOF 127.0.0.1 1"), ok());
     assert_eq!(client.run("REPLICAOF NO ONE"), ok());
@@ -125,7 +125,7 @@ fn a_promoted_replica_of_ours_creates_only_what_redisbloom_reads_if_that_can_rea
     });
 }
 
-/// The server ignores commands of RedisBloom's other types, while the link stays up. It counts them, or exits if it is told to.
+/// The server ignores commands of RedisBloom's other types, while the link stays up. It counts them, or exits if configured to.
 #[test]
 fn commands_of_redisblooms_other_types_are_counted_and_end_a_replica_that_is_told_to() {
     on_every_server(|program| {

@@ -1,5 +1,5 @@
-//! Commands that RedisBloom took and carries word for word, however they are spelled: a replica and the reader of its
-//! append-only file take all of them, a client's words stay strict. What cannot be obeyed ends the server.
+//! Commands that RedisBloom accepted and propagates verbatim, in any spelling: a replica and the reader of its append-only file accept all
+//! of them, while clients' commands are parsed strictly. A server that cannot apply a command exits.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,13 +17,13 @@ use testing::{
     rewritten_commands, simple, start_on_commands, start_on_snapshot, stopped_on_commands, tool, words,
 };
 
-/// A server whose settings differ from the defaults in all that RedisBloom has no setting for: those two have to agree
-/// in error rate, capacity and expansion, which a creation by an add takes from the settings.
+/// A server whose settings differ from the defaults wherever RedisBloom has no such setting. Error rate, capacity and expansion must equal
+/// RedisBloom's, because a creation by an add uses them.
 fn contrary(program: &Path) -> Server {
     Server::with(program).line("bf.max-filter-bytes 100").line("bf.layout native").start()
 }
 
-/// A filter that today's RedisBloom or 2.6 makes of the line, and the items in it.
+/// The filter that today's RedisBloom or 2.6 creates from the line, with its items.
 fn model(rate: f64, capacity: u64, growth: u64, items: &str) -> Model {
     let mut model = Model::reserve(rate, capacity, growth);
     for item in items.split_terminator(' ') {
@@ -32,8 +32,8 @@ fn model(rate: f64, capacity: u64, growth: u64, items: &str) -> Model {
     model
 }
 
-/// Commands as RedisBloom propagates them, word for word as its clients sent them: also those that added nothing, that
-/// failed inside the reply, that hold words it ignores or options that it knows by their first letters.
+/// Commands as RedisBloom propagates them, exactly as its clients sent them: including commands that added nothing or failed inside the
+/// reply, and commands with ignored words or with options recognised by their first letters.
 const STREAM: &str = "\
 BF.RESERVE plain 0.01 100
 BF.RESERVE plain 0.01 100
@@ -56,7 +56,7 @@ BF.INSERT short-fixed CAP 2 NON ITEMS a b
 BF.INSERT short-fixed NOC ITEMS a c d
 BF.INSERT defaults ITEMS a b";
 
-/// The filters that these commands make.
+/// The filters that these commands create.
 fn stream_models() -> Vec<(&'static str, Model)> {
     vec![
         ("plain", model(0.01, 100, 2, "a")),
@@ -75,7 +75,7 @@ fn stream_models() -> Vec<(&'static str, Model)> {
     ]
 }
 
-/// The words after BF.INSERT and the key; no client may say them.
+/// The arguments after BF.INSERT and the key; clients must not send them.
 fn insertions() -> Vec<(&'static str, Model)> {
     vec![
         ("e 5 i a b", model(0.01, 100, 5, "a b")),
@@ -100,7 +100,7 @@ fn insertions() -> Vec<(&'static str, Model)> {
     ]
 }
 
-/// The words after BF.RESERVE and the key. `BF.ADD key x` follows.
+/// The arguments after BF.RESERVE and the key. `BF.ADD key x` follows.
 fn reservations() -> Vec<(&'static str, Model)> {
     vec![
         ("0x1p-4 100", model(0.0625, 100, 2, "x")),
@@ -122,7 +122,7 @@ fn reservations() -> Vec<(&'static str, Model)> {
     ]
 }
 
-/// What comes from the primary, and the filters that it makes, by key.
+/// The primary's commands, and the filters that they create, by key.
 fn stream() -> (Vec<String>, Vec<(String, Model)>) {
     let mut lines: Vec<String> = STREAM.lines().map(str::to_owned).collect();
     let mut models: Vec<(String, Model)> =
@@ -143,7 +143,7 @@ fn stream() -> (Vec<String>, Vec<(String, Model)>) {
         lines.push(format!("BF.ADD reserve/{number} x"));
         models.push((format!("reserve/{number}"), model));
     }
-    // RedisBloom looks for its words in the place of the key, too.
+    // RedisBloom also finds its options at the position of the key.
     lines.push("BF.RESERVE nonScaling 0.01 100".to_owned());
     models.push(("nonScaling".to_owned(), model(0.01, 100, 0, "")));
     // An effect of ours for such a key.
@@ -158,14 +158,14 @@ fn assert_as_the_models(client: &mut Connection, lines: &[String], models: &[(St
         assert_eq!(client.run(&format!("TYPE {key}")), simple("MBbloom--"), "{line}");
         let mut saved = Model::of_payload(&dump(client, key)).1;
         if model.options == 13 {
-            // What growth a fixed filter stores is of no consequence.
+            // The stored growth factor of a fixed filter has no effect.
             saved.growth = model.growth;
         }
         assert_eq!(&saved, model, "{line}");
     }
 }
 
-/// Words that make a filter of another layout also in what a primary carries.
+/// Options that create a filter of another layout, also from a primary.
 fn assert_other_layouts(client: &mut Connection) {
     for (key, kind) in [("ours", "bloomgate"), ("ours-too", "bloomgate"), ("theirs", "bloomfltr")] {
         assert_eq!(client.run(&format!("TYPE {key}")), simple(kind), "{key}");
@@ -195,7 +195,7 @@ fn a_replica_takes_all_words_that_redisbloom_takes() {
         eventually("the end of the stream", || client.run("EXISTS the-end") == integer(1));
         assert_as_the_models(&mut client, &lines, &models);
         assert_other_layouts(&mut client);
-        // The way off RedisBloom: the replica takes over and goes on with its filters.
+        // The migration from RedisBloom: the replica is promoted and continues with its filters.
         assert_eq!(client.run("REPLICAOF NO ONE"), ok());
         assert_eq!(client.run("CONFIG SET bf.max-filter-bytes 0"), ok());
         let (_, model) = models.iter_mut().find(|(key, _)| *key == "plain").unwrap();
@@ -216,7 +216,7 @@ fn its_append_only_file_is_read_as_it_was_taken_and_clients_stay_strict() {
         let mut client = server.connect();
         assert_as_the_models(&mut client, &lines, &models);
         assert_other_layouts(&mut client);
-        // It goes on: what clients ask for is native again, and the file stays readable.
+        // The server continues: clients create native filters again, and the file stays readable.
         client.run("BF.ADD client-s a");
         assert_eq!(client.run("BF.INSERT another CAP 20 ITEMS a").error_text(), "Unknown argument received");
         assert!(client.run("BF.RESERVE another 0.01 100 FOO").is_error());
@@ -237,7 +237,7 @@ fn its_append_only_file_is_read_as_it_was_taken_and_clients_stay_strict() {
     });
 }
 
-/// A replica of such a primary, with the link up.
+/// Starts a replica of such a primary, with the link up.
 pub fn following(program: &Path, primary: &TheirPrimary) -> Server {
     let server = contrary(program);
     let mut client = server.connect();
@@ -247,7 +247,7 @@ pub fn following(program: &Path, primary: &TheirPrimary) -> Server {
     server
 }
 
-/// A replica whose primary carries the line, and a server that reads it from its append-only file, end.
+/// Asserts that a replica whose primary sends the line exits, and that a server that reads the line from its append-only file exits.
 pub fn assert_ends_the_server(program: &Path, line: &str) {
     let primary = TheirPrimary::start(snapshot(TODAY));
     let mut replica = following(program, &primary);
@@ -267,9 +267,9 @@ fn items_after_words_that_nobody_understands_end_the_server() {
     });
 }
 
-// A primary of the tests' own, which says what RedisBloom's would: its snapshot, then its clients' commands, word for word.
+// A mock primary that sends the same data as a RedisBloom primary: its snapshot, then its clients' commands, verbatim.
 
-/// A primary that sends RedisBloom's snapshot and then what it is given, as RedisBloom's would.
+/// A primary that sends RedisBloom's snapshot and then the given commands, as RedisBloom would.
 pub struct TheirPrimary {
     pub port: u16,
     stream: Sender<Vec<u8>>,
@@ -281,7 +281,7 @@ impl TheirPrimary {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = listener.local_addr().expect("its address").port();
         let (stream, commands) = channel();
-        // It ends when the test drops the sender or the replica hangs up.
+        // It ends when the test drops the sender or the replica disconnects.
         thread::spawn(move || {
             let (link, _) = listener.accept().expect("a replica");
             let _ = serve(link, &snapshot, &commands);
@@ -289,12 +289,12 @@ impl TheirPrimary {
         Self { port, stream }
     }
 
-    /// Sends commands, told apart into words by single spaces.
+    /// Sends commands, split into words at single spaces.
     pub fn send(&self, lines: &[&str]) {
         self.send_bytes(encode(lines));
     }
 
-    /// Sends commands as they are stored.
+    /// Sends commands that are already encoded.
     pub fn send_bytes(&self, commands: Vec<u8>) {
         self.stream.send(commands).expect("the primary runs");
     }
@@ -335,17 +335,17 @@ fn read_command(reader: &mut BufReader<TcpStream>) -> std::io::Result<Vec<String
         .collect()
 }
 
-/// Commands, told apart into words by single spaces, as they are sent and stored.
+/// Encodes commands, split into words at single spaces, as they are sent and stored.
 pub fn encode(lines: &[&str]) -> Vec<u8> {
     testing::encode(lines.iter().map(|line| words(line)))
 }
 
-/// A BF.LOADCHUNK, as it is sent and stored.
+/// Encodes a BF.LOADCHUNK, as it is sent and stored.
 pub fn encode_chunk(key: &str, iterator: i64, data: &[u8]) -> Vec<u8> {
     testing::encode(as_commands(key, &[(iterator, data.to_vec())]))
 }
 
-// An AOF that RedisBloom 2.2.4 rewrote without a snapshot in front. Releases up to 2.2.6 wrote headers with iterator 0.
+// An AOF that RedisBloom 2.2.4 rewrote without a snapshot at its begin. Releases up to 2.2.6 wrote headers with iterator 0.
 
 fn rewritten() -> Vec<u8> {
     file("redisbloom-2.2.4-rewritten.aof")
@@ -369,7 +369,7 @@ fn an_aof_of_redisbloom_loads_and_survives_our_rewrite() {
         let mut server = start_on_commands(program, &[], &rewritten());
         assert_whole(&server, "loaded");
         rewrite_append_only_file(&mut server.connect());
-        // Ours is as today's releases write it.
+        // Our header is as today's releases write it.
         assert_eq!(rewritten_commands(&server)[0][2], b"1");
         server.restart(Stop::Kill);
         assert_whole(&server, "rewritten");

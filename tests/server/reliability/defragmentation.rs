@@ -6,8 +6,7 @@ use super::LAYOUTS;
 use testing::{Connection, Reply, Server, defragments, eventually, figures, integer, ok, on_servers_with};
 
 const FILTERS: usize = 12_000;
-/// One in this many filters is kept, and one in that many grows to several layers. Neither is a multiple of the number of
-/// layouts.
+/// One in `STAYS` filters is kept, and one in `GROWN` grows to several layers. Neither is a multiple of the number of layouts.
 const STAYS: usize = 7;
 const GROWN: usize = 31;
 

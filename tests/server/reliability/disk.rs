@@ -1,5 +1,5 @@
-//! A disk that is full while a snapshot or the append-only file is written. The server refuses writes as it does with its own
-//! types, no filter is lost, and once there is space again, everything works and a restart restores every acknowledged add.
+//! A disk that is full while a snapshot or the append-only file is written. The server refuses writes as with its own types, and no filter
+//! is lost. Once there is space again, everything works, and a restart restores every acknowledged add.
 //!
 //! The disk is a small file system in memory, which only root can mount.
 
@@ -60,7 +60,7 @@ const ITEMS: usize = 100_000;
 /// A server on the small disk with about two megabytes of filters that do not compress.
 struct Subject {
     server: Server,
-    /// The acknowledged items, which are in each filter.
+    /// The acknowledged items, which each filter contains.
     items: Vec<String>,
 }
 
@@ -165,7 +165,7 @@ fn with_appendfsync_always_a_server_on_a_full_disk_exits_and_restarts_with_every
         for round in 0..scaled(3) {
             let mut client = subject.server.connect();
             disk.fill_but([0, 4096, 20_000][round % 3]);
-            // The server exits rather than acknowledge what is not on disk.
+            // The server exits rather than acknowledge a write that is not on disk.
             while subject.write(&mut client).is_ok_and(|answer| answer == "OK") {}
             let log = subject.server.log();
             assert!(log.contains("AOF fsync policy is 'always'. Exiting"), "{log}");

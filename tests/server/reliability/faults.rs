@@ -2,8 +2,8 @@
 //! succeeds. Each time it returns an error or the right reply. A refused command has changed nothing, an executed one is
 //! complete, the server keeps running, and the same command succeeds afterwards.
 //!
-//! A test module that replaces the allocation functions of the shipped one (`tests/fault_module`) makes them fail. Allocations
-//! of the server itself, for replies and strings, are not failed, because Redis exits when they are refused.
+//! A test module (`tests/fault_module`) replaces the module's allocation functions and makes them fail. Allocations of the server itself,
+//! for replies and strings, do not fail, because Redis exits when they are refused.
 //!
 //! A server that must apply effects, such as a replica or one that reads its AOF, exits with a line in the log when it runs
 //! out of memory. Otherwise it would report present items absent.
@@ -46,7 +46,7 @@ struct Case {
     command: Words,
 }
 
-/// Returns everything about the key `k`, and the figures of INFO.
+/// Everything about the key `k`, and the figures of INFO.
 #[derive(Clone, Debug, PartialEq)]
 struct State {
     digest: String,
@@ -77,8 +77,8 @@ fn prepare(client: &mut Connection, case: &Case) -> State {
     state(client)
 }
 
-/// Runs a command with a fault. Returns the reply and the counts of allocations: all, refused ones, and those that may not
-/// fail.
+/// Runs a command with a fault. Returns the reply and the numbers of all allocations, of refused allocations, and of allocations that may
+/// not fail.
 fn run_under(client: &mut Connection, fault: &str, command: &Words) -> (Reply, [i64; 3]) {
     client.run("FAULTS.COUNT");
     client.run(&format!("FAULTS.FAIL {fault}"));
@@ -89,7 +89,7 @@ fn run_under(client: &mut Connection, fault: &str, command: &Words) -> (Reply, [
     (reply, [number(0), number(2), number(3)])
 }
 
-/// Whether a reply reports insufficient memory, in our words or in the server's.
+/// Whether a reply is one of our or the server's errors about insufficient memory.
 fn is_refusal(reply: &Reply) -> bool {
     const TEXTS: [&str; 3] =
         ["ERR Insufficient memory to create filter: ", "ERR Bad data format", "ERR module key failed to copy"];
@@ -104,7 +104,7 @@ fn try_every_fault(client: &mut Connection, case: &Case) -> i64 {
         (client.call(&case.command), state(client))
     };
     let (expected, after) = undisturbed();
-    // A native filter without a fixed seed differs each time, and so does one that began at another time.
+    // A native filter without a fixed seed differs each time, and so does a filter that began at another time.
     let is_fixed = undisturbed().1.digest == after.digest && !name.contains("windowed");
     let mut faults = 0;
     for mode in ["", " ON"] {
@@ -140,7 +140,7 @@ fn try_every_fault(client: &mut Connection, case: &Case) -> i64 {
     faults
 }
 
-/// Whether a reply is the right one. MEMORY USAGE of equal filters differs by the alignment of their layers.
+/// Whether a reply is correct. MEMORY USAGE of equal filters differs by the alignment of their layers.
 fn is_answer(client: &mut Connection, case: &Case, reply: &Reply, expected: &Reply) -> bool {
     if let (b"MEMORY", Reply::Integer(bytes), Reply::Integer(before)) = (case.command[0].as_slice(), reply, expected) {
         let layers = client.run("BF.INFO k").field("Number of filters").number();
@@ -213,7 +213,7 @@ fn a_refused_creation_leaves_no_filter() {
         // More than the first layer holds, so the filter grows with the same command.
         cases.push(case("a long BF.MADD", &set("CONFIG SET bf.layout redisbloom"), with_items("BF.MADD k", 0, 5000)));
         let native = set("CONFIG SET bf.layout native");
-        // A rate that is replaced by another one, which is logged.
+        // A rate that is clamped, which is logged.
         cases.push(case("another rate", &native, words("BF.RESERVE k 0.9 100 SEED 7")));
         cases.push(case("a fixed one", &native, words("BF.RESERVE k 0.01 100 NONSCALING SEED 7")));
         cases.push(case("one to grow", &native, words("BF.INSERT k VALIDATESCALETO 10000 SEED 7 ITEMS a b")));
@@ -274,7 +274,7 @@ fn reads_without_memory_are_answered_or_refused() {
                     .map(|line| format!("BF.{line}"))
                     .collect();
                 lines.extend(["DUMP k", "MEMORY USAGE k", "DEBUG DIGEST-VALUE k", "SAVE"].map(str::to_owned));
-                // Refusals, which are texts.
+                // Refusals, whose texts are compared.
                 lines.extend(
                     [
                         "ADD k",
@@ -306,7 +306,7 @@ fn reads_without_memory_are_answered_or_refused() {
     });
 }
 
-/// Some servers may one day not open a key for writing while they save it. That is not a missing key.
+/// A future server might refuse to open a key for writing while it saves the key. The key is not missing then.
 #[test]
 fn a_key_that_cannot_be_written_is_no_missing_key() {
     const REFUSED: &str = "ERR the server cannot open the key for writing: try again";
@@ -360,7 +360,7 @@ fn a_key_that_cannot_be_written_is_no_missing_key() {
         assert_eq!(client.call(&load), error(REFUSED));
         assert_eq!(client.call(&[&b"BF.LOAD"[..], b"new", b"x"]), error(REFUSED));
         assert_eq!((client.run("DEBUG DIGEST"), append_only_length(&server)), before);
-        // Reading goes on.
+        // Reads still work.
         assert_eq!(client.run("BF.EXISTS k a"), integer(1));
         client.run("FAULTS.CLOSED 0");
         assert_eq!(client.run("BF.CHANGED k d cached"), integer(1));
@@ -368,7 +368,7 @@ fn a_key_that_cannot_be_written_is_no_missing_key() {
     });
 }
 
-// Counts allocations where there should be none: in lookups, and in adds that find room.
+// Asserts that lookups, and adds that find room, do not allocate.
 
 /// Returns the allocations of a command on an existing filter, after a similar command has run.
 fn requests_of(client: &mut Connection, command: &Words) -> i64 {
@@ -406,7 +406,7 @@ fn lookups_do_not_allocate_and_adds_only_what_the_filter_keeps() {
                     words("BF.CARD k"),
                     words("BF.INFO k"),
                 ];
-                // Once to reserve memory for the longest list.
+                // The first call reserves memory for the longest list.
                 client.call(&with_items("BF.MADD k", 50_000, 4000));
                 for command in &commands {
                     let requests = requests_of(&mut client, command);
@@ -448,7 +448,7 @@ fn a_merge_without_memory_changes_nothing() {
     });
 }
 
-/// If the table cannot grow, the items before that are deleted, and the array ends with the error.
+/// If the table cannot grow, the items up to that point are deleted, and the array ends with the error.
 #[test]
 fn a_delete_without_memory_changes_nothing() {
     try_all("deletes", 10, |_, _| {
@@ -545,7 +545,7 @@ fn a_replica_without_memory_for_an_effect_exits() {
 fn a_server_without_memory_for_its_data_exits_and_keeps_the_file() {
     on_every_server(|program| {
         let mut ended = 0;
-        // The commands as they were written, the records of a rewrite, and a snapshot.
+        // The original commands, the records of a rewrite, and a snapshot.
         for (is_rewritten, reload) in
             [(false, "DEBUG LOADAOF"), (true, "DEBUG LOADAOF"), (false, "DEBUG RELOAD NOSAVE")]
         {
@@ -574,8 +574,8 @@ fn a_server_without_memory_for_its_data_exits_and_keeps_the_file() {
     });
 }
 
-// The guard when allocations fail: a lease that cannot be stored keeps nobody from loading, a NONE takes the place of its lease, a
-// client that cannot be queued is told to retry, and waiters without a timer are served later.
+// The guard when allocations fail: a lease that cannot be stored does not prevent other loads, a NONE replaces its lease, a client that
+// cannot be queued gets `wait`, and waiters without a timer are served later.
 
 const FETCH: &str = "BF.FETCH {f} 42 {f}:42 LEASE 100000";
 
@@ -691,8 +691,8 @@ fn waiters_that_could_not_be_scheduled_are_served_by_the_next_caller() {
     });
 }
 
-// Another module that listens to key space events is called during a command, and may delete the key of the event. So no key
-// is open when an event is sent, because its filter could be freed.
+// Another module that listens to key space events is called during a command, and may delete the key of the event. So no key may be open
+// when an event is sent, because its filter could be freed.
 
 #[test]
 fn events_are_sent_after_the_key_is_closed() {

@@ -1,8 +1,7 @@
-//! Untrusted bytes through every command that takes them, RESTORE, BF.LOADCHUNK, BF.LOAD, through the append-only file, and
-//! random command lines. The server keeps running. Each input is refused or creates a filter that works, and deleting that
-//! filter releases its memory. While a payload is refused, no more memory becomes resident than its length justifies. Which
-//! damage a decoder must refuse, and with which error, is stated by the filter's own tests (`crates/filter/tests/corpus`), which
-//! also decode the inputs that fuzzing found.
+//! Untrusted bytes in every command that accepts them, RESTORE, BF.LOADCHUNK, BF.LOAD, and in the append-only file; and random command
+//! lines. The server keeps running. Each input is refused or creates a filter that works, and deleting that filter releases its memory.
+//! While a payload is refused, no more memory becomes resident than its length justifies. The filter's own tests
+//! (`crates/filter/tests/corpus`) state which damage a decoder must refuse with which error, and decode the inputs that fuzzing found.
 //!
 //! Everything is drawn from a seed (`BLOOMGATE_SEED`, default 1), so that a failure can be reproduced.
 
@@ -27,9 +26,9 @@ const LIMITS: [(&str, &[&str]); 3] = [
     ("maxmemory 64mb", &["maxmemory 64mb"]),
 ];
 
-/// How much used memory may differ between before and after.
+/// The allowed difference of used memory before and after.
 const SLACK_BYTES: i64 = 128 << 10;
-/// How much more memory may be resident, because the allocator keeps partly used pages.
+/// The allowed increase of resident memory, because the allocator keeps partly used pages.
 const RESIDENT_SLACK_BYTES: i64 = 8 << 20;
 fn start(program: &Path, lines: &[&str]) -> Server {
     // Strings are not compressed, so that tests can change their bytes.
@@ -74,8 +73,8 @@ fn in_flat_memory(server: &Server, tries: usize, mut one: impl FnMut(&mut Connec
     counts
 }
 
-/// Brings damaged data to `k` by each of its commands, and counts whether a filter came of it. While a payload is refused, no
-/// more memory becomes resident than its length justifies, nor ever for records.
+/// Sends damaged data to `k` with all of its commands, and counts whether it created a filter. A refused payload makes no more memory
+/// resident than its length justifies; records never do.
 fn bring(server: &Server, client: &mut Connection, commands: &[Words], counts: &mut Counts) {
     let accepted = match commands {
         [words] if words[0] == b"RESTORE" => restore_by_law(server, client, &words[3]),
@@ -115,7 +114,7 @@ fn damaged_data_is_refused_or_a_valid_filter_and_its_memory_is_released() {
     });
 }
 
-/// Each number of a filter of each shape at each extreme, alone.
+/// Sets each number of a filter of each shape to each extreme, one at a time.
 #[test]
 fn an_extreme_number_is_refused_or_a_valid_filter() {
     on_every_server(|program| {
@@ -124,7 +123,7 @@ fn an_extreme_number_is_refused_or_a_valid_filter() {
         let mut counts = Counts::default();
         for Value { type_number, fields } in Mutants::new(program, "extremes").values {
             bring(&server, &mut client, &[restore(&payload_of_type(type_number, &fields))], &mut counts);
-            // Where there are many layers, those of the last ones are like the others.
+            // If there are many layers, the fields of the last ones are like the others.
             for place in 0..fields.len().min(30) {
                 let extremes: Vec<Field> = match fields[place] {
                     Field::Uint(_) => EDGES.map(Field::Uint).to_vec(),
@@ -145,7 +144,7 @@ fn an_extreme_number_is_refused_or_a_valid_filter() {
     });
 }
 
-/// What was accepted, damaged or not, comes back from a snapshot and from the append-only file as it was.
+/// Accepted data, damaged or not, is restored unchanged from a snapshot and from the append-only file.
 #[test]
 fn accepted_payloads_survive_a_restart() {
     on_every_server(|program| {
@@ -167,7 +166,7 @@ fn accepted_payloads_survive_a_restart() {
     });
 }
 
-/// A server that reads damaged data from its append-only file starts, or ends and says why.
+/// A server that reads damaged data from its append-only file starts, or exits and logs the reason.
 #[test]
 fn a_damaged_append_only_file_loads_or_ends_the_server_with_a_reason() {
     on_every_server(|program| {
@@ -177,7 +176,7 @@ fn a_damaged_append_only_file_loads_or_ends_the_server_with_a_reason() {
         for _ in 0..tries {
             let mut server = stopped_on_commands(program, &[], &encode(mutants.draw()));
             if server.launch().is_err() {
-                // The server itself ends at what it takes for another type.
+                // The server itself exits if the data seems to be another type.
                 let log = server.log();
                 assert!([LAST_WORDS, "Internal error in RDB"].iter().any(|reason| log.contains(reason)), "{log}");
                 refused += 1;
@@ -188,7 +187,7 @@ fn a_damaged_append_only_file_loads_or_ends_the_server_with_a_reason() {
     });
 }
 
-/// The server drops the command in which the file breaks off.
+/// The server drops the command at which the file is truncated.
 #[test]
 fn a_file_that_breaks_off_brings_every_add_before_its_end() {
     on_every_server(|program| {
@@ -231,7 +230,7 @@ fn commands_without_arguments_in_the_file_are_reads_or_end_the_server() {
                 let has_enough = if arity < 0 { words.len() as i64 >= -arity } else { words.len() as i64 == arity };
                 // A write that cannot be applied ends the server. Reads have no effect.
                 let has_items = ["BF.ADD", "BF.MADD"].contains(&name) && words.len() > 2;
-                // No items for a filter that exists.
+                // An existing filter and no items.
                 let has_none = words == ["BF.INSERT", "k"];
                 let is_harmless = has_items || has_none || ["BF.EXISTS", "BF.INFO"].contains(&name);
                 let starts = server.launch().is_ok();
@@ -295,7 +294,7 @@ const LIST_KEY: &str = "list";
 /// The number of commands that are sent to one set of keys.
 const LINES: usize = 25;
 
-/// The commands, those that create filters twice. A word that begins with `$` stands for what [`drawn`] draws.
+/// The commands; those that create filters occur twice. [`drawn`] replaces words that begin with `$`.
 const COMMANDS: [&str; 26] = [
     "BF.RESERVE $key $rate $capacity $options",
     "BF.RESERVE $key $rate $capacity $options",
@@ -319,7 +318,7 @@ const COMMANDS: [&str; 26] = [
     "BF.STATS $key",
     "BF.PLAN $word $word $options",
     "BF.FETCH $key $item $key $conditions",
-    // A BF.CHANGED that the filter refuses has still deleted the value, so these name a missing key.
+    // A refused BF.CHANGED still deletes the value, so these commands name a missing key.
     "BF.CHANGED $key $item missing",
     "BF.MCHANGED $key ITEMS $pairs",
     "BF.MFETCH $key $conditions ITEMS $pairs",
@@ -456,7 +455,7 @@ fn line(rng: &mut Rng, lease: Option<&[Vec<u8>; 4]>) -> Words {
     words
 }
 
-/// Draws what a word of [`COMMANDS`] stands for.
+/// Draws the replacement of a word of [`COMMANDS`].
 fn drawn(rng: &mut Rng, word: &str, lease: Option<&[Vec<u8>; 4]>) -> Words {
     match word {
         "$key" => vec![key(rng)],
@@ -467,7 +466,7 @@ fn drawn(rng: &mut Rng, word: &str, lease: Option<&[Vec<u8>; 4]>) -> Words {
             (0..count).map(|_| rng.bytes(40)).collect()
         }
         "$pairs" => (0..=rng.below(3)).flat_map(|_| [rng.bytes(3), b"missing".to_vec()]).collect(),
-        // Often valid, up to the options.
+        // Often valid except for the options.
         "$rate" => vec![pick(rng, &["0.01", "0.5", "1e-7", "1e-300"]).as_bytes().to_vec()],
         "$capacity" => vec![pick(rng, &["1", "100", "1000", "100000"]).as_bytes().to_vec()],
         "$options" => (0..rng.below(4)).flat_map(|_| option(rng)).collect(),
@@ -513,7 +512,7 @@ fn condition(rng: &mut Rng) -> Words {
     vec![any_case(rng, name), pick(rng, values).as_bytes().to_vec()]
 }
 
-/// What BF.FILL ends with. Times to live of values are long, because a key that expires would look like a change.
+/// The last arguments of BF.FILL. Times to live of values are long, because a key that expires would look like a change.
 const FILLINGS: [&str; 6] =
     ["VALUE v", "VALUE v EX 1000000", "NONE PX 9", "NONE EX 9223372036854775807", "GIVEUP", "GIVEUP BACKOFF 9"];
 
@@ -542,8 +541,8 @@ fn any_case(rng: &mut Rng, word: &str) -> Vec<u8> {
     word.bytes().map(|byte| if rng.below(2) == 0 { byte.to_ascii_lowercase() } else { byte }).collect()
 }
 
-// One generator of damaged data: it changes bytes, sets numbers in fields to extreme values while the format stays valid, and
-// drops, repeats and swaps fields and records.
+// The generator of damaged data changes bytes, sets numbers in fields to extreme values without breaking the format, and drops, repeats and
+// swaps fields and records.
 
 /// Extreme numbers.
 const EDGES: [u64; 22] = [
@@ -630,7 +629,7 @@ const SHAPES: [(&str, usize); 19] = [
 /// Draws damaged data: payloads for RESTORE, dumps for BF.LOADCHUNK, arguments of BF.LOAD.
 struct Mutants {
     rng: Rng,
-    /// Filters of every shape, whole and partly loaded, and those of RedisBloom's old releases.
+    /// Filters of every shape, complete and partly loaded, and filters of RedisBloom's old releases.
     values: Vec<Value>,
     dumps: Vec<Vec<Record>>,
     loads: Vec<Vec<u8>>,
@@ -673,7 +672,7 @@ impl Mutants {
         }
     }
 
-    /// Returns the commands that bring the next damaged data to `k`.
+    /// Returns the commands that send the next damaged data to `k`.
     fn draw(&mut self) -> Vec<Words> {
         let Self { rng, values, dumps, loads } = self;
         match rng.below(5) {
@@ -702,7 +701,7 @@ fn damaged_payload(rng: &mut Rng, values: &[Value]) -> Vec<u8> {
     }
     let [mut payload, other] = [&value, other].map(|value| payload_of_type(value.type_number, &value.fields));
     let footer = payload.split_off(payload.len() - FOOTER);
-    // The first byte says that it is a module's value.
+    // The first byte marks a module's value.
     let mut body = payload.split_off(1);
     damage_bytes(rng, &mut body, &other[1..other.len() - FOOTER]);
     with_fixed_checksum([payload, body, footer].concat())
@@ -783,7 +782,7 @@ fn damage_bytes(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
     }
 }
 
-/// Returns a dump with damaged records, or with records that are missing, twice there or in another order.
+/// Returns a dump with damaged records, or with missing, repeated or reordered records.
 fn damaged_dump(rng: &mut Rng, dumps: &[Vec<Record>]) -> Vec<Record> {
     let (mut dump, other) = (pick(rng, dumps).clone(), pick(rng, dumps));
     for _ in 0..rng.below(3) {

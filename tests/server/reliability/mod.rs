@@ -30,8 +30,7 @@ const LAYOUTS: [(&str, &str); 5] = [
     ("windowed", "BF.RESERVE windowed 0.01 100 SEED 500 WINDOW 100000000"),
 ];
 
-/// Returns the most hits that chance allows in `trials` at a rate. By Bernstein's inequality, there are more in less than one
-/// of ten million runs.
+/// Returns an upper bound of the hits in `trials` at a rate. By Bernstein's inequality, fewer than one in ten million runs exceed it.
 fn most_hits(trials: usize, rate: f64) -> usize {
     let (mean, odds) = (trials as f64 * rate, 1e7_f64.ln());
     (mean + odds / 3.0 + (odds * odds / 9.0 + 2.0 * odds * mean).sqrt()).ceil() as usize

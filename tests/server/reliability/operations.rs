@@ -1,11 +1,11 @@
-//! A filter under an operator's commands: MEMORY USAGE is what the filter takes, and the module stays loaded under its name.
+//! Operators' commands: MEMORY USAGE is the memory of the filter, and the module stays loaded under its name.
 
 use std::fs;
 use std::path::Path;
 
 use testing::{Server, array, eventually, integer, module, ok, on_every_server, simple};
 
-/// The tolerance is for what else the server allocates meanwhile: entries of its tables, and buffers of connections.
+/// The tolerance covers other allocations of the server meanwhile: entries of its tables, and buffers of connections.
 #[test]
 fn memory_usage_says_what_used_memory_says() {
     on_every_server(|program| {
@@ -29,7 +29,7 @@ fn memory_usage_says_what_used_memory_says() {
                     let usage = control.run("MEMORY USAGE k").number();
                     // The server's own thread frees a large filter, and reports when it is done.
                     control.run("UNLINK k");
-                    // The first round only makes the server allocate what it keeps.
+                    // The first round makes the server allocate memory that it keeps.
                     if number == 0 {
                         continue;
                     }
@@ -56,8 +56,8 @@ fn make(server: &Server, line: &str, adds: i64) {
     client.batched(&[b"BF.MADD", b"k"], &items);
 }
 
-/// Returns the server's memory when no other client is connected. The connection is a new one each time: the server shrinks
-/// the buffers of one that sent nothing for two seconds.
+/// Returns the server's memory when no other client is connected. Uses a new connection each time, because the server shrinks the buffers
+/// of a connection that is idle for two seconds.
 fn used_memory_alone(server: &Server) -> i64 {
     let mut control = server.connect();
     eventually("the other client to be gone", || control.info_number("connected_clients") == 1);

@@ -1,5 +1,5 @@
-//! Extreme rates, capacities, item sizes and numbers of items. What is impossible is refused with a clear error, everything
-//! else works, and the server keeps running.
+//! Extreme rates, capacities, item sizes and numbers of items. Impossible requests get a clear error, all others work, and the server keeps
+//! running.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -225,11 +225,10 @@ fn a_million_items_in_one_command() {
     });
 }
 
-// An attacker who tries to pass a filter with ids picked in advance on a filter of their own, or with ids constructed from a
-// member. A separate random seed per filter stops the former. Nothing stops the latter, because the hash has collisions for
-// every seed, as the README says. Filters with HASH siphash and those of valkey-bloom's layout have a keyed hash without such
-// collisions: an attacker who knows the code, the members and all answers, but not the key, passes no more often than the
-// rate.
+// An attacker who tries to pass a filter with ids found on a filter of their own, or with ids constructed from a member. A separate random
+// seed per filter prevents the former. The latter cannot be prevented, because the hash has collisions that hold for every seed, as the
+// README says. Filters with HASH siphash and those of valkey-bloom's layout have a keyed hash without such collisions: an attacker who
+// knows the code, the members and all answers, but not the key, passes no more often than the false positive rate.
 
 const CAPACITY: usize = 10_000;
 const RATE: f64 = 0.01;
@@ -314,7 +313,7 @@ fn an_id_constructed_from_a_member_passes_every_native_filter_with_that_member()
             assert_eq!(hits(client, "native", &twins), twins.len(), "{rate}");
             assert_eq!(client.run("DEL native"), integer(1));
         }
-        // Checking the form of an id before the lookup stops them: a constructed id does not have the application's format.
+        // Checking the format of an id before the lookup rejects them: a constructed id does not have the application's format.
         let formed = twins.iter().filter(|twin| twin.starts_with(b"session:") && twin.is_ascii()).count();
         assert_eq!(formed, 0);
         // Filters with another hash do not report these colliding ids.
@@ -334,7 +333,7 @@ fn an_id_constructed_from_a_member_passes_every_native_filter_with_that_member()
 
 /// Inverts the mix of a word: see [`unmix`].
 fn unshift(word: u64) -> u64 {
-    // The upper 31 bits are unchanged; the lower ones follow from them.
+    // The upper 31 bits are unchanged and determine the lower ones.
     let upper = word ^ (word >> 33);
     word ^ (upper >> 33)
 }
@@ -364,7 +363,7 @@ fn inverted(h1: u64, h2: u64, seed: u32) -> [u8; 16] {
     id
 }
 
-/// Ids that fill one block of a filter with a known seed, and pass it, do neither on a filter with a secret key.
+/// Ids that fill one block of a filter with a known seed, and pass it, have neither effect on a filter with a secret key.
 #[test]
 fn knowing_the_hash_function_gives_no_advantage_against_a_keyed_filter() {
     with_client(|_, client| {
@@ -396,7 +395,8 @@ fn knowing_the_hash_function_gives_no_advantage_against_a_keyed_filter() {
         filled(client, "second", " HASH siphash");
         let passed = hits(client, "second", &forged);
         assert!(forged.len() > 1000 && passed <= most_hits(forged.len(), RATE), "{passed} of {}", forged.len());
-        // On the same filter they pass permanently, which cannot be prevented. A delete ends it, and makes no member absent.
+        // On the same filter they pass permanently, which cannot be prevented. After a delete they no longer pass, and all members are
+        // still found.
         assert_eq!(hits(client, "keyed", &forged), forged.len());
         let replayed = &forged[..300];
         assert!(client.batched(&[b"BF.MDEL", b"keyed"], replayed).iter().all(|deleted| *deleted));
@@ -408,7 +408,7 @@ fn knowing_the_hash_function_gives_no_advantage_against_a_keyed_filter() {
 // Memory leaks: filters that are created and deleted, refused payloads and abandoned loads leave nothing behind in the
 // server's memory or in the figures of INFO.
 
-/// How much used memory may differ between before and after.
+/// The allowed difference of used memory before and after.
 const SLACK_BYTES: i64 = 64 << 10;
 
 /// Sends commands in pipelines over another connection. Returns the number of that client.
@@ -457,7 +457,7 @@ fn settle(control: &mut Connection, client: i64) {
 #[test]
 fn deleted_filters_and_abandoned_loads_leave_nothing() {
     on_every_server(|program| {
-        // No slow log, whose entries are memory too: on a busy machine any command can be slow.
+        // No slow log, because its entries take memory: on a busy machine any command can be slow.
         let server = Server::with(program).line("slowlog-log-slower-than -1").line("sanitize-dump-payload yes").start();
         let mut control = server.connect();
         for (name, line) in LAYOUTS {

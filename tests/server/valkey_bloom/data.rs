@@ -1,4 +1,4 @@
-//! What is particular to values of valkey-bloom's: their digest, their bytes in a snapshot, and a value of a pre-release.
+//! Properties of valkey-bloom's values: their digest, their bytes in a snapshot, and a value of a pre-release.
 
 use std::fs;
 
@@ -69,10 +69,10 @@ fn a_value_of_the_january_2025_pre_release_is_read_or_refused_but_never_misread(
 fn a_damaged_snapshot_is_refused_with_a_reason() {
     on_every_server(|program| {
         let sound = unpacked("snapshot.rdb.gz");
-        // The number of the type, as it stands in front of every value.
+        // The number of the type, which precedes every value.
         let type_number = &goldens()[0].dump[1..10];
         let value = sound.windows(type_number.len()).position(|window| window == type_number).unwrap() + 9;
-        // After it and the server's marks: sub-filters, expansion, rate, tightening, where the seed came from.
+        // After it and the server's opcodes: sub-filters, expansion, rate, tightening, the origin of the seed.
         for (place, byte) in [(1, 0), (1, 40), (12, 0x7f), (12, 0xff), (21, 0x7f), (21, 0xbf), (23, 7)] {
             let mut snapshot = sound.clone();
             assert_ne!(snapshot[value + place], byte);
@@ -91,7 +91,7 @@ fn a_damaged_snapshot_is_refused_with_a_reason() {
 
 // BF.INFO of a filter of valkey-bloom's layout.
 
-/// The field words of BF.INFO, in the order of the whole.
+/// The fields of BF.INFO, in the order of the full reply.
 const WORDS: [&str; 8] =
     ["CAPACITY", "SIZE", "FILTERS", "ITEMS", "ERROR", "EXPANSION", "TIGHTENING", "MAXSCALEDCAPACITY"];
 
@@ -164,9 +164,9 @@ fn the_largest_capacity_follows_the_ceiling() {
     });
 }
 
-// Growth of filters of valkey-bloom's layout that are made here, up to where no room is left.
+// Growth of filters of valkey-bloom's layout that are created here, until no room is left.
 
-/// A server whose DUMP is not compressed, as the model's is not.
+/// A server whose DUMP is uncompressed, like the model's.
 fn start(program: &std::path::Path) -> (Server, Connection) {
     let server = Server::with(program).line("rdbcompression no").start();
     let client = server.connect();
@@ -212,7 +212,7 @@ fn any_filter_of_theirs_grows_by_their_rule() {
                     load(&mut client, &key, &model.payload());
                 }
                 for _ in 0..12 {
-                    // Short items come more than once, the empty one among them.
+                    // Short items are repeated, including the empty item.
                     let items: Vec<Vec<u8>> = (0..25).map(|_| rng.bytes(3)).collect();
                     add_to_both(&mut client, &key, &mut model, &items);
                 }
@@ -237,8 +237,8 @@ fn long_items_are_hashed_whole() {
     });
 }
 
-/// A native filter ends at 4096; theirs can have more where the ratio is near 1. Clients cannot make that many, nor bring
-/// them: they come in a file.
+/// A native filter has at most 4096 layers; valkey-bloom's can have more if the ratio is near 1. Clients can neither create nor load that
+/// many, so they are in a file.
 #[test]
 fn thousands_of_sub_filters_load_grow_and_save() {
     on_every_server(|program| {

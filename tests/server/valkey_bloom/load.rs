@@ -1,4 +1,4 @@
-//! BF.LOAD as a command: its errors to the letter, what it lets pass, what it carries on, and what binds it.
+//! BF.LOAD as a command: its exact errors, accepted values, effects and limits.
 
 use std::fs;
 use std::path::Path;
@@ -94,8 +94,7 @@ fn the_ceiling_binds_a_client() {
     });
 }
 
-/// The record of a filter exists once in the child that rewrites the file, not twice: it grows in the string that the server
-/// writes.
+/// The child that rewrites the file holds one copy of a filter's record, because the record is built in the string that the server writes.
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "needs /proc, which has a child's own memory")]
 fn a_rewrite_holds_a_record_once() {
@@ -103,7 +102,7 @@ fn a_rewrite_holds_a_record_once() {
         let mut server = Server::with(program).line("appendonly yes").line("aof-use-rdb-preamble no").start();
         let mut client = server.connect();
         let many: Vec<String> = (0..40_000).map(|number| number.to_string()).collect();
-        // Large; one that grew; layers of one size, which would be copied again and again; small.
+        // A large filter; a filter that has grown; a filter with layers of one size, which would be copied again and again; a small filter.
         for (key, words) in [
             ("large", "CAPACITY 50000000 NONSCALING TIGHTENING 0.5 ITEMS a"),
             ("grown", "CAPACITY 1000 EXPANSION 4 TIGHTENING 0.5 ITEMS a"),
@@ -118,7 +117,7 @@ fn a_rewrite_holds_a_record_once() {
         assert!(client.run("BF.INFO even").field("Number of filters").number() > 20);
         let size = client.run("BF.INFO large").field("Size").number();
         let whole = client.run("DEBUG DIGEST");
-        // The child is seen now and then only: the most of several, and of more on a machine that is busy.
+        // The child is sampled only occasionally, so this takes the maximum of several rewrites, and of more on a busy machine.
         let mut most = 0;
         for round in 0..50 {
             most = most.max(most_of_a_rewrite(&server, &mut client).unwrap_or(0));
@@ -134,7 +133,7 @@ fn a_rewrite_holds_a_record_once() {
     });
 }
 
-/// Rewrites the file; answers the most memory of its own that the child was seen with, in bytes.
+/// Rewrites the file. Returns the child's largest sampled private memory, in bytes.
 fn most_of_a_rewrite(server: &Server, client: &mut Connection) -> Option<i64> {
     let parent = server.process_id();
     let own = || {
@@ -157,15 +156,14 @@ fn most_of_a_rewrite(server: &Server, client: &mut Connection) -> Option<i64> {
     most
 }
 
-// BF.INSERT with valkey-bloom's words, TIGHTENING, a SEED of 32 bytes and VALIDATESCALETO: the filter that they make
-// and the errors that they give.
+// BF.INSERT with valkey-bloom's options, TIGHTENING, a SEED of 32 bytes and VALIDATESCALETO: the resulting filters and errors.
 
-/// Bytes that are no text, among them a line's end and a zero.
+/// Bytes that are not text, including a line end and a zero.
 pub const SEED: [u8; 32] = *b"\0\r\n\xff 32 bytes, none of them read";
 
 const OTHER_LAYOUT: &str = "ERR a filter of this layout has no such seed, tightening ratio or policy";
 
-/// BF.INSERT of words, where `{seed}` stands for the 32 bytes.
+/// Runs a command line in which `{seed}` stands for the 32 bytes.
 pub fn insert(client: &mut Connection, line: &str) -> Reply {
     let words: Vec<&[u8]> =
         line.split(' ').map(|word| if word == "{seed}" { SEED.as_slice() } else { word.as_bytes() }).collect();
@@ -205,7 +203,7 @@ fn either_word_makes_a_filter_of_their_layout() {
             assert_eq!(client.run("TYPE missing"), simple("none"));
         }
         let mut client = server.connect();
-        // Rates are taken as they are, also those that other layouts do not have.
+        // Rates are not clamped, even if other layouts do not support them.
         let double = |number| bulk(Version::of(program).double(number));
         assert_eq!(client.run("BF.INFO g ERROR"), double(0.9));
         assert_eq!(client.run("BF.INFO h ERROR"), double(1e-30));
@@ -233,7 +231,7 @@ fn a_seed_is_random_unless_the_setting_says_otherwise() {
         assert_eq!(model.is_seed_random, 0);
         assert!(value_of(&made("no")) == value_of(&model.dump()));
         assert!(value_of(&made("no")) == value_of(&model.dump()));
-        // A seed that is given counts as random.
+        // A given seed counts as random.
         insert(&mut client, "BF.INSERT given SEED {seed}");
         let model = Model::new(100, 0.01, 0.5, 2, SEED);
         assert_eq!(model.is_seed_random, 1);
@@ -328,7 +326,7 @@ fn validatescaleto_asks_how_far_a_filter_could_grow() {
         let largest = Model::new(100, 0.01, 0.5, 2, SEED).max_scaled_capacity(1 << 20);
         assert_eq!(ask(&format!("0.5 VALIDATESCALETO {}", largest + 1)), too_large);
         assert_eq!(ask("0.5 VALIDATESCALETO 1000000000 ITEMS a"), too_large);
-        // 100 + 200 + 400 + 800 items at most, then the fifth rate is no number above zero.
+        // At most 100 + 200 + 400 + 800 items; the fifth rate would be zero.
         assert_eq!(ask("1e-100 VALIDATESCALETO 1501"), too_tight);
         assert_eq!(ask("1e-100 VALIDATESCALETO 1501 ITEMS a"), too_tight);
         for options in ["0.5 NONSCALING VALIDATESCALETO 1000", "0.5 VALIDATESCALETO 1000 NONSCALING"] {
@@ -352,10 +350,10 @@ fn validatescaleto_asks_how_far_a_filter_could_grow() {
     });
 }
 
-// What replicas and the append-only file get of filters of valkey-bloom's layout: their stream gives their filters,
-// ours is spelled in their words, and primary and replica are equal.
+// Replication of valkey-bloom's layout: valkey-bloom's stream creates its filters here, our stream uses its options, and primary and
+// replica are equal.
 
-/// Compares the keys with those that stood after their stream of commands.
+/// Compares the keys with valkey-bloom's keys after its stream of commands.
 fn assert_keys_after(client: &mut Connection) {
     let stream = stream();
     let keys = stream["keys_after"].as_object().expect("an object");
@@ -368,7 +366,7 @@ fn assert_keys_after(client: &mut Connection) {
     }
 }
 
-/// A reply of theirs as a list: one answer, none for OK, or the answers of many items.
+/// valkey-bloom's reply as a list: one answer, none for OK, or the answers of many items.
 fn as_list(reply: &Value) -> Vec<Reply> {
     match reply {
         Value::Number(number) => vec![integer(number.as_i64().unwrap())],
@@ -396,7 +394,7 @@ fn their_stream_in_the_append_only_file_gives_their_filters() {
 fn their_stream_sent_by_a_client_gives_their_answers_and_equal_replicas() {
     on_every_server(|program| {
         let server = Server::with(program).line(THEIR_CEILING).start();
-        // A replica whose own settings would give other filters.
+        // A replica whose own settings would create other filters.
         let other = Server::with(program)
             .line("bf.bloom-tightening-ratio 0.9")
             .line("bf.bloom-capacity 7")
@@ -412,7 +410,7 @@ fn their_stream_sent_by_a_client_gives_their_answers_and_equal_replicas() {
             if words[0] == "CONFIG" {
                 continue;
             }
-            // Where something changed, the stream has it in words that leave nothing to chance.
+            // If the command changed something, the stream has it with every parameter stated.
             let is_carried = carried.peek().is_some_and(|command| command[1] == words[1].as_bytes())
                 && (expected.is_empty() || expected.iter().any(|answer| *answer == integer(1)));
             let reply = match is_carried {
@@ -496,7 +494,7 @@ fn a_rate_of_any_size_is_carried_as_the_same_number() {
     });
 }
 
-/// Their filters have expansions that no client of ours may ask for.
+/// valkey-bloom's filters may have expansions that our clients may not request.
 #[test]
 fn ranges_bind_clients_and_never_the_stream() {
     on_every_server(|program| {

@@ -1,4 +1,4 @@
-//! Filters of valkey-bloom's layout: data that valkey-bloom made, and what becomes of it here.
+//! Filters of valkey-bloom's layout: data of valkey-bloom, loaded by bloomgate.
 
 mod data;
 mod load;

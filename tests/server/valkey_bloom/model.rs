@@ -1,6 +1,6 @@
-//! A second valkey-bloom filter, written from the description of its format and of SipHash (Aumasson and Bernstein,
-//! "SipHash: a fast short-input PRF", 2012) and sharing no code with the module: it predicts answers and bits, and it
-//! spells payloads, sound ones and others.
+//! An independent model of valkey-bloom's filter, written from the description of its format and of SipHash (Aumasson and Bernstein,
+//! "SipHash: a fast short-input PRF", 2012), without code of the module. It predicts answers and bits, and encodes valid and invalid
+//! payloads.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -83,7 +83,7 @@ impl Model {
         })
     }
 
-    /// Whether the item was new; nothing where it found no room.
+    /// Adds an item. Returns whether it was new, or `None` if it does not fit.
     pub fn add(&mut self, item: &[u8]) -> Option<bool> {
         if self.contains(item) {
             return Some(false);
@@ -104,7 +104,7 @@ impl Model {
         Some(true)
     }
 
-    /// Adds what there is room for.
+    /// Adds the items that fit.
     pub fn add_all<W: AsRef<[u8]>>(&mut self, items: impl IntoIterator<Item = W>) {
         for item in items {
             self.add(item.as_ref());
@@ -115,7 +115,7 @@ impl Model {
         self.rate * self.tightening.powi(layer as i32)
     }
 
-    /// BF.INFO's Size of the first `layers` sub-filters with so many bytes of bits.
+    /// BF.INFO's Size of the first `layers` sub-filters, whose bits have `bits` bytes.
     fn size_bytes(layers: usize, bits: u64) -> u64 {
         let room = if layers == 1 { 1 } else { layers.next_power_of_two().max(4) };
         48 + 208 * layers as u64 + 8 * room as u64 + bits
@@ -164,7 +164,7 @@ impl Model {
         bytes
     }
 
-    /// What a snapshot holds: five values for the filter, two for each sub-filter, three for the last.
+    /// The fields in a snapshot: five values for the filter, two for each sub-filter, three for the last.
     pub fn fields(&self) -> Vec<Field> {
         let mut fields = vec![
             Field::Uint(self.layers.len() as u64),
@@ -290,20 +290,19 @@ fn the_model_makes_every_golden_filter_again() {
     }
 }
 
-// Filters that valkey-bloom made, with everything that its server answered about them (`tests/data/valkey_bloom`), and
-// the ways in which they come into a server of ours.
+// Filters made by valkey-bloom, with all answers of its server (`tests/data/valkey_bloom`), and the ways to load them into our server.
 
-/// The ceiling under which the golden answers were given.
+/// The ceiling under which the golden answers were recorded.
 pub const THEIR_CEILING: &str = "bf.bloom-memory-usage-limit 134217728";
 
 /// Names that were never added to any golden filter.
 const STRANGERS: usize = 20_000;
 
-/// One filter of theirs.
+/// One filter made by valkey-bloom.
 pub struct Golden {
     pub key: String,
     pub items: Vec<String>,
-    /// Which of `absent:0` to `absent:19999` are found although nobody added them.
+    /// Which of `absent:0` to `absent:19999` are false positives.
     pub false_positives: Vec<usize>,
     pub info: Value,
     pub card: i64,
@@ -325,7 +324,7 @@ pub fn unpacked(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// What is known about the stream of commands: `steps` and `keys_after`.
+/// The recorded stream of commands: `steps` and `keys_after`.
 pub fn stream() -> Value {
     serde_json::from_slice(&fs::read(path("stream.json")).expect("stream.json")).expect("JSON")
 }
@@ -335,7 +334,7 @@ pub fn decoded(text: &Value) -> Vec<u8> {
     STANDARD.decode(text.as_str().expect("a string")).expect("base64")
 }
 
-/// All filters of theirs.
+/// All filters made by valkey-bloom.
 pub fn goldens() -> Vec<Golden> {
     let all: Value = serde_json::from_slice(&unpacked("expected.json.gz")).expect("JSON");
     let all = all.as_object().expect("an object");
@@ -361,7 +360,7 @@ impl Golden {
         }
     }
 
-    /// Asks everything about the filter at `key` that their server was asked.
+    /// Sends every recorded query about the filter at `key`, and compares the answers.
     pub fn assert_is_at(&self, client: &mut Connection, key: &str) {
         let head: [&[u8]; 2] = [b"BF.MEXISTS", key.as_bytes()];
         let known = client.batched(&head, &self.items);
@@ -380,7 +379,7 @@ impl Golden {
     }
 }
 
-/// Compares BF.INFO in RESP2 with theirs, element by element. Theirs came from Redis 7.0, with its 17 digits.
+/// Compares BF.INFO in RESP2 with valkey-bloom's, element by element. The latter was recorded on Redis 7.0, with its 17 digits.
 pub fn assert_info(client: &mut Connection, key: &str, theirs: &Value) {
     let server = Version::of_server(client);
     let ours: Vec<Value> = client
@@ -408,7 +407,7 @@ pub fn load(client: &mut Connection, key: &str, payload: &[u8]) -> Reply {
     client.call(&[b"BF.LOAD".as_slice(), key.as_bytes(), payload])
 }
 
-/// A server that holds every golden filter, each loaded by BF.LOAD.
+/// Starts a server with every golden filter, each loaded by BF.LOAD.
 pub fn server_with_goldens(builder: Builder) -> (Server, Connection, Vec<Golden>) {
     let server = builder.line(THEIR_CEILING).start();
     let mut client = server.connect();
@@ -419,7 +418,7 @@ pub fn server_with_goldens(builder: Builder) -> (Server, Connection, Vec<Golden>
     (server, client, goldens)
 }
 
-/// Everything that valkey-bloom made.
+/// All filters made by valkey-bloom.
 pub fn source() -> Source {
     Source {
         name: "valkey-bloom",
