@@ -111,7 +111,7 @@ fn a_failed_backup_leaves_no_file() {
         let ended = backup(server, &["one"], Path::new("/dev/full")).refused("cannot write /dev/full: No space left");
         assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
         assert!(!fs::metadata("/dev/full").unwrap().is_file());
-        // No file may become larger than 100 KiB.
+        // Files are limited to 100 KiB.
         let words = ["backup", "--url", &url(server), "one", "-o", file.to_str().unwrap()];
         let limited = command(words);
         let mut shell = std::process::Command::new("sh");
@@ -162,7 +162,7 @@ fn the_copy_of_a_changing_filter_has_every_earlier_item() {
     });
 }
 
-/// A filter that is replaced during every attempt is an error; one that is deleted or still being loaded is reported.
+/// A filter that is replaced during every attempt is an error; a filter that is deleted or still being loaded is reported.
 #[test]
 fn a_filter_that_is_constantly_replaced_fails_the_backup() {
     with_files(|server, client, files| {
@@ -225,7 +225,7 @@ fn filters_return_to_their_databases() {
         // Existing keys are found in each database.
         let ended = restore(&other, &[], &all).refused("the server already has `seen`, `");
         assert!(ended.stderr.contains("` in database 3"), "{ended:?}");
-        // All go to the database that is named. `seen` exists twice in the file.
+        // All filters go to the named database. `seen` exists twice in the file.
         let into = |database: &str, file: &Path, words: &[&str]| {
             run([&["restore", "--url", &url_of(database), file.to_str().unwrap()], words].concat())
         };
@@ -325,7 +325,7 @@ fn filters_move_between_redisbloom_itself_and_bloomgate() {
         backup(&ours, &["--all"], &files.path("file")).success();
         restore(&theirs, &[], &files.path("file")).success();
         assert!(view(&mut there) == before);
-        // Kinds that RedisBloom does not have are refused, and nothing is left of them.
+        // Kinds that RedisBloom lacks are refused, and leave no keys.
         here.run("BF.RESERVE native 0.01 100");
         backup(&ours, &["native"], &files.path("file")).success();
         restore(&theirs, &[], &files.path("file")).refused("cannot restore `native`");
@@ -421,7 +421,7 @@ fn a_damaged_file_changes_nothing_on_the_server() {
     });
 }
 
-/// A server without room for the filter refuses it at its first record or in the middle.
+/// A server without room for the filter refuses its first record or a later one.
 #[test]
 fn a_refused_filter_leaves_no_keys() {
     on_every_server(|program| {
@@ -459,7 +459,7 @@ fn a_restore_that_a_signal_ends_leaves_no_keys() {
     });
 }
 
-/// The server or the tool is killed during a restore: the key then holds the complete filter or nothing.
+/// The server or the tool is killed during a restore: the key then holds the complete filter, or does not exist.
 #[test]
 fn a_kill_leaves_no_partial_filter() {
     on_every_server(|program| {
@@ -492,7 +492,7 @@ fn a_kill_leaves_no_partial_filter() {
             if there.run("EXISTS large") == integer(1) {
                 assert_eq!(there.run("DEBUG DIGEST-VALUE large").elements()[0].text(), digest);
             } else {
-                // The temporary key expires, and is recognised as such.
+                // The temporary key expires, and the tool recognises it.
                 assert!((1..=600).contains(&there.run("TTL {large}:restoring").number()));
                 restore(&other, &[], &file).refused("another restore");
             }
@@ -612,7 +612,7 @@ fn an_incomplete_sharded_filter_is_refused_or_reported() {
         backup(server, &["seen"], &file).refused("the key `seen:shards` holds `0`, not a number of shards");
         client.run("DEL seen:shards");
         backup(server, &["seen"], &file).refused("there is no key `seen`, and no sharded filter of that name");
-        // If a filter has the same name, that filter is meant.
+        // A filter with the same name takes precedence.
         fill(&reach, "two", "2");
         client.run("BF.ADD two a");
         let text = backup(server, &["two"], &file).success().text();
@@ -621,7 +621,7 @@ fn an_incomplete_sharded_filter_is_refused_or_reported() {
     });
 }
 
-// Sources without items replace nothing, unless `--allow-empty` is given.
+// Sources without items never replace a filter, unless `--allow-empty` is given.
 
 #[test]
 fn a_load_without_items_keeps_the_existing_filter() {
@@ -649,7 +649,7 @@ fn a_load_without_items_keeps_the_existing_filter() {
             assert_eq!(client.run("BF.CARD seen"), integer(3), "{source:?}");
             assert_eq!(client.run("DBSIZE"), integer(1), "{source:?}");
         }
-        // A load in place replaces nothing.
+        // A load in place does not replace a filter.
         run_with(["load", "--url", &url, "-", "--key", "seen", "--in-place"], "").success();
         for source in &sources {
             client.run("BF.ADD seen a");
@@ -686,7 +686,7 @@ fn an_empty_filter_does_not_replace_one_with_items() {
         client.run("BF.RESERVE seen 0.01 100");
         client.run("BF.MADD other a b");
         backup(server, &["--all"], &file).success();
-        // An empty filter may be replaced, and one with items by one with fewer.
+        // An empty filter may be replaced, and a filter with items by one with fewer items.
         client.run("BF.ADD other c");
         restore(server, &["--replace"], &file).success();
         assert_eq!(client.run("BF.CARD other"), integer(2));

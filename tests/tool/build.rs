@@ -1,4 +1,4 @@
-//! `build`: filters built without a server equal those of a server.
+//! `build`: filters built without a server equal a server's filters.
 
 use std::fs;
 use std::io::Write;
@@ -114,7 +114,7 @@ fn a_signal_stops_a_build_and_removes_the_partial_file() {
     for signal in ["INT", "TERM"] {
         // The build waits for its input, which does not end.
         let mut running = Running(command(words).stdin(Stdio::piped()).spawn().unwrap());
-        // Waiting for a process closes its input if it is not taken out.
+        // Waiting for a process closes its input, unless the input is moved out first.
         let _input = running.0.stdin.take();
         let partial = folder.path().join("out.partial");
         eventually("the partial file", || partial.exists());

@@ -159,7 +159,7 @@ fn the_page_of_a_subcommand_is_printed_and_no_folder_is_created() {
     );
     man("laod").misused("there is no subcommand and no folder laod");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    // A name that could be either.
+    // A name that could be a subcommand or a folder.
     std::fs::create_dir(folder.path().join("man")).unwrap();
     man("man").misused("`man` is a subcommand and a folder here: `man ./man` writes all pages to the folder");
     assert!(man("bloomgate-man").success().text().contains(".TH bloomgate-man"));
@@ -224,7 +224,7 @@ fn web_prints_the_message_to_its_error_output() {
 fn tables_and_json_cut_a_long_name_and_append_its_digest() {
     with_servers(|server| {
         let mut client = server.connect();
-        // The first two differ only in their last byte, and the last one is printed unchanged.
+        // The first two keys differ only in their last byte, and the last key is printed unchanged.
         let long = |last: &[u8]| [&vec![b'x'; 5_000_000], last].concat();
         let keys = [long(b"1"), long(b"2"), [&[0xff; 300][..], b"\n"].concat(), b"short".to_vec()];
         for key in &keys {

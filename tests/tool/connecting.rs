@@ -59,7 +59,7 @@ fn an_unreachable_server_is_reported_in_one_line() {
     run(["survey", "-s", "/nowhere/socket"]).refused("/nowhere/socket");
 }
 
-/// A server with TLS on a port: its certificate is that of the file `name`, in a folder with the files of [`certificates`].
+/// Starts a server with TLS on a port. Its certificate is in the file `name`, in a folder with the files of [`certificates`].
 fn with_tls(program: &Path, port: u16, folder: &Path, name: &str) -> Builder {
     let file = |option: &str, name: &str| format!("{option} {}", folder.join(name).display());
     Server::with(program)
@@ -122,7 +122,7 @@ fn an_authoritys_certificate_is_reported_as_such() {
     });
 }
 
-/// Programs that are not Redis servers: a silent one, one that speaks HTTP, and one that sends data first.
+/// Programs that are not Redis servers: a silent one, an HTTP server, and a program that sends data first.
 #[test]
 fn a_server_with_another_protocol_is_reported_in_one_line() {
     for (greeting, answer, part) in [
@@ -153,7 +153,7 @@ fn a_server_with_another_protocol_is_reported_in_one_line() {
     }
 }
 
-/// A walk over the keys of such a cluster would leave out what the missing node has.
+/// A walk over the keys of such a cluster would omit the missing node's keys.
 #[test]
 fn a_cluster_without_some_of_its_slots_is_not_taken_for_a_whole_one() {
     on_every_server(|program| {

@@ -11,7 +11,7 @@ use testing::{Rng, Server, Stop, eventually, on_every_server};
 /// Options for a filter without false positives among some thousand lines.
 const EXACT: [&str; 3] = ["--create", "1e-9", "200000"];
 
-/// The arguments of a run with such a filter.
+/// The arguments of a run with a filter without false positives.
 fn words<'a>(url: &'a str, key: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     ["dedup", "--url", url, "--key", key].iter().chain(more).copied().collect()
 }
@@ -89,7 +89,7 @@ fn a_closed_output_is_not_an_error() {
         let mut stdin = child.stdin.take().unwrap();
         let writer = thread::spawn(move || {
             let text: String = (0..100_000).map(|number| format!("{number} and some more\n")).collect();
-            // The tool may exit before it has read all of it.
+            // The tool may exit before it has read the whole input.
             _ = stdin.write_all(text.as_bytes());
         });
         let mut first = String::new();
@@ -110,7 +110,7 @@ fn a_line_is_printed_while_the_input_pauses() {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         for (written, line) in [("one\n", "one"), ("one\ntwo\nthr", "two"), ("ee\none\n", "three")] {
             stdin.write_all(written.as_bytes()).unwrap();
-            // The next line is written only after this one was read.
+            // The next line is written only after this line was printed.
             assert_eq!(lines.next().unwrap().unwrap(), line);
         }
         drop(stdin);
@@ -193,7 +193,7 @@ fn a_server_that_is_killed_loses_no_line() {
         let text = reader.join().unwrap();
         let lines: HashSet<_> = text.lines().collect();
         assert_eq!(lines.len(), count, "{}", ended.stderr);
-        // Only lines in flight were printed twice, and that is reported.
+        // Only lines in flight were printed twice, and their number is reported.
         let twice = text.lines().count() - count;
         assert!(twice == 0 || ended.stderr.contains("that may not be new"), "{twice}: {}", ended.stderr);
         assert!(twice <= 3 * 8 * 1024, "{twice}");
@@ -298,7 +298,7 @@ fn a_server_that_hangs_is_reported_and_loses_no_line() {
     });
 }
 
-/// The limit of the file's size is that of a disk: a part of the lines is written.
+/// The limit of the file size acts like a full disk: only part of the lines are written.
 #[test]
 fn lines_that_a_full_disk_costs_are_counted() {
     with_servers(|server| {

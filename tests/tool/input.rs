@@ -15,7 +15,7 @@ const READERS: [&str; 4] = [
 /// Returns a Zstandard frame of one block without compression.
 fn zstandard(text: &[u8]) -> Vec<u8> {
     let length = u32::try_from(text.len()).unwrap();
-    // The descriptor says that the length of the content has 4 bytes, and that this is the only segment.
+    // According to the descriptor, the content length has 4 bytes, and this is the only segment.
     let frame =
         [&[0x28, 0xb5, 0x2f, 0xfd, 0xa0], &length.to_le_bytes()[..], &(length << 3 | 1).to_le_bytes()[..3], text];
     frame.concat()
@@ -91,12 +91,12 @@ fn input_that_is_not_text_is_refused_and_the_filter_stays() {
             let folder = line.replace("PATH", &folder.path().display().to_string());
             read_into(&server, &folder, b"").refused("Is a directory");
         }
-        // The standard input has no name that could tell.
+        // The standard input has no name to detect the format by.
         run_with(["dedup", "--key", "seen", "--url", &url(&server)], utf_16).refused("iconv");
     });
 }
 
-// Columns and NUL-terminated lines: `dedup` and `load` have the same options for them, and extract the same items.
+// Columns and NUL-terminated lines: `dedup` and `load` have the same options and extract the same items.
 
 const EXACT: [&str; 3] = ["--create", "1e-9", "1000"];
 

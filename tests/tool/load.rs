@@ -86,7 +86,7 @@ const KINDS: [&str; 6] = [
     "LAYOUT redisbloom NONSCALING",
 ];
 
-/// Returns the options of a filter, as far as its kind decides them.
+/// Returns the options of a filter that its kind determines.
 fn options(client: &mut Connection, key: &str) -> Vec<String> {
     let stats = client.run(&format!("BF.STATS {key}"));
     let words = ["Kind", "Layout", "Hash", "Error rate"].map(|name| stats.field(name).text());
@@ -118,7 +118,7 @@ fn the_new_filter_has_the_kind_of_the_existing_one() {
             assert_eq!(client.run("TTL seen").number(), -1);
             is_alone(client, "seen");
 
-            // With another size, the kind stays.
+            // A load with another size keeps the kind.
             let resized = load(server, &[&path, "--key", "seen", "--create", "0.02", "700"]);
             if is_derived {
                 resized.success();
@@ -280,7 +280,7 @@ fn interrupted(server: &Server, words: &[String], signal: &str) -> Ended {
     ended
 }
 
-/// Returns the seconds after which what a load left behind is deleted.
+/// Returns the times to live of an interrupted load's keys, in seconds.
 fn times_to_live(client: &mut Connection) -> [i64; 2] {
     ["{seen}:loading", "{seen}:loading:checkpoint"].map(|key| client.run(&format!("TTL {key}")).number())
 }
@@ -373,7 +373,7 @@ fn begun_from_pipe(server: &Server, words: &[&str]) -> Child {
 
 /// Writes the rest of the standard input, and waits for the end.
 fn ended_after(mut child: Child, input: &str) -> Ended {
-    // A load that has ended reads nothing.
+    // A load that has ended reads no input.
     _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     Ended::from(child.wait_with_output().unwrap())
 }
@@ -439,7 +439,7 @@ fn the_keys_of_a_killed_load_expire() {
     });
 }
 
-/// The lines before the bad one are many batches, whose replies must not be taken for those of the commands that tidy up.
+/// The lines before the bad one are many batches. Their replies must not be mistaken for the replies to the clean-up commands.
 #[test]
 fn a_load_that_fails_late_leaves_nothing() {
     with_files(|server, client, files| {

@@ -1,5 +1,5 @@
-//! The tool's README lists the ACL permissions of each subcommand, and docs/monitoring.md those of `web`. A user with exactly these can run it, and
-//! all are needed. `follow/permissions.rs` tests those of `follow`.
+//! The tool's README lists the ACL permissions of each subcommand, and docs/monitoring.md those of `web`. A user with exactly these
+//! permissions can run it, and all are needed. `follow/permissions.rs` tests the permissions of `follow`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use testing::{Connection, Server, ok, on_every_server};
 
 pub const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/tool/README.md");
 
-/// Permissions that Redis 7.0 does not know.
+/// Permissions that Redis 7.0 lacks.
 const NEWER: [&str; 2] = ["client|no-touch", "client|setinfo"];
 
 /// Command lines. FILE is a backup, LINES a file of lines, NEW a file that the run creates, URL the server.
@@ -160,7 +160,7 @@ fn web_runs_with_exactly_the_permissions_of_the_page() {
         let mut client = server.connect();
         fill(&mut client);
         let created = created_by("docs/monitoring.md", "page");
-        // As the page says, this server may not know some of them.
+        // As documented, this server may lack some of them.
         let known = client.run(&created);
         let created = if known == ok() {
             created

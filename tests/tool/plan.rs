@@ -1,4 +1,4 @@
-//! `plan`: its figures equal those of BF.PLAN, which are those of the filter that is then created.
+//! `plan`: its figures equal BF.PLAN's, and so the figures of the filter that is created.
 
 use serde_json::Value;
 

@@ -85,7 +85,7 @@ impl Drop for Running {
     }
 }
 
-/// Sends a signal to a process, such as `INT`, and on Linux waits until the process has taken it.
+/// Sends a signal, such as `INT`, to a process, and on Linux waits until the process has handled it.
 pub fn send(signal: &str, process: u32) {
     let kill = format!("kill -{signal} {process}");
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
@@ -160,7 +160,7 @@ impl Files {
 pub fn run_with<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: impl Into<Vec<u8>>) -> Ended {
     let mut child = start(words);
     let (mut stdin, input) = (child.stdin.take().unwrap(), input.into());
-    // A program that exits early does not read all of it.
+    // A program that exits early does not read the whole input.
     let writer = thread::spawn(move || _ = stdin.write_all(&input));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();

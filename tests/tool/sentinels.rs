@@ -22,8 +22,8 @@ impl Sentinels {
         Self(vec![sentinel(), sentinel(), sentinel()])
     }
 
-    /// Waits until they know each other and the replica. A Sentinel that has not asked a server since it was demoted would demote it again
-    /// as soon as another one promotes it.
+    /// Waits until the Sentinels know each other and the replica. If a Sentinel has not queried a server since its demotion, it would
+    /// demote the server again as soon as another Sentinel promotes it.
     pub fn agree(&self) {
         for sentinel in &self.0 {
             let mut client = sentinel.connect();
@@ -39,7 +39,7 @@ impl Sentinels {
         }
     }
 
-    /// Waits until all of them name this server.
+    /// Waits until all Sentinels name this server.
     pub fn name(&self, server: &Server) {
         for sentinel in &self.0 {
             let mut client = sentinel.connect();
@@ -50,13 +50,13 @@ impl Sentinels {
         }
     }
 
-    /// Has the replica promoted while the primary is alive.
+    /// Makes the Sentinels promote the replica while the primary is alive.
     pub fn fail_over(&self) {
         let mut client = self.0[0].connect();
         eventually("the failover to begin", || !client.run("SENTINEL FAILOVER main").is_error());
     }
 
-    /// A URL with this user and password. At the first address there is nothing.
+    /// Returns a URL with this user and password. No server listens at the first address.
     pub fn url(&self, user: &str) -> String {
         let addresses: Vec<_> = self.0.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
         format!("redis-sentinel://{user}127.0.0.1:1,{}#main", addresses.join(","))
@@ -129,7 +129,7 @@ fn sentinels_may_demand_the_password_of_the_server() {
     });
 }
 
-/// Answers as a Sentinel does that names a server for ever. Returns its port.
+/// Starts a mock Sentinel that always names the same server. Returns its port.
 fn stale_sentinel(server: &Server) -> u16 {
     let address = format!("*2\r\n$9\r\n127.0.0.1\r\n$5\r\n{}\r\n", server.port);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -139,7 +139,7 @@ fn stale_sentinel(server: &Server) -> u16 {
             let (mut stream, mut asked) = (stream.unwrap(), String::new());
             let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
             while let Some(Ok(line)) = lines.next() {
-                // The last words of CLIENT SETINFO and of the question.
+                // The last words of CLIENT SETINFO and of the query.
                 asked = match (&*asked, &*line) {
                     ("LIB-NAME" | "LIB-VER", word) if !word.starts_with('$') => {
                         stream.write_all(b"+OK\r\n").unwrap();

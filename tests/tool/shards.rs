@@ -34,7 +34,7 @@ fn lines(numbers: std::ops::Range<u32>) -> String {
     numbers.map(|number| format!("https://example.org/{number}\n")).collect()
 }
 
-/// Returns those of the lines that are in the filter.
+/// Returns the lines that are in the filter.
 fn found(words: &[&str], name: &str, input: &str) -> usize {
     let words = [words, &["dedup", "--key", name, "--shards", "--lookup", "--seen"]].concat();
     run_with(words, input).success().text().lines().count()
@@ -115,7 +115,7 @@ fn no_line_is_lost_while_slots_move_and_a_primary_is_killed() {
             moved += move_slot(&cluster, slot(&format!("{{{shard}}}")));
         }
         assert!(moved >= 8, "{moved} keys were moved");
-        // Its replica takes over, and must have the shards that have just moved.
+        // Its replica takes over, and must have the shards that have just migrated.
         let victim = primary_of(&cluster, slot("{9}"));
         let mut client = cluster.servers[victim].connect();
         assert_eq!(client.run("SET {9}:mark 1"), ok());
@@ -191,7 +191,7 @@ fn a_signal_undoes_a_copy() {
         there.run("CLIENT PAUSE 100000 WRITE");
         let words = ["shards", "copy", "many", "--to", &to_url, "--url", &from_url];
         let child = start(words);
-        // It has read what it needs to begin, and waits to take the name.
+        // It has finished its reads, and waits to claim the name.
         eventually("the claim", || there.run("CLIENT LIST").text().contains("cmd=set"));
         send("STOP", from.process_id());
         there.run("CLIENT UNPAUSE");

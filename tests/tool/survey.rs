@@ -43,7 +43,7 @@ fn all_databases_are_searched_unless_one_is_named() {
         let json: Value = serde_json::from_str(&run(["survey", "--json", "--url", &address]).success().text()).unwrap();
         assert_eq!(json["databases"], serde_json::json!([0, 3, 11]), "{json}");
         assert_eq!((&json["types"][1]["database"], &json["types"][1]["keys"]), (&3.into(), &2.into()), "{json}");
-        // Without permission for INFO, it names the way that needs none.
+        // Without permission for INFO, it suggests an option that does not need it.
         client.run("ACL SETUSER few on >few ~* +@all -info");
         let few = address.replace("redis://", "redis://few:few@");
         run(["survey", "--url", &few]).refused("cannot list the databases (-n NUMBER names one)");
@@ -57,7 +57,7 @@ fn a_replica_equals_its_primary_and_every_difference_is_named() {
         let (primary, replica) = (Server::start(program), Server::start(program));
         let (mut here, mut there) = (primary.connect(), replica.connect());
         EveryFilter::build(&mut here);
-        // At this rate no item is mistaken for another.
+        // At this rate there are no false positives.
         here.pipeline(&["BF.RESERVE exact 1e-9 100", "BF.INSERT tight ERROR 1e-9 TIGHTENING 0.5 ITEMS x"]);
         here.run("BF.RESERVE fewer 1e-9 100");
         follow(&mut there, &primary);
@@ -67,7 +67,7 @@ fn a_replica_equals_its_primary_and_every_difference_is_named() {
         let filters = crate::backup::KINDS.len() + 6;
         let text = compare(&primary, &replica).success().text();
         assert!(text.ends_with(&format!("compared {filters} filters: 0 differ\n")), "{text}");
-        // The servers part. Each line is a command on one of them.
+        // The servers diverge. Each line is a command on one of them.
         there.run("REPLICAOF NO ONE");
         here.pipeline(&["SELECT 0", "BF.ADD new:here x", "BF.ADD exact x", "BF.ADD tight y"]);
         there.pipeline(&["BF.ADD exact y", "BF.ADD tight z", "BF.MADD fewer x y", "PERSIST expiring", "DEL empty"]);
@@ -97,7 +97,7 @@ fn a_replica_equals_its_primary_and_every_difference_is_named() {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }
-        // In the other direction, too.
+        // The comparison also works in the other direction.
         let text = compare(&replica, &primary).refused("the two servers differ in 10 filters").text();
         assert!(text.contains(&format!("\nnew:here: only on {here}\n")), "{text}");
         // One database of each, with different numbers.
@@ -107,7 +107,7 @@ fn a_replica_equals_its_primary_and_every_difference_is_named() {
     });
 }
 
-/// During a save, large filters keep adds in a set, which the records of a dump include.
+/// During a save, large filters have pending adds, which the records of a dump include.
 #[test]
 fn pending_adds_are_no_difference() {
     on_every_server(|program| {
@@ -117,7 +117,7 @@ fn pending_adds_are_no_difference() {
         here.run("BF.RESERVE large 0.001 4000000");
         here.run("CONFIG SET rdb-key-save-delay 10000000");
         here.pipeline(&["SET a 1", "SET b 1"]);
-        // The child of the synchronisation may not have been waited for yet.
+        // The server may not have reaped the child of the synchronisation yet.
         eventually("a save to begin", || !here.run("BGSAVE").is_error());
         let items: Vec<String> = (0..20_000).map(|number| number.to_string()).collect();
         here.batched(&[b"BF.MADD", b"large"], &items);

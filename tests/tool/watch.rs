@@ -126,7 +126,7 @@ fn without_a_terminal_one_table_is_printed() {
         assert!(text.contains("small") && !text.contains("large"), "{text}");
         let text = run(["watch", "--url", &url(&server), "--top", "1"]).success().text();
         assert!(text.contains("large") && text.ends_with("and 2 more\n"), "{text}");
-        // The server counts the filters of all databases, and one is searched.
+        // The server counts the filters of all databases, but only one database is searched.
         server.connect().pipeline(&["SELECT 3", "BF.ADD three x", "SELECT 5", "SET text x"]);
         let text = run(["watch", "--url", &url(&server)]).success().text();
         assert!(text.contains(": 4 filters, ") && !text.contains("three"), "{text}");
@@ -182,7 +182,7 @@ fn a_terminal_shows_a_lost_server_and_is_restored_by_q_and_by_signals() {
     });
 }
 
-/// As with `| head -1`, the output is closed after one line. The next sample would be a day later.
+/// As with `| head -1`, the output is closed after one line, while the next sample is due a day later.
 #[test]
 fn a_closed_output_ends_it_at_once() {
     on_every_server(|program| {

@@ -1,10 +1,10 @@
-//! DDL while the follower runs and while it does not: rewritten rows, replica identities and publications that no longer suffice.
+//! DDL while the follower is running or stopped: rewritten rows, and replica identities and publications that no longer suffice.
 
 use super::synchronous::{FOLLOWER, answer, cache, look_up, open_keys};
 use super::{MODES, USERS, USERS_TABLE, World, beats, followed, has, in_both_modes, soon};
 use testing::{Connection, integer, nil, on_every_server};
 
-/// Waits until everything that was committed is applied, and nothing is open.
+/// Waits until all commits are applied and no cache key is held.
 fn catch_up(world: &World, client: &mut Connection, id: u64) {
     world.session().batch_execute(&format!("INSERT INTO users VALUES ({id}, 1)")).unwrap();
     soon(|| has(client, id) && open_keys(client) == 0 && beats(client));
@@ -35,7 +35,7 @@ fn rows_that_ddl_has_rewritten_are_not_denied_and_old_values_are_deleted() {
         }
         follower.end();
 
-        // While no follower runs.
+        // While no follower is running.
         world.demand("");
         session.batch_execute("DELETE FROM users WHERE id = 10").unwrap();
         session.batch_execute("ALTER TABLE users ALTER COLUMN id TYPE bigint USING id + 5").unwrap();
@@ -60,7 +60,7 @@ fn a_fill_that_waits_for_ddl_has_the_new_rows() {
         session.batch_execute("BEGIN; ALTER TABLE users ALTER COLUMN id TYPE bigint USING id + 100").unwrap();
         other.batch_execute("COMMIT").unwrap();
         let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'users'::regclass";
-        // In synchronous mode, the fill waits for the lock for a second, and then for the transaction that has it.
+        // In synchronous mode, the fill waits for the lock for a second, and then for the transaction that holds it.
         soon(|| {
             other.query_one(waits, &[]).unwrap().get::<_, i64>(0) == 1
                 || follower.log().matches("waiting for running transactions").count() > 1
@@ -103,7 +103,7 @@ fn ddl_ends_leases() {
         assert_eq!(word.text(), "load");
         session.batch_execute("ALTER TABLE users ADD COLUMN note text DEFAULT 'x'").unwrap();
         soon(|| client.run("GET {users}:1") == nil(2) && open_keys(client) == 0);
-        // A reader that has read the row before.
+        // A reader that has read the row before the alteration.
         client.call(&["BF.FILL", "{users}", "2", "{users}:2", &token.text(), "VALUE", "1", "EX", "600"]);
         world.wait_for_heartbeat();
         assert_eq!(client.run("GET {users}:2"), nil(2));
@@ -128,7 +128,7 @@ fn a_weaker_replica_identity_ends_the_heartbeat_and_deletes_every_value_that_may
         }
         follower.says("no heartbeat: cache-key of public.users: `{users}:mail:{mail}`: the column mail does not");
         soon(|| !beats(client));
-        // COMMITs return all the same.
+        // COMMITs return nevertheless.
         session.batch_execute("INSERT INTO users VALUES (4, 1, 'd')").unwrap();
         assert_ne!(answer(client, 4), "absent");
         session.batch_execute("ALTER TABLE users REPLICA IDENTITY FULL").unwrap();
@@ -138,7 +138,7 @@ fn a_weaker_replica_identity_ends_the_heartbeat_and_deletes_every_value_that_may
         session.batch_execute("UPDATE users SET mail = 'e' WHERE id = 3").unwrap();
         soon(|| client.run("EXISTS {users}:mail:c") == integer(0));
         assert_eq!(client.run("EXISTS {users}:mail:other"), integer(1));
-        // A column of a template that is gone for a while.
+        // A column of a template is missing for a while.
         session.batch_execute("ALTER TABLE users RENAME mail TO post; INSERT INTO users VALUES (5, 1, 'f')").unwrap();
         follower.says("no heartbeat: cache-key of public.users: `{users}:mail:{mail}`: there is no column mail");
         session.batch_execute("ALTER TABLE users RENAME post TO mail").unwrap();
@@ -159,7 +159,7 @@ fn a_table_that_leaves_its_publication_has_no_heartbeat_until_it_is_filled_again
         assert_eq!(client.run("EXISTS {users}:feed"), integer(0), "{mode}");
         session.batch_execute("ALTER PUBLICATION bloomgate ADD TABLE users WHERE (id > 1)").unwrap();
         follower.says("no heartbeat: the publication bloomgate leaves out rows of the table users");
-        // Two changes at once, between which a row is missing in the log.
+        // Two changes at once. A row between them is missing from the log.
         session.batch_execute("ALTER PUBLICATION bloomgate SET TABLE users").unwrap();
         catch_up(&world, &mut client, 30);
         assert!(has(&mut client, 1), "{mode}");
@@ -190,14 +190,14 @@ fn a_dropped_table_is_left_out_until_it_is_there_again() {
         follower.says("public.orders is not followed: there is no table public.orders");
         catch_up(world, client, 1);
         assert!(!orders_beat(client));
-        // One that stands by changes nothing.
+        // A standby follower changes nothing.
         let epoch = client.run("GET {orders}:feed:epoch");
         let mut standby = world.follow();
         standby.says("standing by");
         assert_eq!(client.run("GET {orders}:feed:epoch"), epoch);
         standby.end();
 
-        // A new follower leaves it out, too.
+        // A new follower skips the table, too.
         world.demand("");
         follower.end();
         *follower = world.following();

@@ -1,4 +1,4 @@
-//! Connections that go dark: nothing arrives any more, and nobody says so. A firewall forgets a connection like that.
+//! Connections that silently drop all data, as when a firewall forgets a connection.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -16,21 +16,21 @@ use crate::follow::synchronous::{Cleanup, answer};
 use crate::follow::{USERS, USERS_TABLE, World, beats, has, soon};
 use crate::running::{Ended, Running, command, run};
 
-/// Passes connections on until they go dark.
+/// A proxy whose connections can go dark.
 pub struct Proxy {
     port: u16,
     connections: Arc<Mutex<Vec<Connection>>>,
-    /// A connection ends instead of passing on a reply that contains this.
+    /// A connection ends instead of forwarding a reply that contains this.
     lost_reply: Arc<Mutex<Option<&'static str>>>,
 }
 
 struct Connection {
-    /// What the client has sent first.
+    /// The first bytes from the client.
     begin: Arc<Mutex<Vec<u8>>>,
     is_dark: Arc<Mutex<bool>>,
 }
 
-/// A stream of any kind: its two directions, and how to end it.
+/// A stream of any kind: its two directions, and a function that closes it.
 type Ends = (Box<dyn Read + Send>, Box<dyn Write + Send>, Box<dyn Fn() + Send>);
 
 fn tcp(stream: TcpStream) -> Ends {
@@ -64,7 +64,7 @@ impl Proxy {
         Self { port, connections, lost_reply }
     }
 
-    /// Begins between a follower that starts later and the server of a world.
+    /// Starts a proxy between a follower that starts later and the server of a world.
     pub fn before_server<D>(world: &World<D>) -> Self {
         let port = world.server.port;
         let proxy = Self::to(move || Ok(tcp(TcpStream::connect(("127.0.0.1", port))?)));
@@ -79,7 +79,7 @@ impl Proxy {
         std::fs::write(world.path(), text).unwrap();
     }
 
-    /// Ends a connection instead of passing on the next reply that contains a text.
+    /// Closes a connection instead of forwarding the next reply that contains a text.
     pub fn lose_reply(&self, text: &'static str) {
         *self.lost_reply.lock().unwrap() = Some(text);
     }
@@ -89,7 +89,7 @@ impl Proxy {
         self.lost_reply.lock().unwrap().is_none()
     }
 
-    /// Lets all connections go dark whose first bytes contain a text. New ones are passed on.
+    /// Makes all connections go dark whose first bytes contain a text. New connections are forwarded.
     fn darken(&self, text: &str) {
         let mut count = 0;
         for connection in self.connections.lock().unwrap().iter() {
@@ -102,7 +102,7 @@ impl Proxy {
     }
 }
 
-/// Passes on one direction.
+/// Forwards one direction.
 fn pass(
     mut from: Box<dyn Read + Send>,
     mut to: Box<dyn Write + Send>,
@@ -136,7 +136,7 @@ fn pass(
 fn the_follower_connects_again_when_a_connection_goes_dark() {
     on_every_server(|program| {
         let world = World::with_mode("synchronous", program, USERS, USERS_TABLE);
-        // So that PostgreSQL, too, notices the dark connections soon, and the slot is free.
+        // Makes PostgreSQL notice the dark connections soon as well, so that the slot becomes free.
         world.session().batch_execute("ALTER SYSTEM SET wal_sender_timeout = '5s'").unwrap();
         let socket = world.database.socket();
         let database = Proxy::to(move || Ok(unix(UnixStream::connect(&socket)?)));
@@ -181,7 +181,7 @@ fn a_server_that_is_away_is_reported_once_for_each_reason() {
         let listener = TcpListener::bind(&address).unwrap();
         for _ in 0..4 {
             let (mut stream, _) = listener.accept().unwrap();
-            // What has arrived and is not read would end the connection for another reason.
+            // Unread data would end the connection for another reason.
             assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
         }
         drop(listener);
@@ -227,7 +227,7 @@ fn a_stream_without_a_word_is_not_dark_while_postgresql_reads_the_log() {
         let (mut writer, mut other) = (world.session(), world.session());
         writer.batch_execute("CREATE TABLE others (id int DEFAULT 1)").unwrap();
         let mut follower = world.following();
-        // The writer's session knows the table from now on.
+        // From now on, the writer's session has cached the table.
         let insert = writer.prepare("INSERT INTO others VALUES (1)").unwrap();
         writer.batch_execute("BEGIN").unwrap();
         writer.execute(&insert, &[]).unwrap();
@@ -237,7 +237,7 @@ fn a_stream_without_a_word_is_not_dark_while_postgresql_reads_the_log() {
         let is_busy =
             "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'walsender' AND wait_event_type = 'Lock'";
         soon(|| writer.query_one(is_busy, &[]).unwrap().get::<_, i64>(0) == 1);
-        // It would count as dark after ten seconds.
+        // The connection would count as dark after ten seconds.
         thread::sleep(Duration::from_secs(13));
         other.batch_execute("ROLLBACK").unwrap();
         let mut client = world.server.connect();
@@ -249,7 +249,7 @@ fn a_stream_without_a_word_is_not_dark_while_postgresql_reads_the_log() {
 
 // `sslmode=require`: connections to PostgreSQL with TLS.
 
-/// Of one transaction. They take more than one read of the stream.
+/// The rows of one transaction. They take more than one read of the stream.
 const ROWS: i32 = 20_000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Eventual mode, and what both modes share: fills, takeovers, several tables, configurations.
+//! Eventual mode, and tests of both modes: fills, takeovers, several tables, configurations.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -52,7 +52,7 @@ fn a_lost_or_older_filter_is_filled_again() {
         session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 2000) id").unwrap();
         soon(|| has(client, 2000));
         let (dump, position) = (client.run("DUMP {users}"), client.run("GET {users}:feed:position"));
-        // While it runs.
+        // While the follower is running.
         client.run("DEL {users}");
         let changes = "INSERT INTO users VALUES (2001, 1); DELETE FROM users WHERE id = 2000";
         session.batch_execute(&format!("{changes}; UPDATE users SET version = 2 WHERE id = 5")).unwrap();
@@ -62,7 +62,7 @@ fn a_lost_or_older_filter_is_filled_again() {
         soon(|| has(client, 2001) && has(client, 1));
         soon(|| answer(client, 2000) == "absent" && look_up(client, session, 5) == Some(2));
         follower.end();
-        // A server that comes back with data of an earlier time, with an old value and an entry that was released long ago.
+        // A server that returns with older data, including an old value and an entry that was released long ago.
         world.demand("");
         client.call(&[&b"RESTORE"[..], b"{users}", b"0", dump.bytes(), b"REPLACE"]);
         client.call(&[&b"SET"[..], b"{users}:feed:position", position.bytes()]);
@@ -144,7 +144,7 @@ fn an_open_transaction_ends_no_heartbeat() {
     followed(&MODES, USERS, USERS_TABLE, |_, _, client, session| {
         let text = "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'background writer'";
         let writer: String = session.query_one(text, &[]).unwrap().get(0);
-        // It would flush the log after 15 s, and autovacuum later.
+        // Otherwise it would flush the log after 15 s, and autovacuum would later.
         session.batch_execute("ALTER SYSTEM SET autovacuum = off").unwrap();
         session.batch_execute("SELECT pg_reload_conf()").unwrap();
         // Not by `send`: the new configuration's signal may wait until the process continues.
@@ -171,7 +171,7 @@ fn a_large_transaction_does_not_hold_the_server_up() {
         monitor.write_all(b"MONITOR\r\n").unwrap();
         let insert = format!("INSERT INTO users SELECT id, 1 FROM generate_series(1, {ROWS}) id");
         world.session().batch_execute(&insert).unwrap();
-        // The number of commands with a thousand rows each, and the most of them in one transaction of the server.
+        // The number of commands with a thousand rows each, and the largest number of them in one MULTI.
         let (mut commands, mut most, mut together) = (0, 0, 0);
         for line in BufReader::new(monitor).lines() {
             let line = line.unwrap().to_ascii_lowercase();

@@ -1,4 +1,5 @@
-//! Fills: what is not visible yet when a fill begins, and what readers fill in meanwhile. And the status and the metrics.
+//! Fills: transactions that are not visible yet when a fill begins, and values that readers fill in meanwhile. Also the status and the
+//! metrics.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -19,7 +20,7 @@ fn a_row_whose_commit_waits_for_another_standby_is_not_absent() {
         let world = World::new(program, USERS, USERS_TABLE);
         world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
         world.demand_ghost("ghost");
-        // The slot begins behind the commit record of row 2: it waits for transactions that were running, in two steps.
+        // The slot begins after the commit record of row 2, because creating it waits for running transactions in two steps.
         let begin = || {
             let mut session = world.session();
             session.batch_execute("BEGIN").unwrap();
@@ -58,7 +59,7 @@ fn the_slot_waits_for_transactions_of_any_length() {
     let world = World::new(&servers()[0], USERS, USERS_TABLE);
     let mut session = world.session();
     session.batch_execute("BEGIN; SELECT txid_current()").unwrap();
-    // These are for applications.
+    // These limits are meant for applications.
     for limit in ["lock_timeout = '1s'", "statement_timeout = '1s'", "default_transaction_isolation = 'serializable'"] {
         world.session().batch_execute(&format!("ALTER DATABASE postgres SET {limit}")).unwrap();
     }
@@ -127,7 +128,7 @@ fn a_full_filter_is_filled_again_until_the_rows_fit() {
             assert_ne!(answer(client, 120), "absent");
         }
         soon(|| has(client, 120) && answer(client, 1) == "absent");
-        // More rows than the filter can have.
+        // More rows than the filter can hold.
         session.batch_execute(&insert(121, 400)).unwrap();
         if world.mode == "synchronous" {
             assert_ne!(answer(client, 400), "absent");
@@ -140,14 +141,14 @@ fn a_full_filter_is_filled_again_until_the_rows_fit() {
     });
 }
 
-/// A filter that refuses items: the words that create it, and what its error says.
+/// Filters that refuse items: the options that create them, and their errors.
 pub const LIMITS: [(&str, &str); 3] = [
     ("1e-12 100 NONSCALING", "non scaling filter is full"),
     ("1e-12 100 EXPANSION 0", "non scaling filter is full"),
     ("1e-12 100", "Insufficient memory to create filter"),
 ];
 
-/// Loses the reply to a transaction of which a filter refuses an item. `run` executes statements of a session.
+/// Loses the reply to a transaction in which a filter refuses an item. `run` executes SQL statements.
 pub fn lose_refusal<D>(world: &World<D>, proxy: &Proxy, error: &'static str, mut run: impl FnMut(&str) + Send) {
     let rows = |ids: RangeInclusive<u64>| ids.map(|id| format!("({id}, 1)")).collect::<Vec<_>>().join(",");
     let mut client = world.server.connect();
@@ -156,7 +157,7 @@ pub fn lose_refusal<D>(world: &World<D>, proxy: &Proxy, error: &'static str, mut
     client.run("CONFIG SET bf.max-filter-bytes 1");
     proxy.lose_reply(error);
     thread::scope(|scope| {
-        // A COMMIT may wait.
+        // The COMMIT may wait.
         scope.spawn(|| run(&format!("BEGIN; DELETE FROM users; INSERT INTO users VALUES {}; COMMIT", rows(61..=140))));
         soon(|| proxy.has_lost_reply());
         client.run("CONFIG SET bf.max-filter-bytes 0");
@@ -195,7 +196,7 @@ fn a_filter_without_room_for_deleted_items_is_replaced_while_it_serves() {
                 .batch_execute(&format!("INSERT INTO users VALUES ({id}, 1); DELETE FROM users WHERE id = {id} - 1"))
                 .unwrap();
             assert_ne!(answer(client, id), "absent");
-            // The heartbeat goes on.
+            // The heartbeat continues.
             soon(|| answer(client, id + 100) == "absent");
         }
         assert_eq!(client.run("EXISTS {users}:feed:filling"), integer(1));
@@ -217,7 +218,7 @@ fn a_filter_without_room_for_deleted_items_serves_until_another_fits() {
         for id in 1..6 {
             session.batch_execute(&format!("DELETE FROM users WHERE id = {id}")).unwrap();
             follower.says("deleted rows stay in {users}");
-            // The heartbeat goes on.
+            // The heartbeat continues.
             soon(|| answer(client, 100) == "absent");
             assert!(has(client, id));
         }
@@ -231,7 +232,7 @@ fn a_filter_without_room_for_deleted_items_serves_until_another_fits() {
 #[test]
 fn deleted_rows_leave_the_filter_once_there_is_memory_again() {
     on_every_server(|program| {
-        // In synchronous mode, the third allocation is that of the delete.
+        // In synchronous mode, the third allocation belongs to the delete.
         for (mode, fault) in MODES.into_iter().zip(["1 ON", "3"]) {
             let modules = format!("loadmodule {} {}", fault_module().display(), module().display());
             let server = Server::with(program).without_module().line(&modules);
@@ -312,7 +313,7 @@ fn the_status_tells_how_far_the_follower_is_behind() {
         assert!(status().text().contains(", 2 open keys\n"), "{:?}", status());
 
         follower.end();
-        // PostgreSQL notices that it has ended before the heartbeat expires.
+        // PostgreSQL notices the follower's end before the heartbeat expires.
         eventually("the slot to be free", || status().status == Some(1));
         assert!(status().stderr.contains("no follower is connected"), "{:?}", status());
         eventually("the heartbeat to expire", || status().stderr.contains("no heartbeat"));

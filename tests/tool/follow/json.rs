@@ -1,4 +1,4 @@
-//! JSON changes, as Debezium, Canal and Maxwell write them, from a Redis stream and from standard input.
+//! JSON changes in the formats of Debezium, Canal and Maxwell, from a Redis stream and from standard input.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ max-lag = "1h"
 const KEYS: [&str; 10] =
     ["1", "2", "3", "4", "5", "mail:ada@x", "mail:grace@x", "mail:hopper@x", "mail:joan@x", "mail:mail@x"];
 
-/// When the last of the fixtures was recorded, in seconds since 1970.
+/// The time when the last fixture was recorded, in seconds since 1970.
 const RECORDED: u64 = 1_795_830_065;
 
 /// A server, and the configuration of a follower with the stream `changes` or with standard input.
@@ -110,7 +110,7 @@ pub fn now_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// Returns the fixture of a format, whose times end now.
+/// Returns the fixture of a format, with its times shifted to end now.
 fn fixture(format: &str) -> Vec<String> {
     let path = format!("{}/crates/follow/src/json/fixtures/{format}.jsonl", env!("CARGO_MANIFEST_DIR"));
     let (text, end) = (std::fs::read_to_string(path).unwrap(), now_seconds());
@@ -131,8 +131,8 @@ fn time_of(format: &str, time_ms: i64) -> String {
     }
 }
 
-/// Returns what each line of a fixture does but the last: the cache keys whose values it deletes, and the ids that the filter has then.
-/// Row 9 was loaded before.
+/// Returns the effects of each line of a fixture except the last: the cache keys whose values it deletes, and the ids that the filter then
+/// has. Row 9 was loaded before.
 fn effects(format: &str) -> Vec<(&'static str, &'static str)> {
     let text = match format {
         "debezium" => {
@@ -276,10 +276,10 @@ fn each_event_of_a_stream_has_its_effect() {
             world.add(client, line);
             wait_for_stream(client);
             assert_eq!(missing(client), keys, "{}: {line}", world.format);
-            // An item leaves the filter after its transaction.
+            // An item is deleted from the filter after its transaction.
             soon(|| ids(client) == after);
         }
-        // The heartbeat has the last time, and not that of its processing.
+        // The heartbeat has the time of the last change, not the time of its processing.
         soon(|| {
             let time_ms = heartbeat_ms(client);
             assert_eq!(client.run("PEXPIRETIME {users}:feed"), integer(time_ms + 3_600_000));
@@ -288,7 +288,7 @@ fn each_event_of_a_stream_has_its_effect() {
         let status = run(["follow".into(), "--status".into(), world.path().into_os_string()]).success().text();
         assert!(status.contains("shop.users in the filter {users}: at most "), "{status}");
 
-        // The statement that changes the key.
+        // The statement that changes the primary key.
         cache_everything(client);
         world.add(client, last);
         follower.ends_with(1);
@@ -299,7 +299,7 @@ fn each_event_of_a_stream_has_its_effect() {
         let (mut refused, _) = world.follow();
         refused.ends_with(1);
         refused.says("shop.users: there is no filter: fill {users} with `bloomgate load`");
-        // After another load, it goes on behind the statement.
+        // After another load, the follower continues after the statement.
         world.load("5\n");
         let (mut follower, _) = world.follow();
         world.add(client, &change(world.format, "insert", 6, now_seconds()));
@@ -377,7 +377,7 @@ fn a_follower_that_is_killed_continues_in_the_stream() {
             if id % 2 == 0 {
                 world.add(client, &change(world.format, "delete", id, begin));
             }
-            // A follower is killed once it has begun with what has come since.
+            // The follower is killed once it has begun with the later entries.
             if id % 1000 == 0 {
                 let (follower, _) = world.follow();
                 soon(|| has(client, id - 999));
@@ -408,7 +408,7 @@ fn a_follower_that_is_killed_needs_the_lines_again() {
         soon(|| has(client, 1000));
         drop(follower);
 
-        // It cannot know what it has missed, so it promises nothing, also if only the second part comes again.
+        // It cannot know which changes it has missed, so it has no heartbeat, even if only the second part is repeated.
         client.run("DEL {users}:feed");
         for part in [&inserts[2000..], &inserts[2500..]] {
             let gap = world.pipe(part);
@@ -416,11 +416,11 @@ fn a_follower_that_is_killed_needs_the_lines_again() {
             assert!(has(client, 3000) && !beats(client));
         }
 
-        // The whole file again.
+        // The whole file is repeated.
         world.pipe(&inserts);
         soon(|| beats(client));
         assert!((1..=3000).all(|id| has(client, id)));
-        // What follows it directly needs nothing again, in the same process.
+        // Lines that follow directly, in the same process, need no repetition.
         let (mut follower, stdin) = world.follow();
         let mut stdin = stdin.unwrap();
         client.run("DEL {users}:feed");
@@ -449,12 +449,12 @@ fn repeats_and_late_times_end_the_heartbeat() {
         send("insert", now - 7200, true, false);
         send("delete", now - 20, false, true);
         send("insert", now - 10, true, true);
-        // The tool begins again earlier, so a row that exists is missing for a while.
+        // The tool resumes at an earlier point, so an existing row is missing for a while.
         send("delete", now - 20, false, false);
         send("insert", now - 10, true, true);
         send("update", now - 5, true, true);
         soon(|| heartbeat_ms(client) == (now as i64 - 5) * 1000);
-        // A time of the future is none of the log.
+        // A time in the future cannot come from the log.
         world.add(client, &change(world.format, "update", 5, now + 100_000));
         wait_for_stream(client);
         soon(|| {
@@ -474,7 +474,7 @@ fn entries_that_were_removed_before_they_were_read_are_noticed() {
             |client: &mut Connection, id| world.add(client, &change(world.format, "insert", id, now_seconds()));
         insert(client, 1);
         wait_for_stream(client);
-        // What it has read may be removed.
+        // Entries that it has read may be removed.
         client.run("XTRIM changes MAXLEN 0");
         insert(client, 2);
         wait_for_stream(client);
@@ -518,7 +518,7 @@ fn one_tables_trouble_is_not_that_of_another() {
         soon(|| others_beat(client) && client.run("EXISTS {others}:7") == integer(0));
         assert!(!beats(client));
         follower.end();
-        // The next follower leaves it out until it is filled.
+        // The next follower skips the table until its filter is filled.
         let (mut follower, _) = world.follow();
         follower.says("shop.users: there is no filter");
         client.run("DEL {others}:feed");
@@ -550,7 +550,7 @@ fn a_stream_whose_server_failed_over_may_lack_entries() {
         world.add(client, &change(world.format, "insert", 1, now_seconds()));
         soon(|| has(client, 1) && beats(client));
         follower.end();
-        // The primary gets an entry that this replica will never have.
+        // The primary gets an entry that this replica never receives.
         let replica = Server::with(program).start();
         let mut other = replica.connect();
         other.run(&format!("REPLICAOF 127.0.0.1 {}", world.server.port));
@@ -653,7 +653,7 @@ fn tables_that_cannot_be_followed_are_refused() {
             refused(part, "");
         }
         world.configure(TABLE);
-        // The follower that refused the line may have read others.
+        // The follower that refused the line may have read further lines.
         refused("shop.users: it is unknown which changes it has: delete {users}:feed:position: fill {users}", "");
         world.server.connect().run("DEL {users}:feed:position");
         world.pipe(&[change("debezium", "insert", 1, now_seconds())]);

@@ -1,4 +1,4 @@
-//! MariaDB: its log, what it lacks, and the places after which a follower goes on. With `BLOOMGATE_MYSQL`, MySQL's.
+//! MariaDB: its log, missing features, and the positions at which a follower continues. With `BLOOMGATE_MYSQL`, MySQL.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -50,7 +50,7 @@ impl World<MariaDb> {
     }
 }
 
-/// Runs a test on every server, with a follower whose heartbeat has begun. The last follower must end well.
+/// Runs a test on every server, with a follower whose heartbeat has begun. The last follower must exit with status 0.
 fn followed(
     settings: &[&str],
     tables: &str,
@@ -69,7 +69,7 @@ fn is_mysql() -> bool {
     in_sql("MariaDB", "MySQL") == "MySQL"
 }
 
-/// Begins the log anew.
+/// Returns the statement that resets the log.
 pub fn reset() -> &'static str {
     in_sql("RESET MASTER", "RESET BINARY LOGS AND GTIDS")
 }
@@ -81,22 +81,22 @@ fn end(session: &mut Session) -> (String, String) {
     (parts.next().unwrap(), parts.next().unwrap())
 }
 
-/// Removes the log before its last file.
+/// Purges all log files except the last one.
 pub fn purge(session: &mut Session) {
     let (file, _) = end(session);
-    // Not while the server still sends an older one to a follower that has ended.
+    // Fails while the server still sends an older file to a follower that has ended.
     soon(|| {
         session.run(&format!("PURGE BINARY LOGS TO '{file}'"));
         session.run("SHOW BINARY LOGS").len() == 1
     });
 }
 
-/// Returns the beginning of the names of the settings that let COMMIT wait for a replica.
+/// Returns the prefix of the settings that make COMMIT wait for a replica.
 pub fn semi_sync() -> &'static str {
     in_sql("rpl_semi_sync_master", "rpl_semi_sync_source")
 }
 
-/// Waits until readers are told of exactly the rows that the table has.
+/// Waits until the answers to readers match the rows of the table.
 #[track_caller]
 fn agrees(client: &mut Connection, session: &mut Session) {
     let rows: BTreeSet<u64> = session.run("SELECT id FROM users").iter().map(|id| id.parse().unwrap()).collect();
@@ -134,7 +134,7 @@ fn a_dropped_table_is_left_out_until_it_is_there_again() {
         agrees(&mut client, &mut session);
         assert!(!orders_beat(&mut client));
 
-        // A new follower leaves it out, too.
+        // A new follower skips the table, too.
         follower.end();
         follower = world.following();
         follower.says("orders is not followed: there is no table orders");
@@ -168,7 +168,7 @@ fn signs_of_life_go_on_during_a_long_fill() {
              SELECT id, 1 FROM ids"
         ));
         let mut follower = world.follow();
-        // A sign is due each second, of which the fill takes more than one.
+        // A heartbeat is due each second, and the fill takes more than one second.
         follower.says("{users} has 400,000 rows");
         world.wait_for_heartbeat();
         assert!(has(&mut client, ROWS));
@@ -334,7 +334,7 @@ fn every_statement_reaches_readers() {
             for statement in STATEMENTS {
                 session.run(statement);
                 agrees(client, session);
-                // Whatever a reader has cached since.
+                // A reader has cached a value since.
                 client.run("SET {users}:1 old");
                 session.run("UPDATE users SET version = version + 1 WHERE id = 1");
                 let has_row = session.run("SELECT count(*) FROM users WHERE id = 1") == ["1"];
@@ -346,7 +346,7 @@ fn every_statement_reaches_readers() {
 
 #[test]
 fn the_log_has_the_texts_that_select_shows() {
-    // Each with values, in SQL.
+    // Column types, each with values in SQL.
     let mut columns: Vec<(&str, &[&str])> = vec![
         ("tinyint", &["-128", "127", "0"]),
         ("tinyint unsigned", &["255", "7"]),
@@ -432,7 +432,7 @@ fn the_log_has_the_texts_that_select_shows() {
         let mut client = world.server.connect();
         let mut cached = Vec::new();
         for (at, (name, _)) in columns.iter().enumerate() {
-            // The bytes that a client receives.
+            // The bytes in a client's encoding.
             let text = match name.contains("latin1") {
                 true => format!("CONVERT(c{at} USING utf8mb4)"),
                 false => format!("CONCAT(c{at}, '')"),
@@ -470,7 +470,7 @@ fn a_follower_goes_on_after_its_last_transaction() {
         session.run("DELETE FROM users WHERE id = 1; INSERT INTO users VALUES (3, 1); CREATE TABLE other (id int)");
         *follower = world.following();
         agrees(client, session);
-        // MariaDB itself is killed, and its log goes on in another file.
+        // MariaDB itself is killed, and its log continues in another file.
         world.database.restart();
         *session = world.database.session();
         session.run("INSERT INTO users VALUES (4, 1); FLUSH BINARY LOGS; INSERT INTO users VALUES (5, 1)");
@@ -530,7 +530,7 @@ fn a_log_that_begins_anew_is_noticed_however_long_it_is() {
     followed(&[], &tables, |_, _, client, session| {
         session.run("FLUSH BINARY LOGS; FLUSH BINARY LOGS");
         agrees(client, session);
-        // As long as before, longer, and shorter.
+        // The log is as long as before, longer, and shorter.
         for later in [&[2][..], &[3, 4], &[]] {
             session.run(&format!("TRUNCATE users; {}; INSERT INTO users VALUES (1, 1)", reset()));
             agrees(client, session);
@@ -593,7 +593,7 @@ fn a_key_that_ignores_case_has_the_text_that_select_shows() {
             let shown = session.run("SELECT id FROM users").concat();
             soon(|| is_absent("BoB") && !is_absent(&shown));
         }
-        // The items of earlier texts stay: a later row may have one of them.
+        // The items of earlier texts stay, because a later row may have one of them.
         assert!(!["Bob", "bob", "boB ", "bOb", "BOB"].into_iter().any(&mut is_absent), "{}", follower.log());
         follower.end();
     });
@@ -639,7 +639,7 @@ fn a_transaction_in_the_log_is_applied_once_it_is_visible() {
         let commit = thread::spawn(move || writer.run("UPDATE users SET version = 2 WHERE id = 1"));
         soon(|| end(session) != before);
         client.run("SET {users}:1 old");
-        // The follower has read the log's end, and gives no more heartbeats.
+        // The follower has read the log's end, and no longer updates the heartbeat.
         soon(|| !beats(client));
         assert_eq!(session.run("SELECT version FROM users"), ["1"]);
         assert_ne!(client.run("GET {users}:1"), nil(2), "what a reader caches now is deleted later");
@@ -698,7 +698,7 @@ fn a_time_without_the_log_fills_the_filter_again() {
                 follower.end();
             }
             if setting.is_empty() {
-                // The server cannot write its log any more.
+                // The server can no longer write its log.
                 fs::rename(&index, index.with_extension("kept")).unwrap();
                 fs::create_dir(&index).unwrap();
                 _ = session.try_run("FLUSH BINARY LOGS");
@@ -735,10 +735,10 @@ fn a_follower_that_is_at_work_keeps_its_position_from_one_without_a_log() {
     followed(&[], USERS_TABLE, |world, follower, client, session| {
         world.database.restart_with(["--skip-log-bin".to_owned()]);
         follower.says("log_bin is OFF");
-        // As another one that follows a new primary.
+        // As another follower of a new primary does.
         client.run("SET {users}:feed:alive 1");
         client.run("SET {users}:feed:position p");
-        // Each attempt makes two, and the log has only the first failure.
+        // Each attempt opens two connections, and only the first failure is logged.
         let connections = |client: &mut Connection| client.info_number("total_connections_received");
         let before = connections(client);
         soon(|| connections(client) >= before + 4);
@@ -840,7 +840,7 @@ fn tables_that_cannot_be_followed_are_refused() {
         fs::write(world.path(), text.replace("\"eventual\"", "\"synchronous\"")).unwrap();
         world.refused("COMMIT of MariaDB and MySQL cannot wait");
         fs::write(world.path(), text).unwrap();
-        // While it runs.
+        // While the follower is running.
         let mut follower = world.following();
         let mut client = world.server.connect();
         session.run("SET GLOBAL read_only = ON");
@@ -925,7 +925,7 @@ fn a_failover_to_a_replica_goes_on() {
         session
             .run("BEGIN; INSERT INTO users VALUES (1, 1), (2, 1); UPDATE users SET version = 3 WHERE id = 2; COMMIT");
         agrees(client, session);
-        // After a fill that has seen them, the follower has no transaction after which it could go on.
+        // After a fill that includes them, the follower has no transaction after which it could continue.
         session.run("DELETE FROM users WHERE id = 1");
         agrees(client, session);
         follower.end();
@@ -965,7 +965,7 @@ fn a_node_of_galera_stands_for_all_nodes() {
         second.session().run(USERS);
         let ports = [free_port(), free_port()];
         world.database.restart_with(galera(ports[0], None));
-        // The second node begins with what the first one has.
+        // The second node begins with the first node's data.
         let state = "SHOW STATUS WHERE Variable_name IN ('wsrep_cluster_state_uuid', 'wsrep_last_committed')";
         let state = world.database.session().run(state);
         let [sequence, cluster] = [0, 1].map(|at| state[at].split_once('\t').unwrap().1);
@@ -980,7 +980,7 @@ fn a_node_of_galera_stands_for_all_nodes() {
         });
         let mut client = world.server.connect();
         let (mut session, mut other) = (world.database.session(), second.session());
-        // A SELECT shows what the other node has committed.
+        // A SELECT shows the other node's commits.
         for session in [&mut session, &mut other] {
             session.run("SET SESSION wsrep_sync_wait = 1");
         }

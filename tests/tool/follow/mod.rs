@@ -1,4 +1,4 @@
-//! `follow`: writers that know nothing of the guard, and readers that see their changes.
+//! `follow`: writers that do not use the guard, and readers that see their changes.
 
 mod altered;
 mod chaos;
@@ -36,8 +36,8 @@ fn in_both_modes(test: impl Fn(&'static str, &Path)) {
     on_every_server(|program| MODES.into_iter().for_each(|mode| test(mode, program)));
 }
 
-/// Runs a test in these modes on every server, with a follower whose heartbeat has begun, a connection to the server and a session of
-/// the database. The last follower must end well.
+/// Runs a test in these modes on every server, with a follower whose heartbeat has begun, a connection to the server and a session of the
+/// database. The last follower must exit with status 0.
 fn followed(
     modes: &[&'static str],
     schema: &str,
@@ -68,14 +68,14 @@ cache-key = "{users}:{id}"
 max-lag = "2s"
 "#;
 
-/// Returns the rules of the page for the follower's ACL user, with the keys of every filter of these tests.
+/// Returns the ACL rules of the documentation for the follower's user, with the keys of every filter in these tests.
 fn permissions() -> String {
     let page = page();
     let rules = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER gate on >secret ~{users}* ")).unwrap();
     format!("~{{* {rules}")
 }
 
-/// Returns the rules of the page that a setting adds.
+/// Returns the additional ACL rules of the documentation for a setting.
 fn permissions_for(setting: &str) -> String {
     let (page, begin) = (page(), format!("- `{setting}`"));
     let line = page.lines().find(|line| line.starts_with(&begin) && line.ends_with('`')).unwrap();
@@ -138,7 +138,7 @@ impl<D> World<D> {
 
 impl<D: Followed> World<D> {
     fn between(mode: &'static str, database: D, server: Builder, tables: &str) -> Self {
-        // In the configuration, the user survives a restart of the server.
+        // A user in the configuration file survives a restart of the server.
         let user = format!("user follower on >secret {}", permissions());
         let world = Self { mode, database, server: server.line(&user).start(), folder: tempfile::tempdir().unwrap() };
         world.configure(tables);
@@ -166,17 +166,17 @@ impl<D: Followed> World<D> {
     }
 }
 
-/// Whether the filter has a row.
+/// Whether the filter contains a row.
 fn has(client: &mut Connection, id: u64) -> bool {
     client.run(&format!("BF.EXISTS {{users}} {id}")) == integer(1)
 }
 
-/// Whether the heartbeat promises anything.
+/// Whether there is a heartbeat.
 fn beats(client: &mut Connection) -> bool {
     client.run("EXISTS {users}:feed") == integer(1)
 }
 
-/// Waits for something that the follower does.
+/// Waits for an effect of the follower.
 #[track_caller]
 fn soon(condition: impl FnMut() -> bool) {
     eventually("an effect of the follower", condition);
@@ -184,7 +184,7 @@ fn soon(condition: impl FnMut() -> bool) {
 
 struct Follower {
     running: Running,
-    /// A file has each line before the follower goes on. A pipe would be read later.
+    /// A file contains each line before the follower continues, while a pipe would be read later.
     log: NamedTempFile,
     mode: &'static str,
 }
@@ -218,14 +218,14 @@ impl Follower {
         send(signal, self.running.0.id());
     }
 
-    /// Waits until it has ended by itself, with this exit status.
+    /// Waits until the follower has ended by itself, with this exit status.
     #[track_caller]
     fn ends_with(&mut self, status: i32) {
         soon(|| self.running.0.try_wait().unwrap().is_some());
         assert_eq!(self.running.0.wait().unwrap().code(), Some(status), "{}", self.log());
     }
 
-    /// Sends SIGTERM, unless it has ended, and expects a good end.
+    /// Sends SIGTERM, unless the follower has ended, and asserts status 0.
     fn end(&mut self) {
         if self.running.0.try_wait().unwrap().is_none() {
             self.signal("TERM");

@@ -1,5 +1,4 @@
-//! The sessions of docs/feed*.md: the set-up, the reads, a killed follower and the way out, as the page shows them, on PostgreSQL and on
-//! MariaDB or MySQL.
+//! The sessions of docs/feed*.md: set-up, reads, a killed follower and removal, as documented, on PostgreSQL and on MariaDB or MySQL.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -54,7 +53,7 @@ enum Shop {
     Binlog(MariaDb),
 }
 
-/// A folder with the page's configuration, and with programs that reach the database and the server of a test.
+/// A folder with the page's configuration, and with programs that connect to the test's database and server.
 struct Desk {
     shop: Shop,
     server: Server,
@@ -73,7 +72,7 @@ impl Desk {
             Shop::Postgres(database) => {
                 let socket = database.socket();
                 let (folder, name) = (socket.parent().unwrap().display(), socket.extension().unwrap().display());
-                // Homebrew does not link it into a folder of the PATH.
+                // Homebrew does not link it into a folder on the PATH.
                 let psql = database.programs().join("psql");
                 let psql = if psql.exists() { psql } else { "psql".into() };
                 let client = format!("{} -v ON_ERROR_STOP=1 -h {folder} -p {name} -U guard", psql.display());
@@ -100,14 +99,14 @@ impl Desk {
         desk
     }
 
-    /// Writes a program that is found before others.
+    /// Writes a program that precedes others on the PATH.
     fn write(&self, name: &str, line: &str) {
         let (path, others) = (self.folder.path().join(name), std::env::var("PATH").unwrap());
         fs::write(&path, format!("#!/bin/sh\nPATH='{others}'\nexec {line} \"$@\"\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Runs lines of a shell, which must end well. Returns what they print.
+    /// Runs shell lines, which must succeed. Returns their output.
     fn run(&self, lines: &str) -> String {
         let folders = [self.folder.path(), tool().parent().unwrap()].map(|path| path.display().to_string()).join(":");
         let script = format!("set -eo pipefail\nPATH={folders}:$PATH\n{lines}\n");
@@ -118,7 +117,7 @@ impl Desk {
         text
     }
 
-    /// Types a session, and compares what it prints with what the page shows.
+    /// Runs a session, and compares its output with the page.
     fn types(&self, session: &str) {
         let session = match self.shop {
             Shop::Postgres(_) => session.to_owned(),
@@ -138,7 +137,7 @@ impl Desk {
     }
 
     fn follow(&self, mode: &'static str) -> Follower {
-        // The environment's password.
+        // The password from the environment.
         let path = self.folder.path().join("users.toml");
         let text = fs::read_to_string(&path).unwrap().replace("mysql://gate@", "mysql://gate:secret@");
         fs::write(&path, text).unwrap();
@@ -191,7 +190,7 @@ fn the_session_of_the_page_can_be_typed() {
             Shop::Postgres(_) => block("## Watch it", ""),
             Shop::Binlog(_) => blocks("## Set up MariaDB", "").swap_remove(1),
         });
-        // The follower needs some milliseconds, and the token is another one.
+        // The follower needs some milliseconds, and the token differs.
         let session = block("## Read", "").replace("$ redis-cli BF.FETCH", "$ sleep 2; redis-cli BF.FETCH");
         let (_, fill) = session.split_once("BF.FILL {users} 1000001 {users}:1000001 ").unwrap();
         let token = fill.split(' ').next().unwrap();
@@ -221,7 +220,7 @@ impl Application<'_> {
         changed.iter().for_each(|line| assert!(!self.client.run(line).is_error()));
         let mut fetch = |id: u32| self.client.run(&format!("BF.FETCH {{users}} {id} {{users}}:{id}{options}"));
         assert_ne!(fetch(new).elements()[0].text(), "absent", "{options}");
-        // The value that is cached then is the one that the next call must not see.
+        // The next call must not see the value that is cached here.
         let mut filled = false;
         soon(|| {
             let reply = fetch(1);

@@ -1,5 +1,5 @@
-//! A follower with exactly the database account and the ACL user of the page, on every source: it is refused nothing, and uses each
-//! permission.
+//! A follower with exactly the documented database account and ACL user, on every source: its permissions suffice, and it uses each of
+//! them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::follow::{Follower, permissions_for, soon};
 use crate::permissions::used;
 use crate::running::{run, run_with, send, url};
 
-/// What the follower reads.
+/// The source that the follower reads.
 enum Source {
     Postgres(Database),
     Binlog(MariaDb),
@@ -135,7 +135,7 @@ fn follow(name: &str, program: &Path) -> BTreeSet<String> {
     }
     source.change(&mut client, "insert", 1);
     source.change(&mut client, "insert", 2);
-    // The permissions of `--status` are in the same list, and the commands of this test are in none.
+    // The permissions of `--status` are in the same list; the test's own commands are not in it.
     let beats = |client: &mut Connection| client.run("TYPE {users}:feed").text() == "string";
     soon(|| beats(&mut client) && answer(&mut client, 1) != "absent" && answer(&mut client, 2) != "absent");
     source.change(&mut client, "delete", 2);
@@ -153,7 +153,7 @@ fn follow(name: &str, program: &Path) -> BTreeSet<String> {
     source.change(&mut client, "truncate", 0);
     soon(|| client.run("TYPE {users}:7").text() == "none");
     if let Source::StandardInput(stdin) = &mut source {
-        // The input does not repeat the change that the first follower has applied last.
+        // The input does not repeat the last change that the first follower has applied.
         stdin.take();
     } else {
         soon(|| beats(&mut client) && answer(&mut client, 1) == "absent");
@@ -161,13 +161,13 @@ fn follow(name: &str, program: &Path) -> BTreeSet<String> {
     second.end();
     let refused = client.run("ACL LOG");
     let refused: Vec<_> = refused.elements().iter().map(|entry| entry.field("object").text()).collect();
-    // The page says that these are optional. The empty key tells whether the server loads its data.
+    // These are optional, according to the page. The empty key is read to check whether the server is loading.
     let optional = ["", "client|setinfo", "command|info"];
     assert!(refused.iter().all(|object| optional.contains(&&**object)), "{name}: {refused:?}");
     used(&mut client)
 }
 
-/// Lets COMMIT wait for the follower.
+/// Makes COMMIT wait for the follower.
 fn demand(source: &Source) {
     let Source::Postgres(database) = source else { return };
     let mut session = database.connect().unwrap();

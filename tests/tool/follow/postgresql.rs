@@ -1,4 +1,4 @@
-//! Slots that PostgreSQL cannot read any more, first starts that fail, and a catalogue that is locked.
+//! Slots that PostgreSQL can no longer read, first starts that fail, and a locked catalogue.
 
 use std::process::Command;
 use std::thread;
@@ -82,7 +82,7 @@ fn a_vacuum_that_locks_everybody_out_is_named_and_can_be_ended() {
             let vacuum = scope.spawn(move || session.batch_execute("VACUUM FULL pg_class").unwrap());
             soon(|| vacuum.is_finished() || follower.log().contains("PostgreSQL's catalogue is locked"));
             if !vacuum.is_finished() {
-                // As the page says.
+                // As documented.
                 let status = Command::new("kill").args(["-INT", &pid.to_string()]).status();
                 assert!(status.unwrap().success());
             }
@@ -118,7 +118,8 @@ fn a_follower_that_stands_by_outlives_restarts() {
     });
 }
 
-// PostgreSQL loses what the follower has seen: its data directory is put back to an older one, or a crash loses what no disk had.
+// PostgreSQL loses transactions that the follower has seen: its data directory is restored from an older copy, or a crash loses unsynced
+// data.
 
 const PUT_BACK: &str = "an older data directory was put back";
 
@@ -192,7 +193,7 @@ fn no_transaction_after_the_last_one_is_skipped() {
         world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
         soon(|| has(client, 1));
         world.database.save();
-        // The position goes on without a transaction of the table.
+        // The position advances without a transaction of the table.
         let mut writer = session(world);
         writer.batch_execute("SELECT pg_logical_emit_message(true, 'test', repeat('x', 100000))").unwrap();
         let written: String = writer.query_one("SELECT pg_current_wal_flush_lsn()::text", &[]).unwrap().get(0);
@@ -240,12 +241,12 @@ fn a_fill_is_of_rows_that_a_crash_keeps() {
     });
 }
 
-// Whether COMMIT waits for the follower: standbys with its name, and writers whose COMMIT does not wait.
+// Tests whether COMMIT waits for the follower: standbys with its name, and writers whose COMMIT does not wait.
 
 #[test]
 fn another_standby_with_the_name_stops_the_heartbeat() {
     followed(&["synchronous"], USERS, USERS_TABLE, |world, follower, client, _| {
-        // One that stands by has the name as well, and COMMIT does not wait for it.
+        // A standby follower has the name as well, but COMMIT does not wait for it.
         let second = world.follow();
         second.says("standing by");
         let other = world.database.connect_standby("Bloomgate");

@@ -1,4 +1,4 @@
-//! Several tables in synchronous mode, on one server and in a cluster that has their filters on different nodes.
+//! Several tables in synchronous mode, on one server, and in a cluster with their filters on different nodes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -50,7 +50,7 @@ fn follow_both(world: &World, mut call: impl FnMut(&str, &str) -> Reply) {
     soon(|| fetch("{members}", "1/1") == "absent");
     assert_ne!(fetch("{users}", "1"), "absent");
 
-    // One of the filters is lost.
+    // One of the filters is deleted.
     call("{members}", "DEL {members}");
     session.batch_execute("BEGIN; INSERT INTO users VALUES (3, 1); INSERT INTO members VALUES (3, 3); COMMIT").unwrap();
     for (filter, item) in [("{users}", "3"), ("{members}", "3/3")] {
@@ -130,7 +130,7 @@ fn the_follower_finds_the_primary_that_sentinels_name() {
         sentinels.name(&replica);
         run([OsStr::new("follow"), OsStr::new("--status"), world.path().as_os_str()]).success();
 
-        // Without a loss of the primary: the Sentinels demote it.
+        // The primary is not lost: the Sentinels demote it.
         world.server.start_again();
         sentinels.agree();
         sentinels.fail_over();
@@ -140,7 +140,7 @@ fn the_follower_finds_the_primary_that_sentinels_name() {
     });
 }
 
-// `wait` and `waitaof`: nothing is confirmed to PostgreSQL that a failover or a restart of the server could lose.
+// `wait` and `waitaof`: changes that a failover or a restart of the server could lose are not confirmed to PostgreSQL.
 
 #[test]
 fn a_commit_waits_for_the_replicas() {
@@ -164,7 +164,7 @@ fn a_commit_waits_for_the_replicas() {
         let mut next = None;
         let announced = || {
             soon(|| open_keys(&mut client) == 1);
-            // The next follower finds the position, and does not know whether the replica has it.
+            // The next follower finds the position, but cannot know whether the replica has it.
             drop(first);
             next.insert(world.follow()).says("waiting for the server's replicas");
             world.wait_for_waiting_commits(1);

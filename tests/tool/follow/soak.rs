@@ -1,10 +1,9 @@
-//! A soak of ordinary use, in which nothing may grow that should not. A crawler, a guarded table with a writer and a reader, and small
-//! filters for users work on a primary and a replica; both save, and the roles change. The load has a steady state: fixed numbers
-//! of rows and links, a fixed lifetime of users and cached values. The processes live through the whole run, so that a leak has all of it
-//! to show.
+//! A soak test of ordinary use, which checks for growth that should not happen. A crawler, a guarded table with a writer and a reader, and
+//! small filters for users work on a primary and a replica; both save, and the roles change. The load has a steady state: fixed numbers of
+//! rows and links, a fixed lifetime of users and cached values. The processes run for the whole test, so that leaks accumulate.
 //!
-//! A run takes 8 s times `BLOOMGATE_EFFORT` (default 1): 450 is an hour. Each sample is printed as a line of CSV after `sample: `, and
-//! each save prints a table of all samples so far, so that a run that is stopped has its figures, too.
+//! A run takes 8 s times `BLOOMGATE_EFFORT` (default 1): 450 is an hour. Each sample is printed as a line of CSV after `sample: `, and each
+//! save prints a table of all samples so far, so that an interrupted run also has figures.
 
 mod judge;
 
@@ -25,29 +24,29 @@ use crate::follow::{Follower, USERS, USERS_TABLE, World, permissions, permission
 
 /// The duration of a run at effort 1.
 const SECONDS: f64 = 8.0;
-/// Rows with an id below this are inserted, updated and deleted. As many ids above never exist.
+/// Rows with an id below this are inserted, updated and deleted. The same number of ids above it never exist.
 const ROWS: usize = 200;
 /// `max-lag` of the table.
 const MAX_LAG: Duration = Duration::from_secs(2);
-/// Links of a crawl, and those that the crawler finds at once.
+/// The number of links in a crawl, and in each batch of the crawler.
 const LINKS: usize = 20_000;
 const FOUND: usize = 100;
 /// Items of a user.
 const ITEMS: u64 = 20;
-/// Pauses between the turns of a thread, so that a soak takes a small part of a processor.
+/// Pauses between the steps of a thread, so that a soak uses a small part of a processor.
 const CRAWLER_PAUSE: Duration = Duration::from_millis(50);
 const USER_PAUSE: Duration = Duration::from_millis(50);
 const WRITER_PAUSE: Duration = Duration::from_millis(50);
 const READER_PAUSE: Duration = Duration::from_millis(5);
 
-/// The version of a row if it exists, and when its COMMIT returned. None while the row is being written.
+/// The version of a row if it exists, and when its COMMIT returned. `None` while the row is being written.
 type Row = Mutex<Option<(Option<u64>, Instant)>>;
 
-/// What the threads of a run share.
+/// The state shared by the threads of a run.
 struct Run<'a> {
     servers: [&'a Server; 2],
     time: Duration,
-    /// Whether users stay forever, and a connection for each of them is never closed.
+    /// Whether users are never deleted, and the connection for each is never closed.
     leaks: bool,
     rows: Vec<Row>,
     done: AtomicBool,
@@ -58,7 +57,7 @@ struct Run<'a> {
 struct Counts {
     links: AtomicU64,
     users: AtomicU64,
-    /// Items that were found at the end of a crawl or of a user's life.
+    /// The number of items found at the end of a crawl or of a user's life.
     verified: AtomicU64,
     commits: AtomicU64,
     /// Answers about a row whose last COMMIT had returned `max-lag` before.
@@ -67,8 +66,8 @@ struct Counts {
 }
 
 impl Run<'_> {
-    /// Waits for a thread's next turn; returns false at the end of the run. A thread that is late makes up for the last second, so that the
-    /// load hardly depends on how busy the machine is.
+    /// Waits for a thread's next step. Returns false at the end of the run. A late thread catches up by at most a second, so that the load
+    /// hardly depends on how busy the machine is.
     fn goes_on(&self, turn: &mut Instant, pause: Duration) -> bool {
         let now = Instant::now();
         *turn = (*turn + pause).max(now - Duration::from_secs(1));
@@ -76,12 +75,12 @@ impl Run<'_> {
         !self.done.load(SeqCst)
     }
 
-    /// Returns a part of the run, but no more than `most`: the lifetimes and intervals of a long run do not grow with it.
+    /// Returns a fraction of the run, but at most `most`, so that lifetimes and intervals do not grow with a long run.
     fn part(&self, parts: u32, most: u64) -> Duration {
         (self.time / parts).min(Duration::from_secs(most))
     }
 
-    /// Finds links. One that was acknowledged must be known until the next crawl.
+    /// Adds links. An acknowledged link must be found until the next crawl.
     fn crawl(&self) {
         let mut client = Client::of(self.servers);
         let mut turn = Instant::now();
@@ -136,7 +135,7 @@ impl Run<'_> {
             {
                 let reply = client.call(&key, &exists).0;
                 let is_complete = reply.elements().iter().all(Reply::truth);
-                // On a machine that has stood still, the whole filter may have expired.
+                // On a machine that was suspended, the whole filter may have expired.
                 let is_gone = expires && client.call(&key, &["EXISTS", &key]).0 == integer(0);
                 assert!(is_complete || is_gone, "{key} has lost an item: {reply:?}");
                 assert!(expires || self.leaks || client.call(&key, &["UNLINK", &key]).0 == integer(1), "{key} is lost");
@@ -146,7 +145,7 @@ impl Run<'_> {
         }
     }
 
-    /// Writes rows without knowing of the guard.
+    /// Writes rows without using the guard.
     fn write(&self, mut session: postgres::Client) {
         let mut turn = Instant::now();
         for version in 2_u64.. {
@@ -167,7 +166,7 @@ impl Run<'_> {
         }
     }
 
-    /// Looks rows up. One that was inserted `max-lag` ago must not be absent.
+    /// Looks rows up. A row inserted more than `max-lag` ago must not be absent.
     fn read(&self, mut session: postgres::Client) {
         let mut client = Client::of(self.servers);
         let lifetime = self.part(16, 60).as_millis().to_string();
@@ -219,8 +218,8 @@ impl Run<'_> {
                 }
                 eprintln!("{self}, {saves} saves, {failovers} failovers\n{samples}");
             }
-            // Redis counts the votes of a node's last election again if its next one begins within four node timeouts, four minutes, so a
-            // short run has one failover besides that before it.
+            // Redis counts the votes of a node's previous election again if its next one begins within four node timeouts, four minutes. So
+            // a short run has only one failover besides the one before it.
             if now > self.part(2, 1800) * (failovers + 1) {
                 failovers += 1;
                 fail_over(self.servers);
@@ -266,7 +265,7 @@ impl fmt::Display for Run<'_> {
     }
 }
 
-/// Asks for a row. Returns the parts of the answer.
+/// Fetches a row. Returns the parts of the answer.
 fn fetch(client: &mut Client, id: usize) -> Vec<String> {
     let (item, key) = (id.to_string(), format!("{{users}}:{id}"));
     let words = ["BF.FETCH", "{users}", &item, &key, "WHILE", "{users}:feed"];
@@ -280,7 +279,7 @@ fn catch_up(client: &mut Client, session: &mut postgres::Client, id: usize) {
     soon(|| client.call("{users}", &["BF.EXISTS", "{users}", &id.to_string()]).0 == integer(1));
 }
 
-/// Makes the replica the primary, without a loss.
+/// Promotes the replica without losing data.
 fn fail_over(servers: [&Server; 2]) {
     let mut clients = servers.map(Server::connect);
     let [role, other] = clients.each_mut().map(|client| client.info("role"));
@@ -293,7 +292,7 @@ fn fail_over(servers: [&Server; 2]) {
         |client: &mut Connection| client.info("role") == "slave" && client.info("master_link_status") == "up";
     let mut next = Instant::now();
     eventually("the roles to change", || {
-        // A server never repeats a request that was lost, and gives up after 5 s.
+        // A server never repeats a lost request, and gives up after 5 s.
         if replica.info("role") == "slave" && Instant::now() >= next {
             assert_eq!(replica.run("CLUSTER FAILOVER"), ok());
             next = Instant::now() + Duration::from_secs(6);
@@ -328,7 +327,7 @@ fn soak(program: &Path, effort: f64, leaks: bool) -> Vec<String> {
         done: AtomicBool::new(false),
         counts: Counts::default(),
     };
-    // A node takes 2 MiB for what it remembers of changes with the first change of a guarded filter, and keeps them as a replica.
+    // With the first change of a guarded filter, a node allocates 2 MiB for its table of changes, and keeps the table as a replica.
     let mut client = Client::of(run.servers);
     fetch(&mut client, 0);
     client.call("{users}", &["BF.CHANGED", "{users}", "0", "{users}:0"]);

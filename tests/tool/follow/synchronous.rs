@@ -1,4 +1,4 @@
-//! Synchronous mode: COMMIT waits for the announcement, readers wait for the release, and nothing is left open.
+//! Synchronous mode: COMMIT waits for the announcement, readers wait for the release, and no cache key stays held.
 
 use std::thread;
 
@@ -13,14 +13,14 @@ pub const FOLLOWER: &str = "bloomgate";
 pub const WITH_GHOST: &str = "FIRST 2 (bloomgate, ghost)";
 
 impl World {
-    /// A database with a follower in one of the modes whose heartbeat has begun.
+    /// Starts a database and a follower in one of the modes, whose heartbeat has begun.
     pub fn started(mode: &'static str, program: &std::path::Path, schema: &str, tables: &str) -> (Self, Follower) {
         let world = Self::with_mode(mode, program, schema, tables);
         let follower = world.following();
         (world, follower)
     }
 
-    /// A follower whose heartbeat has begun.
+    /// Starts a follower, and waits for its heartbeat.
     pub fn following(&self) -> Follower {
         let follower = self.follow();
         if self.mode == "synchronous" {
@@ -38,7 +38,7 @@ impl World {
         soon(|| session.query_one("SHOW synchronous_standby_names", &[]).unwrap().get::<_, String>(0) == names);
     }
 
-    /// Demands a standby that never connects, and returns once PostgreSQL's processes have read that: they do so one after another.
+    /// Requires a standby that never connects, and returns once all of PostgreSQL's processes have reloaded the setting, one after another.
     pub fn demand_ghost(&self, names: &str) {
         self.demand(names);
         let waits_for_follower = names.contains(FOLLOWER);
@@ -66,7 +66,7 @@ impl World {
         })
     }
 
-    /// Waits until this many COMMITs wait for a standby.
+    /// Waits until this many COMMITs are waiting for a standby.
     pub fn wait_for_waiting_commits(&self, count: i64) {
         let mut session = self.session();
         let text = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
@@ -76,7 +76,7 @@ impl World {
     /// Runs statements in the background that wait until `finish` has made them return.
     pub fn while_waiting(&self, statements: &[&str], test: impl FnOnce(), finish: impl FnOnce()) {
         thread::scope(|scope| {
-            // Where the test fails, the COMMITs must return all the same.
+            // If the test fails, the COMMITs must return nevertheless.
             let cleanup = Cleanup(self);
             for text in statements {
                 scope.spawn(|| self.session().batch_execute(text).unwrap());
@@ -89,7 +89,7 @@ impl World {
     }
 }
 
-/// Lets every COMMIT return where a test fails.
+/// Releases every COMMIT if a test fails.
 pub struct Cleanup<'a>(pub &'a World);
 
 impl Cleanup<'_> {
@@ -129,7 +129,7 @@ pub fn answer(client: &mut Connection, id: u64) -> String {
     ask(client, id).swap_remove(0)
 }
 
-/// Asks the database for what the cache lacks, as an application does.
+/// Loads values that are not cached from the database, as an application does.
 pub fn look_up(client: &mut Connection, database: &mut Client, id: u64) -> Option<i32> {
     let mut version = None;
     soon(|| {
@@ -179,7 +179,7 @@ fn a_commit_waits_for_the_server() {
         assert_ne!(answer(client, 1), "hit");
         assert_ne!(answer(client, 2), "absent");
         soon(|| open_keys(client) == 0);
-        // Other tables are not announced, and their COMMITs return all the same.
+        // Other tables are not announced, and their COMMITs return nevertheless.
         session.batch_execute("CREATE TABLE others (id int PRIMARY KEY); INSERT INTO others VALUES (1)").unwrap();
     });
 }
@@ -319,7 +319,7 @@ fn truncations_and_large_transactions_hold_every_key() {
 fn a_truncation_ends_the_leases_that_were_granted_without_a_filter() {
     followed(&["synchronous"], USERS, USERS_TABLE, |world, _, client, session| {
         session.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-        // The filter is filled again, which waits for a transaction that runs.
+        // The filter is filled again, which waits for a running transaction.
         let mut running = world.session();
         running.batch_execute("BEGIN; SELECT pg_current_xact_id()").unwrap();
         client.run("DEL {users}");
@@ -347,7 +347,7 @@ fn commits_return_while_a_filter_is_filled() {
         let (mut id, mut during) = (400_000, 0);
         while during == 0 || client.run("EXISTS {users}") == integer(0) {
             if client.run("EXISTS {users}") == integer(1) {
-                // No COMMIT has fallen into a fill yet.
+                // So far, no COMMIT occurred during a fill.
                 client.run("DEL {users}");
             }
             id += 1;

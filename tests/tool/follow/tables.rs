@@ -1,4 +1,4 @@
-//! Tables at the edges: keys that do not identify a row, names in quotes, rows that the follower may not see.
+//! Unusual tables: keys that do not identify a row, quoted names, rows that the follower may not see.
 
 use testing::{Connection, integer, nil, on_every_server};
 
@@ -12,14 +12,14 @@ fn a_deferrable_key_deletes_no_item() {
         CREATE PUBLICATION bloomgate FOR TABLE users";
     followed(&MODES, SCHEMA, USERS_TABLE, |_, follower, client, session| {
         session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 5) id").unwrap();
-        // Rows 2 to 5 are written before the rows that had these keys.
+        // Rows 2 to 5 are written before the rows that previously had these keys.
         session.batch_execute("UPDATE users SET id = id + 1; INSERT INTO users VALUES (100, 1)").unwrap();
         soon(|| has(client, 100) && open_keys(client) == 0);
         let missing: Vec<_> = (2..=6).filter(|id| !has(client, *id)).collect();
         assert!(missing.is_empty(), "{missing:?}");
         follower.says("items of deleted rows stay in {users}: other rows might have the same item");
 
-        // The key becomes an ordinary one, and back.
+        // The constraint becomes immediate, and deferrable again.
         let make = |kind: &str| {
             format!(
                 "ALTER TABLE users DROP CONSTRAINT users_pkey; ALTER TABLE users ADD PRIMARY KEY (id) {kind}; \
@@ -110,7 +110,7 @@ fn rows_that_a_policy_hides_from_the_follower_are_never_denied() {
         std::fs::write(world.path(), text).unwrap();
         let (mut client, mut session) = (world.server.connect(), world.session());
 
-        // The policies begin between the look at the catalogue and the fill.
+        // The policies take effect between the check of the catalogue and the fill.
         world.following().end();
         world.demand("");
         client.run("DEL {users}");
@@ -135,7 +135,7 @@ fn rows_that_a_policy_hides_from_the_follower_are_never_denied() {
         session.batch_execute("ALTER ROLE gate NOBYPASSRLS").unwrap();
         follower.says("no heartbeat: row-level security hides rows of public.users");
         soon(|| !beats(&mut client));
-        // COMMITs return all the same.
+        // COMMITs return nevertheless.
         session.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
         assert_ne!(answer(&mut client, 2), "absent");
         session.batch_execute("ALTER ROLE gate BYPASSRLS").unwrap();
@@ -175,7 +175,7 @@ fn a_row_cannot_have_a_key_that_the_follower_needs() {
         world.configure(&format!("{users}{}", members.replace("{app}:members:{id}", "{app}:member:{id}")));
         world.refused("`{app}:{name}`: a row could have the key {app}:members, which the follower needs");
 
-        // Those that cannot have it are followed.
+        // Tables that cannot have such keys are followed.
         world.configure(&USERS_TABLE.replace(
             "\"{users}:{id}\"",
             "[\"{users}:{id}\", \"{users}:{number}\", \"{users}:mail:{mail}\", \"{users}:{name}/{id}\"]",
@@ -197,7 +197,7 @@ fn a_column_whose_new_type_allows_the_keys_of_the_follower_ends_the_heartbeat() 
             .unwrap();
         follower.says("no heartbeat: cache-key of public.users: `{users}:{id}`: a row could have the key {users}:feed");
         soon(|| !beats(client));
-        // Any change deletes every value of the table, and no key of the follower.
+        // Any change deletes all values of the table, but none of the follower's keys.
         client.run("SET {users}:x 1");
         session.batch_execute("UPDATE users SET version = 2").unwrap();
         soon(|| client.run("EXISTS {users}:x") == integer(0) && open_keys(client) == 0);
@@ -270,7 +270,7 @@ fn columns_whose_equal_values_have_several_texts_are_named() {
         let mut client = world.server.connect();
         let mut follower = world.following();
         assert!(!follower.log().contains("different texts"), "{}", follower.log());
-        // The item of a domain is exact, so it leaves the filter.
+        // The text of a domain type is exact, so the item is deleted from the filter.
         let mut session = world.session();
         session.batch_execute("INSERT INTO users (id, kind, price, day) VALUES (1, 'a', 1, 'today')").unwrap();
         soon(|| has(&mut client, 1));
@@ -340,7 +340,7 @@ fn a_journal_keeps_the_item_of_a_row_whose_cache_keys_are_null() {
         let mut client = world.server.connect();
         world.demand_ghost(WITH_GHOST);
         let mut next = None;
-        // The item has a row again when the next follower reads that it was deleted.
+        // The item has a row again when the next follower reads its deletion.
         let kill = || {
             let mut client = world.server.connect();
             soon(|| open_keys(&mut client) == 2);
@@ -378,7 +378,7 @@ fn changed_templates_fill_the_filter_again() {
         assert_eq!(client.run("EXISTS {users}:number:1"), integer(0));
         follower.end();
         world.demand("");
-        // As it is, it fits.
+        // With its present size, it fits.
         *follower = world.following();
         follower.says("continues at");
     });
@@ -409,7 +409,7 @@ fn a_table_is_followed_through_any_kind_of_publication() {
     });
 }
 
-// Partitioned tables, followed by their name.
+// Partitioned tables, followed by the name of the root.
 
 const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL) PARTITION BY RANGE (id);
     CREATE TABLE low PARTITION OF users FOR VALUES FROM (0) TO (1000);
@@ -423,7 +423,7 @@ const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT
 fn a_partitioned_table_is_followed_by_its_name() {
     followed(&MODES, SCHEMA, USERS_TABLE, |_, follower, client, session| {
         follower.says("{users} has 21 rows");
-        // Partitions of both levels, a row that moves, and a statement that names a partition.
+        // Partitions of both levels, a row that moves to another partition, and a statement that names a partition.
         session.batch_execute("INSERT INTO low VALUES (1, 1); INSERT INTO users VALUES (500, 1), (2001, 1)").unwrap();
         session.batch_execute("UPDATE users SET id = 3000 WHERE id = 500").unwrap();
         soon(|| [1, 2001, 3000].iter().all(|id| has(client, *id)));
@@ -433,7 +433,7 @@ fn a_partitioned_table_is_followed_by_its_name() {
         soon(|| answer(client, 1) == "absent");
         assert_eq!(client.run("GET {users}:1"), nil(2));
 
-        // A partition arrives with rows, others leave with theirs.
+        // A partition is attached with its rows, others are detached with theirs.
         session
             .batch_execute(
                 "CREATE TABLE more (id bigint PRIMARY KEY, version int NOT NULL); INSERT INTO more VALUES (200000, 1);

@@ -50,7 +50,7 @@ impl Web {
         Self::of(&url(server), words)
     }
 
-    /// As [`Self::start`], with the URL of the server.
+    /// Like [`Self::start`], with the URL of the server.
     pub fn of(url: &str, words: &[&str]) -> Self {
         let fixed = ["web", "--url", url, "--listen", "127.0.0.1:0", "--interval", "0.1"];
         let mut running = Running(command(fixed.iter().chain(words)).stdout(Stdio::piped()).spawn().unwrap());
@@ -96,7 +96,7 @@ impl Web {
     }
 }
 
-/// Asks whatever listens on a port of this machine.
+/// Sends a request to a port of this machine.
 pub fn get(port: u16, path: &str) -> Response {
     request(port, "GET", path, "x", &[])
 }

@@ -10,7 +10,7 @@ use super::asking::Web;
 use super::{NAMES, fill, is_sampled};
 use crate::running::with_servers;
 
-/// Returns all metrics as Prometheus gets them.
+/// Returns all metrics as sent to Prometheus.
 pub fn of(web: &Web) -> String {
     let response = web.get("/metrics", &[]).success();
     assert_eq!(response.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
@@ -154,7 +154,7 @@ fn every_alert_has_an_entry_in_the_runbook() {
     assert_eq!(pages, names.iter().map(anchor).collect::<Vec<_>>());
 }
 
-/// Returns the metrics that the dashboard and the alerts query: those of `bloomgate web`, and those of `bloomgate follow`.
+/// Returns the metrics that the dashboard and the alerts query, of `bloomgate web` and of `bloomgate follow`.
 pub fn queried() -> (BTreeSet<String>, BTreeSet<String>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();

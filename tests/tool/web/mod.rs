@@ -1,5 +1,5 @@
-//! `web`: the state, lookups and the calculator compared with the server; refused requests; a server that is lost and comes back;
-//! that nothing changes. `tests/page` tests the page in a browser.
+//! `web`: the state, lookups and the calculator compared with the server; refused requests; a server that is lost and returns; and that
+//! `web` changes no data. `tests/page` tests the page in a browser.
 
 pub mod asking;
 pub mod metrics;
@@ -297,7 +297,7 @@ fn web_waits_for_its_server_and_serves_its_metrics_elsewhere_too() {
         assert!(line.is_some_and(|line| line.contains(&format!("fixed=\"{is_fixed}\""))), "{line:?}");
     }
     assert_eq!((asking::get(port, "/").status, asking::get(port, "/api/state").status), (404, 404));
-    // A filter that may not be read is counted.
+    // A filter without read permission is counted.
     client.run("ACL SETUSER default -bf.stats");
     testing::eventually("the failures", || metrics().contains("\nbloomgate_failed_filters 3\n"));
 }
@@ -382,7 +382,7 @@ fn watched_filters_are_limited_by_max_and_match() {
     assert!(metrics.contains("\nbloomgate_unwatched_filters 35\n"), "{metrics}");
     assert!(metrics.contains("\nbloomgate_filters_without_series 21\n"), "{metrics}");
     assert_eq!(metrics.matches("\nbloomgate_filter_items{").count(), 4, "{metrics}");
-    // A larger one takes the place of one of them.
+    // A larger filter replaces one of them.
     client.run("BF.RESERVE large 0.01 100000");
     few.state_when("the largest", |state| {
         let filters = state["filters"].as_array().unwrap();
@@ -393,7 +393,7 @@ fn watched_filters_are_limited_by_max_and_match() {
     assert_eq!(state["left_out"], 0);
 }
 
-/// The small filters that are nearly full, or whose deletes are, have metrics before 250 larger ones, however few are watched.
+/// Small filters that are nearly full, or whose table of deleted items is, have metrics before 250 larger filters, however few are watched.
 #[test]
 fn filters_that_alerts_concern_come_before_larger_ones() {
     let server = Server::start(&testing::servers()[0]);
@@ -448,7 +448,7 @@ fn a_cluster_has_one_page_and_metrics_per_node() {
     });
 }
 
-// HTTP itself: HEAD, and clients that hold connections open.
+// HTTP: HEAD, and clients that hold connections open.
 
 fn connect(web: &Web) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", web.port)).unwrap();

@@ -1,4 +1,4 @@
-//! JSON changes in a run: PostgreSQL, a relay that writes its log as Debezium does, and a server of its own for the stream.
+//! JSON changes in a run: PostgreSQL, a relay that writes its log in the format of Debezium, and a separate server for the stream.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ impl Drop for Relayed {
 
 impl Base for Relayed {
     const MORE: &'static [Fault] = &[];
-    // The relay waits until it sees a transaction.
+    // The relay waits until a transaction is visible to it.
     const WITHOUT: &'static [Fault] = &[Fault::HoldCommits, Fault::CrashDatabase, Fault::ShutdownDatabase];
-    // A second one would take over.
+    // A second follower would take over.
     const FOLLOWERS: usize = 1;
     type Session = Client;
 
@@ -80,7 +80,7 @@ impl Base for Relayed {
     fn let_commits_return(_: &World<Self>) {}
 }
 
-/// Writes the log to the stream until the end of the run. After a lost session it repeats what is not confirmed.
+/// Writes the log to the stream until the end of the run. After a lost session it repeats the unconfirmed part.
 fn relay(database: &Database, is_done: &AtomicBool, mut stream: Connection) {
     while !is_done.load(SeqCst) {
         if let Ok(mut session) = database.connect() {
@@ -90,14 +90,14 @@ fn relay(database: &Database, is_done: &AtomicBool, mut stream: Connection) {
     }
 }
 
-/// Passes on what has come since, or a heartbeat.
+/// Writes new changes to the stream, or a heartbeat.
 fn pass_on(session: &mut Client, stream: &mut Connection) -> Result<(), Error> {
     let time = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
     let now_ms: i64 = session.query_one(time, &[])?.get(0);
     let changes = "SELECT lsn::text, xid::text, data FROM pg_logical_slot_peek_changes('relay', NULL, 2000, 'include-timestamp', 'on')";
     let rows: Vec<(String, String, String)> =
         session.query(changes, &[])?.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
-    // Readers of the database see the transactions before those of the filter.
+    // Transactions are visible to readers of the database before the filter has them.
     let ids: Vec<&String> = rows.iter().map(|(_, id, _)| id).collect();
     let is_visible = "SELECT coalesce(bool_and(pg_visible_in_snapshot(id::xid8, pg_current_snapshot())), true) FROM unnest($1::text[]) id";
     while !session.query_one(is_visible, &[&ids])?.get::<_, bool>(0) {

@@ -1,4 +1,4 @@
-//! MariaDB in a run. With `BLOOMGATE_MYSQL`, MySQL.
+//! MariaDB in a run, or MySQL with `BLOOMGATE_MYSQL`.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::follow::chaos::{Base, Chaos, Failure, Fault, MAX_LAG, Mode, Session, 
 use crate::follow::mariadb::{USERS, USERS_TABLE, purge, reset, semi_sync};
 use crate::follow::{Follower, World, has, soon};
 
-/// Locks between the rows of different writers would end their transactions. Held COMMITs wait until they are released.
+/// Gap locks between different writers' rows would abort their transactions. Held COMMITs wait until they are released.
 fn settings() -> [&'static str; 6] {
     [
         "--log-slave-updates=ON",
@@ -17,14 +17,14 @@ fn settings() -> [&'static str; 6] {
         "--transaction-isolation=READ-COMMITTED",
         in_sql("--rpl-semi-sync-master-wait-point=AFTER_SYNC", "--plugin-load-add=semisync_source.so"),
         in_sql("--rpl-semi-sync-master-timeout=600000", "--rpl-semi-sync-source-timeout=600000"),
-        // For the rows of a large transaction.
+        // For large transactions.
         in_sql("--max-recursive-iterations=20000", "--cte-max-recursion-depth=20000"),
     ]
 }
 
-/// The numbers of the errors that end a transaction: a deadlock, a lock that did not become free, a table that was altered since, a server
-/// that is shutting down (MySQL may also say that its hook failed), an interrupted statement, and a connection that was killed. The last two
-/// say that a column exists already, or not: nobody knows whether an earlier statement was executed.
+/// The numbers of the errors that end a transaction: a deadlock, a lock timeout, a table altered meanwhile, a server that is shutting down
+/// (MySQL may also report that its hook failed), an interrupted statement, and a killed connection. The last two are a duplicate and an
+/// unknown column, because it is unknown whether an earlier ALTER was executed.
 const ENDED: [u16; 9] = [1213, 1205, 1412, 1053, 3100, 1317, 1927, 1060, 1091];
 
 impl Base for MariaDb {
@@ -96,7 +96,7 @@ impl Base for MariaDb {
                     let sees = |follower: &Follower| {
                         follower.log().lines().last().is_some_and(|line| line.contains("log_bin is OFF"))
                     };
-                    // The position alone may be missing because of a fill, which may still store it.
+                    // The position may be missing because of a fill, which may still store it.
                     client.run("EXISTS {users}:feed:position") == integer(0) && chaos.followers.iter().any(sees)
                 });
                 let time = chaos.some_time(0..1000);
@@ -110,7 +110,7 @@ impl Base for MariaDb {
                 drop(alone);
                 let time = chaos.some_time(50..2000);
                 chaos.pause(time);
-                // It has to receive what was committed.
+                // The replica must receive all commits.
                 let _alone = gate.write().unwrap();
                 chaos.world.database.promote(&replica);
                 chaos.world.database.replace_by(replica);
@@ -126,8 +126,8 @@ impl Base for MariaDb {
                 let time = chaos.some_time(50..500);
                 chaos.pause(time);
                 let alone = run.gate.write().unwrap();
-                // A follower whose position was not yet past the backup could not tell, and would leave what readers have cached since. It
-                // stores the position of a group before it applies the next one.
+                // A follower whose position was not yet past the backup could not detect the restore, and would keep values that readers
+                // have cached since. It stores the position of a group before it applies the next one.
                 let mut client = chaos.world.server.connect();
                 for id in [999_998, 999_997] {
                     let insert = format!("INSERT INTO users (id, version) VALUES ({id}, 1)");
@@ -148,7 +148,7 @@ impl Base for MariaDb {
                     run.rows.end(version.unwrap_or(0), &[(id, version.is_some())], true);
                 }
                 drop(alone);
-                // The new transactions have the numbers of those that are lost.
+                // The new transactions have the same numbers as the lost ones.
                 let time = chaos.some_time(0..3000);
                 chaos.pause(time);
                 chaos.tend();
@@ -201,7 +201,7 @@ impl Session for mariadb::Session {
 
     fn alter(number: usize, column: &str) -> String {
         match number % 4 {
-            // The places of the others change.
+            // The positions of the other columns change.
             0 => format!("ALTER TABLE users ADD COLUMN {column} float DEFAULT 0.5 FIRST"),
             1 => {
                 format!("ALTER TABLE users MODIFY version {} NOT NULL", if number % 8 == 1 { "bigint" } else { "int" })

@@ -1,13 +1,13 @@
-//! The followers of PostgreSQL, MariaDB, MySQL and JSON changes under disturbances: writers that know nothing of the guard, readers that check every
+//! The followers of PostgreSQL, MariaDB, MySQL and JSON changes under faults: writers that do not use the guard, readers that check every
 //! answer, and followers, servers and connections that fail.
 //!
 //! A run takes 8 s times `BLOOMGATE_EFFORT` (default 1): 450 is an hour. `BLOOMGATE_SEED` (default 1) determines the statements and the
 //! faults, but not their timing. A broken promise ends the run, and prints the history of the row and the last faults.
 //!
-//! In synchronous mode, an answer must show every COMMIT that had returned when the reader asked. In eventual mode, `absent` must
-//! show every COMMIT that had returned `max-lag` before, and any answer those that had returned before the time that the heartbeat
-//! stands for; to readers with FRESH, any answer must show those that had returned FRESH before, without a heartbeat too. Where the
-//! database stops during a COMMIT, that COMMIT has not returned.
+//! In synchronous mode, an answer must show every COMMIT that had returned when the reader asked. In eventual mode, `absent` must show
+//! every COMMIT that had returned `max-lag` earlier, and any answer must show every COMMIT that had returned before the heartbeat's time.
+//! With FRESH, any answer must show every COMMIT that had returned FRESH earlier, also without a heartbeat. If the database stops during a
+//! COMMIT, that COMMIT has not returned.
 
 mod json;
 mod mariadb;
@@ -39,9 +39,9 @@ use crate::running::send;
 const SECONDS: f64 = 8.0;
 /// `max-lag` of the table.
 const MAX_LAG: Duration = Duration::from_secs(2);
-/// The words that create the table's filter. It grows with a large transaction, and has no room for all its deleted rows.
+/// The options that create the table's filter. It grows with a large transaction, and has no room for all of its deleted rows.
 const CREATE: &str = "0.000001 1000 HASH siphash";
-/// The last faults that are printed.
+/// The number of last faults that are printed.
 const NOTES: usize = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,35 +50,35 @@ enum Mode {
     Eventual,
 }
 
-/// A database that a run disturbs.
+/// A database in which a run injects faults.
 trait Base: Sized {
-    /// The faults of a round besides those of [`ROUND`], and those that it has none of.
+    /// Additional faults of a round, and faults of [`ROUND`] that do not apply.
     const MORE: &'static [Fault];
     const WITHOUT: &'static [Fault] = &[];
-    /// The number of followers that run side by side.
+    /// The number of concurrent followers.
     const FOLLOWERS: usize = 2;
     type Session: Session;
 
     fn name() -> &'static str;
 
-    /// Returns a database with a follower whose heartbeat has begun. `program`: that of the server.
+    /// Starts a database, and a follower whose heartbeat has begun. `program`: the server's.
     fn start(mode: Mode, program: &Path, server: Builder) -> (World<Self>, Follower);
 
-    /// Returns what sessions need to find it.
+    /// Returns the address for sessions.
     fn address(&self) -> String;
 
     /// Injects a fault of the database.
     fn inflict(chaos: &mut Chaos<Self>, fault: Fault);
 
-    /// Lets all COMMITs return that wait.
+    /// Releases all waiting COMMITs.
     fn let_commits_return(world: &World<Self>);
 }
 
-/// A session of a writer or a reader, and the SQL that its database has.
+/// A session of a writer or a reader, in the SQL dialect of its database.
 trait Session: Sized + Send {
     /// Whether TRUNCATE may be a part of a transaction.
     const TRUNCATE_IS_UNDONE: bool;
-    /// The end of an INSERT that updates the rows that exist.
+    /// The clause that makes an INSERT update existing rows.
     const ON_CONFLICT: &'static str;
 
     fn connect(address: &str) -> Result<Self, Failure>;
@@ -90,7 +90,7 @@ trait Session: Sized + Send {
     /// Inserts rows in bulk.
     fn load(&mut self, ids: &[usize], version: i32) -> Result<(), Failure>;
 
-    /// Returns an alteration of the table, the first to the fourth in turn.
+    /// Returns one of four alterations of the table, in rotation.
     fn alter(number: usize, column: &str) -> String;
 
     /// Returns the statement that inserts these rows, if they do not exist.
@@ -109,7 +109,7 @@ trait Session: Sized + Send {
 /// Why a statement failed.
 #[derive(Debug)]
 enum Failure {
-    /// The database has stopped, or has ended the transaction. Whether it is committed is not known.
+    /// The database has stopped, or has ended the transaction. It is unknown whether it was committed.
     Unknown,
     Refused(String),
 }
@@ -119,25 +119,25 @@ fn growing(table: &str) -> String {
     table.replace("0.000001 100000 HASH siphash", CREATE)
 }
 
-/// What all threads of a run share.
+/// The state shared by all threads of a run.
 struct Run {
     mode: Mode,
     seed: u64,
-    /// Those of the database and the server.
+    /// The addresses of the database and the server.
     address: String,
     port: u16,
     rows: Rows,
-    /// Shared by transactions, except TRUNCATE, which has it alone.
+    /// Transactions hold it shared, TRUNCATE exclusively.
     gate: RwLock<()>,
     done: AtomicBool,
-    /// Writers and readers that have not ended.
+    /// The number of writers and readers that have not ended.
     threads: AtomicU64,
-    /// The database will not answer any more.
+    /// The database no longer answers.
     given_up: AtomicBool,
     commits: AtomicU64,
-    /// Transactions whose end was not known at first.
+    /// Transactions whose outcome was initially unknown.
     unknown: AtomicU64,
-    /// `absent`, `hit`, `load`, `wait`, and those that were compared with the writers' COMMITs.
+    /// Counts of `absent`, `hit`, `load`, `wait`, and of answers compared with the writers' COMMITs.
     answers: [AtomicU64; 5],
     faults: Mutex<BTreeMap<Fault, u64>>,
     notes: Mutex<VecDeque<String>>,
@@ -193,7 +193,7 @@ impl Run {
         self.done.store(true, SeqCst);
     }
 
-    /// Keeps a line for the report of a broken promise.
+    /// Records a line for the report of a broken promise.
     fn note(&self, text: &str) {
         let mut notes = self.notes.lock().unwrap();
         if notes.len() == NOTES {
@@ -215,7 +215,7 @@ impl fmt::Display for Run {
     }
 }
 
-/// Connects to the database, which may be away.
+/// Connects to the database, which may be unreachable.
 fn connect<S: Session>(run: &Run) -> S {
     loop {
         match S::connect(&run.address) {
@@ -261,7 +261,7 @@ fn check_the_end<D: Base>(run: &Run, chaos: &mut Chaos<D>) {
     let mut session: D::Session = connect(run);
     thread::scope(|scope| {
         let marker = scope.spawn(|| session.run("INSERT INTO users (id, version) VALUES (999999, 1)").unwrap());
-        // A follower that was just killed has to be started again.
+        // A follower that was just killed must be restarted.
         soon(|| {
             chaos.tend();
             marker.is_finished()
@@ -305,35 +305,35 @@ fn answers_on_json_changes_are_late_by_at_most_the_lag_despite_faults() {
     on_every_server(|program| chaos::<json::Relayed>(Mode::Eventual, program));
 }
 
-// The disturbances: followers are killed, stopped and replaced, servers are restarted, connections are cut.
+// The faults: followers are killed, stopped and replaced, servers are restarted, connections are cut.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     Kill,
     Stop,
     TakeOver,
-    /// COMMITs are in the log, and nobody sees them yet.
+    /// COMMITs are in the log but not visible yet.
     HoldCommits,
     CutDatabase,
     CutServer,
     RestartServer,
     StopServer,
-    /// Filters may not grow.
+    /// Filters must not grow.
     RefuseGrowth,
     /// The server has no memory for writes.
     RefuseWrites,
-    /// The server executes a transaction of the follower, which gets no reply.
+    /// The server executes a transaction of the follower, but the reply is lost.
     LoseReply,
     CrashDatabase,
     ShutdownDatabase,
     StopDatabase,
-    /// The log is removed up to now while no follower runs.
+    /// The log up to now is purged while no follower is running.
     PurgeLog,
-    /// The log begins anew, with the numbers that its transactions had.
+    /// The log is reset, and reuses its transaction numbers.
     ResetLog,
-    /// The database runs without its log until a follower has seen that, and a little longer.
+    /// The database runs without its log until a follower has noticed it, and a little longer.
     LoseLog,
-    /// A replica that has every COMMIT replaces the database.
+    /// A replica with every COMMIT replaces the database.
     FailOver,
     /// A backup replaces the database, and its last COMMITs are lost.
     Restore,
@@ -356,14 +356,14 @@ const ROUND: [Fault; 14] = [
     Fault::CrashDatabase,
     Fault::ShutdownDatabase,
 ];
-/// A round with a takeover, every this many rounds.
+/// One in this many rounds has a takeover.
 const TAKEOVERS: usize = 4;
 
-/// Followers, one of which has the slot, and what they run between.
+/// Followers, one of which has the slot, with their database and server.
 struct Chaos<'a, D> {
     run: &'a Run,
     world: World<D>,
-    /// Between the server and the followers, except the first one.
+    /// The proxy between the server and the followers, except the first one.
     proxy: Proxy,
     followers: Vec<Follower>,
     random: fastrand::Rng,
@@ -412,7 +412,7 @@ impl<'a, D: Base> Chaos<'a, D> {
         }
     }
 
-    /// Starts the followers again that have ended, as a supervisor does.
+    /// Restarts followers that have ended, as a supervisor does.
     fn tend(&mut self) {
         for index in 0..self.followers.len() {
             if self.followers[index].running.0.try_wait().unwrap().is_some() {
@@ -427,7 +427,7 @@ impl<'a, D: Base> Chaos<'a, D> {
         self.run.note(&format!("the follower {index} ends; its log:\n{}", old.log()));
     }
 
-    /// Waits, and watches the writers: their COMMITs must go on.
+    /// Waits, and checks that the writers' COMMITs make progress.
     fn pause(&mut self, time: Duration) {
         let begin = Instant::now();
         while begin.elapsed() < time && !self.run.done.load(SeqCst) {
@@ -441,7 +441,7 @@ impl<'a, D: Base> Chaos<'a, D> {
         }
     }
 
-    /// Waits until the writers and readers have ended, for which a follower must run.
+    /// Waits until the writers and readers have ended. This needs a running follower.
     fn let_writers_end(&mut self) {
         let begin = Instant::now();
         while self.run.threads.load(SeqCst) > 0 {
@@ -453,7 +453,7 @@ impl<'a, D: Base> Chaos<'a, D> {
         }
     }
 
-    /// Lets all COMMITs return, and ends the run.
+    /// Releases all COMMITs, and ends the run.
     fn give_up(&mut self) {
         self.run.fail("no COMMIT returns any more");
         self.run.given_up.store(true, SeqCst);
@@ -492,7 +492,7 @@ impl<'a, D: Base> Chaos<'a, D> {
         }
     }
 
-    /// Gives the server a limit for some time.
+    /// Sets a limit of the server for some time.
     fn configure_for_some_time(&mut self, setting: &str, limit: &str) {
         for value in [limit, "0"] {
             let reply = self.world.server.connect().run(&format!("CONFIG SET {setting} {value}"));
@@ -502,7 +502,7 @@ impl<'a, D: Base> Chaos<'a, D> {
         }
     }
 
-    /// Lets no writer write for some time: what is wrong in the cache stays there, and readers see it once the heartbeat has gone on.
+    /// Stops all writers for some time: wrong values in the cache stay there, and readers notice them once the heartbeat has advanced.
     fn let_readers_look(&mut self) {
         let run = self.run;
         let _alone = run.gate.write().unwrap();
@@ -525,7 +525,7 @@ impl<'a, D: Base> Chaos<'a, D> {
         send("CONT", process);
     }
 
-    /// Ends both followers, until [`Self::tend`] starts them again.
+    /// Kills both followers until [`Self::tend`] restarts them.
     fn kill_followers(&mut self) {
         for follower in &mut self.followers {
             _ = follower.running.0.kill();

@@ -34,7 +34,7 @@ impl Base for Database {
     fn inflict(chaos: &mut Chaos<Self>, fault: Fault) {
         match fault {
             Fault::HoldCommits => {
-                // Until it is no longer demanded, COMMITs wait for a standby that never connects. The follower has them already.
+                // COMMITs wait for a standby that never connects until the setting is reset. The follower already has them.
                 let (held, usual) = match chaos.run.mode {
                     Mode::Synchronous => (WITH_GHOST, FOLLOWER),
                     Mode::Eventual => ("ghost", ""),
@@ -87,18 +87,18 @@ impl Session for Client {
     }
 
     fn load(&mut self, ids: &[usize], version: i32) -> Result<(), Failure> {
-        // By itself, COPY would commit after its CommandComplete, which arrives even if a shutdown rolls it back.
+        // Without a transaction, COPY would commit after its CommandComplete, which arrives even if a shutdown rolls the COPY back.
         let mut transaction = self.transaction()?;
         let mut copy = transaction.copy_in("COPY users (id, version) FROM STDIN")?;
         let lines: String = ids.iter().map(|id| format!("{id}\t{version}\n")).collect();
-        // An error is the error of `finish`, too.
+        // `finish` returns the same error.
         _ = copy.write_all(lines.as_bytes());
         copy.finish()?;
         Ok(transaction.commit()?)
     }
 
     fn alter(number: usize, column: &str) -> String {
-        // Each but the last writes the whole table anew.
+        // Each except the last rewrites the whole table.
         match number % 4 {
             0 => format!("ALTER TABLE users ADD COLUMN IF NOT EXISTS {column} float DEFAULT random()"),
             1 => "ALTER TABLE users ALTER COLUMN version TYPE int USING version + 0".to_owned(),

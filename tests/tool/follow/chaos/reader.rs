@@ -14,7 +14,7 @@ use crate::follow::chaos::{MAX_LAG, Mode, Run, Session, connect};
 pub const READERS: u64 = 4;
 /// A time to live is rounded to milliseconds.
 const ROUNDED: Duration = Duration::from_millis(2);
-/// The FRESH of half of the readers in eventual mode, longer than `max-lag` and than a lease, and the precision of the guard's times.
+/// The FRESH of half of the readers in eventual mode: longer than `max-lag` and than a lease. And the precision of the guard's times.
 const FRESH: Duration = Duration::from_secs(3);
 const FRESH_MS: &str = "3000";
 const PRECISION: Duration = Duration::from_millis(70);
@@ -43,7 +43,7 @@ impl<'a, S: Session> Reader<'a, S> {
         self.run.threads.fetch_sub(1, SeqCst);
     }
 
-    /// Asks for a row, and fills it in if told to. An error is that of a lost connection to the server.
+    /// Fetches a row, and fills it in if it gets the lease. An error means a lost connection to the server.
     fn read(&mut self) -> io::Result<()> {
         let id = self.random.usize(..self.run.rows.len());
         let (text, key) = (id.to_string(), format!("{{users}}:{id}"));
@@ -52,7 +52,7 @@ impl<'a, S: Session> Reader<'a, S> {
         if has_fresh {
             words.extend(["FRESH", FRESH_MS]);
         }
-        // The time up to which the heartbeat promises that changes are applied.
+        // The time up to which all changes are applied, according to the heartbeat.
         let mut applied = None;
         match self.run.mode {
             Mode::Synchronous => words.extend(["UNLESS", "{users}:feed:open"]),
@@ -95,7 +95,7 @@ impl<'a, S: Session> Reader<'a, S> {
         Ok(())
     }
 
-    /// Returns the version in the database, or `None` if it is away. Some readers are slow.
+    /// Returns the version in the database, or `None` if the database is unreachable. Some readers are slow.
     fn load(&mut self, id: usize) -> Option<Option<i32>> {
         match self.session.version(id) {
             Ok(version) => {
@@ -120,7 +120,7 @@ impl<'a, S: Session> Reader<'a, S> {
         })
     }
 
-    /// Sends a command. An error of a server that is starting or has no memory is like a lost connection.
+    /// Sends a command. Treats the error of a server that is loading or out of memory like a lost connection.
     fn call(&mut self, words: &[&str]) -> io::Result<Reply> {
         let reply = self.client.try_call(words)?;
         if let Reply::Error(text) = &reply {
@@ -133,7 +133,7 @@ impl<'a, S: Session> Reader<'a, S> {
     }
 }
 
-/// Connects to the server, which may be away.
+/// Connects to the server, which may be unreachable.
 fn open(run: &Run) -> Connection {
     loop {
         match Connection::open(run.port) {
@@ -144,21 +144,21 @@ fn open(run: &Run) -> Connection {
     }
 }
 
-// The history of each row: its changes as the writers know them, and the answers of readers. It decides which answers break a promise.
+// The history of each row: the writers' changes and the readers' answers. It decides which answers break a promise.
 
-/// Changes of a row that are kept at least. Older ones are dropped once they are older than [`KEPT_FOR`].
+/// The minimum number of changes that are kept per row. Further changes are dropped once they are older than [`KEPT_FOR`].
 const KEPT: usize = 100;
 const KEPT_FOR: Duration = Duration::from_secs(60);
-/// Answers of a row that are kept.
+/// The number of answers that are kept per row.
 const ANSWERS: usize = 200;
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
     /// Its COMMIT has not returned yet.
     Sent,
     Returned(Instant),
-    /// The database was stopped during the COMMIT, and the change is visible since.
+    /// The database was stopped during the COMMIT, and the change is now visible.
     Visible,
     RolledBack,
 }
@@ -174,23 +174,23 @@ struct Change {
     outcome: Outcome,
 }
 
-/// What a reader was told, or did.
+/// An answer to a reader, or its fill.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer {
     Absent,
     Hit(i32),
     Load,
     Wait,
-    /// It loaded this version and filled it in; the reply to BF.FILL was OK or not.
+    /// It loaded this version and filled it in; true if the reply to BF.FILL was OK.
     Filled(Option<i32>, bool),
 }
 
 #[derive(Default)]
 struct Row {
     changes: VecDeque<Change>,
-    /// Whether the row exists for its writer.
+    /// Whether the row exists, according to its writer.
     exists: bool,
-    /// The reader, when it asked, when the answer had come, and the answer.
+    /// The reader, the times of its question and of the answer, and the answer.
     answers: VecDeque<(u64, Instant, Instant, Answer)>,
 }
 
@@ -202,7 +202,7 @@ pub struct Rows {
 }
 
 impl Row {
-    /// The last change whose COMMIT had returned at that moment, and those that were sent later.
+    /// The last change whose COMMIT had returned at that moment, and all later changes.
     fn since(&self, moment: Instant) -> (Option<&Change>, impl Iterator<Item = &Change>) {
         let has_returned = |change: &Change| matches!(change.outcome, Outcome::Returned(at) if at <= moment);
         let base = self.changes.iter().rposition(has_returned);
@@ -252,12 +252,12 @@ impl Rows {
         self.rows[id].lock().unwrap().exists
     }
 
-    /// Notes a transaction before it is sent.
+    /// Records a transaction before it is sent.
     pub fn send(&self, version: i32, statement: &'static str, changes: &[(usize, bool)]) {
         let sent = Instant::now();
         for &(id, exists) in changes {
             let mut row = self.rows[id].lock().unwrap();
-            // The second one must remain a base for every moment that readers ask about.
+            // The second change must remain a base for every moment that readers ask about.
             while row.changes.len() > KEPT
                 && matches!(row.changes[1].outcome, Outcome::Returned(at) if at.elapsed() > KEPT_FOR)
             {
@@ -267,7 +267,7 @@ impl Rows {
         }
     }
 
-    /// Notes that the COMMIT or ROLLBACK of a transaction has returned.
+    /// Records that the COMMIT or ROLLBACK of a transaction has returned.
     pub fn end(&self, version: i32, changes: &[(usize, bool)], is_committed: bool) {
         let returned = Instant::now();
         for &(id, exists) in changes {
@@ -279,7 +279,7 @@ impl Rows {
         }
     }
 
-    /// Notes what a transaction whose end is unknown has become: `found` is the version in the database.
+    /// Records the outcome of a transaction whose end was unknown: `found` is the version in the database.
     pub fn resolve(&self, version: i32, id: usize, found: Option<i32>) {
         let mut row = self.rows[id].lock().unwrap();
         row.exists = found.is_some();
@@ -288,8 +288,8 @@ impl Rows {
         change.outcome = if is_visible { Outcome::Visible } else { Outcome::RolledBack };
     }
 
-    /// Notes an answer to a reader that asked at `asked`. If it must show every COMMIT that had returned at `moment` and does not,
-    /// returns why, with the history of the row.
+    /// Records an answer to a reader that asked at `asked`. If the answer does not show every COMMIT that had returned at `moment`, returns
+    /// the reason, with the history of the row.
     pub fn answer(
         &self,
         reader: u64,

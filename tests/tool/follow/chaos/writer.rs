@@ -1,4 +1,4 @@
-//! Writers that know nothing of the guard. Each has rows that no other writer changes; only TRUNCATE concerns all rows.
+//! Writers that do not use the guard. Each writer changes only its own rows, except with TRUNCATE.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
@@ -9,12 +9,12 @@ use super::{Failure, Mode, Run, Session, connect};
 /// The number of writers, and the rows of each.
 pub const WRITERS: usize = 4;
 pub const ROWS: usize = 16;
-/// Rows of a large transaction, more than the follower announces by name. No reader asks for them.
+/// Rows of a large transaction, more than the follower announces individually. Readers do not query them.
 const MANY: usize = 10_500;
-/// Statements of a writer at most that alter the table: the databases count dropped columns as columns.
+/// The maximum number of ALTER statements of a writer, because the databases count dropped columns.
 const ALTERED: usize = 1000;
-/// One in this many transactions is a TRUNCATE, and one an alteration of the table. After each the follower fills anew, and there is
-/// no heartbeat until then.
+/// One in this many transactions is a TRUNCATE, and one an alteration of the table. After each, the follower refills the filter, and has no
+/// heartbeat until then.
 const REFILLS: u32 = 3000;
 
 /// A part of a transaction.
@@ -28,7 +28,7 @@ enum Step {
 struct Plan {
     statement: &'static str,
     steps: Vec<Step>,
-    /// Rows, each with whether it exists afterwards.
+    /// Rows, and whether each exists afterwards.
     changes: Vec<(usize, bool)>,
     is_committed: bool,
 }
@@ -72,7 +72,7 @@ impl<'a, S: Session> Writer<'a, S> {
     pub fn run(mut self) {
         while !self.run.done.load(SeqCst) {
             if self.run.mode == Mode::Eventual {
-                // No COMMIT waits for the follower, and without a pause it would always be late.
+                // COMMITs do not wait for the follower, which would always be late without a pause.
                 thread::sleep(Duration::from_millis(self.random.u64(..10)));
             }
             if self.random.u32(..REFILLS) == 0 {
@@ -88,7 +88,7 @@ impl<'a, S: Session> Writer<'a, S> {
         self.run.threads.fetch_sub(1, SeqCst);
     }
 
-    /// Returns some own rows that exist, or do not.
+    /// Returns some of the writer's rows that exist, or that do not exist.
     fn some(&mut self, exist: bool, most: usize) -> Vec<usize> {
         let mut ids: Vec<_> = (0..ROWS).map(|row| row * WRITERS + self.number).collect();
         ids.retain(|id| self.run.rows.exists(*id) == exist);
@@ -221,7 +221,7 @@ impl<'a, S: Session> Writer<'a, S> {
         run.commits.fetch_add(u64::from(plan.is_committed), SeqCst);
     }
 
-    /// Finds out what became of a transaction that has failed.
+    /// Determines the outcome of a transaction that has failed.
     fn resolve(&mut self, version: i32, changes: &[(usize, bool)]) {
         self.run.unknown.fetch_add(1, SeqCst);
         while !self.run.is_given_up() {

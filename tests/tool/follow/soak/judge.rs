@@ -1,4 +1,4 @@
-//! What a soak measures of each process, and the judgement: the median of the last quarter of a run against that of the second quarter. The
+//! The measurements of a soak for each process, and the verdict: compares the medians of the last and the second quarter of a run. The
 //! first quarter is the warm-up.
 
 use std::fmt;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use testing::Server;
 
-/// What is measured of a server, and how much more of it is no growth: per cent, and units. The replication backlog fills up to 1 MiB, and
-/// the append-only file grows until it is written anew.
+/// The measurements of a server, and the tolerated growth: per cent, and units. The replication backlog fills up to 1 MiB, and the
+/// append-only file grows until it is rewritten.
 const SERVER: [(&str, i64, i64); 9] = [
     ("used_memory kB", 5, 1024),
     ("keys", 10, 50),
@@ -62,7 +62,7 @@ impl Samples {
         self.0.iter_mut().zip(values).for_each(|((.., series), value)| series.push(value));
     }
 
-    /// Returns the series whose last quarter is above their second one.
+    /// Returns the series whose last quarter exceeds the second one.
     pub fn grown(&self) -> Vec<String> {
         let grown = self.0.iter().filter_map(|(name, percent, units, values)| {
             let [second, last] = quarters(values);
@@ -109,7 +109,7 @@ fn process(id: u32) -> [i64; 3] {
     [number("VmRSS:"), fs::read_dir(format!("/proc/{id}/fd")).unwrap().count() as i64, number("Threads:")]
 }
 
-/// Returns the size of the files in a folder. A rewrite may remove some meanwhile.
+/// Returns the size of the files in a folder. A rewrite may remove files meanwhile.
 fn size_bytes(folder: &Path) -> i64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let sizes = entries.filter_map(|entry| {
