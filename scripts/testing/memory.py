@@ -27,7 +27,7 @@ TOO_LARGE = [
     "a_filter_of_600_mb_is_copied",
     "an_item_as_large_as_the_server",  # 512 MB
     "a_million_items_in_one_command",  # minutes, and nothing that a thousand items do not cover
-    "a_capacity_beyond_32_bits",
+    "a_capacity_above_32_bits",
     "damaged_data_is_refused_or",  # a few bytes create empty filters of gigabytes if there is no limit
 ]
 """Tests that request gigabytes, of which valgrind touches every byte."""

@@ -502,7 +502,7 @@ fn with_a_waiter() -> Guard<&'static str> {
 }
 
 #[test]
-fn the_alarm_does_not_fill_with_leases_that_were_taken_over() {
+fn the_timer_queue_does_not_fill_with_reassigned_leases() {
     let mut guard = with_a_waiter();
     for number in 0..10_000 {
         guard.grant(row(0), (0, 1000 + number), None, MAX);

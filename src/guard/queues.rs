@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_for_a_filter_or_an_item_are_scheduled() {
+    fn waiters_for_a_filter_or_an_item_are_scheduled() {
         let mut queues = queues(&[10, 20]);
         assert!(queues.has_asked(ROW.filter) && queues.has_asked(ROW.item) && !queues.has_asked(KEY.table_hash()));
         queues.answered(10, None);

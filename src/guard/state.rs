@@ -625,7 +625,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_come_out_when_they_are_due_and_in_order() {
+    fn entries_are_returned_when_they_are_due_and_in_order() {
         let mut timers = TimerQueue::default();
         for at in [30, 10, 20] {
             timers.push(at, TimerEvent::Deadline(at.try_into().unwrap(), 0)).unwrap();
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn unneeded_entries_do_not_pile_up() {
+    fn unneeded_entries_do_not_accumulate() {
         let mut timers = TimerQueue::default();
         for ticket in 0..1000 {
             timers.push(u64::MAX, TimerEvent::Deadline(1, ticket)).unwrap();

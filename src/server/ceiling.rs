@@ -325,13 +325,13 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_can_be_evicted_is_room() {
+    fn memory_that_can_be_evicted_is_counted_as_free() {
         assert_eq!(room(Eviction::Nothing), 0);
         assert_eq!(room(Eviction::Anything), 79, "everything but the server itself and the filters");
     }
 
     #[test]
-    fn keys_without_a_time_to_live_are_no_room_under_a_volatile_policy() {
+    fn a_volatile_policy_does_not_count_keys_without_a_time_to_live_as_free() {
         let room = |keys, expires| room(Eviction::Volatile { keys, expires });
         assert_eq!(room(1000, 0), 0);
         assert_eq!(room(1_000_003, 1_000_003), 79, "everything but the server itself and the filters");
@@ -409,7 +409,7 @@ mod tests {
         ("proc/meminfo", "MemTotal:       25165824 kB\nMemFree:         1048576 kB\nMemAvailable:    8388608 kB\n");
 
     #[test]
-    fn without_a_limit_what_the_machine_has_left_is_available() {
+    fn without_a_limit_the_machines_available_memory_is_the_room() {
         assert_eq!(available(&[MEMINFO]), Some(8 * GIB));
         assert_eq!(available(&[]), None);
         assert_eq!(available(&[("proc/meminfo", "MemTotal: 25165824 kB\n")]), None, "a kernel before 3.14");

@@ -28,7 +28,7 @@ TIMES = {"ttl": 2, "absent_ttl": 1, "lease": 0.3, "wait": 0.3, "patience": 20, "
 """The options of the guards, in seconds."""
 
 READ_ERRORS = ["the judge fails this call", "LoadFailed", "last load failed", "ancel", "bort"]
-"""Parts of the errors that reads may raise: a load that failed, a back-off, a cancelled call. None is of the server."""
+"""Parts of the errors that reads may raise: a failed load, a back-off, a cancelled call. None comes from the server."""
 
 PAUSES = [0.3, 1.5, 4.5]
 """How long an event loop is busy or a process stops, in seconds."""
@@ -45,7 +45,7 @@ class Call:
 
 
 class Driver:
-    """One process with one client, and what it was seen to do."""
+    """One process with one client, and its observed behaviour."""
 
     def __init__(self, judge, name, command):
         self.judge, self.name, self.command = judge, name, shlex.split(command)
@@ -188,7 +188,7 @@ class Judge:
         return self.report()
 
     async def let_faults_happen(self, has_clock):
-        """Each fault happens once in random order, and then again, until the time is up. A mutated run needs none."""
+        """Injects every fault once in random order, and repeats until the time is up. A mutated run needs no faults."""
         names = [name for name in [*self.servers.faults, "busy_fault", "pause_fault"] if has_clock or name != "clock_fault"]
         names = [name for name in names if not self.chosen or name.removesuffix("_fault") in self.chosen]
         left = []

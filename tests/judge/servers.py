@@ -24,7 +24,7 @@ DURABLE = ["appendonly yes", "appendfsync always", "maxmemory-policy volatile-lr
 
 
 def preload_clock(folder):
-    """Makes servers that start from now on read the shift of their wall clock from a file. Returns whether that is possible."""
+    """Makes servers that are started later read the shift of their wall clock from a file. Returns whether that is possible."""
     library = Path(folder) / "clock.so"
     source = ROOT / "crates" / "testing" / "src" / "clock.c"
     if sys.platform != "linux" or subprocess.call(["cc", "-shared", "-fPIC", "-o", library, source]):
@@ -34,7 +34,7 @@ def preload_clock(folder):
 
 
 class Servers:
-    """What both kinds of servers have in common. `server` is the one that has the keys."""
+    """The common part of both kinds of servers. `server` is the one that has the keys."""
 
     durable_replicas = 0
 
@@ -168,7 +168,7 @@ class Pair(Servers):
         self.follow()
 
     def handover_fault(self):
-        """The primary lives on as a replica, and so do the connections of its clients."""
+        """The primary becomes a replica, and keeps its clients' connections."""
         old, new = self.admin(), self.admin(self.replica)
         old.execute_command("FAILOVER")
         eventually("the handover", lambda: new.info("replication")["role"] == "master")

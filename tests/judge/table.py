@@ -1,4 +1,4 @@
-"""The truth: a table in memory with every version of its rows, and the law that each answer of a guard has to keep."""
+"""The truth: a table in memory with every version of its rows, and the law that every answer of a guard must obey."""
 
 import random
 import threading
@@ -10,7 +10,7 @@ class Table:
 
     def __init__(self, ids):
         self.versions = {id: [None] for id in ids}
-        # When which version was confirmed, by id, in the order of time.
+        # The versions that were confirmed and the times, by id, oldest first.
         self._confirmed = {id: [(0.0, 0)] for id in ids}
         self._lock = threading.Lock()
 

@@ -41,7 +41,7 @@ test("the guard's replies are shown per second", async (t) => {
   redis(site.port, "SET", "cache:3", "a row");
   const page = await openPage(t, site);
   const tile = async (name) => page.locator("#guard-tiles > div").filter({ has: page.locator("dt", { hasText: new RegExp(`^${name}$`) }) }).locator("dd").textContent();
-  // The lease of cache:2 exists: its readers wait. "missing" is no filter.
+  // The lease of cache:2 exists: its readers wait. "missing" is not a filter.
   for (const [name, words] of [["Absent", ["members", "nobody", "cache:1"]], ["Hit", ["members", "item3", "cache:3"]], ["Wait", ["members", "item3", "cache:2"]], ["Unguarded", ["missing", "item3", "cache:3"]]]) {
     await eventually(`a rate of ${name}`, async () => {
       redis(site.port, "BF.FETCH", ...words);

@@ -107,7 +107,7 @@ fn rates_beyond_the_useful_ones_are_clamped_with_a_warning() {
 }
 
 #[test]
-fn load_time_words_change_the_defaults() {
+fn load_time_arguments_change_the_defaults() {
     on_every_server(|program| {
         for words in ["ERROR_RATE 0.002 INITIAL_SIZE 777", "initial_size 777 Error_Rate 2e-3"] {
             let server = Server::with(program).module_words(words).start();
@@ -121,7 +121,7 @@ fn load_time_words_change_the_defaults() {
 }
 
 #[test]
-fn redisblooms_words_for_other_families_are_passed_over() {
+fn redisblooms_options_for_other_types_are_ignored() {
     on_every_server(|program| {
         let server = Server::with(program).module_words("CF_MAX_EXPANSIONS 32 ERROR_RATE 0.002").start();
         assert_eq!(rate(&mut server.connect()), 0.002);
@@ -135,7 +135,7 @@ fn redisblooms_words_for_other_families_are_passed_over() {
 }
 
 #[test]
-fn bad_load_time_words_refuse_the_load_and_say_why() {
+fn invalid_load_time_arguments_refuse_the_load_with_a_reason() {
     on_every_server(|program| {
         for (words, mentioned) in [
             ("ERROR_RATE", "ERROR_RATE"),
@@ -190,7 +190,7 @@ fn bad_lines_in_redis_conf_stop_the_start() {
 }
 
 #[test]
-fn config_rewrite_keeps_what_was_set() {
+fn config_rewrite_keeps_the_settings() {
     on_every_server(|program| {
         let mut server = Server::with(program).module_words("INITIAL_SIZE 50").start();
         let mut client = server.connect();

@@ -81,7 +81,7 @@ fn a_full_filter_refuses_every_add() {
 }
 
 #[test]
-fn info_and_debug_tell_of_counters() {
+fn info_and_debug_describe_counters() {
     with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 1000000 COUNTING");
         client.run("BF.RESERVE bits 0.01 1000000 NONSCALING");
@@ -104,7 +104,7 @@ fn info_and_debug_tell_of_counters() {
 // Deletes from counting filters: BF.DEL and BF.MDEL count down, and so do their effects.
 
 #[test]
-fn a_delete_counts_down_what_it_finds() {
+fn a_delete_counts_down_the_items_that_it_finds() {
     in_both_protocols(|client, _| {
         let (yes, no) = (client.answer(true), client.answer(false));
         client.run("BF.INSERT k CAPACITY 4 COUNTING ITEMS a a a b");

@@ -84,7 +84,7 @@ fn deletes_are_refused_by_filters_without_deletes() {
 }
 
 #[test]
-fn above_maxmemory_it_deletes_all_the_same() {
+fn above_maxmemory_it_still_deletes() {
     with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 100 HASH siphash");
         client.run("BF.MADD k a b");
@@ -214,7 +214,7 @@ fn totals_and_memory_count_the_entries() {
 // The effects of a delete in the append-only file and on replicas.
 
 #[test]
-fn only_what_was_found_is_carried() {
+fn only_deleted_items_are_propagated() {
     with_append_only_client(|server, client| {
         for (key, words) in [("k", ""), ("w", " WINDOW 60")] {
             client.run(&format!("BF.RESERVE {key} 0.0001 1000 {KEYED}{words}"));
@@ -262,7 +262,7 @@ fn a_delete_after_a_buckets_end_begins_no_bucket() {
 
 /// A client cannot load a table of deleted items that is larger than it could create here.
 #[test]
-fn the_ceiling_binds_what_comes_with_a_table() {
+fn the_ceiling_includes_the_table_of_deleted_items() {
     with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 1000 HASH siphash");
         call(client, "BF.MADD k", &numbered(0..900));

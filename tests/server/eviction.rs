@@ -21,7 +21,7 @@ fn populate(client: &mut Connection, name: &str, count: usize, bytes: usize, exp
 }
 
 #[test]
-fn keys_that_do_not_expire_are_no_room() {
+fn keys_without_a_time_to_live_are_not_counted_as_free() {
     with_client(|_, client| {
         client.run("CONFIG SET maxmemory 100mb");
         populate(client, "kept", 70, 1_000_000, false);
@@ -105,7 +105,7 @@ fn allocator_overhead_is_not_counted_as_free() {
 }
 
 #[test]
-fn keys_that_expire_are_room() {
+fn keys_with_a_time_to_live_are_counted_as_free() {
     with_client(|_, client| {
         client.run("CONFIG SET maxmemory 40mb");
         client.run("CONFIG SET maxmemory-policy volatile-lru");
@@ -138,7 +138,7 @@ fn keys_that_expire_are_room() {
 }
 
 #[test]
-fn of_keys_some_of_which_expire_a_part_is_room() {
+fn keys_with_a_time_to_live_are_counted_as_free_by_their_share() {
     with_client(|_, client| {
         client.run("CONFIG SET maxmemory 100mb");
         client.run("CONFIG SET maxmemory-policy volatile-ttl");

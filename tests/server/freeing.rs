@@ -41,7 +41,7 @@ fn assert_freed(client: &mut Connection, used: i64, how: &str) {
 }
 
 #[test]
-fn memory_comes_back_whichever_way_a_filter_goes() {
+fn memory_is_freed_however_a_filter_is_deleted() {
     on_every_server(|program| {
         for lazy in LAZY {
             let server = start(program, lazy);

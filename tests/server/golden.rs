@@ -126,7 +126,7 @@ fn check_all(server: &Server, source: &Source) {
 
 /// BF.RESERVE with EXIST_OK also accepts filters that other programs and earlier releases created with the same arguments.
 #[test]
-fn the_words_that_made_a_filter_accept_it() {
+fn the_options_of_a_creation_accept_its_filter() {
     with_client(|_, client| {
         let (mut accepted, mut refused) = (0, Vec::new());
         for source in sources() {

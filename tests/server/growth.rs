@@ -117,7 +117,7 @@ pub fn add_to_both<W: AsRef<[u8]>>(client: &mut Connection, key: &str, model: &m
 }
 
 #[test]
-fn a_loaded_filter_grows_by_the_rule_of_its_layout_and_a_full_one_stays_as_it_is() {
+fn a_loaded_filter_grows_by_its_layouts_rule_and_a_full_one_is_unchanged() {
     on_every_server(|program| {
         let server = Server::with(program).line("rdbcompression no").start();
         let mut client = server.connect();
@@ -220,7 +220,7 @@ fn the_ceiling_binds_creation() {
 }
 
 #[test]
-fn the_ceiling_binds_growth_and_leaves_the_filter_as_it_was() {
+fn the_ceiling_binds_growth_and_keeps_the_filter_unchanged() {
     on_every_server(|program| {
         let mut server = Server::with(program).line("appendonly yes").start();
         let kinds = [
@@ -423,7 +423,7 @@ fn a_full_cache_that_evicts_makes_room_for_a_filter() {
 }
 
 #[test]
-fn a_capacity_beyond_32_bits_is_made_where_it_fits() {
+fn a_capacity_above_32_bits_is_created_if_it_fits() {
     with_client(|_, client| {
         // 2^40 items at 1% take about 1.4 TiB: refused for lack of memory if the machine has less, created if it has more.
         match client.run("BF.RESERVE k 0.01 1099511627776 NONSCALING") {

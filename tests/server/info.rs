@@ -30,7 +30,7 @@ fn the_whole_is_five_named_fields() {
 }
 
 #[test]
-fn one_field_comes_alone() {
+fn one_field_is_returned_alone() {
     in_both_protocols(|client, protocol| {
         client.run("BF.RESERVE growing 0.01 100");
         client.run("BF.RESERVE fixed 0.01 100 NONSCALING");
@@ -130,7 +130,7 @@ fn equal_filters_have_the_same_size_wherever_they_lie() {
 
 /// As in RedisBloom.
 #[test]
-fn the_key_is_looked_at_before_the_field_or_the_iterator() {
+fn the_key_is_checked_before_the_field_or_the_iterator() {
     with_client(|_, client| {
         client.run("SET text x");
         for line in ["BF.INFO none nonsense", "BF.SCANDUMP none nonsense"] {
@@ -172,7 +172,7 @@ const ALL: [&str; 11] = [
 ];
 
 #[test]
-fn every_kind_tells_what_it_has() {
+fn bf_info_describes_every_kind() {
     in_both_protocols(|client, protocol| {
         for (creation, kind, layout, hash, more) in [
             ("BF.RESERVE k 0.01 20000", "scaling", "native", "murmur3", vec![]),
@@ -244,7 +244,7 @@ fn layers(stats: &Reply, count: usize, creation: &str) {
 }
 
 #[test]
-fn a_ring_tells_of_its_buckets() {
+fn bf_info_describes_the_buckets_of_a_ring() {
     in_both_protocols(|client, _| {
         client.run("BF.RESERVE w 0.01 1000 SEED 1 WINDOW 3600 BUCKETS 4");
         fill(client, "w", 0..100);
@@ -300,7 +300,7 @@ fn metric(client: &mut Connection, name: &str) -> u64 {
 }
 
 #[test]
-fn info_counts_filters_and_what_is_asked_of_them() {
+fn info_counts_filters_adds_and_lookups() {
     on_every_server(|program| {
         let mut server = Server::start(program);
         let mut client = server.connect();

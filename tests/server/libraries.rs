@@ -116,7 +116,7 @@ fn each_library_gets_the_replies_that_it_parses() {
 
 /// The filter does not depend on the format of the rate.
 #[test]
-fn each_form_of_a_rate_is_the_same_rate() {
+fn each_format_of_a_rate_gives_the_same_filter() {
     in_both_protocols(|client, _| {
         for (libraries, rates) in RATES {
             for (rate, number) in rates.into_iter().zip([0.0001, 0.05, 1e-7]) {

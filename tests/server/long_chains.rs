@@ -141,7 +141,7 @@ fn a_longer_chain_from_the_file_answers_and_does_not_grow_for_clients() {
 }
 
 #[test]
-fn a_client_cannot_bring_a_longer_chain() {
+fn a_client_cannot_load_a_longer_chain() {
     on_every_server(|program| {
         let (server, _) = start_on_long_chains(program);
         let mut client = server.connect();

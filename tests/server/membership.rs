@@ -93,7 +93,7 @@ fn added_items_are_always_found() {
 // BF.EXISTS, BF.MEXISTS and BF.CARD, which change nothing.
 
 #[test]
-fn every_command_says_that_its_key_is_missing() {
+fn every_command_reports_a_missing_key() {
     in_both_protocols(|client, _| {
         let (no, none, not_found) = (client.answer(false), client.answers([0, 0]), error("ERR not found"));
         for (line, missing) in [

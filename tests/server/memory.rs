@@ -163,7 +163,7 @@ fn alignment_takes_no_larger_size() {
 
 /// How far a filter can grow depends on the memory that the allocator takes, not on the size of the layers.
 #[test]
-fn the_reach_counts_what_the_allocator_takes() {
+fn max_scaled_capacity_counts_the_allocators_rounding() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -180,7 +180,7 @@ fn the_reach_counts_what_the_allocator_takes() {
 }
 
 #[test]
-fn the_ceiling_counts_what_the_allocator_takes() {
+fn the_ceiling_counts_the_allocators_rounding() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();

@@ -59,7 +59,7 @@ fn the_destination_has_the_items_of_all() {
 }
 
 #[test]
-fn layers_come_with_the_items() {
+fn layers_are_added_with_the_items() {
     with_client(|_, client| {
         for key in ["small", "large"] {
             client.run(&format!("BF.RESERVE {key} 0.01 1000 SEED 1"));
@@ -165,7 +165,7 @@ fn filters_that_differ_are_not_merged_and_stay_unchanged() {
 }
 
 #[test]
-fn its_keys_and_rights_are_found() {
+fn its_keys_and_permissions_are_found() {
     with_client(|server, client| {
         let keys = client.run("COMMAND GETKEYS BF.MERGE d a b c");
         assert_eq!(keys.elements().iter().map(|key| key.text()).collect::<Vec<_>>(), ["d", "a", "b", "c"]);
@@ -260,7 +260,7 @@ fn a_merge_above_maxmemory_frees_memory() {
 
 /// A ring begins anew: the first bucket now, the next ones after it, here as on a replica.
 #[test]
-fn a_ring_goes_on_from_where_it_was_cleared() {
+fn a_cleared_ring_continues_with_its_first_bucket() {
     on_every_server(|program| {
         let primary = with_append_only_file(program);
         let replica = Server::start(program);
@@ -307,7 +307,7 @@ fn a_ring_goes_on_from_where_it_was_cleared() {
 
 /// A dump that began before BF.CLEAR does not belong to the present filter.
 #[test]
-fn a_dump_does_not_go_on() {
+fn a_dump_does_not_continue() {
     with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 100 SEED 500");
         fill_to(client, "k");

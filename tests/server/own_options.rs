@@ -9,7 +9,7 @@ use testing::{
 const KEY: &str = "000102030405060708090a0b0c0d0e0f";
 
 #[test]
-fn words_that_contradict_each_other_are_refused() {
+fn contradictory_options_are_refused() {
     with_client(|_, client| {
         for (words, refusal) in [
             ("COUNTING EXPANSION 2", "ERR COUNTING and EXPANSION exclude each other"),
@@ -69,7 +69,7 @@ fn words_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn a_keyed_filter_is_carried_with_its_key() {
+fn a_keyed_filter_is_propagated_with_its_key() {
     with_append_only_client(|server, client| {
         assert_eq!(client.run(&format!("BF.RESERVE named 0.01 100 SEED {KEY} HASH siphash")), ok());
         client.run("BF.INSERT drawn HASH SipHash ITEMS x y x");
@@ -134,7 +134,7 @@ fn hash_of(client: &mut Connection, server: &Server, command: &str) -> &'static 
 }
 
 #[test]
-fn the_setting_of_the_hash_is_for_clients_that_say_nothing() {
+fn the_setting_of_the_hash_applies_to_clients_without_the_option() {
     with_append_only_client(|server, client| {
         assert_eq!(client.run("CONFIG GET bf.hash").elements()[1].text(), "murmur3");
         assert_eq!(hash_of(client, server, "BF.ADD a x"), "murmur3");
@@ -185,7 +185,7 @@ fn a_key_that_is_created_with_a_time_to_live_has_it() {
 }
 
 #[test]
-fn sync_carries_what_was_not_new() {
+fn sync_propagates_items_that_were_not_new() {
     with_append_only_client(|server, client| {
         client.run("BF.INSERT k CAPACITY 100 SEED 1 ITEMS a b");
         let answers = [client.answer(false), client.answer(true), client.answer(false)];

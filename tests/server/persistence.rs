@@ -74,7 +74,7 @@ fn other_databases_are_kept_apart() {
 }
 
 #[test]
-fn adds_go_on_while_a_snapshot_is_written() {
+fn adds_continue_while_a_snapshot_is_written() {
     on_every_server(|program| {
         let mut server = Server::with(program).line("rdb-key-save-delay 100000").start();
         let mut client = server.connect();

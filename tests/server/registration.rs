@@ -214,7 +214,7 @@ fn a_second_module_of_the_name_is_refused_with_the_path_of_the_first() {
 }
 
 #[test]
-fn the_same_library_with_other_words_is_refused_with_its_loadmodule_line() {
+fn the_same_library_with_other_arguments_is_refused_with_its_loadmodule_line() {
     on_every_server(|program| {
         let line = format!("loadmodule {} INITIAL_SIZE 50", module().display());
         for words in ["", "INITIAL_SIZE 60", "INITIAL_SIZE 50 ERROR_RATE 0.01"] {
@@ -393,7 +393,7 @@ fn other_types_commands_refuse_a_filter() {
 }
 
 #[test]
-fn the_users_of_the_page_may_look_and_not_write() {
+fn the_documented_users_may_read_but_not_write() {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/commands.md")).unwrap();
     let lines: Vec<_> = page
         .match_indices("ACL SETUSER ")
@@ -474,7 +474,7 @@ fn items_go_in_and_are_found() {
 }
 
 #[test]
-fn filters_are_made_as_asked() {
+fn filters_are_created_with_the_requested_options() {
     with_library_client(|client| {
         client.bf_reserve("plain", 0.01, 1000).unwrap();
         client.bf_reserve_options("four", 0.001, 50, BloomFilterScalingOptions::ExpansionRate(4)).unwrap();

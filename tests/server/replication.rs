@@ -97,7 +97,7 @@ fn a_replica_on_another_processor_has_the_same_filters() {
 /// While a replica loads a snapshot and keeps its old data, it serves its clients, which may write if it is writable. Limits apply to them
 /// as to all clients, and a refusal does not end the server.
 #[test]
-fn a_client_of_a_replica_that_loads_is_a_client() {
+fn limits_apply_to_clients_of_a_loading_replica() {
     on_every_server(|program| {
         let server = Server::with(program).line("repl-diskless-sync yes").line("repl-backlog-size 16kb").start();
         let mut primary = server.connect();
@@ -165,7 +165,7 @@ fn assert_effects(program: &Path, commands: &[(&str, &[&str])]) {
 }
 
 #[test]
-fn a_creation_is_carried_with_everything_that_made_it() {
+fn a_creation_is_propagated_with_every_parameter() {
     on_every_server(|program| {
         assert_effects(
             program,
@@ -281,7 +281,7 @@ fn replicas_get_counted_items_and_effective_deletes() {
 }
 
 #[test]
-fn unions_and_clears_are_carried_as_they_came() {
+fn merges_and_clears_are_propagated_verbatim() {
     on_every_server(|program| {
         assert_effects(
             program,
@@ -301,7 +301,7 @@ fn unions_and_clears_are_carried_as_they_came() {
 }
 
 #[test]
-fn effects_on_redisblooms_layout_are_spelled_in_redisblooms_words() {
+fn effects_on_redisblooms_layout_use_redisblooms_options() {
     on_every_server(|program| {
         assert_effects(
             program,
@@ -336,7 +336,7 @@ fn effects_on_redisblooms_layout_are_spelled_in_redisblooms_words() {
 }
 
 #[test]
-fn a_creation_without_a_seed_is_carried_with_the_one_that_was_picked() {
+fn a_creation_is_propagated_with_its_random_seed() {
     with_append_only_client(|server, client| {
         for (command, before, after) in [
             ("BF.ADD a x", "BF.INSERT a CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 2 ITEMS x"),
@@ -357,7 +357,7 @@ fn a_creation_without_a_seed_is_carried_with_the_one_that_was_picked() {
 }
 
 #[test]
-fn adds_carry_the_new_items_only() {
+fn adds_propagate_only_new_items() {
     on_every_server(|program| {
         assert_effects(
             program,
@@ -376,7 +376,7 @@ fn adds_carry_the_new_items_only() {
 
 /// Growth is not propagated separately.
 #[test]
-fn items_are_carried_as_the_bytes_that_they_are() {
+fn items_are_propagated_byte_for_byte() {
     with_append_only_client(|server, client| {
         client.run("BF.RESERVE grown 0.0001 2 SEED 1");
         client.call(&[b"BF.MADD".as_slice(), b"grown", b"\0\xff", b"", b"\r\n", b"x y"]);
@@ -387,7 +387,7 @@ fn items_are_carried_as_the_bytes_that_they_are() {
 
 /// The strings of an effect's arguments are kept for the next effect, which may have other words and numbers at the same positions.
 #[test]
-fn the_arguments_of_an_effect_are_its_own_whatever_came_before() {
+fn the_arguments_of_an_effect_do_not_depend_on_the_previous_one() {
     with_append_only_client(|server, client| {
         for round in 0..3 {
             for (number, (words, expected)) in [
@@ -461,7 +461,7 @@ fn adds_of_present_items_are_not_replicated() {
 
 /// The server holds the arguments of effects until EXEC, while the next creation replaces the kept strings.
 #[test]
-fn creations_in_a_transaction_carry_their_own_words() {
+fn creations_in_a_transaction_are_propagated_with_their_own_options() {
     with_append_only_client(|server, client| {
         let creations = [
             "BF.RESERVE a 0.01 200 SEED 1",
@@ -657,7 +657,7 @@ fn an_effect_on_an_expired_key_is_applied() {
 
 /// Clients may send all of these.
 #[test]
-fn a_client_is_refused_and_the_server_goes_on() {
+fn a_client_is_refused_and_the_server_keeps_running() {
     with_client(|_, client| {
         for (before, line, reason) in LINES {
             client.run("FLUSHALL");

@@ -15,7 +15,7 @@ const NO_EXPANSION: &str = "ERR bad expansion";
 const EXPANSION_RANGE: &str = "ERR expansion must be in the range [0, 32768]";
 
 #[test]
-fn a_filter_has_what_was_asked_for() {
+fn a_filter_has_the_requested_parameters() {
     in_both_protocols(|client, protocol| {
         for (line, capacity, expansion) in [
             ("BF.RESERVE plain 0.01 100", 100, Some(2)),
@@ -173,7 +173,7 @@ fn options_are_checked() {
 }
 
 #[test]
-fn checks_come_in_order_and_before_the_key() {
+fn arguments_are_checked_in_order_and_before_the_key() {
     with_client(|_, client| {
         client.run("SET string x");
         client.run("BF.RESERVE filter 0.01 100");
@@ -229,7 +229,7 @@ fn the_number_of_words_is_bounded() {
 
 /// If two clients create the same filter, both get OK, and the second one changes nothing.
 #[test]
-fn a_filter_that_exists_is_accepted_if_it_is_the_one_asked_for() {
+fn an_existing_filter_is_accepted_if_it_has_the_requested_parameters() {
     with_append_only_client(|server, client| {
         assert_eq!(client.run("BF.RESERVE k 0.01 100 SEED 7 exist_ok PX 100000000"), ok());
         assert!(lines(server).iter().all(|line| !line.contains("exist_ok")), "an older replica knows no such word");
@@ -304,7 +304,7 @@ fn the_seed_decides_which_bits_are_set() {
 }
 
 #[test]
-fn every_filter_has_a_seed_of_its_own() {
+fn every_filter_has_its_own_seed() {
     on_every_server(|program| {
         let mut server = Server::start(program);
         let mut digests = BTreeSet::new();
@@ -367,7 +367,7 @@ fn insert_creates_with_its_options_and_adds() {
 }
 
 #[test]
-fn its_errors_are_spelled_as_redisbloom_spells_them() {
+fn its_errors_have_redisblooms_texts() {
     with_client(|_, client| {
         client.run("SET string x");
         client.run("BF.RESERVE filter 0.01 100");
@@ -414,7 +414,7 @@ fn its_errors_are_spelled_as_redisbloom_spells_them() {
 }
 
 #[test]
-fn words_that_are_missing_are_a_wrong_number_of_arguments() {
+fn missing_words_are_a_wrong_number_of_arguments() {
     with_client(|_, client| {
         for line in [
             "BF.INSERT",
@@ -436,7 +436,7 @@ fn words_that_are_missing_are_a_wrong_number_of_arguments() {
 }
 
 #[test]
-fn items_may_be_left_out_where_a_seed_is_given() {
+fn items_may_be_omitted_if_a_seed_is_given() {
     with_client(|_, client| {
         assert_eq!(client.run("BF.INSERT k CAPACITY 500 SEED 5"), array([]));
         assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(500)]));
@@ -543,7 +543,7 @@ fn layers(reply: &Reply) -> Vec<[i64; 3]> {
 }
 
 #[test]
-fn the_filter_then_has_these_numbers() {
+fn the_created_filter_has_the_planned_figures() {
     in_both_protocols(|client, protocol| {
         for (words, items) in [
             ("0.01 1000", vec![0, 1, 1000, 1001, 20_000]),
@@ -671,7 +671,7 @@ fn kind(client: &mut Connection, key: &str) -> String {
 }
 
 #[test]
-fn the_word_picks_the_layout_in_any_case() {
+fn the_option_selects_the_layout_in_any_case() {
     with_client(|_, client| {
         for (line, expected) in [
             ("BF.RESERVE a 0.01 100", NATIVE),
@@ -702,7 +702,7 @@ fn the_word_picks_the_layout_in_any_case() {
 }
 
 #[test]
-fn a_bad_layout_is_an_error_and_makes_nothing() {
+fn an_invalid_layout_is_an_error_and_creates_nothing() {
     with_client(|_, client| {
         for word in ["foo", "redis", "redisbloom2", "nativ", "valkey", "1"] {
             assert_eq!(client.run(&format!("BF.RESERVE k 0.01 100 LAYOUT {word}")), error("ERR bad layout"), "{word}");
@@ -744,7 +744,7 @@ fn redisblooms_capacities_have_redisblooms_limit() {
 }
 
 #[test]
-fn the_setting_is_for_creations_that_do_not_say() {
+fn the_setting_applies_to_creations_without_the_option() {
     on_every_server(|program| {
         let server = Server::with(program).line("bf.layout redisbloom").start();
         let mut client = server.connect();

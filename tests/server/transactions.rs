@@ -228,7 +228,7 @@ fn a_change_of_any_filter_is_announced_and_a_question_is_not() {
 }
 
 #[test]
-fn a_filter_of_redisblooms_layout_announces_what_a_native_one_does() {
+fn a_filter_of_redisblooms_layout_sends_the_same_events_as_a_native_one() {
     on_every_server(|program| {
         let [native, theirs] = ["CONFIG SET bf.layout native", "CONFIG SET bf.layout redisbloom"].map(|setting| {
             let lines = [

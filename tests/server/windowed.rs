@@ -41,7 +41,7 @@ fn two_buckets(program: &Path, words: &str) -> (Server, u64) {
 // The effects of a ring on replicas and in the append-only file, in transactions, in scripts and after a change of roles.
 
 #[test]
-fn transactions_and_scripts_carry_the_turn_once_and_first() {
+fn transactions_and_scripts_propagate_the_rotation_once_and_first() {
     on_every_server(|program| {
         for in_script in [false, true] {
             let (server, _) = two_buckets(program, "EXPANSION 2 WINDOW 1000");
@@ -60,7 +60,7 @@ fn transactions_and_scripts_carry_the_turn_once_and_first() {
 }
 
 #[test]
-fn time_stands_still_in_a_script_where_the_server_keeps_it() {
+fn time_does_not_advance_in_a_script_if_the_server_caches_it() {
     with_append_only_client(|server, client| {
         client.run("BF.RESERVE k 0.01 100 WINDOW 1 BUCKETS 64");
         let before = lines(server).len();
@@ -96,7 +96,7 @@ fn a_bucket_that_passed_while_the_server_was_down_is_forgotten() {
 }
 
 #[test]
-fn the_buckets_that_went_are_given_back() {
+fn the_memory_of_removed_buckets_is_freed() {
     with_client(|_, client| {
         client.run("BF.RESERVE k 0.01 30000000 NONSCALING WINDOW 1000 BUCKETS 3");
         (0..10).for_each(|_| _ = client.run("BF.ROTATE k"));
@@ -110,7 +110,7 @@ fn the_buckets_that_went_are_given_back() {
 }
 
 #[test]
-fn a_writer_that_is_obeyed_finds_a_ring_that_is_due_and_leaves_it() {
+fn a_replicated_write_does_not_rotate_a_ring_that_is_due() {
     on_every_server(|program| {
         // The file has the times of its writer's clock: no bucket begins while it is loaded.
         let (server, _) = two_buckets(program, "EXPANSION 2 WINDOW 1000");
@@ -126,7 +126,7 @@ fn a_writer_that_is_obeyed_finds_a_ring_that_is_due_and_leaves_it() {
 // Which items are found for how long, BF.ROTATE, BF.INFO, refusals.
 
 #[test]
-fn a_bucket_that_is_past_is_not_found_and_goes_with_the_next_write() {
+fn an_expired_bucket_is_not_found_and_is_removed_by_the_next_write() {
     on_every_server(|program| {
         let (server, then) = two_buckets(program, "EXPANSION 2 WINDOW 1000");
         let mut client = server.connect();
@@ -175,7 +175,7 @@ fn an_add_renews_an_item_where_the_window_slides() {
 }
 
 #[test]
-fn short_windows_pass_by_themselves() {
+fn short_windows_expire_by_themselves() {
     in_both_protocols(|client, _| {
         assert_eq!(client.run("BF.RESERVE k 0.0001 100 WINDOW 1 BUCKETS 3"), ok());
         let yes = client.answer(true);

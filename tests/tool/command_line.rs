@@ -180,7 +180,7 @@ fn completions_cover_every_option() {
 const MESSAGE: &str = "has not loaded the module: start it with redis-server --loadmodule";
 
 #[test]
-fn watch_survey_and_backup_say_that_the_module_is_missing() {
+fn watch_survey_and_backup_report_a_missing_module() {
     on_every_server(|program| {
         let (bare, server, files) =
             (Server::with(program).without_module().start(), Server::start(program), Files::new());

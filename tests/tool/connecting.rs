@@ -155,7 +155,7 @@ fn a_server_with_another_protocol_is_reported_in_one_line() {
 
 /// A walk over the keys of such a cluster would omit the missing node's keys.
 #[test]
-fn a_cluster_without_some_of_its_slots_is_not_taken_for_a_whole_one() {
+fn a_cluster_with_unassigned_slots_is_refused() {
     on_every_server(|program| {
         let server = Server::with(program).line("cluster-enabled yes").start();
         let (url, out) = (url(&server), tempfile::tempdir().unwrap());

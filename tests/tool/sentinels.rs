@@ -69,7 +69,7 @@ pub fn ask(server: &Server, line: &str) -> Option<Reply> {
 }
 
 #[test]
-fn a_subcommand_that_runs_goes_on_at_the_new_primary() {
+fn a_running_subcommand_continues_on_the_new_primary() {
     on_every_server(|program| {
         let (mut primary, replica) = (Server::start(program), Server::start(program));
         follow(&mut replica.connect(), &primary);

@@ -109,7 +109,7 @@ fn a_replica_equals_its_primary_and_every_difference_is_named() {
 
 /// During a save, large filters have pending adds, which the records of a dump include.
 #[test]
-fn pending_adds_are_no_difference() {
+fn pending_adds_do_not_count_as_a_difference() {
     on_every_server(|program| {
         let (primary, replica) = (Server::start(program), Server::start(program));
         let (mut here, mut there) = (primary.connect(), replica.connect());

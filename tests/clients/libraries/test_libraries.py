@@ -17,7 +17,7 @@ INSTALLED = Path(os.environ["BLOOMGATE_CLIENTS"])
 SECTIONS = [section for page in PAGES for section in page.read_text().split("\n## ")[1:]]
 PROGRAM = re.compile(r"```(\w+)\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 PROGRAMS = {section.partition("\n")[0]: found.groups() for section in SECTIONS if (found := PROGRAM.search(section))}
-# Those of which the tests only send the commands.
+# Libraries that do not run here: other tests send their commands.
 WITHOUT_OUTPUT = {"phpredis", "StackExchange.Redis"}
 # Some libraries give up on a reply after two seconds, or then send a command again, which a busy machine can make them do.
 ATTEMPTS = 5

@@ -12,7 +12,7 @@ from redis.commands import bf
 
 @pytest.fixture(autouse=True)
 def other_families_answer_by_themselves(monkeypatch):
-    # A mock with `spec` passes for an instance of the class, which the tests check; whatever it is asked it says yes.
+    # A mock with `spec` counts as an instance of the class, which the tests check, and every reply of it is true.
     monkeypatch.setattr(redis.Redis, "cf", lambda _: Mock(spec=bf.CFBloom))
     monkeypatch.setattr(redis.Redis, "cms", lambda _: Mock(spec=bf.CMSBloom))
     monkeypatch.setattr(redis.Redis, "topk", lambda _: Mock(spec=bf.TOPKBloom))

@@ -38,7 +38,7 @@ CHANGING = [
     "BF.CHANGED {key} new {key}",
     "BF.MCHANGED {key} ITEMS new {key}",
 ]
-# They read two keys, and what they answer is for those who may write.
+# They read two keys, and their replies are for users who may write.
 FETCHING = ["BF.FETCH {key} new {key}", "BF.MFETCH {key} ITEMS new {key}"]
 
 

@@ -40,8 +40,8 @@ def test_the_code_of_a_recipe_prints_the_shown_output_and_runs_again(recipe, ser
     assert second.getvalue().count("\n") == said.count("\n")
 
 
-# Runs one worker of the crawler on a site of 400 pages, and prints each page as it is fetched. A fetch takes as long as no line comes from
-# the standard input, or until its end: a worker that is killed is in the middle of a crawl.
+# Runs one worker of the crawler on a site of 400 pages, and prints each page as it is fetched. A fetch ends with a line of
+# the standard input or with its end, so a worker that is killed is in the middle of a crawl.
 CRAWLER = """
 import sys
 {recipe}

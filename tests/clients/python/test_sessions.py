@@ -1,4 +1,4 @@
-"""What README.md, docs/guard.md and docs/kinds.md show of redis-cli is what it prints."""
+"""The redis-cli sessions in README.md, docs/guard.md and docs/kinds.md match its output."""
 
 import re
 import subprocess

@@ -280,7 +280,7 @@ fn a_missing_filter_denies_nothing() {
 }
 
 #[test]
-fn wrong_words_and_types_are_refused_before_anything_changes() {
+fn invalid_options_and_types_are_refused_before_anything_changes() {
     with_client(|_, client| {
         with_filter(client);
         client.run("RPUSH {f}:list x");
@@ -627,7 +627,7 @@ fn a_hash_serves_the_rows_that_it_no_longer_names() {
 
 /// Clients refuse options outside the ranges in clients/specification/options.json, so that the server never refuses a fetch or fill later.
 #[test]
-fn what_the_list_of_client_options_allows_is_accepted() {
+fn all_values_in_the_list_of_client_options_are_accepted() {
     let list = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/specification/options.json");
     let list: serde_json::Value = serde_json::from_str(&fs::read_to_string(list).unwrap()).unwrap();
     let range = |name: &str| {

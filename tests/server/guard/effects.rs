@@ -192,7 +192,7 @@ fn miss_outlives(client: &mut Connection, line: &str) -> bool {
 }
 
 #[test]
-fn a_change_of_the_row_the_key_or_the_filter_voids_what_is_known() {
+fn a_change_of_the_row_the_key_or_the_filter_voids_tokens_and_nones() {
     with_client(|_, client| {
         with_filter(client);
         client.run("SET {f}:src v");
@@ -232,7 +232,7 @@ fn a_change_of_the_row_the_key_or_the_filter_voids_what_is_known() {
 }
 
 #[test]
-fn a_command_that_leaves_the_row_as_it_was_voids_nothing() {
+fn a_command_that_does_not_change_the_row_keeps_its_tokens() {
     with_client(|server, client| {
         with_filter(client);
         for line in [
@@ -329,7 +329,7 @@ fn a_client_that_makes_a_value_expire_at_once_voids_its_lease() {
 /// Tokens granted without a filter become void when the filter is created and deleted, when an item is announced, and when the database is
 /// emptied or swapped.
 #[test]
-fn a_filter_that_comes_and_goes_voids_its_tokens() {
+fn a_filter_that_is_created_and_deleted_voids_its_tokens() {
     with_client(|server, client| {
         for (lines, is_good) in [
             (["BF.RESERVE {f} 0.01 100", "BF.CHANGED {f} 42 {f}:other", "DEL {f}"], false),
@@ -398,7 +398,7 @@ fn a_token_is_good_for_the_row_that_it_was_granted_for() {
 }
 
 #[test]
-fn of_more_than_the_limit_the_record_nearest_its_end_is_evicted() {
+fn above_the_limit_the_record_nearest_its_end_is_evicted() {
     on_every_server(|program| {
         let server = Server::with(program).line("bf.max-leases 3").start();
         let mut client = server.connect();
@@ -423,7 +423,7 @@ fn of_more_than_the_limit_the_record_nearest_its_end_is_evicted() {
 }
 
 #[test]
-fn nothing_of_it_is_saved() {
+fn back_offs_are_not_saved_or_replicated() {
     on_every_server(|program| {
         let mut server = Server::with(program).line("appendonly yes").start();
         let mut client = server.connect();
@@ -558,7 +558,7 @@ fn a_cache_key_of_another_type_voids_its_token_when_it_is_deleted() {
 
 /// A server that can unsubscribe does so a second after the last record is removed. The next lease must subscribe again.
 #[test]
-fn a_lease_after_a_pause_without_any_hears_of_changes() {
+fn the_first_lease_after_a_pause_subscribes_to_changes_again() {
     with_client(|_, client| {
         with_filter(client);
         for _ in 0..2 {

@@ -49,7 +49,7 @@ fn without_the_key_one_caller_loads_and_all_get_the_new_value() {
 }
 
 #[test]
-fn what_was_loaded_is_believed_until_something_changes() {
+fn loaded_values_are_valid_until_something_changes() {
     with_client(|_, client| {
         for (line, is_over) in [
             ("BF.CHANGED {f} 42 {f}:42", true),
@@ -92,7 +92,7 @@ fn what_was_loaded_is_believed_until_something_changes() {
 }
 
 #[test]
-fn only_the_holder_of_a_lease_without_the_key_fills_what_is_believed() {
+fn only_fills_under_a_lease_without_the_key_are_valid() {
     with_client(|_, client| {
         // The lease was granted while the key existed.
         with_an_old_value(client);

@@ -8,7 +8,7 @@ use super::{FETCH, INVENTED, UNLESS, WHILE, absent, fill, load, with_filter, wor
 use testing::{Connection, Reply, Server, array, error, eventually, integer, ok, on_every_server, with_client};
 
 #[test]
-fn the_server_finds_every_key_and_what_is_done_to_it() {
+fn the_server_finds_every_key_and_its_access_flags() {
     with_client(|_, client| {
         for (line, expected) in [
             ("BF.FETCH a i b WAIT 5", "read a, lease b"),
@@ -163,7 +163,7 @@ fn a_cache_key_that_the_follower_does_not_delete_gets_no_lease() {
 }
 
 #[test]
-fn keys_of_the_follower_are_no_rows() {
+fn keys_of_the_follower_are_not_cache_keys() {
     with_client(|_, client| {
         with_filter(client);
         client.run("BF.ADD {f} feed");
@@ -191,7 +191,7 @@ fn keys_of_the_follower_are_no_rows() {
 
 /// The clients in every language send the commands of the specification's cases.
 #[test]
-fn the_users_of_the_page_may_send_what_the_clients_send() {
+fn the_documented_users_may_send_all_commands_of_the_clients() {
     let read = |path: &str| std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let page = read("docs/guard.md");
     let users: Vec<_> = page.lines().filter(|line| line.starts_with("ACL SETUSER ")).collect();

@@ -22,7 +22,7 @@ fn id_of(watcher: &mut Connection, client: &Connection) -> String {
 }
 
 #[test]
-fn a_waiter_whose_time_is_up_is_told_to_come_again() {
+fn a_waiter_whose_time_has_expired_is_told_to_ask_again() {
     with_client(|server, client| {
         with_filter(client);
         load(client, FETCH);
@@ -57,7 +57,7 @@ fn a_waiter_that_disconnects_gets_no_lease() {
 }
 
 #[test]
-fn a_waiter_that_is_killed_or_unblocked_as_its_lease_ends_leaves_that_to_the_next() {
+fn the_next_waiter_loads_if_the_first_is_killed_or_unblocked_as_the_lease_ends() {
     with_client(|server, client| {
         with_filter(client);
         for how in ["CLIENT KILL ID", "CLIENT UNBLOCK"] {
@@ -118,7 +118,7 @@ fn a_new_caller_does_not_overtake_the_waiters() {
 }
 
 #[test]
-fn whatever_becomes_of_the_keys_answers_the_waiters() {
+fn every_change_of_the_keys_answers_the_waiters() {
     with_client(|server, client| {
         for line in ["FLUSHALL", "SWAPDB 0 1", "SET {f}:42 v PX 1", "DEBUG RELOAD NOSAVE"] {
             client.run("DEL {f}:42 {f}");
@@ -195,7 +195,7 @@ fn waiters_of_two_items_share_a_lease() {
 
 /// A waiter's value is read by GET. Reading a value in place would convert it to a longer encoding.
 #[test]
-fn the_value_of_a_waiter_is_left_as_it_is() {
+fn the_value_of_a_waiter_keeps_its_encoding() {
     with_client(|server, client| {
         with_filter(client);
         for value in ["17", "short"] {
@@ -508,7 +508,7 @@ fn a_change_or_a_fill_ends_a_back_off_and_nothing_else_does() {
 }
 
 #[test]
-fn a_held_client_goes_on_waiting_through_a_back_off() {
+fn a_held_client_keeps_waiting_during_a_back_off() {
     with_client(|server, client| {
         with_filter(client);
         client.run("HSET {f}:open {f}:42 x");
@@ -584,7 +584,7 @@ fn a_fill_that_is_refused_ends_the_lease() {
 }
 
 #[test]
-fn a_back_off_without_a_time_doubles_and_is_told_as_a_failure() {
+fn a_back_off_without_a_time_doubles_and_is_reported_as_a_failure() {
     with_client(|server, client| {
         with_filter(client);
         client.run("SET {f}:42 old PX 1000000");

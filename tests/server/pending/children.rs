@@ -215,7 +215,7 @@ fn near_maxmemory_a_save_neither_refuses_adds_nor_evicts_other_keys() {
 
 /// Other keys may use up the room that was available when the pending adds began.
 #[test]
-fn pending_adds_leave_the_room_that_is_left_to_others() {
+fn pending_adds_do_not_use_up_the_last_room() {
     with_client(|server, client| {
         assert_eq!(client.run("BF.RESERVE k 0.01 22200000 NONSCALING"), ok());
         let limit = client.info_number("used_memory") + 8_000_000;
@@ -267,7 +267,7 @@ fn pending_adds_are_in_every_later_save() {
 }
 
 #[test]
-fn a_rewritten_append_only_file_has_what_pends() {
+fn a_rewritten_append_only_file_has_the_pending_adds() {
     on_every_server(|program| {
         for preamble in ["yes", "no"] {
             let mut server = with_append_only_file(program);

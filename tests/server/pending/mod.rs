@@ -428,7 +428,7 @@ fn assert_gone(client: &mut Connection) {
 }
 
 #[test]
-fn a_filter_that_goes_takes_its_adds_with_it() {
+fn a_deleted_filter_frees_its_pending_adds() {
     for end in
         ["DEL k", "UNLINK k", "SET k x", "FLUSHALL SYNC", "FLUSHALL ASYNC", "FLUSHDB", "PEXPIRE k 1", "RENAME other k"]
     {
@@ -446,7 +446,7 @@ fn a_filter_that_goes_takes_its_adds_with_it() {
 }
 
 #[test]
-fn copies_and_payloads_have_what_pends() {
+fn copies_and_payloads_have_the_pending_adds() {
     each_time(|server, client| {
         let digest = client.run("DEBUG DIGEST-VALUE k");
         assert_eq!(client.run("COPY k copy"), integer(1));
@@ -480,7 +480,7 @@ fn copies_and_payloads_have_what_pends() {
 }
 
 #[test]
-fn a_filter_that_is_emptied_has_nothing_that_pends() {
+fn an_emptied_filter_has_no_pending_adds() {
     each_time(|_, client| {
         assert_eq!(client.run("BF.CLEAR k"), ok());
         assert_eq!(client.gauge("pending_bytes"), 0);
@@ -492,7 +492,7 @@ fn a_filter_that_is_emptied_has_nothing_that_pends() {
 }
 
 #[test]
-fn writes_go_on_while_the_timer_writes() {
+fn writes_continue_while_the_timer_flushes() {
     with_client(|server, client| {
         // Two filters, so that one remains when the other is flushed. The set of one is full.
         for key in ["k", "other"] {

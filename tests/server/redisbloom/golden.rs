@@ -324,7 +324,7 @@ fn feed(client: &mut Connection, key: &str, count: usize) -> i64 {
 }
 
 #[test]
-fn the_same_words_make_the_same_bytes() {
+fn equal_options_create_equal_bytes() {
     with_client(|server, client| {
         for golden in filters(TODAY) {
             match &golden.reserve {

@@ -159,7 +159,7 @@ fn scandump_answers_every_iterator() {
 }
 
 #[test]
-fn a_filter_leaves_in_redisblooms_bytes_and_an_old_one_in_todays_spelling() {
+fn a_filter_is_written_as_redisbloom_writes_it_and_an_old_one_in_todays_format() {
     on_every_server(|program| {
         for release in RELEASES {
             let mut server = with_append_only_file(program);
@@ -249,7 +249,7 @@ fn wait_for(client: &mut Connection, primary: &TheirPrimary, mark: &str) {
 }
 
 #[test]
-fn a_filter_whose_chunks_came_in_any_order_arrives() {
+fn a_filter_is_complete_after_chunks_in_any_order() {
     on_every_server(|program| {
         let primary = TheirPrimary::start(snapshot(TODAY));
         let replica = following(program, &primary);
@@ -292,7 +292,7 @@ pub fn with_gaps(program: &Path, key: &str) -> (Server, Chunks) {
 
 /// RedisBloom's filter is in use from its header on. Items added during a load are in the filter; later chunks overwrite their bits.
 #[test]
-fn items_in_the_middle_of_a_load_are_taken_as_the_primary_took_them() {
+fn items_during_a_load_have_the_same_effect_as_on_the_primary() {
     on_every_server(|program| {
         let mut golden = filter(TODAY, "empty");
         let bits: Vec<u8> = (0..golden.chunks[1].1.len()).map(|place| u8::from(place % 16 == 0)).collect();

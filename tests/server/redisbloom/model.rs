@@ -312,7 +312,7 @@ fn percent_g(value: f64) -> String {
 }
 
 #[test]
-fn the_hash_gives_the_positions_that_redisbloom_gives() {
+fn the_positions_equal_redisblooms() {
     let golden: [(&str, u64, u64, [u64; 8]); 4] = [
         ("", 0x1ab1_1ea5_a7b2_c56e, 0xbbdd_cb5a_b56d_d547, [366, 1077, 764, 451, 138, 849, 536, 223]),
         ("a", 0x4292_cee2_27b9_150a, 0x7e9b_5270_31f5_0c11, [1034, 539, 172, 829, 462, 1119, 752, 257]),

@@ -32,7 +32,7 @@ fn follow_theirs(client: &mut Connection, primary: &TheirPrimary) {
 }
 
 #[test]
-fn a_promoted_replica_of_redisbloom_keeps_its_layout_until_told_otherwise() {
+fn a_promoted_replica_of_redisbloom_keeps_the_layout_until_it_is_set() {
     on_every_server(|program| {
         let primary = TheirPrimary::start(snapshot(TODAY));
         let mut server = Server::start(program);
@@ -101,7 +101,7 @@ fn type_after_promotion(program: &Path, lines: &[&str], commands: &[&str]) -> St
 }
 
 #[test]
-fn a_promoted_replica_of_ours_creates_only_what_redisbloom_reads_if_that_can_read_the_rest() {
+fn a_promoted_replica_creates_redisblooms_layout_if_all_its_filters_have_it() {
     const THEIRS: &str = "BF.RESERVE theirs 0.01 100 LAYOUT redisbloom";
     on_every_server(|program| {
         for (lines, commands, expected) in [
@@ -127,7 +127,7 @@ fn a_promoted_replica_of_ours_creates_only_what_redisbloom_reads_if_that_can_rea
 
 /// The server ignores commands of RedisBloom's other types, while the link stays up. It counts them, or exits if configured to.
 #[test]
-fn commands_of_redisblooms_other_types_are_counted_and_end_a_replica_that_is_told_to() {
+fn commands_of_redisblooms_other_types_are_counted_and_end_a_replica_configured_to_exit() {
     on_every_server(|program| {
         let primary = TheirPrimary::start(snapshot(TODAY));
         let mut server = Server::start(program);

@@ -180,7 +180,7 @@ const OTHER_LAYOUTS: [&str; 3] = [
 ];
 
 #[test]
-fn a_replica_takes_all_words_that_redisbloom_takes() {
+fn a_replica_accepts_all_options_that_redisbloom_accepts() {
     on_every_server(|program| {
         let (lines, mut models) = stream();
         let primary = TheirPrimary::start(snapshot(TODAY));
@@ -208,7 +208,7 @@ fn a_replica_takes_all_words_that_redisbloom_takes() {
 }
 
 #[test]
-fn its_append_only_file_is_read_as_it_was_taken_and_clients_stay_strict() {
+fn redisblooms_append_only_file_loads_and_clients_are_parsed_strictly() {
     on_every_server(|program| {
         let (lines, models) = stream();
         let all: Vec<&str> = lines.iter().map(String::as_str).chain(OTHER_LAYOUTS).collect();
@@ -259,7 +259,7 @@ pub fn assert_ends_the_server(program: &Path, line: &str) {
 }
 
 #[test]
-fn items_after_words_that_nobody_understands_end_the_server() {
+fn items_after_unknown_options_end_the_server() {
     on_every_server(|program| {
         for line in ["BF.INSERT k HASH md5 ITEMS a", "BF.INSERT k CAPACITY x ITEMS a"] {
             assert_ends_the_server(program, line);
@@ -378,7 +378,7 @@ fn an_aof_of_redisbloom_loads_and_survives_our_rewrite() {
 
 /// Clients get RedisBloom's refusal.
 #[test]
-fn a_client_must_say_1() {
+fn a_client_must_send_1() {
     on_every_server(|program| {
         let server = Server::start(program);
         let commands = commands_of(&rewritten());
@@ -395,7 +395,7 @@ fn a_client_must_say_1() {
 }
 
 #[test]
-fn a_survey_lists_filters_and_what_stays_behind_and_compares_two_servers() {
+fn a_survey_lists_filters_and_keys_that_cannot_be_loaded_and_compares_two_servers() {
     let survey = |words: &[&str]| {
         let output = Command::new(tool()).arg("survey").args(words).output().unwrap();
         let text = [output.stdout, output.stderr].concat();

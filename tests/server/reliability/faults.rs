@@ -308,7 +308,7 @@ fn reads_without_memory_are_answered_or_refused() {
 
 /// A future server might refuse to open a key for writing while it saves the key. The key is not missing then.
 #[test]
-fn a_key_that_cannot_be_written_is_no_missing_key() {
+fn a_key_that_cannot_be_written_is_not_reported_missing() {
     const REFUSED: &str = "ERR the server cannot open the key for writing: try again";
     on_every_server(|program| {
         let server = with_faults(program).line("appendonly yes").start();

@@ -189,7 +189,7 @@ fn a_damaged_append_only_file_loads_or_ends_the_server_with_a_reason() {
 
 /// The server drops the command at which the file is truncated.
 #[test]
-fn a_file_that_breaks_off_brings_every_add_before_its_end() {
+fn a_truncated_file_restores_every_complete_add() {
     on_every_server(|program| {
         let creations = LAYOUTS.map(|(_, line)| words(line));
         let adds: Vec<Words> =

@@ -7,7 +7,7 @@ use testing::{Server, array, eventually, integer, module, ok, on_every_server, s
 
 /// The tolerance covers other allocations of the server meanwhile: entries of its tables, and buffers of connections.
 #[test]
-fn memory_usage_says_what_used_memory_says() {
+fn memory_usage_equals_the_growth_of_used_memory() {
     on_every_server(|program| {
         let server = Server::start(program);
         let capacities =

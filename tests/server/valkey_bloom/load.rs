@@ -15,7 +15,7 @@ use testing::{
 };
 
 #[test]
-fn a_name_that_is_taken_stays_what_it_is() {
+fn an_existing_name_is_not_overwritten() {
     with_client(|_, client| {
         let golden = &goldens()[0];
         client.run("SET string x");
@@ -46,7 +46,7 @@ fn another_version_is_refused_by_name() {
 }
 
 #[test]
-fn bytes_after_the_end_are_let_pass_and_carried_word_for_word() {
+fn trailing_bytes_are_accepted_and_propagated_verbatim() {
     on_every_server(|program| {
         let mut server = Server::with(program).line(THEIR_CEILING).line("appendonly yes").start();
         let other = Server::start(program);
@@ -177,7 +177,7 @@ pub fn server_with_append_only_file(program: &Path) -> (Server, Connection) {
 }
 
 #[test]
-fn either_word_makes_a_filter_of_their_layout() {
+fn either_option_creates_a_filter_of_valkey_blooms_layout() {
     on_every_server(|program| {
         let server = Server::start(program);
         for protocol in [2, 3] {
@@ -240,7 +240,7 @@ fn a_seed_is_random_unless_the_setting_says_otherwise() {
 }
 
 #[test]
-fn the_setting_is_the_ratio_where_none_is_given() {
+fn the_setting_is_the_default_ratio() {
     on_every_server(|program| {
         let server = Server::with(program).line("bf.bloom-tightening-ratio 0.75").start();
         let mut client = server.connect();
@@ -256,7 +256,7 @@ fn the_setting_is_the_ratio_where_none_is_given() {
 }
 
 #[test]
-fn bad_words_are_errors_and_make_nothing() {
+fn invalid_options_are_errors_and_create_nothing() {
     on_every_server(|program| {
         let (server, mut client) = server_with_append_only_file(program);
         let length = append_only_length(&server);
@@ -315,7 +315,7 @@ fn bad_words_are_errors_and_make_nothing() {
 }
 
 #[test]
-fn validatescaleto_asks_how_far_a_filter_could_grow() {
+fn validatescaleto_checks_how_far_a_filter_could_grow() {
     on_every_server(|program| {
         let server = Server::with(program).line("bf.bloom-memory-usage-limit 1048576").start();
         let mut client = server.connect();
@@ -377,7 +377,7 @@ fn as_list(reply: &Value) -> Vec<Reply> {
 }
 
 #[test]
-fn their_stream_in_the_append_only_file_gives_their_filters() {
+fn valkey_blooms_stream_in_the_append_only_file_creates_its_filters() {
     on_every_server(|program| {
         let mut server = start_on_commands(program, &[THEIR_CEILING], &unpacked("stream.aof.gz"));
         assert_keys_after(&mut server.connect());
@@ -391,7 +391,7 @@ fn their_stream_in_the_append_only_file_gives_their_filters() {
 }
 
 #[test]
-fn their_stream_sent_by_a_client_gives_their_answers_and_equal_replicas() {
+fn valkey_blooms_stream_from_a_client_gets_its_answers_and_equal_replicas() {
     on_every_server(|program| {
         let server = Server::with(program).line(THEIR_CEILING).start();
         // A replica whose own settings would create other filters.
@@ -433,7 +433,7 @@ fn their_stream_sent_by_a_client_gives_their_answers_and_equal_replicas() {
 }
 
 #[test]
-fn a_creation_is_carried_in_their_words() {
+fn a_creation_is_propagated_with_valkey_blooms_options() {
     on_every_server(|program| {
         let (mut server, mut client) = server_with_append_only_file(program);
         let cases = [
@@ -472,7 +472,7 @@ fn a_creation_is_carried_in_their_words() {
 }
 
 #[test]
-fn a_rate_of_any_size_is_carried_as_the_same_number() {
+fn a_rate_of_any_size_is_propagated_exactly() {
     on_every_server(|program| {
         let (mut server, mut client) = server_with_append_only_file(program);
         let rates = ["1e-300", "2.2250738585072014e-308", "0.1234567890123456", "0.9999999999999999", "3e-16"];

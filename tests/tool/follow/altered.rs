@@ -11,7 +11,7 @@ fn catch_up(world: &World, client: &mut Connection, id: u64) {
 }
 
 #[test]
-fn rows_that_ddl_has_rewritten_are_not_denied_and_old_values_are_deleted() {
+fn rows_rewritten_by_ddl_are_not_reported_absent_and_old_values_are_deleted() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, session| {
         session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 20) id").unwrap();
         catch_up(world, client, 30);
@@ -178,7 +178,7 @@ fn a_table_that_leaves_its_publication_has_no_heartbeat_until_it_is_filled_again
 }
 
 #[test]
-fn a_dropped_table_is_left_out_until_it_is_there_again() {
+fn a_dropped_table_is_skipped_until_it_exists_again() {
     let orders = "CREATE TABLE orders (id bigint PRIMARY KEY, version int NOT NULL);
         ALTER PUBLICATION bloomgate ADD TABLE orders";
     let schema = format!("{USERS}; {orders}");

@@ -172,7 +172,7 @@ fn the_follower_connects_again_when_a_connection_goes_dark() {
 }
 
 #[test]
-fn a_server_that_is_away_is_reported_once_for_each_reason() {
+fn an_unreachable_server_is_reported_once_for_each_reason() {
     on_every_server(|program| {
         let mut world = World::new(program, USERS, USERS_TABLE);
         let mut follower = world.following();
@@ -205,7 +205,7 @@ fn a_server_that_is_away_is_reported_once_for_each_reason() {
 }
 
 #[test]
-fn a_database_that_is_away_is_named_with_its_port() {
+fn an_unreachable_database_is_named_with_its_port() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("follow.toml");
     for (url, address) in [
@@ -221,7 +221,7 @@ fn a_database_that_is_away_is_named_with_its_port() {
 }
 
 #[test]
-fn a_stream_without_a_word_is_not_dark_while_postgresql_reads_the_log() {
+fn a_silent_stream_is_not_dark_while_postgresql_reads_the_log() {
     on_every_server(|program| {
         let world = World::new(program, USERS, USERS_TABLE);
         let (mut writer, mut other) = (world.session(), world.session());

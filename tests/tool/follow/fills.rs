@@ -324,7 +324,7 @@ fn the_status_tells_how_far_the_follower_is_behind() {
 }
 
 #[test]
-fn the_metrics_count_what_was_applied() {
+fn the_metrics_count_applied_changes() {
     on_every_server(|program| {
         let world = World::new(program, USERS, USERS_TABLE);
         let port = free_port();

@@ -498,7 +498,7 @@ fn entries_that_were_removed_before_they_were_read_are_noticed() {
 }
 
 #[test]
-fn one_tables_trouble_is_not_that_of_another() {
+fn one_tables_errors_do_not_affect_another() {
     with_formats(true, |world, client| {
         world.load("9\n");
         client.run("BF.RESERVE {others} 0.000001 100000 HASH siphash");
@@ -575,7 +575,7 @@ fn a_stream_whose_server_failed_over_may_lack_entries() {
 }
 
 #[test]
-fn a_server_that_comes_back_goes_on_with_the_same_lines() {
+fn a_restarted_server_continues_with_the_same_lines() {
     with_formats(false, |world, client| {
         world.load("9\n");
         let (mut follower, stdin) = world.follow();

@@ -119,7 +119,7 @@ fn refused_items_are_not_skipped_if_the_reply_is_lost() {
 }
 
 #[test]
-fn a_dropped_table_is_left_out_until_it_is_there_again() {
+fn a_dropped_table_is_skipped_until_it_exists_again() {
     on_every_server(|program| {
         let orders = USERS.replace("users", "orders");
         let tables = format!("{USERS_TABLE}{}", USERS_TABLE.replace("users", "orders"));
@@ -153,7 +153,7 @@ fn a_dropped_table_is_left_out_until_it_is_there_again() {
 }
 
 #[test]
-fn signs_of_life_go_on_during_a_long_fill() {
+fn heartbeats_continue_during_a_long_fill() {
     const ROWS: u64 = 400_000;
     on_every_server(|program| {
         let world = World::on_mariadb(
@@ -462,7 +462,7 @@ fn the_log_has_the_texts_that_select_shows() {
 }
 
 #[test]
-fn a_follower_goes_on_after_its_last_transaction() {
+fn a_follower_continues_after_its_last_transaction() {
     followed(&[], USERS_TABLE, |world, follower, client, session| {
         session.run("INSERT INTO users VALUES (1, 1), (2, 1)");
         agrees(client, session);
@@ -545,7 +545,7 @@ fn a_log_that_begins_anew_is_noticed_however_long_it_is() {
 }
 
 #[test]
-fn every_domain_or_tag_goes_on_after_its_own_last_transaction() {
+fn every_domain_or_tag_continues_after_its_own_last_transaction() {
     followed(&[], USERS_TABLE, |world, follower, client, session| {
         let mut other = world.database.session();
         other.run(in_sql("SET SESSION gtid_domain_id = 7", "SET SESSION gtid_next = 'AUTOMATIC:other'"));
@@ -731,7 +731,7 @@ fn a_time_without_the_log_fills_the_filter_again() {
 }
 
 #[test]
-fn a_follower_that_is_at_work_keeps_its_position_from_one_without_a_log() {
+fn a_follower_without_a_log_does_not_delete_an_active_followers_position() {
     followed(&[], USERS_TABLE, |world, follower, client, session| {
         world.database.restart_with(["--skip-log-bin".to_owned()]);
         follower.says("log_bin is OFF");
@@ -918,7 +918,7 @@ fn connections_are_encrypted() {
 }
 
 #[test]
-fn a_failover_to_a_replica_goes_on() {
+fn a_follower_continues_after_a_failover_to_a_replica() {
     followed(&["--log-slave-updates=ON"], USERS_TABLE, |world, follower, client, session| {
         let replica = world.database.replica();
         *session = world.database.session();

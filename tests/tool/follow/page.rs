@@ -240,7 +240,7 @@ impl Application<'_> {
 }
 
 #[test]
-fn the_feed_is_left_as_the_page_says_and_no_reader_gets_an_old_row() {
+fn the_feed_is_removed_as_documented_and_readers_get_no_old_row() {
     with_databases(|shop, program| {
         for mode in MODES {
             let shop = shop();

@@ -18,7 +18,7 @@ fn refused(world: &World, text: &str) {
 }
 
 #[test]
-fn a_slot_is_made_again_after_a_time_without_the_publication() {
+fn a_slot_is_recreated_after_a_time_without_the_publication() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, session| {
         session.batch_execute("SET synchronous_commit = local; DROP PUBLICATION bloomgate").unwrap();
         session.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
@@ -304,7 +304,7 @@ fn writers_that_do_not_wait_are_named() {
 }
 
 #[test]
-fn wrong_words_of_a_filter_end_the_follower_though_its_filter_exists() {
+fn invalid_filter_options_end_the_follower_even_if_its_filter_exists() {
     on_every_server(|program| {
         let (world, mut follower) = World::started("synchronous", program, USERS, USERS_TABLE);
         follower.end();

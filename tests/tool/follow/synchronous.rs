@@ -210,7 +210,7 @@ fn readers_wait_until_an_announced_change_is_visible() {
 }
 
 #[test]
-fn sigterm_leaves_nothing_open() {
+fn sigterm_releases_every_cache_key() {
     on_every_server(|program| {
         let (world, mut follower) = World::started("synchronous", program, USERS, USERS_TABLE);
         let mut client = world.server.connect();
@@ -235,7 +235,7 @@ fn sigterm_leaves_nothing_open() {
 }
 
 #[test]
-fn without_a_demand_for_this_follower_there_is_no_heartbeat() {
+fn without_synchronous_commit_for_this_follower_there_is_no_heartbeat() {
     on_every_server(|program| {
         let (world, mut follower) = World::started("synchronous", program, USERS, USERS_TABLE);
         let mut client = world.server.connect();
@@ -396,7 +396,7 @@ fn a_hanging_follower_is_replaced_and_changes_nothing_afterwards() {
 }
 
 #[test]
-fn a_commit_that_the_server_refuses_waits_and_says_why() {
+fn a_commit_that_the_server_refuses_waits_and_logs_the_reason() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
         client.run("CONFIG SET maxmemory 1");
         let text = "INSERT INTO users VALUES (1, 1)";

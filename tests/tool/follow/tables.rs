@@ -98,7 +98,7 @@ fn names_in_quotes_are_followed() {
 }
 
 #[test]
-fn rows_that_a_policy_hides_from_the_follower_are_never_denied() {
+fn rows_hidden_from_the_follower_are_never_reported_absent() {
     const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
         INSERT INTO users VALUES (1, 1);
         CREATE PUBLICATION bloomgate FOR TABLE users;

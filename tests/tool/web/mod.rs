@@ -465,7 +465,7 @@ fn stuck(web: &Web) -> TcpStream {
 }
 
 #[test]
-fn clients_that_do_not_read_lock_no_one_out() {
+fn clients_that_do_not_read_do_not_lock_others_out() {
     let server = Server::start(&testing::servers()[0]);
     let web = Web::start(&server, &[]);
     let stuck: Vec<_> = (0..64).map(|_| stuck(&web)).collect();

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_of_deleted_items_has_a_text_of_its_own() {
+    fn a_full_table_of_deleted_items_has_its_own_error_text() {
         let refusal = Refusal::from(Error::NoRoomForDeleted { entries: 12 });
         assert_eq!(refusal.to_string(), "ERR no room for more deleted items (12 entries): rebuild the filter");
     }

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_the_texts_of_the_command() {
+    fn refusals_have_the_commands_texts() {
         for (text, refusal) in [
             ("rate=2&capacity=1", "error rate must be in the range (0.000000, 1.000000)"),
             ("rate=0.1&capacity=0", "capacity must be in the range [1, 1073741824]"),
