@@ -488,7 +488,7 @@ mod tests {
         assert!(queues.clear_due(KEY) && !queues.clear_due(KEY));
         queues.mark_all_due(|key| key == KEY);
         assert!(queues.is_due(KEY));
-        queues.mark_due(OTHER, 0, || panic!("nobody waits for it"));
+        queues.mark_due(OTHER, 0, || panic!("it has no waiters"));
     }
 
     #[test]

@@ -279,7 +279,7 @@ fn the_ceiling_includes_the_table_of_deleted_items() {
         assert!(refused.error_text().contains("ERR Insufficient memory"), "{refused:?}");
         client.run(&format!("CONFIG SET bf.max-filter-bytes {size}"));
         assert_eq!(restore(client, "copy", &payload), ok());
-        assert_eq!(load_record(client, "loaded", last), ok(), "the dump goes on where it was");
+        assert_eq!(load_record(client, "loaded", last), ok(), "the dump continues at the same position");
         for copy in ["copy", "loaded"] {
             assert_eq!(digest(client, copy), digest(client, "k"), "{copy}");
         }

@@ -164,12 +164,12 @@ fn machine() -> (i64, i64) {
 #[cfg_attr(not(target_os = "linux"), ignore = "needs /proc/meminfo")]
 fn without_a_limit_it_is_what_the_machine_has_left() {
     with_client(|_, client| {
-        let ((total, before), told, (_, after)) = (machine(), available(client), machine());
+        let ((total, before), reported, (_, after)) = (machine(), available(client), machine());
         // Other processes change it meanwhile. A control group may leave less.
         let left = before.max(after);
-        assert!(told < left + (total - left) / 2, "{told} told, {left} of {total} left");
+        assert!(reported < left + (total - left) / 2, "{reported} available, {left} of {total} left");
         if let Reply::Error(text) = client.run("BF.RESERVE k 0.01 100000000") {
-            panic!("with {told} bytes left: {text}");
+            panic!("with {reported} bytes left: {text}");
         }
     });
 }

@@ -199,7 +199,7 @@ fn a_child_of_the_server_frees_by_itself() {
         client.run("DEL gone");
         debugger.send(&["EVAL", &script, "0"]).expect("the server takes the script");
         let _ = debugger.receive().expect("where the debugger stands");
-        debugger.send(&["continue"]).expect("the session goes on");
+        debugger.send(&["continue"]).expect("the session continues");
         let _ = debugger.receive().expect("the end of the session");
         assert_eq!(debugger.receive().expect("what the script answered"), ok());
         assert_eq!(client.run("BF.CARD k").number(), 2000, "the child's keys are its own");

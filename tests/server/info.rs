@@ -202,11 +202,11 @@ fn bf_info_describes_every_kind() {
             for (name, text) in [("Kind", kind), ("Layout", layout), ("Hash", hash)] {
                 assert_eq!(stats.field(name).text(), text, "{creation}");
             }
-            let mut told = names(&stats);
-            told.sort_unstable();
+            let mut reported = names(&stats);
+            reported.sort_unstable();
             let mut expected: Vec<&str> = ALL.into_iter().chain(more).collect();
             expected.sort_unstable();
-            assert_eq!(told, expected, "{creation}");
+            assert_eq!(reported, expected, "{creation}");
 
             let items = client.run("BF.CARD k").number();
             assert_eq!(stats.field("Number of items inserted"), &integer(items));

@@ -127,8 +127,8 @@ fn a_longer_chain_from_the_file_answers_and_does_not_grow_for_clients() {
             assert_eq!(client.call(&["BF.ADD", key, &absent]), full());
             assert_eq!(client.call(&["BF.MADD", key, "item-1", &absent]), array([integer(0), full()]));
             assert_eq!(digest(&mut client, key), before);
-            let told = client.run(&format!("BF.INFO {key} MAXSCALEDCAPACITY"));
-            assert_eq!(told, integer(count), "{key}: what it holds already");
+            let reported = client.run(&format!("BF.INFO {key} MAXSCALEDCAPACITY"));
+            assert_eq!(reported, integer(count), "{key}: what it holds already");
         }
         assert_eq!(client.run("COPY native copied"), integer(1));
         assert_eq!(digest(&mut client, "copied"), digest(&mut client, "native"));

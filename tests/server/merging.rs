@@ -210,7 +210,7 @@ fn fill_to(client: &mut Connection, key: &str) {
 }
 
 /// Returns the properties that BF.CLEAR must keep; a ring's buckets begin anew.
-fn told(client: &mut Connection, key: &str) -> (String, Vec<String>) {
+fn properties(client: &mut Connection, key: &str) -> (String, Vec<String>) {
     let digest = client.run(&format!("DEBUG DIGEST-VALUE {key}")).elements()[0].text();
     let info = format!("{:?}", client.run(&format!("BF.INFO {key}")));
     (if key == "window" { String::new() } else { digest }, vec![info])
@@ -223,14 +223,14 @@ fn a_cleared_filter_is_as_it_was_created() {
         for (key, creation) in KINDS {
             assert!(!client.run(creation).is_error(), "{creation}");
             client.run(&format!("PEXPIRE {key} 1000000"));
-            let created = told(client, key);
+            let created = properties(client, key);
             for _ in 0..2 {
                 fill_to(client, key);
                 assert!(client.run(&format!("BF.CARD {key}")).number() > 400, "{key}");
                 assert_eq!(client.run(&format!("BF.CLEAR {key}")), ok(), "{key}");
                 assert_eq!(client.run(&format!("BF.CARD {key}")), integer(0), "{key}");
                 assert!(!client.run(&format!("BF.EXISTS {key} 7")).truth(), "{key}");
-                assert_eq!(told(client, key), created, "{key}");
+                assert_eq!(properties(client, key), created, "{key}");
             }
             assert!(client.run(&format!("PTTL {key}")).number() > 900_000, "{key}");
         }

@@ -598,7 +598,7 @@ fn data_that_cannot_be_applied_ends_the_server() {
         let payload = unsound.payload(4);
         assert!(
             restore(&mut client, "k", &payload).is_error(),
-            "a client's payload is refused, and the server goes on"
+            "a client's payload is refused, and the server keeps running"
         );
         let restoring = |payload| vec![b"RESTORE".to_vec(), b"k".to_vec(), b"0".to_vec(), payload];
         assert_ends(

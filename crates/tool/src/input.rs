@@ -30,7 +30,7 @@ const REFUSED: [(&[u8], &str); 13] = [
     (b"PGDMP", "it is an archive of pg_dump: restore it, and use `load --postgres`"),
     (b"PAR1\x15", "it is a Parquet file: export a column as text"),
     (b"Obj\x01", "it is an Avro file: export a field as text"),
-    (b"REDIS00", "it is a snapshot of a Redis server"),
+    (b"REDIS00", "it is an RDB snapshot of a Redis server"),
     (crate::archive::MAGIC, "it is a backup of filters: use `restore`"),
 ];
 const UTF_16: &str = "it is UTF-16 text: pipe it through `iconv -f UTF-16 -t UTF-8`";

@@ -641,7 +641,7 @@ fn fetched(
         _ if must_lack || no_row && must => return wrong(&format!("absent: item:{item}")),
         ("hit", [value]) => {
             let is_stale = is_cached(value)?;
-            expect(!is_stale || busy, "stale: nobody refreshes it")?;
+            expect(!is_stale || busy, "stale: no lease exists")?;
             ("hit", None)
         }
         ("stale", [value, token]) => {

@@ -110,8 +110,8 @@ fn a_value_is_renewed_before_its_end_by_the_average_of_loads() {
         client.run("SET {f}:42 v PX 100000");
         assert!(!is_renewed(client, &renew), "it has failed");
         loads_for(client, "VALUE v PX 10000");
-        assert!(!is_renewed(client, FETCH) && !is_renewed(client, &format!("{FETCH} RENEW 0")), "nobody asks for it");
-        assert!(!is_renewed(client, &format!("{renew} PEEK")), "no lease is asked for");
+        assert!(!is_renewed(client, FETCH) && !is_renewed(client, &format!("{FETCH} RENEW 0")), "RENEW is not given");
+        assert!(!is_renewed(client, &format!("{renew} PEEK")), "PEEK gets no lease");
         assert!(is_renewed(client, &renew));
         assert_eq!(client.run(&renew), hit("v"), "one renews it");
 
@@ -482,7 +482,7 @@ fn a_write_in_flight_is_waited_for_whatever_filter_and_cache_say() {
             client.run("DEL {f}:42");
             client.run(&format!("HDEL {{f}}:open {field}"));
         }
-        assert_eq!(client.info_number("bf_bloom_leases"), 0, "nobody got a lease");
+        assert_eq!(client.info_number("bf_bloom_leases"), 0, "no lease was granted");
         assert_eq!(client.info_number("bf_bloom_fetches_waiting"), held + 7);
         client.run("DEL {f}:open");
         client.run("RPUSH {f}:open {f}:42");

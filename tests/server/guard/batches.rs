@@ -40,7 +40,7 @@ fn an_item_that_is_refused_is_an_error_in_its_place() {
         client.run("MSET {f}:a v {f}:b v {f}:c v {f}:d v");
         let reply = client.run("BF.MCHANGED {f} ITEMS b {f}:b c {f}:c a {f}:a d {f}:d b {f}:b");
         assert_eq!(reply, array([integer(1), full.clone(), integer(0), full, integer(0)]));
-        assert_eq!(client.run("EXISTS {f}:a {f}:b {f}:c {f}:d").number(), 0, "their values are deleted all the same");
+        assert_eq!(client.run("EXISTS {f}:a {f}:b {f}:c {f}:d").number(), 0, "their values are deleted nevertheless");
         // If the filter cannot add any items, the reply is a single error.
         client.run("BF.RESERVE {f}counting 0.01 100 COUNTING");
         client.run("RPUSH {f}:list x");

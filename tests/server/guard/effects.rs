@@ -137,8 +137,8 @@ fn a_replica_does_not_guard_and_a_promoted_one_starts_empty() {
         follower.run("REPLICAOF NO ONE");
         client.run(&format!("REPLICAOF 127.0.0.1 {}", replica.port));
         let reply = waiting.receive().unwrap();
-        let is_told = ["READONLY", "UNBLOCKED"].iter().any(|word| reply.error_text().starts_with(word));
-        assert!(is_told, "it is no primary any more: {reply:?}");
+        let is_refused = ["READONLY", "UNBLOCKED"].iter().any(|word| reply.error_text().starts_with(word));
+        assert!(is_refused, "it is no longer a primary: {reply:?}");
         assert_eq!(word(&follower.run(FETCH)), "load", "what was remembered stayed behind");
         assert_eq!(follower.run(&format!("BF.FILL {{f}} 42 {{f}}:43 {token} VALUE v")), nil(2));
         client.run("REPLICAOF NO ONE");

@@ -516,7 +516,7 @@ fn a_held_client_keeps_waiting_during_a_back_off() {
         back_off(client, 100_000);
         assert_eq!(waiters(client), 1);
         client.run("DEL {f}");
-        assert!(wait_of(&client.run(FETCH)) > 1, "replacing a filter that somebody waits for ends no back-off");
+        assert!(wait_of(&client.run(FETCH)) > 1, "replacing a filter with waiters does not end a back-off");
         // One transaction, as a write ends: between the two commands the back-off would answer the client.
         client.run("MULTI");
         client.run("HDEL {f}:open {f}:42");

@@ -93,7 +93,7 @@ fn a_debugger_of_scripts_neither_begins_nor_ends_it() {
 
         let session = debug(SCRIPT);
         add(client, "k", 0..100);
-        assert_eq!(pending(client), 0, "no child has come of which the end is told");
+        assert_eq!(pending(client), 0, "no child has started whose exit raises an event");
         assert_eq!(end(session), Some(integer(1)));
 
         let sessions = children(server);
@@ -103,7 +103,7 @@ fn a_debugger_of_scripts_neither_begins_nor_ends_it() {
         let session = debug(SCRIPT);
         add(client, "k", 100..200);
         let bytes = pending(client);
-        assert!(bytes > 0, "the save goes on");
+        assert!(bytes > 0, "the save continues");
         let _ = end(session);
         add(client, "k", 200..1200);
         assert!(pending(client) > bytes, "and still");

@@ -60,7 +60,7 @@ fn filters_are_unchanged_after_defragmentation() {
         let eager = "active-defrag-ignore-bytes 1 active-defrag-threshold-lower 0 active-defrag-cycle-min 50";
         assert_eq!(client.run(&format!("CONFIG SET {eager} bf.bloom-defrag-enabled no activedefrag yes")), ok());
         eventually("the server to have moved what is its own", || client.info_number("active_defrag_key_hits") > 100);
-        assert_eq!(client.info_number("bf_bloom_defrag_hits"), 0, "the module was told not to");
+        assert_eq!(client.info_number("bf_bloom_defrag_hits"), 0, "defragmentation is off");
 
         assert_eq!(client.run("CONFIG SET bf.bloom-defrag-enabled yes"), ok());
         // Filters are queried and added to while they are moved.

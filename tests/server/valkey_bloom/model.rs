@@ -202,7 +202,7 @@ fn bytes_of_bits(capacity: i64, rate: f64) -> u64 {
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
-    let (head, tail) = rest.split_first_chunk().expect("a payload that goes on");
+    let (head, tail) = rest.split_first_chunk().expect("a longer payload");
     *rest = tail;
     *head
 }

@@ -33,8 +33,8 @@ fn a_slot_is_recreated_after_a_time_without_the_publication() {
             world.demand(FOLLOWER);
         }
         soon(|| answer(client, 2) == "absent" && has(client, 1));
-        let is_told = follower.log().contains("a time without the publication");
-        assert_ne!(is_told, is_readable);
+        let is_logged = follower.log().contains("a time without the publication");
+        assert_ne!(is_logged, is_readable);
         session.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
         soon(|| has(client, 2));
     });

@@ -234,7 +234,7 @@ impl Run<'_> {
         let mut client = Client::of(self.servers);
         catch_up(&mut client, session, 2 * ROWS + 1);
         for (id, row) in self.rows.iter().enumerate() {
-            let version = row.lock().unwrap().expect("nobody writes").0.map(|version| version.to_string());
+            let version = row.lock().unwrap().expect("no writer is active").0.map(|version| version.to_string());
             let answer = fetch(&mut client, id);
             match &*answer[0] {
                 "absent" => assert_eq!(version, None, "row {id}"),

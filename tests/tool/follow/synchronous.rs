@@ -400,16 +400,16 @@ fn a_commit_that_the_server_refuses_waits_and_logs_the_reason() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
         client.run("CONFIG SET maxmemory 1");
         let text = "INSERT INTO users VALUES (1, 1)";
-        let is_told = || follower.says("OOM command not allowed");
+        let is_logged = || follower.says("OOM command not allowed");
         let free = || assert_eq!(world.server.connect().run("CONFIG SET maxmemory 0").text(), "OK");
         if world.mode == "synchronous" {
-            world.while_waiting(&[text], is_told, free);
+            world.while_waiting(&[text], is_logged, free);
             assert_ne!(answer(client, 1), "absent");
         } else {
             let mut session = world.session();
             session.batch_execute(text).unwrap();
             let end: String = session.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).unwrap().get(0);
-            is_told();
+            is_logged();
             follower.says("trying again");
             let text = format!("SELECT confirmed_flush_lsn < '{end}' FROM pg_replication_slots");
             assert!(session.query_one(&text, &[]).unwrap().get::<_, bool>(0), "it is not confirmed");

@@ -90,23 +90,28 @@ fn the_state_equals_the_servers_replies() {
             state["filters"].as_array().unwrap().len() == keys.len() && is_sampled(state)
         });
         for key in &keys {
-            let told = of_key(&state, key);
+            let shown = of_key(&state, key);
             let stats = client.call(&[&b"BF.STATS"[..], key]);
             for (ours, theirs) in [("items", "Number of items inserted"), ("capacity", "Capacity"), ("size", "Size")] {
-                assert_eq!(told[ours].as_i64(), Some(stats.field(theirs).number()), "{ours} of {}", key.escape_ascii());
+                assert_eq!(
+                    shown[ours].as_i64(),
+                    Some(stats.field(theirs).number()),
+                    "{ours} of {}",
+                    key.escape_ascii()
+                );
                 let info = client.call(&[&b"BF.INFO"[..], key]);
-                assert_eq!(told[ours].as_i64(), Some(info.field(theirs).number()), "{ours} of {}", key.escape_ascii());
+                assert_eq!(shown[ours].as_i64(), Some(info.field(theirs).number()), "{ours} of {}", key.escape_ascii());
             }
             for (ours, theirs) in [("kind", "Kind"), ("layout", "Layout"), ("hash", "Hash")] {
-                assert_eq!(told[ours], stats.field(theirs).text());
+                assert_eq!(shown[ours], stats.field(theirs).text());
             }
             for (ours, theirs) in [("rate", "Error rate"), ("rate_now", "Error rate now")] {
-                assert_close(&told[ours], stats.field(theirs));
+                assert_close(&shown[ours], stats.field(theirs));
             }
             let detail = web.ask(&format!("/api/filter?key={}", hex(key))).json();
             let layers = stats.field("Layers").elements();
             assert_eq!(detail["all_layers"].as_array().unwrap().len(), layers.len());
-            assert_eq!(told["layers"].as_u64(), Some(layers.len() as u64));
+            assert_eq!(shown["layers"].as_u64(), Some(layers.len() as u64));
             for (ours, theirs) in detail["all_layers"].as_array().unwrap().iter().zip(layers) {
                 assert_eq!(ours["hashes"].as_i64(), Some(theirs.field("Hashes").number()));
                 assert_close(&ours["cells"], theirs.field("Fill"));
@@ -165,8 +170,8 @@ fn rates_are_those_between_the_last_two_samples() {
     let seconds = last_two(&state["history"]["time"]) / 1000.0;
     for field in fields {
         let rate = last_two(&state["history"][&field]) / seconds;
-        let told = state["rates"][&field].as_f64().unwrap();
-        assert!((told - rate).abs() < rate * 1e-9, "{field}: {told} is not {rate}");
+        let shown = state["rates"][&field].as_f64().unwrap();
+        assert!((shown - rate).abs() < rate * 1e-9, "{field}: {shown} is not {rate}");
     }
 }
 

@@ -55,7 +55,7 @@ pub struct Options {
     /// The database number [default: 0; for survey, `backup --all` and restore: every database]
     #[arg(short = 'n', long, global = true, value_name = "NUMBER")]
     pub(super) database: Option<u32>,
-    /// The server is a node of a cluster, even if HELLO does not say so. A node that says so needs no option
+    /// The server is a node of a cluster. Needed only if HELLO does not report it
     #[arg(short, long, global = true)]
     cluster: bool,
     /// Use TLS

@@ -132,7 +132,7 @@ impl std::fmt::Display for Error {
             Self::BeyondEnd => f.write_str("the chunk begins after the end of the filter"),
             Self::TooLong => f.write_str("the chunk goes on past the end of its layer"),
             Self::Different => f.write_str("the chunk differs from the one that came before"),
-            Self::NotADump => f.write_str("this is no dump of a filter"),
+            Self::NotADump => f.write_str("this is not a dump of a filter"),
             Self::NoRecords => f.write_str("a filter of this layout has no records"),
             Self::Filter(error) => write!(f, "the filter is refused: {error}"),
         }

@@ -149,7 +149,7 @@ fn a_rule_that_the_module_lacked_would_show() {
         let hows = if is_fresh { vec![How::Fresh] } else { vec![How::Plain, How::Stale] };
         let world = World { hows, ..world };
         let shows = |seed| catch_unwind(AssertUnwindSafe(|| walk(&mut stage, &world, &mut Rng::new(seed)))).is_err();
-        assert!((0..200).any(shows), "nobody would notice: {rule:?}");
+        assert!((0..200).any(shows), "the walks do not notice: {rule:?}");
     }
 }
 

@@ -109,7 +109,7 @@ pub enum Refill {
 
 impl Refill {
     /// Whether writers that begin now announce to both names.
-    pub const fn is_told(self) -> bool {
+    pub const fn is_announced(self) -> bool {
         !matches!(self, Self::Off | Self::Created | Self::Done)
     }
 }
@@ -494,7 +494,7 @@ impl World {
         match action {
             Action::BeginEarly(reader) => state.reader(reader).snapshot = Some(state.row.current),
             Action::Ask(reader, key, how) => match state.server.fetch(reader, key.into(), how) {
-                Some(answer) => self.told(state, reader, key, how, answer),
+                Some(answer) => self.receive_answer(state, reader, key, how, answer),
                 None => state.reader(reader).phase = Phase::Waiting(key),
             },
             Action::Load(reader) => {
@@ -526,11 +526,11 @@ impl World {
             Action::Deadline(reader) => {
                 let Phase::Waiting(key) = state.reader(reader).phase else { panic!("it does not wait") };
                 let answer = state.server.deadline(reader, key.into());
-                self.told(state, reader, key, How::Wait, answer);
+                self.receive_answer(state, reader, key, How::Wait, answer);
             }
             Action::Serve => {
                 for (reader, key, answer) in state.server.serve() {
-                    self.told(state, reader, key as u8, How::Wait, answer);
+                    self.receive_answer(state, reader, key as u8, How::Wait, answer);
                 }
             }
             Action::Write(writer) => self.write(state, writer),
@@ -574,7 +574,7 @@ impl World {
     }
 
     /// A reader gets an answer.
-    fn told(&self, state: &mut State, reader: ReaderId, key: u8, how: How, answer: Answer) {
+    fn receive_answer(&self, state: &mut State, reader: ReaderId, key: u8, how: How, answer: Answer) {
         let row = state.row;
         // Whether no version for which an answer is right was current within the last period.
         let is_late = |is_right: &dyn Fn(Version) -> bool| {

@@ -101,11 +101,11 @@ impl World {
 
     fn do_step(&self, state: &mut State, number: u8, step: Step) {
         match step {
-            Step::Look => state.writers[usize::from(number)].knows = state.refill.is_told(),
+            Step::Look => state.writers[usize::from(number)].knows = state.refill.is_announced(),
             Step::Begin => {
                 state.writers[usize::from(number)].is_inside = true;
                 if !self.lacks(Rule::LookInside) {
-                    state.writers[usize::from(number)].knows = state.refill.is_told();
+                    state.writers[usize::from(number)].knows = state.refill.is_announced();
                 }
             }
             Step::Lock => state.lock = Some(number),
