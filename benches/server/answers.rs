@@ -13,7 +13,7 @@ pub struct Answers {
     pub all: u64,
 }
 
-/// Parses a reply of integers: one, or an array of them. The OK of SET is an answer, too.
+/// Parses a reply of integers: one integer or an array. The OK of SET counts as an answer, too.
 pub fn count_reply(reader: &mut dyn BufRead, line: &mut Vec<u8>, answers: &mut Answers) -> Result<()> {
     let mut left: u64 = 1;
     while left > 0 {

@@ -15,7 +15,7 @@ pub fn number(text: &str, name: &str) -> Option<u64> {
 pub struct CommandStatistics {
     /// The number of calls.
     pub calls: u64,
-    /// The time inside the command, over all calls.
+    /// The total time inside the command.
     pub microseconds: u64,
 }
 

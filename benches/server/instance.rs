@@ -92,7 +92,7 @@ impl Instance {
         info::number(&self.info(section)?, name).with_context(|| format!("INFO {section} has no number {name}"))
     }
 
-    /// Runs a function, and returns what a command took meanwhile, inside the server.
+    /// Runs a function, and returns the statistics of a command from that time.
     pub fn statistics_of<T>(&self, command: &str, run: impl FnOnce() -> Result<T>) -> Result<(CommandStatistics, T)> {
         self.call(&["CONFIG", "RESETSTAT"])?;
         let outcome = run()?;

@@ -75,7 +75,7 @@ pub fn summary(samples: &Samples) -> [Cell; 3] {
 pub struct Table {
     /// The title.
     pub title: String,
-    /// What was measured and how, one paragraph each.
+    /// Descriptions of the measurement, one paragraph each.
     pub notes: Vec<String>,
     columns: Vec<String>,
     rows: Vec<Vec<Cell>>,

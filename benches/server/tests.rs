@@ -1,5 +1,5 @@
-//! The unit tests of those parts of the benchmark that need no server: parsing, loads and tables. A program without
-//! cargo's test harness cannot run them, so this file collects them for `cargo test --test bench`.
+//! The unit tests of the parts of the benchmark that need no server: parsing, loads and tables. A program without cargo's test harness
+//! cannot run them, so this file collects them for `cargo test --test bench`.
 
 // Functions that only the program calls are unused here.
 #![allow(dead_code)]

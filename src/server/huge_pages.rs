@@ -45,7 +45,7 @@ const LONGEST_REST: Duration = Duration::from_millis(100);
 
 /// An allocated block.
 struct Block {
-    /// Distinguishes blocks that had the same address one after the other.
+    /// Distinguishes blocks that had the same address at different times.
     number: u64,
     address: usize,
     size: usize,

@@ -266,7 +266,7 @@ fn keys_and_items_are_any_bytes() {
 fn a_full_fixed_filter_takes_nothing_new() {
     in_both_protocols(|client, protocol| {
         let (yes, no) = (client.answer(true), client.answer(false));
-        // With a random seed, one item in a hundred would be a false positive of so small a filter in valkey-bloom's layout.
+        // With a random seed, one item in a hundred would be a false positive, because the filter in valkey-bloom's layout is so small.
         let valkey_bloom = "TIGHTENING 0.5 SEED 00000000000000000000000000000007";
         let keyed = "HASH siphash SEED 00000000000000000000000000000007";
         for words in ["SEED 1", keyed, "LAYOUT redisbloom", valkey_bloom] {

@@ -16,15 +16,15 @@ struct Client {
     name: &'static str,
     /// The program and its first arguments.
     words: Vec<PathBuf>,
-    /// What has to exist before, and the script that makes it.
+    /// A required file, and the script that creates it.
     requirement: (PathBuf, &'static str),
 }
 
 fn clients() -> Result<[Client; 5]> {
     let python = PathBuf::from("target/python/venv/bin/python");
-    // Beside the folder of this program, which is in `deps`.
+    // In the parent of this program's folder, which is `deps`.
     let rust = env::current_exe()?.ancestors().nth(2).context("the folder of the build")?.join("examples/guard_hits");
-    // scripts/bench builds both, where it finds what they need.
+    // scripts/bench builds both if it finds their tools.
     let (java, go) = (PathBuf::from("target/bench/java"), PathBuf::from("target/bench/go/guard"));
     let classes =
         "clients/java/bloomgate/target/classes:clients/java/bloomgate/target/test-classes:target/bench/java/*";
@@ -49,7 +49,7 @@ fn clients() -> Result<[Client; 5]> {
     ])
 }
 
-/// The least ratio that is worth a guard.
+/// The minimum ratio that justifies a guard.
 const AIM: f64 = 0.6;
 
 /// Runs the section.
@@ -78,7 +78,7 @@ fn measure(bench: &Bench, results: &mut Results) -> Result<()> {
         }
         let (program, first) = words.split_first().context("a program")?;
         let options = ["--callers", "64", "--rounds", &rounds.to_string(), "--lookups", &lookups.to_string(), &url];
-        // The package of this checkout, not the one that the tests have installed.
+        // The package of this checkout, not the installed package of the tests.
         let mut command = Command::new(program);
         command.env("PYTHONPATH", "clients/python/src").args(first).args(options);
         let output = command.output().with_context(|| program.display().to_string())?;
@@ -100,7 +100,7 @@ fn measure(bench: &Bench, results: &mut Results) -> Result<()> {
     results.table(&table)
 }
 
-/// Reads the lines of a client's program: the rates of the guard and of GET by sort of caller, in the order of their first lines.
+/// Reads the lines of a client's program: the rates of the guard and of GET by kind of caller, in the order of their first lines.
 fn parse(text: &str) -> Option<Vec<(String, Samples, Samples)>> {
     let mut found: Vec<(String, Samples, Samples)> = Vec::new();
     for line in text.lines() {

@@ -1,5 +1,5 @@
-//! `bloomgate follow`: what commits cost beside the same database without a follower, how fast a filter is filled and the log is caught up
-//! with, how soon readers see a change, and how much memory a large transaction needs.
+//! `bloomgate follow`: the cost of commits compared with the same database without a follower, the speed of fills and of catching up with
+//! the log, the delay until readers see a change, and the memory that a large transaction needs.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use testing::{Connection, integer, patience, tool};
 const ROWS: u64 = 100_000;
 /// The numbers of writers.
 const WRITERS: [usize; 2] = [1, 32];
-/// The followers, with the least share of the commits without one. Only PostgreSQL has the last one.
+/// The followers, with the minimum fraction of the commits without a follower. The last one is for PostgreSQL only.
 const FOLLOWERS: [(&str, f64); 3] = [("none", 1.0), ("eventual", 0.85), ("synchronous", 0.6)];
 const NONE: usize = 0;
 const EVENTUAL: usize = 1;
@@ -186,7 +186,7 @@ impl Side {
         Ok(())
     }
 
-    /// Waits for something that the follower does.
+    /// Waits for an effect of the follower.
     fn wait(&self, what: &str, mut condition: impl FnMut(&Self, &mut Connection) -> Result<bool>) -> Result<()> {
         let (begin, mut client) = (Instant::now(), Connection::open(self.server.server.port)?);
         while !condition(self, &mut client)? {
@@ -242,12 +242,12 @@ impl Side {
         Ok(delays)
     }
 
-    /// Rows a second of a follower that starts behind by so many changes of rows, 100 in each transaction.
+    /// Rows per second of a follower that starts this many changed rows behind, 100 in each transaction.
     fn catch_up(&mut self, changes: u64) -> Result<f64> {
         self.stop()?;
         let mut session = self.database.session()?;
         for number in 0..changes / 100 {
-            // Not the last row, for which the wait is.
+            // Not the last row, which is waited for.
             let first = number * 100 % (ROWS - 100);
             session.update_range(first + 1, first + 100)?;
         }
@@ -260,14 +260,14 @@ impl Side {
         Ok(changes as f64 / seconds)
     }
 
-    /// Changes a row, and waits until the follower has applied that and all before it.
+    /// Changes a row, and waits until the follower has applied this change and all earlier ones.
     fn wait_for_log(&self, session: &mut Session) -> Result<()> {
         Connection::open(self.server.server.port)?.run(&format!("SET {{users}}:{ROWS} old"));
         session.update(ROWS)?;
         self.wait("the end of the log", |_, client| Ok(client.run(&format!("EXISTS {{users}}:{ROWS}")) == integer(0)))
     }
 
-    /// Returns the most memory that the follower has had, in MiB.
+    /// Returns the follower's peak memory, in MiB.
     fn peak_memory(&self) -> Result<f64> {
         let pid = self.follower.as_ref().context("a follower")?.id();
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -329,7 +329,7 @@ fn measure(bench: &Bench, results: &mut Results) -> Result<()> {
     follower(bench, &mut sides, results)
 }
 
-/// What the follower does by itself.
+/// Measures the follower alone.
 fn follower(bench: &Bench, sides: &mut Vec<Side>, results: &mut Results) -> Result<()> {
     let mut table = Table::new("The follower", &["what", "follower", "value", "unit", "aim"]);
     let mut row = |what: &str, mode: &str, value: f64, unit: &str, aim: Cell| {

@@ -15,14 +15,14 @@ use crate::table::{Cell, Results, Table, summary};
 use crate::variants::{Bench, KEY, Running};
 use testing::Connection;
 
-/// For how long PING is sent after the command has returned, because memory may be freed later.
+/// How long PING is sent after the command has returned, because memory may be freed later.
 const WATCHED: Duration = Duration::from_millis(300);
 /// The approximate bits per item at the rate.
 const ITEM_BITS: u64 = 10;
 /// Items per page of the large filter: one page in 150 stays untouched.
 const ITEMS_OF_PAGE: u64 = 5;
 const PAGE_BYTES: u64 = 4096;
-/// ECHO deletes nothing: what a PING waits for anyway.
+/// ECHO deletes nothing: the baseline for the delay of a PING.
 const COMMANDS: [&str; 2] = ["ECHO", "DEL"];
 
 /// The rounds of a command with a variant, in ms.

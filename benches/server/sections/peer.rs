@@ -1,6 +1,6 @@
-//! Single commands, next to the server's EXISTS and to the same command of other modules: on a filter that was reserved for its
-//! items and is much larger than the cache, on one that grew from the usual defaults, and on one that fits the cache. Before that,
-//! the memory of filters of many sizes and rates.
+//! Single commands, next to the server's EXISTS and to the same command of other modules: on a filter that was reserved for its items and
+//! is much larger than the cache, on a filter that grew from the default capacity, and on a filter that fits the cache. Before that, the
+//! memory of filters of many sizes and rates.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ struct Sizes {
     one: u64,
     /// Items looked up by commands of a hundred per round.
     many: u64,
-    /// Items added per round by either command: so few that the filter that grew does not grow further.
+    /// Items added per round by either command: so few that the grown filter does not grow further.
     added: u64,
 }
 
@@ -54,7 +54,7 @@ struct Figures {
 /// A filter whose memory is measured.
 #[derive(Clone, Copy)]
 enum Shape {
-    /// Created for 100 items at 1%, the defaults of ours, RedisBloom 8 and valkey-bloom 1.x, and filled with this many.
+    /// Created for 100 items at 1%, the defaults of bloomgate, RedisBloom 8 and valkey-bloom 1.x, and filled with this many.
     Grown(u64),
     /// Reserved with a capacity, a rate and options, and empty.
     Reserved(u64, &'static str, &'static [&'static str]),
@@ -65,7 +65,7 @@ struct Memory {
     used_bytes: f64,
     usage_bytes: u64,
     layers: u64,
-    /// The share of absent items that it takes for members, with its standard error.
+    /// The fraction of false positives, with its standard error.
     rate: Option<(f64, f64)>,
 }
 
@@ -130,7 +130,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     results.table(&memory_table(bench, &shapes, &memory))
 }
 
-/// The last of each kind is the one that the commands are measured on.
+/// The commands are measured on the last of each kind.
 fn shapes(sizes: &Sizes) -> Vec<Shape> {
     let million = sizes.grown / 10;
     let mut shapes: Vec<Shape> = [100, 700, 3_100, 12_700, million, sizes.grown].map(Shape::Grown).into();
@@ -269,7 +269,7 @@ fn used_memory(running: &Running) -> Result<u64> {
     server.info_number("memory", "used_memory")
 }
 
-/// Measures the share of absent items that a filter takes for members, and its standard error.
+/// Measures the fraction of false positives, and its standard error.
 fn rate(bench: &Bench, running: &Running, key: &str) -> Result<(f64, f64)> {
     let stream = Stream { words: &["BF.MEXISTS", key], set: Set::Absent, items: MANY, pipeline: PIPELINE_MANY };
     let answers = stream.run(running.server.port, 0..bench.size(2_000_000, 200_000))?.answers;
@@ -295,7 +295,7 @@ impl Case {
     /// The numbers of a round's items, which no earlier round has used.
     fn numbers(&self, sizes: &Sizes, round: u64) -> Range<u64> {
         let (first, count) = match (self.set, self.items) {
-            // After all that were used for filling.
+            // After all items that were used for filling.
             (Set::Members, _) => (sizes.capacity, sizes.added),
             (Set::Drawn, _) => (0, sizes.added),
             (Set::Absent, MANY) => (0, sizes.many),

@@ -17,15 +17,15 @@ use testing::Connection;
 
 /// The number of members: 14 million of a billion.
 const FILLED_THOUSANDTHS: u64 = 14;
-/// How long the server is left alone once the filter is filled, per item of its capacity: so long does the module's thread take to put
-/// the filter into huge pages. It would compete with the server and its clients for two processors.
+/// The pause after the filter is filled, per item of its capacity: the module's thread takes this long to put the filter into huge pages.
+/// It would compete with the server and its clients for two processors.
 const SETTLE: Duration = Duration::from_nanos(20);
 /// Commands per round trip.
 const TOGETHER: u64 = 5000;
 /// The adds that are sent as soon as BGSAVE has returned.
 const FIRST: u64 = 30_000;
 
-/// The phases: what the server does meanwhile.
+/// The phases, named by the server's work.
 const PHASES: [&str; 5] = ["alone", "saving, the first 30000 adds", "saving", "writing what waited", "afterwards"];
 const ALONE: usize = 0;
 const BEGINS: usize = 1;
@@ -77,7 +77,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     results.table(&table)
 }
 
-/// A client that sends many commands per round trip, and counts what it did.
+/// A client that sends many commands per round trip, and counts them.
 struct Load {
     client: Connection,
     adds: Batch,

@@ -101,8 +101,8 @@ fn name_of(filter: u64) -> String {
     format!("u{filter:07}")
 }
 
-/// Creates the filters, and returns the seconds from the first byte sent to the last reply. The client's own time to make the
-/// commands is not included.
+/// Creates the filters, and returns the seconds from the first byte sent to the last reply. The client's own time to create the commands is
+/// not included.
 fn fill(server: &Instance, filters: u64, items: u64) -> Result<f64> {
     let mut client = Connection::open(server.port)?;
     let mut seconds = 0.0;

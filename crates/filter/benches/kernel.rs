@@ -33,7 +33,7 @@ const BATCHES: [usize; 4] = [1, 8, 16, 32];
 const FILLED_PERCENT: u64 = 14;
 /// The names of the filters' sizes, and their capacities.
 const SIZES: [(&str, u64); 2] = [("1 MB", 850_000), ("128 MB", 108_000_000)];
-/// The number of items that are looked up in turn: too many for their lines to stay in the cache.
+/// The number of items that are looked up in rotation: too many for their lines to stay in the cache.
 const QUESTIONS: u64 = 1 << 17;
 /// The number of items that are created before the clock starts, to be added.
 const PREPARED: u64 = 4096;
@@ -41,12 +41,12 @@ const PREPARED: u64 = 4096;
 const CHAIN_ITEMS: u64 = 10_000_000;
 /// The key of the keyed hash.
 const KEY: siphash::Key = *b"0123456789abcdef";
-/// How often each case is measured, and for how long at least.
+/// The number of measurements of each case, and the minimum duration of each.
 const ROUNDS: usize = 25;
 const ROUND: Duration = Duration::from_millis(40);
 
-/// Measures a case if the command line selects it. `run` repeats it this many times and returns the time that this took; each
-/// time it handles `items` items.
+/// Measures a case if the command line selects it. `run` repeats the case this many times, with `items` items each time, and returns the
+/// duration.
 fn case(name: &str, items: u64, mut run: impl FnMut(u64) -> Duration) {
     let wanted = std::env::args().skip(1).find(|word| !word.starts_with("--")).unwrap_or_default();
     if !name.contains(&wanted) {
@@ -62,7 +62,7 @@ fn case(name: &str, items: u64, mut run: impl FnMut(u64) -> Duration) {
     println!("{name:<62} {:>9.2} ns  ({:.2} to {:.2})", rounds[ROUNDS / 2], rounds[0], rounds[ROUNDS - 1]);
 }
 
-/// Repeats a function. Returns the time that this took.
+/// Repeats a function. Returns the duration.
 fn timed<T>(mut run: impl FnMut() -> T) -> impl FnMut(u64) -> Duration {
     move |times| {
         let start = Instant::now();
@@ -183,7 +183,7 @@ fn insert() {
     for (size, capacity) in SIZES {
         let members = capacity / 100 * FILLED_PERCENT;
         for kind in LAYOUTS {
-            // Filled in advance, so that its pages are resident. When it is half full, another one replaces it.
+            // Filled in advance, so that its pages are resident. A new filter replaces it when it is half full.
             let filter = Cell::new(None);
             let mut next = 0;
             for batch in BATCHES {

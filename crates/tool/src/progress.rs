@@ -111,7 +111,7 @@ impl Pace {
             Total::Bytes(_, read) => read.load(Ordering::Relaxed),
             Total::Unknown => 0,
         };
-        // Rows that an earlier run loaded are skipped faster than others are loaded, so they do not count for the time left.
+        // Rows that an earlier run loaded are skipped faster than others are loaded, so the estimate of the remaining time ignores them.
         let (begin, before) = *self.first.get_or_insert((now, position));
         if self.next_line.is_some_and(|next| now < next) {
             return;

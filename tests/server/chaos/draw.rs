@@ -134,7 +134,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Half of the deletes are of items in the filter. From counting filters nothing else may be deleted.
+    /// Half of the deletes are of items in the filter. From counting filters, only members may be deleted.
     fn remove(&mut self, key: usize) -> Op {
         let mut items = self.items(20);
         if let Slot::Filter(filter) = &self.model.slots[key] {

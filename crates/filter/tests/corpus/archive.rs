@@ -60,7 +60,7 @@ pub fn unpack_into(target: &str, folder: &Path) -> Result<usize> {
     Ok(inputs.len())
 }
 
-/// Returns the inputs in a folder, without generated ones. Fails if an input has the name of a generated one and other bytes.
+/// Returns the inputs in a folder, without generated ones. Fails if an input has the name of a generated input but other bytes.
 pub fn found_in(target: &str, folder: &Path) -> Result<Vec<Input>> {
     let made = made(target);
     let mut inputs = Vec::new();

@@ -47,7 +47,7 @@ fn native(change: impl Fn(&mut Native)) -> Native {
     filter
 }
 
-/// CVE-2026-25589 and similar: the modulus is checked against the bytes that arrived.
+/// CVE-2026-25589 and similar: the modulus is checked against the received bytes.
 pub fn bits_beyond_the_bytes(all: &Inputs) {
     let snapshot = |error, name: &str, change: &dyn Fn(&mut RedisBloom)| {
         meets(all, error, REDISBLOOM_SNAPSHOT, &format!("cve-2026-25589-{name}"), &redisbloom(change).snapshot());
@@ -88,7 +88,7 @@ pub fn bits_beyond_the_bytes(all: &Inputs) {
     }
 }
 
-/// A count is checked against what can follow.
+/// A count is checked against the remaining bytes.
 pub fn numbers_of_layers(all: &Inputs) {
     let redisbloom = |count| redisbloom(|f| f.count = count);
     meets(all, Error::OutOfRange, REDISBLOOM_SNAPSHOT, "no-layers", &redisbloom(0).snapshot());
@@ -161,7 +161,7 @@ pub fn sizes_that_overflow(all: &Inputs) {
     meets(all, Error::OutOfRange, VALKEY_BLOOM_SNAPSHOT, "capacity-beyond-63-bits", &negative.snapshot());
 }
 
-/// RESERVE 0.01 1e18: the ceiling refuses before the allocator is asked.
+/// RESERVE 0.01 1e18: the ceiling refuses before memory is requested.
 pub fn exabytes(all: &Inputs) {
     const BYTES: u64 = 1_378_469_177_282_051_328;
     let filter = redisbloom(|f| {
@@ -256,7 +256,7 @@ pub fn a_filter_over_the_limit(all: &Inputs) {
     meets(all, too_large::<NativeSpec>(4 << 20), NATIVE_DUMP, "a-filter-over-the-limit", &filter.dump());
     assert!(StoredAs::Own.read(1, &mut ByteSource(&filter.snapshot()), &Unlimited).is_ok());
     let snapshot = valkey(|_| ()).snapshot();
-    // As valkey-bloom counts: the filter, a layer, an element of the list of layers, the bits.
+    // valkey-bloom's own count: the filter, a layer, an element of the list of layers, the bits.
     let asked_bytes = 48 + 208 + 8 + 120;
     let refused = FilterError::AboveCeiling { asked_bytes, available_bytes: asked_bytes - 1 };
     let read = |ceiling| StoredAs::ValkeyBloom.read(1, &mut ByteSource(&snapshot), &FilterOf(ceiling));

@@ -1,4 +1,4 @@
-//! Inputs that once broke a law here, each with a name. Now each is refused or makes a sound filter.
+//! Inputs that once broke a law here, each with a name. Now each is refused or creates a sound filter.
 
 use super::Inputs;
 use super::spelled::{Native, NativeLayer, RedisBloom, RedisBloomLayer, ValkeyBloom, ValkeyBloomLayer};
@@ -31,8 +31,8 @@ pub fn a_capacity_that_grows_beyond_63_bits(all: &Inputs) {
     holds(all, VALKEY_BLOOM_LOAD, "capacity-that-grows-beyond-63-bits", &filter.load());
 }
 
-/// A layer may hold more items than its capacity, and a layer before the newest need not be full. Before the growth no sum
-/// overflowed, but the sum of the larger numbers did, which is checked when the filter is read again.
+/// A layer may hold more items than its capacity, and a layer before the newest need not be full. Before the growth no sum overflowed, but
+/// afterwards the sum of the larger numbers did, which is checked when the filter is read again.
 pub fn a_sum_that_growing_brings_to_its_end(all: &Inputs) {
     let half = RedisBloomLayer { entries: 1 << 63, ..RedisBloomLayer::default() };
     let full = RedisBloomLayer { entries: 1, size: (1 << 63) - 1, ..half.clone() };
@@ -50,7 +50,7 @@ pub fn items_that_are_our_magic(all: &Inputs) {
     holds(all, REDISBLOOM_DUMP, "items-that-are-our-magic", &filter.dump());
 }
 
-/// Bits past the stated end of what has arrived were accepted, but its records lacked them, and a chunk of zeros left them set.
+/// Bits beyond the stated arrived range were accepted, but the filter's records lacked them, and a chunk of zeros did not clear them.
 pub fn bits_that_have_not_come(all: &Inputs) {
     let dirty = NativeLayer { chunks: vec![vec![0xff; 128]], ..NativeLayer::default() };
     let filter = Native { kind: 2, count: 2, layers: vec![NativeLayer::default(), dirty], ..Native::default() };

@@ -1,5 +1,5 @@
-//! The inputs of the fuzz targets: the ones that the files beside this one generate and check, and the ones that fuzzing found,
-//! in `fuzz/corpus`. These tests, those of the server and `scripts/test --only fuzz` use them.
+//! The inputs of the fuzz targets: inputs that the neighbouring files generate and check, and inputs that fuzzing found, in `fuzz/corpus`.
+//! These tests, those of the server and `scripts/test --only fuzz` use them.
 
 pub mod archive;
 pub mod cases;

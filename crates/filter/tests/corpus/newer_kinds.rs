@@ -1,13 +1,13 @@
-//! Filters of the kinds that version 0.1.0 lacks, as seeds: counting filters, keyed ones, and ones that forget, with live, expired and
-//! larger buckets.
+//! Filters of the kinds that version 0.1.0 lacks, as seeds: counting filters, keyed filters, and filters that forget, with live, expired
+//! and larger buckets.
 
 use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{Filter, Moment, Unlimited};
 
 use super::kinds::{COUNTING, KEYED, Kind, ROLLING, SLIDING, Shape, WINDOW};
 
-/// Names, kinds, capacities, expansions, whether they have a key, the numbers of items in the three seconds, and of items that are
-/// deleted, some of which are found.
+/// Name, kind, capacity, expansion, whether it has a key, the numbers of items in each of three seconds, and the number of deletes, some of
+/// which find their item.
 type Row = (&'static str, Kind, u64, u32, bool, [u32; 3], std::ops::Range<u32>);
 
 const FILTERS: [Row; 12] = [
@@ -25,8 +25,8 @@ const FILTERS: [Row; 12] = [
     ("rolling-keyed", ROLLING, 40, 0, true, [5, 35, 5], 38..42),
 ];
 
-/// Returns every filter of a kind that version 0.1.0 lacks. Some items are added again and again, which a counting filter counts,
-/// and one that slides renews.
+/// Returns every filter of a kind that version 0.1.0 lacks. Some items are added repeatedly; a counting filter counts them, and a sliding
+/// filter renews them.
 pub(super) fn beyond() -> impl Iterator<Item = (&'static str, Filter)> {
     FILTERS.into_iter().map(|(name, kind, capacity, expansion, is_keyed, counts, deleted)| {
         let shape = Shape { seed: if is_keyed { 7 } else { 8 }, ..Shape::new(0.01, capacity, expansion) };

@@ -1,5 +1,5 @@
-//! Inputs for the errors of decoders that no other input causes. If a dump has begun, one of its records is refused, and what
-//! arrived before remains.
+//! Inputs for the errors of decoders that no other input causes. If a dump has begun, one of its records is refused, and earlier records
+//! remain.
 
 use bloomgate_filter::Error as FilterError;
 use bloomgate_filter::format::Error;
@@ -11,7 +11,7 @@ use super::targets::snapshot::written;
 use super::targets::{NATIVE_DUMP, NATIVE_SNAPSHOT, REDISBLOOM_DUMP, REDISBLOOM_SNAPSHOT, Target};
 use super::targets::{VALKEY_BLOOM_LOAD, VALKEY_BLOOM_SNAPSHOT};
 
-/// Generates an input with this name, which is refused with this error, or of which a record is.
+/// Generates an input with this name. The input or one of its records is refused with this error.
 #[track_caller]
 fn refused(all: &Inputs, error: Error, target: Target, name: &str, data: &[u8]) {
     all.take(target.name, name, data);
@@ -45,7 +45,7 @@ pub fn native_snapshots(all: &Inputs) {
     packed(all);
 }
 
-/// Packed filters: a string with the numbers of a kind that is not packed, with a number in too many bytes, and with trailing bytes.
+/// Packed filters: strings with the numbers of a kind that is never packed, with an overlong number, and with trailing bytes.
 fn packed(all: &Inputs) {
     for (error, name, fields) in [
         (Error::UnknownKind(2), "packed-arriving", &[2, 1][..]),
@@ -64,8 +64,7 @@ fn packed(all: &Inputs) {
     refused(all, Error::Overlong, NATIVE_SNAPSHOT, "packed-and-a-byte", &trailing);
 }
 
-/// Impossible ranges of an arriving filter in RedisBloom's layout. The filter has 144 bytes; the last ranges state something
-/// else.
+/// Impossible ranges of an arriving filter in RedisBloom's layout. The filter has 144 bytes; the last ranges contradict this.
 fn ranges_that_cannot_have_come(all: &Inputs) {
     let header = RedisBloom::default().header();
     let with_ranges = |ranges: &[u64], bits: &[u8]| {

@@ -15,7 +15,7 @@ use super::targets::snapshot::written;
 use super::targets::{NATIVE_DUMP, NATIVE_SNAPSHOT, REDISBLOOM_DUMP, REDISBLOOM_SNAPSHOT, Target};
 use super::targets::{VALKEY_BLOOM_LOAD, VALKEY_BLOOM_SNAPSHOT};
 
-/// What a seed makes.
+/// The result of a seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Makes {
     Filter,
@@ -23,7 +23,7 @@ enum Makes {
 }
 use Makes::{Arriving, Filter as Whole};
 
-/// Generates an input with this name, which makes this without an error.
+/// Generates an input with this name and this result, without an error.
 #[track_caller]
 fn seed(all: &Inputs, target: Target, name: &str, makes: Makes, data: &[u8]) {
     all.take(target.name, name, data);
@@ -133,7 +133,7 @@ pub fn native_snapshots(all: &Inputs) {
     arrival.accept(first.0, &first.1, &Unlimited).unwrap();
     arrival.accept(first.0 + 3, &second[..3], &Unlimited).unwrap();
     snapshot("redisbloom-arriving-half-a-layer", Arriving, &written(&arrival.try_clone().unwrap().into()));
-    // As a primary accepted them: the end first, and a single byte.
+    // Records that a primary accepted: the end first, and a single byte.
     let last = told.last().unwrap();
     arrival.accept_replicated(last.0, &last.1).unwrap();
     arrival.accept_replicated(first.0 + 5, &second[4..5]).unwrap();
@@ -145,7 +145,7 @@ pub fn native_dumps(all: &Inputs) {
         SHAPES.map(|(name, rate, capacity, expansion, items)| (name, native(rate, capacity, expansion, items)));
     for (name, filter) in natives.into_iter().chain(beyond()) {
         let told = dump_of(&filter, 5);
-        // As clients send them, and without what can be fixed.
+        // Records as clients send them, without checksums and iterators that can be fixed.
         seed(all, NATIVE_DUMP, &format!("{name}-as-it-travels"), Whole, &plain(&told));
         let without_sums = |(index, (_, data)): (usize, &(u64, Vec<u8>))| {
             if index == 0 { data[..data.len() - 4].to_vec() } else { [&data[..1], &data[5..]].concat() }
@@ -222,7 +222,7 @@ pub fn redisbloom_dumps(all: &Inputs) {
     }
     let told = dump_of(&redisbloom(0.01, 4, 2, 20), 0);
     let (header, first, second) = (&told[0].1, &told[1].1[..], &told[2].1[..]);
-    // What is added to the next iterator: a duplicate chunk ends that much earlier.
+    // The number that is added to the next iterator: a duplicate chunk ends earlier by this.
     let back = |bytes: usize| u8::try_from(256 - bytes).unwrap();
     dump("half-a-layer", Arriving, &[(0, header), (0, &first[..5])]);
     dump("a-chunk-twice", Arriving, &[(0, header), (0, first), (back(first.len()), first)]);
@@ -231,7 +231,7 @@ pub fn redisbloom_dumps(all: &Inputs) {
     let mut whole = vec![(0, &header[..]), (0, &first[..1]), (0, &first[1..]), (0, second)];
     whole.extend(told[3..].iter().map(|(_, layer)| (0, &layer[..])));
     dump("chunks-of-all-lengths", Whole, &whole);
-    // What a primary accepted: the first layer from its last byte to its first, some of it twice; then the others.
+    // Records that a primary accepted: the first layer from its last byte to its first, some bytes twice; then the other layers.
     let of_primary = |told: &[(u8, &[u8])]| {
         let mut data = records(told.iter().copied());
         data[0] |= OF_PRIMARY;

@@ -1,5 +1,5 @@
-//! The formats, built field by field, so that tests can make any field wrong. Each `Default` is a sound filter of one layer
-//! without items. Independent of the crate's own writers.
+//! The formats, built field by field, so that tests can corrupt any field. Each `Default` is a sound filter of one layer without items.
+//! Independent of the crate's own writers.
 
 use super::targets::records::{RIGHT_ITERATORS, RIGHT_SUMS};
 
@@ -216,7 +216,7 @@ impl Default for NativeLayer {
 #[derive(Clone)]
 pub struct Native {
     pub version: u64,
-    /// 1 for a filter, 2 for one that is arriving.
+    /// 1 for a complete filter, 2 for an arriving one.
     pub kind: u64,
     pub hash: u64,
     pub rate: f64,

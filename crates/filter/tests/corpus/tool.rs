@@ -46,7 +46,7 @@ fn pack(target: &str, folder: &Path) -> Result<()> {
     let found = archive::found_in(target, folder)?;
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(format!("{target}.tar.gz"));
     println!("{}: {} inputs, {} before", path.display(), found.len(), archive::read(target)?.len());
-    // The header of the compressed file has no time and no name either.
+    // The header of the compressed file also has no time and no name.
     let mut file = GzEncoder::new(File::create(path)?, Compression::best());
     file.write_all(&archive::pack(found)?)?;
     file.finish()?.sync_all()

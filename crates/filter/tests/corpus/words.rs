@@ -78,7 +78,7 @@ pub fn reservations(all: &Inputs) {
     creates(all, redisbloom(0.01, 3, 2), "reserve-redisbloom-by-configuration", REDISBLOOM, words);
 }
 
-/// RedisBloom ignores many words, and its primaries replicate them. An explicit layout is obeyed.
+/// RedisBloom ignores many words, and its primaries replicate them. An explicit layout is used.
 pub fn reservations_of_a_primary(all: &Inputs) {
     let primary = |made, name: &str, words: &str| creates(all, made, &format!("reserve-primary{name}"), PRIMARY, words);
     let theirs = |expansion| redisbloom(0.01, 3, expansion);
@@ -174,7 +174,7 @@ pub fn insertions(all: &Inputs) {
     }
 }
 
-/// The sizing rules of a filter. Without the word a client gets the newest, and an effect gets those of 0.2.
+/// The sizing rules of a filter. Without the option, a client gets the newest rules, and an effect gets the rules of 0.2.
 pub fn policies(all: &Inputs) {
     let with = |policy, creation: Creation| match creation.spec {
         Spec::Native(spec) => Creation { spec: Spec::Native(NativeSpec { policy, ..spec }), ..creation },
@@ -247,7 +247,7 @@ pub fn plans(all: &Inputs) {
     };
     let plain = Asked { spec: native(0.01, 100, 2).spec, items: None };
     assert_eq!(asked("plain", CLIENT, "BF.PLAN 0.01 100"), plain);
-    // The command counts as a client's, whatever sends it.
+    // The command is parsed as a client's, whatever its origin.
     assert_eq!(asked("primary", PRIMARY, "BF.PLAN 0.01 100"), plain);
     let many = asked("items", CLIENT, "BF.PLAN 0.01 100 EXPANSION 1 ITEMS 9223372036854775807");
     assert_eq!(many.items, Some(i64::MAX as u64));
@@ -312,7 +312,7 @@ pub fn words_of_new_kinds(all: &Inputs) {
     with(Refusal::Needs("BUCKETS", "WINDOW or ROLLING"), "buckets-alone", "BUCKETS 5");
 }
 
-/// COUNTING goes with a hash and a seed, and with little else.
+/// COUNTING can be combined with a hash and a seed, and with few other options.
 pub fn counting(all: &Inputs) {
     let digits = "000102030405060708090a0b0c0d0eff";
     let key = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255];

@@ -21,7 +21,7 @@ use super::model::{Model, hashes_in, poisson};
 
 /// The accepted excess of a measured rate over the requested one, without the error of measurement.
 const TOLERANCE: f64 = 1.1;
-/// The same for counters: less, because every add counts, so that no item is mistaken for a member and left out.
+/// The accepted excess for counters: less, because every add counts, so that items mistaken for members are not omitted.
 const TOLERANCE_OF_COUNTERS: f64 = 1.06;
 /// Rates that queries can measure.
 const RATES: [f64; 6] = [0.25, 1e-1, 1e-2, 1e-3, 1e-4, 1e-6];
@@ -32,14 +32,14 @@ const ABSENT: u64 = 1 << 63;
 /// The number of increments that a counter can count.
 const VALUES: usize = COUNTER_MAX as usize + 1;
 
-/// 5 if the run should use more queries than an ordinary test.
+/// The factor of queries: 5 if the run should use more than an ordinary test.
 fn effort() -> f64 {
     if std::env::var("BLOOMGATE_ACCURACY").is_ok_and(|value| value == "full") { 5.0 } else { 1.0 }
 }
 
-/// The number of queries: enough for 400 expected false positives; at least 2 million, because filters differ, and at most 20
-/// million, with twenty expected false positives at a rate of 1e-6. Lookups need only show that a filter answers as its fill says:
-/// the rate by the fill is exact, and may exceed the requested one by the same tenth.
+/// The number of queries: enough for 400 expected false positives; at least 2 million, because filters differ, and at most 20 million, with
+/// twenty expected false positives at a rate of 1e-6. Lookups only have to show that a filter's answers match its fill: the rate computed
+/// from the fill is exact, and may exceed the requested rate by the same tenth.
 fn queries(rate: f64) -> u64 {
     (400.0 / rate * effort()).clamp(2e6, 2e7 * effort()) as u64
 }
@@ -106,7 +106,7 @@ fn rate_by_fill<const BLOCK: usize>(
     sum / geometry.blocks() as f64
 }
 
-/// The same of a layer of bits.
+/// Computes the same for a layer of bits.
 pub fn rate_of_bits(geometry: BlockedBits, bytes: &[u8]) -> f64 {
     rate_by_fill(geometry, bytes, |block| block.iter().map(|byte| byte.count_ones()).sum())
 }
@@ -153,13 +153,13 @@ struct Found {
     by_fill: f64,
 }
 
-/// Fills filters with 2 million items in total, at least 2 and at most 1000 filters. Each gets its share of the queries, with
-/// other items and seeds.
+/// Fills filters with 2 million items in total, at least 2 and at most 1000 filters. Each gets its share of the queries, and its own items
+/// and seed.
 fn measure_bits(rate: f64, capacity: u64, queries: u64) -> Found {
     measure_fixed(NativeSpec::murmur3(rate, capacity, Scaling::Fixed, 0), queries)
 }
 
-/// Measures like [`measure_bits`] filters by the rules of 0.2, which are those of rings.
+/// Like [`measure_bits`], for filters by the rules of 0.2, which rings use.
 fn measure_in_two(rate: f64, capacity: u64, queries: u64) -> Found {
     measure_fixed(NativeSpec { policy: Policy::One, ..NativeSpec::murmur3(rate, capacity, Scaling::Fixed, 0) }, queries)
 }
@@ -212,7 +212,7 @@ fn measure_counters(rate: f64, capacity: u64, queries: u64) -> Found {
     Found { measured: found as f64 / queries.max(1) as f64, queries, by_fill }
 }
 
-/// A layout of blocks, and how well it keeps its rates.
+/// A layout of blocks, and the tolerance of its rates.
 #[derive(Clone, Copy)]
 struct Layout {
     name: &'static str,
@@ -221,11 +221,11 @@ struct Layout {
     queries_less: u64,
     /// The rate of a full filter, by the model.
     modelled: fn(&Model, f64, u64) -> f64,
-    /// The rates that it is for are below this.
+    /// The upper bound of its rates.
     highest: f64,
     tolerance: f64,
-    /// In the model: sizes, the lowest rate, and the least part of their rate that the largest filters have, because they are no
-    /// larger than necessary.
+    /// In the model: sizes, the lowest rate, and the minimum fraction of the requested rate that the largest filters use, which shows that
+    /// they are no larger than necessary.
     sizes: &'static [u64],
     lowest: f64,
     least: f64,
@@ -246,7 +246,7 @@ const LAYOUTS: [Layout; 3] = [
         highest: 1.0,
         tolerance: TOLERANCE,
         sizes: &[1000, 10_000, 100_000, 200_000, 1_000_000, 10_000_000, 1_000_000_000],
-        // No requested rate is below 1e-12. Only late layers of a chain have lower ones, and those hardly matter.
+        // No requested rate is below 1e-12. Only late layers of a chain have lower rates, which are negligible.
         lowest: 1e-16,
         least: 0.85,
     },
@@ -280,7 +280,7 @@ const LAYOUTS: [Layout; 3] = [
 fn measure(layout: &Layout, rates: &[f64], queries: impl Fn(f64) -> u64 + Sync) -> Vec<((f64, u64), Found)> {
     let rates = rates.iter().filter(|rate| **rate < layout.highest);
     let mut jobs: Vec<_> = rates.flat_map(|&rate| CAPACITIES.map(|capacity| (rate, capacity))).collect();
-    // The longest first, so that none runs alone at the end.
+    // The longest jobs first, so that none runs alone at the end.
     jobs.reverse();
     let found = in_parallel(&jobs, |&(rate, capacity)| (layout.measure)(rate, capacity, queries(rate)));
     let mut cells: Vec<_> = jobs.into_iter().zip(found).collect();
@@ -309,14 +309,14 @@ fn a_full_filter_keeps_its_rate() {
             let most = layout.tolerance * rate + 3.0 * deviation(rate, queries);
             assert!(measured <= most, "{rate} for {capacity}: {measured} in {queries} queries");
             assert!(by_fill <= layout.tolerance * rate, "{rate} for {capacity}: {by_fill} by fill");
-            // Both methods agree, so the second can be trusted where the first cannot measure.
+            // Both methods agree, so the second can be trusted at rates that the first cannot measure.
             let allowed = 4.5 * deviation(by_fill, queries) + 2.0 / queries as f64;
             assert!((measured - by_fill).abs() <= allowed, "{rate} for {capacity}: {measured}, {by_fill} by fill");
         }
     }
 }
 
-/// A full fixed filter with a high rate has counted fewer items than it was offered, and stays below its rate nevertheless.
+/// A full fixed filter with a high rate has counted fewer items than were added, and stays below its rate nevertheless.
 #[test]
 fn a_fixed_filter_does_not_exceed_a_high_rate() {
     const HIGH: [f64; 9] = [0.25, 0.2, 0.18, 0.15, 0.1, 0.08, 0.06, 0.045, 0.02];
@@ -344,7 +344,7 @@ fn rates_too_low_for_queries_hold_by_the_fill_of_the_blocks() {
         print_table(&title, &cells, |found| found.by_fill);
         for ((rate, capacity), Found { by_fill, .. }) in cells {
             assert!(by_fill <= layout.tolerance * rate, "{rate} for {capacity}: {by_fill}");
-            // The model, which covers sizes that no test fills, agrees if there are enough groups.
+            // The model, which covers sizes that tests cannot fill, agrees if there are enough groups.
             let modelled = (layout.modelled)(&model, rate, capacity);
             let agrees = (by_fill / modelled - 1.0).abs() < 0.1;
             assert!(agrees || capacity < 100_000, "{rate} for {capacity}: {by_fill} by fill, {modelled} by the model");
@@ -362,9 +362,9 @@ fn in_the_model_every_rate_holds_at_every_size() {
         rates.push(layout.lowest);
         let ratios = in_parallel(&rates, |&rate| -> Vec<f64> {
             let modelled = layout.sizes.iter().map(|&capacity| {
-                // After as many distinct items; when it counts this many, some more were mistaken for members.
+                // After this many distinct items; when the filter has counted this many, some more were mistaken for members.
                 let offered = model.rate_offered(capacity as f64, bits(capacity, rate));
-                // With four blocks, the model is up to 3% too high: the fill of filters that were filled gives less.
+                // With four blocks, the model is up to 3% too high: the fill of real filters gives less.
                 let most = if rate < sizing::LOW_RATE { 1.03 } else { 1.005 };
                 assert!(layout.name != "bits" || offered <= most * rate.max(sizing::RATE_MIN), "{rate}: {offered}");
                 (layout.modelled)(&model, rate, capacity) / rate
@@ -434,16 +434,16 @@ fn a_filter_of_a_thousand_equal_layers_keeps_its_rate() {
 }
 
 /// Not only on average: the first layers stay in every lookup for ever, so a filter whose first items set many cells is a little worse for
-/// its whole life. Each filter is measured by its fill at every size up to its last. The larger sizes are for a few filters in an
-/// ordinary run, and for 300 and 40 with more effort.
+/// its whole life. Each filter is measured by its fill at every size up to its last. An ordinary run measures the larger sizes with a few
+/// filters, a run with more effort with 300 and 40.
 #[test]
 fn no_filter_that_grew_exceeds_its_rate() {
     const RATE: f64 = 0.01;
     let [large, largest] = if effort() > 1.0 { [300, 40] } else { [6, 0] };
     let sizes: [(u64, u32); 5] = [(100, 300), (1000, 300), (12_700, 300), (409_500, large), (10_000_000, largest)];
-    // The bits per item of capacity that the filter may take once it has grown, but not further than its 17 first layers.
+    // The maximum number of bits per item of capacity of a grown filter, for its first 17 layers.
     for (first, most_bits) in [(10, 17.0), (100, 17.0), (1000, 20.5)] {
-        // Those with the most sizes first, so that none runs alone at the end.
+        // The seeds with the most sizes first, so that none runs alone at the end.
         let seeds: Vec<u32> = (0..300).collect();
         let found = in_parallel(&seeds, |&number| {
             let scaling = Scaling::from_expansion(2);
@@ -481,7 +481,7 @@ fn the_rates_of_a_chain_add_up_to_the_requested_one() {
     let rates = [0.25, 0.1, 1e-2, 1e-4, 1e-8, 1e-12];
     let low = [9.9e-5, 1e-6, 1e-8, 1e-12].iter().flat_map(|&rate| chains.map(|(first, by)| (rate, (Two, first, by))));
     let old = rates.iter().flat_map(|&rate| chains.map(|(first, expansion)| (rate, (One, first, expansion))));
-    // First layers with the second policy, those included that a scan found closest to their rate.
+    // First layers with the second policy, including those that a scan found closest to their rate.
     let new = [0.25, 0.1, 1e-2, 1e-3, 1e-4, 9.9e-5, 1e-6, 1e-8, 1e-12].into_iter().flat_map(|rate| {
         let expansion = |first: u64| [1, 2, 4][usize::try_from(first % 3).unwrap()];
         [1, 16, 50, 60, 70, 100, 106, 118, 128].map(|first| (rate, (Two, first, expansion(first))))
@@ -513,8 +513,8 @@ fn a_filter_takes_no_more_memory_than_promised() {
     let new = |rate, capacity| BloomFilter::new(rate, capacity, Scaling::from_expansion(2), 1, &Unlimited).unwrap();
     let bits = |filter: &BloomFilter, items: u64| filter.allocated_bytes() as f64 * 8.0 / items as f64;
 
-    // The allocator decides whether a small bitmap needs up to 63 bytes of padding to begin at a cache line. The server's
-    // mostly does not.
+    // The allocator decides whether a small bitmap needs up to 63 bytes of padding to begin at a cache line. The server's allocator usually
+    // does not need it.
     let default = new(0.01, 100);
     let bitmap = default.layers()[0].cells();
     let empty = default.allocated_bytes() - (bitmap.allocated_bytes() - bitmap.bytes().len() as u64);
@@ -573,7 +573,7 @@ fn no_counter_of_a_full_filter_saturates() {
     }
 }
 
-/// Removed items leave nothing: after ten times as many items as the filter holds at a time, its rate is the same.
+/// Removed items leave no trace: after ten times as many items as the filter holds at a time, its rate is unchanged.
 #[test]
 fn counters_keep_their_rate_while_members_are_replaced() {
     const CAPACITY: u64 = 20_000;

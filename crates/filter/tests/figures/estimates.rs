@@ -97,8 +97,8 @@ fn the_estimated_rate_is_that_of_all_blocks_together() {
                 );
                 let error = now / exact - 1.0;
                 eprintln!("{rate}, {percent}% of {capacity}: {now:.3e}, {:+.3}% of all together", error * 100.0);
-                // In a layer that is far from full, the few fullest groups dominate, far below the requested rate. An item's four blocks
-                // at 1e-6 share them.
+                // In a layer that is far from full, the few fullest groups dominate, at rates far below the requested one. At 1e-6, an
+                // item's four blocks are all in such a group.
                 let most = match (rate < sizing::LOW_RATE, percent) {
                     (false, ..50) => 0.15,
                     (false, _) => 0.05,

@@ -1,8 +1,8 @@
-//! Figures that are computed: false positive rates (`accuracy.rs`, `rings.rs`), what filters estimate about themselves
-//! (`estimates.rs`), and what is planned before they exist (`plans.rs`).
+//! Computed figures: false positive rates (`accuracy.rs`, `rings.rs`), estimates of existing filters (`estimates.rs`), and plans of filters
+//! (`plans.rs`).
 //!
-//! `cargo test -p bloomgate-filter --test figures -- --nocapture` prints the tables; with `BLOOMGATE_ACCURACY=full` from five times
-//! as many queries. Seeds and items are fixed, so every run gives the same figures.
+//! `cargo test -p bloomgate-filter --test figures -- --nocapture` prints the tables; with `BLOOMGATE_ACCURACY=full`, from five times as
+//! many queries. Seeds and items are fixed, so every run gives the same figures.
 
 // All of this is test code: a panic is how a test fails. Numbers that are cast are small or are to be rounded.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]

@@ -8,17 +8,17 @@ pub fn hashes_in<const BLOCK: usize>(geometry: BlockedGeometry<BLOCK>, block: u3
     geometry.hashes / blocks + u32::from(block < geometry.hashes % blocks)
 }
 
-/// A model of the layout that is independent of the code under test, except for the geometry. The numbers of items that share
-/// two blocks of a group, and of the others in each block, are Poisson distributed, and their bits are uniform in a block. It
-/// is slightly too high for a layer of few groups, where a group cannot get more items than there are. With four blocks per item, each
-/// group gets its part of all items by chance, and each block its part of those.
+/// A model of the layout that is independent of the code under test, except for the geometry. The numbers of items that share two blocks of
+/// a group, and of the others in each block, are Poisson distributed, and their bits are uniform in a block. It is slightly too high for a
+/// layer of few groups, because a group cannot get more items than exist. With four blocks per item, each group gets a random share of all
+/// items, and each block a random share of the group's items.
 pub struct Model {
     /// At [m][j]: the probability that j bits of an item are set in a block after m draws.
     all_set: Vec<[f64; Self::BITS + 1]>,
 }
 
 impl Model {
-    /// The most cells of a native item in a block.
+    /// The maximum number of cells of a native item in a block.
     const BITS: usize = 20;
     const THROWN: usize = 3000;
 
@@ -45,7 +45,7 @@ impl Model {
         Self { all_set }
     }
 
-    /// Returns the rate of a layer to which this many distinct items were offered.
+    /// Returns the rate of a layer to which this many distinct items were added.
     pub fn rate_offered<const BLOCK: usize>(&self, items: f64, geometry: BlockedGeometry<BLOCK>) -> f64 {
         if geometry.blocks_per_item == 4 {
             return self.rate_in_four(items, geometry);
@@ -116,7 +116,7 @@ impl Model {
     }
 }
 
-/// Returns the numbers of successes in this many trials that matter, each with its probability.
+/// Returns the numbers of successes in this many trials whose probability is not negligible, each with its probability.
 fn binomial(trials: usize, chance: f64) -> Vec<(usize, f64)> {
     let (mean, deviation) = (trials as f64 * chance, (trials as f64 * chance * (1.0 - chance)).sqrt());
     if deviation == 0.0 {
@@ -142,7 +142,7 @@ fn binomial(trials: usize, chance: f64) -> Vec<(usize, f64)> {
     found.into_iter().map(|(number, relative)| (number, relative / sum)).collect()
 }
 
-/// Returns the probabilities of 0, 1, 2 ..., as far as they matter.
+/// Returns the probabilities of 0, 1, 2 ..., until they are negligible.
 pub fn poisson(mean: f64) -> Vec<f64> {
     let mut log = -mean;
     let mut probabilities = vec![log.exp()];

@@ -7,7 +7,7 @@ use bloomgate_filter::{Error, Filter, Moment, Spec, Unlimited};
 
 use crate::kinds::{Kind, LAYOUTS, NATIVE, ROLLING, SLIDING, Shape, WINDOW};
 
-/// Returns what a filter consists of, as a plan.
+/// Describes a filter as a plan.
 fn made_of(filter: &Filter) -> Plan {
     let layer = |layer: bloomgate_filter::kinds::info::LayerSummary| PlannedLayer {
         capacity: layer.capacity,
@@ -78,7 +78,7 @@ fn a_window_is_planned_as_its_whole_ring() {
     for items in [None, Some(0u64), Some(1), Some(1000), Some(3000)] {
         let mut filter = Filter::new(&growing, &Unlimited).unwrap();
         let (mut now, mut number) = (Moment(0), 0u64);
-        // A window's worth of evenly spread items per window, for two and a half windows.
+        // Adds one capacity of evenly spread items per window, for two and a half windows.
         for _ in 0..10 {
             let windowed = filter.windowed_mut().unwrap();
             let start = windowed.bucket_due(now).unwrap();

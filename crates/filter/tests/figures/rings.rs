@@ -26,7 +26,7 @@ fn full(rate: f64, expansion: u32, times: u32) -> Filter {
             let batch: Vec<_> = left.by_ref().take(BATCH.min((each - new) as usize)).collect();
             let added = filter.add_batch(batch.iter().map(<[u8; 4]>::as_slice), Origin::Client, &now, &Unlimited);
             assert_eq!(added.error, None);
-            // Items mistaken for members are not counted, and not made up for.
+            // Items mistaken for members are not counted, and not replaced by others.
             new += batch.len() as u32;
         }
     }

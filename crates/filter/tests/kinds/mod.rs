@@ -1,12 +1,12 @@
-//! The table of kinds: a definition of each kind of filter from the same few numbers. The laws, the measurements and the tests of
-//! memory go through it, so a new kind is a row here.
+//! The table of kinds: a definition of each kind of filter from the same few numbers. The laws, the measurements and the tests of memory
+//! iterate over it, so a new kind is a row here.
 
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
 use bloomgate_filter::kinds::{CountingSpec, NativeSpec, RedisBloomSpec, Retention, ValkeyBloomSpec, WindowedSpec};
 use bloomgate_filter::{Scaling, Spec};
 
-/// The numbers from which a definition follows. A kind ignores those that it has no use for.
+/// The numbers from which a definition follows. A kind ignores the numbers that it does not use.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub rate: f64,

@@ -1,5 +1,5 @@
-//! The inputs of the fuzz targets, replayed as ordinary tests. Every input keeps the laws, none makes a decoder allocate more memory
-//! than it may, every error has an input that causes it, and the archives hold what fuzzing found.
+//! The inputs of the fuzz targets, replayed as ordinary tests. Every input keeps the laws, no input makes a decoder allocate more memory
+//! than allowed, every error has an input that causes it, and the archives hold the inputs that fuzzing found.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,9 +38,9 @@ mod made {
 /// The distance between replayed inputs: larger under miri, which is slow.
 const STEP: usize = if cfg!(miri) { 29 } else { 1 };
 
-/// Replays all inputs of a target: each keeps the laws. Decoding asks for a few times the bytes of the input, because it is copied,
-/// and a few bytes of it may describe a layer; and for what a header may announce, whose bits follow later. Large layers begin at
-/// a page, which takes up to 4095 bytes for each 256 KiB. Refused requests count as well.
+/// Replays all inputs of a target: each keeps the laws. Decoding may request a few times the size of the input, because the input is copied
+/// and a few bytes may describe a layer, and also the memory that a header may announce. Large layers begin at a page, which takes up to
+/// 4095 bytes for each 256 KiB. Refused requests count as well.
 fn replay(target: Target, may_announce: bool) {
     let announced = if may_announce { CEILING_BYTES + CEILING_BYTES / 64 } else { 0 };
     let mut highest = (0, String::new());
@@ -72,8 +72,8 @@ fn valkey_bloom_snapshots_and_loads_keep_the_laws() {
     replay(VALKEY_BLOOM_LOAD, false);
 }
 
-/// Words are parsed in place. Only the name of a command, which the target writes in capital letters, and load-time arguments make
-/// texts: of a refusal, and of arguments without effect.
+/// Words are parsed in place. Only the name of a command, which the target writes in capital letters, and load-time arguments make the
+/// parsers allocate texts: for a refusal, and for arguments without effect.
 #[test]
 fn command_words_keep_the_laws() {
     for (name, data) in inputs::of(words::NAME).into_iter().step_by(STEP) {
@@ -106,8 +106,8 @@ fn unchanged_inputs_are_sound() {
     }
 }
 
-/// The inputs of each target cause exactly these errors. An input of valkey-bloom's that is too large here arrives as a whole, so no
-/// error of memory occurs.
+/// The inputs of each target cause exactly these errors. Inputs of valkey-bloom's layout arrive as a whole, so one that is too large here
+/// causes no error of memory.
 #[test]
 fn every_error_of_a_decoder_has_an_input() {
     let own = "Truncated Overlong UnknownVersion UnknownHash OutOfRange WrongLength NotADump Unsound AboveCeiling";

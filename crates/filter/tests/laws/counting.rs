@@ -1,5 +1,5 @@
-//! What is particular to counting filters: counters that saturate, adds that are refused when the filter is full, golden bytes,
-//! impossible descriptions. `corpus/words.rs` has their options.
+//! Laws of counting filters only: counters that saturate, adds that are refused when the filter is full, golden bytes, impossible
+//! descriptions. `corpus/words.rs` has their options.
 
 use bloomgate_filter::cells::{COUNTER_MAX, Cells as _, Counters};
 use bloomgate_filter::chain::Added;
@@ -76,7 +76,7 @@ fn added_and_deleted_items_leave_nothing() {
         add_all(&mut filter, 0..members, NOW);
         let fill = filter.stats(&NOW).unwrap().layers[0].fill;
         assert!(members < 100 || (0.35..0.55).contains(&fill), "{fill}");
-        // Each has counters of its own, with few exceptions.
+        // Each item has its own counters, with few exceptions.
         let sum: u64 = (0..members).map(|number| u64::from(count(&filter, number))).sum();
         assert!(members < 100 || sum - u64::from(members) <= u64::from(members) / 100 + 1, "{sum}");
         for batch in (0..members).rev().collect::<Vec<_>>().chunks(BATCH) {
@@ -163,7 +163,7 @@ fn an_impossible_description_is_refused() {
 const DIGITS: &str = "000102030405060708090a0b0c0d0eff";
 const KEY: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255];
 
-/// That this command creates the same filter is a law of `fuzz/src/words.rs`, for every kind.
+/// A law in `fuzz/src/words.rs` states, for every kind, that this command creates the same filter.
 #[test]
 fn a_creation_is_replicated_in_these_words() {
     for (hasher, words) in [

@@ -1,5 +1,4 @@
-//! Tables of deleted items: how many entries they have room for, how they are stored and dumped, and what happens in the buckets of
-//! a ring.
+//! Tables of deleted items: their capacity, storage and dumps, and their behaviour in the buckets of a ring.
 
 use bloomgate_filter::format::{Arrival, ByteSource, Error as FormatError, Progress, StoredAs};
 use bloomgate_filter::kinds::Origin;
@@ -107,7 +106,7 @@ fn a_dump_omits_a_table_that_changed_since_it_began() {
         (|filter| add_all(filter, 5000..5010, NOW), 0),
         (|filter| delete_all(filter, 30..31, Origin::Client), 20),
         (|filter| add_all(filter, 3..4, NOW), 20),
-        // A delete that finds nothing changes nothing.
+        // A delete of an absent item changes nothing.
         (|filter| delete_all(filter, 0..20, Origin::Client), 0),
     ];
     for (change, expected) in changes {
@@ -230,12 +229,12 @@ fn the_ceiling_is_asked_for_the_entries() {
         }
         let taken = arrival.accept(last.0, &last.1, &room);
         assert_eq!(taken.is_ok(), is_enough, "{most} of {size}: {taken:?}");
-        // What a primary accepted is accepted.
+        // Records that a primary accepted are accepted.
         assert!(is_enough || arrival.accept_replicated(last.0, &last.1) == Ok(Progress::Complete));
     }
 }
 
-/// A ring of three buckets that slides.
+/// A sliding ring of three buckets.
 fn ring(capacity: u64) -> Filter {
     let shape = Shape { seed: 1, seconds: 20, buckets: 3, ..Shape::new(0.25, capacity, 2) };
     Filter::new(&(SLIDING.spec)(&shape), &Unlimited).unwrap()

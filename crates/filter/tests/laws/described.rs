@@ -1,5 +1,4 @@
-//! Descriptions of filters in payloads: impossible ones are refused; all others make a filter that matches its description and
-//! works.
+//! Descriptions of filters in payloads: impossible ones are refused; all others create a filter that matches its description and works.
 
 use bloomgate_filter::chain::{LAYERS_MAX, Rules as _};
 use bloomgate_filter::format::{self, ByteSink, ByteSource, Sink as _, StoredAs};
@@ -122,7 +121,7 @@ fn an_impossible_description_is_refused() {
         }
     }
     for (what, description) in unsound {
-        // A size that does not fit 63 bits is unsound too, but a ceiling may refuse it first.
+        // A size that does not fit 63 bits is unsound as well, but a ceiling may refuse it first.
         if description.policy == 1 {
             assert_eq!(description.with_zero_bits(&Unlimited).unwrap_err(), Error::Unsound, "{what}");
             assert!(description.with_zero_bits(&Room::SMALL).is_err(), "{what}");
@@ -134,7 +133,7 @@ fn an_impossible_description_is_refused() {
         assert_eq!(description.through_snapshot(&Unlimited), Err(refusal), "{what}");
         assert!(description.through_snapshot(&Room::SMALL).is_err(), "{what}");
     }
-    // The ceiling is asked for all layers together.
+    // The ceiling is checked for all layers together.
     let cells_bytes = sound.layers.iter().map(|layer| layer.geometry.size_bytes()).sum();
     let asked_bytes = NativeSpec::size_bytes(sound.layers.len(), cells_bytes);
     let short = Error::AboveCeiling { asked_bytes, available_bytes: asked_bytes - 1 };
@@ -144,7 +143,7 @@ fn an_impossible_description_is_refused() {
     assert!(longest.with_zero_bits(&Unlimited).is_ok());
 }
 
-/// Mostly in range, sometimes any bits at all.
+/// Mostly in range, sometimes arbitrary bits.
 fn wild_rates() -> impl Strategy<Value = f64> {
     prop_oneof![9 => every_rate(), 1 => any::<u64>().prop_map(f64::from_bits)]
 }
@@ -153,7 +152,7 @@ fn layer_descriptions() -> impl Strategy<Value = LayerDescription<BlockedBits>> 
     let capacities = prop_oneof![4 => 1u64..100, 1 => any::<u64>(), 1 => u64::MAX - 1..=u64::MAX];
     let items = prop_oneof![2 => Just(None), 3 => (0u64..100).prop_map(Some), 1 => any::<u64>().prop_map(Some)];
     let groups = prop_oneof![9 => 1u64..20, 1 => any::<u64>()];
-    // The bit of 128 says that an item has four blocks.
+    // The bit with value 128 means four blocks per item.
     let blocks = prop_oneof![8 => 2u16..=64, 1 => any::<u16>(), 1 => 0u16..=65].prop_map(|blocks| blocks & !128);
     let blocks_per_item = prop_oneof![Just(2u16), Just(4)];
     let hashes = prop_oneof![8 => 1u32..=64, 1 => any::<u32>(), 1 => 0u32..=65];
@@ -217,7 +216,7 @@ fn a_layer_with_too_large_a_capacity_or_size_is_refused() {
         assert_eq!(filter.add(b"item", &Unlimited), Err(refusal), "{capacity}");
         assert!(filter == description.with_zero_bits(&Unlimited).unwrap());
     }
-    // Neither is a chain whose items do not fit 64 bits.
+    // A chain whose items do not fit 64 bits is not sound either.
     description.layers[1] = LayerDescription { capacity: u64::MAX, items: 0, ..description.layers[1] };
     assert_eq!(description.with_zero_bits(&Unlimited).unwrap_err(), Error::Unsound);
 }

@@ -1,5 +1,5 @@
-//! The limits of rates, capacities, chains, batches and memory: values past them are refused, values on them work. And whatever is in a
-//! definition makes a difference.
+//! The limits of rates, capacities, chains, batches and memory: values beyond a limit are refused, values at a limit work. Also, every
+//! field of a definition makes a difference.
 
 use bloomgate_filter::chain::Added;
 use bloomgate_filter::chain::{ChainSpec as _, LAYERS_MAX, Rules as _};
@@ -48,7 +48,7 @@ fn a_chain_is_not_longer_than_the_ceiling_allows() {
     let refused = batches.iter().find_map(|batch| add_batch(&mut filter, batch, &client).error);
     assert_eq!(refused, Some(Error::TooManyLayers));
     assert_eq!((filter.layers().len(), filter.items()), (CLIENT_LAYERS_MAX, CLIENT_LAYERS_MAX as u64));
-    // With a higher limit it continues. The chain is then longer than the other limit, and answers under that limit, too.
+    // With a higher limit it continues. The chain is then longer than the lower limit, and still answers under it.
     batches.iter().for_each(|batch| assert_eq!(add_batch(&mut filter, batch, &Unlimited).error, None));
     assert!(filter.layers().len() > CLIENT_LAYERS_MAX + 100);
     let before = filter.try_clone().unwrap();

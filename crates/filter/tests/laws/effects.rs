@@ -28,7 +28,7 @@ fn filled(mut filter: Filter, numbers: std::ops::Range<u32>) -> Filter {
     filter
 }
 
-/// Returns an item that was never added, and is found or not.
+/// Returns an item that was never added, and that is or is not found.
 fn stranger(filter: &Filter, is_found: bool) -> u32 {
     (1_000_000..).find(|number| filter.contains(&item(*number), &NOW) == is_found).unwrap()
 }

@@ -1,4 +1,4 @@
-//! The forms in which a value leaves a server: a snapshot, the records of a dump, those of an AOF, a copy.
+//! The forms in which a value leaves a server: a snapshot, the records of a dump or of an AOF, a copy.
 
 use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::format::{AofRecord, Arrival, ByteSink, ByteSource, Error, Progress, StoredAs};
@@ -22,7 +22,7 @@ pub enum Form {
 impl Form {
     pub const ALL: [Self; 4] = [Self::Copy, Self::Snapshot, Self::Dump, Self::Aof];
 
-    /// Returns the value that comes back.
+    /// Returns the restored value.
     pub fn of(self, value: &Value) -> Value {
         match (self, value) {
             (Self::Copy, _) => value.try_clone().unwrap(),
@@ -118,7 +118,7 @@ pub fn accept(value: &mut Value, iterator: u64, data: &[u8]) -> Result<Progress,
     Ok(progress)
 }
 
-/// Returns what these records make.
+/// Returns the value that these records create.
 pub fn arrived(records: &[Record]) -> Value {
     let (header, rest) = records.split_first().unwrap();
     let mut value = begin(header);
@@ -134,7 +134,7 @@ pub fn dumped(filter: &Filter) -> Filter {
     arrived(&records(filter)).take_filter()
 }
 
-/// Returns what the records of an AOF make. Those of a complete filter are the records of its dump.
+/// Returns the value that the records of an AOF create. For a complete filter, these are the records of its dump.
 pub fn told(value: &Value) -> Value {
     let (mut told, mut again) = (Vec::new(), None);
     let outcome = value.for_each_record(GENERATION, |record| {

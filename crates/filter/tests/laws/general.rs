@@ -1,4 +1,4 @@
-//! The laws of every kind, each a function over the rows of the table. What is particular to a kind is in the files beside this one.
+//! The laws of every kind, each a function over the rows of the table. Laws of single kinds are in the neighbouring files.
 
 use bloomgate_filter::format::{Arrival, Error, Progress, StoredAs};
 use bloomgate_filter::kinds::Origin;
@@ -18,8 +18,8 @@ for_each_row! {
     the_laws_hold_for_large_layers
 }
 
-/// Members are found, a batch is its items one by one, a refusal changes nothing, deleted items are absent, a follower is equal,
-/// and every form comes back as it was: [`World`] has the list.
+/// Members are found, a batch equals its items one by one, a refusal changes nothing, deleted items are absent, a follower is equal, and
+/// every form restores the same value: [`World`] has the list.
 fn no_order_of_events_breaks_a_promise(row: &Row) {
     check(256, (World::any(row), events(row)), |(parts, events)| {
         let mut world = World::new(row, parts);
@@ -38,7 +38,7 @@ fn after(row: &Row, (spec, _, ahead, is_careful): Parts, events: &[Event]) -> Wo
     world
 }
 
-/// It does not change with its original, and does what its original would have done.
+/// A copy does not change with its original, and behaves as the original would have.
 fn a_copy_lives_its_own_life(row: &Row) {
     check(64, (World::any(row), events(row), events(row)), |(parts, before, further)| {
         let world = after(row, parts, &before);
@@ -67,8 +67,8 @@ fn a_copy_lives_its_own_life(row: &Row) {
     });
 }
 
-/// While a dump arrives, what has come is saved, copied and told like a filter; records come in order, unchanged, and any number
-/// of times.
+/// While a dump arrives, the partial filter is saved, copied and rewritten like a filter. Records arrive in order, unchanged, and any
+/// number of times.
 fn a_dump_may_stop_anywhere(row: &Row) {
     check(24, (World::any(row), events(row)), |(parts, events)| {
         let world = after(row, parts, &events);
@@ -118,7 +118,7 @@ fn a_dump_may_stop_anywhere(row: &Row) {
     });
 }
 
-/// Calls a function with the same bytes with an error, and with too few of them.
+/// Calls a function with damaged and with truncated bytes.
 fn torn(bytes: &[u8], mut check: impl FnMut(&[u8])) {
     for position in (0..bytes.len()).step_by(1 + bytes.len() / 100) {
         let mut torn = bytes.to_vec();
@@ -128,8 +128,8 @@ fn torn(bytes: &[u8], mut check: impl FnMut(&[u8])) {
     }
 }
 
-/// A client that sends all records of a dump without an error has all of it, whatever else was sent: a record of a later dump is
-/// known only where it says the same.
+/// If a client sends all records of a dump without an error, the copy has all of it, whatever else was sent: a record of a later dump
+/// counts as a duplicate only if it has the same contents.
 fn a_later_dump_is_a_duplicate_only_where_equal(row: &Row) {
     check(64, (World::any(row), events(row), events(row)), |(parts, before, further)| {
         let mut world = after(row, parts, &before);
@@ -152,7 +152,7 @@ fn a_later_dump_is_a_duplicate_only_where_equal(row: &Row) {
     });
 }
 
-/// Of a complete filter with some of everything, and of half of its dump: too few bytes are refused, and so are others, unless
+/// For a complete filter with some of everything, and for half of its dump: truncated bytes are refused, and so are damaged bytes, unless
 /// they make a filter that keeps the laws.
 fn damaged_bytes_are_refused_or_make_a_sound_filter(row: &Row) {
     let mut world = World::new(row, (row.spec(0.01, if row.pends { 300 } else { 12 }), u64::MAX, 0, true));
@@ -171,7 +171,7 @@ fn damaged_bytes_are_refused_or_make_a_sound_filter(row: &Row) {
             StoredAs::ValkeyBloom => (VALKEY_BLOOM_SNAPSHOT, None),
         };
         let whole: Vec<u8> = front.into_iter().chain(bytes).collect();
-        // Every byte of the description, and some of the others.
+        // Every byte of the description, and some other bytes.
         let steps = (0..whole.len()).filter(|at| *at < 256 || at % (whole.len() / 100 + 1) == 0);
         for at in steps.step_by(if cfg!(miri) { 97 } else { 1 }) {
             assert!((target.decode)(&whole[..at]).value.is_none(), "{at} of {}", whole.len());

@@ -16,7 +16,7 @@ use crate::inputs::kinds::{COUNTING, KEYED, Kind, NATIVE, ROLLING, SLIDING, Shap
 use crate::rows::{EXACT, check, native_fixed};
 use crate::world::{self, World, item};
 
-/// A record of counters or of a table holds some thousand items; these are few.
+/// A record of counters or of a table holds several thousand items, so these are few.
 const ITEMS: u32 = 40;
 
 /// Filters of every kind with records of our own format; the last has more than one record of counters.
@@ -36,7 +36,7 @@ fn specs() -> Vec<Spec> {
 /// An event of a test.
 #[derive(Clone, Debug)]
 enum Event {
-    /// Something happens to the source.
+    /// The source changes.
     Source(world::Event),
     /// A client sends its next record; without a dump, it begins one.
     Send(usize),
@@ -66,7 +66,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..if cfg!(miri) { 10 } else { 120 })
 }
 
-/// The parts of the source that hold each item: the slots of its buckets, or 0 if it is no ring.
+/// The parts of the source that hold each item: the slots of its buckets, or 0 if it is not a ring.
 type Held = BTreeMap<u32, BTreeSet<u64>>;
 
 /// A client that dumps the source and sends the records.
@@ -218,7 +218,7 @@ fn no_completed_dump_loses_an_item() {
     });
 }
 
-/// The law above says nothing about dumps that end in an error. Most do not.
+/// The law above does not cover dumps that end in an error. Most do not.
 #[test]
 fn most_dumps_complete() {
     let mut runner = TestRunner::deterministic();

@@ -1,5 +1,5 @@
-//! The laws of filters and of everything that stores, copies, sends or parses them. `general.rs` has the laws of every kind, over
-//! the table of kinds in `rows.rs`; each other file has what is particular to one kind or one mechanism.
+//! The laws of filters and of everything that stores, copies, sends or parses them. `general.rs` has the laws of every kind, over the table
+//! of kinds in `rows.rs`; each other file has the laws of one kind or one mechanism.
 //!
 //! Random cases use fixed seeds, so that every run tries the same ones; `PROPTEST_CASES` and `PROPTEST_RNG_SEED` in the environment
 //! select more, or others.

@@ -1,5 +1,5 @@
-//! Merges of native filters: the bits are those of adding all items to one filter, the counts are estimates, and a refusal
-//! changes nothing.
+//! Merges of native filters: the bits are the same as after adding all items to one filter, the counts are estimates, and a refusal changes
+//! nothing.
 
 use bloomgate_filter::geometry::sizing::Policy;
 use bloomgate_filter::hash::Hasher;
@@ -69,7 +69,7 @@ fn missing_layers_are_created() {
     assert!(small == large, "the small one's items are in the first layer of the large one");
     let union = BloomFilter::union_of(&[&filter(spec, 0..20), &large], Origin::Client, &Unlimited).unwrap();
     assert!(union == large);
-    // It can be used like any filter.
+    // The result works like any filter.
     for item in 6000u64..20_000 {
         small.add(&item.to_le_bytes(), &Unlimited).unwrap();
     }
@@ -90,7 +90,7 @@ fn too_many_items_are_refused_to_clients_and_clamped_in_effects() {
     assert!(has_all(&one, 0..18_000));
 }
 
-/// Effects are counted during the union, and so are clients' merges that nothing can refuse.
+/// Effects are counted during the union, and so are clients' merges that cannot be refused.
 #[test]
 fn layers_are_estimated_alike_before_and_during_a_union() {
     let spec = spec(10_000, 2);
@@ -156,7 +156,7 @@ fn a_ceiling_is_asked_before_a_layer_is_created() {
 proptest! {
     #![proptest_config(config(256))]
 
-    /// The bits of a union of layers of one size are those of adding all items.
+    /// The bits of a union of layers of one size equal the bits after adding all items.
     #[test]
     fn a_union_has_the_bits_of_all_items(
         sizes in prop::collection::vec(0u64..300, 1..5),

@@ -1,5 +1,5 @@
-//! Pending adds: which adds are pending and how many, and merges of filters that have some. That such a filter is to every operation
-//! what its follower is, which writes every effect into its bits at once, is a law of `general.rs`.
+//! Pending adds: which adds are pending and how many, and merges of filters that have some. A law in `general.rs` states that every
+//! operation treats such a filter like its follower, which writes every effect into its bits at once.
 
 use bloomgate_filter::geometry::BlockedBits;
 use bloomgate_filter::kinds::Origin;
@@ -185,7 +185,7 @@ fn with_items_found_by_the_follower() -> (World, Vec<u32>) {
     (world, found)
 }
 
-/// The former primary has not flushed its pending adds yet when the new one deletes what it finds.
+/// The former primary has not flushed its pending adds yet when the new one deletes items that it finds.
 #[test]
 fn a_former_primary_deletes_what_the_new_one_found() {
     let (mut world, found) = with_items_found_by_the_follower();
@@ -196,8 +196,8 @@ fn a_former_primary_deletes_what_the_new_one_found() {
     world.check_forms();
 }
 
-/// A bucket may have an item only by the bits of pending adds and others together, as a follower sees them. Then the primary of a
-/// ring that deletes or renews the item must see it there, too.
+/// A follower may find an item in a bucket only by the combined bits of pending adds and other items. The primary of a ring that deletes or
+/// renews the item must then find it there, too.
 #[test]
 fn a_ring_changes_the_buckets_that_its_follower_does() {
     for (seed, seconds) in [(1, 9), (2, 10)] {
@@ -208,7 +208,7 @@ fn a_ring_changes_the_buckets_that_its_follower_does() {
                 world.step(&Event::Rotate);
             }
         }
-        // The table of deleted items has room for these.
+        // The table of deleted items has room for these items.
         let ring = filter(&world.follower).windowed().unwrap();
         let is_in_both = |number: &u32| ring.buckets().take(2).all(|bucket| bucket.filter.contains(&item(*number)));
         let numbers: Vec<u32> = (0..20_000).filter(is_in_both).collect();

@@ -1,5 +1,5 @@
-//! What is particular to filters that forget: how long an item is found, how many items are remembered, what is refused, and dumps of
-//! rings whose buckets begin and are dropped meanwhile.
+//! Laws of filters that forget: how long an item is found, how many items are remembered, refusals, and dumps of rings whose buckets begin
+//! and are dropped meanwhile.
 
 use std::collections::HashMap;
 
@@ -82,7 +82,7 @@ proptest! {
                 prop_assert!(!is_found || now <= since + at_most(seconds, buckets), "{} ms after its add", now - since);
             }
         }
-        // It forgets without any write.
+        // Items are forgotten without any write.
         let last = added.keys().filter(|item| found(&filter, **item, now + at_most(seconds, buckets))).count();
         prop_assert_eq!(last, 0);
     }

@@ -13,7 +13,7 @@ pub struct Bucket {
     pub end: u64,
     pub capacity: u64,
     pub items: HashSet<u32>,
-    /// Deleted items, which still take room. Adding one again takes no more.
+    /// Deleted items, which still count towards the capacity. Adding one again does not count.
     gone: HashSet<u32>,
 }
 
@@ -23,7 +23,7 @@ impl Bucket {
     }
 }
 
-/// A ring that keeps everything.
+/// A ring that keeps all buckets.
 #[derive(Clone, Debug)]
 pub struct Model {
     spec: WindowedSpec,
@@ -43,7 +43,7 @@ impl Model {
         self.spec.buckets.into()
     }
 
-    /// The window divided by the buckets but one, rounded up; `None` for a rolling ring.
+    /// The window divided by the number of buckets less one, rounded up; `None` for a rolling ring.
     pub fn span(&self) -> Option<u64> {
         match self.spec.forgets {
             Retention::After { seconds, .. } => Some((seconds * 1000).div_ceil(self.n() - 1)),
@@ -125,7 +125,7 @@ impl Model {
         let mut answers = Vec::new();
         for &item in items {
             let newest = self.buckets.back().unwrap();
-            // The newest bucket takes items, whatever the clock says.
+            // The newest bucket accepts items, whatever the time.
             let found = self.contains(item, now) || newest.items.contains(&item);
             if !newest.items.contains(&item) && (self.is_sliding() || !found) {
                 let is_full = newest.taken() >= newest.capacity && !newest.gone.contains(&item);

@@ -24,13 +24,13 @@ pub struct Row {
     rates: BoxedStrategy<f64>,
     capacities: BoxedStrategy<u64>,
     expansions: &'static [u32],
-    /// Whether adds may be pending: its layers consist of whole pages, as large ones do.
+    /// Whether adds may be pending: the layers consist of whole pages, like large layers.
     pub pends: bool,
     /// Items are numbered below this.
     pub universe: u32,
 }
 
-/// A rate so low that no test meets a false positive.
+/// A rate so low that tests never see a false positive.
 pub const EXACT: f64 = 1e-9;
 
 const FIXED: &[u32] = &[0];
@@ -106,7 +106,7 @@ pub fn native_pending() -> Row {
     pending(Kind { spec, ..kinds::KEYED }, EITHER, 6000)
 }
 
-/// Even numbers of seconds slide, and odd seeds have a key: adds are pending in neither.
+/// Rings slide for even numbers of seconds, and have a key for odd seeds: both have no pending adds.
 pub fn window_pending() -> Row {
     let spec = |of: &Shape| {
         let kind = if of.seconds.is_multiple_of(2) { kinds::SLIDING } else { kinds::WINDOW };
@@ -119,7 +119,7 @@ pub fn rolling_pending() -> Row {
     pending(Kind { spec: |of| (kinds::ROLLING.spec)(&ring_of_pages(of)), ..kinds::ROLLING }, FIXED, 3000)
 }
 
-/// Returns the next capacity from that of a shape on for which the first layer consists of whole pages.
+/// Returns the smallest capacity, at least that of a shape, for which the first layer consists of whole pages.
 pub fn whole_pages(of: &Shape, changed: impl Fn(NativeSpec) -> NativeSpec) -> u64 {
     let spec = |capacity| {
         changed(NativeSpec::new(of.rate, capacity, Scaling::from_expansion(of.expansion), Hasher::murmur3(1)))
@@ -128,7 +128,7 @@ pub fn whole_pages(of: &Shape, changed: impl Fn(NativeSpec) -> NativeSpec) -> u6
     (of.capacity..).find(has_pages).unwrap()
 }
 
-/// The same for the buckets of a ring. They are few, so that each has a high rate.
+/// The same for the buckets of a ring. There are few, so that each has a high rate.
 fn ring_of_pages(of: &Shape) -> Shape {
     let buckets = 3 + of.buckets % 2;
     let bucket = Shape { rate: of.rate / f64::from(buckets), ..*of };
@@ -137,7 +137,7 @@ fn ring_of_pages(of: &Shape) -> Shape {
 }
 
 impl Row {
-    /// Returns a definition of this row; one that grows doubles.
+    /// Returns a definition of this row. Growing filters double.
     pub fn spec(&self, rate: f64, capacity: u64) -> Spec {
         (self.kind.spec)(&Shape { seed: 4243, seconds: 20, ..Shape::new(rate, capacity, self.expansions[0]) })
     }
@@ -158,7 +158,7 @@ impl Row {
 pub struct Room {
     /// Limits the bytes of the whole filter.
     pub filter: u64,
-    /// Limits the bytes by which it grows at once.
+    /// Limits the bytes of a single growth.
     pub at_once: u64,
     pub layers: usize,
     pub pends: bool,
@@ -166,7 +166,7 @@ pub struct Room {
 
 impl Room {
     pub const UNLIMITED: Self = Self { filter: u64::MAX, at_once: u64::MAX, layers: usize::MAX, pends: false };
-    /// Allows chains of small layers, but not what an expansion of four billion would require.
+    /// Allows chains of small layers, but not the memory that an expansion of four billion would require.
     pub const SMALL: Self = Self { at_once: 1 << 18, ..Self::UNLIMITED };
     pub const PENDS: Self = Self { pends: true, ..Self::UNLIMITED };
 
@@ -188,7 +188,7 @@ impl Ceiling for Room {
         self.layers
     }
 
-    /// From a page on: the layers here are small, and large ones behave the same.
+    /// From the size of a page on, because the layers here are small, and large layers behave the same.
     fn pending_from_bytes(&self) -> Option<u64> {
         self.pends.then_some(4096)
     }

@@ -1,5 +1,5 @@
-//! A filter and everything that must stay equal to it or agree with it, whatever happens: a twin that does everything item by item,
-//! a follower that gets the effects and has another clock, the items that it promised to have, and for a ring a model.
+//! A filter and everything that must stay equal to it or agree with it after any events: a twin that processes batches item by item, a
+//! follower that gets the effects and has another clock, the items that must be found, and for a ring a model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,23 +16,23 @@ use crate::rows::{EXACT, Room, Row};
 
 /// The time at which worlds begin, in milliseconds since 1970.
 pub const START: u64 = 1_700_000_000_000;
-/// The items that are looked up after every step: others each time.
+/// The number of items that are looked up after every step, different ones each time.
 const SAMPLE: u32 = 64;
 
-/// Something that happens to a filter.
+/// An event in the life of a filter.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// Items are added, together or one by one.
     Add(Vec<u32>, bool),
     /// Items are deleted, together or one by one.
     Delete(Vec<u32>, bool),
-    /// Time passes, in sixteenths of the time that a bucket takes items.
+    /// Time passes, in sixteenths of the time that a bucket accepts items.
     Pass(u64),
     /// The clock jumps, in milliseconds.
     Jump(i64),
     /// The next bucket of a ring begins.
     Rotate,
-    /// The filter leaves the server in some form and comes back.
+    /// The filter is written in some form and read back.
     Travel(Form),
     /// The follower becomes the primary, with its own clock, and the primary its follower, perhaps with pending adds.
     Promote,
@@ -107,7 +107,7 @@ pub fn add(filter: &mut Filter, numbers: &[u32], now: Moment, room: &Room) -> Ad
     filter.add_batch(slices(&items(numbers)), Origin::Client, &now, room)
 }
 
-/// Adds any number of items for a client, in batches. All of them must be taken.
+/// Adds any number of items for a client, in batches. All of them must be accepted.
 pub fn add_all(filter: &mut Filter, numbers: impl IntoIterator<Item = u32>, now: Moment) {
     for batch in numbers.into_iter().collect::<Vec<_>>().chunks(BATCH) {
         let added = add(filter, batch, now, &Room::UNLIMITED);
@@ -124,7 +124,7 @@ pub fn has_all(filter: &Filter, numbers: impl IntoIterator<Item = u32>, now: Mom
     numbers.into_iter().all(|number| filter.contains(&item(number), &now))
 }
 
-/// Does what a server does before a client's command writes.
+/// Does the same as a server before a client's command writes.
 pub fn begin_bucket_if_due(filter: &mut Filter, now: Moment) {
     if let Some(ring) = filter.windowed_mut()
         && let Some(start) = ring.bucket_due(now)
@@ -171,7 +171,7 @@ pub fn bits(filter: &Filter) -> Vec<&[u8]> {
     }
 }
 
-/// What a world begins with: the filter, the bytes by which it may grow, how far the follower's clock is ahead, and whether only
+/// The initial state of a world: the filter, the bytes by which it may grow, how far the follower's clock is ahead, and whether only
 /// members are deleted.
 pub type Parts = (Spec, u64, i64, bool);
 
@@ -180,7 +180,7 @@ pub struct World {
     /// A value, because a copy would have no pending adds.
     pub primary: Value,
     pub follower: Value,
-    /// Does everything item by item. Without pending adds: with some, the bits and so the answers differ.
+    /// Processes everything item by item. `None` with pending adds, because the bits and so the answers would differ.
     twin: Option<Filter>,
     /// The limits of the primary and the twin.
     pub room: Room,
@@ -188,11 +188,11 @@ pub struct World {
     pub now: u64,
     /// By how much the follower's clock is ahead.
     ahead: i64,
-    /// The latest time so far: what expired by then may be gone, whatever the clock says now.
+    /// The latest time so far: items that had expired by then may be dropped, even if the clock was set back.
     latest: u64,
     /// Whether only members are deleted, which a counting filter requires.
     is_careful: bool,
-    /// The items that must be found, with the time of the last add that they count from; of a counting filter, how often.
+    /// The items that must be found, with the time of the add that counts; in a counting filter, with their counts.
     promised: BTreeMap<u32, u64>,
     /// Items of a chain that were deleted, and must be absent.
     deleted: BTreeSet<u32>,
@@ -299,7 +299,7 @@ impl World {
     /// Adds items for a client. Returns the number of new ones.
     pub fn add(&mut self, numbers: &[u32], together: bool) -> u32 {
         self.begin_bucket_if_due();
-        // A batch asks the ceiling before it removes the entries of its deleted items, and so for 16 bytes more each.
+        // A batch checks the ceiling before it removes the entries of its deleted items, and so requests 16 bytes more for each.
         let together = together && (self.room.filter == u64::MAX || !self.has_entries());
         let mut new = 0;
         for numbers in numbers.chunks(if together { BATCH } else { 1 }) {
@@ -333,7 +333,7 @@ impl World {
         new
     }
 
-    /// Compares the outcome of a batch with that of its items one by one.
+    /// Compares the outcome of a batch with the outcome of its items one by one.
     fn check_added(&mut self, items: &[Vec<u8>], added: Added) {
         let now = self.now();
         assert!((added.new - added.effect).is_empty() && (added.effect - Mask::first(added.done)).is_empty());
@@ -348,7 +348,7 @@ impl World {
             }
             Some(error) => panic!("{error:?}"),
         }
-        // What every add changes may be refused although it is found.
+        // An item that every add changes may be refused although it is found.
         let may_refuse = self.is_counting() || self.is_sliding();
         let Some(twin) = &mut self.twin else { return };
         let mut expected = Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
@@ -380,7 +380,7 @@ impl World {
         }
     }
 
-    /// Deletes items for a client, in the order and number in which it may.
+    /// Deletes items for a client, in an order and number that are allowed.
     pub fn delete(&mut self, numbers: &[u32], together: bool) {
         if !self.can_delete() {
             let refused = Removed { found: Mask::NONE, done: 0, error: Some(Error::CannotDelete) };
@@ -483,7 +483,7 @@ impl World {
             Event::Rotate => self.rotate(),
             Event::Travel(form) => self.travel(*form),
             Event::Promote => {
-                // While a server is a replica, it flushes what was pending when it became one.
+                // While a server is a replica, it flushes the adds that were pending when it became one.
                 while filter_mut(&mut self.follower).flush_pending(usize::MAX) > 0 {}
                 std::mem::swap(&mut self.primary, &mut self.follower);
                 self.now = self.later().0;
@@ -495,7 +495,7 @@ impl World {
         self.latest = self.latest.max(self.now);
     }
 
-    /// The time that a bucket takes items; a second if only a command begins the next one.
+    /// The time that a bucket accepts items; a second if only a command begins the next one.
     fn span(&self) -> u64 {
         match self.spec {
             Spec::Windowed(spec) => Model::new(spec).span().unwrap_or(1000),
@@ -556,7 +556,7 @@ impl World {
         }
     }
 
-    /// Whether an item must be found, and whether it must be absent; nothing is said about most.
+    /// Whether an item must be found or must be absent; `None` for most items.
     pub fn expected(&self, number: u32) -> Option<bool> {
         if let Some(model) = &self.model {
             return Some(model.contains(number, self.now));
@@ -595,7 +595,7 @@ impl World {
         }
     }
 
-    /// Checks the laws that are checked at the end: every item, every form, and what the filter does from then on.
+    /// Checks the laws that are checked at the end: every item, every form, and the further behaviour of the filter.
     pub fn check_all(&mut self) {
         self.check();
         self.check_lookups(0..self.universe);
@@ -612,8 +612,8 @@ impl World {
         let follower = forms::filter(&self.follower);
         assert_eq!(statistics(filter, now), statistics(follower, now));
         assert_eq!(filter.size_bytes(), follower.size_bytes(), "what BF.INFO tells");
-        // BF.INFO counts 8 bytes more for the fields of a filter with one layer than they take now, and of a filter of
-        // valkey-bloom what it takes there.
+        // For the fields of a filter with one layer, BF.INFO counts 8 bytes more than they take now; for a filter of valkey-bloom's layout,
+        // it counts valkey-bloom's size.
         let least = filter.contents().pending_bytes + follower.size_bytes();
         assert!(filter.allocated_bytes() + 8 >= least || matches!(self.spec, Spec::ValkeyBloom(_)));
         let copy = Form::Copy.of(&self.primary);
@@ -636,7 +636,7 @@ impl World {
         assert!(bits(self.filter()) == bits(forms::filter(&self.follower)), "flushed, the bits are a follower's");
     }
 
-    /// Members are known, and adding them again changes nothing and needs no room; except in a filter that every add changes.
+    /// Members are found, and adding them again changes nothing and needs no room, except in a filter that every add changes.
     fn check_adding_again(&self) {
         if self.is_counting() || self.is_sliding() {
             return;

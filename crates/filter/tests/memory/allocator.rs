@@ -1,5 +1,5 @@
-//! The allocator of the tests that look at memory. It counts the requests of a thread, refuses selected ones, and records the
-//! layouts of blocks for a mover. A separate file because it contains the only `unsafe` of these tests.
+//! The allocator of the tests of memory. It counts the requests of a thread, refuses selected ones, and records the layouts of blocks for a
+//! mover. A separate file because it contains the only `unsafe` of these tests.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
@@ -18,9 +18,9 @@ static ALLOCATOR: Watched = Watched;
 pub enum Fault {
     /// None.
     None,
-    /// The one with this number, counted from 1.
+    /// Only the request with this number, counted from 1.
     Only(usize),
-    /// This one and all after it, as if memory had run out.
+    /// The request with this number and all later ones, as if memory had run out.
     From(usize),
 }
 
@@ -31,9 +31,9 @@ pub struct Asked {
     pub refused: usize,
     /// The bytes of all requests.
     pub bytes: u64,
-    /// The most bytes at a time, less those that were freed.
+    /// The peak of allocated bytes.
     pub bytes_max: u64,
-    /// The bytes that were freed, those of refused requests included.
+    /// The freed bytes, including those of refused requests.
     freed: u64,
 }
 
@@ -54,7 +54,7 @@ pub fn under<T>(fault: Fault, run: impl FnOnce() -> T) -> (T, Asked) {
     (result, ASKED.get())
 }
 
-/// Runs a function, and returns what it asked for.
+/// Runs a function, and returns its requests.
 pub fn measure(run: impl FnOnce()) -> Asked {
     under(Fault::None, run).1
 }
@@ -68,7 +68,7 @@ pub fn in_peace<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs a function while the layouts of blocks are recorded. It must free all that it asks for.
+/// Runs a function while the layouts of blocks are recorded. It must free everything that it allocates.
 pub fn recorded(run: impl FnOnce()) {
     RECORDS.set(true);
     run();

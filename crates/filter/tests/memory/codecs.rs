@@ -33,7 +33,7 @@ fn filters() -> impl Iterator<Item = (String, Filter)> {
     })
 }
 
-/// Everything that can be stored: filters of every kind in three shapes, and half arrived ones of those with records.
+/// Everything that can be stored: filters of every kind in three shapes, and partly arrived filters of the kinds with records.
 fn values() -> impl Iterator<Item = (String, Value)> {
     filters().flat_map(|(name, filter)| {
         let half = half_arrived(&filter).map(|arrival| (format!("half of {name}"), arrival.into()));

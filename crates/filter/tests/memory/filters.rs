@@ -1,5 +1,5 @@
-//! Faults in filters: creation, adds and growth, turns of rings, copies, merges, lookups. And how often a filter that grows asks for
-//! memory. The module's own allocations for replies and effects are counted in a server (`tests/server/reliability/faults.rs`).
+//! Faults in filters: creation, adds and growth, rotations of rings, copies, merges, lookups. Also the number of allocations of a growing
+//! filter. The module's own allocations for replies and effects are counted in a server (`tests/server/reliability/faults.rs`).
 
 use std::hint::black_box;
 
@@ -16,7 +16,7 @@ use crate::{filled, now, numbered, slices, spec, turn, with_every_fault};
 fn a_filter_without_memory_is_an_error() {
     let mut total = 0;
     for kind in ALL {
-        // Small, with accidental alignment; of at least a page; of many megabytes.
+        // Small filters, with accidental alignment; filters of at least a page; filters of many megabytes.
         for capacity in [1, 100, 10_000, 1_000_000, 100_000_000] {
             let spec = spec(kind, capacity);
             let faults = with_every_fault(kind.name, || Ok(black_box(Filter::new(&spec, &Unlimited)?)));
@@ -80,7 +80,7 @@ fn a_refused_batch_reports_what_it_did() {
             let mut filter = in_peace(|| start.try_clone().unwrap());
             let added = filter.add_batch(slices(&items), Origin::Client, &now(3), &Unlimited);
             in_peace(|| {
-                // One by one, as far as the batch reports.
+                // One by one, up to the last answer of the batch.
                 let mut twin = start.try_clone().unwrap();
                 for (item, is_new) in items.iter().zip(added.new.each(added.done)) {
                     let outcome = twin.add(item, Origin::Client, &now(3), &Unlimited).unwrap();
