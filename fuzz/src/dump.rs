@@ -9,9 +9,9 @@ use bloomgate_filter::{Filter, Unlimited, Value};
 use super::records::{self, OF_PRIMARY, RIGHT_ITERATORS, Spelled, Sums};
 use super::{CEILING, Outcome, laws};
 
-/// How an arriving filter takes a record.
+/// The function by which an arriving filter accepts a record.
 type Accept = fn(&mut Arrival, u64, &[u8]) -> Result<Progress, Error>;
-/// How a complete filter, whose generation comes first, takes one.
+/// The function by which a complete filter, whose generation comes first, accepts a record.
 type AcceptWhole = fn(&mut Value, u16, u64, &[u8]) -> Result<Progress, Error>;
 
 fn accept(arrival: &mut Arrival, iterator: u64, data: &[u8]) -> Result<Progress, Error> {

@@ -1,6 +1,5 @@
-//! The laws that hold for everything that a decoder returns, whatever the bytes: its numbers are valid, it answers every
-//! query, it equals its copies and what is saved and read again, an item that was added is found, and an arriving filter can
-//! be completed.
+//! The laws for every value that a decoder returns, whatever the bytes: its numbers are valid, it answers every query, it equals its copies
+//! and its restored snapshot, added items are found, and an arriving filter can be completed.
 
 use bloomgate_filter::chain::Rules;
 use bloomgate_filter::format::records;
@@ -16,8 +15,8 @@ use super::{CEILING, FilterOf, Outcome, snapshot};
 
 /// The number of items that are added: enough for small layers to grow many times.
 const ITEMS: u8 = 200;
-/// The maximum size in bytes to which a filter grows. It is smaller than what may be decoded, because most of the time would
-/// go into large copies.
+/// The maximum size in bytes to which a filter grows. It is smaller than the ceiling of decoders, because large copies would take most of
+/// the time.
 const GROWN: FilterOf = FilterOf(1 << 14);
 /// The maximum size in bytes of an arriving filter that is compared with its state before each record.
 const COMPARED_TO_BYTES: u64 = 1 << 16;
@@ -47,7 +46,7 @@ fn of_filter(filter: Filter) {
 /// The time of all commands.
 const NOW: Moment = Moment(1_000_000);
 
-/// Checks that the numbers are those of a filter and agree.
+/// Checks that the numbers are valid for a filter, and consistent.
 fn of_numbers(filter: &Filter) {
     let layers: Vec<_> = filter.layers().collect();
     let layers_max = match filter {
@@ -63,7 +62,7 @@ fn of_numbers(filter: &Filter) {
         assert!(layer.hashes >= 1 && layer.hashes <= HASHES_MAX && layer.capacity >= 1, "{layer:?}");
         assert!(layer.rate > 0.0 && layer.rate < 1.0, "{layer:?}");
     }
-    // Each chain has sums that fit a number; the sums of all buckets of a ring need not.
+    // The sums of each chain fit a number; the sums of all buckets of a ring may not.
     let at_most = |sum: u128| {
         assert!(sum <= u64::MAX.into() || filter.windowed().is_some(), "{sum}");
         u64::try_from(sum).unwrap_or(u64::MAX)
@@ -166,8 +165,8 @@ fn followed(value: &Value, mut copy: Value) -> Value {
     followed.unwrap()
 }
 
-/// An item that was added is found; the answers of a batch are those of its items; a refused command changes nothing. A
-/// rolling ring forgets while it is filled, so only the last item is checked.
+/// Added items are found; a batch answers like its items one by one; a refused command changes nothing. A rolling ring forgets while it is
+/// filled, so only the last item is checked.
 fn of_adds(filter: &mut Filter) {
     if !begin_due_bucket(filter) {
         return;
@@ -213,8 +212,7 @@ fn item(number: u8) -> Vec<u8> {
     vec![number; usize::from(number % 32)]
 }
 
-/// Takes a record and checks the laws of arrivals: a repeated record is recognised, and a refused or recognised one changes
-/// nothing.
+/// Accepts a record and checks the laws of arrivals: a repeated record is recognised, and a refused or recognised one changes nothing.
 ///
 /// # Errors
 /// As [`Arrival::accept`].
@@ -231,8 +229,8 @@ pub fn accept(arrival: &mut Arrival, iterator: u64, data: &[u8]) -> Result<Progr
     result
 }
 
-/// Takes a record that a primary accepted and checks its laws: its contents are present afterwards, also when it is repeated,
-/// and a refused one changes nothing.
+/// Accepts a record that a primary accepted and checks its laws: its contents are present afterwards, also if it is repeated, and a refused
+/// record changes nothing.
 ///
 /// # Errors
 /// As [`Arrival::accept_replicated`].
@@ -289,7 +287,7 @@ fn of_arriving(mut value: Value) {
         completed += usize::from(arrival.accept(*iterator, data, &Unlimited) == Ok(Progress::Complete));
     }
     if completed == 0 && has_table_records {
-        // The dump had its tables in other pieces, or more of them.
+        // The dump had its tables in other pieces, or had more pieces.
         return;
     }
     assert_eq!(completed, 1, "it is whole once");

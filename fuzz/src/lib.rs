@@ -55,7 +55,7 @@ impl<V: Into<Value>> From<Result<V, Error>> for Outcome {
 /// A decoder, and how it is fuzzed.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, and that of its folder in the corpus.
+    /// The name of the target and of its folder in the corpus.
     pub name: &'static str,
     /// Decodes an input, and nothing else.
     pub decode: fn(&[u8]) -> Outcome,

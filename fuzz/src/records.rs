@@ -13,7 +13,7 @@
 pub const RIGHT_SUMS: u8 = 1;
 /// The iterators are corrected.
 pub const RIGHT_ITERATORS: u8 = 2;
-/// A primary accepted the records: then RedisBloom accepts them in any order.
+/// A primary accepted the records, so RedisBloom accepts them in any order.
 pub const OF_PRIMARY: u8 = 4;
 
 /// A record as spelled in the input.
@@ -47,7 +47,7 @@ fn iterator(spelling: u8, input: &[u8]) -> Option<(u64, &[u8])> {
     }
 }
 
-/// What our own dumps have besides data: checksums, and in every iterator the generation and the number of layers.
+/// The parts of our own dumps besides data: checksums, and in every iterator the generation and the number of layers.
 #[derive(Clone, Copy, Debug)]
 pub struct Sums {
     identity: u32,
@@ -64,8 +64,8 @@ impl Sums {
     const STREAM_AT: u32 = 27;
     const LAYERS_BITS: u32 = 12;
 
-    /// Parses the fields of a header, as specified in `format/stored.rs`: magic, version, from version 2 on the
-    /// kind, and the description. A record that is not a header of ours gets any values.
+    /// Parses the fields of a header, as specified in `format/stored.rs`: magic, version, from version 2 on the kind, and the description.
+    /// For a record that is not a header of ours, the values are arbitrary.
     #[must_use]
     pub fn of(fields: &[u8]) -> Self {
         let mut reader = Fields { rest: fields.get(8..).unwrap_or_default() };
@@ -130,7 +130,7 @@ impl Fields<'_> {
         self.rest = self.rest.get(8 * fields..).unwrap_or_default();
     }
 
-    /// Reads the number of layers and the description of each, as if nothing had been added. Returns the number.
+    /// Reads the number of layers and the description of each, as if no items had been added. Returns the number.
     fn layers(&mut self, said: &mut Vec<u8>) -> u64 {
         /// Bytes of a layer, and where its items are in them.
         const LAYER_BYTES: usize = 48;

@@ -1,6 +1,6 @@
-//! The arguments of commands, and their laws: nothing panics, each argument is read once, what is accepted is in range, and a
-//! refusal has one of the texts of its command. Options are not case-sensitive; what a client may send, a primary may send
-//! too; and the command with which a filter is replicated creates the same filter.
+//! The arguments of commands, and their laws: nothing panics, each argument is read once, accepted values are in range, and a refusal has
+//! one of the texts of its command. Options are not case-sensitive; a primary may send everything that a client may send; and the command
+//! that replicates a filter creates the same filter.
 //!
 //! An input is a byte with the sender and the settings, and the arguments, one per line:
 //!
@@ -181,7 +181,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// Inside (0, 1). Written out here, so that the law does not depend on the code that it is about.
+/// Whether a rate is inside (0, 1). Written out here, so that the law does not depend on the tested code.
 fn is_rate(rate: f64) -> bool {
     rate > 0.0 && rate < 1.0
 }
@@ -227,7 +227,7 @@ fn of_plan(plan::Asked { spec, items }: plan::Asked, defaults: &Defaults) {
     }
 }
 
-/// A stated bucket has a place in time, and room.
+/// A stated bucket has a valid time range and capacity.
 fn of_bucket_start(start: Option<BucketStart>, words: usize) {
     assert_eq!(words, if start.is_some() { 6 } else { 2 });
     if let Some(start) = start {
@@ -235,7 +235,7 @@ fn of_bucket_start(start: Option<BucketStart>, words: usize) {
     }
 }
 
-/// The command with which a filter is replicated creates the same filter.
+/// The command that replicates a filter creates the same filter.
 fn of_effect(spec: Spec) {
     let mut spelled = Vec::new();
     let name = spec.encode_args(|word| {
@@ -256,7 +256,7 @@ fn of_effect(spec: Spec) {
         let has_same_rate = followed.spec.rate().to_bits() == spec.rate().to_bits();
         assert!(followed == expected && has_same_rate, "{spec:?}, {followed:?}");
     }
-    // A client that sends the same creates the same, within its limits, where a filter without a seed is RedisBloom's.
+    // A client that sends the same command creates the same filter, within its limits, if filters without a seed are RedisBloom's.
     for asking in [REDISBLOOM, REDISBLOOM | FIXED | RANDOM_SEEDS | KEYED] {
         match parsed(&words, &defaults(asking)) {
             Parsed::Reserve(creation) | Parsed::Insert(Some(creation), 0) => {
@@ -270,7 +270,7 @@ fn of_effect(spec: Spec) {
     }
 }
 
-/// Whether no client may create such a filter.
+/// Whether clients may not create this filter.
 fn is_beyond_clients(spec: Spec) -> bool {
     let scaling = match spec {
         Spec::Native(spec) => spec.scaling,
@@ -345,7 +345,7 @@ pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
     }
 }
 
-/// A refusal is one of the command's.
+/// A refusal is one of the command's refusals.
 fn of_refusal(words: &[&[u8]], refusal: Refusal) {
     let is_of = |names: &[&str]| names.iter().any(|name| words[0].eq_ignore_ascii_case(name.as_bytes()));
     let is_known = match refusal {
@@ -436,14 +436,14 @@ fn without_raw_seed_in(spec: Spec) -> Spec {
     }
 }
 
-/// What is accepted from a client is accepted from a primary or the AOF, with the same meaning, except that their default
-/// layout is RedisBloom's. In a reservation RedisBloom also looks for options in the key.
+/// Arguments accepted from a client are accepted from a primary or the AOF with the same meaning, except that their default layout is
+/// RedisBloom's. In a reservation RedisBloom also looks for options in the key.
 fn a_primary_may_say_what_a_client_may(words: &[&[u8]], defaults: &Defaults, outcome: &Parsed) {
     let key_is_word = words.get(1).is_some_and(|key| key.eq_ignore_ascii_case(b"NONSCALING"));
     if matches!(outcome, Parsed::Refused(_)) || matches!(outcome, Parsed::Reserve(_)) && key_is_word {
         return;
     }
-    // What RedisBloom does not have, a primary of ours replicates in another form.
+    // Our primaries replicate options that RedisBloom lacks in another form.
     let is_beyond = |creation: &Creation| {
         let is_keyed = matches!(creation.spec, Spec::Native(spec) if spec.hasher.is_keyed());
         is_keyed || matches!(creation.spec, Spec::Windowed(_) | Spec::Counting(_)) || creation.expires.is_some()
@@ -461,7 +461,7 @@ fn a_primary_may_say_what_a_client_may(words: &[&[u8]], defaults: &Defaults, out
     if from_primary == *outcome || lacks_seed {
         return;
     }
-    // A seed that was not given: a primary's is 0, unless LAYOUT is native. A policy that was not given: a primary's is the first.
+    // An omitted seed from a primary is 0, unless LAYOUT is native. An omitted policy from a primary is the first.
     let as_redisbloom = |creation: Creation| match creation.spec {
         Spec::Native(NativeSpec { capacity, scaling, hasher, .. })
             if [0, NATIVE_SEED].map(Hasher::murmur3).contains(&hasher) =>
