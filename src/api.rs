@@ -121,7 +121,8 @@ macro_rules! unsafe_functions {
     ($(
         $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty, or $absent:expr)? => $raw:ident($($passed:expr),*);
     )*) => {$(
-        /// # Safety Each pointer must come from the server, be of the kind that the function expects, and be valid for as long as the
+        /// # Safety
+        /// Each pointer must come from the server, be of the kind that the function expects, and be valid for as long as the
         /// server uses it.
         #[inline(always)]
         #[allow(clippy::too_many_arguments, reason = "the server's functions have that many")]

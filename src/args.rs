@@ -16,7 +16,8 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// # Safety `argv` must point to `argc` strings that live as long as `'a`, or be null. During that time, only [`redact`](Self::redact)
+    /// # Safety
+    /// `argv` must point to `argc` strings that live as long as `'a`, or be null. During that time, only [`redact`](Self::redact)
     /// may make the server replace one.
     pub(super) unsafe fn new(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> Self {
         // A module that is loaded without arguments gets a null pointer.

@@ -78,7 +78,8 @@ impl<C: Codec> Guard<C> {
     /// given up; if an old value is cached, it is returned instead of the error. Callers of this process that waited for the
     /// row share the error.
     ///
-    /// # Errors [`Error::Caller`] with the error of this call's `load` or another's; [`Error::LoadFailed`] during a back-off,
+    /// # Errors
+    /// [`Error::Caller`] with the error of this call's `load` or another's; [`Error::LoadFailed`] during a back-off,
     /// or if the load that it waited for panicked; [`Error::Refused`] if the codec cannot encode the row. Errors of the server
     /// are not returned.
     pub fn get<T: Item, E: Into<BoxError>>(
@@ -177,7 +178,8 @@ impl<C: Codec> Guard<C> {
     /// Announces ids, calls `write`, and confirms the ids, even if `write` fails or panics. The transaction that inserts,
     /// changes or deletes the rows must end inside `write`, with a known outcome.
     ///
-    /// # Errors The error of the announcement, in which case `write` is not called; [`Error::Unconfirmed`]; [`Error::Caller`]
+    /// # Errors
+    /// The error of the announcement, in which case `write` is not called; [`Error::Unconfirmed`]; [`Error::Caller`]
     /// with the error of `write`.
     pub fn changed<T: Item, R, E: Into<BoxError>>(
         &self,
@@ -352,7 +354,8 @@ macro_rules! guard_methods {
             /// If the filter loses ids, their rows are reported absent. To survive a failover, set `replicas` to the number of
             /// replicas that may be promoted; to survive a restart, set `aof`.
             ///
-            /// # Errors [`Error::FilterExists`]: another client may be filling it. [`Error::NotDurable`]: a batch or the rename
+            /// # Errors
+            /// [`Error::FilterExists`]: another client may be filling it. [`Error::NotDurable`]: a batch or the rename
             /// was not acknowledged in time. [`Error::Caller`]: the source of the ids failed, and the filter at `key` is
             /// unchanged. After any error but the first the filling name may exist: delete it and start again.
             pub async fn fill_filter<T: BatchItem>(

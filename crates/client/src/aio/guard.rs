@@ -87,7 +87,8 @@ impl<C: Codec> Guard<C> {
     /// given up; if an old value is cached, it is returned instead of the error. Callers of this process that waited for the
     /// row share the error.
     ///
-    /// # Errors [`Error::Caller`] with the error of this call's `load` or another's; [`Error::LoadFailed`] during a back-off,
+    /// # Errors
+    /// [`Error::Caller`] with the error of this call's `load` or another's; [`Error::LoadFailed`] during a back-off,
     /// or if the load that it waited for panicked; [`Error::Refused`] if the codec cannot encode the row. Errors of the server
     /// are not returned.
     pub async fn get<T: Item, E: Into<BoxError>, L: Future<Output = Result<Option<C::Row>, E>>>(
@@ -205,7 +206,8 @@ impl<C: Codec> Guard<C> {
     /// The transaction that inserts, changes or deletes the rows has to end inside of `write`, its outcome known: a database must
     /// not commit it after `write` was dropped.
     ///
-    /// # Errors The error of the announcement, in which case `write` is not called; [`Error::Unconfirmed`]; [`Error::Caller`]
+    /// # Errors
+    /// The error of the announcement, in which case `write` is not called; [`Error::Unconfirmed`]; [`Error::Caller`]
     /// with the error of `write`.
     pub async fn changed<T: Item, R, E: Into<BoxError>, W: Future<Output = Result<R, E>>>(
         &self,

@@ -72,7 +72,8 @@ pub(crate) fn sparse(bytes: Box<[u8]>) -> Box<[u8]> {
 
 /// Moves blocks of memory to better addresses.
 ///
-/// # Safety A block that [`moved`](Self::moved) returns must come from the global allocator, and have the size, the alignment and the bytes
+/// # Safety
+/// A block that [`moved`](Self::moved) returns must come from the global allocator, and have the size, the alignment and the bytes
 /// of the old block, which must have been freed.
 pub unsafe trait Mover {
     /// Moves a block. Returns `None` if it was not moved.
