@@ -78,9 +78,9 @@ unsafe extern "C" fn on_server_event(
             }
         }
         raw::REDISMODULE_EVENT_PERSISTENCE => {
-            let writes_here = change == raw::REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_RDB_START
+            let in_foreground = change == raw::REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_RDB_START
                 || change == raw::REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_AOF_START;
-            snapshot::writing_changed(writes_here);
+            snapshot::foreground_save_changed(in_foreground);
         }
         raw::REDISMODULE_EVENT_CONFIG => {
             ceiling::settings_changed(context);

@@ -7,10 +7,10 @@
 //! waiter. It subscribes to events of hashes with the first waiter that names one in UNLESS.
 
 pub mod arguments;
+mod cluster_epochs;
 mod dependencies;
-mod epochs;
 mod invalidation;
-mod loads;
+mod load_times;
 #[cfg(test)]
 mod model;
 mod queues;
@@ -26,7 +26,7 @@ use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
 use arguments::Fetch;
 use bloomgate_filter::hash::siphash::{self, siphash24_128};
-use epochs::{check_epochs, knows_epochs};
+use cluster_epochs::{check_epochs, knows_epochs};
 use foldhash::quality::FixedState;
 use invalidation::{keeps_clients, subscribe};
 use row::{DependencyId, KeyId, Row, Stamp};
@@ -127,7 +127,8 @@ pub fn renews(context: Context, instance: Option<u64>, options: Fetch, left: u64
         DRAWS.store(number, Relaxed);
         table_hash(context, &number.to_le_bytes())
     };
-    options.renew > 0 && loads::is_due(instance.unwrap_or(0), options.renew, left.saturating_sub(options.stale), draw)
+    options.renew > 0
+        && load_times::is_due(instance.unwrap_or(0), options.renew, left.saturating_sub(options.stale), draw)
 }
 
 /// The row that a command of the guard names, with what the guard does about it.
@@ -169,7 +170,7 @@ impl Guarded {
                 with(|guard| guard.void_tokens(self.row.key));
             }
         }
-        (token(self.context, &self.row, stamp, loads::tick(now)), stamp)
+        (token(self.context, &self.row, stamp, load_times::tick(now)), stamp)
     }
 
     /// Whether a token is safe: its caller's value may be cached.
@@ -202,7 +203,7 @@ impl Guarded {
 
     /// The holder of an accepted token has loaded the row, or found none: RENEW needs to know how long that took.
     pub fn loaded(&self, given: Token) {
-        loads::count(self.row.instance, granted(given), now());
+        load_times::count(self.row.instance, granted(given), now());
     }
 
     /// The value was stored: ends the lease, and schedules the waiters.

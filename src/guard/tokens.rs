@@ -1,7 +1,7 @@
 //! Tokens: a stamp, the time of the grant, and a hash of both and of the row.
 
 use super::hash;
-use super::loads::Tick;
+use super::load_times::Tick;
 use super::row::{KeyId, Row, Stamp};
 use crate::context::Context;
 

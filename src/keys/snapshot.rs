@@ -19,17 +19,17 @@ use crate::server::{freeing, huge_pages};
 /// The maximum length of an argument that a server accepts by default (proto-max-bulk-len), in bytes.
 const ARGUMENT_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-/// Whether the server is writing a snapshot in its own process.
-static WRITES_SNAPSHOT: AtomicBool = AtomicBool::new(false);
+/// Whether the server is saving in the foreground: in its own process, not in a child.
+static SAVES_IN_FOREGROUND: AtomicBool = AtomicBool::new(false);
 
-/// The server starts or finishes writing a snapshot in its own process.
-pub fn writing_changed(is_writing: bool) {
-    WRITES_SNAPSHOT.store(is_writing, Relaxed);
+/// Records that the server has started or finished a save in the foreground.
+pub fn foreground_save_changed(is_saving: bool) {
+    SAVES_IN_FOREGROUND.store(is_saving, Relaxed);
 }
 
 /// Warns if a value that was just saved in this many bytes is a payload, and is too large.
 fn warn_of_large_payload(bytes: u64) {
-    if bytes > ARGUMENT_BYTES_MAX && !WRITES_SNAPSHOT.load(Relaxed) && freeing::runs_commands() {
+    if bytes > ARGUMENT_BYTES_MAX && !SAVES_IN_FOREGROUND.load(Relaxed) && freeing::runs_commands() {
         Context::new(null_mut()).log(
             LogLevel::Warning,
             format_args!(
