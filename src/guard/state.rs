@@ -2,7 +2,19 @@
 //! safe. Nothing here calls the server, so all of it runs under one lock.
 //!
 //! While a lease lasts, only its holder loads. The lease's token is safe, and allows the holder to cache its value, until the row changes.
-//! A token outlives its lease.
+//! A token outlives its lease. A lease ends when
+//!
+//! - it expires: `is_current` in `records.rs`;
+//! - a fill is stored: `filled`, `note_no_row`;
+//! - its holder gives up, its fill is refused, or its client disconnects before it gets the lease: `give_up`, `accepts`, `finish`;
+//! - the holder of a safe token reports a failed load: `back_off`;
+//! - BF.CHANGED announces a write of its row: `row_changed`;
+//! - a client changes the cached value: `value_changed`, called from `invalidation.rs`;
+//! - the item is added to the filter, or the filter is created, replaced, emptied or deleted: `filter_changed`;
+//! - the data set is replaced, or the server's role or the cluster's epochs change: `all_changed`;
+//! - its record is evicted: `note`.
+//!
+//! docs/guard.md ("Leases and tokens") has the effects of these events on tokens and NONEs.
 //!
 //! If some waiters of a cache key are not held, the key has an unexpired lease, or its waiters are scheduled. A held waiter waits until
 //! BF.CHANGED names its cache key, or the hash of UNLESS loses fields. A waiter is removed when it gets a value, `absent` or a lease, or

@@ -63,7 +63,7 @@ impl Policy {
 
 /// Rates below 10^-16 get the size of 10^-16. Only late layers of a chain with a very low rate have lower rates.
 const DIGITS_MAX: f64 = 16.0;
-/// Returns the number of bits per item at a rate: the 1.44 log2(1/p) of a classic Bloom filter (Bloom 1970), plus the cost of
+/// Returns the size of a layer in bits, divided by its capacity: the 1.44 log2(1/p) of a classic Bloom filter (Bloom 1970), plus the cost of
 /// unequal loads of blocks, 1% at 10^-2 and 9% at 10^-6. The correction is fitted: a Poisson model of the layout
 /// (`tests/figures`) gives 0.67 to 1.06 of the requested rate from 0.25 down to 10^-12, and up to 1.5 at 10^-16, which only
 /// late layers of a chain with a very low rate reach.
@@ -76,20 +76,20 @@ pub fn bits_per_item(rate: f64) -> f64 {
     cells_per_item(rate) * (1.0 + uncounted)
 }
 
-/// Returns the number of bits per item of a fixed filter with a [high rate](HIGH_RATE) and the second policy. With [`bits_per_item`], the
+/// As [`bits_per_item`], for a fixed filter with a [high rate](HIGH_RATE) and the second policy. With [`bits_per_item`], the
 /// model in `tests/figures` gives a full filter up to 1.07 of such a rate, because the number of hashes is rounded and items that are
 /// mistaken for members are not counted. A growing filter needs no such reserve: the shares of its layers leave more than that.
 pub fn bits_per_counted_item(rate: f64) -> f64 {
     cells_per_item(rate) * (1.0 + 0.46 * rate)
 }
 
-/// Returns the number of cells per item if every added item is counted.
+/// Returns the size of a layer in cells, divided by its capacity, if every added item is counted.
 fn cells_per_item(rate: f64) -> f64 {
     let digits = digits(rate);
     digits * LN_10 / (LN_2 * LN_2) * (1.0 + 0.0025 * digits * digits)
 }
 
-/// Returns the number of counters per item at a rate. It equals the number of bits, with two exceptions. Above 0.1 it lacks the
+/// As [`bits_per_item`], for a layer of counters. It equals the number of bits, with two exceptions. Above 0.1 it lacks the
 /// addition, because a counting filter counts every add. Below 10^-8 it is larger, by 0.7% at 10^-10 and 1.5% at 10^-12: a page
 /// has 16 blocks of counters instead of 64 blocks of bits, so more items share both blocks, which matters at such rates.
 /// Without this the model in `tests/figures` gives 1.10 and 1.29 of the requested rate; with it, layers have at most 1.04, and
@@ -98,22 +98,22 @@ pub fn counters_per_item(rate: f64) -> f64 {
     cells_per_item(rate) * (1.0 + 0.0037 * (digits(rate) - 8.0).max(0.0))
 }
 
-/// Returns the number of bits per item, k: 7, 10, 13, 16, 18 at 10^-2 to 10^-6. This is slightly below the classic log2(1/p), because
-/// blocks are loaded unequally.
+/// Returns k, the number of bits that each item sets: 7, 10, 13, 16, 18 at 10^-2 to 10^-6. This is slightly below the classic log2(1/p),
+/// because blocks are loaded unequally.
 pub fn hashes(rate: f64) -> u32 {
     let digits = digits(rate);
     let hashes = if digits < 8.0 { LOG2_10 * digits * (1.0 - 0.002 * digits * digits) } else { 2.0 * digits + 8.0 };
     u32::try_from(to_u64(hashes.round())).unwrap_or(1).max(1)
 }
 
-/// Returns the number of bits per item at a [low rate](LOW_RATE) in four blocks: 2% above a classic Bloom filter at 10^-6, 3% at
+/// As [`bits_per_item`], for a [low rate](LOW_RATE) with four blocks per item: 2% above a classic Bloom filter at 10^-6, 3% at
 /// 10^-7. The correction is fitted to the model in `tests/figures`, like that of [`bits_per_item`].
 pub fn bits_per_item_in_four(rate: f64) -> f64 {
     let digits = digits(rate);
     digits * LN_10 / (LN_2 * LN_2) * (1.0 + (0.000443 + 0.000023 * digits) * digits * digits)
 }
 
-/// Returns the number of bits per item, k, in four blocks: 16, 19, 22, 25 at 10^-5 to 10^-8. The load of four blocks varies less than the
+/// As [`hashes`], for four blocks per item: 16, 19, 22, 25 at 10^-5 to 10^-8. The load of four blocks varies less than the
 /// load of two, so k is closer to log2(1/p).
 pub fn hashes_in_four(rate: f64) -> u32 {
     let digits = digits(rate);

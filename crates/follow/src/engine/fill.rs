@@ -1,4 +1,16 @@
 //! Fills a filter with the items of all rows. It is built under another key and renamed, so that no reader asks a partial filter.
+//!
+//! A filter is filled again when
+//!
+//! - the follower starts and the filter is missing, or its position is missing, is no longer in the log, or belongs to another database,
+//!   table or definition: `check_position` in `start.rs`;
+//! - the heartbeat finds that the filter is missing: `extend_heartbeat` in `heartbeat.rs`;
+//! - DDL has changed the table's definition: `refill_altered` in `heartbeat.rs`;
+//! - the server refuses a change of the filter: `apply_visible` in `eventual.rs`, `with_or_without_filter` in `synchronous.rs`;
+//! - its table of deleted items is full, in synchronous mode: `release_from` in `synchronous.rs`.
+//!
+//! Eventual mode fills it at once, with this file; synchronous mode while transactions commit, with `fill_due` in `synchronous.rs`. A
+//! source without rows (JSON) cannot fill: `exclude` in `mod.rs` stops following the table until `bloomgate load` has filled the filter.
 
 use std::time::Instant;
 
@@ -84,7 +96,7 @@ fn begin_fill(store: &mut Store, table: &Table, epoch: u64) -> Result<()> {
         .map(drop)
 }
 
-/// Gives readers the filter that is full, deletes all cached values, and stores the position. Calls `meanwhile` now and then.
+/// Publishes the filled filter, deletes all cached values, and stores the position. Calls `meanwhile` now and then.
 fn end_fill(
     store: &mut Store,
     table: &Table,
