@@ -374,6 +374,70 @@ pub(crate) fn read_spec(source: &mut impl Source) -> Result<(NativeSpec, bool), 
     Ok((NativeSpec { rate, capacity, scaling, hasher, policy: policy.unwrap_or(Policy::One) }, is_sound))
 }
 
+/// The length of a [word](NativeSpec::to_word).
+pub const WORD_BYTES: usize = 25;
+
+/// The largest capacity in a word, which commands can also state in digits.
+const CAPACITY_MAX: u64 = i64::MAX.cast_unsigned();
+
+// The definition of a filter with MurmurHash3 as one word of fixed length. All numbers are in little endian:
+//
+//     u8     policy; a later form of the word has another number here
+//     f64    rate
+//     u64    capacity
+//     u32    expansion; 0: it does not grow
+//     u32    seed
+impl NativeSpec {
+    /// Returns the definition as one word; `None` for a keyed hash, whose key the word does not have.
+    pub fn to_word(&self) -> Option<[u8; WORD_BYTES]> {
+        let Self { rate, capacity, scaling, hasher, policy } = *self;
+        let Hasher::Murmur3 { seed } = hasher else { return None };
+        let mut word = [0; WORD_BYTES];
+        let (first, rest) = word.split_first_mut()?;
+        *first = u8::try_from(policy.number()).ok()?;
+        let (rate_bytes, rest) = rest.split_first_chunk_mut()?;
+        *rate_bytes = rate.to_le_bytes();
+        let (capacity_bytes, rest) = rest.split_first_chunk_mut()?;
+        *capacity_bytes = capacity.to_le_bytes();
+        let (expansion_bytes, rest) = rest.split_first_chunk_mut()?;
+        *expansion_bytes = scaling.expansion().to_le_bytes();
+        *rest.first_chunk_mut()? = seed;
+        Some(word)
+    }
+
+    /// Reads what [`to_word`](Self::to_word) returned. The word may be hostile: a definition that no command could state is refused.
+    /// Memory and the limits for clients are for the caller to check.
+    ///
+    /// # Errors
+    /// [`Truncated`](codec::Error::Truncated) and [`Overlong`](codec::Error::Overlong), [`UnknownVersion`](codec::Error::UnknownVersion) for
+    /// an unknown policy, [`OutOfRange`](codec::Error::OutOfRange) for a rate or a capacity, and [`Error::Unsound`] for a policy that such a
+    /// filter cannot have.
+    pub fn from_word(word: &[u8]) -> Result<Self, codec::Error> {
+        let mut rest = word;
+        let [policy] = take(&mut rest)?;
+        let rate = f64::from_le_bytes(take(&mut rest)?);
+        let capacity = u64::from_le_bytes(take(&mut rest)?);
+        let scaling = Scaling::from_expansion(u32::from_le_bytes(take(&mut rest)?));
+        let hasher = Hasher::Murmur3 { seed: take(&mut rest)? };
+        if !rest.is_empty() {
+            return Err(codec::Error::Overlong);
+        }
+        let policy = Policy::from_number(policy.into()).ok_or(codec::Error::UnknownVersion(policy.into()))?;
+        let spec = Self { rate, capacity, scaling, hasher, policy };
+        if spec.check().is_err() || !(1..=CAPACITY_MAX).contains(&capacity) {
+            return Err(codec::Error::OutOfRange);
+        }
+        if policy.suits(rate, scaling, capacity) { Ok(spec) } else { Err(Error::Unsound.into()) }
+    }
+}
+
+/// Takes the next bytes of a word.
+fn take<const BYTES: usize>(rest: &mut &[u8]) -> Result<[u8; BYTES], codec::Error> {
+    let (bytes, after) = rest.split_first_chunk().ok_or(codec::Error::Truncated)?;
+    *rest = after;
+    Ok(*bytes)
+}
+
 /// Writes the number of layers and the description of each.
 pub(crate) fn write_layers<const BLOCK: usize>(
     layers: impl ExactSizeIterator<Item = LayerDescription<BlockedGeometry<BLOCK>>>,
@@ -445,6 +509,73 @@ mod tests {
 
     fn has(filter: &BloomFilter, item: u32) -> bool {
         filter.contains(&item.to_le_bytes())
+    }
+
+    /// Definitions with the least and the greatest of each field, and both policies where they suit.
+    fn definitions() -> Vec<NativeSpec> {
+        let mut all = Vec::new();
+        for rate in [sizing::RATE_MIN, 0.000_099, 0.0001, 0.01, sizing::HIGH_RATE, 0.123_456_789, sizing::RATE_MAX] {
+            for capacity in [1, 100, 128, 129, 1 << 40, CAPACITY_MAX] {
+                for expansion in [0, 1, 2, 32768, u32::MAX] {
+                    for seed in [0, 1, 0x0403_0201, u32::MAX] {
+                        let scaling = Scaling::from_expansion(expansion);
+                        let policies = [Policy::One, Policy::Two].into_iter();
+                        let suiting = policies.filter(|policy| policy.suits(rate, scaling, capacity));
+                        all.extend(
+                            suiting.map(|policy| NativeSpec {
+                                policy,
+                                ..NativeSpec::murmur3(rate, capacity, scaling, seed)
+                            }),
+                        );
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn every_definition_returns_from_its_word() {
+        for spec in definitions() {
+            assert_eq!(NativeSpec::from_word(&spec.to_word().unwrap()), Ok(spec), "{spec:?}");
+        }
+        let keyed = NativeSpec { hasher: Hasher::SipHash { key: [7; 16] }, ..definitions()[0] };
+        assert_eq!(keyed.to_word(), None);
+    }
+
+    /// Frozen: the AOF of today must load in every later version.
+    #[test]
+    fn golden_word() {
+        let word = NativeSpec::murmur3(0.01, 100, Scaling::from_expansion(2), 0x0403_0201).to_word().unwrap();
+        assert_eq!(word, *b"\x02\x7b\x14\xae\x47\xe1\x7a\x84\x3f\x64\0\0\0\0\0\0\0\x02\0\0\0\x01\x02\x03\x04");
+    }
+
+    #[test]
+    fn a_word_with_an_unsound_field_is_refused() {
+        let word = NativeSpec::murmur3(0.01, 100, Scaling::from_expansion(2), 5).to_word().unwrap();
+        for length in 0..WORD_BYTES {
+            assert_eq!(NativeSpec::from_word(&word[..length]), Err(codec::Error::Truncated), "{length}");
+        }
+        assert_eq!(NativeSpec::from_word(&[&word[..], &[0]].concat()), Err(codec::Error::Overlong));
+        let with = |from: usize, bytes: &[u8]| {
+            let mut changed = word;
+            changed[from..from + bytes.len()].copy_from_slice(bytes);
+            NativeSpec::from_word(&changed)
+        };
+        for policy in (0..=u8::MAX).filter(|policy| Policy::from_number((*policy).into()).is_none()) {
+            assert_eq!(with(0, &[policy]), Err(codec::Error::UnknownVersion(policy.into())));
+        }
+        let (below, above) = (sizing::RATE_MIN.next_down(), sizing::RATE_MAX.next_up());
+        for rate in [f64::NAN, -f64::NAN, f64::INFINITY, -f64::INFINITY, 0.0, -0.0, -0.01, 1.0, 5e-324, below, above] {
+            assert_eq!(with(1, &rate.to_le_bytes()), Err(codec::Error::OutOfRange), "{rate}");
+        }
+        for capacity in [0, 1 << 63, u64::MAX] {
+            assert_eq!(with(9, &capacity.to_le_bytes()), Err(codec::Error::OutOfRange), "{capacity}");
+        }
+        // The second policy is for small first layers, low rates, and fixed filters with high rates.
+        let unsound = Err(Error::Unsound.into());
+        assert_eq!(with(9, &129_u64.to_le_bytes()), unsound);
+        assert_eq!(with(17, &0_u32.to_le_bytes()), unsound);
     }
 
     #[test]
