@@ -223,15 +223,15 @@ impl ByteSource<'_> {
 pub(crate) const PACKED_MAX: usize = 1024;
 
 /// Writes fields into an array, because a saving child must not allocate.
-pub(crate) struct PackedSink {
-    bytes: [u8; PACKED_MAX],
+pub(crate) struct PackedSink<const MOST: usize = PACKED_MAX> {
+    bytes: [u8; MOST],
     /// The length of what was written, even if it does not fit.
     length: usize,
 }
 
-impl PackedSink {
+impl<const MOST: usize> PackedSink<MOST> {
     pub(crate) const fn new() -> Self {
-        Self { bytes: [0; PACKED_MAX], length: 0 }
+        Self { bytes: [0; MOST], length: 0 }
     }
 
     /// Returns what was written; `None` if it does not fit.
@@ -248,7 +248,7 @@ impl PackedSink {
     }
 }
 
-impl Sink for PackedSink {
+impl<const MOST: usize> Sink for PackedSink<MOST> {
     fn put_u64(&mut self, mut number: u64) {
         loop {
             let [low, ..] = number.to_le_bytes();
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn fields_are_read_as_they_were_written() {
-        let mut sink = PackedSink::new();
+        let mut sink = PackedSink::<PACKED_MAX>::new();
         for number in NUMBERS {
             sink.put_u64(number);
         }
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_number_has_its_fewest_bytes() {
-        let mut sink = PackedSink::new();
+        let mut sink = PackedSink::<PACKED_MAX>::new();
         sink.put_u64(300);
         assert_eq!(sink.written(), Some(&[0xac, 0x02][..]));
         let read = |bytes: &[u8]| PackedSource(bytes).u64();
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn oversized_lengths_are_not_returned() {
-        let mut sink = PackedSink::new();
+        let mut sink = PackedSink::<PACKED_MAX>::new();
         sink.put(&[7; PACKED_MAX]);
         assert_eq!(sink.written(), Some(&[7; PACKED_MAX][..]));
         sink.put_u64(1);

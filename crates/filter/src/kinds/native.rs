@@ -9,7 +9,7 @@ use crate::chain::{
     AddRules, Added, CellsReader, Chain, ChainSpec, Deleted, HashSet, LAYERS_MAX, Layer, Origin, Outcome, Removed,
     Rules, WhenFull,
 };
-use crate::codec::{self, Sink, Source, read_u32};
+use crate::codec::{self, PackedSink, PackedSource, Sink, Source, read_u32};
 use crate::error::Error;
 use crate::geometry::sizing::{self, Policy, Scaling};
 use crate::geometry::{BlockedBits, BlockedGeometry, Geometry, LayerDescription, estimate};
@@ -374,68 +374,98 @@ pub(crate) fn read_spec(source: &mut impl Source) -> Result<(NativeSpec, bool), 
     Ok((NativeSpec { rate, capacity, scaling, hasher, policy: policy.unwrap_or(Policy::One) }, is_sound))
 }
 
-/// The length of a [word](NativeSpec::to_word).
-pub const WORD_BYTES: usize = 25;
+// The definition of a filter with MurmurHash3 as one word, 9 bytes for one with the defaults. It consists of packed numbers:
+//
+//     policy       a later form of the word has another number here
+//     rate         16 m + e if the rate is the decimal number m / 10^e, with the smallest e; 0 for any other rate, and then an f64
+//     expansion    0: it does not grow
+//     capacity
+//     seed
+
+/// No word is longer.
+const WORD_BYTES_MAX: usize = 1 + (1 + 8) + 5 + 9 + 5;
 
 /// The largest capacity in a word, which commands can also state in digits.
 const CAPACITY_MAX: u64 = i64::MAX.cast_unsigned();
 
-// The definition of a filter with MurmurHash3 as one word of fixed length. All numbers are in little endian:
-//
-//     u8     policy; a later form of the word has another number here
-//     f64    rate
-//     u64    capacity
-//     u32    expansion; 0: it does not grow
-//     u32    seed
-impl NativeSpec {
-    /// Returns the definition as one word; `None` for a keyed hash, whose key the word does not have.
-    pub fn to_word(&self) -> Option<[u8; WORD_BYTES]> {
-        let Self { rate, capacity, scaling, hasher, policy } = *self;
-        let Hasher::Murmur3 { seed } = hasher else { return None };
-        let mut word = [0; WORD_BYTES];
-        let (first, rest) = word.split_first_mut()?;
-        *first = u8::try_from(policy.number()).ok()?;
-        let (rate_bytes, rest) = rest.split_first_chunk_mut()?;
-        *rate_bytes = rate.to_le_bytes();
-        let (capacity_bytes, rest) = rest.split_first_chunk_mut()?;
-        *capacity_bytes = capacity.to_le_bytes();
-        let (expansion_bytes, rest) = rest.split_first_chunk_mut()?;
-        *expansion_bytes = scaling.expansion().to_le_bytes();
-        *rest.first_chunk_mut()? = seed;
-        Some(word)
-    }
+/// A definition as one [word](NativeSpec::to_word).
+pub struct Word(PackedSink<WORD_BYTES_MAX>);
 
-    /// Reads what [`to_word`](Self::to_word) returned. The word may be hostile: a definition that no command could state is refused.
-    /// Memory and the limits for clients are for the caller to check.
-    ///
-    /// # Errors
-    /// [`Truncated`](codec::Error::Truncated) and [`Overlong`](codec::Error::Overlong), [`UnknownVersion`](codec::Error::UnknownVersion) for
-    /// an unknown policy, [`OutOfRange`](codec::Error::OutOfRange) for a rate or a capacity, and [`Error::Unsound`] for a policy that such a
-    /// filter cannot have.
-    pub fn from_word(word: &[u8]) -> Result<Self, codec::Error> {
-        let mut rest = word;
-        let [policy] = take(&mut rest)?;
-        let rate = f64::from_le_bytes(take(&mut rest)?);
-        let capacity = u64::from_le_bytes(take(&mut rest)?);
-        let scaling = Scaling::from_expansion(u32::from_le_bytes(take(&mut rest)?));
-        let hasher = Hasher::Murmur3 { seed: take(&mut rest)? };
-        if !rest.is_empty() {
-            return Err(codec::Error::Overlong);
-        }
-        let policy = Policy::from_number(policy.into()).ok_or(codec::Error::UnknownVersion(policy.into()))?;
-        let spec = Self { rate, capacity, scaling, hasher, policy };
-        if spec.check().is_err() || !(1..=CAPACITY_MAX).contains(&capacity) {
-            return Err(codec::Error::OutOfRange);
-        }
-        if policy.suits(rate, scaling, capacity) { Ok(spec) } else { Err(Error::Unsound.into()) }
+impl std::ops::Deref for Word {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.written().unwrap_or_default()
     }
 }
 
-/// Takes the next bytes of a word.
-fn take<const BYTES: usize>(rest: &mut &[u8]) -> Result<[u8; BYTES], codec::Error> {
-    let (bytes, after) = rest.split_first_chunk().ok_or(codec::Error::Truncated)?;
-    *rest = after;
-    Ok(*bytes)
+impl NativeSpec {
+    /// Returns the definition as one word; `None` for a keyed hash, whose key a word does not have.
+    pub fn to_word(&self) -> Option<Word> {
+        let Self { rate, capacity, scaling, hasher, policy } = *self;
+        let Hasher::Murmur3 { seed } = hasher else { return None };
+        if capacity > CAPACITY_MAX {
+            return None;
+        }
+        let mut sink = PackedSink::new();
+        sink.put_u64(policy.number().into());
+        match digits_of(rate) {
+            Some((digits, exponent)) => sink.put_u64(u64::from(digits) << 4 | u64::from(exponent)),
+            None => {
+                sink.put_u64(0);
+                sink.put_f64(rate);
+            }
+        }
+        sink.put_u64(scaling.expansion().into());
+        sink.put_u64(capacity);
+        sink.put_u64(u32::from_le_bytes(seed).into());
+        Some(Word(sink))
+    }
+
+    /// Reads what [`to_word`](Self::to_word) returned. The word may be hostile: one that it does not return for any filter is refused.
+    /// Memory and the limits for clients are for the caller to check.
+    ///
+    /// # Errors
+    /// [`UnknownVersion`](codec::Error::UnknownVersion) for an unknown policy, [`Truncated`](codec::Error::Truncated),
+    /// [`Overlong`](codec::Error::Overlong), and [`OutOfRange`](codec::Error::OutOfRange) for a number that a definition cannot have, a
+    /// policy that does not suit the filter, or another form of a number.
+    pub fn from_word(word: &[u8]) -> Result<Self, codec::Error> {
+        let mut source = PackedSource(word);
+        let policy = read_u32(&mut source)?;
+        let policy = Policy::from_number(policy).ok_or(codec::Error::UnknownVersion(policy.into()))?;
+        let rate = match source.u64()? {
+            0 => source.f64()?,
+            decimal => sizing::to_f64(decimal >> 4) / power_of_ten(decimal & 15),
+        };
+        let scaling = Scaling::from_expansion(read_u32(&mut source)?);
+        let capacity = source.u64()?;
+        let hasher = Hasher::murmur3(read_u32(&mut source)?);
+        if !source.0.is_empty() {
+            return Err(codec::Error::Overlong);
+        }
+        let spec = Self { rate, capacity, scaling, hasher, policy };
+        let is_sound = spec.check().is_ok() && capacity > 0 && policy.suits(rate, scaling, capacity);
+        // Each definition has one word.
+        let is_written_so = is_sound && spec.to_word().is_some_and(|again| *again == *word);
+        if is_written_so { Ok(spec) } else { Err(codec::Error::OutOfRange) }
+    }
+}
+
+/// Returns m and the smallest e of a rate that is the decimal number m / 10^e: both are exact, so every machine divides alike.
+fn digits_of(rate: f64) -> Option<(u32, u8)> {
+    let mut power = 1.0;
+    for exponent in 1..16 {
+        power *= 10.0;
+        let digits = u32::try_from(sizing::to_u64((rate * power).round())).ok()?;
+        if f64::from(digits) / power == rate {
+            return Some((digits, exponent));
+        }
+    }
+    None
+}
+
+fn power_of_ten(exponent: u64) -> f64 {
+    (0..exponent).fold(1.0, |power, _| power * 10.0)
 }
 
 /// Writes the number of layers and the description of each.
@@ -514,7 +544,18 @@ mod tests {
     /// Definitions with the least and the greatest of each field, and both policies where they suit.
     fn definitions() -> Vec<NativeSpec> {
         let mut all = Vec::new();
-        for rate in [sizing::RATE_MIN, 0.000_099, 0.0001, 0.01, sizing::HIGH_RATE, 0.123_456_789, sizing::RATE_MAX] {
+        for rate in [
+            sizing::RATE_MIN,
+            0.000_099,
+            0.0001,
+            0.01,
+            sizing::HIGH_RATE,
+            0.123_456_789,
+            0.07,
+            3e-11,
+            0.000_255,
+            sizing::RATE_MAX,
+        ] {
             for capacity in [1, 100, 128, 129, 1 << 40, CAPACITY_MAX] {
                 for expansion in [0, 1, 2, 32768, u32::MAX] {
                     for seed in [0, 1, 0x0403_0201, u32::MAX] {
@@ -540,42 +581,78 @@ mod tests {
             assert_eq!(NativeSpec::from_word(&spec.to_word().unwrap()), Ok(spec), "{spec:?}");
         }
         let keyed = NativeSpec { hasher: Hasher::SipHash { key: [7; 16] }, ..definitions()[0] };
-        assert_eq!(keyed.to_word(), None);
+        assert!(keyed.to_word().is_none());
     }
 
     /// Frozen: the AOF of today must load in every later version.
     #[test]
-    fn golden_word() {
-        let word = NativeSpec::murmur3(0.01, 100, Scaling::from_expansion(2), 0x0403_0201).to_word().unwrap();
-        assert_eq!(word, *b"\x02\x7b\x14\xae\x47\xe1\x7a\x84\x3f\x64\0\0\0\0\0\0\0\x02\0\0\0\x01\x02\x03\x04");
+    fn golden_words() {
+        let word = |rate, capacity, expansion| {
+            let spec = NativeSpec::murmur3(rate, capacity, Scaling::from_expansion(expansion), 0x0403_0201);
+            spec.to_word().unwrap().to_vec()
+        };
+        let seed = b"\x81\x84\x8c\x20";
+        assert_eq!(word(0.01, 100, 2), [&[2, 0x12, 2, 100][..], seed].concat());
+        assert_eq!(word(1e-12, 300, 32768), [&[2, 0x1c, 0x80, 0x80, 2, 0xac, 2][..], seed].concat());
+        assert_eq!(word(0.09, 1, 0), [&[2, 0x92, 1, 0, 1][..], seed].concat());
+        assert_eq!(word(0.123_456_789, 1, 0), [&[2, 0xd9, 0xa2, 0xf3, 0xad, 7, 0, 1][..], seed].concat());
+        assert_eq!(
+            word(0.1_f64.next_up(), 1, 1),
+            [b"\x02\0\x9b\x99\x99\x99\x99\x99\xb9\x3f\x01\x01", &seed[..]].concat()
+        );
     }
 
     #[test]
-    fn a_word_with_an_unsound_field_is_refused() {
-        let word = NativeSpec::murmur3(0.01, 100, Scaling::from_expansion(2), 5).to_word().unwrap();
-        for length in 0..WORD_BYTES {
-            assert_eq!(NativeSpec::from_word(&word[..length]), Err(codec::Error::Truncated), "{length}");
-        }
-        assert_eq!(NativeSpec::from_word(&[&word[..], &[0]].concat()), Err(codec::Error::Overlong));
-        let with = |from: usize, bytes: &[u8]| {
-            let mut changed = word;
-            changed[from..from + bytes.len()].copy_from_slice(bytes);
-            NativeSpec::from_word(&changed)
+    fn an_unsound_word_is_refused() {
+        use codec::Error::{OutOfRange, Overlong, Truncated, UnknownVersion};
+        let of = |policy: &[u8], rate: &[u8], expansion: &[u8], capacity: &[u8], seed: &[u8]| {
+            NativeSpec::from_word(&[policy, rate, expansion, capacity, seed].concat())
         };
-        for policy in (0..=u8::MAX).filter(|policy| Policy::from_number((*policy).into()).is_none()) {
-            assert_eq!(with(0, &[policy]), Err(codec::Error::UnknownVersion(policy.into())));
+        let word = [2, 0x12, 2, 100, 0x81, 0x84, 0x8c, 0x20];
+        assert_eq!(*NativeSpec::from_word(&word).unwrap().to_word().unwrap(), word);
+        for length in 0..word.len() {
+            assert_eq!(NativeSpec::from_word(&word[..length]), Err(Truncated), "{length}");
         }
+        assert_eq!(NativeSpec::from_word(&[&word[..], &[0]].concat()), Err(Overlong));
+        for policy in (0..=127).filter(|policy| Policy::from_number((*policy).into()).is_none()) {
+            assert_eq!(of(&[policy], &[0x12], &[2], &[100], &[7]), Err(UnknownVersion(policy.into())));
+        }
+        let exact = |rate: f64| [&[0], &rate.to_le_bytes()[..]].concat();
         let (below, above) = (sizing::RATE_MIN.next_down(), sizing::RATE_MAX.next_up());
         for rate in [f64::NAN, -f64::NAN, f64::INFINITY, -f64::INFINITY, 0.0, -0.0, -0.01, 1.0, 5e-324, below, above] {
-            assert_eq!(with(1, &rate.to_le_bytes()), Err(codec::Error::OutOfRange), "{rate}");
+            assert_eq!(of(&[1], &exact(rate), &[2], &[100], &[7]), Err(OutOfRange), "{rate}");
         }
-        for capacity in [0, 1 << 63, u64::MAX] {
-            assert_eq!(with(9, &capacity.to_le_bytes()), Err(codec::Error::OutOfRange), "{capacity}");
+        let with_32_bits = [0xff, 0xff, 0xff, 0xff, 0x0f];
+        let with_33_bits = [0x80, 0x80, 0x80, 0x80, 0x10];
+        let with_64_bits = [&[0xff; 9][..], &[1]].concat();
+        // Without m, m of 0, e of 0, 0.26, 1e-13, 255 / 10^15.
+        for rate in [&[2][..], &[0x02], &[0x10], &[0xa2, 3], &[0x1d], &[0xff, 0x1f], &with_64_bits] {
+            assert_eq!(of(&[1], rate, &[2], &[100], &[7]), Err(OutOfRange), "{rate:?}");
         }
+        // Each number has one form, the shortest.
+        for [rate, expansion, capacity, seed] in [
+            [&exact(0.01)[..], &[2], &[100], &[7]],
+            [&[0xa3, 1], &[2], &[100], &[7]],
+            [&[0x92, 0], &[2], &[100], &[7]],
+            [&[0x12], &[0x82, 0], &[100], &[7]],
+            [&[0x12], &[2], &[0xe4, 0], &[7]],
+            [&[0x12], &[2], &[100], &[0x87, 0]],
+        ] {
+            assert_eq!(
+                of(&[2], rate, expansion, capacity, seed),
+                Err(OutOfRange),
+                "{rate:?} {expansion:?} {capacity:?}"
+            );
+        }
+        for capacity in [&[0][..], &[&[0x80; 9][..], &[1]].concat(), &with_64_bits, &[0xff; 11]] {
+            assert_eq!(of(&[1], &[0x12], &[2], capacity, &[7]), Err(OutOfRange), "{capacity:?}");
+        }
+        assert!(of(&[1], &[0x12], &with_32_bits, &[100], &with_32_bits).is_ok());
+        assert_eq!(of(&[1], &[0x12], &with_33_bits, &[100], &[7]), Err(OutOfRange));
+        assert_eq!(of(&[1], &[0x12], &[2], &[100], &with_33_bits), Err(OutOfRange));
         // The second policy is for small first layers, low rates, and fixed filters with high rates.
-        let unsound = Err(Error::Unsound.into());
-        assert_eq!(with(9, &129_u64.to_le_bytes()), unsound);
-        assert_eq!(with(17, &0_u32.to_le_bytes()), unsound);
+        assert_eq!(of(&[2], &[0x12], &[2], &[0x81, 1], &[7]), Err(OutOfRange));
+        assert_eq!(of(&[2], &[0x12], &[0], &[100], &[7]), Err(OutOfRange));
     }
 
     #[test]
