@@ -310,6 +310,16 @@ unsafe_functions! {
             context.raw, name.as_ptr(), c"svv".as_ptr(), key.raw, words.as_ptr(), words.len(), items.as_ptr(),
             items.len()
         );
+    replicate_definition(context: Context, key: Arg<'_>, word: &[u8], items: &[*mut Word]) =>
+        RedisModule_Replicate(
+            context.raw, c"BF.INSERT".as_ptr(), c"scbv".as_ptr(), key.raw, c"AS".as_ptr(), word.as_ptr(), word.len(), items.as_ptr(),
+            items.len()
+        );
+    // For one item the server need not lengthen its list of words.
+    replicate_definition_and_item(context: Context, key: Arg<'_>, word: &[u8], item: *mut Word) =>
+        RedisModule_Replicate(
+            context.raw, c"BF.INSERT".as_ptr(), c"scbs".as_ptr(), key.raw, c"AS".as_ptr(), word.as_ptr(), word.len(), item
+        );
 
     // Replies to the module's calls.
     reply_type(reply: *mut CallReply) -> c_int, or -1 =>

@@ -154,6 +154,16 @@ pub fn expires(context: Context, key: Arg<'_>, milliseconds: u64) {
 /// Propagates the creation of a filter with everything that defines it, the start that began its first bucket, and the items that the
 /// same command added.
 pub fn created(context: Context, key: Arg<'_>, spec: &Spec, start: Option<BucketStart>, items: &NewItems<'_>) {
+    if let Some(word) = spec.to_word() {
+        // SAFETY: the items are strings of the server, which live until it has propagated them. It copies the word.
+        unsafe {
+            match items.words() {
+                [item] => api::replicate_definition_and_item(context, key, &word, *item),
+                items => api::replicate_definition(context, key, &word, items),
+            }
+        };
+        return;
+    }
     let mut words = OwnedWords::new();
     let name = spec.encode_args(|word| words.push(word));
     if !spec.takes_items() {

@@ -245,11 +245,19 @@ fn of_effect(spec: Spec) {
     });
     assert!(spelled.len() <= WORDS_MAX);
     assert_eq!(spec.takes_items(), name == c"BF.INSERT" && !matches!(spec, Spec::Windowed(_)));
-    let words = [&[name.to_bytes().to_vec(), b"key".to_vec()], &spelled[..]].concat();
+    let options = [&[name.to_bytes().to_vec(), b"key".to_vec()], &spelled[..]].concat();
+    follows(spec, &options);
+    if let Some(word) = spec.to_word() {
+        follows(spec, &[b"BF.INSERT".to_vec(), b"key".to_vec(), b"AS".to_vec(), word.to_vec()]);
+    }
+}
+
+/// A replica and a client that get these words create this filter.
+fn follows(spec: Spec, words: &[Vec<u8>]) {
     let expected = Creation { spec, asked_rate: spec.rate(), scale_to: None, expires: None };
     // A replica may have any settings.
     for asking in [MUST_OBEY, MUST_OBEY | REDISBLOOM | FIXED | RANDOM_SEEDS] {
-        let followed = match parsed(&words, &defaults(asking)) {
+        let followed = match parsed(words, &defaults(asking)) {
             Parsed::Reserve(creation) | Parsed::Insert(Some(creation), 0) => creation,
             other => panic!("{spec:?} is spelled {words:?}, which is {other:?}"),
         };
@@ -258,12 +266,15 @@ fn of_effect(spec: Spec) {
     }
     // A client that sends the same command creates the same filter, within its limits, if filters without a seed are RedisBloom's.
     for asking in [REDISBLOOM, REDISBLOOM | FIXED | RANDOM_SEEDS | KEYED] {
-        match parsed(&words, &defaults(asking)) {
+        match parsed(words, &defaults(asking)) {
             Parsed::Reserve(creation) | Parsed::Insert(Some(creation), 0) => {
                 assert_eq!(creation, expected, "{words:?}")
             }
             Parsed::Refused(
-                Refusal::ExpansionRange | Refusal::CapacityRange | Refusal::InsertBad("expansion" | "capacity"),
+                Refusal::ExpansionRange
+                | Refusal::CapacityRange
+                | Refusal::InsertBad("expansion" | "capacity")
+                | Refusal::Bad("definition"),
             ) => assert!(is_beyond_clients(spec), "{words:?}"),
             other => panic!("{spec:?} is spelled {words:?}, which is {other:?} to a client"),
         }
@@ -332,6 +343,7 @@ pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
             FixedScaleTo,
             InsertUnknown,
             LayoutMismatch,
+            Bad("definition"),
         ],
         b"BF.ROTATE" => &[BadData],
         b"BF.FETCH" => FETCH,
@@ -387,13 +399,13 @@ impl AsRef<[u8]> for Counted<'_> {
 }
 
 /// The work is bounded by reading each argument once, and no item. With many arguments, BF.RESERVE also counts its options.
-/// BF.MFETCH compares each option with ITEMS and WAIT before it reads it as an option.
+/// BF.MFETCH compares each option with ITEMS and WAIT before it reads it as an option, BF.INSERT its first one with AS.
 fn each_word_is_read_once(words: &[&[u8]], defaults: &Defaults) {
     let counted: Vec<_> = words.iter().map(|word| Counted { word, reads: Cell::new(0) }).collect();
     let outcome = parsed(&counted, defaults);
     let is_of = |name: &[u8]| words[0].eq_ignore_ascii_case(name);
     let most = match () {
-        () if is_of(b"BF.RESERVE") && words.len() > 11 => 2,
+        () if is_of(b"BF.RESERVE") && words.len() > 11 || is_of(b"BF.INSERT") => 2,
         () if is_of(b"BF.MFETCH") => 3,
         () => 1,
     };
@@ -406,8 +418,11 @@ fn each_word_is_read_once(words: &[&[u8]], defaults: &Defaults) {
     assert!(counted[counted.len() - items..].iter().all(|item| item.reads.get() == 0), "an item was read");
 }
 
-/// Swapping the case of letters changes nothing, except in a seed of 32 raw bytes.
+/// Swapping the case of letters changes nothing, except in a seed of 32 raw bytes and in a definition.
 fn letters_of_any_case(words: &[&[u8]], defaults: &Defaults, outcome: &Parsed) {
+    if words.get(2).is_some_and(|option| option.eq_ignore_ascii_case(b"AS")) {
+        return;
+    }
     let swap = |byte: &u8| if byte.is_ascii_alphabetic() { byte ^ 0x20 } else { *byte };
     let swapped: Vec<Vec<u8>> = words.iter().map(|word| word.iter().map(swap).collect()).collect();
     let without_names = |parsed: Parsed| match parsed {

@@ -1,6 +1,7 @@
 //! The options of creation that RedisBloom lacks: contradictions, keyed hashes and the secrecy of their keys, time to live, SYNC, and
 //! filters that an add must not create.
 
+use crate::replication::effects;
 use testing::{
     Connection, Server, array, error, integer, lines, ok, on_every_server, rewritten_commands, with_append_only_client,
     with_client,
@@ -81,7 +82,7 @@ fn a_keyed_filter_is_propagated_with_its_key() {
         let (key, items) = drawn.expect("a key").split_once(' ').expect("items");
         assert!(key.len() == 32 && key.bytes().all(|digit| digit.is_ascii_hexdigit()), "{key}");
         assert_eq!(items, "POLICY 2 ITEMS x y");
-        assert_eq!(lines[2], "BF.INSERT plain CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 7 POLICY 2");
+        assert_eq!(effects(server)[2], "BF.INSERT plain AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 7 POLICY 2]");
         // Equal keys give equal bits, different keys different bits.
         client.run(&format!("BF.INSERT again CAPACITY 100 HASH siphash SEED {} ITEMS a b", KEY.to_uppercase()));
         client.run("BF.MADD named a b");
@@ -194,12 +195,12 @@ fn sync_propagates_items_that_were_not_new() {
         client.run("BF.INSERT k ITEMS c");
         client.run("BF.INSERT fresh SEED 3 SYNC ITEMS c c");
         assert_eq!(
-            lines(server)[1..],
+            effects(server)[1..],
             [
                 "BF.INSERT k NOCREATE SYNC ITEMS a b",
                 "BF.MADD k c",
                 "BF.INSERT k NOCREATE SYNC ITEMS c",
-                "BF.INSERT fresh CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 3 POLICY 2 ITEMS c",
+                "BF.INSERT fresh AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 3 POLICY 2] c",
             ]
         );
         let digest = client.run("DEBUG DIGEST");

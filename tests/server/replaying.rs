@@ -7,9 +7,10 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::persistence::rewrite_append_only_file;
+use crate::replication::effects;
 use testing::{
-    Connection, Reply, Server, append_only_commands, array, digest, eventually, integer, lines, newest,
-    on_every_server, records, with_append_only_client, with_append_only_file, with_client,
+    Connection, Reply, Server, append_only_commands, array, digest, encode, eventually, integer, lines, newest,
+    on_every_server, records, start_on_commands, with_append_only_client, with_append_only_file, with_client, words,
 };
 
 /// Sends commands as a client, and asserts that all are accepted.
@@ -347,5 +348,89 @@ fn a_policy_is_a_clients_to_name() {
             assert_eq!(client.run(&format!("BF.INSERT k {words} ITEMS a")).error_text(), mismatch, "{words}");
         }
         assert_eq!(client.run("EXISTS k"), integer(0));
+    });
+}
+
+/// A definition gives exactly the filter that it states: to a client, a replica, and in an AOF, which older versions wrote as options.
+#[test]
+fn a_definition_makes_the_filter_of_its_options() {
+    on_every_server(|program| {
+        let original = with_append_only_file(program);
+        let mut client = original.connect();
+        let options = [
+            "CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 2",
+            "CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 1",
+            "CAPACITY 1 ERROR 0.000000000001 EXPANSION 32768 SEED 4294967295 POLICY 2",
+            "CAPACITY 129 ERROR 0.123456789012345 EXPANSION 1 SEED 0",
+            "CAPACITY 3000 ERROR 0.25 NONSCALING SEED 300 POLICY 2",
+        ];
+        let mut texts = Vec::new();
+        for (number, options) in options.iter().enumerate() {
+            texts.push(format!("BF.INSERT filter/{number} {options} ITEMS a b"));
+            texts.push(format!("BF.INSERT empty/{number} {options}"));
+        }
+        texts.iter().for_each(|line| assert!(!client.run(line).is_error(), "{line}"));
+        // The effects state the same options, whoever defined them.
+        let stated =
+            effects(&original).iter().map(|line| line.replace("AS [", "").replace(']', "")).collect::<Vec<_>>();
+        assert_eq!(stated, texts.iter().map(|line| line.replace(" ITEMS", "")).collect::<Vec<_>>());
+        let replayed = assert_replays(program, &original);
+        // What 0.3 wrote, as an AOF and from its primary's stream.
+        let older = start_on_commands(program, &[], &encode(texts.iter().map(|line| words(line))));
+        assert_same_digests(&original, &older);
+        let other = Server::start(program);
+        let mut replica = other.connect();
+        testing::follow(&mut replica, &original);
+        client.run("FLUSHALL");
+        texts.iter().for_each(|line| assert!(!client.run(line).is_error(), "{line}"));
+        testing::catch_up(&mut client, &mut replica);
+        assert_same_digests(&original, &other);
+        assert_same_digests(&original, &replayed);
+        assert_eq!(client.run("DEBUG LOADAOF").text(), "OK");
+        assert_same_digests(&original, &other);
+    });
+}
+
+#[test]
+fn a_hostile_definition_changes_nothing() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("bf.max-filter-bytes 1000000").start();
+        let mut client = server.connect();
+        client.run("BF.INSERT filter CAPACITY 100 SEED 7 ITEMS a");
+        let before = digest(&mut client, "filter");
+        // Policy, rate, expansion, capacity and seed: 0.01, 2, 100 and 7.
+        let word = [2, 0x12, 2, 100, 7];
+        let nan = [&[1, 0][..], &f64::NAN.to_le_bytes(), &[2, 100, 7]].concat();
+        let mut hostile: Vec<Vec<u8>> = (0..word.len()).map(|length| word[..length].to_vec()).collect();
+        hostile.extend([nan, vec![b'x'; 512], [&word[..], &[0]].concat()]);
+        let changes =
+            [(0, 0), (0, 9), (0, 127), (1, 0), (1, 2), (1, 0x10), (1, 0x1d), (2, 0x80), (3, 0), (3, 0x80), (4, 0x80)];
+        hostile.extend(changes.map(|(at, byte)| {
+            let mut word = word.to_vec();
+            word[at] = byte;
+            word
+        }));
+        // An expansion that only a primary may state: 32769.
+        hostile.push(vec![2, 0x12, 0x81, 0x80, 2, 100, 7]);
+        for word in hostile {
+            for key in ["missing", "filter"] {
+                let reply = client.call(&[b"BF.INSERT", key.as_bytes(), b"AS", &word, b"b"]);
+                assert_eq!(reply.error_text(), "ERR bad definition", "{}", word.escape_ascii());
+            }
+        }
+        // A capacity of 2^49.
+        let large = [1, 0x12, 2, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1, 7];
+        let reply = client.call(&[b"BF.INSERT".as_slice(), b"missing", b"as", &large, b"b"]);
+        assert!(reply.error_text().starts_with("ERR Insufficient memory to create filter: "), "{reply:?}");
+        assert_eq!(
+            client.run("BF.INSERT missing AS").error_text(),
+            "ERR wrong number of arguments for 'bf.insert' command"
+        );
+        assert_eq!(client.run("DBSIZE"), integer(1));
+        assert_eq!(digest(&mut client, "filter"), before);
+        // The word itself is sound, and all words after it are items.
+        let reply = client.call(&[b"BF.INSERT".as_slice(), b"missing", b"AS", &word, b"ITEMS", b"a"]);
+        assert_eq!(reply, array([integer(1), integer(1)]));
+        assert_eq!(client.run("BF.CARD missing"), integer(2));
     });
 }

@@ -8,9 +8,11 @@ use crate::fleet::assert_equal;
 use crate::redisbloom::golden::{TODAY, snapshot};
 use crate::redisbloom::hostile::sound;
 use crate::redisbloom::words::{TheirPrimary, following};
+use bloomgate_filter::Spec;
+use bloomgate_filter::kinds::NativeSpec;
 use testing::{
     Connection, FOOTER, LAST_WORDS, Reply, Server, Stop, append_only_commands, append_only_length, catch_up, dump,
-    encode, eventually, follow, integer, lines, module_of_other_processor, ok, on_every_server, records, restore,
+    encode, eventually, follow, integer, module_of_other_processor, ok, on_every_server, records, restore,
     server_of_other_processor, simple, start_on_commands, stopped_on_commands, with_append_only_client,
     with_append_only_file, with_client, with_fixed_checksum, words,
 };
@@ -131,10 +133,31 @@ fn limits_apply_to_clients_of_a_loading_replica() {
 // The effects in the append-only file, which a replica gets as well: a creation with everything that defines the filter, and the items that
 // were new. A command without an effect writes nothing.
 
+/// An effect as text, with a definition as the options that state it: `BF.INSERT key AS [CAPACITY 100 ERROR 0.01 ...] item`.
+pub fn effect_text(words: &[Vec<u8>]) -> String {
+    let mut words = words.to_vec();
+    if words.get(2).is_some_and(|word| word == b"AS") {
+        let spec = Spec::Native(NativeSpec::from_word(&words[3]).expect("a definition"));
+        let mut options = Vec::new();
+        spec.encode_args(|word| {
+            options.push(b' ');
+            word.write_to(&mut options).expect("a list takes all");
+        });
+        words[3] = [b"[", &options[1..], b"]"].concat();
+    }
+    String::from_utf8_lossy(&words.join(&b' ')).into_owned()
+}
+
+/// The effects in the append-only file, as text.
+pub fn effects(server: &Server) -> Vec<String> {
+    let lines = append_only_commands(server);
+    lines.iter().map(|words| effect_text(words)).filter(|line| line != "MULTI" && line != "EXEC").collect()
+}
+
 /// Splits the line that creates a filter into the text before the seed, the seed, and the text after it.
 fn around_the_seed(line: &str) -> (String, u32, String) {
     let (before, rest) = line.split_once(" SEED ").unwrap_or_else(|| panic!("no SEED in {line:?}"));
-    let (seed, after) = rest.split_once(' ').unwrap_or((rest, ""));
+    let (seed, after) = rest.split_once([' ', ']']).unwrap_or((rest, ""));
     (before.to_owned(), seed.parse().unwrap_or_else(|_| panic!("not a seed in {line:?}")), after.to_owned())
 }
 
@@ -147,8 +170,7 @@ fn assert_effects(program: &Path, commands: &[(&str, &[&str])]) {
         let before = append_only_commands(&server).len();
         client.run(command);
         let words = append_only_commands(&server).split_off(before);
-        let mut carried: Vec<String> =
-            words.iter().map(|words| String::from_utf8_lossy(&words.join(&b' ')).into_owned()).collect();
+        let mut carried: Vec<String> = words.iter().map(|words| effect_text(words)).collect();
         if !expected.contains(&"MULTI") {
             carried.retain(|line| line != "MULTI" && line != "EXEC");
         }
@@ -170,50 +192,53 @@ fn a_creation_is_propagated_with_every_parameter() {
         assert_effects(
             program,
             &[
-                ("BF.RESERVE a 0.01 129 SEED 5", &["BF.INSERT a CAPACITY 129 ERROR 0.01 EXPANSION 2 SEED 5"]),
+                ("BF.RESERVE a 0.01 129 SEED 5", &["BF.INSERT a AS [CAPACITY 129 ERROR 0.01 EXPANSION 2 SEED 5]"]),
                 // For a small first layer, the sizing rules are stated unless they are the first ones: at 0.01% and more.
                 (
                     "BF.RESERVE aa 0.01 100 SEED 5",
-                    &["BF.INSERT aa CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 2"],
+                    &["BF.INSERT aa AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 2]"],
                 ),
                 (
                     "BF.RESERVE ab 0.01 100 HASH siphash SEED 000102030405060708090a0b0c0d0e0f",
                     &["BF.INSERT ab CAPACITY 100 ERROR 0.01 EXPANSION 2 HASH siphash \
                        SEED 000102030405060708090a0b0c0d0e0f POLICY 2"],
                 ),
-                ("bf.reserve b 1e-2 77 nonscaling seed 0", &["BF.INSERT b CAPACITY 77 ERROR 0.01 NONSCALING SEED 0"]),
+                (
+                    "bf.reserve b 1e-2 77 nonscaling seed 0",
+                    &["BF.INSERT b AS [CAPACITY 77 ERROR 0.01 NONSCALING SEED 0]"],
+                ),
                 (
                     "BF.RESERVE c 0.0001 5 EXPANSION 0 SEED 1",
-                    &["BF.INSERT c CAPACITY 5 ERROR 0.0001 NONSCALING SEED 1"],
+                    &["BF.INSERT c AS [CAPACITY 5 ERROR 0.0001 NONSCALING SEED 1]"],
                 ),
                 (
                     "BF.RESERVE d 0.9 5 EXPANSION 32768 SEED 4294967295",
-                    &["BF.INSERT d CAPACITY 5 ERROR 0.25 EXPANSION 32768 SEED 4294967295 POLICY 2"],
+                    &["BF.INSERT d AS [CAPACITY 5 ERROR 0.25 EXPANSION 32768 SEED 4294967295 POLICY 2]"],
                 ),
                 (
                     "BF.RESERVE e 0.0001 1 EXPANSION 1 SEED 1",
-                    &["BF.INSERT e CAPACITY 1 ERROR 0.0001 EXPANSION 1 SEED 1 POLICY 2"],
+                    &["BF.INSERT e AS [CAPACITY 1 ERROR 0.0001 EXPANSION 1 SEED 1 POLICY 2]"],
                 ),
                 (
                     "BF.RESERVE low 0.00009 1 EXPANSION 1 SEED 1",
-                    &["BF.INSERT low CAPACITY 1 ERROR 0.00009 EXPANSION 1 SEED 1 POLICY 2"],
+                    &["BF.INSERT low AS [CAPACITY 1 ERROR 0.00009 EXPANSION 1 SEED 1 POLICY 2]"],
                 ),
                 (
                     "BF.INSERT f CAPACITY 9 SEED 1 ITEMS x",
-                    &["BF.INSERT f CAPACITY 9 ERROR 0.01 EXPANSION 2 SEED 1 POLICY 2 ITEMS x"],
+                    &["BF.INSERT f AS [CAPACITY 9 ERROR 0.01 EXPANSION 2 SEED 1 POLICY 2] x"],
                 ),
                 (
                     "BF.INSERT g ERROR 0.3 SEED 2 ITEMS x x y x",
-                    &["BF.INSERT g CAPACITY 100 ERROR 0.25 EXPANSION 2 SEED 2 POLICY 2 ITEMS x y"],
+                    &["BF.INSERT g AS [CAPACITY 100 ERROR 0.25 EXPANSION 2 SEED 2 POLICY 2] x y"],
                 ),
                 (
                     "BF.INSERT h NONSCALING CAPACITY 2 ERROR 0.001 SEED 1 ITEMS x y z",
-                    &["BF.INSERT h CAPACITY 2 ERROR 0.001 NONSCALING SEED 1 ITEMS x y"],
+                    &["BF.INSERT h AS [CAPACITY 2 ERROR 0.001 NONSCALING SEED 1] x y"],
                 ),
-                ("BF.INSERT i SEED 1", &["BF.INSERT i CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 1 POLICY 2"]),
+                ("BF.INSERT i SEED 1", &["BF.INSERT i AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 1 POLICY 2]"]),
                 (
                     "BF.INSERT j ERROR 0.123456789 SEED 1 ITEMS x",
-                    &["BF.INSERT j CAPACITY 100 ERROR 0.123456789 EXPANSION 2 SEED 1 POLICY 2 ITEMS x"],
+                    &["BF.INSERT j AS [CAPACITY 100 ERROR 0.123456789 EXPANSION 2 SEED 1 POLICY 2] x"],
                 ),
                 // A ring's first bucket begins with it.
                 (
@@ -339,20 +364,20 @@ fn effects_on_redisblooms_layout_use_redisblooms_options() {
 fn a_creation_is_propagated_with_its_random_seed() {
     with_append_only_client(|server, client| {
         for (command, before, after) in [
-            ("BF.ADD a x", "BF.INSERT a CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 2 ITEMS x"),
-            ("BF.MADD b x y x", "BF.INSERT b CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 2 ITEMS x y"),
-            ("BF.INSERT c ITEMS x", "BF.INSERT c CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 2 ITEMS x"),
-            ("BF.RESERVE d 0.001 100", "BF.INSERT d CAPACITY 100 ERROR 0.001 EXPANSION 2", "POLICY 2"),
+            ("BF.ADD a x", "BF.INSERT a AS [CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 2] x"),
+            ("BF.MADD b x y x", "BF.INSERT b AS [CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 2] x y"),
+            ("BF.INSERT c ITEMS x", "BF.INSERT c AS [CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 2] x"),
+            ("BF.RESERVE d 0.001 100", "BF.INSERT d AS [CAPACITY 100 ERROR 0.001 EXPANSION 2", "POLICY 2]"),
         ] {
             client.run(command);
-            let (found_before, _, found_after) = around_the_seed(lines(server).last().unwrap());
+            let (found_before, _, found_after) = around_the_seed(effects(server).last().unwrap());
             assert_eq!((found_before.as_str(), found_after.as_str()), (before, after), "{command}");
         }
         client.run("CONFIG SET bf.error-rate 0.002 bf.initial-size 33 bf.expansion-factor 0");
         client.run("BF.ADD e x");
-        let (before, _, after) = around_the_seed(lines(server).last().unwrap());
-        assert_eq!(before, "BF.INSERT e CAPACITY 33 ERROR 0.002 NONSCALING");
-        assert_eq!(after, "ITEMS x");
+        let (before, _, after) = around_the_seed(effects(server).last().unwrap());
+        assert_eq!(before, "BF.INSERT e AS [CAPACITY 33 ERROR 0.002 NONSCALING");
+        assert_eq!(after, " x");
     });
 }
 
@@ -392,18 +417,19 @@ fn the_arguments_of_an_effect_do_not_depend_on_the_previous_one() {
         for round in 0..3 {
             for (number, (words, expected)) in [
                 ("0.01 100 LAYOUT redisbloom", "BF.RESERVE KEY 0.01 100 EXPANSION 2"),
-                ("0.01 100 SEED 5", "BF.INSERT KEY CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 2"),
+                ("0.01 100 COUNTING SEED 5", "BF.INSERT KEY CAPACITY 100 ERROR 0.01 COUNTING SEED 5"),
                 ("0.01 100 LAYOUT redisbloom", "BF.RESERVE KEY 0.01 100 EXPANSION 2"),
                 ("0.02 100 LAYOUT redisbloom", "BF.RESERVE KEY 0.02 100 EXPANSION 2"),
-                ("0.01 101 SEED 5", "BF.INSERT KEY CAPACITY 101 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 2"),
-                ("0.001 100 SEED 6", "BF.INSERT KEY CAPACITY 100 ERROR 0.001 EXPANSION 2 SEED 6 POLICY 2"),
+                ("0.01 101 COUNTING SEED 5", "BF.INSERT KEY CAPACITY 101 ERROR 0.01 COUNTING SEED 5"),
+                ("0.01 101 SEED 5", "BF.INSERT KEY AS [CAPACITY 101 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 2]"),
+                ("0.001 100 COUNTING SEED 6", "BF.INSERT KEY CAPACITY 100 ERROR 0.001 COUNTING SEED 6"),
             ]
             .into_iter()
             .enumerate()
             {
                 let key = format!("k{round}.{number}");
                 assert_eq!(client.run(&format!("BF.RESERVE {key} {words}")), ok());
-                assert_eq!(lines(server).last(), Some(&expected.replace("KEY", &key)));
+                assert_eq!(effects(server).last(), Some(&expected.replace("KEY", &key)));
             }
         }
     });
@@ -464,18 +490,18 @@ fn adds_of_present_items_are_not_replicated() {
 fn creations_in_a_transaction_are_propagated_with_their_own_options() {
     with_append_only_client(|server, client| {
         let creations = [
-            "BF.RESERVE a 0.01 200 SEED 1",
-            "BF.RESERVE b 0.001 300 NONSCALING SEED 2",
+            "BF.RESERVE a 0.01 200 COUNTING SEED 1",
+            "BF.RESERVE b 0.001 300 COUNTING SEED 2",
             "BF.RESERVE c 0.01 300 EXPANSION 4 SEED 3 EX 100",
             "BF.INSERT d CAPACITY 200 ERROR 0.01 SEED 4 ITEMS x",
         ];
         client.pipeline(&[&["MULTI"][..], &creations, &["EXEC"]].concat());
-        let carried = lines(server);
+        let carried = effects(server);
         for expected in [
-            "BF.INSERT a CAPACITY 200 ERROR 0.01 EXPANSION 2 SEED 1",
-            "BF.INSERT b CAPACITY 300 ERROR 0.001 NONSCALING SEED 2",
-            "BF.INSERT c CAPACITY 300 ERROR 0.01 EXPANSION 4 SEED 3",
-            "BF.INSERT d CAPACITY 200 ERROR 0.01 EXPANSION 2 SEED 4 ITEMS x",
+            "BF.INSERT a CAPACITY 200 ERROR 0.01 COUNTING SEED 1",
+            "BF.INSERT b CAPACITY 300 ERROR 0.001 COUNTING SEED 2",
+            "BF.INSERT c AS [CAPACITY 300 ERROR 0.01 EXPANSION 4 SEED 3]",
+            "BF.INSERT d AS [CAPACITY 200 ERROR 0.01 EXPANSION 2 SEED 4] x",
         ] {
             assert!(carried.iter().any(|line| line == expected), "{expected} is not in {carried:?}");
         }
@@ -487,7 +513,7 @@ fn creations_in_a_transaction_are_propagated_with_their_own_options() {
 // that RedisBloom refused but still propagates are ignored: see `redisbloom/words.rs` and `redisbloom/hostile.rs`.
 
 /// Commands that are applied, a command that cannot be applied, and its log line. Words are separated by spaces.
-const LINES: [(&str, &str, &str); 33] = [
+const LINES: [(&str, &str, &str); 34] = [
     ("SET k x", "BF.RESERVE k 0.01 100", "BF.RESERVE k: WRONGTYPE"),
     ("", "BF.RESERVE k x 100", "BF.RESERVE k: ERR bad error rate"),
     ("", "BF.RESERVE k 0.01 0", "BF.RESERVE k: ERR capacity"),
@@ -503,6 +529,7 @@ const LINES: [(&str, &str, &str); 33] = [
         "BF.INSERT k CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 7 POLICY 99",
         "BF.INSERT k: ERR POLICY is a whole number from 1 to 2",
     ),
+    ("", "BF.INSERT k AS unknown a", "BF.INSERT k: ERR bad definition"),
     ("", "BF.INSERT k WHATEVER 5 SEED 7", "BF.INSERT k: Unknown argument received"),
     ("BF.INSERT k CAPACITY 1 ERROR 0.01 COUNTING SEED 7", "BF.MADD k a b", "ERR non scaling filter is full"),
     ("", "BF.DEL k a", "BF.DEL k: ERR not found"),

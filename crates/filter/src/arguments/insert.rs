@@ -1,11 +1,12 @@
-//! `BF.INSERT key [option ...] [ITEMS item [item ...]]`
+//! `BF.INSERT key [option ...] [ITEMS item [item ...]]`, or `BF.INSERT key AS definition [item ...]`
 //!
-//! ITEMS may be left out after an option of valkey-bloom's (SEED, TIGHTENING, VALIDATESCALETO), by a primary and in the AOF.
+//! ITEMS may be left out after an option of valkey-bloom's (SEED, TIGHTENING, VALIDATESCALETO), by a primary and in the AOF. The second form
+//! is how primaries replicate the creation of a native filter. It is not in COMMAND DOCS: a definition is not for people to write.
 
 use super::options::{Command, Creation, Given};
-use super::{Refusal, numbers};
+use super::{Refusal, is, numbers};
 use crate::geometry::sizing::Scaling;
-use crate::kinds::{Defaults, Request};
+use crate::kinds::{Defaults, NativeSpec, Request, Spec};
 
 /// A parsed BF.INSERT.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,6 +24,11 @@ pub struct Insert<'a, W> {
 /// Parses the words.
 pub fn parse<'a, W: AsRef<[u8]>>(words: &'a [W], defaults: &Defaults) -> Result<Insert<'a, W>, Refusal> {
     let must_obey = defaults.must_obey;
+    if let [_, _, option, definition, items @ ..] = words
+        && is(option.as_ref(), "AS")
+    {
+        return of_definition(definition.as_ref(), items, must_obey);
+    }
     let (given, items) = Command::Insert.read(words, must_obey)?;
     let scale_to = given.scale_to;
     let request = given.apply(request(&given, defaults)?, Refusal::InsertBad("seed"))?;
@@ -39,6 +45,15 @@ pub fn parse<'a, W: AsRef<[u8]>>(words: &'a [W], defaults: &Defaults) -> Result<
     }
     let Given { has_nocreate, is_sync, renews, .. } = given;
     Ok(Insert { creation: (!has_nocreate).then_some(creation), items, is_sync, renews })
+}
+
+/// Parses the form with a definition. Unlike a primary, a client may not exceed the expansion of EXPANSION.
+fn of_definition<'a, W>(word: &[u8], items: &'a [W], must_obey: bool) -> Result<Insert<'a, W>, Refusal> {
+    let spec = NativeSpec::from_word(word).ok();
+    let spec = spec.filter(|spec| must_obey || spec.scaling.expansion() <= numbers::EXPANSION_MAX);
+    let spec = spec.ok_or(Refusal::Bad("definition"))?;
+    let creation = Creation { spec: Spec::Native(spec), asked_rate: spec.rate, scale_to: None, expires: None };
+    Ok(Insert { creation: Some(creation), items, is_sync: false, renews: false })
 }
 
 /// Checks the numbers that take effect: RedisBloom 2.6 checks the range of a repeated option's last value only.

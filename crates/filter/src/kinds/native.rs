@@ -587,19 +587,19 @@ mod tests {
     /// Frozen: the AOF of today must load in every later version.
     #[test]
     fn golden_words() {
-        let word = |rate, capacity, expansion| {
-            let spec = NativeSpec::murmur3(rate, capacity, Scaling::from_expansion(expansion), 0x0403_0201);
+        use Policy::{One, Two};
+        let word = |policy, rate, capacity, expansion| {
+            let scaling = Scaling::from_expansion(expansion);
+            let spec = NativeSpec { policy, ..NativeSpec::murmur3(rate, capacity, scaling, 0x0403_0201) };
             spec.to_word().unwrap().to_vec()
         };
         let seed = b"\x81\x84\x8c\x20";
-        assert_eq!(word(0.01, 100, 2), [&[2, 0x12, 2, 100][..], seed].concat());
-        assert_eq!(word(1e-12, 300, 32768), [&[2, 0x1c, 0x80, 0x80, 2, 0xac, 2][..], seed].concat());
-        assert_eq!(word(0.09, 1, 0), [&[2, 0x92, 1, 0, 1][..], seed].concat());
-        assert_eq!(word(0.123_456_789, 1, 0), [&[2, 0xd9, 0xa2, 0xf3, 0xad, 7, 0, 1][..], seed].concat());
-        assert_eq!(
-            word(0.1_f64.next_up(), 1, 1),
-            [b"\x02\0\x9b\x99\x99\x99\x99\x99\xb9\x3f\x01\x01", &seed[..]].concat()
-        );
+        assert_eq!(word(Two, 0.01, 100, 2), [&[2, 0x12, 2, 100][..], seed].concat());
+        assert_eq!(word(Two, 1e-12, 300, 32768), [&[2, 0x1c, 0x80, 0x80, 2, 0xac, 2][..], seed].concat());
+        assert_eq!(word(Two, 0.09, 1, 0), [&[2, 0x92, 1, 0, 1][..], seed].concat());
+        assert_eq!(word(One, 0.123_456_789, 1, 0), [&[1, 0xd9, 0xa2, 0xf3, 0xad, 7, 0, 1][..], seed].concat());
+        let exact = b"\x01\0\x9b\x99\x99\x99\x99\x99\xb9\x3f\x01\x01";
+        assert_eq!(word(One, 0.1_f64.next_up(), 1, 1), [&exact[..], seed].concat());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::fmt;
 
 use super::effect::ArgToken;
+use super::native::Word;
 use super::plan::Plan;
 use super::{
     CountingSpec, Defaults, LayoutName, NativeSpec, RedisBloomSpec, Request, Retention, Seed, ValkeyBloomSpec,
@@ -231,8 +232,15 @@ impl Spec {
             ring => GrowthLimit { capacity: ring.capacity, ends_by_rate: false })
     }
 
-    /// Returns the command that creates a filter, and passes its arguments after the key to `say`. ITEMS and items may follow,
-    /// except for BF.RESERVE.
+    /// Returns the definition as one word: `BF.INSERT key AS word [item ...]` creates the filter. `None` unless it is a native filter with
+    /// MurmurHash3.
+    pub fn to_word(&self) -> Option<Word> {
+        let Self::Native(spec) = self else { return None };
+        spec.to_word()
+    }
+
+    /// Returns the command that creates a filter, and passes its arguments after the key to `push`. ITEMS and items may follow,
+    /// except for BF.RESERVE. It is how filters without a [word](Self::to_word) are replicated, and how 0.3 replicated all.
     pub fn encode_args(&self, push: impl FnMut(ArgToken<'_>)) -> &'static CStr {
         match_kind!(self, chain => chain.encode_args(push), ring => ring.encode_args(push))
     }

@@ -203,6 +203,29 @@ pub fn policies(all: &Inputs) {
     }
 }
 
+/// The form of a primary, whose definition is 2, 16 + 2, 2, 100 and 7: the policy, the rate 1 / 10^2, the expansion, the capacity and the
+/// seed.
+pub fn definitions(all: &Inputs) {
+    let word = "\u{2}\u{12}\u{2}d\u{7}";
+    let spec = NativeSpec { policy: Policy::Two, ..NativeSpec::murmur3(0.01, 100, Scaling::from_expansion(2), 7) };
+    let stated = creation(Spec::Native(spec));
+    for (name, asking) in [("insert-definition", CLIENT), ("insert-primary-definition", PRIMARY)] {
+        creates(all, stated, name, asking, &format!("BF.INSERT k AS {word} ITEMS a"));
+        let parsed = outcome(all, &format!("{name}-items"), asking, &format!("bf.insert k as {word} ITEMS a"));
+        assert_eq!(parsed, Parsed::Insert(Some(stated), 2));
+        for (of, word) in [("policy", "\u{7e}\u{12}\u{2}d\u{7}"), ("rate", "\u{2}\u{2}\u{2}d\u{7}"), ("empty", "")] {
+            refused(
+                all,
+                Refusal::Bad("definition"),
+                &format!("{name}-{of}"),
+                asking,
+                &format!("BF.INSERT k AS {word} a"),
+            );
+        }
+        refused(all, Refusal::InsertUnknown, &format!("{name}-missing"), asking, "BF.INSERT k AS");
+    }
+}
+
 pub fn insertions_that_are_refused(all: &Inputs) {
     let client = |refusal, name: &str, words: &str| refused(all, refusal, &format!("insert-{name}"), CLIENT, words);
     client(Refusal::Arity, "no-words", "BF.INSERT");
