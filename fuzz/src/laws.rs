@@ -143,6 +143,16 @@ fn followed(value: &Value, mut copy: Value) -> Value {
             followed = Some(Filter::from(load::decode(&load::encode(filter)?, &Unlimited)?).into());
             Ok(())
         }
+        AofRecord::Small(data) => {
+            assert!(followed.is_none(), "a record before the whole filter");
+            followed = Some(Value::of_record(data, &Unlimited)?);
+            let Value::Filter(filter) = value else { panic!("a filter that is arriving is one record") };
+            for record in records::records(filter, GENERATION) {
+                let (iterator, data) = record?;
+                assert_eq!(copy.accept(GENERATION, iterator, &data, &Unlimited), Ok(Progress::Known));
+            }
+            Ok(())
+        }
         AofRecord::Chunk { iterator, data } => {
             match &mut followed {
                 None => followed = Some(Value::from(Arrival::begin(iterator, data, &Unlimited)?)),

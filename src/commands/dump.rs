@@ -161,17 +161,22 @@ fn begin(context: Context, origin: Origin, iterator: u64, data: &[u8]) -> Result
 
 /// `BF.LOAD key data`
 ///
-/// A command of valkey-bloom, which its AOF contains.
+/// A command of valkey-bloom, which its AOF contains. Ours contains it for small native filters as well.
 ///
-/// Creates a filter of valkey-bloom's layout from its serialized form.
+/// Creates a filter from one record.
 pub fn load(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let data = args.arg(2)?.bytes();
     let mut key = WriteKey::open(keys, args.arg(1)?)?;
     if key.exists()? {
         return Err(Refusal::LoadExists);
     }
-    let filter = load::decode(data, &ServerCeiling::of(context, origin)).map_err(Refusal::Load)?;
-    key.install(Stored::boxed(Filter::boxed(filter)?.into())?);
+    let ceiling = ServerCeiling::of(context, origin);
+    let value = if records::is_header(data) {
+        Value::of_record(data, &ceiling).map_err(Refusal::Load)?
+    } else {
+        Filter::boxed(load::decode(data, &ceiling).map_err(Refusal::Load)?)?.into()
+    };
+    key.install(Stored::boxed(value)?);
     replicate::verbatim(context);
     guard::filter_replaced(context, args.arg(1)?);
     key.close_changed(&[(true, c"bloom.reserve")]);

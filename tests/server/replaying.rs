@@ -10,7 +10,8 @@ use crate::persistence::rewrite_append_only_file;
 use crate::replication::effects;
 use testing::{
     Connection, Reply, Server, append_only_commands, array, digest, encode, eventually, integer, lines, newest,
-    on_every_server, records, start_on_commands, with_append_only_client, with_append_only_file, with_client, words,
+    on_every_server, records, rewritten_commands, start_on_commands, with_append_only_client, with_append_only_file,
+    with_client, words,
 };
 
 /// Sends commands as a client, and asserts that all are accepted.
@@ -432,5 +433,53 @@ fn a_hostile_definition_changes_nothing() {
         let reply = client.call(&[b"BF.INSERT".as_slice(), b"missing", b"AS", &word, b"ITEMS", b"a"]);
         assert_eq!(reply, array([integer(1), integer(1)]));
         assert_eq!(client.run("BF.CARD missing"), integer(2));
+    });
+}
+
+/// A rewritten AOF has a small filter as one record, which a client may load within its limits.
+#[test]
+fn a_small_filter_is_rewritten_as_one_record() {
+    on_every_server(|program| {
+        let original = with_append_only_file(program);
+        let mut client = original.connect();
+        client.run("BF.MADD plain a b c");
+        client.run("BF.INSERT keyed CAPACITY 100 HASH siphash ITEMS a b c");
+        client.run("BF.DEL keyed b");
+        client.run("BF.RESERVE large 0.01 10000");
+        client.run("PEXPIRE plain 100000000");
+        rewrite_append_only_file(&mut client);
+        let rewritten = rewritten_commands(&original);
+        let of = |key: &str| {
+            let commands = rewritten.iter().filter(|words| words[1] == key.as_bytes());
+            commands.map(|words| String::from_utf8_lossy(&words[0]).into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(of("plain"), ["BF.LOAD", "PEXPIREAT"]);
+        assert_eq!(of("keyed"), ["BF.LOAD"]);
+        assert_eq!(of("large"), ["BF.LOADCHUNK"; 2]);
+        let command = rewritten.iter().find(|words| words[1] == b"plain").expect("a record").clone();
+        let bytes = encode([&command]).len();
+        assert!(bytes <= 300, "RedisBloom takes 321: {bytes}");
+        let copy = assert_replays(program, &original);
+        // A replica gets the record as it came.
+        let other = Server::start(program);
+        let (mut copied, mut replica) = (copy.connect(), other.connect());
+        testing::follow(&mut replica, &copy);
+        copied.run("DEL plain");
+        assert_eq!(copied.call(&command).text(), "OK");
+        testing::catch_up(&mut copied, &mut replica);
+        assert_same_digests(&copy, &other);
+        // A record that is damaged, or too large for a client, and a key that exists.
+        let before = copied.run("DEBUG DIGEST");
+        assert_eq!(copied.call(&command).error_text(), "BUSYKEY Target key name already exists.");
+        let record = &command[2];
+        let damaged = [&record[..40], &[record[40] ^ 1], &record[41..]].concat();
+        for data in [&damaged[..], &record[..record.len() - 1], &record[..8], b""] {
+            let reply = copied.call(&[b"BF.LOAD".as_slice(), b"another", data]);
+            assert_eq!(reply.error_text(), "ERR bloom object decoding failed", "{}", data.escape_ascii());
+        }
+        assert_eq!(copied.run("CONFIG SET bf.max-filter-bytes 200").text(), "OK");
+        let reply = copied.call(&[b"BF.LOAD".as_slice(), b"another", record]);
+        assert!(reply.error_text().starts_with("ERR Insufficient memory to create filter"), "{reply:?}");
+        assert_eq!(copied.run("DEBUG DIGEST"), before);
     });
 }

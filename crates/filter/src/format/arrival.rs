@@ -23,6 +23,8 @@ pub enum AofRecord<'a> {
     },
     /// A BF.LOAD: the whole filter, as [`load`](crate::kinds::valkey_bloom::load) writes it.
     Whole(&'a ValkeyBloomFilter),
+    /// A BF.LOAD of a small native filter: its data.
+    Small(&'a [u8]),
 }
 
 /// A filter whose records have not all arrived. It is saved, copied and replicated as such.

@@ -23,6 +23,11 @@
 //! The generation shows that a key was replaced between two chunks. The number of layers shows where the dump ends if the
 //! filter has grown: new layers follow the others, so earlier chunks stay valid. If parts of a filter may be dropped, or its
 //! tables may change, the 27 bits are 8 bits for the number of the dump and 19 bits for the record: see [`DumpMark`].
+//!
+//! An AOF has a small native filter as a single record without an iterator, for BF.LOAD:
+//! ```text
+//! whole   8 bytes magic | the snapshot (`format/stored.rs`), 8 bytes each uint, strings after their length | u32 checksum
+//! ```
 
 use std::ops::Range;
 
@@ -35,7 +40,7 @@ use crate::kinds::parts::{Description, LayerRef};
 use crate::memory::reserve;
 
 /// The first bytes of every header. In RedisBloom's header they would mean 7 * 10^18 items.
-const MAGIC: [u8; 8] = *b"\xb1oomgate";
+pub(super) const MAGIC: [u8; 8] = *b"\xb1oomgate";
 /// The version of native filters, whose kind is not written.
 const VERSION_NATIVE: u64 = 1;
 const KIND_NATIVE: u64 = 1;
@@ -204,18 +209,26 @@ fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
     sink.0.extend_from_slice(&MAGIC);
     put_version(filter, &mut sink);
     filter.describe(&mut sink);
+    Ok(seal(sink))
+}
+
+/// Appends the checksum of everything that was written.
+pub(super) fn seal(mut sink: ByteSink) -> Vec<u8> {
     let checksum = crc32fast::hash(&sink.0);
     sink.0.extend_from_slice(&checksum.to_le_bytes());
-    Ok(sink.0)
+    sink.0
+}
+
+/// Checks the magic bytes and the checksum, and returns what is between them.
+pub(super) fn unseal(data: &[u8]) -> Result<ByteSource<'_>, Error> {
+    let (fields, checksum) = data.split_last_chunk().ok_or(Error::NotADump)?;
+    let source = ByteSource(fields.strip_prefix(&MAGIC).ok_or(Error::NotADump)?);
+    if crc32fast::hash(fields) == u32::from_le_bytes(*checksum) { Ok(source) } else { Err(Error::WrongChecksum) }
 }
 
 /// Returns the kind of a header, and the source of its description.
 pub(crate) fn open_header(data: &[u8]) -> Result<(u64, ByteSource<'_>), Error> {
-    let (fields, checksum) = data.split_last_chunk().ok_or(Error::NotADump)?;
-    let mut source = ByteSource(fields.strip_prefix(&MAGIC).ok_or(Error::NotADump)?);
-    if crc32fast::hash(fields) != u32::from_le_bytes(*checksum) {
-        return Err(Error::WrongChecksum);
-    }
+    let mut source = unseal(data)?;
     match source.u64()? {
         VERSION_NATIVE => Ok((KIND_NATIVE, source)),
         VERSION => match source.u64()? {

@@ -5,11 +5,12 @@ use std::ffi::CStr;
 
 use super::records::{self, DumpMark};
 use super::{AofRecord, Arrival, Arriving, stored};
-use crate::codec::{Error, Progress, Record, Sink, Source};
+use crate::codec::{ByteSink, Error, Progress, Record, Sink, Source};
 use crate::error;
+use crate::geometry::sizing::Policy;
 use crate::host::Ceiling;
-use crate::kinds::{Contents, Filter, RedisBloomArrival, redisbloom, valkey_bloom};
-use crate::memory::try_box;
+use crate::kinds::{BloomFilter, Contents, Filter, RedisBloomArrival, redisbloom, valkey_bloom};
+use crate::memory::{reserve, try_box};
 
 /// The value of a key.
 ///
@@ -93,6 +94,14 @@ impl StoredAs {
             Self::ValkeyBloom => Filter::boxed(valkey_bloom::load::read_snapshot(source, ceiling)?)?.into(),
         })
     }
+}
+
+/// The most bytes of cells of a filter that an AOF has as one record, whose fields take less than that.
+const SMALL_BYTES_MAX: usize = 2048;
+
+/// Whether an AOF has a filter as one record. Filters with the first policy are written as 0.2 wrote them.
+fn is_small(filter: &BloomFilter) -> bool {
+    filter.spec().policy != Policy::One && filter.cells_bytes() <= SMALL_BYTES_MAX as u64
 }
 
 fn read_own(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, Error> {
@@ -235,11 +244,34 @@ impl Value {
     pub fn for_each_record(
         &self,
         generation: u16,
-        emit: impl FnMut(AofRecord<'_>) -> Result<(), Error>,
+        mut emit: impl FnMut(AofRecord<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         match self {
+            Self::Filter(Filter::Native(filter)) if is_small(filter) => emit(AofRecord::Small(&self.to_record()?)),
             Self::Filter(filter) => filter.for_each_record(generation, emit),
             Self::Arriving(arrival) => arrival.for_each_record(emit),
+        }
+    }
+
+    /// Returns the value of a small filter as one record, for BF.LOAD: the magic bytes of a header, the snapshot, and a checksum of both.
+    fn to_record(&self) -> Result<Vec<u8>, Error> {
+        let mut sink = ByteSink(Vec::new());
+        reserve(&mut sink.0, 2 * SMALL_BYTES_MAX)?;
+        sink.0.extend_from_slice(&records::MAGIC);
+        self.write(&mut sink);
+        Ok(records::seal(sink))
+    }
+
+    /// Reads a filter from one record, which may be hostile.
+    ///
+    /// # Errors
+    /// [`Error::NotADump`], [`Error::WrongChecksum`], [`Error::Overlong`], and those of [`StoredAs::read`].
+    pub fn of_record(data: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
+        let mut source = records::unseal(data)?;
+        match read_own(&mut source, ceiling)? {
+            Self::Arriving(_) => Err(Error::NotADump),
+            Self::Filter(_) if !source.0.is_empty() => Err(Error::Overlong),
+            filter => Ok(filter),
         }
     }
 
@@ -305,6 +337,8 @@ impl Value {
 
 #[cfg(test)]
 mod tests {
+    use crate::codec::Error;
+    use crate::format::AofRecord;
     use crate::format::ByteSink;
     use crate::geometry::sizing::Policy;
     use crate::kinds::NativeSpec;
@@ -322,6 +356,55 @@ mod tests {
             filter.add(&number.to_le_bytes(), &Unlimited).unwrap();
         }
         filter
+    }
+
+    /// The records that an AOF has of a filter.
+    fn aof_records(value: &Value) -> Vec<Vec<u8>> {
+        let mut records = Vec::new();
+        let emitted = value.for_each_record(7, |record| {
+            match record {
+                AofRecord::Small(data) | AofRecord::Chunk { data, .. } => records.push(data.to_vec()),
+                AofRecord::Whole(_) => panic!("another layout"),
+            }
+            Ok(())
+        });
+        emitted.unwrap();
+        records
+    }
+
+    #[test]
+    fn a_small_filter_is_one_record() {
+        for items in [0, 20, 100, 300, 700] {
+            let value = Value::from(Filter::from(filter(100, 2, items)));
+            let records = aof_records(&value);
+            assert_eq!(records.len(), 1, "{items}");
+            assert_eq!(Value::of_record(&records[0], &Unlimited), Ok(value), "{items}");
+        }
+        let record = aof_records(&Value::from(Filter::from(filter(100, 2, 20)))).remove(0);
+        assert!(record.len() <= 260, "{}", record.len());
+        // A large filter, and one with the first policy, are written in chunks.
+        assert_eq!(aof_records(&Value::from(Filter::from(filter(100, 2, 2000)))).len(), 6);
+        assert_eq!(aof_records(&Value::from(Filter::from(filter(129, 2, 0)))).len(), 2);
+    }
+
+    #[test]
+    fn a_damaged_record_is_refused() {
+        let record = aof_records(&Value::from(Filter::from(filter(100, 2, 20)))).remove(0);
+        for at in 0..record.len() {
+            let mut damaged = record.clone();
+            damaged[at] ^= 1;
+            assert!(Value::of_record(&damaged, &Unlimited).is_err(), "{at}");
+            assert!(Value::of_record(&record[..at], &Unlimited).is_err(), "{at}");
+        }
+        let seal = |fields: &[u8]| [fields, &crc32fast::hash(fields).to_le_bytes()].concat();
+        let fields = &record[..record.len() - 4];
+        assert_eq!(Value::of_record(&seal(&[fields, &[0]].concat()), &Unlimited), Err(Error::Overlong));
+        for end in 8..fields.len() {
+            assert!(Value::of_record(&seal(&fields[..end]), &Unlimited).is_err(), "{end}");
+        }
+        // A filter that is arriving, in the form of a snapshot.
+        let arriving = [&super::records::MAGIC[..], &1_u64.to_le_bytes(), &2_u64.to_le_bytes(), &[0; 200]].concat();
+        assert!(Value::of_record(&seal(&arriving), &Unlimited).is_err());
     }
 
     /// Frozen: a snapshot of today must load in every later version.

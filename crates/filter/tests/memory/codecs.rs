@@ -190,6 +190,13 @@ fn an_effect_without_memory_is_an_error() {
             in_peace(|| assert_eq!(expected.next(), None, "all of them, or an error"));
             Ok(())
         });
+        if let [Effect::Small(data)] = &effects[..] {
+            faults += with_every_fault(&format!("the record of {name}"), || {
+                let again = Value::of_record(data, &Unlimited)?;
+                in_peace(|| assert!(again == value));
+                Ok(())
+            });
+        }
         if let [Effect::Whole(data)] = &effects[..] {
             faults += with_every_fault(&format!("BF.LOAD of {name}"), || {
                 let again = Value::from(Filter::boxed(load::decode(data, &Unlimited)?)?);
@@ -207,6 +214,7 @@ fn an_effect_without_memory_is_an_error() {
 enum Effect {
     Chunk(u64, Vec<u8>),
     Whole(Vec<u8>),
+    Small(Vec<u8>),
 }
 
 impl Effect {
@@ -215,6 +223,7 @@ impl Effect {
         match record {
             AofRecord::Chunk { iterator, data } => Ok(in_peace(|| Self::Chunk(*iterator, data.to_vec()))),
             AofRecord::Whole(filter) => load::encode(filter).map(Self::Whole),
+            AofRecord::Small(data) => Ok(in_peace(|| Self::Small(data.to_vec()))),
         }
     }
 }
