@@ -338,8 +338,8 @@ impl Value {
 #[cfg(test)]
 mod tests {
     use crate::codec::Error;
-    use crate::format::AofRecord;
     use crate::format::ByteSink;
+    use crate::format::{AofRecord, Arrival};
     use crate::geometry::sizing::Policy;
     use crate::kinds::NativeSpec;
     use crate::{BloomFilter, Filter, Scaling, Unlimited, Value};
@@ -402,9 +402,9 @@ mod tests {
         for end in 8..fields.len() {
             assert!(Value::of_record(&seal(&fields[..end]), &Unlimited).is_err(), "{end}");
         }
-        // A filter that is arriving, in the form of a snapshot.
-        let arriving = [&super::records::MAGIC[..], &1_u64.to_le_bytes(), &2_u64.to_le_bytes(), &[0; 200]].concat();
-        assert!(Value::of_record(&seal(&arriving), &Unlimited).is_err());
+        let (iterator, header) = super::records::records(&Filter::from(filter(129, 2, 0)), 7).next().unwrap().unwrap();
+        let arriving = Value::from(Arrival::begin(iterator, &header, &Unlimited).unwrap());
+        assert_eq!(Value::of_record(&arriving.to_record().unwrap(), &Unlimited), Err(Error::NotADump));
     }
 
     /// Frozen: a snapshot of today must load in every later version.
